@@ -1,0 +1,10 @@
+//! The commands, a file each.
+
+pub mod bench;
+pub mod check;
+pub mod convert;
+pub mod demo;
+pub mod lab;
+pub mod replay;
+pub mod run;
+pub mod sim;

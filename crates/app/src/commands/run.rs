@@ -1,0 +1,12 @@
+//! `altq run`.
+
+use crate::exit::Exit;
+
+/// Options of `altq run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs it.
+pub fn run(_args: &Args) -> anyhow::Result<Exit> {
+    anyhow::bail!("not built yet")
+}

@@ -1,0 +1,12 @@
+//! `altq sim`.
+
+use crate::exit::Exit;
+
+/// Options of `altq sim`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs it.
+pub fn run(_args: &Args) -> anyhow::Result<Exit> {
+    anyhow::bail!("not built yet")
+}

@@ -1,0 +1,58 @@
+//! `altq`: say who gets how much of a link, and see that it is so.
+
+mod commands;
+mod exit;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{bench, check, convert, demo, lab, replay, run, sim};
+
+/// Class-based queueing for Linux: say who gets how much of a link, and see that it is so.
+#[derive(Debug, Parser)]
+#[command(name = "altq", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The first minute: the same traffic through a FIFO and through altq, side by side
+    Demo(demo::Args),
+    /// Reads a policy, says what is wrong with it and what it promises; changes nothing
+    Check(check::Args),
+    /// Prints a policy of any language in the native one
+    Convert(convert::Args),
+    /// Runs a list of packets through a policy in virtual time
+    Replay(replay::Args),
+    /// Runs a case in virtual time
+    Sim(sim::Args),
+    /// Runs a case in network namespaces with the kernel's own TCP
+    Lab(lab::Args),
+    /// Shapes real interfaces until stopped
+    Run(run::Args),
+    /// Measures the engine
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Lab(args) => lab::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::run(&args),
+    };
+    match result {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(error) => {
+            eprintln!("altq: {error:#}");
+            ExitCode::from(exit::Exit::Failed as u8)
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Counters, and why packets are dropped.
+//!
+//! The identities that hold at every instant, for every class and for the tree, in packets and in bytes:
+//! `received = sent + dropped + queued`, and a class's own figures plus those of its children are its totals.
+
+use std::ops::AddAssign;
+
+/// Why a packet was dropped. One list for counters, traces and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DropReason {
+    /// The queue was full.
+    QueueFull,
+    /// It was at the head of a queue that made room for a newer packet.
+    HeadDropped,
+    /// Its class was removed.
+    ClassRemoved,
+    /// No rule matched and there is no default class.
+    NoClass,
+    /// The queue's limit was lowered below what it held.
+    LimitLowered,
+}
+
+impl DropReason {
+    /// All reasons.
+    pub const ALL: [DropReason; 5] =
+        [DropReason::QueueFull, DropReason::HeadDropped, DropReason::ClassRemoved, DropReason::NoClass, DropReason::LimitLowered];
+
+    /// The word for it in counters, traces and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::QueueFull => "queue_full",
+            DropReason::HeadDropped => "head_dropped",
+            DropReason::ClassRemoved => "class_removed",
+            DropReason::NoClass => "no_class",
+            DropReason::LimitLowered => "limit_lowered",
+        }
+    }
+}
+
+/// What a class has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets handed to the device.
+    pub sent_packets: u64,
+    /// Their own bytes.
+    pub sent_bytes: u64,
+    /// The bytes that the link charged for them.
+    pub sent_wire_bytes: u64,
+    /// Packets dropped.
+    pub dropped_packets: u64,
+    /// Their own bytes.
+    pub dropped_bytes: u64,
+    /// Own bytes of packets that went out on bandwidth beyond the class's guarantee (exact), or on an ancestor's (classic).
+    pub borrowed_bytes: u64,
+    /// Packets marked instead of dropped.
+    pub marked_packets: u64,
+    /// Packets waiting.
+    pub queued_packets: u64,
+    /// Their own bytes.
+    pub queued_bytes: u64,
+}
+
+impl Counters {
+    /// Packets that came in.
+    pub fn received_packets(&self) -> u64 {
+        self.sent_packets + self.dropped_packets + self.queued_packets
+    }
+
+    /// Their own bytes.
+    pub fn received_bytes(&self) -> u64 {
+        self.sent_bytes + self.dropped_bytes + self.queued_bytes
+    }
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.sent_packets += other.sent_packets;
+        self.sent_bytes += other.sent_bytes;
+        self.sent_wire_bytes += other.sent_wire_bytes;
+        self.dropped_packets += other.dropped_packets;
+        self.dropped_bytes += other.dropped_bytes;
+        self.borrowed_bytes += other.borrowed_bytes;
+        self.marked_packets += other.marked_packets;
+        self.queued_packets += other.queued_packets;
+        self.queued_bytes += other.queued_bytes;
+    }
+}

@@ -1,0 +1,34 @@
+//! The engine of altq: which packet leaves a link next, and when.
+//!
+//! It has no clock, does no I/O, starts no thread. Whoever owns it, a simulator or the loop of a live interface, gives it packets
+//! and the time, and asks:
+//!
+//! ```text
+//! enqueue(now, class, packet)   a packet arrives; it is queued, or dropped with a reason
+//! dequeue(now)                  the packet that leaves now, if any
+//! next_wakeup()                 the earliest time at which dequeue may return a packet if nothing else happens
+//! apply(now, change)            change classes, rates, rules while packets are queued
+//! ```
+//!
+//! The modules stand in the order in which a packet meets them: [`packet`], [`headers`], [`classify`], [`link`], [`queue`],
+//! [`schedule`], [`shape`], [`account`], [`trace`]. [`spec`] says what a link is made of, [`settings`] how schedulers and
+//! queues name their words.
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod classify;
+mod engine;
+pub mod headers;
+pub mod link;
+pub mod packet;
+pub mod queue;
+pub mod schedule;
+pub mod settings;
+pub mod shape;
+pub mod spec;
+pub mod trace;
+pub mod units;
+
+pub use engine::{Change, Departure, Drop, Engine};
+pub use packet::Packet;

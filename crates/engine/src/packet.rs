@@ -1,0 +1,99 @@
+//! The packet as the engine sees it: a descriptor. The bytes stay with whoever feeds the engine.
+
+use crate::units::Nanos;
+
+/// A packet descriptor.
+///
+/// A GSO super-packet is one descriptor: `segments` says how many packets it becomes on the wire, `len` and `wire` are
+/// their sums. Queues count descriptors (as a kernel pfifo counts them) and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// When it arrived. [`Engine::enqueue`](crate::Engine::enqueue) sets it.
+    pub arrived: Nanos,
+    /// The feeder's own name for the packet: a kernel queue id, a buffer slot, a slab index. The engine only hands it back.
+    pub handle: u32,
+    /// Its own bytes, layer 3 and up. The `*_bytes` counters count these.
+    pub len: u32,
+    /// The bytes charged for it: `len` and the link's overhead on every segment.
+    /// [`Engine::enqueue`](crate::Engine::enqueue) sets it from the link's [`Overhead`](crate::link::Overhead).
+    pub wire: u32,
+    /// A hash of the packet's flow, for queues that keep flows apart.
+    pub flow: u32,
+    /// Packets on the wire that this descriptor stands for, 1 or more (0 counts as 1).
+    pub segments: u16,
+    /// DSCP, 0 to 63.
+    pub dscp: u8,
+    /// The ECN field of the IP header (RFC 3168): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    pub ecn: u8,
+}
+
+impl Packet {
+    /// A plain packet of `len` bytes.
+    pub fn new(handle: u32, len: u32) -> Packet {
+        Packet { handle, len, segments: 1, ..Packet::default() }
+    }
+}
+
+/// "No packet", in the links of the lists.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// All queued packets of a link, in one slab with a free list: a queue is a chain of indices.
+///
+/// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not allocate.
+#[derive(Default)]
+pub(crate) struct Slab {
+    cells: Vec<Cell>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Cell {
+    packet: Packet,
+    next: u32,
+}
+
+impl Slab {
+    pub(crate) fn insert(&mut self, packet: Packet) -> u32 {
+        let cell = Cell { packet, next: NIL };
+        match self.free.pop() {
+            Some(at) => {
+                self.cells[at as usize] = cell;
+                at
+            }
+            None => {
+                self.cells.push(cell);
+                // So that freeing never allocates.
+                self.free.reserve(self.cells.len());
+                (self.cells.len() - 1) as u32
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) -> (Packet, u32) {
+        let Cell { packet, next } = self.cells[at as usize];
+        self.free.push(at);
+        (packet, next)
+    }
+
+    pub(crate) fn get(&self, at: u32) -> &Packet {
+        &self.cells[at as usize].packet
+    }
+
+    pub(crate) fn link(&mut self, at: u32, next: u32) {
+        self.cells[at as usize].next = next;
+    }
+
+    /// The cell that links to `at`, in the chain from `from`.
+    pub(crate) fn before(&self, from: u32, at: u32) -> u32 {
+        let mut cell = from;
+        while self.cells[cell as usize].next != at {
+            cell = self.cells[cell as usize].next;
+        }
+        cell
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.cells.capacity() * size_of::<Cell>() + self.free.capacity() * 4
+    }
+}

@@ -1,0 +1,121 @@
+//! Schedulers: who goes next.
+//!
+//! A scheduler orders the classes below one node of the tree. It never sees a queue or a packet's bytes: the engine tells it
+//! which class has something to send and what was sent, and asks it who is next. A class's content is a queue or another
+//! scheduler; the engine walks from the root scheduler down to a queue and reports what was sent on the way back up, so
+//! nesting is no concern of a scheduler.
+//!
+//! To add one: a file that opens with its paper and idea, implements [`Scheduler`], and states an [`Entry`];
+//! then one line in [`SCHEDULERS`].
+
+pub mod cbq;
+mod fifo;
+
+use crate::link::Overhead;
+use crate::settings::{Settings, Word};
+use crate::spec::{QueueSpec, SpecError, Timer};
+use crate::units::{Nanos, Rate};
+
+/// A class within one scheduler instance: a small number given by the engine, used again after removal.
+pub type Slot = u32;
+
+/// The node that the scheduler sits in: the link, or the class that holds this scheduler. It exists from the start.
+pub const ROOT_SLOT: Slot = 0;
+
+/// All schedulers.
+pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &fifo::ENTRY];
+
+/// The scheduler of a name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    SCHEDULERS.iter().copied().find(|entry| entry.name == name)
+}
+
+/// What the registry knows of a scheduler. Parsers, `--help`, checks and docs read it from here.
+pub struct Entry {
+    /// Its name in policies.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Words behind the scheduler's own name.
+    pub words: &'static [Word],
+    /// Words in a class that it serves.
+    pub class_words: &'static [Word],
+    /// The queue of a class that names none.
+    pub default_queue: fn(&Settings) -> QueueSpec,
+    /// What a class is guaranteed by its words, if the scheduler guarantees anything.
+    pub guarantee: fn(&Settings) -> Option<Rate>,
+    /// Makes one.
+    pub build: fn(&Context, &Settings) -> Result<Box<dyn Scheduler>, SpecError>,
+}
+
+/// What a scheduler is told about the place it works in.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The rate by which shares are measured: the link's, or the guarantee of the class that holds this scheduler.
+    pub rate: Rate,
+    /// The rate of the link.
+    pub link_rate: Rate,
+    /// The link's MTU, layer 3.
+    pub mtu: u32,
+    /// What the link charges beyond a packet's own bytes.
+    pub overhead: Overhead,
+    /// When timers can fire.
+    pub timer: Timer,
+}
+
+/// The contract of a scheduler. All lengths are bytes charged on the wire; `now` never decreases.
+pub trait Scheduler: Send {
+    /// A new class, without packets. `parent` is [`ROOT_SLOT`] for the scheduler's top classes.
+    fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
+
+    /// New words for a class, and perhaps a new parent, while its packets stay. On an error nothing has changed.
+    /// For [`ROOT_SLOT`], `settings` are the scheduler's own words.
+    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
+
+    /// The class goes. It has neither packets nor children any more.
+    fn remove(&mut self, now: Nanos, slot: Slot);
+
+    /// The rate of the place it works in is another one.
+    fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
+
+    /// True if [`arriving`](Scheduler::arriving) and [`queued`](Scheduler::queued) want to be called for every packet.
+    fn hears_arrivals(&self) -> bool {
+        false
+    }
+
+    /// A packet for the class is at the door, not yet queued or dropped. Only called if
+    /// [`hears_arrivals`](Scheduler::hears_arrivals).
+    fn arriving(&mut self, _now: Nanos, _slot: Slot) {}
+
+    /// A packet was queued: the first one if `first`, and then `len` is its length; any other only if
+    /// [`hears_arrivals`](Scheduler::hears_arrivals). A class whose inner scheduler held its packets back and may send again is
+    /// announced with `first` as well.
+    fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool);
+
+    /// The class has lost its first packet though it was not sent: it was dropped, or the scheduler inside the class holds back
+    /// what it has. `next` is the length of what comes first now, `None` if the class has nothing to send.
+    fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>);
+
+    /// A packet that was not the first was dropped. Only those that keep the order of all packets mind.
+    fn tail_lost(&mut self, _now: Nanos, _slot: Slot) {}
+
+    /// The class whose first packet should go now, if any may. Asking again at the same time gives the same answer.
+    fn choose(&mut self, now: Nanos) -> Option<Slot>;
+
+    /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone. `next` is the length of the next
+    /// one, `None` if there is none. Returns whether it went on bandwidth beyond the class's own.
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
+
+    /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else happens. A time that has passed
+    /// means now; `None` that something else must happen first.
+    fn next_wakeup(&mut self) -> Option<Nanos>;
+
+    /// Bytes of own packets that used another class's bandwidth, where the scheduler keeps that count itself (the engine counts
+    /// what [`sent`](Scheduler::sent) answers otherwise).
+    fn borrowed_bytes(&self, _slot: Slot) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of memory held.
+    fn memory(&self) -> usize;
+}

@@ -1,0 +1,3 @@
+//! Shapers: what holds traffic to a rate.
+
+pub mod token_bucket;
