@@ -70,7 +70,7 @@ impl fmt::Display for Rate {
     /// Prints the rate with the largest unit in which it is a whole number, in the form that the native language reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, word) in [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")] {
-            if self.0 >= unit && self.0 % unit == 0 {
+            if self.0 >= unit && self.0.is_multiple_of(unit) {
                 return write!(f, "{}{word}", self.0 / unit);
             }
         }

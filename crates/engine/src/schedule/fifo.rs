@@ -17,25 +17,36 @@ pub const ENTRY: Entry = Entry {
     class_words: &[],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |_| None,
-    build: |_: &Context, _: &Settings| Ok(Box::<Fifo>::default()),
+    build: |_: &Context, _: &Settings| Ok(Box::new(Fifo { order: VecDeque::new(), classes: vec![Class::default()] })),
 };
 
-#[derive(Default)]
 struct Fifo {
     /// The class of every queued packet, in order of arrival.
     order: VecDeque<Slot>,
-    /// Entries of `order`, the oldest of a class, whose packets were lost from the head of their queue.
-    lost: Vec<u32>,
+    classes: Vec<Class>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Class {
+    /// Entries of `order`, the oldest of the class, whose packets are lost.
+    lost: u32,
+    /// Entries taken out of `order` while the scheduler inside the class holds back.
+    aside: u32,
+    held: bool,
 }
 
 impl Fifo {
-    fn skip_lost(&mut self) {
+    /// Takes what cannot go from the front of `order`. Every entry is taken once, so this costs nothing per packet.
+    fn settle(&mut self) {
         while let Some(&slot) = self.order.front() {
-            let lost = &mut self.lost[slot as usize];
-            if *lost == 0 {
+            let class = &mut self.classes[slot as usize];
+            if class.lost > 0 {
+                class.lost -= 1;
+            } else if class.held {
+                class.aside += 1;
+            } else {
                 return;
             }
-            *lost -= 1;
             self.order.pop_front();
         }
     }
@@ -43,8 +54,8 @@ impl Fifo {
 
 impl Scheduler for Fifo {
     fn add(&mut self, _: Nanos, slot: Slot, _: Slot, _: &Settings) -> Result<(), SpecError> {
-        if self.lost.len() <= slot as usize {
-            self.lost.resize(slot as usize + 1, 0);
+        if self.classes.len() <= slot as usize {
+            self.classes.resize(slot as usize + 1, Class::default());
         }
         Ok(())
     }
@@ -54,9 +65,9 @@ impl Scheduler for Fifo {
     }
 
     fn remove(&mut self, _: Nanos, slot: Slot) {
-        // The slot may be used again, so no entry of the old class may stay. Linear in the backlog, as removal may be.
+        // The slot may be used again, so no entry of the old class may stay. Linear in the backlog, as a removal may be.
         self.order.retain(|s| *s != slot);
-        self.lost[slot as usize] = 0;
+        self.classes[slot as usize] = Class::default();
     }
 
     fn set_rate(&mut self, _: Nanos, _: Rate, _: Rate) {}
@@ -65,25 +76,42 @@ impl Scheduler for Fifo {
         true
     }
 
-    fn queued(&mut self, now: Nanos, slot: Slot, _: u32, _: bool) {
-        if self.lost.is_empty() {
-            let _ = self.add(now, slot, slot, &Settings::new());
-        }
+    fn queued(&mut self, _: Nanos, slot: Slot, _: u32, _: bool) {
         self.order.push_back(slot);
     }
 
     fn head_lost(&mut self, _: Nanos, slot: Slot, _: Option<u32>) {
-        self.lost[slot as usize] += 1;
+        let class = &mut self.classes[slot as usize];
+        if class.aside > 0 {
+            class.aside -= 1;
+        } else {
+            class.lost += 1;
+        }
     }
 
     fn tail_lost(&mut self, _: Nanos, slot: Slot) {
-        if let Some(at) = self.order.iter().rposition(|s| *s == slot) {
-            self.order.remove(at);
+        match self.order.iter().rposition(|s| *s == slot) {
+            Some(at) => {
+                self.order.remove(at);
+            }
+            None => self.classes[slot as usize].aside -= 1,
+        }
+    }
+
+    fn held(&mut self, _: Nanos, slot: Slot) {
+        self.classes[slot as usize].held = true;
+    }
+
+    fn released(&mut self, _: Nanos, slot: Slot, _: u32) {
+        let class = &mut self.classes[slot as usize];
+        class.held = false;
+        for _ in 0..std::mem::take(&mut class.aside) {
+            self.order.push_front(slot);
         }
     }
 
     fn choose(&mut self, _: Nanos) -> Option<Slot> {
-        self.skip_lost();
+        self.settle();
         self.order.front().copied()
     }
 
@@ -93,11 +121,11 @@ impl Scheduler for Fifo {
     }
 
     fn next_wakeup(&mut self) -> Option<Nanos> {
-        self.skip_lost();
+        self.settle();
         if self.order.is_empty() { None } else { Some(0) }
     }
 
     fn memory(&self) -> usize {
-        self.order.capacity() * 4 + self.lost.capacity() * 4
+        self.order.capacity() * 4 + self.classes.capacity() * size_of::<Class>()
     }
 }

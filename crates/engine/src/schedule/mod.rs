@@ -45,8 +45,11 @@ pub struct Entry {
     /// What a class is guaranteed by its words, if the scheduler guarantees anything.
     pub guarantee: fn(&Settings) -> Option<Rate>,
     /// Makes one.
-    pub build: fn(&Context, &Settings) -> Result<Box<dyn Scheduler>, SpecError>,
+    pub build: Build,
 }
+
+/// Makes a scheduler for a place, from its own words.
+pub type Build = fn(&Context, &Settings) -> Result<Box<dyn Scheduler>, SpecError>;
 
 /// What a scheduler is told about the place it works in.
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +91,22 @@ pub trait Scheduler: Send {
     fn arriving(&mut self, _now: Nanos, _slot: Slot) {}
 
     /// A packet was queued: the first one if `first`, and then `len` is its length; any other only if
-    /// [`hears_arrivals`](Scheduler::hears_arrivals). A class whose inner scheduler held its packets back and may send again is
-    /// announced with `first` as well.
+    /// [`hears_arrivals`](Scheduler::hears_arrivals).
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool);
 
-    /// The class has lost its first packet though it was not sent: it was dropped, or the scheduler inside the class holds back
-    /// what it has. `next` is the length of what comes first now, `None` if the class has nothing to send.
+    /// The class has lost its first packet though it was not sent: it was dropped. `next` is the length of what comes first now,
+    /// `None` if the class has nothing to send any more.
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>);
+
+    /// The scheduler inside the class holds back what it has: the class has nothing to send for now.
+    fn held(&mut self, now: Nanos, slot: Slot) {
+        self.head_lost(now, slot, None);
+    }
+
+    /// The scheduler inside the class may send again; `len` is a guess at the length of its first packet.
+    fn released(&mut self, now: Nanos, slot: Slot, len: u32) {
+        self.queued(now, slot, len, true);
+    }
 
     /// A packet that was not the first was dropped. Only those that keep the order of all packets mind.
     fn tail_lost(&mut self, _now: Nanos, _slot: Slot) {}

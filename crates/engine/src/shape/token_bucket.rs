@@ -27,9 +27,9 @@ impl TokenBucket {
     /// ALTQ's depth for a rate: 1, 4, 8 or 24 MTU up to 1, 10, 200 Mbit/s and above.
     pub fn auto_depth(rate: Rate, mtu: u32) -> u32 {
         let packets = match rate.as_bit_s() {
-            ..=1_000_000 => 1,
-            ..=10_000_000 => 4,
-            ..=200_000_000 => 8,
+            0..=1_000_000 => 1,
+            1_000_001..=10_000_000 => 4,
+            10_000_001..=200_000_000 => 8,
             _ => 24,
         };
         mtu.saturating_mul(packets)

@@ -1,0 +1,418 @@
+//! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers, [`tree`] changes it, [`tell`]
+//! answers questions about it.
+
+mod tell;
+mod tree;
+mod walk;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::account::DropReason;
+use crate::classify::RuleSet;
+use crate::link::Overhead;
+use crate::packet::{NIL, Packet, Slab};
+use crate::queue::Policy;
+use crate::schedule::{ROOT_SLOT, Scheduler, Slot};
+use crate::settings::Settings;
+use crate::shape::token_bucket::TokenBucket;
+use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
+use crate::trace::{Trace, What};
+use crate::units::{Nanos, Rate};
+
+/// How deep schedulers may stand in one another.
+pub const MAX_NESTING: usize = 8;
+
+/// A packet that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Its class.
+    pub class: ClassId,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// A packet that was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drop {
+    /// When.
+    pub at: Nanos,
+    /// Its class; `None` if it had none.
+    pub class: Option<ClassId>,
+    /// The packet.
+    pub packet: Packet,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// A change while packets are queued. It holds as a whole or not at all.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A new class; [`Engine::apply`] returns its number.
+    AddClass(ClassSpec),
+    /// New words, and perhaps a new parent under the same scheduler, for a class.
+    SetClass {
+        /// Which.
+        class: ClassId,
+        /// The class above.
+        parent: ClassId,
+        /// Its words.
+        settings: Settings,
+    },
+    /// Takes a class without children away. Its packets go to the tail of the heir's queue, as far as they fit, or are drops.
+    RemoveClass {
+        /// Which.
+        class: ClassId,
+        /// Who gets its packets.
+        heir: Option<ClassId>,
+    },
+    /// Another limit or kind of queue. Packets that do not fit any more are dropped where the queue drops.
+    SetQueue {
+        /// Whose.
+        class: ClassId,
+        /// The queue.
+        queue: QueueSpec,
+    },
+    /// New words of a scheduler itself.
+    SetScheduler {
+        /// The class that holds it; [`ROOT`] for the link's own.
+        class: ClassId,
+        /// Its words.
+        settings: Settings,
+    },
+    /// Another rate of the link. Classes keep the rates that they have.
+    SetRate(Rate),
+    /// Another regulator.
+    SetRegulator(Regulator),
+    /// Other rules and another default class.
+    SetRules {
+        /// The rules.
+        rules: RuleSet,
+        /// The default class.
+        default: Option<ClassId>,
+    },
+}
+
+/// What an arrival touches: 32 bytes a class.
+#[derive(Clone, Copy)]
+struct Leaf {
+    head: u32,
+    tail: u32,
+    packets: u32,
+    bytes: u32,
+    /// Limit, in packets or bytes.
+    limit: u32,
+    /// The scheduler that serves this class's own packets, and the class's place in it.
+    scheduler: u32,
+    slot: Slot,
+    policy: Policy,
+    limit_in_bytes: bool,
+    /// False for a free number.
+    exists: bool,
+}
+
+/// What a departure writes, besides the leaf: one cache line a class.
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Sent {
+    packets: u64,
+    bytes: u64,
+    wire_bytes: u64,
+    dropped_packets: u64,
+    dropped_bytes: u64,
+    borrowed_bytes: u64,
+    marked_packets: u64,
+}
+
+type Reasons = [(u64, u64); DropReason::ALL.len()];
+
+/// Where a class stands in the tree; not touched per packet.
+#[derive(Clone, Copy)]
+struct Place {
+    parent: ClassId,
+    children: u32,
+    /// The scheduler among whose classes it is, and its place there. For the root: none.
+    scheduler: u32,
+    slot: Slot,
+    /// The scheduler that it holds, or [`NIL`].
+    holds: u32,
+}
+
+/// A scheduler at its place in the tree.
+struct Node {
+    inner: Box<dyn Scheduler>,
+    /// The class that holds it.
+    class: ClassId,
+    /// The class of each slot.
+    classes: Vec<ClassId>,
+    free: Vec<Slot>,
+    /// Packets below.
+    backlog: u32,
+    /// Set while it has packets but may send none: until when, as announced to the wake-up queue.
+    blocked: Option<Nanos>,
+    hears_arrivals: bool,
+    spec: SchedulerSpec,
+    /// Its default queue.
+    queue: QueueSpec,
+}
+
+/// The engine of one link.
+pub struct Engine {
+    rate: Rate,
+    mtu: u32,
+    overhead: Overhead,
+    timer: Timer,
+    regulator: Option<TokenBucket>,
+    regulator_spec: Regulator,
+    leaves: Vec<Leaf>,
+    sent: Vec<Sent>,
+    places: Vec<Place>,
+    free: Vec<ClassId>,
+    nodes: Vec<Node>,
+    /// Numbers of schedulers that went with their class.
+    free_nodes: Vec<u32>,
+    /// Inner schedulers that hold packets back, by the time at which they may send again. An entry whose time is not the one
+    /// in [`Node::blocked`] is void.
+    wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
+    slab: Slab,
+    drops: Vec<Drop>,
+    /// Packets and bytes a class dropped, by reason; made at its first drop.
+    reasons: Vec<Option<Box<Reasons>>>,
+    unclassified: (u64, u64),
+    classifier: crate::classify::Classifier,
+    default: Option<ClassId>,
+    trace: Option<Trace>,
+    now: Nanos,
+}
+
+impl Engine {
+    /// Builds the engine of a link. `spec` is taken as checked; what cannot be built is an error, not a panic.
+    pub fn new(spec: &LinkSpec) -> Result<Engine, SpecError> {
+        let mut engine = Engine {
+            rate: spec.rate,
+            mtu: spec.mtu,
+            overhead: spec.overhead,
+            timer: spec.timer,
+            regulator: None,
+            regulator_spec: Regulator::None,
+            leaves: Vec::with_capacity(spec.classes.len()),
+            sent: Vec::with_capacity(spec.classes.len()),
+            places: Vec::with_capacity(spec.classes.len()),
+            free: Vec::new(),
+            nodes: Vec::new(),
+            free_nodes: Vec::new(),
+            wakeups: BinaryHeap::new(),
+            slab: Slab::default(),
+            drops: Vec::new(),
+            reasons: Vec::with_capacity(spec.classes.len()),
+            unclassified: (0, 0),
+            classifier: crate::classify::Classifier::new(&RuleSet::default(), None),
+            default: None,
+            trace: None,
+            now: 0,
+        };
+        if spec.rate.is_zero() {
+            return Err(SpecError::word("rate", "the link's rate is 0 bit/s"));
+        }
+        let Some(root) = spec.classes.first() else {
+            return Err(SpecError::new("a link needs its root class"));
+        };
+        engine.set_regulator(0, spec.regulator);
+        engine.push_root(root, &spec.scheduler)?;
+        for (id, class) in spec.classes.iter().enumerate().skip(1) {
+            let id = id as ClassId;
+            if class.parent >= id {
+                return Err(SpecError::new("a parent stands after its child").of(id));
+            }
+            let made = engine.add_class(0, class).map_err(|e| e.of(id))?;
+            debug_assert_eq!(made, id);
+        }
+        engine.set_rules(&spec.rules, spec.default)?;
+        Ok(engine)
+    }
+
+    // ------------------------------------------------------------------ the contract
+
+    /// A packet arrives for a class. It is queued, or it, or another that makes room for it, is among the [`drops`](Engine::drops).
+    ///
+    /// A `class` that does not exist drops the packet with the reason `no_class`.
+    #[inline]
+    pub fn enqueue(&mut self, now: Nanos, class: ClassId, mut packet: Packet) {
+        self.now = now;
+        packet.arrived = now;
+        packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
+        let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
+            return self.drop_unclassified(packet);
+        };
+        let (policy, limit, in_bytes) = (leaf.policy, leaf.limit, leaf.limit_in_bytes);
+        let (node, slot) = (leaf.scheduler, leaf.slot);
+        if self.nodes[node as usize].hears_arrivals {
+            self.nodes[node as usize].inner.arriving(now, slot);
+        }
+        let full = if in_bytes { leaf.bytes.saturating_add(packet.len) > limit } else { leaf.packets >= limit };
+        if full && (policy == Policy::DropTail || limit == 0 || in_bytes && packet.len > limit) {
+            self.count_drop(class, packet, DropReason::QueueFull);
+            return;
+        }
+        let first = self.append(class, packet);
+        self.announce(node, slot, packet.wire, first);
+        if full {
+            self.drop_from_head(class, DropReason::HeadDropped);
+        }
+    }
+
+    /// Finds the class of a packet by its key.
+    #[inline]
+    pub fn classify(&mut self, key: &crate::headers::Key) -> Option<ClassId> {
+        self.classifier.classify(key)
+    }
+
+    /// [`classify`](Engine::classify) and [`enqueue`](Engine::enqueue) in one.
+    #[inline]
+    pub fn receive(&mut self, now: Nanos, key: &crate::headers::Key, packet: Packet) {
+        match self.classifier.classify(key) {
+            Some(class) => self.enqueue(now, class, packet),
+            None => {
+                self.now = now;
+                self.drop_unclassified(packet);
+            }
+        }
+    }
+
+    /// [`enqueue`](Engine::enqueue) for several packets that arrive at the same time, in order.
+    pub fn enqueue_batch(&mut self, now: Nanos, packets: &[(ClassId, Packet)]) {
+        for (class, packet) in packets {
+            self.enqueue(now, *class, *packet);
+        }
+    }
+
+    /// The packet that leaves now, if any may.
+    #[inline]
+    pub fn dequeue(&mut self, now: Nanos) -> Option<Departure> {
+        self.now = now;
+        if self.nodes[0].backlog == 0 {
+            return None;
+        }
+        if let Some(regulator) = &mut self.regulator
+            && !regulator.ready(now)
+        {
+            return None;
+        }
+        if !self.wakeups.is_empty() {
+            self.release();
+        }
+        // Down: from the root's scheduler to a queue.
+        let mut path = [(0u32, ROOT_SLOT); MAX_NESTING];
+        let mut depth = 0;
+        let mut node = 0u32;
+        let class = loop {
+            let Some(slot) = self.nodes[node as usize].inner.choose(now) else {
+                if node == 0 {
+                    return None;
+                }
+                self.block(node);
+                (depth, node) = (0, 0);
+                continue;
+            };
+            path[depth] = (node, slot);
+            depth += 1;
+            let class = self.nodes[node as usize].classes[slot as usize];
+            let inner = self.places[class as usize].holds;
+            if slot == ROOT_SLOT || inner == NIL {
+                break class;
+            }
+            node = inner;
+        };
+        let packet = self.take_head(class);
+        // Up: every scheduler on the way hears what was sent.
+        let next = self.head_wire(class);
+        let mut borrowed = false;
+        for (at, &(node, slot)) in path[..depth].iter().enumerate().rev() {
+            let next =
+                if at + 1 == depth { next } else { (self.nodes[path[at + 1].0 as usize].backlog > 0).then_some(packet.wire) };
+            let node = &mut self.nodes[node as usize];
+            node.backlog -= 1;
+            borrowed |= node.inner.sent(now, slot, packet.wire, next);
+        }
+        if let Some(regulator) = &mut self.regulator {
+            regulator.spend(packet.wire);
+        }
+        let sent = &mut self.sent[class as usize];
+        sent.packets += 1;
+        sent.bytes += u64::from(packet.len);
+        sent.wire_bytes += u64::from(packet.wire);
+        if borrowed {
+            sent.borrowed_bytes += u64::from(packet.len);
+        }
+        self.note(class, packet, What::Sent { borrowed });
+        Some(Departure { class, packet })
+    }
+
+    /// [`dequeue`](Engine::dequeue) until `out` holds `most` departures or none may leave now. Returns how many were added.
+    pub fn dequeue_batch(&mut self, now: Nanos, most: usize, out: &mut Vec<Departure>) -> usize {
+        let before = out.len();
+        while out.len() < most {
+            match self.dequeue(now) {
+                Some(departure) => out.push(departure),
+                None => break,
+            }
+        }
+        out.len() - before
+    }
+
+    /// The earliest time at which [`dequeue`](Engine::dequeue) may return a packet if nothing else happens; a time that has passed
+    /// means now. `None`: only an arrival or a change can bring one.
+    ///
+    /// The answer may change after any other call. Calling `dequeue` earlier, later or more often is harmless.
+    pub fn next_wakeup(&mut self) -> Option<Nanos> {
+        if self.nodes[0].backlog == 0 {
+            return None;
+        }
+        let mut at = self.nodes[0].inner.next_wakeup();
+        while let Some(&Reverse((time, node))) = self.wakeups.peek() {
+            if self.nodes[node as usize].blocked == Some(time) {
+                at = Some(at.map_or(time, |at| at.min(time)));
+                break;
+            }
+            self.wakeups.pop();
+        }
+        if let Some(regulator) = &self.regulator {
+            match self.timer {
+                Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
+                // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md 1.3).
+                Timer::Tick(tick) => {
+                    let next = (self.now / tick + 1) * tick;
+                    at = Some(at.map_or(next, |at| if at > self.now { at.min(next) } else { next }));
+                }
+            }
+        }
+        at
+    }
+
+    /// Changes classes, rates, queues or rules while packets are queued: every packet stays accounted for. On an error nothing has
+    /// changed. Returns the class's number for [`Change::AddClass`].
+    pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
+        self.now = now;
+        match change {
+            Change::AddClass(spec) => return self.add_class(now, spec).map(Some),
+            Change::SetClass { class, parent, settings } => self.set_class(now, *class, *parent, settings)?,
+            Change::RemoveClass { class, heir } => self.remove_class(now, *class, *heir)?,
+            Change::SetQueue { class, queue } => self.set_queue(*class, queue)?,
+            Change::SetScheduler { class, settings } => self.set_scheduler(now, *class, settings)?,
+            Change::SetRate(rate) => self.set_rate(now, *rate)?,
+            Change::SetRegulator(regulator) => self.set_regulator(now, *regulator),
+            Change::SetRules { rules, default } => self.set_rules(rules, *default)?,
+        }
+        Ok(None)
+    }
+
+    /// The drops since the last call, oldest first. A feeder takes them after every call that can drop, and frees the packets.
+    pub fn drops(&mut self) -> std::vec::Drain<'_, Drop> {
+        self.drops.drain(..)
+    }
+
+    /// True if drops wait to be taken.
+    pub fn has_drops(&self) -> bool {
+        !self.drops.is_empty()
+    }
+}

@@ -1,0 +1,165 @@
+//! What the engine tells about itself: counters, the tree, memory.
+
+use super::{Engine, Leaf, Node, Place, Sent};
+use crate::account::{Counters, DropReason};
+use crate::link::Overhead;
+use crate::schedule::ROOT_SLOT;
+use crate::spec::{ClassId, ROOT};
+use crate::trace::Trace;
+use crate::units::Rate;
+
+impl Engine {
+    /// The counters of a class and of everything below it.
+    pub fn counters(&self, class: ClassId) -> Counters {
+        let mut total = Counters::default();
+        for id in 0..self.leaves.len() as ClassId {
+            if self.leaves[id as usize].exists && self.is_below(id, class) {
+                total += self.own_counters(id);
+            }
+        }
+        if let Some(bytes) = self.borrowed_by_scheduler(class) {
+            total.borrowed_bytes = bytes;
+        }
+        total
+    }
+
+    /// The counters of all classes, each with everything below it, by number; unused numbers are zero.
+    pub fn all_counters(&self) -> Vec<Counters> {
+        let ids = 0..self.leaves.len() as ClassId;
+        let mut all: Vec<Counters> = ids.clone().map(|id| self.own_counters(id)).collect();
+        for id in self.bottom_up() {
+            if id != ROOT {
+                let own = all[id as usize];
+                all[self.places[id as usize].parent as usize] += own;
+            }
+        }
+        for id in ids {
+            if let Some(bytes) = self.borrowed_by_scheduler(id) {
+                all[id as usize].borrowed_bytes = bytes;
+            }
+        }
+        all
+    }
+
+    /// The counters of a class's own packets.
+    pub fn own_counters(&self, class: ClassId) -> Counters {
+        let Some(leaf) = self.leaves.get(class as usize) else {
+            return Counters::default();
+        };
+        let sent = &self.sent[class as usize];
+        Counters {
+            sent_packets: sent.packets,
+            sent_bytes: sent.bytes,
+            sent_wire_bytes: sent.wire_bytes,
+            dropped_packets: sent.dropped_packets,
+            dropped_bytes: sent.dropped_bytes,
+            borrowed_bytes: sent.borrowed_bytes,
+            marked_packets: sent.marked_packets,
+            queued_packets: u64::from(leaf.packets),
+            queued_bytes: u64::from(leaf.bytes),
+        }
+    }
+
+    /// A class's own drops by reason: packets and bytes.
+    pub fn drop_reasons(&self, class: ClassId) -> impl Iterator<Item = (DropReason, u64, u64)> {
+        let reasons = self.reasons.get(class as usize).and_then(|r| r.as_deref());
+        DropReason::ALL.into_iter().filter_map(move |reason| {
+            let (packets, bytes) = reasons?[reason as usize];
+            (packets > 0).then_some((reason, packets, bytes))
+        })
+    }
+
+    /// Packets and bytes that had no class, and were dropped for it.
+    pub fn unclassified(&self) -> (u64, u64) {
+        self.unclassified
+    }
+
+    /// Packets waiting in the whole link.
+    pub fn backlog(&self) -> u32 {
+        self.nodes[0].backlog
+    }
+
+    /// The class above; `None` for the root and for numbers without a class.
+    pub fn parent(&self, class: ClassId) -> Option<ClassId> {
+        let exists = self.leaves.get(class as usize).is_some_and(|leaf| leaf.exists);
+        (exists && class != ROOT).then(|| self.places[class as usize].parent)
+    }
+
+    /// The link's rate.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// The link's overhead.
+    pub fn overhead(&self) -> Overhead {
+        self.overhead
+    }
+
+    /// Keeps the latest `capacity` events from now on; 0 ends it.
+    pub fn trace(&mut self, capacity: usize) {
+        self.trace = (capacity > 0).then(|| Trace::new(capacity));
+    }
+
+    /// The event trace, if one is kept.
+    pub fn traced(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
+    /// Bytes of memory held for classes and schedulers, packets and flows apart.
+    pub fn memory(&self) -> usize {
+        self.leaves.capacity() * size_of::<Leaf>()
+            + self.sent.capacity() * size_of::<Sent>()
+            + self.places.capacity() * size_of::<Place>()
+            + self.reasons.capacity() * size_of::<usize>()
+            + self
+                .nodes
+                .iter()
+                .map(|n| n.inner.memory() + n.classes.capacity() * 4 + n.free.capacity() * 4 + size_of::<Node>())
+                .sum::<usize>()
+    }
+
+    /// Bytes of memory held for queued packets.
+    pub fn packet_memory(&self) -> usize {
+        self.slab.memory()
+    }
+
+    pub(super) fn is_below(&self, mut class: ClassId, above: ClassId) -> bool {
+        while class != above {
+            if class == ROOT {
+                return false;
+            }
+            class = self.places[class as usize].parent;
+        }
+        true
+    }
+
+    /// Existing classes, children before parents.
+    pub(super) fn bottom_up(&self) -> Vec<ClassId> {
+        let mut order = Vec::with_capacity(self.leaves.len());
+        let mut waiting: Vec<u32> = self.places.iter().map(|p| p.children).collect();
+        for id in 0..self.leaves.len() as ClassId {
+            let mut at = id;
+            while self.leaves[at as usize].exists && waiting[at as usize] == 0 {
+                waiting[at as usize] = u32::MAX;
+                order.push(at);
+                if at == ROOT {
+                    break;
+                }
+                at = self.places[at as usize].parent;
+                waiting[at as usize] -= 1;
+            }
+        }
+        order
+    }
+
+    pub(super) fn borrowed_by_scheduler(&self, class: ClassId) -> Option<u64> {
+        let place = self.places.get(class as usize)?;
+        if !self.leaves[class as usize].exists {
+            return None;
+        }
+        if class == ROOT {
+            return self.nodes[0].inner.borrowed_bytes(ROOT_SLOT);
+        }
+        self.nodes[place.scheduler as usize].inner.borrowed_bytes(place.slot)
+    }
+}

@@ -1,0 +1,331 @@
+//! The tree of classes and schedulers: built once, changed while packets are queued.
+
+use super::{Engine, Leaf, MAX_NESTING, Node, Place, Sent};
+use crate::account::DropReason;
+use crate::classify::RuleSet;
+use crate::packet::{NIL, Packet};
+use crate::queue::{self, Policy};
+use crate::schedule::{self, Context, ROOT_SLOT, Slot};
+use crate::settings::{Limit, Settings};
+use crate::shape::token_bucket::TokenBucket;
+use crate::spec::{ClassId, ClassSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError};
+use crate::units::{Nanos, Rate};
+
+impl Engine {
+    pub(super) fn push_root(&mut self, root: &ClassSpec, scheduler: &SchedulerSpec) -> Result<(), SpecError> {
+        let node = self.build_scheduler(ROOT, scheduler, self.rate)?;
+        self.places.push(Place { parent: ROOT, children: 0, scheduler: node, slot: ROOT_SLOT, holds: node });
+        self.sent.push(Sent::default());
+        self.reasons.push(None);
+        let leaf = self.leaf(root.queue.as_ref().unwrap_or(&self.nodes[node as usize].queue), node, ROOT_SLOT)?;
+        self.leaves.push(leaf);
+        Ok(())
+    }
+
+    pub(super) fn build_scheduler(&mut self, class: ClassId, spec: &SchedulerSpec, rate: Rate) -> Result<u32, SpecError> {
+        let entry = schedule::find(spec.name).ok_or_else(|| SpecError::new(format!("no scheduler is called {}", spec.name)))?;
+        let context = Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, timer: self.timer };
+        let inner = (entry.build)(&context, &spec.settings)?;
+        let node = Node {
+            hears_arrivals: inner.hears_arrivals(),
+            inner,
+            class,
+            classes: vec![class],
+            free: Vec::new(),
+            backlog: 0,
+            blocked: None,
+            spec: spec.clone(),
+            queue: (entry.default_queue)(&spec.settings),
+        };
+        Ok(match self.free_nodes.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        })
+    }
+
+    pub(super) fn leaf(&self, queue: &QueueSpec, scheduler: u32, slot: Slot) -> Result<Leaf, SpecError> {
+        let (policy, limit, limit_in_bytes) = queue_policy(queue)?;
+        Ok(Leaf { head: NIL, tail: NIL, packets: 0, bytes: 0, limit, scheduler, slot, policy, limit_in_bytes, exists: true })
+    }
+
+    pub(super) fn existing(&self, class: ClassId) -> Result<Place, SpecError> {
+        match self.leaves.get(class as usize) {
+            Some(leaf) if leaf.exists => Ok(self.places[class as usize]),
+            _ => Err(SpecError::new(format!("there is no class {class}"))),
+        }
+    }
+
+    /// The scheduler that serves the children of a class.
+    pub(super) fn scheduler_below(place: Place) -> (u32, Slot) {
+        if place.holds == NIL { (place.scheduler, place.slot) } else { (place.holds, ROOT_SLOT) }
+    }
+
+    pub(super) fn add_class(&mut self, now: Nanos, spec: &ClassSpec) -> Result<ClassId, SpecError> {
+        let above = self.existing(spec.parent)?;
+        let (node, parent_slot) = Engine::scheduler_below(above);
+        let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
+        let queue = spec.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
+        queue_policy(&queue)?;
+        if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
+            return Err(SpecError::new(format!("schedulers stand more than {MAX_NESTING} deep in one another")));
+        }
+        let n = &mut self.nodes[node as usize];
+        let slot = n.free.pop().unwrap_or(n.classes.len() as Slot);
+        if let Err(error) = n.inner.add(now, slot, parent_slot, &spec.settings) {
+            if (slot as usize) < n.classes.len() {
+                n.free.push(slot);
+            }
+            return Err(error);
+        }
+        let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
+        let holds = match &spec.scheduler {
+            None => NIL,
+            Some(inner) => {
+                let rate = (entry.guarantee)(&spec.settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
+                match self.build_scheduler(id, inner, rate) {
+                    Ok(made) => made,
+                    Err(error) => {
+                        let n = &mut self.nodes[node as usize];
+                        n.inner.remove(now, slot);
+                        if (slot as usize) < n.classes.len() {
+                            n.free.push(slot);
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        let n = &mut self.nodes[node as usize];
+        if slot as usize == n.classes.len() {
+            n.classes.push(id);
+        } else {
+            n.classes[slot as usize] = id;
+        }
+        let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
+        let leaf = self.leaf(&queue, own_node, own_slot)?;
+        let place = Place { parent: spec.parent, children: 0, scheduler: node, slot, holds };
+        if self.free.pop().is_some() {
+            self.leaves[id as usize] = leaf;
+            self.sent[id as usize] = Sent::default();
+            self.places[id as usize] = place;
+        } else {
+            self.leaves.push(leaf);
+            self.sent.push(Sent::default());
+            self.reasons.push(None);
+            self.places.push(place);
+        }
+        self.places[spec.parent as usize].children += 1;
+        Ok(id)
+    }
+
+    pub(super) fn nesting(&self, mut node: u32) -> usize {
+        let mut depth = 1;
+        while node != 0 {
+            node = self.places[self.nodes[node as usize].class as usize].scheduler;
+            depth += 1;
+        }
+        depth
+    }
+
+    pub(super) fn set_class(&mut self, now: Nanos, class: ClassId, parent: ClassId, settings: &Settings) -> Result<(), SpecError> {
+        let place = self.existing(class)?;
+        let above = self.existing(parent)?;
+        if class == ROOT {
+            return Err(SpecError::new("the root has no words of a class; change the link's rate or its scheduler instead"));
+        }
+        let (node, parent_slot) = Engine::scheduler_below(above);
+        if node != place.scheduler {
+            return Err(
+                SpecError::new("a class cannot move to another scheduler").help("add it there and remove it here, with an heir")
+            );
+        }
+        if self.is_below(parent, class) {
+            return Err(SpecError::new("a class cannot stand below itself"));
+        }
+        self.nodes[node as usize].inner.change(now, place.slot, parent_slot, settings)?;
+        let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
+        if place.holds != NIL {
+            let rate = (entry.guarantee)(settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
+            self.nodes[place.holds as usize].inner.set_rate(now, rate, self.rate);
+        }
+        self.places[place.parent as usize].children -= 1;
+        self.places[parent as usize].children += 1;
+        self.places[class as usize].parent = parent;
+        Ok(())
+    }
+
+    pub(super) fn remove_class(&mut self, now: Nanos, class: ClassId, heir: Option<ClassId>) -> Result<(), SpecError> {
+        let place = self.existing(class)?;
+        if class == ROOT {
+            return Err(SpecError::new("the root cannot be removed"));
+        }
+        if place.children > 0 {
+            return Err(SpecError::new(format!("the class has {} classes below it", place.children)).help("remove those first"));
+        }
+        if let Some(heir) = heir {
+            self.existing(heir)?;
+            if heir == class {
+                return Err(SpecError::new("a class cannot be its own heir"));
+            }
+        }
+        if self.default == Some(class) || self.classifier.names(class) {
+            return Err(SpecError::new("rules or the default still lead to the class").help("change the rules first"));
+        }
+        let leaf = self.leaves[class as usize];
+        while self.leaves[class as usize].packets > 0 {
+            let packet = self.take_head(class);
+            let next = self.head_wire(class);
+            self.head_lost(leaf.scheduler, leaf.slot, next);
+            match heir {
+                None => self.count_drop(class, packet, DropReason::ClassRemoved),
+                Some(heir) => self.inherit(heir, packet),
+            }
+        }
+        if place.holds != NIL {
+            self.free_nodes.push(place.holds);
+            self.nodes[place.holds as usize].blocked = None;
+        }
+        let n = &mut self.nodes[place.scheduler as usize];
+        n.inner.remove(now, place.slot);
+        n.free.push(place.slot);
+        self.places[place.parent as usize].children -= 1;
+        // What the class did stays in its parents' sums.
+        let gone = self.sent[class as usize];
+        let into = &mut self.sent[place.parent as usize];
+        into.packets += gone.packets;
+        into.bytes += gone.bytes;
+        into.wire_bytes += gone.wire_bytes;
+        into.dropped_packets += gone.dropped_packets;
+        into.dropped_bytes += gone.dropped_bytes;
+        into.borrowed_bytes += gone.borrowed_bytes;
+        into.marked_packets += gone.marked_packets;
+        if let Some(gone) = self.reasons[class as usize].take() {
+            let into = self.reasons[place.parent as usize].get_or_insert_default();
+            for (to, from) in into.iter_mut().zip(*gone) {
+                *to = (to.0 + from.0, to.1 + from.1);
+            }
+        }
+        self.sent[class as usize] = Sent::default();
+        self.leaves[class as usize].exists = false;
+        self.free.push(class);
+        Ok(())
+    }
+
+    /// A packet of a removed class joins its heir's queue, with the time of arrival that it has.
+    pub(super) fn inherit(&mut self, heir: ClassId, packet: Packet) {
+        let leaf = self.leaves[heir as usize];
+        let fits =
+            if leaf.limit_in_bytes { leaf.bytes.saturating_add(packet.len) <= leaf.limit } else { leaf.packets < leaf.limit };
+        if !fits {
+            return self.count_drop(heir, packet, DropReason::QueueFull);
+        }
+        let first = self.append(heir, packet);
+        self.announce(leaf.scheduler, leaf.slot, packet.wire, first);
+    }
+
+    pub(super) fn set_queue(&mut self, class: ClassId, queue: &QueueSpec) -> Result<(), SpecError> {
+        self.existing(class)?;
+        let (policy, limit, limit_in_bytes) = queue_policy(queue)?;
+        let leaf = &mut self.leaves[class as usize];
+        (leaf.policy, leaf.limit, leaf.limit_in_bytes) = (policy, limit, limit_in_bytes);
+        let over = |leaf: &Leaf| leaf.packets > 0 && if limit_in_bytes { leaf.bytes > limit } else { leaf.packets > limit };
+        if policy == Policy::DropHead {
+            if over(&self.leaves[class as usize]) {
+                self.drop_from_head(class, DropReason::LimitLowered);
+            }
+            return Ok(());
+        }
+        // Drop-tail keeps the oldest: the chain is cut behind the last packet that fits.
+        while over(&self.leaves[class as usize]) {
+            self.drop_tail(class);
+        }
+        Ok(())
+    }
+
+    /// Drops the last packet of a queue. Linear in the queue: only a lowered limit does this.
+    pub(super) fn drop_tail(&mut self, class: ClassId) {
+        let leaf = self.leaves[class as usize];
+        if leaf.packets == 1 {
+            return self.drop_from_head(class, DropReason::LimitLowered);
+        }
+        let before = self.slab.before(leaf.head, leaf.tail);
+        let (packet, _) = self.slab.remove(leaf.tail);
+        self.slab.link(before, NIL);
+        let leaf = &mut self.leaves[class as usize];
+        leaf.tail = before;
+        leaf.packets -= 1;
+        leaf.bytes -= packet.len;
+        let (mut node, mut slot) = (leaf.scheduler, leaf.slot);
+        self.count_drop(class, packet, DropReason::LimitLowered);
+        loop {
+            let n = &mut self.nodes[node as usize];
+            n.backlog -= 1;
+            n.inner.tail_lost(self.now, slot);
+            if node == 0 {
+                return;
+            }
+            let place = self.places[n.class as usize];
+            (node, slot) = (place.scheduler, place.slot);
+        }
+    }
+
+    pub(super) fn set_scheduler(&mut self, now: Nanos, class: ClassId, settings: &Settings) -> Result<(), SpecError> {
+        let place = self.existing(class)?;
+        if place.holds == NIL {
+            return Err(SpecError::new(format!("class {class} holds no scheduler")));
+        }
+        let node = &mut self.nodes[place.holds as usize];
+        node.inner.change(now, ROOT_SLOT, ROOT_SLOT, settings)?;
+        node.spec.settings = settings.clone();
+        Ok(())
+    }
+
+    pub(super) fn set_rate(&mut self, now: Nanos, rate: Rate) -> Result<(), SpecError> {
+        if rate.is_zero() {
+            return Err(SpecError::word("rate", "the link's rate is 0 bit/s"));
+        }
+        self.rate = rate;
+        self.nodes[0].inner.set_rate(now, rate, rate);
+        if let (Some(depth), Some(regulator)) = (self.regulator_depth(), &mut self.regulator) {
+            regulator.set(now, rate, depth);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_regulator(&mut self, now: Nanos, regulator: Regulator) {
+        self.regulator_spec = regulator;
+        self.regulator = self.regulator_depth().map(|depth| TokenBucket::new(self.rate, depth, now));
+    }
+
+    fn regulator_depth(&self) -> Option<u32> {
+        match self.regulator_spec {
+            Regulator::None => None,
+            Regulator::Auto => Some(TokenBucket::auto_depth(self.rate, self.mtu)),
+            Regulator::Depth(depth) => Some(depth),
+        }
+    }
+
+    pub(super) fn set_rules(&mut self, rules: &RuleSet, default: Option<ClassId>) -> Result<(), SpecError> {
+        for class in rules.rules.iter().map(|rule| rule.class).chain(default) {
+            self.existing(class)?;
+        }
+        self.classifier = crate::classify::Classifier::new(rules, default);
+        self.default = default;
+        Ok(())
+    }
+}
+
+fn queue_policy(spec: &QueueSpec) -> Result<(Policy, u32, bool), SpecError> {
+    let entry = queue::find(spec.name).ok_or_else(|| SpecError::new(format!("no queue is called {}", spec.name)))?;
+    let policy = (entry.build)(&spec.settings)?;
+    Ok(match spec.limit {
+        Limit::Packets(n) => (policy, n, false),
+        Limit::Bytes(n) => (policy, n, true),
+    })
+}
