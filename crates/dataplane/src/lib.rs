@@ -1,1 +1,3 @@
 //! altq dataplane.
+
+pub mod netns;
