@@ -1,0 +1,74 @@
+//! What ARCHITECTURE.md promises of the crates: dependencies point one way, and `unsafe` lives in one place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let may: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("altq-engine", &[][..]),
+        ("altq-config", &["altq-engine"]),
+        ("altq-simulator", &["altq-engine", "altq-config"]),
+        ("altq-dataplane", &["altq-engine", "altq-config"]),
+        ("altq", &["altq-engine", "altq-config", "altq-simulator", "altq-dataplane"]),
+    ]);
+    let packages = metadata["packages"].as_array().unwrap();
+    assert_eq!(packages.len(), may.len(), "a crate was added: say here what it may depend on");
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let allowed = may[name];
+        for dependency in package["dependencies"].as_array().unwrap() {
+            // Tests may look further: a dev-dependency carries no code into the product.
+            let (on, dev) = (dependency["name"].as_str().unwrap(), dependency["kind"] == "dev");
+            assert!(dev || !on.starts_with("altq") || allowed.contains(&on), "{name} must not depend on {on}");
+        }
+    }
+}
+
+#[test]
+fn the_engine_has_no_unsafe_code_no_clock_and_no_io() {
+    for file in sources(&workspace().join("crates/engine/src")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["unsafe {", "Instant::now", "SystemTime", "std::fs", "std::net", "std::thread", "println!"] {
+            assert!(!text.contains(word), "{} has {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_lives_in_the_dataplane_alone() {
+    for name in ["engine", "config", "simulator", "app"] {
+        for file in sources(&workspace().join("crates").join(name).join("src")) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            for word in ["unsafe {", "unsafe fn", "unsafe impl"] {
+                assert!(!text.contains(word), "{} has {word}", file.display());
+            }
+        }
+    }
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
