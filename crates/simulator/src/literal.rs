@@ -1,0 +1,93 @@
+//! Rates, times and sizes as they are written in cases and on the command line: a number and its unit.
+//!
+//! A bare whole number is in the unit of altq's files: nanoseconds, bit/s, bytes. A fraction needs a unit, and must come out as a
+//! whole number of those: nothing is rounded.
+
+use altq_engine::units::{Nanos, Rate};
+
+const TIMES: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
+const RATES: [(&str, u64); 4] = [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000)];
+const SIZES: [(&str, u64); 4] = [("bytes", 1), ("byte", 1), ("kbytes", 1_000), ("Mbytes", 1_000_000)];
+
+/// A span of time: `250us`, `2.84ms`, `10s`, `1min`.
+pub fn time(text: &str) -> Result<Nanos, String> {
+    number(text, "time", "ns", &TIMES)
+}
+
+/// A rate: `64kbit/s`, `1.5Mbit/s`, `10Gbit/s`.
+pub fn rate(text: &str) -> Result<Rate, String> {
+    number(text, "rate", "bit/s", &RATES).map(Rate::bit_s)
+}
+
+/// A size: `1500bytes`, `64kbytes` (1 kbyte = 1000 bytes).
+pub fn size(text: &str) -> Result<u64, String> {
+    number(text, "size", "bytes", &SIZES)
+}
+
+fn number(text: &str, what: &str, bare: &str, units: &[(&str, u64)]) -> Result<u64, String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let unit = unit.trim_start();
+    let fail = |why: String| {
+        let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+        let shown: String = text.chars().take(40).collect();
+        Err(format!("{shown:?} is no {what}: {why}; write a number and one of {}", names.join(", ")))
+    };
+    let scale = match units.iter().find(|(name, _)| *name == unit) {
+        Some((_, scale)) => *scale,
+        None if unit.is_empty() && !digits.contains('.') => 1,
+        None if unit.is_empty() => return fail(format!("a fraction of {bare}")),
+        None => return fail(format!("there is no unit {:?}", unit.chars().take(20).collect::<String>())),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    if whole.is_empty() || fraction.is_empty() || fraction.contains('.') || fraction.len() > 18 {
+        return fail("that is no number".into());
+    }
+    let (Ok(whole), Ok(part)) = (whole.parse::<u64>(), fraction.parse::<u64>()) else {
+        return fail("that is no number, or too large".into());
+    };
+    let part = u128::from(part) * u128::from(scale);
+    let tens = 10u128.pow(fraction.len() as u32);
+    if part % tens != 0 {
+        return fail(format!("it is not a whole number of {bare}"));
+    }
+    match u64::try_from(u128::from(whole) * u128::from(scale) + part / tens) {
+        Ok(value) => Ok(value),
+        Err(_) => fail("it is too large".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        assert_eq!(time("2.84ms"), Ok(2_840_000));
+        assert_eq!(time("10s"), Ok(10_000_000_000));
+        assert_eq!(time("17"), Ok(17));
+        assert_eq!(rate("1.5Mbit/s"), Ok(Rate::kbit_s(1_500)));
+        assert_eq!(rate("5 Gbit/s"), Ok(Rate::mbit_s(5_000)));
+        assert_eq!(size("64kbytes"), Ok(64_000));
+    }
+
+    #[test]
+    fn errors_say_why() {
+        for (text, why) in [
+            ("1.5", "a fraction of ns"),
+            ("", "no number"),
+            ("s", "no number"),
+            ("1.5.5s", "no number"),
+            ("0.3ns", "not a whole number of ns"),
+            ("99999999999999999999s", "too large"),
+            ("99999999999s", "too large"),
+            ("-1s", "there is no unit"),
+            ("3 parsecs", "there is no unit"),
+        ] {
+            let error = time(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        assert!(rate("10mbps").unwrap_err().contains("Mbit/s"));
+    }
+}

@@ -1,0 +1,448 @@
+//! The list of arrivals: a CSV file, read in one pass, checked as a whole before anything runs, and kept small in memory.
+
+use std::fmt;
+use std::io::{self, BufRead};
+
+use altq_config::Link;
+use altq_engine::spec::ClassId;
+use altq_engine::units::Nanos;
+
+use crate::nearest::nearest;
+
+/// A line may be this long. A longer one is no arrival.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// The largest packet: what IP's length field can say.
+pub const LARGEST_PACKET: u32 = 65_535;
+
+/// The arrivals, sorted by time. 24 bytes a packet, 28 where flows are given.
+#[derive(Clone, Debug, Default)]
+pub struct Arrivals {
+    times: Vec<Nanos>,
+    classes: Vec<ClassId>,
+    bytes: Vec<u32>,
+    ids: Ids,
+    /// Hashes of the flows' names; empty where no flows were given.
+    flows: Vec<u32>,
+    /// DSCP and ECN as they stand in the IP header's octet; empty where neither was given.
+    tos: Vec<u8>,
+    /// Where the file was cut short, if it was.
+    pub cut: Option<Cut>,
+    /// The last line had all its fields but no newline.
+    pub open_end: bool,
+}
+
+/// The packets' ids, as they were written.
+#[derive(Clone, Debug)]
+enum Ids {
+    /// All of them whole numbers.
+    Numbers(Vec<u64>),
+    /// Any text: where each one ends.
+    Texts { text: String, ends: Vec<usize> },
+}
+
+impl Default for Ids {
+    fn default() -> Ids {
+        Ids::Numbers(Vec::new())
+    }
+}
+
+impl Ids {
+    fn push(&mut self, id: &str) {
+        match self {
+            Ids::Numbers(numbers) => match plain_number(id) {
+                Some(number) => numbers.push(number),
+                None => {
+                    let mut text = String::new();
+                    let mut ends = Vec::with_capacity(numbers.len() + 1);
+                    for number in numbers.iter() {
+                        text.push_str(&number.to_string());
+                        ends.push(text.len());
+                    }
+                    *self = Ids::Texts { text, ends };
+                    self.push(id);
+                }
+            },
+            Ids::Texts { text, ends } => {
+                text.push_str(id);
+                ends.push(text.len());
+            }
+        }
+    }
+}
+
+/// A number that prints as it was written.
+fn plain_number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if digits { text.parse().ok() } else { None }
+}
+
+/// A file that ends within a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The line, from 1.
+    pub line: u64,
+    /// Where in the file that line begins, in bytes.
+    pub byte: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: the file is cut short within this line, which begins at byte {}", self.line, self.byte)
+    }
+}
+
+/// Why a list of arrivals cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrivalsError {
+    /// It cannot be read.
+    #[error("line {line}: {error}")]
+    Io {
+        /// The line, from 1.
+        line: u64,
+        /// Why.
+        error: io::Error,
+    },
+    /// A line that is none.
+    #[error("line {line}{}: {message}", column.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
+    Line {
+        /// The line, from 1.
+        line: u64,
+        /// The column's name.
+        column: Option<&'static str>,
+        /// What is wrong with it, and what could be written instead.
+        message: String,
+    },
+}
+
+/// The columns that there may be.
+const COLUMNS: [&str; 7] = ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn"];
+const REQUIRED: usize = 4;
+const TIME: usize = 0;
+const CLASS: usize = 1;
+const BYTES: usize = 2;
+const ID: usize = 3;
+const FLOW: usize = 4;
+const DSCP: usize = 5;
+const ECN: usize = 6;
+
+impl Arrivals {
+    /// Room for `n` packets.
+    pub fn with_capacity(n: usize) -> Arrivals {
+        Arrivals {
+            times: Vec::with_capacity(n),
+            classes: Vec::with_capacity(n),
+            bytes: Vec::with_capacity(n),
+            ids: Ids::Numbers(Vec::with_capacity(n)),
+            ..Arrivals::default()
+        }
+    }
+
+    /// Adds an arrival behind all others. False, and not added, if it is earlier than the last.
+    pub fn push(&mut self, time: Nanos, class: ClassId, bytes: u32, id: u64) -> bool {
+        if self.times.last().is_some_and(|last| *last > time) {
+            return false;
+        }
+        self.times.push(time);
+        self.classes.push(class);
+        self.bytes.push(bytes);
+        match &mut self.ids {
+            Ids::Numbers(numbers) => numbers.push(id),
+            texts => texts.push(&id.to_string()),
+        }
+        true
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// When a packet arrives.
+    #[inline]
+    pub fn time(&self, at: usize) -> Option<Nanos> {
+        self.times.get(at).copied()
+    }
+
+    /// Class, bytes, flow hash, and TOS octet of a packet.
+    #[inline]
+    pub fn packet(&self, at: usize) -> (ClassId, u32, u32, u8) {
+        let flow = self.flows.get(at).copied().unwrap_or(0);
+        (self.classes[at], self.bytes[at], flow, self.tos.get(at).copied().unwrap_or(0))
+    }
+
+    /// Writes a packet's id as it was read.
+    pub fn write_id(&self, at: usize, out: &mut Vec<u8>) {
+        match &self.ids {
+            Ids::Numbers(numbers) => super::csv::number(out, numbers.get(at).copied().unwrap_or(0)),
+            Ids::Texts { text, ends } => {
+                let start = if at == 0 { 0 } else { ends[at - 1] };
+                super::csv::text(out, &text[start..ends[at]]);
+            }
+        }
+    }
+
+    /// Reads and checks a list for the classes of `link`. Lines end in LF or CRLF; the header's names say which column is which.
+    ///
+    /// A file whose last line is cut short (no newline, fields missing, and what is there could be the beginning of a good line)
+    /// is told in [`cut`](Arrivals::cut), with the lines before kept; anything else that is wrong is an error.
+    pub fn read(mut input: impl BufRead, link: &Link) -> Result<Arrivals, ArrivalsError> {
+        let mut arrivals = Arrivals::default();
+        let names = Names::new(link);
+        let mut header: Option<Vec<usize>> = None;
+        let mut line = Vec::new();
+        let (mut number, mut byte) = (0u64, 0u64);
+        loop {
+            line.clear();
+            number += 1;
+            let read = read_line(&mut input, &mut line).map_err(|error| ArrivalsError::Io { line: number, error })?;
+            if read == 0 {
+                break;
+            }
+            if line.len() > LONGEST_LINE {
+                return Err(bad(number, None, format!("it is longer than {LONGEST_LINE} bytes")));
+            }
+            let ended = line.pop_if(|b| *b == b'\n').is_some();
+            line.pop_if(|b| *b == b'\r');
+            let text = match std::str::from_utf8(&line) {
+                Ok(text) => text,
+                Err(error) => {
+                    return Err(bad(number, None, format!("byte {} is not UTF-8 text", byte + error.valid_up_to() as u64)));
+                }
+            };
+            match &header {
+                None => {
+                    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+                    header = Some(read_header(text)?);
+                }
+                Some(columns) => match arrivals.read_arrival(text, columns, &names, number) {
+                    Ok(()) => arrivals.open_end = !ended,
+                    Err(_) if !ended && arrivals.could_begin(text, columns, &names, number) => {
+                        arrivals.cut = Some(Cut { line: number, byte });
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+            byte += read as u64;
+        }
+        if header.is_none() {
+            return Err(bad(
+                1,
+                None,
+                format!("the file is empty; its first line names the columns: {}", COLUMNS[..REQUIRED].join(",")),
+            ));
+        }
+        Ok(arrivals)
+    }
+
+    fn read_arrival(&mut self, text: &str, columns: &[usize], names: &Names, line: u64) -> Result<(), ArrivalsError> {
+        let mut fields: [&str; COLUMNS.len()] = [""; COLUMNS.len()];
+        let count = split(text, line, |at, field| {
+            if let Some(column) = columns.get(at) {
+                fields[*column] = field;
+            }
+        })?;
+        if count != columns.len() {
+            let found = match count {
+                1 if text.is_empty() => "an empty line".to_string(),
+                1 => "1 field".to_string(),
+                n => format!("{n} fields"),
+            };
+            return Err(bad(line, None, format!("{found} where the header names {} columns", columns.len())));
+        }
+        let time = whole(fields[TIME], TIME, line, 0, u64::MAX)?;
+        if let Some(last) = self.times.last().filter(|last| **last > time) {
+            let message = format!("{time} is earlier than {last} on the line before; the list must be sorted by time");
+            return Err(bad(line, Some("time_ns"), message));
+        }
+        let class = names.find(fields[CLASS]).ok_or_else(|| names.unknown(fields[CLASS], line))?;
+        let bytes = whole(fields[BYTES], BYTES, line, 1, u64::from(LARGEST_PACKET))? as u32;
+        if fields[ID].is_empty() {
+            return Err(bad(line, Some("id"), "it is empty".into()));
+        }
+        let tos = if columns.iter().any(|c| *c == DSCP || *c == ECN) {
+            let dscp = if columns.contains(&DSCP) { whole(fields[DSCP], DSCP, line, 0, 63)? } else { 0 };
+            let ecn = if columns.contains(&ECN) { whole(fields[ECN], ECN, line, 0, 3)? } else { 0 };
+            Some((dscp << 2 | ecn) as u8)
+        } else {
+            None
+        };
+        self.times.push(time);
+        self.classes.push(class);
+        self.bytes.push(bytes);
+        self.ids.push(fields[ID]);
+        if columns.contains(&FLOW) {
+            self.flows.push(flow_hash(fields[FLOW]));
+        }
+        self.tos.extend(tos);
+        Ok(())
+    }
+
+    /// True if more text could make a good line of this one: fields are missing, and those that are there are good, the last of
+    /// them as far as it goes.
+    fn could_begin(&self, text: &str, columns: &[usize], names: &Names, line: u64) -> bool {
+        let mut good = true;
+        let mut last = (0, "");
+        let count = split(text, line, |at, field| {
+            if at > 0 {
+                good &= columns.get(last.0).is_some_and(|c| self.good_field(*c, last.1, names, line));
+            }
+            last = (at, field);
+        });
+        let Ok(count) = count else { return text.contains('"') && good };
+        let Some(column) = columns.get(last.0) else { return false };
+        let prefix = last.1.is_empty()
+            || match *column {
+                CLASS => names.sorted.iter().any(|(name, _)| name.starts_with(last.1)),
+                // The time may have lost its last digits.
+                TIME => last.1.bytes().all(|b| b.is_ascii_digit()),
+                column => self.good_field(column, last.1, names, line),
+            };
+        good && prefix && (count < columns.len() || last.1.is_empty())
+    }
+
+    fn good_field(&self, column: usize, field: &str, names: &Names, line: u64) -> bool {
+        match column {
+            TIME => whole(field, TIME, line, self.times.last().copied().unwrap_or(0), u64::MAX).is_ok(),
+            CLASS => names.find(field).is_some(),
+            BYTES => whole(field, BYTES, line, 1, u64::from(LARGEST_PACKET)).is_ok(),
+            ID => !field.is_empty(),
+            DSCP => whole(field, DSCP, line, 0, 63).is_ok(),
+            ECN => whole(field, ECN, line, 0, 3).is_ok(),
+            _ => true,
+        }
+    }
+}
+
+/// A flow's hash by its name: FNV-1a, which is the same everywhere and for all time.
+pub fn flow_hash(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Reads up to and with the newline, but gives up behind [`LONGEST_LINE`] bytes.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    loop {
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if buffer.is_empty() {
+            return Ok(line.len());
+        }
+        let (used, ended) = match buffer.iter().position(|b| *b == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), false),
+        };
+        line.extend_from_slice(&buffer[..used]);
+        input.consume(used);
+        if ended || line.len() > LONGEST_LINE {
+            return Ok(line.len());
+        }
+    }
+}
+
+/// The fields of a line, by commas; a field may stand in double quotes, as RFC 4180 has it, if it holds none itself.
+fn split<'a>(text: &'a str, line: u64, mut field: impl FnMut(usize, &'a str)) -> Result<usize, ArrivalsError> {
+    let mut count = 0;
+    let mut rest = text;
+    loop {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let Some(end) = quoted.find('"') else {
+                return Err(bad(line, None, "a quote is not closed".into()));
+            };
+            field(count, &quoted[..end]);
+            count += 1;
+            match quoted[end + 1..].strip_prefix(',') {
+                Some(more) => rest = more,
+                None if quoted.len() == end + 1 => return Ok(count),
+                None => return Err(bad(line, None, "text follows a closing quote".into())),
+            }
+            continue;
+        }
+        match rest.split_once(',') {
+            Some((one, more)) => {
+                field(count, one);
+                rest = more;
+            }
+            None => {
+                field(count, rest);
+                return Ok(count + 1);
+            }
+        }
+        count += 1;
+    }
+}
+
+fn read_header(text: &str) -> Result<Vec<usize>, ArrivalsError> {
+    let mut columns: Vec<usize> = Vec::new();
+    let mut wrong = None;
+    split(text, 1, |_, name| match COLUMNS.iter().position(|c| *c == name) {
+        Some(at) if columns.contains(&at) => wrong = Some(format!("the column {name} is named twice")),
+        Some(at) => columns.push(at),
+        None => {
+            let name: String = name.chars().take(40).collect();
+            let hint = nearest(&name, COLUMNS.iter().copied()).map(|c| format!("; did you mean {c}?")).unwrap_or_default();
+            wrong.get_or_insert(format!(
+                "there is no column {name:?}{hint} The first line names the columns: {}",
+                COLUMNS.join(",")
+            ));
+        }
+    })?;
+    if let Some(message) = wrong {
+        return Err(bad(1, None, message));
+    }
+    if let Some(missing) = (0..REQUIRED).find(|c| !columns.contains(c)) {
+        return Err(bad(1, None, format!("the column {} is missing", COLUMNS[missing])));
+    }
+    Ok(columns)
+}
+
+fn bad(line: u64, column: Option<&'static str>, message: String) -> ArrivalsError {
+    ArrivalsError::Line { line, column, message }
+}
+
+fn whole(field: &str, column: usize, line: u64, min: u64, max: u64) -> Result<u64, ArrivalsError> {
+    let digits = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
+    match field.parse::<u64>() {
+        Ok(value) if digits && (min..=max).contains(&value) => Ok(value),
+        _ => {
+            let field: String = field.chars().take(40).collect();
+            let range = if max == u64::MAX { format!("from {min}") } else { format!("from {min} to {max}") };
+            Err(bad(line, Some(COLUMNS[column]), format!("{field:?} is not a whole number {range}")))
+        }
+    }
+}
+
+/// The classes' names, sorted.
+struct Names<'a> {
+    sorted: Vec<(&'a str, ClassId)>,
+}
+
+impl<'a> Names<'a> {
+    fn new(link: &'a Link) -> Names<'a> {
+        let mut sorted: Vec<_> = link.classes.iter().enumerate().map(|(id, class)| (class.name.as_str(), id as ClassId)).collect();
+        // Of classes with one name, the first stands for all.
+        sorted.sort();
+        sorted.dedup_by_key(|(name, _)| *name);
+        Names { sorted }
+    }
+
+    fn find(&self, name: &str) -> Option<ClassId> {
+        self.sorted.binary_search_by_key(&name, |(name, _)| name).ok().map(|at| self.sorted[at].1)
+    }
+
+    fn unknown(&self, name: &str, line: u64) -> ArrivalsError {
+        let shown: String = name.chars().take(40).collect();
+        let hint = match nearest(&shown, self.sorted.iter().map(|(name, _)| *name)) {
+            Some(name) => format!("; did you mean {name:?}?"),
+            None => String::new(),
+        };
+        bad(line, Some("class"), format!("the link has no class {shown:?}{hint}"))
+    }
+}

@@ -1,0 +1,188 @@
+//! `altq replay`: a list of packets, already classified, through the scheduler of one link, in virtual time.
+//!
+//! The wire sends one packet at a time. The scheduler is asked on every arrival, whenever a packet has left the wire, and at the
+//! times that [`Engine::next_wakeup`] gave; at one instant in this order: complete, timers, arrivals (interfaces.md, altq replay).
+//! After the last arrival it goes on until the link is empty or nothing more can happen.
+
+mod arrivals;
+mod csv;
+mod output;
+
+use altq_config::Link;
+use altq_engine::spec::{SpecError, Timer};
+use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_engine::{Departure, Drop, Engine, Packet};
+use serde::{Deserialize, Serialize};
+
+pub use arrivals::{Arrivals, ArrivalsError, Cut, LARGEST_PACKET, flow_hash};
+pub use output::CsvOutput;
+
+use crate::report::{ClassReport, Collector, names};
+use crate::wire::Wire;
+
+#[cfg(test)]
+mod tests;
+
+/// How a replay is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The wire's rate; `None`: the link's.
+    pub wire_rate: Option<Rate>,
+    /// When timers can fire. See [`tick`].
+    pub timer: Timer,
+    /// Packets that the driver holds, the one on the wire included. At least 1.
+    pub tx_ring: usize,
+    /// What counts begins here.
+    pub from: Nanos,
+    /// And ends before here; `None`: when the last packet has left the wire.
+    pub to: Option<Nanos>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { wire_rate: None, timer: Timer::Exact, tx_ring: 1, from: 0, to: None }
+    }
+}
+
+/// The timer of `hz` ticks a second. A tick is a whole number of nanoseconds, so `hz` must divide 10^9.
+pub fn tick(hz: u64) -> Result<Timer, String> {
+    if hz > 0 && SECOND.is_multiple_of(hz) {
+        return Ok(Timer::Tick(SECOND / hz));
+    }
+    let below = (1..hz).rev().find(|h| SECOND.is_multiple_of(*h) || *h > SECOND);
+    let above = (hz + 1..=SECOND).find(|h| SECOND.is_multiple_of(*h));
+    let near: Vec<String> = below.into_iter().chain(above).filter(|h| *h <= SECOND).map(|h| h.to_string()).collect();
+    Err(format!("a tick of 1/{hz} s is not a whole number of nanoseconds; the nearest that are: {}", near.join(" and ")))
+}
+
+/// Hears of every packet that leaves.
+pub trait Observer {
+    /// The packet at place `at` of the list was handed over at `now`; its last bit leaves at `wire_end`.
+    fn sent(&mut self, now: Nanos, at: usize, departure: &Departure, wire_end: Nanos) -> std::io::Result<()>;
+
+    /// The packet at place `at` was dropped.
+    fn dropped(&mut self, at: usize, drop: &Drop) -> std::io::Result<()>;
+}
+
+/// Nobody listens.
+impl Observer for () {
+    fn sent(&mut self, _: Nanos, _: usize, _: &Departure, _: Nanos) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn dropped(&mut self, _: usize, _: &Drop) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What came out: `altq.replay/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// `altq.replay/1`.
+    pub schema: String,
+    /// The window's begin.
+    pub from_ns: Nanos,
+    /// The window's end, itself not in it.
+    pub to_ns: Nanos,
+    /// A row a class, the link's own first.
+    pub classes: Vec<ClassReport>,
+    /// What the reader must know of this result: `wire_slower_than_link`, `cut_short`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<String>,
+}
+
+/// The mark of a wire slower than the link: guarantees may not hold (design/cbq.md rule 14).
+pub const WIRE_SLOWER: &str = "wire_slower_than_link";
+
+/// The mark of a list that ends within a line.
+pub const CUT_SHORT: &str = "cut_short";
+
+/// Why a replay failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The link cannot be built.
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+    /// What was observed could not be written.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The wire is so slow that 64 bits of nanoseconds do not hold the end.
+    #[error("the packets need more than 584 years on a wire of {0}")]
+    BeyondTime(Rate),
+    /// Handles of packets are 32 bits wide.
+    #[error("the list has {0} packets; at most 4294967295 can be replayed at once")]
+    TooMany(usize),
+}
+
+/// Nothing is waited for longer than this: about 100 years.
+const NEVER: Nanos = 3_155_760_000 * SECOND;
+
+/// Runs the list through the link's scheduler.
+pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut impl Observer) -> Result<Report, ReplayError> {
+    if arrivals.len() > u32::MAX as usize {
+        return Err(ReplayError::TooMany(arrivals.len()));
+    }
+    let mut spec = link.spec.clone();
+    spec.timer = options.timer;
+    let mut engine = Engine::new(&spec)?;
+    let wire_rate = options.wire_rate.unwrap_or(spec.rate);
+    let mut wire = Wire::new(wire_rate, options.tx_ring);
+    let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
+    let (mut next, mut timer, mut last_end) = (0usize, None::<Nanos>, 0);
+    loop {
+        let (complete, arrival) = (wire.next_end(), arrivals.time(next));
+        let Some(now) = [complete, timer, arrival].into_iter().flatten().min() else { break };
+        if collector.turns(now) {
+            collector.turn(now, &engine.all_counters());
+        }
+        // At equal times: complete, timers, arrivals.
+        if complete == Some(now) {
+            wire.complete();
+        } else if timer != Some(now) {
+            let (class, bytes, flow, tos) = arrivals.packet(next);
+            collector.arrived(now, class, bytes);
+            let packet = Packet { flow, dscp: tos >> 2, ecn: tos & 3, ..Packet::new(next as u32, bytes) };
+            engine.enqueue(now, class, packet);
+            next += 1;
+        }
+        timer = None;
+        while wire.has_room() {
+            let Some(departure) = engine.dequeue(now) else {
+                wire.rest();
+                timer = engine.next_wakeup().filter(|at| *at < NEVER).and_then(|at| round_up(at.max(now + 1), options.timer));
+                break;
+            };
+            let packet = &departure.packet;
+            last_end = wire.take(now, packet.wire).ok_or(ReplayError::BeyondTime(wire_rate))?;
+            collector.sent(now, departure.class, packet.len, packet.arrived);
+            observer.sent(now, packet.handle as usize, &departure, last_end)?;
+        }
+        if engine.has_drops() {
+            for drop in engine.drops() {
+                if let Some(class) = drop.class {
+                    collector.dropped(drop.at, class, drop.packet.len);
+                }
+                observer.dropped(drop.packet.handle as usize, &drop)?;
+            }
+        }
+    }
+    let to = options.to.unwrap_or(last_end);
+    let classes = collector.rows(&names(link), &engine.all_counters(), to);
+    let mut marks = Vec::new();
+    if wire_rate < spec.rate {
+        marks.push(WIRE_SLOWER.to_string());
+    }
+    if arrivals.cut.is_some() {
+        marks.push(CUT_SHORT.to_string());
+    }
+    Ok(Report { schema: "altq.replay/1".into(), from_ns: options.from, to_ns: to, classes, marks })
+}
+
+/// The first time at or after `at` at which a timer can fire.
+#[inline]
+pub(crate) fn round_up(at: Nanos, timer: Timer) -> Option<Nanos> {
+    match timer {
+        Timer::Exact => Some(at),
+        Timer::Tick(tick) => at.checked_next_multiple_of(tick),
+    }
+}

@@ -1,0 +1,208 @@
+//! The wire's rules, checked against the arithmetic of the documents, with a fifo in the scheduler's place.
+
+use altq_config::{Class, Link, Span};
+use altq_engine::link::{Framing, Overhead};
+use altq_engine::settings::Settings;
+use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::units::{Rate, SECOND};
+
+use super::*;
+
+/// A fifo link with these leaves.
+fn link(rate: Rate, names: &[&str]) -> Link {
+    let class = |_| ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None };
+    let names: Vec<&str> = std::iter::once("wan").chain(names.iter().copied()).collect();
+    Link {
+        name: "wan".into(),
+        device: None,
+        spec: LinkSpec {
+            rate,
+            mtu: 1500,
+            overhead: Overhead::NONE,
+            regulator: Regulator::None,
+            timer: Timer::Exact,
+            scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
+            classes: names.iter().map(class).collect(),
+            rules: Default::default(),
+            default: None,
+        },
+        classes: names.iter().map(|name| Class { name: name.to_string(), span: Span::default() }).collect(),
+        rules: Vec::new(),
+        overcommit: false,
+        span: Span::default(),
+    }
+}
+
+fn read(text: &str) -> Result<Arrivals, String> {
+    Arrivals::read(text.as_bytes(), &link(Rate::mbit_s(10), &["voice", "bulk"])).map_err(|e| e.to_string())
+}
+
+/// Departures and drops as they are written, and the report.
+fn replay(link: &Link, list: &str, options: &Options) -> (String, String, Report) {
+    let arrivals = Arrivals::read(list.as_bytes(), link).unwrap();
+    let (mut departures, mut drops) = (Vec::new(), Vec::new());
+    let mut output = CsvOutput::new(link, &arrivals, Some(&mut departures), Some(&mut drops)).unwrap();
+    let report = run(link, &arrivals, options, &mut output).unwrap();
+    output.finish().unwrap();
+    (String::from_utf8(departures).unwrap(), String::from_utf8(drops).unwrap(), report)
+}
+
+#[test]
+fn packets_follow_one_another_on_the_wire() {
+    // 8 Mbit/s: a byte a microsecond. Two at once, one while the wire is busy, one after a pause.
+    let list = "time_ns,class,bytes,id\n1000,a,100,1\n1000,b,50,2\n2000,a,10,3\n500000,b,1,4\n";
+    let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &Options::default());
+    assert_eq!(
+        departures,
+        "time_ns,class,bytes,id,wire_end_ns\n1000,a,100,1,101000\n101000,b,50,2,151000\n151000,a,10,3,161000\n500000,b,1,4,501000\n"
+    );
+    assert_eq!(drops, "time_ns,class,bytes,id,reason\n");
+    assert_eq!((report.from_ns, report.to_ns), (0, 501_000));
+    let row = |name: &str| report.classes.iter().find(|c| c.name == name).unwrap();
+    assert_eq!(report.classes[0].name, "wan");
+    assert_eq!((row("wan").parent.as_deref(), row("a").parent.as_deref()), (None, Some("wan")));
+    assert_eq!((row("a").arrived_packets, row("a").sent_bytes, row("wan").sent_bytes), (2, 110, 161));
+    // Waits: 0 and 149 µs for a; 100 µs and 0 for b. The root's are over all of them.
+    assert_eq!((row("a").delay_ns.max, row("a").delay_ns.mean), (Some(149_000), Some(74_500)));
+    assert_eq!((row("wan").delay_ns.p50, row("wan").delay_ns.p99), (Some(0), Some(149_000)));
+    assert_eq!(row("wan").rate_bit_s, 161 * 8 * SECOND / 501_000);
+    // ECMA-404 shape: the field names are the interface.
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["schema"], "altq.replay/1");
+    assert_eq!(json["classes"][1]["delay_ns"]["p99"], 149_000);
+    assert!(json["classes"][0]["parent"].is_null());
+}
+
+#[test]
+fn the_fraction_is_carried_over_a_busy_period() {
+    // 7 Mbit/s, 10 packets of 33 bytes at once: packet k ends at ceil(k · 264e9 / 7e6).
+    let mut list = "time_ns,class,bytes,id\n".to_string();
+    (0..10).for_each(|k| list += &format!("5,a,33,{k}\n"));
+    let (departures, ..) = replay(&link(Rate::mbit_s(7), &["a"]), &list, &Options::default());
+    for (k, line) in (1u64..).zip(departures.lines().skip(1)) {
+        let end: u64 = line.rsplit(',').next().unwrap().parse().unwrap();
+        assert_eq!(end, 5 + (k * 264 * SECOND).div_ceil(7_000_000));
+    }
+}
+
+#[test]
+fn overhead_counts_on_the_wire_only() {
+    // 40 bytes over AAL5 with 8 bytes of trailer: one cell of 53. 41: two.
+    let mut link = link(Rate::mbit_s(8), &["a"]);
+    link.spec.overhead = Overhead { bytes: 8, mpu: 0, framing: Framing::Atm };
+    let (departures, _, report) = replay(&link, "time_ns,class,bytes,id\n0,a,40,1\n0,a,41,2\n", &Options::default());
+    assert_eq!(departures.lines().skip(1).collect::<Vec<_>>(), ["0,a,40,1,53000", "53000,a,41,2,159000"]);
+    assert_eq!(report.classes[1].sent_bytes, 81);
+}
+
+#[test]
+fn a_ring_takes_packets_ahead() {
+    let list = "time_ns,class,bytes,id\n0,a,100,1\n0,a,100,2\n0,a,100,3\n0,a,100,4\n";
+    let options = Options { tx_ring: 2, ..Options::default() };
+    let (departures, ..) = replay(&link(Rate::mbit_s(8), &["a"]), list, &options);
+    assert_eq!(
+        departures.lines().skip(1).collect::<Vec<_>>(),
+        ["0,a,100,1,100000", "0,a,100,2,200000", "100000,a,100,3,300000", "200000,a,100,4,400000"]
+    );
+}
+
+#[test]
+fn windows_count_what_is_handed_over_in_them() {
+    let list = "time_ns,class,bytes,id\n0,a,100,1\n0,a,200,2\n0,a,400,3\n";
+    // Handed over at 0, 100 and 300 µs.
+    let options = Options { from: 100_000, to: Some(300_000), ..Options::default() };
+    let (departures, _, report) = replay(&link(Rate::mbit_s(8), &["a"]), list, &options);
+    assert_eq!(departures.lines().count(), 4);
+    let row = &report.classes[1];
+    assert_eq!((row.arrived_packets, row.sent_packets, row.sent_bytes), (0, 1, 200));
+    assert_eq!(row.rate_bit_s, 200 * 8 * SECOND / 200_000);
+    assert_eq!((row.delay_ns.p50, row.delay_ns.max), (Some(100_000), Some(100_000)));
+}
+
+#[test]
+fn a_slower_wire_and_full_queues_are_told() {
+    let mut list = "time_ns,class,bytes,id\n".to_string();
+    (0..60).for_each(|k| list += &format!("0,a,100,p{k}\n"));
+    let options = Options { wire_rate: Some(Rate::mbit_s(1)), ..Options::default() };
+    let (_, drops, report) = replay(&link(Rate::mbit_s(8), &["a"]), &list, &options);
+    // One on the wire, 50 in the queue: the last 9 are dropped.
+    assert_eq!(drops.lines().nth(1), Some("0,a,100,p51,queue_full"));
+    assert_eq!((report.classes[1].dropped_packets, report.classes[1].sent_packets), (9, 51));
+    assert_eq!(report.to_ns, 51 * 800_000);
+    assert_eq!(report.marks, [WIRE_SLOWER]);
+}
+
+#[test]
+fn any_order_of_columns_any_line_end_and_ids_as_written() {
+    let link = link(Rate::mbit_s(8), &["a"]);
+    let list = "id,flow,ecn,bytes,class,dscp,time_ns\r\n7,\"x, y\",2,100,a,46,0\r\n007,z,0,100,a,0,0";
+    let arrivals = Arrivals::read(list.as_bytes(), &link).unwrap();
+    assert_eq!(arrivals.packet(0), (1, 100, flow_hash("x, y"), 46 << 2 | 2));
+    assert!(arrivals.open_end && arrivals.cut.is_none());
+    let (departures, ..) = replay(&link, list, &Options::default());
+    assert_eq!(departures.lines().skip(1).collect::<Vec<_>>(), ["0,a,100,7,100000", "100000,a,100,007,200000"]);
+}
+
+#[test]
+fn bad_lists_are_refused_with_line_and_reason() {
+    let header = "time_ns,class,bytes,id\n";
+    for (list, reason) in [
+        ("", "line 1: the file is empty"),
+        ("time_ns,class,bytes\n", "line 1: the column id is missing"),
+        ("time_ns,class,byte,id\n", "did you mean bytes?"),
+        ("time_ns,class,bytes,id,id\n", "line 1: the column id is named twice"),
+        ("0,voice,100,1\n", "line 1: there is no column \"0\""),
+        (&format!("{header}0,voise,100,1\n"), "line 2, class: the link has no class \"voise\"; did you mean \"voice\"?"),
+        (&format!("{header}5,bulk,100,1\n4,bulk,100,2\n"), "line 3, time_ns: 4 is earlier than 5"),
+        (&format!("{header}0,bulk,0,1\n"), "line 2, bytes: \"0\" is not a whole number from 1 to 65535"),
+        (&format!("{header}0,bulk,65536,1\n"), "line 2, bytes"),
+        (&format!("{header}-1,bulk,100,1\n"), "line 2, time_ns"),
+        (&format!("{header}+1,bulk,100,1\n"), "line 2, time_ns"),
+        (&format!("{header}1e3,bulk,100,1\n"), "line 2, time_ns"),
+        (&format!("{header}99999999999999999999,bulk,100,1\n"), "line 2, time_ns"),
+        (&format!("{header}0,bulk,100\n"), "line 2: 3 fields where the header names 4"),
+        (&format!("{header}0,bulk,100,1,2\n"), "line 2: 5 fields"),
+        (&format!("{header}\n"), "line 2: an empty line"),
+        (&format!("{header}0,bulk,100,\n"), "line 2, id: it is empty"),
+        (&format!("{header}0,\"bulk,100,1\n"), "line 2: a quote is not closed"),
+        // Not cut short, as no more text could make it good: a bad line like any other.
+        (&format!("{header}x,bu"), "line 2"),
+        (&format!("{header}0,nobody,10"), "line 2"),
+        ("time_ns,class,bytes,id,dscp,ecn\n0,bulk,100,1,64,0\n", "line 2, dscp"),
+        ("time_ns,class,bytes,id,dscp,ecn\n0,bulk,100,1,0,4\n", "line 2, ecn"),
+    ] {
+        let error = read(list).expect_err(list);
+        assert!(error.contains(reason), "{list:?}\n{error}");
+    }
+    let long = format!("{header}0,bulk,100,{}\n", "9".repeat(10_000_000));
+    assert!(read(&long).unwrap_err().contains("line 2: it is longer than"));
+    let binary = [header.as_bytes(), &[0xff, 0xfe, b'\n']].concat();
+    let error = Arrivals::read(&binary[..], &link(Rate::mbit_s(1), &[])).unwrap_err().to_string();
+    assert!(error.contains("line 2: byte 23 is not UTF-8"), "{error}");
+}
+
+#[test]
+fn a_list_cut_within_a_line_keeps_what_came_before() {
+    let whole = "time_ns,class,bytes,id\n10,bulk,100,1\n20,voice,1500,2\n";
+    let second = whole.find("20,").unwrap();
+    // Any place within the last line that is short of its last field.
+    for end in second + 1..whole.len() - 2 {
+        let arrivals = read(&whole[..end]).unwrap();
+        assert_eq!((arrivals.len(), arrivals.cut.clone()), (1, Some(Cut { line: 3, byte: second as u64 })), "{:?}", &whole[..end]);
+    }
+    assert_eq!(read(&whole[..second]).unwrap().cut, None);
+}
+
+#[test]
+fn ticks_divide_the_second() {
+    assert_eq!(tick(100), Ok(Timer::Tick(10_000_000)));
+    assert_eq!(tick(1024).unwrap_err().split(": ").nth(1), Some("1000 and 1250"));
+    assert!(tick(0).is_err() && tick(2_000_000_000).is_err());
+}
+
+#[test]
+fn a_list_of_nothing_is_a_result() {
+    let (departures, _, report) = replay(&link(Rate::mbit_s(8), &["a"]), "time_ns,class,bytes,id\n", &Options::default());
+    assert_eq!(departures.lines().count(), 1);
+    assert_eq!((report.to_ns, report.classes[0].rate_bit_s, report.classes[0].delay_ns.p50), (0, 0, None));
+}
