@@ -1,6 +1,6 @@
 //! What is wrong with a policy, where, why, and the way out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A place in a source text: bytes from `start` to `end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,13 @@ pub struct Span {
     pub start: usize,
     /// Byte behind the last.
     pub end: usize,
+}
+
+impl Span {
+    /// From the start of this place to the end of another in the same text.
+    pub fn to(self, other: Span) -> Span {
+        if self.source == other.source { Span { end: other.end.max(self.end), ..self } } else { self }
+    }
 }
 
 /// A text's number in [`Sources`].
@@ -24,6 +31,37 @@ pub struct Sources {
     pub texts: Vec<(PathBuf, String)>,
 }
 
+impl Sources {
+    /// Adds a text.
+    pub fn add(&mut self, path: PathBuf, text: String) -> SourceId {
+        self.texts.push((path, text));
+        SourceId((self.texts.len() - 1) as u32)
+    }
+
+    /// A text; empty for a number that no text has.
+    pub fn text(&self, source: SourceId) -> &str {
+        self.texts.get(source.0 as usize).map_or("", |(_, text)| text)
+    }
+
+    /// The path of a text.
+    pub fn path(&self, source: SourceId) -> &Path {
+        self.texts.get(source.0 as usize).map_or(Path::new(""), |(path, _)| path)
+    }
+
+    /// What stands at a place.
+    pub fn slice(&self, span: Span) -> &str {
+        self.text(span.source).get(span.start..span.end).unwrap_or("")
+    }
+
+    /// Line and column of a place, both from 1; the column counts characters.
+    pub fn line_column(&self, span: Span) -> (usize, usize) {
+        let text = self.text(span.source);
+        let before = text.get(..span.start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.bytes().filter(|byte| *byte == b'\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+}
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -31,6 +69,16 @@ pub enum Severity {
     Error,
     /// It stands, and the user should know.
     Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
 }
 
 /// One finding.
@@ -48,4 +96,77 @@ pub struct Diagnostic {
     pub labels: Vec<(Span, String)>,
     /// The way out.
     pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error.
+    pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { severity: Severity::Error, code, message: message.into(), span, labels: Vec::new(), help: None }
+    }
+
+    /// A warning.
+    pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, span, message) }
+    }
+
+    /// Adds the way out.
+    pub fn help(mut self, help: impl Into<String>) -> Diagnostic {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds a way out if there is one.
+    pub fn help_if(mut self, help: Option<String>) -> Diagnostic {
+        self.help = help;
+        self
+    }
+
+    /// Adds another place.
+    pub fn label(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
+        self.labels.push((span, text.into()));
+        self
+    }
+}
+
+/// How many errors one run shows.
+pub const MOST_ERRORS: usize = 20;
+/// How many warnings one run shows.
+pub const MOST_WARNINGS: usize = 100;
+
+/// Where findings are collected, up to [`MOST_ERRORS`] errors and [`MOST_WARNINGS`] warnings; what is left out is said.
+#[derive(Default)]
+pub(crate) struct Findings {
+    list: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+}
+
+impl Findings {
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        let (count, most) = match diagnostic.severity {
+            Severity::Error => (&mut self.errors, MOST_ERRORS),
+            Severity::Warning => (&mut self.warnings, MOST_WARNINGS),
+        };
+        *count += 1;
+        if *count <= most {
+            self.list.push(diagnostic);
+        } else if *count == most + 1 {
+            let name = diagnostic.severity.name();
+            let message = format!("there are more {name}s; the first {most} are shown");
+            self.list.push(Diagnostic { message, code: "too-many", labels: Vec::new(), help: None, ..diagnostic });
+        }
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// Nothing more would be shown: a parser may stop.
+    pub fn full(&self) -> bool {
+        self.errors > MOST_ERRORS
+    }
+
+    pub fn into_list(self) -> Vec<Diagnostic> {
+        self.list
+    }
 }

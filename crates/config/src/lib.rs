@@ -1,9 +1,26 @@
 //! From text to a checked policy: one folder a language, all lowered to the same [`Policy`].
+//!
+//! ```
+//! use altq_config::{Language, parse_str};
+//!
+//! let text = "link wan { rate 10Mbit/s scheduler cbq  class voice { share 20% }  class rest { share 80% borrow default } }";
+//! let policy = parse_str(text, "doc.altq", Language::Native).unwrap();
+//! assert_eq!(policy.links[0].class("rest"), Some(2));
+//! ```
 
 #![forbid(unsafe_code)]
 
 pub mod diagnostic;
+mod language;
+mod load;
+mod lower;
+pub mod native;
 mod policy;
+mod render;
+mod suggest;
 
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
+pub use language::Language;
+pub use load::{Failed, load, parse_str};
 pub use policy::{Class, Device, Link, Policy};
+pub use render::render;

@@ -1,6 +1,8 @@
 //! A whole checked configuration.
 
-use altq_engine::spec::{ClassId, LinkSpec};
+use altq_engine::schedule::{self, Entry};
+use altq_engine::spec::{ClassId, LinkSpec, ROOT};
+use altq_engine::units::Rate;
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
 
@@ -15,10 +17,17 @@ pub struct Policy {
     pub sources: Sources,
 }
 
+impl Policy {
+    /// The link of a name.
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+}
+
 /// A link: what the engine needs, and the names that it does not know.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Its name.
+    /// Its name: of the link in the native language, of the interface in altq.conf.
     pub name: String,
     /// Where it is; `None` for replay and simulation.
     pub device: Option<Device>,
@@ -32,6 +41,8 @@ pub struct Link {
     pub overcommit: bool,
     /// Where the link is named.
     pub span: Span,
+    /// What the language it was read from brings along and the user has not written, a line each.
+    pub notes: Vec<String>,
 }
 
 impl Link {
@@ -39,15 +50,64 @@ impl Link {
     pub fn class(&self, name: &str) -> Option<ClassId> {
         self.classes.iter().position(|class| class.name == name).map(|at| at as ClassId)
     }
+
+    /// The name of a class; empty for a number that no class has.
+    pub fn class_name(&self, class: ClassId) -> &str {
+        self.classes.get(class as usize).map_or("", |class| &class.name)
+    }
+
+    /// The scheduler that serves a class: that of the nearest class above that holds one. For the root its own.
+    pub fn scheduler_of(&self, class: ClassId) -> &'static str {
+        let mut at = class;
+        while at != ROOT {
+            at = self.spec.classes.get(at as usize).map_or(ROOT, |class| class.parent);
+            if let Some(scheduler) = self.spec.classes.get(at as usize).and_then(|class| class.scheduler.as_ref()) {
+                return scheduler.name;
+            }
+        }
+        self.spec.scheduler.name
+    }
+
+    /// The registry's entry of the scheduler that serves a class.
+    pub(crate) fn entry_of(&self, class: ClassId) -> Option<&'static Entry> {
+        schedule::find(self.scheduler_of(class))
+    }
+
+    /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees nothing. The root has the link.
+    pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
+        if class == ROOT {
+            return Some(self.spec.rate);
+        }
+        let spec = self.spec.classes.get(class as usize)?;
+        (self.entry_of(class)?.guarantee)(&spec.settings)
+    }
 }
 
 /// A class's name and place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Class {
     /// Its name, unique in its link.
     pub name: String,
     /// Where it is named.
     pub span: Span,
+    /// Where its words are written. Of the root: the words of the link.
+    pub words: Vec<(&'static str, Span)>,
+    /// Where the words of the scheduler that it holds are written.
+    pub scheduler_words: Vec<(&'static str, Span)>,
+    /// Not written by the user: the control class that altqd makes.
+    pub made: bool,
+}
+
+impl Class {
+    /// Where a word of the class is written; where the class is named if it is not.
+    pub fn place(&self, word: &str) -> Span {
+        self.words.iter().find(|(name, _)| *name == word).map_or(self.span, |(_, span)| *span)
+    }
+
+    /// Where a word of the scheduler that it holds is written; where the class is named if it is not.
+    pub fn scheduler_place(&self, word: &str) -> Span {
+        self.scheduler_words.iter().find(|(name, _)| *name == word).map_or(self.place("scheduler"), |(_, span)| *span)
+    }
 }
 
 /// Where a link is.

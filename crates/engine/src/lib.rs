@@ -30,5 +30,5 @@ pub mod spec;
 pub mod trace;
 pub mod units;
 
-pub use engine::{Change, Departure, Drop, Engine};
+pub use engine::{Change, Departure, Drop, Engine, MAX_NESTING};
 pub use packet::Packet;

@@ -1,0 +1,94 @@
+//! Which language a file is written in.
+
+use std::path::Path;
+use std::str::FromStr;
+
+/// A configuration language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// The native language: docs/language.md.
+    Native,
+    /// altq.conf(5), and its ancestor cbq.conf.
+    Altq,
+    /// ALTQ in pf.conf(5).
+    Pf,
+    /// Linux tc.
+    Tc,
+    /// Cisco MQC.
+    Mqc,
+}
+
+impl Language {
+    /// All, with the words for `--language`.
+    pub const ALL: [(&'static str, Language); 5] = [
+        ("native", Language::Native),
+        ("altq", Language::Altq),
+        ("pf", Language::Pf),
+        ("tc", Language::Tc),
+        ("mqc", Language::Mqc),
+    ];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        Language::ALL.iter().find(|(_, language)| *language == self).map_or("native", |(name, _)| name)
+    }
+
+    /// The language of a file by its name: `.altq` native; `.conf` altq.conf, cbq.conf or pf.conf, told apart by the first
+    /// statement; `.tc` or `.sh` a tc script; `.ios` or `.cfg` MQC. `None` for any other name.
+    pub fn of(path: &Path, text: &str) -> Option<Language> {
+        match path.extension()?.to_str()? {
+            "altq" => Some(Language::Native),
+            "tc" | "sh" => Some(Language::Tc),
+            "ios" | "cfg" => Some(Language::Mqc),
+            "conf" => Some(Language::of_conf(text)),
+            _ => None,
+        }
+    }
+
+    /// altq.conf's lines begin with its commands, which may be cut short; everything else in a `.conf` is pf's: `altq on`,
+    /// `queue`, `pass`, macros, `set`. `altq IF enable` is altq.conf's console command.
+    fn of_conf(text: &str) -> Language {
+        let statement = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");
+        let mut words = statement.split_whitespace();
+        let pf = match (words.next().unwrap_or(""), words.next().unwrap_or("")) {
+            ("altq", "on") => true,
+            (first, _) if first.contains('=') => true,
+            (_, second) if second.starts_with('=') => true,
+            ("queue" | "pass" | "block" | "match" | "set" | "scrub" | "table" | "ext_if" | "anchor" | "antispoof", _) => true,
+            ("nat" | "rdr" | "binat" | "load" | "include", _) => true,
+            _ => false,
+        };
+        if pf { Language::Pf } else { Language::Altq }
+    }
+}
+
+impl FromStr for Language {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Language, String> {
+        Language::ALL
+            .iter()
+            .find(|(name, _)| *name == word)
+            .map(|(_, language)| *language)
+            .ok_or_else(|| format!("`{word}` is not a language: native, altq, pf, tc or mqc"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_first_statements_tell() {
+        let of = |name: &str, text: &str| Language::of(Path::new(name), text);
+        assert_eq!(of("a.altq", ""), Some(Language::Native));
+        assert_eq!(of("a.sh", ""), Some(Language::Tc));
+        assert_eq!(of("a.cfg", ""), Some(Language::Mqc));
+        assert_eq!(of("altq.conf", "# x\n\ninterface em0 bandwidth 10M cbq\n"), Some(Language::Altq));
+        assert_eq!(of("x.conf", "altq on em0 cbq bandwidth 20Mb queue { a }\n"), Some(Language::Pf));
+        assert_eq!(of("x.conf", "ext = \"em0\"\naltq on em0"), Some(Language::Pf));
+        assert_eq!(of("x.conf", "if=em0\n"), Some(Language::Pf));
+        assert_eq!(of("x.conf", "interfase em0 cbq\n"), Some(Language::Altq));
+        assert_eq!(of("policy", "link a {}"), None);
+    }
+}

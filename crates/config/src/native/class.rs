@@ -1,0 +1,285 @@
+//! `class NAME { … }`, and the words `scheduler` and `queue`.
+
+use std::collections::HashMap;
+
+use altq_engine::queue;
+use altq_engine::schedule::{self, Entry};
+use altq_engine::settings::{Limit, Settings};
+use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SchedulerSpec};
+
+use super::link::{unknown, unknown_kind};
+use super::quantity;
+use super::reader::{Base, Cursor, Reader, short};
+use super::token::{Tree, What};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::lower;
+use crate::policy::{Class, Link};
+use crate::suggest::did_you_mean;
+
+/// Words of every class, whatever its scheduler; `share` goes with `rate`.
+pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
+
+/// Schedulers of the field that are not built yet.
+const SCHEDULERS_TO_COME: &[&str] = &["hfsc", "htb", "wfq", "priq", "drr", "fairq"];
+/// Queues of the field that are not built yet.
+const QUEUES_TO_COME: &[&str] = &["red", "rio", "blue", "codel", "fq_codel", "pie", "sfq", "cake", "two_level"];
+
+/// What other languages call a word.
+const FOREIGN: &[(&str, &str)] = &[
+    ("bandwidth", "share 5%` or `rate 5Mbit/s"),
+    ("guarantee", "share 5%` or `rate 5Mbit/s"),
+    ("ceil", "ceiling"),
+    ("limit", "queue drop_tail { limit 50packets }"),
+    ("qlimit", "queue drop_tail { limit 50packets }"),
+    ("prio", "priority"),
+];
+
+/// A link that is being read.
+pub struct Draft {
+    pub link: Link,
+    pub names: HashMap<String, ClassId>,
+    default: Option<Span>,
+}
+
+/// The name of a class and its braces.
+pub struct Head<'t> {
+    pub name: Span,
+    pub inside: &'t [Tree],
+}
+
+impl Draft {
+    pub fn new(link: Link, default: Option<Span>) -> Draft {
+        let names = HashMap::from([(link.name.clone(), ROOT)]);
+        Draft { link, names, default }
+    }
+
+    pub fn finish(mut self) -> Link {
+        lower::add_control_rules(&mut self.link);
+        self.link
+    }
+}
+
+/// A name and a group, behind `class` or another word.
+pub fn head<'t>(reader: &mut Reader<'_>, cursor: &mut Cursor<'t>, of: (&str, Span)) -> Option<Option<Head<'t>>> {
+    let Some((name, span)) = cursor.word(reader) else {
+        reader.error("missing-value", of.1, format!("`{}` needs a name", of.0), None);
+        return None;
+    };
+    // A bad name is no reason not to read what stands in the braces.
+    if let Some(c) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
+        let help = Some("a name is of letters, digits, `_`, `.` and `-`".to_owned());
+        reader.error("bad-name", span, format!("`{}` is no name: it holds `{c}`", short(name)), help);
+    } else if name.len() > 255 {
+        reader.error("bad-name", span, "this name is longer than 255 characters", None);
+    }
+    let Some((inside, ..)) = cursor.group() else {
+        let help = Some(format!("as `{} {} {{ … }}`", of.0, short(name)));
+        reader.error("missing-braces", span, format!("`{} {}` needs braces", of.0, short(name)), help);
+        return None;
+    };
+    Some(Some(Head { name: span, inside }))
+}
+
+/// Reads a class and what stands in it into the draft. Not deeper than [`super::token::MAX_DEPTH`].
+pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: ClassId) {
+    if reader.findings.full() {
+        return;
+    }
+    let name = reader.slice(head.name);
+    let id = draft.link.classes.len() as ClassId;
+    if let Some(first) = draft.names.get(name) {
+        let place = draft.link.classes.get(*first as usize).map_or(head.name, |class| class.span);
+        let error = if *first == ROOT {
+            Diagnostic::error("duplicate-name", head.name, format!("the class `{name}` has the name of its link"))
+                .help("the link is the root class, and its name is the link's")
+        } else {
+            Diagnostic::error("duplicate-name", head.name, format!("there are two classes `{name}`"))
+        };
+        reader.findings.push(error.label(place, "the first"));
+    } else {
+        draft.names.insert(name.to_owned(), id);
+    }
+    let spec = ClassSpec { parent, settings: Settings::new(), queue: None, scheduler: None };
+    draft.link.spec.classes.push(spec);
+    draft.link.classes.push(Class { name: name.to_owned(), span: head.name, ..Class::default() });
+
+    let Some(entry) = draft.link.entry_of(id) else { return };
+    let base = Base { link: Some(draft.link.spec.rate), parent: draft.link.guarantee(parent) };
+    let words = class_words(entry);
+    let known = |word: &str| words.contains(&word);
+    let (mut settings, mut places, mut children) = (Settings::new(), Vec::new(), Vec::new());
+    let mut default = None;
+    let mut cursor = Cursor::new(head.inside);
+    while let Some(tree) = cursor.next() {
+        let text = reader.slice(tree.span);
+        let of = (text, tree.span);
+        let word = words.iter().find(|word| matches!(tree.what, What::Word) && **word == text).copied();
+        let Some(word) = word else {
+            unknown_class_word(reader, &mut cursor, tree, entry, &words);
+            continue;
+        };
+        let slot = if word == "share" { "rate" } else { word };
+        if word != "class" && !reader.once(&mut places, slot, tree.span) {
+            cursor.skip(reader, known);
+            continue;
+        }
+        let done = match word {
+            "class" => self::head(reader, &mut cursor, of).map(|found| children.extend(found)),
+            "default" => {
+                default = Some(tree.span);
+                Some(())
+            }
+            "queue" => queue(reader, &mut cursor, of, &base).map(|queue| draft.link.spec.classes[id as usize].queue = Some(queue)),
+            "scheduler" => scheduler(reader, &mut cursor, of, &base).map(|(scheduler, places)| {
+                draft.link.spec.classes[id as usize].scheduler = Some(scheduler);
+                draft.link.classes[id as usize].scheduler_words = places;
+            }),
+            _ => entry.class_words.iter().find(|entry| entry.name == slot).and_then(|word| {
+                let value = reader.registry_value(&mut cursor, word, of, &base)?;
+                settings.set(word.name, value);
+                Some(())
+            }),
+        };
+        if done.is_none() {
+            cursor.skip(reader, known);
+        }
+    }
+    draft.link.spec.classes[id as usize].settings = settings;
+    draft.link.classes[id as usize].words = places;
+    if let Some(span) = default {
+        match draft.default {
+            Some(first) => {
+                let error = Diagnostic::error("two-defaults", span, "a link has one default class, this is the second");
+                reader.findings.push(error.label(first, "the first"));
+            }
+            None => {
+                draft.default = Some(span);
+                draft.link.spec.default = Some(id);
+            }
+        }
+    }
+    nesting(reader, draft, id);
+    for child in children {
+        read(reader, draft, child, id);
+    }
+}
+
+/// The engine walks through a bounded number of schedulers.
+fn nesting(reader: &mut Reader<'_>, draft: &Draft, id: ClassId) {
+    let classes = &draft.link.spec.classes;
+    let (mut at, mut depth) = (id, 1);
+    while at != ROOT {
+        depth += usize::from(classes[at as usize].scheduler.is_some());
+        at = classes[at as usize].parent;
+    }
+    if classes[id as usize].scheduler.is_some() && depth > altq_engine::MAX_NESTING {
+        let span = draft.link.classes[id as usize].place("scheduler");
+        let message = format!("schedulers stand {depth} deep in one another; the most is {}", altq_engine::MAX_NESTING);
+        reader.error("too-deep", span, message, None);
+    }
+}
+
+/// All words of a class under a scheduler.
+fn class_words(entry: &'static Entry) -> Vec<&'static str> {
+    let own = entry.class_words.iter().map(|word| word.name);
+    let share = entry.class_words.iter().any(|word| word.name == "rate").then_some("share");
+    own.chain(share).chain(WORDS.iter().copied()).collect()
+}
+
+fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, entry: &Entry, words: &[&str]) {
+    let text = reader.slice(tree.span);
+    let place = format!("a class of {}", entry.name);
+    let foreign = FOREIGN.iter().find(|(word, _)| matches!(tree.what, What::Word) && *word == text);
+    if let Some((_, ours)) = foreign.filter(|_| entry.name == "cbq") {
+        reader.error("unknown-word", tree.span, format!("{place} does not know `{text}`"), Some(format!("write `{ours}`")));
+        return cursor.skip(reader, |word| words.contains(&word));
+    }
+    if super::link::WORDS.contains(&text) && matches!(tree.what, What::Word) && text != "class" {
+        let help = Some("it belongs to the link, before or behind its classes".to_owned());
+        reader.error("unknown-word", tree.span, format!("{place} does not know `{text}`"), help);
+        return cursor.skip(reader, |word| words.contains(&word));
+    }
+    unknown(reader, cursor, tree, &place, words);
+}
+
+/// The scheduler behind `scheduler`, with its words.
+pub fn scheduler(
+    reader: &mut Reader<'_>,
+    cursor: &mut Cursor<'_>,
+    of: (&str, Span),
+    base: &Base,
+) -> Option<(SchedulerSpec, Vec<(&'static str, Span)>)> {
+    let Some((name, span)) = cursor.word(reader) else {
+        reader.error("missing-value", of.1, "`scheduler` needs a name, as `scheduler cbq`", None);
+        return None;
+    };
+    let Some(entry) = schedule::find(name) else {
+        unknown_kind(reader, "scheduler", (name, span), SCHEDULERS_TO_COME);
+        return None;
+    };
+    let (mut settings, mut places) = (Settings::new(), Vec::new());
+    if let Some((inside, ..)) = cursor.group() {
+        (settings, places) = reader.settings(inside, entry.words, &format!("the scheduler {}", entry.name), base);
+    }
+    Some((SchedulerSpec { name: entry.name, settings }, places))
+}
+
+/// The queue behind `queue`, with its limit and its words.
+pub fn queue(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span), base: &Base) -> Option<QueueSpec> {
+    let Some((name, span)) = cursor.word(reader) else {
+        reader.error("missing-value", of.1, "`queue` needs a kind, as `queue drop_tail { limit 50packets }`", None);
+        return None;
+    };
+    let Some(entry) = queue::find(name) else {
+        unknown_kind(reader, "queue", (name, span), QUEUES_TO_COME);
+        return None;
+    };
+    let mut spec = QueueSpec { name: entry.name, limit: Limit::Packets(50), settings: Settings::new() };
+    let Some((inside, ..)) = cursor.group() else { return Some(spec) };
+    let mut cursor = Cursor::new(inside);
+    let words: Vec<&str> = entry.words.iter().map(|word| word.name).chain(["limit"]).collect();
+    let mut places = Vec::new();
+    while let Some(tree) = cursor.next() {
+        let text = reader.slice(tree.span);
+        let of = (text, tree.span);
+        let word = entry.words.iter().find(|word| matches!(tree.what, What::Word) && word.name == text);
+        let done = match word {
+            Some(word) => {
+                let fresh = reader.once(&mut places, word.name, tree.span);
+                reader.registry_value(&mut cursor, word, of, base).map(|value| {
+                    if fresh {
+                        spec.settings.set(word.name, value);
+                    }
+                })
+            }
+            None if matches!(tree.what, What::Word) && text == "limit" => {
+                let fresh = reader.once(&mut places, "limit", tree.span);
+                limit(reader, &mut cursor, of).map(|limit| {
+                    if fresh {
+                        spec.limit = limit;
+                    }
+                })
+            }
+            None => {
+                let help = did_you_mean(text, words.iter().copied());
+                reader.error("unknown-word", tree.span, format!("the queue {name} does not know `{}`", short(text)), help);
+                None
+            }
+        };
+        if done.is_none() {
+            cursor.skip(reader, |word| words.contains(&word));
+        }
+    }
+    Some(spec)
+}
+
+fn limit(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Limit> {
+    let (text, span) = reader.value(cursor, of, "a limit, as 50packets or 64000bytes")?;
+    let limit = reader.quantity(quantity::limit(&text), span)?;
+    if matches!(limit, Limit::Packets(0) | Limit::Bytes(0)) {
+        let help = Some("a class without `borrow` and with `rate 0bit/s` sends nothing".to_owned());
+        reader.error("out-of-range", span, "a queue of limit 0 drops every packet", help);
+        return None;
+    }
+    Some(limit)
+}

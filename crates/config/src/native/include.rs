@@ -1,0 +1,146 @@
+//! `include "PATTERN"`: other texts at this place, relative to the file that includes them, in the order of their names.
+
+use std::path::{Path, PathBuf};
+
+use super::token::{self, Tree, What};
+use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
+use crate::load;
+
+/// The most texts that one policy may be of.
+const MOST_TEXTS: usize = 10_000;
+
+/// Reads a text, and the texts it includes in place of each `include`.
+pub fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Tree> {
+    let mut open = vec![canonical(sources.path(source))];
+    read_one(source, sources, findings, &mut open)
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, open: &mut Vec<PathBuf>) -> Vec<Tree> {
+    let trees = token::read(sources.text(source), source, findings);
+    let mut out = Vec::with_capacity(trees.len());
+    let mut trees = trees.into_iter().peekable();
+    while let Some(tree) = trees.next() {
+        if !(matches!(tree.what, What::Word) && sources.slice(tree.span) == "include") {
+            out.push(tree);
+            continue;
+        }
+        let Some(pattern) = trees.next_if(|tree| matches!(tree.what, What::Text)) else {
+            let error = Diagnostic::error("missing-value", tree.span, "`include` needs a name in quotes");
+            findings.push(error.help("as `include \"sites/*.altq\"`"));
+            continue;
+        };
+        for path in paths(&pattern, source, sources, findings) {
+            if sources.texts.len() >= MOST_TEXTS {
+                findings.push(Diagnostic::error(
+                    "too-many-files",
+                    pattern.span,
+                    format!("more than {MOST_TEXTS} files are included"),
+                ));
+                return out;
+            }
+            let real = canonical(&path);
+            if open.contains(&real) {
+                let message = format!("{} includes itself", path.display());
+                findings.push(Diagnostic::error("include-cycle", pattern.span, message));
+                continue;
+            }
+            // Each file of a chain is another one, so this is no deeper than there are files; still, a bound.
+            if open.len() >= 64 {
+                findings.push(Diagnostic::error("too-deep", pattern.span, "files include one another more than 64 deep"));
+                continue;
+            }
+            if let Some(included) = load::read(&path, sources, findings, Some(pattern.span)) {
+                open.push(real);
+                out.extend(read_one(included, sources, findings, open));
+                open.pop();
+            }
+        }
+    }
+    out
+}
+
+/// The files of a pattern, sorted.
+fn paths(pattern: &Tree, source: SourceId, sources: &Sources, findings: &mut Findings) -> Vec<PathBuf> {
+    let text = sources.slice(pattern.span);
+    let base = sources.path(source).parent().unwrap_or(Path::new("")).to_owned();
+    if text.is_empty() {
+        findings.push(Diagnostic::error("missing-value", quoted(pattern.span), "this name is empty"));
+        return Vec::new();
+    }
+    if !text.contains(['*', '?']) {
+        return vec![base.join(text)];
+    }
+    let mut found = vec![if text.starts_with('/') { PathBuf::from("/") } else { base }];
+    for part in text.split('/').filter(|part| !part.is_empty()) {
+        let mut next = Vec::new();
+        for directory in found {
+            if !part.contains(['*', '?']) {
+                next.push(directory.join(part));
+                continue;
+            }
+            let listed = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
+            let Ok(entries) = std::fs::read_dir(listed) else { continue };
+            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            // As in a shell, `*` leaves out what begins with a point.
+            next.extend(names.filter(|name| !name.starts_with('.') && fits(part, name)).map(|name| directory.join(name)));
+        }
+        found = next;
+    }
+    found.retain(|path| path.exists());
+    found.sort();
+    if found.is_empty() {
+        let warning = Diagnostic::warning("include-nothing", pattern.span, format!("no file is called {text}"));
+        findings.push(warning);
+    }
+    found
+}
+
+fn quoted(span: Span) -> Span {
+    Span { start: span.start.saturating_sub(1), end: span.end + 1, ..span }
+}
+
+/// Whether a name fits a pattern of `*` (any characters) and `?` (any one). Linear but for the last `*`, which is tried again.
+fn fits(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    (p, n) = (at + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        assert!(fits("*.altq", "a.altq"));
+        assert!(fits("a*b*c", "axxbyybzc"));
+        assert!(fits("?.altq", "é.altq"));
+        assert!(!fits("*.altq", "a.conf"));
+        assert!(!fits("a?", "a"));
+        assert!(!fits(&"*a".repeat(30), &"a".repeat(29)));
+    }
+}

@@ -1,0 +1,309 @@
+//! `link NAME { … }`.
+
+use altq_engine::classify::{Order, RuleSet};
+use altq_engine::link::{Framing, KEYWORDS, Overhead};
+use altq_engine::settings::Settings;
+use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, Timer};
+use altq_engine::units::Rate;
+use altq_engine::{queue, schedule};
+
+use super::class::{self, Draft};
+use super::quantity;
+use super::reader::{Base, Cursor, Reader, short};
+use super::token::{Tree, What};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::policy::{Class, Device, Link};
+use crate::suggest::did_you_mean;
+
+/// The words of a link.
+pub const WORDS: &[&str] =
+    &["device", "rate", "mtu", "overhead", "regulator", "overcommit", "scheduler", "queue", "default", "class", "match"];
+
+/// MTU of a link that states none.
+pub const DEFAULT_MTU: u32 = 1500;
+
+/// Reads the inside of a link. `None` if an error makes it pointless to go on; errors are with the reader.
+pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Option<Link> {
+    let mut words = Vec::new();
+    let (mut device, mut rate, mut mtu, mut overhead) = (None, None, None, None);
+    let (mut regulator, mut scheduler, mut queue_spec) = (None, None, None);
+    let mut cells = None;
+    let mut classes = Vec::new();
+    let mut matches = Vec::new();
+    let mut scheduler_words = Vec::new();
+    let known = |word: &str| WORDS.contains(&word);
+    let nowhere = Base { link: None, parent: None };
+    let mut cursor = Cursor::new(trees);
+    while let Some(tree) = cursor.next() {
+        let text = reader.slice(tree.span);
+        let of = (text, tree.span);
+        let word = match tree.what {
+            What::Word => WORDS.iter().find(|word| **word == text).copied(),
+            _ => None,
+        };
+        let Some(word) = word else {
+            unknown(reader, &mut cursor, tree, "a link", WORDS);
+            continue;
+        };
+        if !matches!(word, "class" | "match") && !reader.once(&mut words, word, tree.span) {
+            cursor.skip(reader, known);
+            continue;
+        }
+        let read = match word {
+            "device" => read_device(reader, &mut cursor, of).map(|value| device = Some(value)),
+            "rate" => reader.value(&mut cursor, of, "a rate, as 100Mbit/s").and_then(|(value, span)| {
+                cells = value.ends_with("cells/s").then_some(span);
+                if value.ends_with('%') {
+                    reader.error(
+                        "bad-value",
+                        span,
+                        "a link's rate is not a part of anything",
+                        Some("as rate 100Mbit/s".to_owned()),
+                    );
+                    return None;
+                }
+                let value = reader.quantity(quantity::rate(&value), span)?;
+                if value.is_zero() {
+                    reader.error("out-of-range", span, "a link of 0 bit/s carries nothing", None);
+                    return None;
+                }
+                rate = Some(value);
+                Some(())
+            }),
+            "mtu" => number(reader, &mut cursor, of, 68, 65535).map(|value| mtu = Some(value as u32)),
+            "overhead" => read_overhead(reader, &mut cursor, of).map(|value| overhead = Some(value)),
+            "regulator" => read_regulator(reader, &mut cursor, of).map(|value| regulator = Some(value)),
+            "overcommit" | "default" => Some(()),
+            "scheduler" => class::scheduler(reader, &mut cursor, of, &nowhere).map(|(spec, places)| {
+                scheduler = Some(spec);
+                scheduler_words = places;
+            }),
+            "queue" => class::queue(reader, &mut cursor, of, &nowhere).map(|value| queue_spec = Some(value)),
+            "class" => class::head(reader, &mut cursor, of).map(|found| classes.extend(found)),
+            _ => {
+                matches.push(super::matches::take(reader, &mut cursor, tree.span));
+                Some(())
+            }
+        };
+        if read.is_none() {
+            cursor.skip(reader, known);
+        }
+    }
+
+    let said = |word: &str| words.iter().any(|(name, _)| *name == word);
+    if rate.is_none() && !said("rate") {
+        reader.error("missing-word", name.1, format!("the link `{}` has no rate", name.0), Some("as `rate 100Mbit/s`".to_owned()));
+    }
+    if scheduler.is_none() && !said("scheduler") {
+        let names: Vec<&str> = schedule::SCHEDULERS.iter().map(|entry| entry.name).collect();
+        let help = format!("as `scheduler cbq`; there are {}", names.join(", "));
+        reader.error("missing-word", name.1, format!("the link `{}` has no scheduler", name.0), Some(help));
+    }
+    let overhead = overhead.unwrap_or(Overhead::NONE);
+    if let Some(span) = cells.filter(|_| overhead.framing != Framing::Atm) {
+        let help = "write `overhead 8 bytes atm`, or the words of your line".to_owned();
+        reader.error("bad-value", span, "a rate in cells/s needs an atm overhead", Some(help));
+    }
+    // Without these nothing below could be read but with errors that follow from the one above.
+    let (rate, scheduler) = (rate?, scheduler?);
+    // With a device behind it something must hold the backlog on our side; in replay and simulation the wire does.
+    let unwritten = if device.is_some() { Regulator::Auto } else { Regulator::None };
+
+    let mut link = Link {
+        name: name.0.to_owned(),
+        device,
+        spec: LinkSpec {
+            rate,
+            mtu: mtu.unwrap_or(DEFAULT_MTU),
+            overhead,
+            regulator: regulator.unwrap_or(unwritten),
+            timer: Timer::Exact,
+            scheduler,
+            classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: queue_spec, scheduler: None }],
+            rules: RuleSet { rules: Vec::new(), order: Order::First, interfaces: Vec::new() },
+            default: None,
+        },
+        classes: vec![Class { name: name.0.to_owned(), span: name.1, words, scheduler_words, made: false }],
+        rules: Vec::new(),
+        overcommit: false,
+        span: name.1,
+        notes: Vec::new(),
+    };
+    link.overcommit = link.classes[0].words.iter().any(|(word, _)| *word == "overcommit");
+    let default = link.classes[0].words.iter().find(|(word, _)| *word == "default").map(|(_, span)| *span);
+    // A link without classes is its own class.
+    if default.is_some() || classes.is_empty() {
+        link.spec.default = Some(ROOT);
+    }
+    let mut draft = Draft::new(link, default);
+    for head in classes {
+        class::read(reader, &mut draft, head, ROOT);
+    }
+    for rule in matches {
+        super::matches::read(reader, &mut draft, rule);
+    }
+    Some(draft.finish())
+}
+
+/// Reports a word that means nothing here, and goes on to one that does.
+pub fn unknown(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, place: &str, words: &[&str]) {
+    let known = |word: &str| words.contains(&word);
+    match &tree.what {
+        What::Word => {
+            let text = reader.slice(tree.span);
+            let help = did_you_mean(text, words.iter().copied());
+            reader.error("unknown-word", tree.span, format!("{place} does not know `{}`", short(text)), help);
+        }
+        What::Group { .. } => {
+            reader.error("unexpected", tree.span, "a brace here belongs to no word", None);
+        }
+        _ => {
+            let text = reader.slice(tree.span);
+            reader.error("unexpected", tree.span, format!("{place} expects a word here, not `{}`", short(text)), None);
+        }
+    }
+    cursor.skip(reader, known);
+}
+
+/// A whole number of bytes within bounds.
+pub fn number(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span), min: u64, max: u64) -> Option<u64> {
+    let (text, span) = reader.value(cursor, of, "a number of bytes")?;
+    let n = reader.quantity(quantity::bytes(&text), span)?;
+    if (min..=max).contains(&n) {
+        return Some(n);
+    }
+    reader.error("out-of-range", span, format!("`{}` takes {min} to {max}, not {n}", of.0), None);
+    None
+}
+
+fn interface(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<String> {
+    let (name, span) = match cursor.word(reader) {
+        Some(word) => word,
+        None => {
+            reader.error("missing-value", of.1, format!("`{}` needs the name of an interface", of.0), None);
+            return None;
+        }
+    };
+    if name.len() > 15 || name.contains('/') || name == "." || name == ".." {
+        let help = "1 to 15 characters, no `/`, as the kernel has it".to_owned();
+        reader.error("bad-value", span, format!("`{}` is no name of an interface", short(name)), Some(help));
+        return None;
+    }
+    Some(name.to_owned())
+}
+
+fn read_device(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Device> {
+    if let Some(span) = cursor.eat(reader, "bridge") {
+        let of = ("device bridge", span);
+        let from = interface(reader, cursor, of)?;
+        let to_at = cursor.peek().map(|tree| tree.span);
+        let to = interface(reader, cursor, of)?;
+        if from == to {
+            reader.error("given-twice", to_at.unwrap_or(span), format!("a bridge of `{from}` with itself"), None);
+            return None;
+        }
+        return Some(Device::Bridge { from, to });
+    }
+    let name = interface(reader, cursor, of)?;
+    Some(Device::Interface { name, ingress: cursor.eat(reader, "ingress").is_some() })
+}
+
+fn read_regulator(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Regulator> {
+    if cursor.eat(reader, "none").is_some() {
+        return Some(Regulator::None);
+    }
+    if cursor.eat(reader, "auto").is_some() {
+        return Some(Regulator::Auto);
+    }
+    let help = || Some("none, auto, or a number of bytes, as 12000bytes".to_owned());
+    if let Some((word, span)) = cursor.peek_word(reader).filter(|(word, _)| !word.starts_with(|c: char| c.is_ascii_digit())) {
+        cursor.next();
+        reader.error("unknown-word", span, format!("`regulator` does not know `{}`", short(word)), help());
+        return None;
+    }
+    number(reader, cursor, of, 1, u64::from(u32::MAX)).map(|depth| Regulator::Depth(depth as u32))
+}
+
+/// `none`, CAKE's words, or `N bytes [atm|ptm]`; then `mpu N`.
+fn read_overhead(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Overhead> {
+    let names = || KEYWORDS.iter().map(|keyword| keyword.name);
+    let help = || Some(format!("N bytes [atm|ptm] [mpu N], or {}", names().collect::<Vec<_>>().join(", ")));
+    let Some((word, span)) = cursor.peek_word(reader) else {
+        reader.error("missing-value", of.1, "`overhead` needs bytes or the words of a link", help());
+        return None;
+    };
+    let mut overhead = Overhead::NONE;
+    let unsigned = word.strip_prefix('-').unwrap_or(word);
+    if unsigned.starts_with(|c: char| c.is_ascii_digit()) {
+        cursor.next();
+        let n = reader.quantity(quantity::bytes(unsigned), span)?;
+        let limit = if unsigned.len() < word.len() { 64 } else { 256 };
+        if n > limit {
+            reader.error("out-of-range", span, format!("an overhead is -64 to 256 bytes, not {word}"), None);
+            return None;
+        }
+        overhead.bytes = if unsigned.len() < word.len() { -(n as i32) } else { n as i32 };
+        if !unsigned.ends_with("bytes") && cursor.eat(reader, "bytes").is_none() {
+            let help = Some(format!("write {word} bytes"));
+            reader.error("bad-value", span, "this overhead has no unit", help);
+            return None;
+        }
+        if cursor.eat(reader, "atm").is_some() {
+            overhead.framing = Framing::Atm;
+        } else if cursor.eat(reader, "ptm").is_some() {
+            overhead.framing = Framing::Ptm;
+        }
+    } else {
+        let mut first = true;
+        while let Some((word, span)) = cursor.peek_word(reader) {
+            match overhead.and(word) {
+                Some(next) => overhead = next,
+                None if first => {
+                    cursor.next();
+                    let help =
+                        crate::suggest::nearest(word, names()).map_or_else(help, |near| Some(format!("did you mean `{near}`?")));
+                    reader.error("unknown-word", span, format!("`overhead` does not know `{}`", short(word)), help);
+                    return None;
+                }
+                None => break,
+            }
+            first = false;
+            cursor.next();
+        }
+    }
+    if let Some(span) = cursor.eat(reader, "mpu") {
+        overhead.mpu = number(reader, cursor, ("mpu", span), 0, 65535)? as u32;
+    }
+    Some(overhead)
+}
+
+/// Links that stand at the same place.
+pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
+    for (at, link) in links.iter().enumerate() {
+        for before in &links[..at] {
+            if before.name == link.name {
+                let error = Diagnostic::error("duplicate-name", link.span, format!("there are two links `{}`", link.name));
+                reader.findings.push(error.label(before.span, "the first"));
+            } else if link.device.is_some() && link.device == before.device {
+                let span = link.classes.first().map_or(link.span, |root| root.place("device"));
+                let message = format!("the links `{}` and `{}` are at the same place", before.name, link.name);
+                reader.findings.push(Diagnostic::error("duplicate-device", span, message).label(before.span, "the first"));
+            }
+        }
+    }
+}
+
+/// Names that are schedulers or queues of the field and are not built: what to say of them.
+pub fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span), coming: &[&str]) {
+    let there: Vec<&str> = match kind {
+        "scheduler" => schedule::SCHEDULERS.iter().map(|entry| entry.name).collect(),
+        _ => queue::QUEUES.iter().map(|entry| entry.name).collect(),
+    };
+    if coming.contains(&name) {
+        let help = format!("there are {}", there.join(", "));
+        reader.error("not-built", span, format!("the {kind} `{name}` is known, but not built yet"), Some(help));
+    } else {
+        let help = did_you_mean(name, there.iter().copied());
+        reader.error("unknown-word", span, format!("no {kind} is called `{}`", short(name)), help);
+    }
+}

@@ -1,0 +1,380 @@
+//! `match KEY VALUE … -> NAME`, and `set NAME { … }`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use altq_engine::classify::{Address, Field, Rule, Term, Values};
+
+use super::class::Draft;
+use super::names;
+use super::reader::{Cursor, Reader, short};
+use super::token::{Tree, What};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::suggest::{did_you_mean, nearest};
+
+/// The keys, and what they look at.
+pub const KEYS: &[(&str, Field)] = &[
+    ("src", Field::Src),
+    ("dst", Field::Dst),
+    ("host", Field::Host),
+    ("sport", Field::SrcPort),
+    ("dport", Field::DstPort),
+    ("port", Field::Port),
+    ("proto", Field::Proto),
+    ("dscp", Field::Dscp),
+    ("ecn", Field::Ecn),
+    ("tos", Field::Tos),
+    ("tcp-flags", Field::TcpFlags),
+    ("length", Field::Length),
+    ("mark", Field::Mark),
+    ("vlan", Field::Vlan),
+    ("interface", Field::Interface),
+    ("family", Field::Family),
+    ("spi", Field::Spi),
+    ("flow-label", Field::FlowLabel),
+];
+
+/// The greatest value of a field that holds numbers.
+fn greatest(field: Field) -> u32 {
+    match field {
+        Field::SrcPort | Field::DstPort | Field::Port => 65535,
+        Field::Proto | Field::Tos | Field::TcpFlags => 255,
+        Field::Dscp => 63,
+        Field::Ecn => 3,
+        Field::Vlan => 4095,
+        Field::FlowLabel => 0xfffff,
+        _ => u32::MAX,
+    }
+}
+
+/// The words of a rule, from `match` to the name behind the arrow.
+pub struct Written<'t> {
+    word: Span,
+    trees: Vec<&'t Tree>,
+}
+
+/// Takes a rule out of a link, up to the class behind its arrow. A rule may go over several lines.
+pub fn take<'t>(reader: &Reader<'_>, cursor: &mut Cursor<'t>, word: Span) -> Written<'t> {
+    let mut trees = Vec::new();
+    let mut arrow = false;
+    while let Some(tree) = cursor.peek() {
+        // Where the arrow is missing the rule ends at the next statement.
+        let statement = tree.starts_line && (arrow || super::link::WORDS.contains(&reader.slice(tree.span)));
+        if matches!(tree.what, What::Group { .. }) || statement {
+            break;
+        }
+        cursor.next();
+        let end = arrow;
+        arrow |= matches!(tree.what, What::Arrow);
+        trees.push(tree);
+        if end {
+            break;
+        }
+    }
+    Written { word, trees }
+}
+
+/// Reads a rule into the draft.
+pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, written: Written<'_>) {
+    if reader.findings.full() {
+        return;
+    }
+    let Written { word, trees } = written;
+    let arrow = trees.iter().position(|tree| matches!(tree.what, What::Arrow));
+    let Some(arrow) = arrow else {
+        let help = Some("as `match dport 80 -> web`".to_owned());
+        return reader.error("missing-value", word, "this rule leads nowhere: `-> NAME` is missing", help);
+    };
+    let target = trees.get(arrow + 1).filter(|tree| matches!(tree.what, What::Word));
+    let Some(target) = target else {
+        return reader.error("missing-value", trees[arrow].span, "the arrow needs the name of a class", None);
+    };
+    let class = reader.slice(target.span);
+    let class_id = draft.names.get(class).copied();
+    if class_id.is_none() {
+        let mut error =
+            Diagnostic::error("unknown-class", target.span, format!("there is no class `{}` in this link", short(class)));
+        error.help = did_you_mean(class, draft.names.keys().map(String::as_str));
+        reader.findings.push(error);
+    }
+    let terms = read_terms(reader, draft, &trees[..arrow], word);
+    if let (Some(class), Some(terms)) = (class_id, terms) {
+        draft.link.spec.rules.rules.push(Rule { terms, class, number: 0 });
+        draft.link.rules.push(word.to(target.span));
+    }
+}
+
+/// The conditions of a rule. `None` after an error.
+fn read_terms(reader: &mut Reader<'_>, draft: &mut Draft, trees: &[&Tree], word: Span) -> Option<Vec<Term>> {
+    let mut terms: Vec<Term> = Vec::new();
+    let mut seen = Vec::new();
+    let mut good = true;
+    let mut at = 0;
+    if let [all] = trees {
+        if matches!(all.what, What::Word) && reader.slice(all.span) == "all" {
+            return Some(terms);
+        }
+    }
+    if trees.is_empty() {
+        let help = Some("write `match all -> NAME` for every packet, or `default` in the class".to_owned());
+        reader.error("missing-value", word, "this rule has no condition", help);
+        return None;
+    }
+    while let Some(tree) = trees.get(at) {
+        at += 1;
+        let text = reader.slice(tree.span);
+        let key = KEYS.iter().find(|(key, _)| matches!(tree.what, What::Word) && *key == text);
+        // Up to the next key: the values, their commas and marks of negation.
+        let mut values: Vec<(bool, &Tree)> = Vec::new();
+        let mut negated = None;
+        let mut comma = true;
+        while let Some(tree) = trees.get(at) {
+            match tree.what {
+                What::Bang if comma => negated = Some(tree.span),
+                What::Comma if !comma => comma = true,
+                What::Word | What::Text if comma => {
+                    values.push((negated.take().is_some(), tree));
+                    comma = false;
+                }
+                _ => break,
+            }
+            at += 1;
+        }
+        let Some((name, field)) = key else {
+            let help = nearest(text, KEYS.iter().map(|(key, _)| *key)).map(|near| format!("did you mean `{near}`?"));
+            let help = help.or_else(|| {
+                let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+                Some(format!("keys are {}; values of one key are separated by commas", keys.join(", ")))
+            });
+            reader.error("unknown-word", tree.span, format!("`match` does not know `{}`", short(text)), help);
+            good = false;
+            continue;
+        };
+        if !reader.once(&mut seen, name, tree.span) {
+            good = false;
+            continue;
+        }
+        if values.is_empty() || comma {
+            reader.error("missing-value", tree.span, format!("`{name}` needs a value"), None);
+            good = false;
+            continue;
+        }
+        for negated in [false, true] {
+            let chosen: Vec<&Tree> = values.iter().filter(|(not, _)| *not == negated).map(|(_, tree)| *tree).collect();
+            if chosen.is_empty() {
+                continue;
+            }
+            match read_values(reader, draft, *field, &chosen) {
+                Some(values) => terms.push(Term { field: *field, negated, values }),
+                None => good = false,
+            }
+        }
+    }
+    good.then_some(terms)
+}
+
+fn read_values(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, trees: &[&Tree]) -> Option<Values> {
+    match field {
+        Field::Src | Field::Dst | Field::Host => {
+            let mut addresses = Vec::new();
+            let mut good = true;
+            for tree in trees {
+                match address_or_set(reader, tree.span) {
+                    Some(found) => addresses.extend(found),
+                    None => good = false,
+                }
+            }
+            good.then_some(Values::Addresses(addresses))
+        }
+        Field::Tos | Field::TcpFlags => {
+            let values: Vec<_> = trees.iter().filter_map(|tree| masked(reader, field, tree.span)).collect();
+            (values.len() == trees.len()).then_some(Values::Masked(values))
+        }
+        Field::Mark if trees.iter().any(|tree| reader.slice(tree.span).contains('/')) => {
+            let values: Vec<_> = trees.iter().filter_map(|tree| masked(reader, field, tree.span)).collect();
+            (values.len() == trees.len()).then_some(Values::Masked(values))
+        }
+        _ => {
+            let ranges: Vec<_> = trees.iter().filter_map(|tree| range(reader, draft, field, tree.span)).collect();
+            (ranges.len() == trees.len()).then_some(Values::Ranges(ranges))
+        }
+    }
+}
+
+/// `N`, `N-M`, or a name of the field.
+fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -> Option<(u32, u32)> {
+    let text = reader.slice(span);
+    if field == Field::Interface {
+        let interfaces = &mut draft.link.spec.rules.interfaces;
+        let at = interfaces.iter().position(|name| name == text).unwrap_or_else(|| {
+            interfaces.push(text.to_owned());
+            interfaces.len() - 1
+        });
+        return Some((at as u32, at as u32));
+    }
+    if let Some(value) = names::value(field, text) {
+        return Some((value, value));
+    }
+    // Lengths are bytes and may say so.
+    let plain = if field == Field::Length { text.strip_suffix("bytes").unwrap_or(text) } else { text };
+    let (from, to) = plain.split_once('-').unwrap_or((plain, plain));
+    let (Some(from_value), Some(to_value)) = (number(from), number(to)) else {
+        let names = names::all(field);
+        let mut help = nearest(text, names.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        if help.is_none() {
+            let shown: Vec<&str> = names.iter().copied().take(12).collect();
+            let or = if shown.is_empty() { String::new() } else { format!(", or a name, as {}", shown.join(", ")) };
+            help = Some(format!("a number, a range as 1-9{or}"));
+        }
+        reader.error("bad-value", span, format!("`{}` is no value of this key", short(text)), help);
+        return None;
+    };
+    let most = u64::from(greatest(field));
+    if from_value > most || to_value > most {
+        reader.error("out-of-range", span, format!("the greatest value of this key is {most}"), None);
+        return None;
+    }
+    if from_value > to_value {
+        let help = Some(format!("write {to}-{from}"));
+        reader.error("empty-range", span, format!("no value lies between {from} and {to}"), help);
+        return None;
+    }
+    if field == Field::Family && !(from_value == to_value && matches!(from_value, 4 | 6)) {
+        reader.error("bad-value", span, "a family is ipv4 or ipv6", None);
+        return None;
+    }
+    Some((from_value as u32, to_value as u32))
+}
+
+fn number(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x");
+    if text.len() > 20 || !hex.unwrap_or(text).bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    match hex {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// `VALUE` or `VALUE/MASK`; for TCP flags names joined by `+`.
+fn masked(reader: &mut Reader<'_>, field: Field, span: Span) -> Option<(u32, u32)> {
+    let text = reader.slice(span);
+    let (value, mask) = match text.split_once('/') {
+        Some((value, mask)) => (value, Some(mask)),
+        None => (text, None),
+    };
+    let read = |text: &str| -> Option<u32> {
+        if field == Field::TcpFlags && !text.starts_with(|c: char| c.is_ascii_digit()) {
+            return text.split('+').try_fold(0, |flags, name| Some(flags | names::value(field, name)?));
+        }
+        number(text).filter(|n| *n <= u64::from(greatest(field))).map(|n| n as u32)
+    };
+    let most = greatest(field);
+    let values = (read(value), mask.map_or_else(|| Some(if field == Field::TcpFlags { read(value)? } else { most }), read));
+    let (Some(value), Some(mask)) = values else {
+        let help = match field {
+            Field::TcpFlags => "flags are fin, syn, rst, psh, ack, urg, ece, cwr, joined by `+`; `syn/syn+ack`: of these only syn",
+            _ => "a number, or a number and a mask, as 0xb8/0xfc",
+        };
+        reader.error("bad-value", span, format!("`{}` is no value of this key", short(text)), Some(help.to_owned()));
+        return None;
+    };
+    if value & !mask != 0 {
+        reader.error("match-nothing", span, "the value has bits outside of its mask: no packet can match", None);
+        return None;
+    }
+    Some((value, mask))
+}
+
+fn address_or_set(reader: &mut Reader<'_>, span: Span) -> Option<Vec<Address>> {
+    let text = reader.slice(span);
+    if let Some((_, addresses)) = reader.sets.get(text) {
+        return Some(addresses.clone());
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains(':') {
+        let help = did_you_mean(text, reader.sets.keys().map(String::as_str));
+        let help = help.or_else(|| Some("no `set` is defined; host names are not looked up".to_owned()));
+        reader.error("unknown-set", span, format!("there is no set `{}`", short(text)), help);
+        return None;
+    }
+    address(reader, span).map(|address| vec![address])
+}
+
+/// An address, a prefix, or an address and a mask written as an address.
+fn address(reader: &mut Reader<'_>, span: Span) -> Option<Address> {
+    let text = reader.slice(span);
+    let (host, mask) = match text.split_once('/') {
+        Some((host, mask)) => (host, Some(mask)),
+        None => (text, None),
+    };
+    let host_address: IpAddr = match host.parse() {
+        Ok(address) => address,
+        Err(_) => {
+            let help = Some("as 10.1.0.0/16, 192.0.2.1 or 2001:db8::/32".to_owned());
+            reader.error("bad-address", span, format!("`{}` is no address", short(text)), help);
+            return None;
+        }
+    };
+    let (v6, bits, width) = match host_address {
+        IpAddr::V4(v4) => (false, u128::from(v4.to_bits()), 32),
+        IpAddr::V6(v6) => (true, v6.to_bits(), 128),
+    };
+    let full = if v6 { u128::MAX } else { u128::from(u32::MAX) };
+    let mask_bits = match mask {
+        None => full,
+        Some(mask) => match (mask.parse::<u32>(), mask.parse::<IpAddr>()) {
+            (Ok(length), _) if length <= width => full & !(full.checked_shr(length).unwrap_or(0)),
+            (_, Ok(IpAddr::V4(mask))) if !v6 => u128::from(mask.to_bits()),
+            (_, Ok(IpAddr::V6(mask))) if v6 => mask.to_bits(),
+            _ => {
+                let message = format!("`{}` is no length of a prefix: 0 to {width}", short(mask));
+                reader.error("bad-address", span, message, None);
+                return None;
+            }
+        },
+    };
+    if bits & !mask_bits & full != 0 {
+        let network = bits & mask_bits;
+        let network =
+            if v6 { Ipv6Addr::from_bits(network).to_string() } else { std::net::Ipv4Addr::from_bits(network as u32).to_string() };
+        let help = Some(format!("write {network}/{} for the network, or {host} for the one host", mask.unwrap_or("")));
+        reader.error("bad-address", span, format!("`{text}` has bits of a host behind its prefix"), help);
+        return None;
+    }
+    Some(Address { v6, bits, mask: mask_bits })
+}
+
+/// Reads `set NAME { … }` behind the word.
+pub fn read_set(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) {
+    let Some((name, span)) = cursor.word(reader) else {
+        return reader.error("missing-value", of.1, "`set` needs a name and addresses in braces", None);
+    };
+    if let Some(c) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
+        reader.error("bad-name", span, format!("`{}` is no name: it holds `{c}`", short(name)), None);
+    } else if name.starts_with(|c: char| c.is_ascii_digit()) {
+        reader.error("bad-name", span, "the name of a set does not begin with a digit: it would look like an address", None);
+    }
+    let Some((inside, ..)) = cursor.group() else {
+        return reader.error("missing-braces", span, format!("`set {}` needs braces", short(name)), None);
+    };
+    let mut addresses = Vec::new();
+    for tree in inside {
+        match tree.what {
+            What::Word => addresses.extend(address_or_set(reader, tree.span).unwrap_or_default()),
+            What::Comma => {}
+            _ => {
+                let text = reader.slice(tree.span);
+                reader.error("unexpected", tree.span, format!("a set holds addresses and other sets, not `{}`", short(text)), None);
+            }
+        }
+    }
+    if inside.is_empty() {
+        reader.error("empty-set", span, format!("the set `{}` is empty", short(name)), None);
+    }
+    if let Some((first, _)) = reader.sets.get(name) {
+        let error = Diagnostic::error("duplicate-name", span, format!("there are two sets `{name}`"));
+        reader.findings.push(error.label(*first, "the first"));
+        return;
+    }
+    reader.sets.insert(name.to_owned(), (span, addresses));
+}

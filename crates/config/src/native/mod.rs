@@ -1,0 +1,59 @@
+//! The native language: words before numbers, names instead of handles, units always written. docs/language.md is its reference.
+//!
+//! A text becomes words and braces (`token`), `include` brings in other texts, then links are read with their words (`link`,
+//! `class`, `matches`). Words of classes and schedulers come from the registry's tables; no scheduler is known by name here.
+
+mod class;
+mod include;
+mod link;
+mod matches;
+pub(crate) mod names;
+mod quantity;
+mod reader;
+mod token;
+
+use std::collections::HashMap;
+
+use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
+use crate::policy::Link;
+
+use self::reader::{Cursor, Reader};
+use self::token::What;
+
+/// Words outside of any braces.
+const WORDS: &[&str] = &["include", "set", "link"];
+
+/// Reads a text and what it includes.
+pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
+    let trees = include::read(source, sources, findings);
+    let mut reader = Reader { sources, findings, sets: HashMap::new() };
+    let mut cursor = Cursor::new(&trees);
+    let mut heads = Vec::new();
+    let known = |word: &str| WORDS.contains(&word);
+    // Sets first: a rule may speak of a set that stands below it.
+    while let Some(tree) = cursor.next() {
+        let text = reader.slice(tree.span);
+        let of = (text, tree.span);
+        match text {
+            "set" if matches!(tree.what, What::Word) => matches::read_set(&mut reader, &mut cursor, of),
+            "link" if matches!(tree.what, What::Word) => match class::head(&mut reader, &mut cursor, of) {
+                Some(head) => heads.extend(head),
+                None => cursor.skip(&reader, known),
+            },
+            _ => link::unknown(&mut reader, &mut cursor, tree, "a policy", WORDS),
+        }
+    }
+    let mut links = Vec::new();
+    let none = heads.is_empty();
+    for head in heads {
+        let name = (reader.slice(head.name), head.name);
+        links.extend(link::read(&mut reader, name, head.inside));
+    }
+    if none && !reader.findings.has_errors() {
+        let span = Span { source, start: 0, end: 0 };
+        let error = Diagnostic::error("no-link", span, "this policy has no link");
+        reader.findings.push(error.help("as `link wan { rate 100Mbit/s scheduler cbq … }`"));
+    }
+    link::same_places(&links, &mut reader);
+    links
+}

@@ -1,0 +1,132 @@
+//! Names of protocols, services, DSCPs and flags.
+
+use altq_engine::classify::Field;
+
+const PROTOCOLS: &[(&str, u32)] = &[
+    ("icmp", 1),
+    ("igmp", 2),
+    ("ipip", 4),
+    ("tcp", 6),
+    ("udp", 17),
+    ("dccp", 33),
+    ("rsvp", 46),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("icmpv6", 58),
+    ("ipv6-icmp", 58),
+    ("ospf", 89),
+    ("sctp", 132),
+    ("udplite", 136),
+    ("pim", 103),
+    ("vrrp", 112),
+    ("ipv6", 41),
+];
+
+/// IANA's service names that policies use.
+const SERVICES: &[(&str, u32)] = &[
+    ("ftp-data", 20),
+    ("ftp", 21),
+    ("ssh", 22),
+    ("telnet", 23),
+    ("smtp", 25),
+    ("domain", 53),
+    ("bootps", 67),
+    ("bootpc", 68),
+    ("tftp", 69),
+    ("gopher", 70),
+    ("finger", 79),
+    ("http", 80),
+    ("www", 80),
+    ("kerberos", 88),
+    ("pop3", 110),
+    ("sunrpc", 111),
+    ("auth", 113),
+    ("nntp", 119),
+    ("ntp", 123),
+    ("imap", 143),
+    ("snmp", 161),
+    ("snmptrap", 162),
+    ("bgp", 179),
+    ("ldap", 389),
+    ("https", 443),
+    ("submission", 587),
+    ("syslog", 514),
+    ("rtsp", 554),
+    ("ldaps", 636),
+    ("imaps", 993),
+    ("pop3s", 995),
+    ("socks", 1080),
+    ("openvpn", 1194),
+    ("nfs", 2049),
+    ("mysql", 3306),
+    ("rdp", 3389),
+    ("sip", 5060),
+    ("sips", 5061),
+    ("postgresql", 5432),
+    ("wireguard", 51820),
+];
+
+/// RFC 2474, 2597, 3246, 5865, 8622.
+const DSCPS: &[(&str, u32)] = &[
+    ("be", 0),
+    ("cs0", 0),
+    ("df", 0),
+    ("le", 1),
+    ("cs1", 8),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("cs2", 16),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("cs3", 24),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("cs4", 32),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("cs5", 40),
+    ("va", 44),
+    ("ef", 46),
+    ("cs6", 48),
+    ("cs7", 56),
+];
+
+/// RFC 3168.
+const ECNS: &[(&str, u32)] = &[("not-ect", 0), ("ect1", 1), ("ect0", 2), ("ce", 3)];
+
+const FLAGS: &[(&str, u32)] =
+    &[("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ece", 64), ("cwr", 128), ("none", 0)];
+
+const FAMILIES: &[(&str, u32)] = &[("ipv4", 4), ("ipv6", 6)];
+
+fn table(field: Field) -> &'static [(&'static str, u32)] {
+    match field {
+        Field::Proto => PROTOCOLS,
+        Field::SrcPort | Field::DstPort | Field::Port => SERVICES,
+        Field::Dscp => DSCPS,
+        Field::Ecn => ECNS,
+        Field::TcpFlags => FLAGS,
+        Field::Family => FAMILIES,
+        _ => &[],
+    }
+}
+
+/// The value of a name of a field.
+pub fn value(field: Field, name: &str) -> Option<u32> {
+    table(field).iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+/// The first name of a value of a field.
+pub fn name(field: Field, value: u32) -> Option<&'static str> {
+    table(field).iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
+}
+
+/// All names of a field.
+pub fn all(field: Field) -> Vec<&'static str> {
+    table(field).iter().map(|(name, _)| *name).collect()
+}

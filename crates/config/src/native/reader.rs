@@ -1,0 +1,287 @@
+//! Walking through words, and values by the registry's tables.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use altq_engine::classify::Address;
+use altq_engine::settings::{Kind, Settings, Value, Word};
+use altq_engine::units::Rate;
+
+use super::quantity::{self, Bad};
+use super::token::{Tree, What};
+use crate::diagnostic::{Diagnostic, Findings, Sources, Span};
+use crate::suggest::did_you_mean;
+
+/// What every part of the parser needs.
+pub struct Reader<'a> {
+    pub sources: &'a Sources,
+    pub findings: &'a mut Findings,
+    pub sets: HashMap<String, (Span, Vec<Address>)>,
+}
+
+/// A place in a list of trees.
+pub struct Cursor<'t> {
+    trees: &'t [Tree],
+    at: usize,
+}
+
+/// A word and its place.
+pub type Spanned<'a> = (&'a str, Span);
+
+impl<'t> Cursor<'t> {
+    pub fn new(trees: &'t [Tree]) -> Cursor<'t> {
+        Cursor { trees, at: 0 }
+    }
+
+    pub fn peek(&self) -> Option<&'t Tree> {
+        self.trees.get(self.at)
+    }
+
+    pub fn next(&mut self) -> Option<&'t Tree> {
+        let tree = self.trees.get(self.at)?;
+        self.at += 1;
+        Some(tree)
+    }
+
+    /// The next tree if it stands on the same line as the one before.
+    pub fn peek_same_line(&self) -> Option<&'t Tree> {
+        self.peek().filter(|tree| self.at == 0 || !tree.starts_line)
+    }
+
+    /// The next word on the same line, not taken.
+    pub fn peek_word<'a>(&self, reader: &Reader<'a>) -> Option<Spanned<'a>> {
+        self.peek_same_line().filter(|tree| matches!(tree.what, What::Word)).map(|tree| (reader.slice(tree.span), tree.span))
+    }
+
+    /// Takes the next word on the same line.
+    pub fn word<'a>(&mut self, reader: &Reader<'a>) -> Option<Spanned<'a>> {
+        let word = self.peek_word(reader)?;
+        self.at += 1;
+        Some(word)
+    }
+
+    /// Takes the next word on the same line if it is this one.
+    pub fn eat(&mut self, reader: &Reader<'_>, word: &str) -> Option<Span> {
+        let (found, span) = self.peek_word(reader)?;
+        (found == word).then(|| {
+            self.at += 1;
+            span
+        })
+    }
+
+    /// Takes the next group, wherever it stands.
+    pub fn group(&mut self) -> Option<(&'t [Tree], Span, Span)> {
+        match self.peek() {
+            Some(Tree { what: What::Group { inside, close }, span, .. }) => {
+                self.at += 1;
+                Some((inside, *span, *close))
+            }
+            _ => None,
+        }
+    }
+
+    /// After an error: on to the next known word, or to the next line.
+    pub fn skip(&mut self, reader: &Reader<'_>, known: impl Fn(&str) -> bool) {
+        while let Some(tree) = self.peek_same_line() {
+            if matches!(tree.what, What::Word) && known(reader.slice(tree.span)) {
+                return;
+            }
+            self.at += 1;
+        }
+        // What stands in braces belongs to the word before it even on a line of its own.
+        while matches!(self.peek(), Some(Tree { what: What::Group { .. }, .. })) {
+            self.at += 1;
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub fn slice(&self, span: Span) -> &'a str {
+        self.sources.slice(span)
+    }
+
+    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>, help: Option<String>) {
+        self.findings.push(Diagnostic::error(code, span, message).help_if(help));
+    }
+
+    /// Notes that a word was written; an error if it was before.
+    pub fn once(&mut self, words: &mut Vec<(&'static str, Span)>, word: &'static str, span: Span) -> bool {
+        match words.iter().find(|(name, _)| *name == word) {
+            Some((_, first)) => {
+                let written = self.slice(span);
+                let error = Diagnostic::error("given-twice", span, format!("`{written}` is given twice"));
+                let text = if self.slice(*first) == written { "first here" } else { "this word says the same" };
+                self.findings.push(error.label(*first, text));
+                false
+            }
+            None => {
+                words.push((word, span));
+                true
+            }
+        }
+    }
+
+    /// A value: the next word on the line, with its unit if that stands apart.
+    pub fn value(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, what: &str) -> Option<(Cow<'a, str>, Span)> {
+        let Some((word, span)) = cursor.word(self) else {
+            self.error("missing-value", of.1, format!("`{}` needs {what}", of.0), None);
+            return None;
+        };
+        if word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            if let Some((unit, end)) = cursor.peek_word(self).filter(|(unit, _)| UNITS.contains(unit)) {
+                cursor.next();
+                return Some((Cow::Owned(format!("{word}{unit}")), span.to(end)));
+            }
+        }
+        Some((Cow::Borrowed(word), span))
+    }
+
+    /// Reports a bad quantity.
+    pub fn quantity<T>(&mut self, result: Result<T, Bad>, span: Span) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(bad) => {
+                self.error("bad-value", span, bad.message, bad.help);
+                None
+            }
+        }
+    }
+
+    /// A rate, or a percentage of the link's or the parent's.
+    pub fn rate(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base) -> Option<Rate> {
+        let (word, span) = self.value(cursor, of, "a rate, as 5Mbit/s, or a percentage")?;
+        let Some(percent) = quantity::percent(&word) else {
+            if of.0 == "share" {
+                let help = if quantity::rate(&word).is_ok() {
+                    format!("write `rate {word}`, or `share 5%`")
+                } else {
+                    "as `share 5%`".to_owned()
+                };
+                self.error("bad-value", span, "a share is a percentage", Some(help));
+                return None;
+            }
+            return self.quantity(quantity::rate(&word), span);
+        };
+        let percent = self.quantity(percent, span)?;
+        let mut whole = base.link;
+        let mut end = span;
+        if let Some(of) = cursor.eat(self, "of") {
+            match cursor.word(self) {
+                Some(("parent", at)) => (whole, end) = (base.parent, at),
+                Some(("link", at)) => end = at,
+                other => {
+                    let at = other.map_or(of, |(_, at)| at);
+                    self.error("bad-value", at, "a percentage is `of link` or `of parent`", None);
+                    return None;
+                }
+            }
+        }
+        let Some(whole) = whole else {
+            self.error("no-base", span.to(end), "the parent guarantees no rate that a part could be taken of", None);
+            return None;
+        };
+        if percent.mantissa > 100 * 10u128.pow(percent.decimals) {
+            let help = "a class cannot have more than all of it".to_owned();
+            self.error("over-100-percent", span.to(end), format!("{word} is more than 100 %"), Some(help));
+            return None;
+        }
+        percent.percent_of(whole.as_bit_s()).map(Rate::bit_s)
+    }
+
+    /// The value of a word of the registry.
+    pub fn registry_value(&mut self, cursor: &mut Cursor<'_>, word: &Word, of: Spanned<'_>, base: &Base) -> Option<Value> {
+        let between = |reader: &mut Self, n: u64, min: u64, max: u64, span: Span| {
+            if (min..=max).contains(&n) {
+                return Some(n);
+            }
+            reader.error("out-of-range", span, format!("`{}` takes {min} to {max}, not {n}", of.0), None);
+            None
+        };
+        Some(match word.kind {
+            Kind::Flag => Value::Flag,
+            Kind::Rate => Value::Rate(self.rate(cursor, of, base)?),
+            Kind::Int { min, max } => {
+                let (text, span) = self.value(cursor, of, "a number")?;
+                let n = self.quantity(quantity::int(&text), span)?;
+                Value::Int(between(self, n, min, max, span)?)
+            }
+            Kind::Bytes { min, max } => {
+                let (text, span) = self.value(cursor, of, "a number of bytes")?;
+                let n = self.quantity(quantity::bytes(&text), span)?;
+                Value::Bytes(between(self, n, min, max, span)?)
+            }
+            Kind::Time => {
+                let (text, span) = self.value(cursor, of, "a time, as 50ms")?;
+                Value::Time(self.quantity(quantity::time(&text), span)?)
+            }
+            Kind::Limit => {
+                let (text, span) = self.value(cursor, of, "a limit, as 50packets or 64000bytes")?;
+                Value::Limit(self.quantity(quantity::limit(&text), span)?)
+            }
+            Kind::Choice(words) => {
+                let (text, span) = self.value(cursor, of, &format!("one of {}", words.join(", ")))?;
+                match words.iter().find(|choice| **choice == text) {
+                    Some(choice) => Value::Choice(choice),
+                    None => {
+                        let help = did_you_mean(&text, words.iter().copied());
+                        self.error("unknown-word", span, format!("`{}` does not know `{}`", of.0, short(&text)), help);
+                        return None;
+                    }
+                }
+            }
+        })
+    }
+
+    /// The words of a scheduler or a queue, in braces.
+    pub fn settings(
+        &mut self,
+        trees: &[Tree],
+        table: &'static [Word],
+        of: &str,
+        base: &Base,
+    ) -> (Settings, Vec<(&'static str, Span)>) {
+        let mut cursor = Cursor::new(trees);
+        let (mut settings, mut places) = (Settings::new(), Vec::new());
+        while let Some(tree) = cursor.next() {
+            let text = self.slice(tree.span);
+            let known = |word: &str| table.iter().any(|entry| entry.name == word);
+            match table.iter().find(|entry| matches!(tree.what, What::Word) && entry.name == text) {
+                Some(entry) => {
+                    let fresh = self.once(&mut places, entry.name, tree.span);
+                    if let Some(value) = self.registry_value(&mut cursor, entry, (text, tree.span), base) {
+                        if fresh {
+                            settings.set(entry.name, value);
+                        }
+                    } else {
+                        cursor.skip(self, known);
+                    }
+                }
+                None => {
+                    let help = did_you_mean(text, table.iter().map(|entry| entry.name));
+                    let help = help.or_else(|| Some(format!("{of} takes no words of its own")));
+                    self.error("unknown-word", tree.span, format!("{of} does not know `{}`", short(text)), help);
+                    cursor.skip(self, known);
+                }
+            }
+        }
+        (settings, places)
+    }
+}
+
+/// What percentages are of.
+#[derive(Clone, Copy, Debug)]
+pub struct Base {
+    pub link: Option<Rate>,
+    pub parent: Option<Rate>,
+}
+
+/// Units that may stand apart from their number.
+const UNITS: &[&str] = &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "ns", "us", "ms", "s"];
+
+/// A word for a message: not longer than a line.
+pub fn short(word: &str) -> Cow<'_, str> {
+    match word.char_indices().nth(40) {
+        Some((at, _)) => Cow::Owned(format!("{}…", &word[..at])),
+        None => Cow::Borrowed(word),
+    }
+}
