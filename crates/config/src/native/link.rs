@@ -4,7 +4,6 @@ use altq_engine::classify::{Order, RuleSet};
 use altq_engine::link::{Framing, KEYWORDS, Overhead};
 use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, Timer};
-use altq_engine::units::Rate;
 use altq_engine::{queue, schedule};
 
 use super::class::{self, Draft};
