@@ -1,31 +1,201 @@
 //! Which class a packet belongs to: rules, and an exact-match cache of flows in front of them.
+//!
+//! A packet's key is packed with all bits cleared that no rule looks at (`fields`), and looked up (`cache`); a flow that is not there
+//! is classified by the rules (`matcher`) and kept. So the answer is always that of the rules, and a hit costs the
+//! same however many rules there are.
 
+mod cache;
+mod fields;
+mod hash;
+mod matcher;
 mod rule;
+#[cfg(test)]
+mod tests;
 
+pub use hash::FlowHash;
 pub use rule::{Address, Field, Order, Rule, RuleSet, Term, Values};
 
+use self::cache::Table;
+use self::fields::{NARROW, Used, WIDE};
+use self::hash::Mix;
+use self::matcher::Matcher;
 use crate::headers::Key;
 use crate::spec::ClassId;
+
+/// Keys that [`Classifier::classify_batch`] looks up at a time.
+pub const BATCH: usize = 32;
+
+/// How the flow cache is set up. It changes what a lookup costs, never what it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Flows kept at most, rounded down to a power of two; below 4 none are. An IPv4 flow takes 32 bytes, an IPv6 flow (and any,
+    /// where rules look at the SPI and at the VLAN or the interface) 64; IPv4 and IPv6 are counted apart. Memory is taken as flows come.
+    pub flows: usize,
+    /// Decides in which sets flows lie. Whoever feeds packets of strangers gives a secret one: then nobody can aim flows at one set.
+    pub seed: u64,
+}
+
+impl Default for CacheSettings {
+    /// 262,144 flows (at most 8 MiB of IPv4 and 16 MiB of IPv6), seed 0.
+    fn default() -> CacheSettings {
+        CacheSettings { flows: 1 << 18, seed: 0 }
+    }
+}
+
+/// What the rules say of a packet, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Its class; `None` if no rule matches and there is no default.
+    pub class: Option<ClassId>,
+    /// The rule that decided, as a place in [`RuleSet::rules`]; `None`: the default.
+    pub rule: Option<usize>,
+    /// Rules that match as well, but are tried later, in the order in which they would be.
+    pub shadowed: Vec<usize>,
+}
 
 /// Finds the class of a packet.
 pub struct Classifier {
     default: Option<ClassId>,
+    /// Classes that rules lead to, sorted.
     named: Vec<ClassId>,
+    matcher: Matcher,
+    used: Used,
+    settings: CacheSettings,
+    mix: Mix,
+    narrow: Table<NARROW>,
+    wide: Table<WIDE>,
+    misses: u64,
 }
 
 impl Classifier {
     /// Prepares a rule set. `default` is the class of packets that no rule matches.
     pub fn new(rules: &RuleSet, default: Option<ClassId>) -> Classifier {
-        Classifier { default, named: rules.rules.iter().map(|r| r.class).collect() }
+        Classifier::with(rules, default, CacheSettings::default())
+    }
+
+    /// [`new`](Classifier::new) with a cache of one's own choice.
+    pub fn with(rules: &RuleSet, default: Option<ClassId>, settings: CacheSettings) -> Classifier {
+        let mut named: Vec<ClassId> = rules.rules.iter().map(|rule| rule.class).collect();
+        named.sort_unstable();
+        named.dedup();
+        Classifier {
+            default,
+            named,
+            matcher: Matcher::new(rules),
+            used: Used::new(rules),
+            settings,
+            mix: Mix::new(settings.seed),
+            narrow: Table::new(settings.flows),
+            wide: Table::new(settings.flows),
+            misses: 0,
+        }
+    }
+
+    /// How the cache is set up.
+    pub fn settings(&self) -> CacheSettings {
+        self.settings
+    }
+
+    /// Sets up the cache anew, empty.
+    pub fn set_cache(&mut self, settings: CacheSettings) {
+        self.settings = settings;
+        self.mix = Mix::new(settings.seed);
+        self.narrow = Table::new(settings.flows);
+        self.wide = Table::new(settings.flows);
     }
 
     /// The class of a packet; `None` if no rule matches and there is no default.
-    pub fn classify(&mut self, _key: &Key) -> Option<ClassId> {
-        self.default
+    #[inline]
+    pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
+        if self.matcher.is_empty() {
+            return self.default;
+        }
+        if self.used.is_narrow(key) {
+            let words = self.used.narrow(key);
+            let hash = self.mix.hash(&words);
+            match self.narrow.get(&words, hash) {
+                Some(class) => class,
+                None => self.miss_narrow(key, &words, hash),
+            }
+        } else {
+            self.classify_wide(key)
+        }
+    }
+
+    fn classify_wide(&mut self, key: &Key) -> Option<ClassId> {
+        let words = self.used.wide(key);
+        let hash = self.mix.hash(&words);
+        if let Some(class) = self.wide.get(&words, hash) {
+            return class;
+        }
+        let class = self.ask_rules(key);
+        self.wide.put(&words, hash, class);
+        class
+    }
+
+    #[cold]
+    fn miss_narrow(&mut self, key: &Key, words: &[u64; NARROW], hash: u64) -> Option<ClassId> {
+        let class = self.ask_rules(key);
+        self.narrow.put(words, hash, class);
+        class
+    }
+
+    fn ask_rules(&mut self, key: &Key) -> Option<ClassId> {
+        self.misses += 1;
+        self.matcher.first(key).map(|(_, class)| class).or(self.default)
+    }
+
+    /// [`classify`](Classifier::classify) for several packets: one class a key is added to `classes`, in order. Means the same; the
+    /// memory of up to [`BATCH`] flows is fetched at the same time.
+    pub fn classify_batch(&mut self, keys: &[Key], classes: &mut Vec<Option<ClassId>>) {
+        if self.matcher.is_empty() {
+            classes.extend(keys.iter().map(|_| self.default));
+            return;
+        }
+        let mut packed = [([0; NARROW], 0); BATCH];
+        for keys in keys.chunks(BATCH) {
+            let mut near = 0;
+            for (key, (words, hash)) in keys.iter().zip(&mut packed) {
+                *words = self.used.narrow(key);
+                *hash = self.mix.hash(words);
+                near |= self.narrow.touch(*hash);
+            }
+            std::hint::black_box(near);
+            for (key, (words, hash)) in keys.iter().zip(&packed) {
+                classes.push(if !self.used.is_narrow(key) {
+                    self.classify_wide(key)
+                } else if let Some(class) = self.narrow.get(words, *hash) {
+                    class
+                } else {
+                    self.miss_narrow(key, words, *hash)
+                });
+            }
+        }
+    }
+
+    /// What the rules say of a packet and why, without the cache. Looks at every rule.
+    pub fn explain(&self, key: &Key) -> Explanation {
+        let mut matching = self.matcher.all(key);
+        let first = matching.next();
+        Explanation {
+            class: first.map(|(_, class)| class).or(self.default),
+            rule: first.map(|(rule, _)| rule),
+            shadowed: matching.map(|(rule, _)| rule).collect(),
+        }
     }
 
     /// True if a rule leads to the class.
     pub fn names(&self, class: ClassId) -> bool {
-        self.named.contains(&class)
+        self.named.binary_search(&class).is_ok()
+    }
+
+    /// Packets for which the rules were asked, the cache not knowing their flow.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// Bytes of memory held: rules and cache.
+    pub fn memory(&self) -> usize {
+        self.named.capacity() * 4 + self.matcher.memory() + self.narrow.memory() + self.wide.memory()
     }
 }

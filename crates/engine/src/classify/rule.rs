@@ -35,7 +35,8 @@ pub struct Rule {
     pub number: u32,
 }
 
-/// One condition of a rule: the field is, or is not, among the values.
+/// One condition of a rule: the field is, or is not, among the values. Addresses go with [`Field::Src`], [`Field::Dst`] and [`Field::Host`],
+/// numbers with all others; a value of the wrong kind matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// What is looked at.
@@ -94,7 +95,7 @@ pub enum Values {
     Addresses(Vec<Address>),
     /// Numbers from first to last, both included.
     Ranges(Vec<(u32, u32)>),
-    /// Numbers equal under a mask: (value, mask).
+    /// Numbers that are `value` under `mask`: (value, mask). As in ALTQ, a value with bits outside its mask matches nothing.
     Masked(Vec<(u32, u32)>),
 }
 

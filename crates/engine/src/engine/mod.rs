@@ -267,6 +267,21 @@ impl Engine {
         self.classifier.classify(key)
     }
 
+    /// [`classify`](Engine::classify) for several packets: one class a key is added to `classes`, in order.
+    pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
+        self.classifier.classify_batch(keys, classes);
+    }
+
+    /// The classifier: its explanations and figures.
+    pub fn classifier(&self) -> &crate::classify::Classifier {
+        &self.classifier
+    }
+
+    /// Sets up the classifier's flow cache anew. Rules that come later keep it so.
+    pub fn set_flow_cache(&mut self, settings: crate::classify::CacheSettings) {
+        self.classifier.set_cache(settings);
+    }
+
     /// [`classify`](Engine::classify) and [`enqueue`](Engine::enqueue) in one.
     #[inline]
     pub fn receive(&mut self, now: Nanos, key: &crate::headers::Key, packet: Packet) {

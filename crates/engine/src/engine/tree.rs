@@ -315,7 +315,7 @@ impl Engine {
         for class in rules.rules.iter().map(|rule| rule.class).chain(default) {
             self.existing(class)?;
         }
-        self.classifier = crate::classify::Classifier::new(rules, default);
+        self.classifier = crate::classify::Classifier::with(rules, default, self.classifier.settings());
         self.default = default;
         Ok(())
     }

@@ -1,0 +1,159 @@
+//! The exact-match cache: packed keys and their classes in sets of four.
+//!
+//! An entry is the whole packed key with the class in the half word that packing leaves free: 32 bytes for IPv4, 64 for IPv6. All
+//! bits are compared, so that no packet is ever taken for one of another flow, whoever chose the flows; the hash under
+//! the seed only says in which set to look.
+//!
+//! A key lies in its first set, or, if that was full when it came, in its second. The last place of a set is on trial: new flows that
+//! find no room replace each other there and nowhere else, and a hit there moves a flow to a safe place. So a scan with a
+//! new flow every packet does not push out the flows that live. Nothing is searched but these eight places.
+//!
+//! The table starts small and doubles, up to its limit, when entries had to make room; a larger table starts empty, so that growing
+//! costs a flow one more look at the rules and no packet the time to move them all.
+
+/// Entries to a set.
+const WAYS: usize = 4;
+
+/// Entries of a new table.
+const START: usize = 1024;
+
+/// No class, as an entry's half word says it; 0 is an empty entry.
+const NO_CLASS: u32 = 1;
+
+/// A table of entries of `N` words.
+pub(super) struct Table<const N: usize> {
+    /// Sets one behind the other from `start`, which lies on a cache line.
+    words: Vec<u64>,
+    start: usize,
+    /// Sets, less one; the number of sets is a power of two.
+    mask: usize,
+    most: usize,
+    evicted: u64,
+    /// Evictions after which the table doubles.
+    patience: u64,
+    turn: usize,
+}
+
+impl<const N: usize> Table<N> {
+    /// A table that holds at most `most` entries, rounded down to a power of two; 0 for none. It takes no memory before its first entry.
+    pub(super) fn new(most: usize) -> Table<N> {
+        let most = if most < WAYS { 0 } else { 1 << most.ilog2() };
+        Table { words: Vec::new(), start: 0, mask: 0, most, evicted: 0, patience: 0, turn: 0 }
+    }
+
+    fn allocate(&mut self, entries: usize) {
+        let sets = entries / WAYS;
+        // Zeroed memory comes from the system untouched: what is not used costs nothing.
+        self.words = vec![0; sets * WAYS * N + 7];
+        self.start = (64 - self.words.as_ptr() as usize % 64) % 64 / 8;
+        self.mask = sets - 1;
+        self.evicted = 0;
+        self.patience = (entries / 16) as u64;
+    }
+
+    #[inline]
+    fn set(&self, hash: u64) -> Option<&[[u64; N]; WAYS]> {
+        let at = self.start + (hash as usize & self.mask) * (WAYS * N);
+        self.words.get(at..)?.as_chunks::<N>().0.first_chunk()
+    }
+
+    fn set_mut(&mut self, hash: u64) -> Option<&mut [[u64; N]; WAYS]> {
+        let at = self.start + (hash as usize & self.mask) * (WAYS * N);
+        self.words.get_mut(at..)?.as_chunks_mut::<N>().0.first_chunk_mut()
+    }
+
+    /// Brings the set of a hash nearer, for a look that comes soon.
+    #[inline]
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.words.get(self.start + (hash as usize & self.mask) * (WAYS * N)).copied().unwrap_or(0)
+    }
+
+    /// The class kept for a key; the outer `None` if the key is not there.
+    #[inline]
+    pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
+        let set = self.set(hash)?;
+        for (way, entry) in set.iter().enumerate() {
+            if same(entry, key) {
+                let found = class(entry);
+                if found == 0 {
+                    return None;
+                }
+                if way == WAYS - 1 {
+                    self.promote(hash);
+                }
+                return Some(found.checked_sub(2));
+            }
+        }
+        // Places fill in order and are never emptied: only a full set sends keys on.
+        if class(&set[WAYS - 1]) == 0 { None } else { self.get_second(key, hash.rotate_right(32)) }
+    }
+
+    fn get_second(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
+        let set = self.set(hash)?;
+        let way = set.iter().position(|entry| class(entry) != 0 && same(entry, key))?;
+        let found = class(&set[way]);
+        if way == WAYS - 1 {
+            self.promote(hash);
+        }
+        Some(found.checked_sub(2))
+    }
+
+    /// A hit on trial: the entry changes places with a safe one, each in its turn.
+    #[inline]
+    fn promote(&mut self, hash: u64) {
+        self.turn = (self.turn + 1) % (WAYS - 1);
+        let turn = self.turn;
+        if let Some(set) = self.set_mut(hash) {
+            set.swap(turn, WAYS - 1);
+        }
+    }
+
+    /// Keeps the class of a key that is not there.
+    pub(super) fn put(&mut self, key: &[u64; N], hash: u64, found: Option<u32>) {
+        if self.words.is_empty() {
+            if self.most == 0 {
+                return;
+            }
+            self.allocate(START.min(self.most));
+        }
+        let mut entry = *key;
+        entry[N - 1] |= u64::from(found.map_or(NO_CLASS, |found| found + 2));
+        for hash in [hash, hash.rotate_right(32)] {
+            if let Some(free) = self.set_mut(hash).and_then(|set| set.iter_mut().find(|entry| class(entry) == 0)) {
+                *free = entry;
+                return;
+            }
+        }
+        self.evicted += 1;
+        let entries = (self.mask + 1) * WAYS;
+        if self.evicted > self.patience && entries < self.most {
+            self.allocate(entries * 2);
+        }
+        if let Some(set) = self.set_mut(hash) {
+            // In a table that has just grown every place is free, and filled in order.
+            let free = set.iter().position(|entry| class(entry) == 0).unwrap_or(WAYS - 1);
+            set[free] = entry;
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn memory(&self) -> usize {
+        self.words.capacity() * 8
+    }
+}
+
+/// The half word that packing leaves free.
+#[inline]
+fn class<const N: usize>(entry: &[u64; N]) -> u32 {
+    entry[N - 1] as u32
+}
+
+/// True if the entry is the key's; an empty entry is that of the key of zeros.
+#[inline]
+fn same<const N: usize>(entry: &[u64; N], key: &[u64; N]) -> bool {
+    let mut differ = (entry[N - 1] ^ key[N - 1]) >> 32;
+    for at in 0..N - 1 {
+        differ |= entry[at] ^ key[at];
+    }
+    differ == 0
+}
