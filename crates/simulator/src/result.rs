@@ -164,7 +164,11 @@ impl Percentiles {
 
 /// Whole numbers are written as such: rates in bit/s, times in ns.
 fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    if value.fract() == 0.0 && value.abs() < 9e15 { serializer.serialize_i64(*value as i64) } else { serializer.serialize_f64(*value) }
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
+    }
 }
 
 fn some_number<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
