@@ -2,7 +2,6 @@
 
 mod commands;
 mod exit;
-mod output;
 mod policy;
 
 use std::process::ExitCode;

@@ -1,0 +1,182 @@
+//! One way of a bridge: what comes in at an interface and leaves by another.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use altq_engine::units::{Nanos, SECOND};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::edge::{Blocked, Edge, EdgeCounters, Sent, Want, Woken};
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::stop::Stop;
+use crate::sys::interface::{Interface, State};
+use crate::sys::packet::{Receiver, Sender};
+
+/// How often the interfaces are looked at, whether they still carry frames.
+const LOOK: Nanos = SECOND / 2;
+/// How long to wait for a device that is full: it says nothing when it is not (ENOBUFS).
+const RETRY: Nanos = 50_000;
+
+/// One way of a bridge.
+pub struct OneWay {
+    from: Interface,
+    to: Interface,
+    receiver: Receiver,
+    sender: Sender,
+    stop: Stop,
+    counters: EdgeCounters,
+    /// The device's own drops before we began.
+    dropped_before: u64,
+    look_at: Nanos,
+    /// Keeps the kernel's stack from what comes in; goes with this value.
+    _guard: Option<OwnedFd>,
+}
+
+impl OneWay {
+    /// Frames from `from` to `to`. `guard` is what keeps the kernel's stack from them.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], [`Error::Unsupported`].
+    pub fn open(from: Interface, to: Interface, guard: Option<OwnedFd>, stop: Stop) -> Result<OneWay, Error> {
+        let sender = Sender::open(to.index).map_err(|e| Error::of("sending on packet sockets", e))?;
+        let receiver = Receiver::open(from.index).map_err(|e| Error::of("receiving on packet sockets", e))?;
+        let dropped_before = to.dropped_on_sending().unwrap_or(0);
+        let counters = EdgeCounters::default();
+        Ok(OneWay { from, to, receiver, sender, stop, counters, dropped_before, look_at: now(), _guard: guard })
+    }
+
+    /// Both interfaces carry frames, or the error that says which does not.
+    fn look(&mut self) -> Result<(), Error> {
+        self.look_at = now() + LOOK;
+        check(&self.from)?;
+        check(&self.to)
+    }
+
+    /// What to make of a call that says that an interface is down or away: which it is.
+    fn down(&mut self) -> Error {
+        match self.look() {
+            Err(error) => error,
+            // Down for a moment and up again: frames were lost that nobody counted, and the socket is unbound from it.
+            Ok(()) => Error::Interface { name: self.from.name.clone(), state: "went down while the bridge ran; start it again" },
+        }
+    }
+}
+
+/// Says what is the matter with an interface that carries no frames.
+pub(super) fn check(interface: &Interface) -> Result<(), Error> {
+    let state = match interface.state() {
+        State::Up => return Ok(()),
+        State::Down => "is down; `ip link set NAME up` sets it up",
+        State::NoCarrier => "has no carrier: its cable is out, or its peer is down",
+        State::Gone => "is gone",
+    };
+    Err(Error::Interface { name: interface.name.clone(), state })
+}
+
+/// CLOCK_MONOTONIC.
+pub(super) fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
+}
+
+impl Edge for OneWay {
+    fn now(&mut self) -> Nanos {
+        now()
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
+        let before = out.len();
+        match self.receiver.receive(pool, out) {
+            Ok(received) => {
+                self.counters.received += (out.len() - before) as u64;
+                self.counters.received_bytes += received.bytes;
+                self.counters.unreadable += received.too_long;
+                Ok(received.had_room)
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(true),
+                Some(libc::EINVAL) => {
+                    self.counters.unreadable += 1;
+                    Ok(true)
+                }
+                // Memory was short: the kernel keeps the frame or counts it as missed.
+                Some(libc::ENOMEM | libc::ENOBUFS) => Ok(true),
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Err(self.down()),
+                _ => Err(Error::of("receiving", error)),
+            },
+        }
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
+        let mut done = 0;
+        while done < frames.len() {
+            match self.sender.send(pool, &frames[done..]) {
+                Ok(sent) => {
+                    done += sent;
+                    self.counters.sent += sent as u64;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::EAGAIN) => {
+                        self.counters.blocked += 1;
+                        return Ok(Sent { done, blocked: Some(Blocked::Full) });
+                    }
+                    Some(libc::ENOBUFS | libc::ENOMEM) => {
+                        self.counters.blocked += 1;
+                        let now = now();
+                        if now >= self.look_at {
+                            self.look()?;
+                        }
+                        return Ok(Sent { done, blocked: Some(Blocked::Until(now + RETRY)) });
+                    }
+                    Some(libc::EMSGSIZE | libc::EINVAL) => {
+                        self.counters.refused += 1;
+                        done += 1;
+                    }
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.down()),
+                    _ => return Err(Error::of("sending", error)),
+                },
+            }
+        }
+        Ok(Sent { done, blocked: None })
+    }
+
+    fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
+        let now = now();
+        if now >= self.look_at {
+            self.look()?;
+        }
+        // ppoll takes nanoseconds, and under a slack of 1 ns wakes as exactly as a timerfd would, for one call instead of three.
+        let wait = deadline.unwrap_or(Nanos::MAX).min(self.look_at).saturating_sub(now);
+        let timeout = Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ };
+        let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
+        let mut watched = [
+            PollFd::from_borrowed_fd(self.receiver.as_fd(), receive),
+            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.sender.as_fd(), if want.room { PollFlags::OUT } else { PollFlags::empty() }),
+        ];
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::of("waiting", error.into())),
+        }
+        let [receiver, stop, sender] = watched.map(|fd| fd.revents());
+        // An error on the sending side shows itself in the next send, if anything is ever sent; here it must not keep us awake.
+        if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
+            return Err(self.down());
+        }
+        Ok(Woken { frames: !receiver.is_empty(), stop: !stop.is_empty() })
+    }
+
+    fn stopped(&mut self) -> bool {
+        self.stop.is_set()
+    }
+
+    fn counters(&mut self) -> EdgeCounters {
+        self.counters.missed = self.receiver.missed();
+        if let Some(dropped) = self.to.dropped_on_sending() {
+            self.counters.lost = dropped.saturating_sub(self.dropped_before);
+        }
+        self.counters
+    }
+}

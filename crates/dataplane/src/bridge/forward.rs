@@ -1,0 +1,38 @@
+//! The way that no link shapes: out as it came in.
+
+use crate::edge::{BATCH, Blocked, Edge, Want};
+use crate::error::Error;
+use crate::pool::Pool;
+
+/// Passes frames on until stopped.
+pub fn run(mut edge: impl Edge) -> Result<(), Error> {
+    let mut pool = Pool::new(4 * BATCH, 4 * BATCH);
+    let mut frames: Vec<u32> = Vec::with_capacity(BATCH);
+    let mut blocked = None;
+    let mut there = true;
+    while !edge.stopped() {
+        // What waits for the device keeps us from taking more: the kernel's buffer is the queue.
+        let full = there && frames.is_empty() && {
+            edge.receive(&mut pool, &mut frames)?;
+            frames.len() >= BATCH
+        };
+        if !frames.is_empty() {
+            let sent = edge.send(&mut pool, &frames)?;
+            for handle in frames.drain(..sent.done) {
+                pool.free(handle);
+            }
+            blocked = sent.blocked;
+        }
+        if full && frames.is_empty() {
+            continue;
+        }
+        let deadline = match blocked {
+            Some(Blocked::Until(at)) if !frames.is_empty() => Some(at),
+            _ => None,
+        };
+        let want = Want { frames: frames.is_empty(), room: !frames.is_empty() && blocked == Some(Blocked::Full) };
+        let woken = edge.wait(deadline, want)?;
+        there = woken.frames || !frames.is_empty();
+    }
+    Ok(())
+}

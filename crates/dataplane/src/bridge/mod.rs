@@ -1,0 +1,250 @@
+//! Inline between two interfaces, by packet sockets: what comes in at one leaves by the other, shaped.
+//!
+//! `device bridge a b` shapes what comes in at `a` and leaves by `b`. The other way passes as it comes, unless another link says `bridge b
+//! a`. Each way is a thread with its own sockets. Nothing is configured that would have to be undone: promiscuous mode
+//! and the program that keeps the kernel's stack away from the frames are bound to descriptors, and the kernel takes them back when
+//! the process ends, however it ends. While nobody runs it, nothing passes.
+
+mod edge;
+mod forward;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread::{Builder, JoinHandle};
+
+use altq_config::{Device, Link};
+
+use crate::error::Error;
+use crate::shaper::{Shaper, Tuning};
+use crate::stats::Snapshot;
+use crate::stop::Stop;
+use crate::sys::interface::Interface;
+use crate::sys::{bpf, thread};
+use edge::OneWay;
+
+/// How to run links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// How the loops work.
+    pub tuning: Tuning,
+    /// Run the loops before all ordinary threads (SCHED_FIFO): exact under load, and a loop that never rests keeps others waiting.
+    pub realtime: bool,
+}
+
+/// Links that run. When it is dropped they are stopped.
+pub struct Running {
+    stop: Stop,
+    snapshots: mpsc::Receiver<Snapshot>,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
+    notes: Vec<String>,
+}
+
+impl Running {
+    /// What the user should know of how it runs, a line each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Snapshots of all links as they come. The channel ends when all loops have ended.
+    pub fn snapshots(&self) -> &mpsc::Receiver<Snapshot> {
+        &self.snapshots
+    }
+
+    /// What stops it, to be given to others.
+    pub fn stopper(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Asks all loops to end. Each sends one more snapshot, the last.
+    pub fn stop(&self) {
+        self.stop.set();
+    }
+
+    /// Waits until all loops have ended.
+    ///
+    /// # Errors
+    /// What ended the first that ended by itself: an interface went down or away, a system call failed.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = match thread.join() {
+                Ok(ended) => ended,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.set();
+        for thread in self.threads.drain(..) {
+            // Ended or panicked: either way it is over, and its message has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens the interfaces of `links` and shapes until stopped. Everything is looked for in the network namespace of the calling thread;
+/// once this has returned, nothing can fail but what happens to the interfaces.
+///
+/// # Errors
+/// [`Error::Link`] for a link without a bridge, or bridges that cannot stand together; [`Error::NoInterface`], [`Error::Interface`] for
+/// one that is not there or carries no frames; [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
+pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
+    let ways = ways(links)?;
+    let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
+    let mut notes = Vec::new();
+    let (send, snapshots) = mpsc::channel();
+    let mut workers: Vec<(String, Worker)> = Vec::new();
+    for (from, to, link) in &ways {
+        let (input, output) = (find(from)?, find(to)?);
+        edge::check(&input)?;
+        edge::check(&output)?;
+        let guard = match bpf::drop_ingress(input.index) {
+            Ok(guard) => Some(guard),
+            Err(error) => {
+                notes.push(format!(
+                    "the kernel's own stack handles what comes in at {from} as well (no tcx program: {error}); \
+                     keep addresses and forwarding off {from}"
+                ));
+                None
+            }
+        };
+        describe(&input, &output, *link, &mut notes);
+        let one_way = OneWay::open(input, output, guard, stop.clone())?;
+        let work: Worker = match link {
+            Some(link) => {
+                let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
+                let send = send.clone();
+                // Where nobody listens any more the loop goes on.
+                Box::new(move || shaper.run(|snapshot| _ = send.send(snapshot)))
+            }
+            None => Box::new(move || forward::run(one_way)),
+        };
+        let (stop, realtime) = (stop.clone(), options.realtime);
+        let work = move || {
+            // Where it is refused timers fire up to 50 µs late, which the pacer makes good.
+            let _ = thread::exact_timers();
+            let ready = if realtime { thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e)) } else { Ok(()) };
+            let result = ready.and_then(|()| work());
+            // One way alone is no bridge.
+            stop.set();
+            result
+        };
+        workers.push((format!("altq {from}>{to}"), Box::new(work)));
+    }
+    let mut threads = Vec::new();
+    for (name, work) in workers {
+        // The kernel keeps 15 bytes of a thread's name.
+        let thread = Builder::new().name(name).spawn(work);
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(source) => {
+                stop.set();
+                return Err(Error::Io { what: "starting a thread", source });
+            }
+        }
+    }
+    Ok(Running { stop, snapshots, threads, notes })
+}
+
+/// From, to, and the link that shapes it.
+type Way<'a> = (&'a str, &'a str, Option<&'a Link>);
+
+type Worker = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// All ways to run: every link's, and the ways back that no link shapes.
+fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
+    let mut ways: Vec<Way<'a>> = Vec::new();
+    let mut partner: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    for link in links.iter().copied() {
+        let name = &link.name;
+        let (from, to) = match &link.device {
+            Some(Device::Bridge { from, to }) => (from.as_str(), to.as_str()),
+            Some(Device::Interface { name: device, ingress }) => {
+                let direction = if *ingress { " ingress" } else { "" };
+                return Err(Error::Link(format!(
+                    "link `{name}`: `device {device}{direction}` is not built yet; `device bridge {device} OTHER` shapes what passes \
+                     between two interfaces, and `altq replay` and `altq sim` run the link without a device"
+                )));
+            }
+            None => {
+                return Err(Error::Link(format!(
+                    "link `{name}` has no device; write `device bridge A B` in it to shape what comes in at A and leaves by B, or \
+                     use `altq replay` or `altq sim`, which need none"
+                )));
+            }
+        };
+        if from == to {
+            return Err(Error::Link(format!("link `{name}`: a bridge needs two interfaces, and both are {from}")));
+        }
+        for (this, other) in [(from, to), (to, from)] {
+            if let Some((known, by)) = partner.insert(this, (other, name))
+                && known != other
+            {
+                return Err(Error::Link(format!(
+                    "link `{name}`: {this} is bridged to {other} here and to {known} by link `{by}`; an interface has one partner"
+                )));
+            }
+        }
+        let taken = ways.iter().find(|(a, b, _)| (*a, *b) == (from, to));
+        if let Some((_, _, Some(twice))) = taken {
+            return Err(Error::Link(format!("links `{}` and `{name}` both shape what goes from {from} to {to}", twice.name)));
+        }
+        ways.push((from, to, Some(link)));
+    }
+    for at in 0..ways.len() {
+        let (from, to, _) = ways[at];
+        if !ways.iter().any(|(a, b, _)| (*a, *b) == (to, from)) {
+            ways.push((to, from, None));
+        }
+    }
+    Ok(ways)
+}
+
+fn find(name: &str) -> Result<Interface, Error> {
+    Interface::find(name).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => Error::NoInterface { name: name.to_owned() },
+        _ => Error::of("looking for an interface", error),
+    })
+}
+
+/// Says what offloads are on, and what does not fit.
+fn describe(from: &Interface, to: &Interface, link: Option<&Link>, notes: &mut Vec<String>) {
+    const GRO: u32 = 0x2b; // ETHTOOL_GGRO
+    const GSO: u32 = 0x23; // ETHTOOL_GGSO
+    const TSO: u32 = 0x1e; // ETHTOOL_GTSO
+    let word = |on: Option<bool>| match on {
+        Some(true) => "on",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    if let Some(link) = link {
+        notes.push(format!(
+            "link {}: {} -> {}, gro {} at {}, gso {} and tso {} at {}",
+            link.name,
+            from.name,
+            to.name,
+            word(from.offload(GRO)),
+            from.name,
+            word(to.offload(GSO)),
+            word(to.offload(TSO)),
+            to.name,
+        ));
+    }
+    if let (Ok(input), Ok(output)) = (from.mtu(), to.mtu())
+        && input > output
+    {
+        notes.push(format!(
+            "frames of more than {output} bytes that come in at {} (mtu {input}) cannot leave by {} (mtu {output}) and will be dropped",
+            from.name, to.name
+        ));
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a link cannot be opened, or why its loop ended.
+
+use std::io;
+
+use altq_engine::spec::SpecError;
+
+/// Why a link cannot be opened, or why its loop ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process may not do this.
+    #[error("{what} needs root, or CAP_NET_RAW and CAP_NET_ADMIN ({source})")]
+    NotPermitted {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The kernel cannot do this.
+    #[error("this kernel has no {what} ({source})")]
+    Unsupported {
+        /// What is missing.
+        what: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The link cannot be run as it is written; the message says why, with the way out.
+    #[error("{0}")]
+    Link(String),
+    /// There is no such interface in this network namespace.
+    #[error("no interface `{name}` here; `ip link` lists those that there are")]
+    NoInterface {
+        /// Its name.
+        name: String,
+    },
+    /// An interface is down or has no carrier, or went away while the link ran.
+    #[error("interface `{name}` {state}")]
+    Interface {
+        /// Its name.
+        name: String,
+        /// What is the matter, and the way out.
+        state: &'static str,
+    },
+    /// The engine refuses the link.
+    #[error("link `{link}`: {error}")]
+    Spec {
+        /// The link.
+        link: String,
+        /// Why.
+        error: SpecError,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Sorts a system call's error: not permitted, not supported, or failed.
+    pub(crate) fn of(what: &'static str, source: io::Error) -> Error {
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Error::NotPermitted { what, source },
+            Some(libc::ENOSYS | libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => {
+                Error::Unsupported { what, source }
+            }
+            _ => Error::Io { what, source },
+        }
+    }
+
+    /// True where the host is at fault, not the policy: it lacks a right or a kernel feature.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. })
+    }
+}

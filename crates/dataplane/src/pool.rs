@@ -1,0 +1,304 @@
+//! The bytes of the packets: slots made once, named by number.
+//!
+//! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU; what is longer, a super-packet
+//! or a jumbo frame, goes on in a *body* of 64 KB. Frames cut from a super-packet have heads of their own and share its body,
+//! so cutting copies headers only. A packet's handle in the engine is the number of its head.
+//!
+//! The memory is asked for once and zeroed by the kernel when first touched: what is never used costs address space only.
+
+use crate::vnet::Vnet;
+
+/// Bytes of a head's slot.
+pub const HEAD: usize = 2048;
+/// Where a frame begins in its head: room for the virtio header and for a VLAN tag to be put in.
+pub const START: usize = 32;
+/// Bytes of a frame that fit in a head.
+pub const HEAD_ROOM: usize = HEAD - START;
+/// Bytes of a body.
+pub const BODY: usize = 65536;
+/// No body.
+const NONE: u32 = u32::MAX;
+
+/// Where a frame's bytes are.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    start: u16,
+    head: u16,
+    body: u32,
+    from: u32,
+    len: u32,
+    vnet: Vnet,
+}
+
+/// All slots of a loop.
+pub struct Pool {
+    heads: Vec<u8>,
+    bodies: Vec<u8>,
+    frames: Vec<Frame>,
+    /// How many frames use a body.
+    users: Vec<u16>,
+    free_heads: Vec<u32>,
+    free_bodies: Vec<u32>,
+}
+
+impl Pool {
+    /// A pool of this many heads and bodies.
+    pub fn new(heads: usize, bodies: usize) -> Pool {
+        let blank = Frame { start: START as u16, head: 0, body: NONE, from: 0, len: 0, vnet: Vnet::default() };
+        Pool {
+            heads: vec![0; heads * HEAD],
+            bodies: vec![0; bodies * BODY],
+            frames: vec![blank; heads],
+            users: vec![0; bodies],
+            free_heads: (0..heads as u32).rev().collect(),
+            free_bodies: (0..bodies as u32).rev().collect(),
+        }
+    }
+
+    /// The bytes that a pool of this size may come to use.
+    pub fn memory(heads: usize, bodies: usize) -> usize {
+        heads * (HEAD + size_of::<Frame>() + 4) + bodies * (BODY + 6)
+    }
+
+    /// Heads not in use.
+    pub fn free_heads(&self) -> usize {
+        self.free_heads.len()
+    }
+
+    /// An empty frame, if there is a free head.
+    pub fn take(&mut self) -> Option<u32> {
+        let handle = self.free_heads.pop()?;
+        self.frames[handle as usize] = Frame { start: START as u16, head: 0, body: NONE, from: 0, len: 0, vnet: Vnet::default() };
+        Some(handle)
+    }
+
+    /// An empty frame with a body of its own, for a frame of any size.
+    pub fn take_large(&mut self) -> Option<u32> {
+        if self.free_heads.is_empty() {
+            return None;
+        }
+        let body = self.free_bodies.pop()?;
+        let handle = self.take()?;
+        self.users[body as usize] = 1;
+        self.frames[handle as usize].body = body;
+        Some(handle)
+    }
+
+    /// Gives a frame's slots back.
+    pub fn free(&mut self, handle: u32) {
+        self.release_body(handle);
+        self.free_heads.push(handle);
+    }
+
+    fn release_body(&mut self, handle: u32) {
+        let frame = &mut self.frames[handle as usize];
+        if frame.body != NONE {
+            let users = &mut self.users[frame.body as usize];
+            *users -= 1;
+            if *users == 0 {
+                self.free_bodies.push(frame.body);
+            }
+            frame.body = NONE;
+            frame.len = 0;
+        }
+    }
+
+    /// Sets a received frame's length: what does not fit in the head lies in the body. A body that is not needed goes back.
+    /// More than both hold counts as what both hold.
+    pub fn set_len(&mut self, handle: u32, len: usize) {
+        let frame = &mut self.frames[handle as usize];
+        frame.head = len.min(HEAD_ROOM) as u16;
+        let rest = len - frame.head as usize;
+        (frame.from, frame.len) = (0, rest.min(BODY) as u32);
+        if rest == 0 {
+            self.release_body(handle);
+        }
+    }
+
+    /// The frame's bytes in its head.
+    pub fn head(&self, handle: u32) -> &[u8] {
+        let frame = &self.frames[handle as usize];
+        let at = handle as usize * HEAD + frame.start as usize;
+        &self.heads[at..at + frame.head as usize]
+    }
+
+    /// The frame's bytes in its head, to be written.
+    pub fn head_mut(&mut self, handle: u32) -> &mut [u8] {
+        let frame = &self.frames[handle as usize];
+        let at = handle as usize * HEAD + frame.start as usize;
+        &mut self.heads[at..at + frame.head as usize]
+    }
+
+    /// The frame's bytes in its body.
+    pub fn body(&self, handle: u32) -> &[u8] {
+        let frame = &self.frames[handle as usize];
+        if frame.body == NONE {
+            return &[];
+        }
+        let at = frame.body as usize * BODY + frame.from as usize;
+        &self.bodies[at..at + frame.len as usize]
+    }
+
+    /// All of a head's slot and all of its body, for the kernel to write a frame at [`START`] and on.
+    pub fn room_mut(&mut self, handle: u32) -> (&mut [u8], &mut [u8]) {
+        let at = handle as usize * HEAD;
+        let body = match self.frames[handle as usize].body {
+            NONE => &mut [][..],
+            body => &mut self.bodies[body as usize * BODY..(body as usize + 1) * BODY],
+        };
+        (&mut self.heads[at..at + HEAD], body)
+    }
+
+    /// The frame's length in bytes.
+    pub fn len(&self, handle: u32) -> usize {
+        let frame = &self.frames[handle as usize];
+        frame.head as usize + frame.len as usize
+    }
+
+    /// The frame's virtio header.
+    pub fn vnet(&self, handle: u32) -> &Vnet {
+        &self.frames[handle as usize].vnet
+    }
+
+    /// The frame's virtio header, to be written.
+    pub fn vnet_mut(&mut self, handle: u32) -> &mut Vnet {
+        &mut self.frames[handle as usize].vnet
+    }
+
+    /// Puts a VLAN tag in behind the two addresses: the kernel takes it out of the frame before packet sockets see it.
+    /// Returns false for a frame too short to have addresses, or without room.
+    pub fn insert_tag(&mut self, handle: u32, tpid: u16, tci: u16) -> bool {
+        let frame = &mut self.frames[handle as usize];
+        if frame.head < 14 || frame.start < 4 {
+            return false;
+        }
+        let at = handle as usize * HEAD + frame.start as usize;
+        frame.start -= 4;
+        frame.head += 4;
+        frame.vnet.shift(4);
+        self.heads.copy_within(at..at + 12, at - 4);
+        self.heads[at + 8..at + 10].copy_from_slice(&tpid.to_be_bytes());
+        self.heads[at + 10..at + 12].copy_from_slice(&tci.to_be_bytes());
+        true
+    }
+
+    /// Shortens a frame to its first `len` bytes.
+    pub fn truncate(&mut self, handle: u32, len: usize) {
+        let frame = &mut self.frames[handle as usize];
+        if len <= frame.head as usize {
+            frame.head = len as u16;
+            self.release_body(handle);
+        } else {
+            frame.len = frame.len.min((len - frame.head as usize) as u32);
+        }
+    }
+
+    /// A new frame of `headers` bytes copied from the start of `of`, then `of`'s bytes from `from` to `to`. Bytes in the body are shared,
+    /// not copied. `None` without a free head, or if the range is not in the frame.
+    pub fn cut(&mut self, of: u32, headers: usize, from: usize, to: usize) -> Option<u32> {
+        let whole = self.frames[of as usize];
+        let head = whole.head as usize;
+        if headers > head || from < headers || from > to || to > head + whole.len as usize {
+            return None;
+        }
+        // What the range has in the head is copied behind the headers; it fits, since both come from one head.
+        let copied = to.min(head).saturating_sub(from);
+        if START + headers + copied > HEAD {
+            return None;
+        }
+        let handle = self.take()?;
+        let source = of as usize * HEAD + whole.start as usize;
+        let target = handle as usize * HEAD + START;
+        self.heads.copy_within(source..source + headers, target);
+        if copied > 0 {
+            self.heads.copy_within(source + from..source + from + copied, target + headers);
+        }
+        let mut frame =
+            Frame { start: START as u16, head: (headers + copied) as u16, body: NONE, from: 0, len: 0, vnet: whole.vnet };
+        if to > head {
+            let begin = from.max(head) - head;
+            frame.body = whole.body;
+            frame.from = whole.from + begin as u32;
+            frame.len = (to - head - begin) as u32;
+            self.users[whole.body as usize] += 1;
+        }
+        self.frames[handle as usize] = frame;
+        Some(handle)
+    }
+
+    /// Writes a frame, for tests and sources: false if it does not fit.
+    pub fn fill(&mut self, handle: u32, bytes: &[u8]) -> bool {
+        let (head, body) = self.room_mut(handle);
+        let first = bytes.len().min(HEAD_ROOM);
+        let rest = &bytes[first..];
+        if rest.len() > body.len() {
+            return false;
+        }
+        head[START..START + first].copy_from_slice(&bytes[..first]);
+        body[..rest.len()].copy_from_slice(rest);
+        self.set_len(handle, bytes.len());
+        true
+    }
+
+    /// A copy of the whole frame.
+    pub fn bytes(&self, handle: u32) -> Vec<u8> {
+        [self.head(handle), self.body(handle)].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counting(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_cut_is_headers_and_range_whatever_lies_where() {
+        for len in [100, HEAD_ROOM, HEAD_ROOM + 1, 9000, HEAD_ROOM + BODY] {
+            let mut pool = Pool::new(4, 2);
+            let whole = pool.take_large().unwrap();
+            let bytes = counting(len);
+            assert!(pool.fill(whole, &bytes));
+            assert_eq!(pool.bytes(whole), bytes);
+            for (from, to) in [(54, 60), (54, len), (len / 3 * 2, len), (len - 1, len), (len.min(1900), len.min(3000)), (len, len)]
+            {
+                let cut = pool.cut(whole, 54, from, to).unwrap();
+                assert_eq!(pool.bytes(cut), [&bytes[..54], &bytes[from..to]].concat(), "{len} {from} {to}");
+                pool.free(cut);
+            }
+            assert_eq!(pool.cut(whole, 54, 60, len + 1), None);
+            assert_eq!(pool.cut(whole, 54, 53, len), None);
+            pool.free(whole);
+            assert_eq!((pool.free_heads.len(), pool.free_bodies.len()), (4, 2));
+        }
+    }
+
+    #[test]
+    fn a_body_lives_as_long_as_any_frame_that_shares_it() {
+        let mut pool = Pool::new(3, 1);
+        let whole = pool.take_large().unwrap();
+        pool.fill(whole, &counting(30_000));
+        let cut = pool.cut(whole, 54, 20_000, 30_000).unwrap();
+        pool.free(whole);
+        assert!(pool.take_large().is_none(), "the body is still in use");
+        assert_eq!(pool.bytes(cut)[54..], counting(30_000)[20_000..]);
+        pool.free(cut);
+        assert!(pool.take_large().is_some());
+    }
+
+    #[test]
+    fn a_tag_goes_behind_the_addresses() {
+        let mut pool = Pool::new(1, 1);
+        let frame = pool.take().unwrap();
+        let bytes = counting(60);
+        pool.fill(frame, &bytes);
+        *pool.vnet_mut(frame) = Vnet { flags: 1, csum_start: 34, csum_offset: 6, ..Vnet::default() };
+        assert!(pool.insert_tag(frame, 0x8100, 0x2005));
+        assert_eq!(pool.bytes(frame), [&bytes[..12], &[0x81, 0, 0x20, 5], &bytes[12..]].concat());
+        assert_eq!(pool.vnet(frame).csum_start, 38);
+        pool.fill(frame, &bytes[..13]);
+        assert!(!pool.insert_tag(frame, 0x8100, 1), "no place for it in 13 bytes");
+    }
+}

@@ -1,0 +1,247 @@
+//! Super-packets: what one is on the wire, and cutting it.
+//!
+//! TCP and UDP hand the device up to 64 KB at once with the size of a segment beside it; a device, or the kernel before it, makes
+//! packets of that (TSO, USO). A scheduler must charge what then goes over the wire, and must not be blocked by one for longer
+//! than a millisecond: 64 KB is 52 µs at 10 Gbit/s and 524 ms at 1 Mbit/s. Where it would, the super-packet is cut into several
+//! that are short enough, down to single segments. Each keeps the rest of the work, its segments and checksum, for the device.
+
+use crate::checksum::Sum;
+use crate::pool::Pool;
+use crate::vnet::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, Vnet};
+
+/// What a super-packet is made of. Offsets are from the frame's first byte, and lie in its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Super {
+    /// Where the IP header begins.
+    pub network: usize,
+    /// Where the TCP or UDP header begins.
+    pub transport: usize,
+    /// Where the payload begins.
+    pub payload: usize,
+    /// Bytes of the whole frame.
+    pub frame: usize,
+    /// Payload bytes of every segment but the last.
+    pub size: usize,
+    /// IPv6.
+    pub v6: bool,
+    /// UDP, not TCP.
+    pub udp: bool,
+}
+
+impl Super {
+    /// Reads the headers of a super-packet. `None` for a frame that is none, or whose headers do not agree with what the virtio
+    /// header says, or do not lie in `head` as a whole: it is then one packet.
+    pub fn read(vnet: &Vnet, head: &[u8], frame: usize) -> Option<Super> {
+        if vnet.kind() == GSO_NONE || vnet.gso_size == 0 {
+            return None;
+        }
+        let (network, ethertype) = network(head)?;
+        let v6 = match ethertype {
+            0x0800 => false,
+            0x86dd => true,
+            _ => return None,
+        };
+        let (transport, proto) = if v6 { transport6(head, network)? } else { transport4(head, network)? };
+        let udp = proto == 17;
+        let payload = if udp { transport + 8 } else { transport + usize::from(head.get(transport + 12)? >> 4) * 4 };
+        let agrees = match vnet.kind() {
+            GSO_TCPV4 => proto == 6 && !v6,
+            GSO_TCPV6 => proto == 6 && v6,
+            GSO_UDP_L4 => udp,
+            _ => false,
+        };
+        let sound = agrees && (udp || payload >= transport + 20) && payload <= head.len() && payload < frame;
+        sound.then_some(Super { network, transport, payload, frame, size: vnet.gso_size.into(), v6, udp })
+    }
+
+    /// Packets that it becomes on the wire.
+    pub fn segments(&self) -> usize {
+        (self.frame - self.payload).div_ceil(self.size)
+    }
+
+    /// Bytes of the headers from layer 3 on, which every segment carries.
+    pub fn headers(&self) -> usize {
+        self.payload - self.network
+    }
+
+    /// The sum of the segments' lengths at layer 3.
+    pub fn len(&self) -> usize {
+        self.frame - self.payload + self.segments() * self.headers()
+    }
+}
+
+/// Where the network header begins, and its ethertype, behind any VLAN tags (802.1Q, 802.1ad).
+fn network(head: &[u8]) -> Option<(usize, u16)> {
+    let mut at = 12;
+    loop {
+        let ethertype = word(head, at)?;
+        at += 2;
+        if !matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
+            return Some((at, ethertype));
+        }
+        at += 2;
+    }
+}
+
+fn transport4(head: &[u8], network: usize) -> Option<(usize, u8)> {
+    let first = *head.get(network)?;
+    let words = usize::from(first & 15);
+    (first >> 4 == 4 && words >= 5).then_some((network + words * 4, *head.get(network + 9)?))
+}
+
+fn transport6(head: &[u8], network: usize) -> Option<(usize, u8)> {
+    if head.get(network)? >> 4 != 6 {
+        return None;
+    }
+    let (mut at, mut next) = (network + 40, *head.get(network + 6)?);
+    // Hop-by-hop, routing and destination options (RFC 8200, 4.1); fragments are never super-packets.
+    while matches!(next, 0 | 43 | 60) {
+        next = *head.get(at)?;
+        at += (usize::from(*head.get(at + 1)?) + 1) * 8;
+    }
+    Some((at, next))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u16) {
+    if let Some(field) = bytes.get_mut(at..at + 2) {
+        field.copy_from_slice(&word.to_be_bytes());
+    }
+}
+
+/// A part of a super-packet: a frame, its segments, and their lengths at layer 3 together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The frame.
+    pub handle: u32,
+    /// Packets on the wire.
+    pub segments: u16,
+    /// Sum of their lengths at layer 3.
+    pub len: u32,
+}
+
+/// Cuts the super-packet `handle` into parts of at most `most` segments (at least 1), in order, into `parts`. The frame itself becomes the
+/// first part. On false the pool had no room, and the frame is as it was.
+pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut Vec<Part>) -> bool {
+    let step = most.max(1) * whole.size;
+    let count = (whole.frame - whole.payload).div_ceil(step);
+    if count > pool.free_heads() {
+        return false;
+    }
+    let before = parts.len();
+    for part in 0..count {
+        let from = whole.payload + part * step;
+        let to = (from + step).min(whole.frame);
+        // The first part is what is left of the frame itself, cut off last.
+        let made = if part == 0 { Some(handle) } else { pool.cut(handle, whole.payload, from, to) };
+        let Some(made) = made else {
+            for part in parts.drain(before..).skip(1) {
+                pool.free(part.handle);
+            }
+            return false;
+        };
+        let segments = (to - from).div_ceil(whole.size);
+        let len = to - from + segments * whole.headers();
+        parts.push(Part { handle: made, segments: segments as u16, len: len as u32 });
+    }
+    pool.truncate(handle, whole.payload + step);
+    for part in 0..count {
+        let vnet = pool.vnet_mut(parts[before + part].handle);
+        let kind = vnet.kind();
+        let single = parts[before + part].segments == 1;
+        *vnet = Vnet {
+            flags: NEEDS_CSUM,
+            // The ECN bit says that the first segment alone carries CWR: only the first part does (RFC 3168, 6.1.2).
+            gso_type: if single { GSO_NONE } else { kind | if part == 0 { vnet.gso_type & GSO_ECN } else { 0 } },
+            hdr_len: whole.payload as u16,
+            gso_size: if single { 0 } else { whole.size as u16 },
+            csum_start: whole.transport as u16,
+            csum_offset: if whole.udp { 6 } else { 16 },
+        };
+        let place = Place { part, last: part + 1 == count, segment: part * most.max(1), offset: part * step };
+        let len = pool.len(parts[before + part].handle);
+        rewrite(pool.head_mut(parts[before + part].handle), whole, len, place);
+    }
+    true
+}
+
+/// Where a part stands in its super-packet.
+struct Place {
+    part: usize,
+    last: bool,
+    /// Number of its first segment.
+    segment: usize,
+    /// Payload bytes before it.
+    offset: usize,
+}
+
+/// Writes the headers of a part, as a device does that segments (RFC 9293 for TCP): lengths, IP id, sequence number, flags, and the
+/// checksums, that of TCP and UDP left open behind the pseudo-header.
+fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
+    let (network, transport) = (whole.network, whole.transport);
+    let length = frame - transport;
+    if whole.v6 {
+        put(head, network + 4, (frame - network - 40) as u16);
+    } else {
+        put(head, network + 2, (frame - network) as u16);
+        // One id a segment, counting on (RFC 6864 asks no more of packets that may not be fragmented).
+        let id = word(head, network + 4).unwrap_or(0).wrapping_add(place.segment as u16);
+        put(head, network + 4, id);
+        put(head, network + 10, 0);
+        let sum = head.get(network..transport).map_or(0, |header| Sum::default().add(header).finish());
+        put(head, network + 10, sum);
+    }
+    if whole.udp {
+        put(head, transport + 4, length as u16);
+    } else {
+        if let Some(field) = head.get_mut(transport + 4..transport + 8) {
+            let sequence = u32::from_be_bytes([field[0], field[1], field[2], field[3]]).wrapping_add(place.offset as u32);
+            field.copy_from_slice(&sequence.to_be_bytes());
+        }
+        if let Some(flags) = head.get_mut(transport + 13) {
+            if !place.last {
+                *flags &= !0x09; // FIN, PSH
+            }
+            if place.part > 0 {
+                *flags &= !0x80; // CWR
+            }
+        }
+    }
+    let addresses = if whole.v6 { network + 8..network + 40 } else { network + 12..network + 20 };
+    let mut sum = Sum::default();
+    if let Some(addresses) = head.get(addresses) {
+        sum.add(addresses);
+    }
+    sum.word(if whole.udp { 17 } else { 6 }).word(length as u16);
+    put(head, transport + if whole.udp { 6 } else { 16 }, sum.folded());
+}
+
+/// Fills in a checksum that was left open, for edges whose other side takes frames as they are. False if the header's offsets do not lie in
+/// the frame's head.
+pub fn complete(pool: &mut Pool, handle: u32) -> bool {
+    let vnet = *pool.vnet(handle);
+    if vnet.flags & NEEDS_CSUM == 0 {
+        return true;
+    }
+    let start = usize::from(vnet.csum_start);
+    let field = start + usize::from(vnet.csum_offset);
+    if field + 2 > pool.head(handle).len() {
+        return false;
+    }
+    let mut sum = Sum::default();
+    sum.add(&pool.head(handle)[start..]).add(pool.body(handle));
+    // UDP sends a sum of zero as ones: zero would say that there is none (RFC 768).
+    let value = match sum.finish() {
+        0 if vnet.csum_offset == 6 => 0xffff,
+        value => value,
+    };
+    put(pool.head_mut(handle), field, value);
+    pool.vnet_mut(handle).flags &= !NEEDS_CSUM;
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Segmentation, judged by a receiver written for it: it reads the frames as bytes from RFC 791, 8200, 9293 and 768, and sums
+//! checksums word by word.
+
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+use super::*;
+
+/// The one's-complement sum over bytes, in the plainest way there is.
+fn plain_sum(bytes: &[u8]) -> u16 {
+    let mut sum = 0u32;
+    for (at, byte) in bytes.iter().enumerate() {
+        sum += if at % 2 == 0 { u32::from(*byte) * 256 } else { u32::from(*byte) };
+        sum = sum % 65536 + sum / 65536;
+    }
+    sum as u16
+}
+
+struct Made {
+    bytes: Vec<u8>,
+    vnet: Vnet,
+    payload: Vec<u8>,
+}
+
+/// A super-packet as a kernel hands it over. Flags: CWR, ACK, PSH, FIN.
+fn super_packet(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size: u16) -> Made {
+    let mut rng = Pcg32::seed_from_u64((payload * 31 + usize::from(size)) as u64);
+    let payload: Vec<u8> = (0..payload).map(|_| rng.next_u32() as u8).collect();
+    let mut bytes = vec![2u8, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    for tag in 0..tags {
+        bytes.extend([0x81, 0, 0, 5 + tag as u8]);
+    }
+    bytes.extend(if v6 { [0x86, 0xdd] } else { [8, 0] });
+    let proto = if udp { 17 } else { 6 };
+    let transport_len = if udp { 8 } else { 20 + options } + payload.len();
+    if v6 {
+        bytes.extend([0x60, 0, 0, 0]);
+        bytes.extend((transport_len as u16).to_be_bytes());
+        bytes.extend([proto, 64]);
+        bytes.extend((0..32).map(|i| 0x20 + i as u8));
+    } else {
+        bytes.extend([0x45, 0]);
+        bytes.extend(((20 + transport_len) as u16).to_be_bytes());
+        bytes.extend([0xff, 0xfe, 0x40, 0, 64, proto, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1]);
+    }
+    let transport = bytes.len();
+    bytes.extend([0x9c, 0x40, 0, 80]);
+    if udp {
+        bytes.extend(((8 + payload.len()) as u16).to_be_bytes());
+        bytes.extend([0, 0]);
+    } else {
+        bytes.extend([0xff, 0xff, 0xf0, 0, 1, 2, 3, 4, ((20 + options) * 4) as u8, 0x99, 0xff, 0xff, 0, 0, 0, 0]);
+        bytes.extend(vec![1; options]);
+    }
+    let gso_type = match (udp, v6) {
+        (true, _) => GSO_UDP_L4,
+        (false, true) => GSO_TCPV6,
+        (false, false) => GSO_TCPV4 | GSO_ECN,
+    };
+    let vnet = Vnet {
+        flags: NEEDS_CSUM,
+        gso_type,
+        hdr_len: bytes.len() as u16,
+        gso_size: size,
+        csum_start: transport as u16,
+        csum_offset: if udp { 6 } else { 16 },
+    };
+    bytes.extend(&payload);
+    Made { bytes, vnet, payload }
+}
+
+/// What the receiver found in a frame.
+struct Seen {
+    id: u16,
+    sequence: u32,
+    flags: u8,
+    payload: Vec<u8>,
+}
+
+fn receive(bytes: &[u8], v6: bool, udp: bool, tags: usize, options: usize) -> Seen {
+    let ip = 14 + 4 * tags;
+    let field = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let (transport, id, pseudo) = if v6 {
+        assert_eq!(usize::from(field(ip + 4)), bytes.len() - ip - 40);
+        (ip + 40, 0, bytes[ip + 8..ip + 40].to_vec())
+    } else {
+        assert_eq!(usize::from(field(ip + 2)), bytes.len() - ip);
+        assert_eq!(plain_sum(&bytes[ip..ip + 20]), 0xffff, "IPv4 header checksum");
+        (ip + 20, field(ip + 4), bytes[ip + 12..ip + 20].to_vec())
+    };
+    let segment = &bytes[transport..];
+    let mut summed = pseudo;
+    summed.extend([0, if udp { 17 } else { 6 }]);
+    summed.extend((segment.len() as u16).to_be_bytes());
+    summed.extend(segment);
+    assert_eq!(plain_sum(&summed), 0xffff, "transport checksum");
+    if udp {
+        assert_eq!(usize::from(field(transport + 4)), segment.len());
+        return Seen { id, sequence: 0, flags: 0, payload: segment[8..].to_vec() };
+    }
+    assert!(segment[20..20 + options].iter().all(|o| *o == 1), "options are repeated");
+    let sequence = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]);
+    Seen { id, sequence, flags: segment[13], payload: segment[20 + options..].to_vec() }
+}
+
+fn check(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size: u16, most: usize) {
+    let what = format!("v6 {v6} udp {udp} tags {tags} options {options} payload {payload} size {size} most {most}");
+    let made = super_packet(v6, udp, tags, options, payload, size);
+    let mut pool = Pool::new(2048, 2);
+    let frame = pool.take_large().unwrap();
+    assert!(pool.fill(frame, &made.bytes));
+    *pool.vnet_mut(frame) = made.vnet;
+    let whole = Super::read(&made.vnet, pool.head(frame), made.bytes.len()).expect(&what);
+    let headers = made.bytes.len() - payload - 14 - 4 * tags;
+    let segments = payload.div_ceil(size.into());
+    assert_eq!((whole.segments(), whole.len()), (segments, payload + segments * headers), "{what}");
+
+    let mut parts = Vec::new();
+    assert!(cut(&mut pool, frame, &whole, most, &mut parts), "{what}");
+    assert_eq!(parts.len(), segments.div_ceil(most), "{what}");
+    assert_eq!(parts.iter().map(|p| usize::from(p.segments)).sum::<usize>(), segments, "{what}");
+    assert_eq!(parts.iter().map(|p| p.len as usize).sum::<usize>(), whole.len(), "{what}");
+    let mut joined = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let vnet = *pool.vnet(part.handle);
+        assert_eq!(vnet.gso_type == GSO_NONE, part.segments == 1, "{what}");
+        assert_eq!(usize::from(vnet.gso_size), if part.segments == 1 { 0 } else { size.into() }, "{what}");
+        assert_eq!(vnet.gso_type & GSO_ECN != 0, at == 0 && part.segments > 1 && made.vnet.gso_type & GSO_ECN != 0, "{what}");
+        assert!(complete(&mut pool, part.handle));
+        let seen = receive(&pool.bytes(part.handle), v6, udp, tags, options);
+        if !v6 {
+            assert_eq!(seen.id, 0xfffeu16.wrapping_add((at * most) as u16), "{what}");
+        }
+        if !udp {
+            assert_eq!(seen.sequence, 0xffff_f000u32.wrapping_add(joined.len() as u32), "{what}");
+            let (first, last) = (at == 0, at + 1 == parts.len());
+            assert_eq!(seen.flags, 0x10 | if first { 0x80 } else { 0 } | if last { 0x09 } else { 0 }, "{what}");
+        }
+        joined.extend(seen.payload);
+    }
+    assert_eq!(joined, made.payload, "{what}");
+    for part in parts {
+        pool.free(part.handle);
+    }
+    assert_eq!(pool.free_heads(), 2048, "{what}");
+    assert!(pool.take_large().is_some() && pool.take_large().is_some(), "a body leaked: {what}");
+}
+
+#[test]
+fn parts_are_what_a_device_would_send() {
+    for v6 in [false, true] {
+        for udp in [false, true] {
+            for (tags, options) in [(0, 12), (1, 0), (2, 40)] {
+                let options = if udp { 0 } else { options };
+                for (payload, size) in
+                    [(65_000, 1448), (2_897, 1448), (2_000, 1000), (1_990, 100), (1_449, 1448), (30_000, 48), (64_001, 8960)]
+                {
+                    for most in [1, 3, 8] {
+                        check(v6, udp, tags, options, payload, size, most);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lying_headers_are_refused_and_never_panic() {
+    let mut rng = Pcg32::seed_from_u64(7);
+    let mut pool = Pool::new(4096, 1);
+    for round in 0..40_000 {
+        let made = super_packet(round % 2 == 0, round % 3 == 0, round % 4, 12, 1 + round % 4_000, 1 + (round % 1500) as u16);
+        let (mut bytes, mut vnet) = (made.bytes, made.vnet);
+        // Noise in the headers and in the virtio header, or a cut.
+        for _ in 0..rng.next_u32() % 4 {
+            let at = rng.next_u32() as usize % bytes.len().min(120);
+            bytes[at] = rng.next_u32() as u8;
+        }
+        if rng.next_u32() % 2 == 0 {
+            let mut raw = vnet.write();
+            raw[rng.next_u32() as usize % crate::vnet::LEN] = rng.next_u32() as u8;
+            vnet = Vnet::read(&raw);
+        }
+        if rng.next_u32() % 3 == 0 {
+            bytes.truncate(rng.next_u32() as usize % bytes.len());
+        }
+        let frame = pool.take_large().expect("nothing leaks");
+        pool.fill(frame, &bytes);
+        *pool.vnet_mut(frame) = vnet;
+        let mut parts = Vec::new();
+        if let Some(whole) = Super::read(&vnet, pool.head(frame), bytes.len()) {
+            assert!(whole.segments() >= 1 && whole.len() >= whole.frame - whole.network);
+            if cut(&mut pool, frame, &whole, 1 + round % 5, &mut parts) {
+                for part in &parts[1..] {
+                    assert!(complete(&mut pool, part.handle));
+                    pool.free(part.handle);
+                }
+            }
+        }
+        complete(&mut pool, frame);
+        pool.free(frame);
+        assert_eq!(pool.free_heads(), 4096);
+    }
+}
+
+#[test]
+fn a_pool_without_room_leaves_the_frame_whole() {
+    let made = super_packet(false, false, 0, 12, 20_000, 1448);
+    let mut pool = Pool::new(5, 1);
+    let frame = pool.take_large().unwrap();
+    pool.fill(frame, &made.bytes);
+    let whole = Super::read(&made.vnet, pool.head(frame), made.bytes.len()).unwrap();
+    let mut parts = Vec::new();
+    assert!(!cut(&mut pool, frame, &whole, 1, &mut parts));
+    assert!(parts.is_empty());
+    assert_eq!((pool.bytes(frame), pool.free_heads()), (made.bytes, 4));
+}

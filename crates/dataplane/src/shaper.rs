@@ -1,0 +1,338 @@
+//! The loop of a link: reception, engine, timers and transmission, in one thread and with one deadline.
+//!
+//! ```text
+//! edge.receive ─► headers ─► classify ─► enqueue ─► dequeue ─► edge.send
+//!                    │                      ▲           │
+//!                    └─ cut super-packets   └─ deadline: the engine's next wake-up, and the wire's
+//! ```
+//!
+//! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn to turn.
+
+use altq_config::Link;
+use altq_engine::headers::{self, FragmentCache, Key};
+use altq_engine::packet::Packet;
+use altq_engine::settings::Limit;
+use altq_engine::spec::{ClassId, Regulator};
+use altq_engine::units::Nanos;
+use altq_engine::{Departure, Engine};
+
+use crate::edge::{BATCH, Blocked, Edge, Want};
+use crate::error::Error;
+use crate::pacer::Pacer;
+use crate::pool::Pool;
+use crate::segment::{self, Part, Super};
+use crate::sketch::Sketch;
+use crate::stats::{ClassStat, Snapshot, Work};
+
+/// A super-packet that takes longer than this at the link's rate is cut.
+pub const LONGEST: Nanos = 1_000_000;
+
+/// A number that no class has: packets for it are dropped with the reason `no_class`.
+const NO_CLASS: ClassId = ClassId::MAX;
+
+/// How a loop works.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// How much lost time a backlogged link may make good in a burst, where the loop keeps the rate itself.
+    pub catch_up: Nanos,
+    /// Bytes that the slots of packets may take. They are touched only when used.
+    pub memory: usize,
+    /// Time between snapshots; `None`: only one at the end.
+    pub interval: Option<Nanos>,
+}
+
+impl Default for Tuning {
+    fn default() -> Tuning {
+        // A loop on a machine with fewer processors than work is kept waiting for 4 ms and more; less would lose rate there.
+        Tuning { catch_up: 8_000_000, memory: 512 << 20, interval: Some(1_000_000_000) }
+    }
+}
+
+/// The loop of a link on an edge.
+pub struct Shaper<E> {
+    name: String,
+    edge: E,
+    engine: Engine,
+    pool: Pool,
+    wire: Option<Pacer>,
+    fragments: FragmentCache,
+    /// The place of the interface by which packets come in the rules' list.
+    interface: u16,
+    /// Bytes that the link carries in [`LONGEST`].
+    longest: u64,
+    arrived: Vec<u32>,
+    parts: Vec<Part>,
+    /// Handed over by the engine, not yet taken by the edge.
+    leaving: Vec<u32>,
+    blocked: Option<Blocked>,
+    /// The edge had no slot to receive into.
+    starved: bool,
+    sojourn: Vec<[Sketch; 2]>,
+    work: Work,
+    interval: Option<Nanos>,
+    /// The latest snapshot's time, and the next one's.
+    snapped: Nanos,
+    next_snapshot: Option<Nanos>,
+}
+
+impl<E: Edge> Shaper<E> {
+    /// A loop for `link` on `edge`. `interface` is the name of the one by which packets come, for rules that speak of it.
+    ///
+    /// The link's regulator: a depth that is written is the engine's token bucket. `auto` means that the loop keeps the rate itself, as a
+    /// wire would, which is closer than a bucket that a late timer overflows. `none`: the device takes what it wants.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] where the engine refuses the link.
+    pub fn new(link: &Link, interface: &str, mut edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
+        let mut spec = link.spec.clone();
+        let wire = (spec.regulator == Regulator::Auto).then(|| Pacer::new(spec.rate, tuning.catch_up));
+        if wire.is_some() {
+            spec.regulator = Regulator::None;
+        }
+        let engine = Engine::new(&spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
+        let (heads, bodies) = slots(link, tuning.memory);
+        let now = edge.now();
+        let place = spec.rules.interfaces.iter().position(|name| name == interface);
+        Ok(Shaper {
+            name: link.name.clone(),
+            edge,
+            engine,
+            pool: Pool::new(heads, bodies),
+            wire,
+            fragments: FragmentCache::new(),
+            interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
+            longest: spec.rate.bytes_in(LONGEST),
+            arrived: Vec::with_capacity(BATCH),
+            parts: Vec::with_capacity(BATCH),
+            leaving: Vec::with_capacity(BATCH),
+            blocked: None,
+            starved: false,
+            sojourn: vec![Default::default(); spec.classes.len()],
+            work: Work::default(),
+            interval: tuning.interval,
+            snapped: now,
+            next_snapshot: tuning.interval.map(|interval| now + interval),
+        })
+    }
+
+    /// Runs until the edge says that it is to stop. `tell` hears every snapshot, one at the end included, also where it ends with an error.
+    ///
+    /// # Errors
+    /// What the edge ends with: the interface went away.
+    pub fn run(&mut self, mut tell: impl FnMut(Snapshot)) -> Result<(), Error> {
+        let mut frames = true;
+        let result = loop {
+            let now = self.edge.now();
+            self.work.turns += 1;
+            if self.next_snapshot.is_some_and(|at| at <= now) {
+                tell(self.snapshot(now, false));
+            }
+            match self.turn(now, frames) {
+                Ok(Next::Again) if self.edge.stopped() => break Ok(()),
+                Ok(Next::Again) => frames = true,
+                Ok(Next::Wait(deadline, want)) => match self.edge.wait(deadline, want) {
+                    Ok(woken) if woken.stop => break Ok(()),
+                    Ok(woken) => {
+                        frames = woken.frames;
+                        self.note_lateness(deadline);
+                    }
+                    Err(error) => break Err(error),
+                },
+                Err(error) => break Err(error),
+            }
+        };
+        let now = self.edge.now();
+        tell(self.snapshot(now, true));
+        result
+    }
+
+    fn turn(&mut self, now: Nanos, frames: bool) -> Result<Next, Error> {
+        if frames || self.starved {
+            self.starved = !self.edge.receive(&mut self.pool, &mut self.arrived)?;
+        }
+        let full_batch = self.arrived.len() >= BATCH;
+        for at in 0..self.arrived.len() {
+            self.admit(now, self.arrived[at]);
+        }
+        self.arrived.clear();
+        let deadline = self.transmit(now)?;
+        if full_batch {
+            return Ok(Next::Again);
+        }
+        let deadline = match (deadline, self.next_snapshot) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if deadline.is_some_and(|at| at <= now) {
+            return Ok(Next::Again);
+        }
+        let want = Want { frames: !self.starved, room: self.blocked == Some(Blocked::Full) };
+        Ok(Next::Wait(deadline, want))
+    }
+
+    /// A frame came in: its class, its length on the wire, and into the queue.
+    fn admit(&mut self, now: Nanos, handle: u32) {
+        let (head, vnet, len) = (self.pool.head(handle), *self.pool.vnet(handle), self.pool.len(handle));
+        let mut found = headers::parse_ethernet(head, len as u32);
+        if found.fragment.is_some() {
+            self.fragments.see(&mut found);
+        }
+        found.key.interface = self.interface;
+        let mut packet = found.packet(handle);
+        let Some(whole) = Super::read(&vnet, head, len) else {
+            let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
+            return self.enqueue(now, class, packet);
+        };
+        self.work.supers += 1;
+        // Rules speak of packets as they are on the wire.
+        found.key.length = (whole.headers() + whole.size.min(len - whole.payload)) as u32;
+        let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
+        packet.len = whole.len() as u32;
+        packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
+        let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
+        let most = (self.longest / segment).max(1) as usize;
+        if whole.segments() <= most {
+            return self.enqueue(now, class, packet);
+        }
+        let mut parts = std::mem::take(&mut self.parts);
+        if segment::cut(&mut self.pool, handle, &whole, most, &mut parts) {
+            self.work.cut += 1;
+            self.work.parts += parts.len() as u64;
+            for part in parts.drain(..) {
+                self.enqueue(now, class, Packet { handle: part.handle, len: part.len, segments: part.segments, ..packet });
+            }
+        } else {
+            self.work.uncut += 1;
+            self.enqueue(now, class, packet);
+        }
+        self.parts = parts;
+    }
+
+    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) {
+        self.engine.enqueue(now, class, packet);
+        if self.engine.has_drops() {
+            for drop in self.engine.drops() {
+                self.pool.free(drop.packet.handle);
+            }
+        }
+    }
+
+    /// Sends what may leave now. Returns the time at which it is to be called again if nothing else happens.
+    fn transmit(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+        loop {
+            if !self.leaving.is_empty() {
+                let sent = self.edge.send(&mut self.pool, &self.leaving)?;
+                for handle in self.leaving.drain(..sent.done) {
+                    self.pool.free(handle);
+                }
+                self.blocked = sent.blocked;
+                if !self.leaving.is_empty() {
+                    // Held, not lost, and nothing more is asked of the engine meanwhile: the backlog stays where it is shared out.
+                    return Ok(match self.blocked {
+                        Some(Blocked::Until(at)) => Some(at),
+                        _ => None,
+                    });
+                }
+            }
+            while self.leaving.len() < BATCH && self.wire.as_ref().is_none_or(|wire| wire.ready(now)) {
+                let Some(Departure { class, packet }) = self.engine.dequeue(now) else {
+                    if let Some(wire) = &mut self.wire {
+                        wire.idle(now);
+                    }
+                    break;
+                };
+                if let Some(wire) = &mut self.wire {
+                    wire.sent(now, packet.wire);
+                }
+                if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
+                    recent.add(now - packet.arrived);
+                }
+                self.leaving.push(packet.handle);
+            }
+            if self.leaving.is_empty() {
+                let engine = self.engine.next_wakeup();
+                return Ok(match (&self.wire, engine) {
+                    (Some(wire), Some(at)) => Some(at.max(wire.free_at())),
+                    (_, at) => at,
+                });
+            }
+        }
+    }
+
+    fn note_lateness(&mut self, deadline: Option<Nanos>) {
+        if let Some(at) = deadline {
+            self.work.latest = self.work.latest.max(self.edge.now().saturating_sub(at));
+        }
+    }
+
+    /// Counters and times as they are now; times since the snapshot before start anew.
+    fn snapshot(&mut self, now: Nanos, last: bool) -> Snapshot {
+        let counters = self.engine.all_counters();
+        let mut classes: Vec<ClassStat> = counters
+            .into_iter()
+            .enumerate()
+            .map(|(class, counters)| {
+                let dropped = self.engine.drop_reasons(class as ClassId).map(|(reason, packets, _)| (reason, packets)).collect();
+                ClassStat { counters, dropped, ..ClassStat::default() }
+            })
+            .collect();
+        for (class, [recent, total]) in self.sojourn.iter_mut().enumerate() {
+            total.merge(recent);
+            if let Some(stat) = classes.get_mut(class) {
+                (stat.sojourn, stat.sojourn_total) = (recent.clone(), total.clone());
+            }
+            recent.clear();
+        }
+        // Children stand behind their parents: from the last to the first, every class hands its own up.
+        for class in (1..classes.len()).rev() {
+            let Some(parent) = self.engine.parent(class as ClassId) else { continue };
+            let (above, below) = classes.split_at_mut(class);
+            if let (Some(parent), Some(child)) = (above.get_mut(parent as usize), below.first()) {
+                parent.sojourn.merge(&child.sojourn);
+                parent.sojourn_total.merge(&child.sojourn_total);
+                for (reason, packets) in &child.dropped {
+                    match parent.dropped.iter_mut().find(|(r, _)| r == reason) {
+                        Some(entry) => entry.1 += packets,
+                        None => parent.dropped.push((*reason, *packets)),
+                    }
+                }
+            }
+        }
+        let since = std::mem::replace(&mut self.snapped, now);
+        self.next_snapshot = self.interval.map(|interval| now + interval);
+        let (unclassified, edge) = (self.engine.unclassified(), self.edge.counters());
+        Snapshot { link: self.name.clone(), at: now, since, last, classes, unclassified, edge, work: self.work }
+    }
+
+    /// The edge, for tests that look at what came out.
+    pub fn edge(&mut self) -> &mut E {
+        &mut self.edge
+    }
+}
+
+enum Next {
+    /// There is more to do at once.
+    Again,
+    Wait(Option<Nanos>, Want),
+}
+
+/// Heads and bodies for a link: what its queues can hold, and two batches on either side, within `memory`.
+fn slots(link: &Link, memory: usize) -> (usize, usize) {
+    let spec = &link.spec;
+    let queued: usize = spec
+        .classes
+        .iter()
+        .map(|class| match class.queue.as_ref().map(|queue| queue.limit) {
+            Some(Limit::Packets(packets)) => packets as usize,
+            // Packets of an ordinary size; a queue of small ones fills the pool first.
+            Some(Limit::Bytes(bytes)) => bytes as usize / 256 + 1,
+            None => 64,
+        })
+        .fold(0, usize::saturating_add);
+    let wanted = queued.saturating_add(8 * BATCH).clamp(4096, 1 << 20);
+    let each = Pool::memory(1, 1);
+    // A quarter of the memory at least stays for heads, where there is not enough for a body with each.
+    let bodies = wanted.min(memory * 3 / 4 / each).max(2 * BATCH);
+    let left = memory.saturating_sub(Pool::memory(bodies, bodies)) / Pool::memory(1, 0);
+    (wanted.min(bodies + left).max(4 * BATCH), bodies)
+}

@@ -1,0 +1,155 @@
+//! How times are distributed, in fixed memory: buckets whose width grows with the value, as in an HDR histogram.
+
+use altq_engine::units::Nanos;
+
+/// Bits of a value that a bucket tells apart below the leading one: every answer is within 1/32 of the true value.
+const SUB_BITS: u32 = 5;
+const SUB: usize = 1 << SUB_BITS;
+/// Leading bits told apart: up to 2^41 ns, 36 minutes. What is longer counts in the last bucket.
+const TOP_BIT: u32 = 40;
+const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
+
+/// A distribution of times.
+#[derive(Clone, Debug, Default)]
+pub struct Sketch {
+    /// Made on the first value, so that classes without packets cost nothing.
+    counts: Option<Box<[u32; BUCKETS]>>,
+    count: u64,
+    sum: u128,
+    max: Nanos,
+}
+
+impl Sketch {
+    /// Adds a value.
+    #[inline]
+    pub fn add(&mut self, value: Nanos) {
+        let counts = self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]));
+        if let Some(count) = counts.get_mut(bucket(value)) {
+            *count = count.saturating_add(1);
+        }
+        self.count += 1;
+        self.sum += u128::from(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Adds all values of another.
+    pub fn merge(&mut self, other: &Sketch) {
+        let Some(theirs) = &other.counts else { return };
+        let ours = self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]));
+        for (our, their) in ours.iter_mut().zip(theirs.iter()) {
+            *our = our.saturating_add(*their);
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// Forgets all values; the memory stays.
+    pub fn clear(&mut self) {
+        if let Some(counts) = &mut self.counts {
+            counts.fill(0);
+        }
+        (self.count, self.sum, self.max) = (0, 0, 0);
+    }
+
+    /// How many values.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The greatest, exactly; 0 without values.
+    pub fn max(&self) -> Nanos {
+        self.max
+    }
+
+    /// The mean, rounded down; 0 without values.
+    pub fn mean(&self) -> Nanos {
+        if self.count == 0 { 0 } else { (self.sum / u128::from(self.count)) as Nanos }
+    }
+
+    /// The value below or at which `per_cent` of all lie (nearest rank), within 1/32 of it; 0 without values.
+    pub fn percentile(&self, per_cent: f64) -> Nanos {
+        let Some(counts) = &self.counts else { return 0 };
+        let rank = ((self.count as f64 * per_cent / 100.0).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for (at, count) in counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank {
+                return middle(at).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+fn bucket(value: Nanos) -> usize {
+    if value < SUB as u64 {
+        return value as usize;
+    }
+    let top = value.ilog2();
+    if top > TOP_BIT {
+        return BUCKETS - 1;
+    }
+    let sub = (value >> (top - SUB_BITS)) as usize & (SUB - 1);
+    (top - SUB_BITS + 1) as usize * SUB + sub
+}
+
+/// The middle of a bucket.
+fn middle(at: usize) -> Nanos {
+    if at < SUB {
+        return at as Nanos;
+    }
+    let shift = (at / SUB - 1) as u32;
+    let low = ((SUB + at % SUB) as Nanos) << shift;
+    low + ((1 << shift) >> 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_a_thirty_second() {
+        let mut sketch = Sketch::default();
+        let mut values: Vec<u64> = (0..10_000u64).map(|i| i * i * 37 % 1_000_003 * (1 + i % 977)).collect();
+        values.iter().for_each(|v| sketch.add(*v));
+        values.sort_unstable();
+        for per_cent in [0.0, 1.0, 25.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
+            let rank = ((values.len() as f64 * per_cent / 100.0).ceil() as usize).clamp(1, values.len());
+            let (exact, got) = (values[rank - 1] as f64, sketch.percentile(per_cent) as f64);
+            assert!((got - exact).abs() <= exact / 32.0 + 1.0, "{per_cent}: {got} for {exact}");
+        }
+        assert_eq!(sketch.max(), values[values.len() - 1]);
+        assert_eq!(sketch.mean(), values.iter().sum::<u64>() / 10_000);
+    }
+
+    #[test]
+    fn buckets_hold_their_own_middle_and_everything_has_one() {
+        for at in 0..BUCKETS {
+            assert_eq!(bucket(middle(at)), at);
+        }
+        for value in [0, 1, 31, 32, 33, 63, 64, u64::MAX, 1 << 40, (1 << 41) - 1, 1 << 41] {
+            assert!(bucket(value) < BUCKETS);
+        }
+    }
+
+    #[test]
+    fn merging_is_adding() {
+        let (mut a, mut b, mut both) = (Sketch::default(), Sketch::default(), Sketch::default());
+        for value in 0..1000u64 {
+            if value % 3 == 0 {
+                a.add(value * 1000)
+            } else {
+                b.add(value * 1000)
+            }
+            both.add(value * 1000);
+        }
+        a.merge(&b);
+        for per_cent in [1.0, 50.0, 99.0] {
+            assert_eq!(a.percentile(per_cent), both.percentile(per_cent));
+        }
+        assert_eq!((a.count(), a.mean(), a.max()), (both.count(), both.mean(), both.max()));
+        a.clear();
+        assert_eq!((a.count(), a.percentile(50.0)), (0, 0));
+    }
+}

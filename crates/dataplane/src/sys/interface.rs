@@ -1,0 +1,118 @@
+//! What the kernel says of a network interface.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+use super::check;
+
+/// An interface, found by its name in the network namespace of the thread that looked.
+#[derive(Debug)]
+pub struct Interface {
+    /// Its name at that time.
+    pub name: String,
+    /// Its number, which stays when it is renamed.
+    pub index: u32,
+    query: OwnedFd,
+}
+
+/// Whether frames can pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// They can.
+    Up,
+    /// It is set down.
+    Down,
+    /// It is up, and its cable is out or its peer is down.
+    NoCarrier,
+    /// It is not there any more.
+    Gone,
+}
+
+impl Interface {
+    /// Looks it up.
+    ///
+    /// # Errors
+    /// ENODEV if there is none of that name.
+    pub fn find(name: &str) -> io::Result<Interface> {
+        let query = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .or_else(|_| socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None))?;
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        let index = netdevice::name_to_index(&query, name)?;
+        Ok(Interface { name: name.to_owned(), index, query })
+    }
+
+    /// Whether frames can pass.
+    pub fn state(&self) -> State {
+        let flags = self.ask(libc::SIOCGIFFLAGS as u64, |request| {
+            // SAFETY: SIOCGIFFLAGS fills this member of the union; every bit pattern is an i16.
+            i32::from(unsafe { request.ifr_ifru.ifru_flags })
+        });
+        match flags {
+            Err(_) => State::Gone,
+            Ok(flags) if flags & libc::IFF_UP == 0 => State::Down,
+            Ok(flags) if flags & libc::IFF_RUNNING == 0 => State::NoCarrier,
+            Ok(_) => State::Up,
+        }
+    }
+
+    /// Its MTU, layer 3.
+    ///
+    /// # Errors
+    /// ENODEV if it is gone.
+    pub fn mtu(&self) -> io::Result<u32> {
+        // SAFETY: SIOCGIFMTU fills this member of the union; every bit pattern is an i32.
+        self.ask(libc::SIOCGIFMTU as u64, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|mtu| mtu.max(0) as u32)
+    }
+
+    /// Whether one of the old on/off offloads is on (ethtool.h); `None` where it does not say.
+    pub fn offload(&self, command: u32) -> Option<bool> {
+        #[repr(C)]
+        struct EthtoolValue {
+            cmd: u32,
+            data: u32,
+        }
+        let mut value = EthtoolValue { cmd: command, data: 0 };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: for the ETHTOOL_G* commands of this form the kernel reads and writes one ethtool_value behind ifr_data, and both live
+        // until the call returns. rustix has no ethtool.
+        let done = check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) });
+        done.ok().map(|_| value.data != 0)
+    }
+
+    /// Frames that the device took and dropped on sending, as its statistics have it.
+    pub fn dropped_on_sending(&self) -> Option<u64> {
+        // The calling thread's namespace, where the loop runs. Columns: 8 of reception, then bytes, packets, errors, drops.
+        let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&self.name)?.strip_prefix(':'))?;
+        line.split_whitespace().nth(11)?.parse().ok()
+    }
+
+    fn request(&self) -> libc::ifreq {
+        // SAFETY: ifreq is plain old data, for which all zeroes are a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        // `find` made sure that the name fits with a zero behind it.
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request
+    }
+
+    fn ask(&self, what: u64, answer: impl Fn(&libc::ifreq) -> i32) -> io::Result<i32> {
+        let mut request = self.request();
+        // SAFETY: SIOCGIF* read the name from, and write their answer to, one ifreq, which outlives the call. rustix has only the
+        // calls between names and numbers.
+        check(unsafe { libc::ioctl(self.query.as_raw_fd(), what as _, &raw mut request) })?;
+        Ok(answer(&request))
+    }
+}
+
+impl AsFd for Interface {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.query.as_fd()
+    }
+}

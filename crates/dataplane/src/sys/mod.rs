@@ -1,0 +1,14 @@
+//! Calls to the kernel that neither the standard library nor rustix has. All that is unsafe here, but for one call in `netns`.
+
+pub mod bpf;
+pub mod interface;
+pub mod packet;
+pub mod signal;
+pub mod thread;
+
+use std::io;
+
+/// The error of a call that returned `result`, or the result.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

@@ -1,0 +1,88 @@
+//! The virtio network header that travels before a frame: what is left to be done to it.
+//!
+//! With PACKET_VNET_HDR the kernel hands over TCP and UDP super-packets as they are, and checksums that a device was to fill
+//! in, and takes both back (virtio 1.2, section 5.1.6).
+
+/// Its length on packet sockets, in bytes.
+pub const LEN: usize = 10;
+
+/// The checksum from `csum_start` on is to be written at `csum_start + csum_offset`; the field holds the pseudo-header's sum.
+pub const NEEDS_CSUM: u8 = 1;
+
+/// Plain frame.
+pub const GSO_NONE: u8 = 0;
+/// TCP over IPv4.
+pub const GSO_TCPV4: u8 = 1;
+/// TCP over IPv6.
+pub const GSO_TCPV6: u8 = 4;
+/// UDP, segment by segment, over either.
+pub const GSO_UDP_L4: u8 = 5;
+/// Set in `gso_type` where the first segment carries CWR (RFC 3168).
+pub const GSO_ECN: u8 = 0x80;
+
+/// The header's fields. They come from outside: whoever uses one as an offset checks it first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vnet {
+    /// [`NEEDS_CSUM`] and others.
+    pub flags: u8,
+    /// What the super-packet is: one of the `GSO_` types, perhaps with [`GSO_ECN`].
+    pub gso_type: u8,
+    /// Bytes of all headers together; a hint.
+    pub hdr_len: u16,
+    /// Payload bytes of a segment.
+    pub gso_size: u16,
+    /// Where the checksum begins, from the frame's first byte.
+    pub csum_start: u16,
+    /// Where it is written, from there.
+    pub csum_offset: u16,
+}
+
+impl Vnet {
+    /// Reads it. Packet sockets speak the legacy form: the machine's own byte order.
+    pub fn read(bytes: &[u8; LEN]) -> Vnet {
+        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Vnet { flags: bytes[0], gso_type: bytes[1], hdr_len: word(2), gso_size: word(4), csum_start: word(6), csum_offset: word(8) }
+    }
+
+    /// Writes it.
+    pub fn write(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        (bytes[0], bytes[1]) = (self.flags, self.gso_type);
+        for (at, word) in [(2, self.hdr_len), (4, self.gso_size), (6, self.csum_start), (8, self.csum_offset)] {
+            bytes[at..at + 2].copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// The kind of super-packet, without [`GSO_ECN`].
+    pub fn kind(&self) -> u8 {
+        self.gso_type & !GSO_ECN
+    }
+
+    /// After `bytes` were put in before the network header: every offset moves.
+    pub fn shift(&mut self, bytes: u16) {
+        if self.flags & NEEDS_CSUM != 0 {
+            self.csum_start = self.csum_start.saturating_add(bytes);
+        }
+        if self.hdr_len != 0 {
+            self.hdr_len = self.hdr_len.saturating_add(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_where_virtio_puts_them() {
+        // virtio 1.2, 5.1.6: u8 flags, u8 gso_type, u16 hdr_len, gso_size, csum_start, csum_offset.
+        let mut bytes = [1, 0x81, 0, 0, 0, 0, 0, 0, 0, 0];
+        for (at, word) in [(2, 66u16), (4, 1448), (6, 34), (8, 16)] {
+            bytes[at..at + 2].copy_from_slice(&word.to_ne_bytes());
+        }
+        let vnet = Vnet::read(&bytes);
+        assert_eq!(vnet, Vnet { flags: 1, gso_type: 0x81, hdr_len: 66, gso_size: 1448, csum_start: 34, csum_offset: 16 });
+        assert_eq!((vnet.kind(), vnet.write()), (GSO_TCPV4, bytes));
+    }
+}

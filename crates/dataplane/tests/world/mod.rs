@@ -1,0 +1,185 @@
+//! Two hosts with a bridge between them, in namespaces that go with the process, and what they say to each other.
+
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use altq_config::{Language, Policy, parse_str};
+use altq_dataplane::Error;
+use altq_dataplane::bridge::{self, Options, Running};
+use altq_dataplane::netns::Namespace;
+
+/// `left` (10.9.0.1, fd09::1) — `a` [middle] `b` — `right` (10.9.0.2, fd09::2).
+pub struct World {
+    pub left: Namespace,
+    pub middle: Namespace,
+    pub right: Namespace,
+}
+
+/// The two hosts, or `None`, said aloud, where this host has no namespaces for us.
+pub fn world() -> Option<World> {
+    let made =
+        || -> std::io::Result<World> { Ok(World { left: Namespace::new()?, middle: Namespace::new()?, right: Namespace::new()? }) };
+    let world = match made() {
+        Ok(world) => world,
+        Err(error) => {
+            eprintln!("SKIPPED: this test makes network namespaces, which needs root ({error})");
+            return None;
+        }
+    };
+    let (left, right) = (world.left.path(), world.right.path());
+    let wires = format!(
+        "link add name a type veth peer name eth0 netns {}\nlink add name b type veth peer name eth0 netns {}\n\
+         link set dev a addrgenmode none up\nlink set dev b addrgenmode none up\n",
+        left.display(),
+        right.display()
+    );
+    if let Err(error) = ip(&world.middle, &wires) {
+        eprintln!("SKIPPED: this test needs iproute2 and veth interfaces ({error})");
+        return None;
+    }
+    for (side, host) in [(&world.left, 1), (&world.right, 2)] {
+        ip(
+            side,
+            &format!(
+                "link set lo up\nlink set eth0 addrgenmode none\nlink set eth0 address 02:00:00:00:00:0{host} up\n\
+                 addr add 10.9.0.{host}/24 dev eth0\naddr add fd09::{host}/64 dev eth0 nodad\n"
+            ),
+        )
+        .unwrap();
+        // Neighbours are known, so that nothing but the test's own packets is on the wire.
+        let other = 3 - host;
+        ip(
+            side,
+            &format!(
+                "neigh add 10.9.0.{other} lladdr 02:00:00:00:00:0{other} dev eth0\n\
+                 neigh add fd09::{other} lladdr 02:00:00:00:00:0{other} dev eth0\n"
+            ),
+        )
+        .unwrap();
+    }
+    Some(world)
+}
+
+pub fn ip(namespace: &Namespace, batch: &str) -> Result<(), String> {
+    namespace
+        .run(|| {
+            let mut child = Command::new("ip")
+                .args(["-batch", "-"])
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .map_err(|e| format!("ip: {e}"))?;
+            child.stdin.take().unwrap().write_all(batch.as_bytes()).map_err(|e| e.to_string())?;
+            let output = child.wait_with_output().map_err(|e| e.to_string())?;
+            if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+        })
+        .map_err(|e| e.to_string())?
+}
+
+pub fn policy(text: &str) -> Policy {
+    parse_str(text, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"))
+}
+
+/// Runs all links of a policy in the middle; `None`, said aloud, where the kernel lacks something.
+pub fn run(world: &World, policy: &Policy, options: Options) -> Option<Running> {
+    let links: Vec<_> = policy.links.iter().collect();
+    match world.middle.run(|| bridge::run(&links, options)).unwrap() {
+        Ok(running) => Some(running),
+        Err(error @ (Error::NotPermitted { .. } | Error::Unsupported { .. })) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Bulk TCP from left to right, to be stopped; counts what arrived.
+pub struct Bulk {
+    pub arrived: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Bulk {
+    pub fn start(world: &World, to: &str) -> Bulk {
+        let to: SocketAddr = to.parse().unwrap();
+        let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let listener = world.right.run(|| TcpListener::bind(to).unwrap()).unwrap();
+        let mut sender = world.left.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).unwrap()).unwrap();
+        let mut receiver = listener.accept().unwrap().0;
+        receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        sender.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut threads = Vec::new();
+        let stopped = stop.clone();
+        threads.push(thread::spawn(move || {
+            let data = vec![7u8; 1 << 18];
+            while !stopped.load(Ordering::Relaxed) {
+                let _ = sender.write(&data);
+            }
+        }));
+        let (stopped, count) = (stop.clone(), arrived.clone());
+        threads.push(thread::spawn(move || {
+            let mut data = vec![0u8; 1 << 18];
+            while !stopped.load(Ordering::Relaxed) {
+                if let Ok(read) = receiver.read(&mut data) {
+                    assert!(data[..read].iter().all(|byte| *byte == 7), "bytes arrive as they were sent");
+                    count.fetch_add(read as u64, Ordering::Relaxed);
+                }
+            }
+        }));
+        Bulk { arrived, stop, threads }
+    }
+
+    /// Payload in bit/s over a time.
+    pub fn measure(&self, over: Duration) -> f64 {
+        let (before, start) = (self.arrived.load(Ordering::Relaxed), Instant::now());
+        thread::sleep(over);
+        (self.arrived.load(Ordering::Relaxed) - before) as f64 * 8.0 / start.elapsed().as_secs_f64()
+    }
+}
+
+impl Drop for Bulk {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Round trips of one byte over UDP, one after the other; sorted.
+pub fn round_trips(world: &World, to: &str, count: usize) -> Vec<Duration> {
+    let to: SocketAddr = to.parse().unwrap();
+    let server = world.right.run(|| UdpSocket::bind(to).unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let client = world.left.run(|| UdpSocket::bind(any).unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    client.connect(to).unwrap();
+    let echo = thread::spawn(move || {
+        let mut byte = [0u8; 16];
+        for _ in 0..count {
+            let Ok((len, from)) = server.recv_from(&mut byte) else { return };
+            server.send_to(&byte[..len], from).unwrap();
+        }
+    });
+    let mut trips: Vec<Duration> = (0..count)
+        .map(|n| {
+            let (start, mut answer) = (Instant::now(), [0u8; 16]);
+            client.send(&[n as u8]).unwrap();
+            assert_eq!(client.recv(&mut answer).expect("an answer within 2 s"), 1);
+            assert_eq!(answer[0], n as u8);
+            start.elapsed()
+        })
+        .collect();
+    echo.join().unwrap();
+    trips.sort_unstable();
+    trips
+}
