@@ -2,6 +2,7 @@
 
 mod commands;
 mod exit;
+mod output;
 mod policy;
 
 use std::process::ExitCode;

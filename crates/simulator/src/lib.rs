@@ -1,15 +1,18 @@
 //! The engine in virtual time: nothing here reads a clock, so a second of a link takes as long as its packets take to count.
 //!
 //! - [`replay`]: one link, packets already classified, from a list (`altq replay`).
+//! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then arrivals, then the order in which
 //! they were made (published-models.md 1).
 
 #![forbid(unsafe_code)]
 
+pub mod case;
 pub mod literal;
 mod nearest;
 pub mod replay;
 pub mod report;
+pub mod result;
 pub mod stats;
 pub mod wire;

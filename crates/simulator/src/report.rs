@@ -2,9 +2,8 @@
 
 use altq_config::Link;
 use altq_engine::account::Counters;
-use altq_engine::schedule;
 use altq_engine::spec::{ClassId, ROOT};
-use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_engine::units::{Nanos, SECOND};
 use serde::{Deserialize, Serialize};
 
 use crate::stats::Delay;
@@ -189,31 +188,5 @@ pub fn names(link: &Link) -> Vec<Option<(String, Option<ClassId>)>> {
         .zip(&link.spec.classes)
         .enumerate()
         .map(|(id, (class, spec))| Some((class.name.clone(), (id as ClassId != ROOT).then_some(spec.parent))))
-        .collect()
-}
-
-/// What each class asked for: its guarantee by its own words, if its scheduler guarantees anything; the link's rate for the link.
-pub fn asked(link: &Link) -> Vec<Option<Rate>> {
-    let classes = &link.spec.classes;
-    // The scheduler that serves a class is that of the nearest class above that holds one.
-    let serving = |id: usize| {
-        let mut at = classes[id].parent as usize;
-        loop {
-            if let Some(scheduler) = &classes[at].scheduler {
-                return scheduler.name;
-            }
-            if at == ROOT as usize {
-                return link.spec.scheduler.name;
-            }
-            at = classes[at].parent as usize;
-        }
-    };
-    (0..classes.len())
-        .map(|id| {
-            if id == ROOT as usize {
-                return Some(link.spec.rate);
-            }
-            schedule::find(serving(id)).and_then(|entry| (entry.guarantee)(&classes[id].settings))
-        })
         .collect()
 }

@@ -1,12 +1,187 @@
-//! `altq replay`.
+//! `altq replay`: a list of packets through the scheduler of one link, in virtual time (docs/replay.md).
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use altq_config::{Link, Policy};
+use altq_engine::spec::Timer;
+use altq_engine::units::{Nanos, Rate};
+use altq_simulator::literal;
+use altq_simulator::replay::{self, Arrivals, CsvOutput, Options, ReplayError, Report};
+use anyhow::Context as _;
 
 use crate::exit::Exit;
+use crate::output;
+use crate::policy::PolicyFile;
 
 /// Options of `altq replay`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    policy: PolicyFile,
+    /// The packets: CSV, sorted by time, with the header time_ns,class,bytes,id and perhaps flow, dscp, ecn; - reads stdin
+    #[arg(long, value_name = "FILE")]
+    arrivals: PathBuf,
+    /// Which of the policy's links, if it has several
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
+    /// Rate of the wire, such as 100Mbit/s [default: the link's rate]
+    #[arg(long, value_name = "RATE", value_parser = literal::rate)]
+    wire_rate: Option<Rate>,
+    /// When timers can fire: at any nanosecond, or at ticks of this many a second
+    #[arg(long, value_name = "exact|HZ", default_value = "exact", value_parser = timer)]
+    timer: Timer,
+    /// Packets that the driver holds, the one on the wire included
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    tx_ring: u32,
+    /// What is counted begins here, such as 1s
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = literal::time)]
+    from: Nanos,
+    /// What is counted ends before here [default: when the last packet has left the wire]
+    #[arg(long, value_name = "TIME", value_parser = literal::time)]
+    to: Option<Nanos>,
+    /// Writes what departs: CSV time_ns,class,bytes,id,wire_end_ns
+    #[arg(long, value_name = "FILE")]
+    departures: Option<PathBuf>,
+    /// Writes what is dropped: CSV time_ns,class,bytes,id,reason
+    #[arg(long, value_name = "FILE")]
+    drops: Option<PathBuf>,
+    /// Seed of queues that draw lots; none of those there are does
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Prints altq.replay/1 instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+fn timer(word: &str) -> Result<Timer, String> {
+    if word == "exact" {
+        return Ok(Timer::Exact);
+    }
+    match word.parse() {
+        Ok(hz) => replay::tick(hz),
+        Err(_) => Err("a timer is `exact` or a number of ticks a second".into()),
+    }
+}
 
 /// Runs it.
-pub fn run(_args: &Args) -> anyhow::Result<Exit> {
-    anyhow::bail!("not built yet")
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
+    let Some(link) = choose(&policy, args.link.as_deref()) else { return Ok(Exit::Usage) };
+    if args.to.is_some_and(|to| to <= args.from) {
+        eprintln!("altq replay: --to is not behind --from");
+        return Ok(Exit::Usage);
+    }
+    let arrivals = match read(&args.arrivals, link) {
+        Ok(arrivals) => arrivals,
+        Err(reason) => {
+            eprintln!("altq replay: {}: {reason}", args.arrivals.display());
+            return Ok(Exit::Usage);
+        }
+    };
+    if arrivals.open_end {
+        eprintln!("altq replay: {}: the last line has no newline; it was taken as it stands", args.arrivals.display());
+    }
+    let options =
+        Options { wire_rate: args.wire_rate, timer: args.timer, tx_ring: args.tx_ring as usize, from: args.from, to: args.to };
+    let mut output = CsvOutput::new(link, &arrivals, create(&args.departures)?, create(&args.drops)?)?;
+    let report = match replay::run(link, &arrivals, &options, &mut output) {
+        Ok(report) => report,
+        Err(error @ (ReplayError::Spec(_) | ReplayError::BeyondTime(_) | ReplayError::TooMany(_))) => {
+            eprintln!("altq replay: {error}");
+            return Ok(Exit::Usage);
+        }
+        Err(error) => return Err(error).context("a file of departures or drops cannot be written"),
+    };
+    output.finish().context("a file of departures or drops cannot be written")?;
+    if report.marks.iter().any(|mark| mark == replay::WIRE_SLOWER) {
+        let wire = args.wire_rate.unwrap_or(link.spec.rate);
+        eprintln!(
+            "altq replay: warning: the wire ({wire}) is slower than the link ({}), so guarantees cannot all be kept; \
+             the result is marked {}",
+            link.spec.rate,
+            replay::WIRE_SLOWER
+        );
+    }
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&table(link, &report))?;
+    }
+    if let Some(cut) = &arrivals.cut {
+        let kept = arrivals.len();
+        eprintln!("altq replay: {}: {cut}; the {kept} packets before it were replayed", args.arrivals.display());
+        return Ok(Exit::Failed);
+    }
+    Ok(Exit::Ok)
+}
+
+/// The link that is meant. What is wrong is said on stderr.
+fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Option<&'a Link> {
+    let names = || policy.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (name, policy.links.as_slice()) {
+        (None, [link]) => Some(link),
+        (None, _) => {
+            eprintln!("altq replay: the policy has several links; say which with --link: {}", names());
+            None
+        }
+        (Some(name), _) => {
+            let link = policy.link(name);
+            if link.is_none() {
+                eprintln!("altq replay: the policy has no link {name:?}; its links: {}", names());
+            }
+            link
+        }
+    }
+}
+
+fn read(path: &Path, link: &Link) -> Result<Arrivals, String> {
+    let input: Box<dyn BufRead> = if path == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::with_capacity(1 << 18, File::open(path).map_err(|error| error.to_string())?))
+    };
+    Arrivals::read(input, link).map_err(|error| error.to_string())
+}
+
+fn create(path: &Option<PathBuf>) -> anyhow::Result<Option<impl Write + use<>>> {
+    path.as_ref().map(|path| File::create(path).with_context(|| format!("{} cannot be written", path.display()))).transpose()
+}
+
+/// What people read: a row a class, children below their parent and indented.
+fn table(link: &Link, report: &Report) -> String {
+    let window = format!("{} to {}", output::time(report.from_ns), output::time(report.to_ns));
+    let mut text = format!("link {} at {}, packets handed over from {window}\n\n", link.name, link.spec.rate);
+    let head = ["class", "asked", "got", "of link", "borrowed", "p50", "p99", "drops", "waiting"];
+    let mut rows = vec![head.map(str::to_string).to_vec()];
+    let total = link.spec.rate.as_bit_s();
+    let mut order: Vec<(usize, usize)> = Vec::new();
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); link.spec.classes.len()];
+    for (id, class) in link.spec.classes.iter().enumerate().skip(1) {
+        children[class.parent as usize].push(id);
+    }
+    let mut open = vec![(0, 0)];
+    while let Some((id, depth)) = open.pop() {
+        order.push((id, depth));
+        open.extend(children[id].iter().rev().map(|child| (*child, depth + 1)));
+    }
+    for (id, depth) in order {
+        let row = &report.classes[id];
+        let delay = |value: Option<u64>| value.map_or("-".into(), output::time);
+        let borrowed = if row.sent_bytes == 0 { "-".into() } else { output::percent(row.borrowed_bytes, row.sent_bytes) };
+        rows.push(vec![
+            format!("{}{}", "  ".repeat(depth), row.name),
+            link.guarantee(id as u32).map_or("-".into(), |rate| output::rate(rate.as_bit_s())),
+            output::rate(row.rate_bit_s),
+            output::percent(row.rate_bit_s, total),
+            borrowed,
+            delay(row.delay_ns.p50),
+            delay(row.delay_ns.p99),
+            row.dropped_packets.to_string(),
+            row.queued_packets.to_string(),
+        ]);
+    }
+    text += &output::table(&rows);
+    text
 }

@@ -246,10 +246,8 @@ impl Engine {
         };
         let (policy, limit, in_bytes) = (leaf.policy, leaf.limit, leaf.limit_in_bytes);
         let (node, slot) = (leaf.scheduler, leaf.slot);
-        if self.nodes[node as usize].hears_arrivals {
-            self.nodes[node as usize].inner.arriving(now, slot);
-        }
         let full = if in_bytes { leaf.bytes.saturating_add(packet.len) > limit } else { leaf.packets >= limit };
+        self.knock(node, slot);
         if full && (policy == Policy::DropTail || limit == 0 || in_bytes && packet.len > limit) {
             self.count_drop(class, packet, DropReason::QueueFull);
             return;
@@ -347,7 +345,10 @@ impl Engine {
                 if at + 1 == depth { next } else { (self.nodes[path[at + 1].0 as usize].backlog > 0).then_some(packet.wire) };
             let node = &mut self.nodes[node as usize];
             node.backlog -= 1;
-            borrowed |= node.inner.sent(now, slot, packet.wire, next);
+            if node.inner.sent(now, slot, packet.wire, next) {
+                borrowed = true;
+                node.inner.lent(slot, packet.len);
+            }
         }
         if let Some(regulator) = &mut self.regulator {
             regulator.spend(packet.wire);
@@ -396,8 +397,13 @@ impl Engine {
                 Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
                 // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md 1.3).
                 Timer::Tick(tick) => {
-                    let next = (self.now / tick + 1) * tick;
-                    at = Some(at.map_or(next, |at| if at > self.now { at.min(next) } else { next }));
+                    let tick = tick.max(1);
+                    let next = (self.now / tick + 1).saturating_mul(tick);
+                    at = match at {
+                        Some(at) if at > self.now => Some(at.min(next)),
+                        Some(_) if regulator.ready_at() <= self.now => at,
+                        _ => Some(next),
+                    };
                 }
             }
         }

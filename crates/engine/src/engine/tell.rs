@@ -60,6 +60,17 @@ impl Engine {
         }
     }
 
+    /// What the scheduler of a class counts for it, by name.
+    pub fn scheduler_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
+            let place = self.places[class as usize];
+            let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
+            self.nodes[node as usize].inner.tell(slot, &mut |name, count| all.push((name, count)));
+        }
+        all
+    }
+
     /// A class's own drops by reason: packets and bytes.
     pub fn drop_reasons(&self, class: ClassId) -> impl Iterator<Item = (DropReason, u64, u64)> {
         let reasons = self.reasons.get(class as usize).and_then(|r| r.as_deref());

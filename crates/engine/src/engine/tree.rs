@@ -8,7 +8,7 @@ use crate::queue::{self, Policy};
 use crate::schedule::{self, Context, ROOT_SLOT, Slot};
 use crate::settings::{Limit, Settings};
 use crate::shape::token_bucket::TokenBucket;
-use crate::spec::{ClassId, ClassSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError};
+use crate::spec::{ClassId, ClassSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
 impl Engine {
@@ -148,10 +148,13 @@ impl Engine {
         if self.is_below(parent, class) {
             return Err(SpecError::new("a class cannot stand below itself"));
         }
-        self.nodes[node as usize].inner.change(now, place.slot, parent_slot, settings)?;
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
+        let rate = (entry.guarantee)(settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
         if place.holds != NIL {
-            let rate = (entry.guarantee)(settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
+            self.nodes[place.holds as usize].inner.check_rate(rate)?;
+        }
+        self.nodes[node as usize].inner.change(now, place.slot, parent_slot, settings)?;
+        if place.holds != NIL {
             self.nodes[place.holds as usize].inner.set_rate(now, rate, self.rate);
         }
         self.places[place.parent as usize].children -= 1;
@@ -290,6 +293,7 @@ impl Engine {
         if rate.is_zero() {
             return Err(SpecError::word("rate", "the link's rate is 0 bit/s"));
         }
+        self.nodes[0].inner.check_rate(rate)?;
         self.rate = rate;
         self.nodes[0].inner.set_rate(now, rate, rate);
         if let (Some(depth), Some(regulator)) = (self.regulator_depth(), &mut self.regulator) {
@@ -306,7 +310,14 @@ impl Engine {
     fn regulator_depth(&self) -> Option<u32> {
         match self.regulator_spec {
             Regulator::None => None,
-            Regulator::Auto => Some(TokenBucket::auto_depth(self.rate, self.mtu)),
+            Regulator::Auto => {
+                let depth = TokenBucket::auto_depth(self.rate, self.mtu);
+                // A smaller bucket could not keep its own rate when it is only looked at once a tick (altq.md 1.3, `tbrconfig auto`).
+                Some(match self.timer {
+                    Timer::Exact => depth,
+                    Timer::Tick(tick) => depth.max(u32::try_from(self.rate.bytes_in(tick)).unwrap_or(u32::MAX)),
+                })
+            }
             Regulator::Depth(depth) => Some(depth),
         }
     }

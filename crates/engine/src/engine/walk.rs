@@ -52,6 +52,22 @@ impl Engine {
         (leaf.packets > 0).then(|| self.slab.get(leaf.head).wire)
     }
 
+    /// Tells the schedulers from a class upwards that a packet is at the door.
+    #[inline]
+    pub(super) fn knock(&mut self, mut node: u32, mut slot: Slot) {
+        loop {
+            let n = &mut self.nodes[node as usize];
+            if n.hears_arrivals {
+                n.inner.arriving(self.now, slot);
+            }
+            if node == 0 {
+                return;
+            }
+            let place = self.places[n.class as usize];
+            (node, slot) = (place.scheduler, place.slot);
+        }
+    }
+
     /// Tells the schedulers from a class upwards that a packet was queued.
     #[inline]
     pub(super) fn announce(&mut self, mut node: u32, mut slot: Slot, len: u32, mut first: bool) {

@@ -78,6 +78,11 @@ pub trait Scheduler: Send {
     /// The class goes. It has neither packets nor children any more.
     fn remove(&mut self, now: Nanos, slot: Slot);
 
+    /// Whether [`set_rate`](Scheduler::set_rate) may be called with this rate.
+    fn check_rate(&self, _rate: Rate) -> Result<(), SpecError> {
+        Ok(())
+    }
+
     /// The rate of the place it works in is another one.
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
 
@@ -118,6 +123,10 @@ pub trait Scheduler: Send {
     /// one, `None` if there is none. Returns whether it went on bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
 
+    /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this many bytes of its own. For those
+    /// that keep [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
+    fn lent(&mut self, _slot: Slot, _bytes: u32) {}
+
     /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else happens. A time that has passed
     /// means now; `None` that something else must happen first.
     fn next_wakeup(&mut self) -> Option<Nanos>;
@@ -127,6 +136,9 @@ pub trait Scheduler: Send {
     fn borrowed_bytes(&self, _slot: Slot) -> Option<u64> {
         None
     }
+
+    /// Tells what else it counts for a class, by name: `over`, `delays`, …
+    fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
 
     /// Bytes of memory held.
     fn memory(&self) -> usize;

@@ -1,36 +1,17 @@
 //! The wire's rules, checked against the arithmetic of the documents, with a fifo in the scheduler's place.
 
-use altq_config::{Class, Link, Span};
+use altq_config::{Language, Link};
 use altq_engine::link::{Framing, Overhead};
-use altq_engine::settings::Settings;
-use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::Timer;
 use altq_engine::units::{Rate, SECOND};
 
 use super::*;
 
 /// A fifo link with these leaves.
 fn link(rate: Rate, names: &[&str]) -> Link {
-    let class = |_| ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None };
-    let names: Vec<&str> = std::iter::once("wan").chain(names.iter().copied()).collect();
-    Link {
-        name: "wan".into(),
-        device: None,
-        spec: LinkSpec {
-            rate,
-            mtu: 1500,
-            overhead: Overhead::NONE,
-            regulator: Regulator::None,
-            timer: Timer::Exact,
-            scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
-            classes: names.iter().map(class).collect(),
-            rules: Default::default(),
-            default: None,
-        },
-        classes: names.iter().map(|name| Class { name: name.to_string(), span: Span::default() }).collect(),
-        rules: Vec::new(),
-        overcommit: false,
-        span: Span::default(),
-    }
+    let classes: String = names.iter().map(|name| format!("class {name} {{}} ")).collect();
+    let text = format!("link wan {{ rate {rate} scheduler fifo {classes} }}");
+    altq_config::parse_str(&text, "test.altq", Language::Native).unwrap().links.remove(0)
 }
 
 fn read(text: &str) -> Result<Arrivals, String> {

@@ -5,6 +5,8 @@
 mod classic;
 mod exact;
 
+pub use classic::queue_limit as classic_queue_limit;
+
 use super::Entry;
 use crate::settings::{Kind, Limit, Settings, Word};
 use crate::spec::QueueSpec;

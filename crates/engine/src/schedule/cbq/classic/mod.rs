@@ -1,10 +1,392 @@
-//! Classic CBQ.
+//! Classic CBQ: ALTQ's, to the letter (altq.md section 2; Cho, USENIX 1998; Floyd and Jacobson 1995).
+//!
+//! An estimator a class says whether it is over its limit; a class over its limit may borrow from an ancestor that is not, or
+//! sleeps until a timer, two ticks at least, or any other event finds that its time has come. Priorities and weighted round robin
+//! say who goes first. Its faults are kept, for old policies and for what was published with it: ceilings from coarse timers, rates
+//! that are off for small packets and fast links. The `exact` estimator is for everything else.
+//!
+//! - `parameters`: from rates and bursts to the estimator's numbers (2.2)
+//! - `estimator`: what a packet does to the classes (2.7)
+//! - `borrow`: who may send (2.6)
+//! - `wrr`: who goes first (2.4, 2.5)
+//! - `timer`: the clock, sleeping and waking (2.8)
+//! - `tree`: classes and rings
+//!
+//! The engine holds the packets; its `dequeue` is a POLL ([`Scheduler::choose`]) and the REMOVE after it ([`Scheduler::sent`]).
 
-use super::super::{Context, Scheduler};
+mod borrow;
+mod estimator;
+mod parameters;
+mod timer;
+mod tree;
+mod wrr;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+pub use parameters::queue_limit;
+use parameters::{Numbers, Words};
+use tree::Ring;
+
+use super::super::{Context, ROOT_SLOT, Scheduler, Slot};
 use crate::settings::Settings;
-use crate::spec::SpecError;
+use crate::spec::{SpecError, Timer};
+use crate::units::{Nanos, Rate};
+
+/// "No class", in the links between classes.
+const NONE: Slot = Slot::MAX;
+/// The cutoff that keeps nobody from borrowing.
+const NO_CUTOFF: u32 = 32;
+/// Priorities, 7 first.
+const PRIORITIES: usize = 8;
+
+/// What a class went through, as ALTQ's statistics have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stats {
+    /// Packets after which the class was over its limit.
+    over: u64,
+    /// Times it was to send and could not, neither on its own nor by borrowing.
+    overactions: u64,
+    /// Times it was put to sleep for that.
+    delays: u64,
+    /// Packets of the class, or of one below it, that used the bandwidth of a class above it.
+    borrows: u64,
+    /// Their own bytes.
+    borrowed_bytes: u64,
+}
+
+/// Which ancestors may lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    TopLevel,
+    AncestorOnly,
+    Formal,
+}
+
+/// A class.
+struct Class {
+    // What a pass reads.
+    peer: Slot,
+    borrow: Slot,
+    parent: Slot,
+    depth: u32,
+    /// Bytes that it may still send in this round; may be negative by one packet.
+    bytes_alloc: i64,
+    /// Until when it is over its limit, microseconds; 0: it is not.
+    undertime: i64,
+    priority: u8,
+    sleeping: bool,
+    /// It has packets of its own.
+    backlogged: bool,
+    exists: bool,
+    /// Classes with packets here and below.
+    waiting: u32,
+
+    // The estimator.
+    /// Average idleness, microseconds times 32.
+    avgidle: i64,
+    /// When the link was done with its latest packet, estimated.
+    last: i64,
+    /// What that packet was worth at the class's rate, microseconds.
+    last_pkttime: i64,
+    numbers: Numbers,
+
+    /// The number of its callout, 0 if none is set.
+    callout: u64,
+    stats: Stats,
+
+    // Links that only changes follow.
+    before: Slot,
+    child: Slot,
+    sibling: Slot,
+    elder: Slot,
+    words: Words,
+}
+
+impl Class {
+    /// Ends its sleep and stops its callout.
+    fn wake(&mut self) {
+        self.sleeping = false;
+        self.callout = 0;
+    }
+}
+
+/// The outcome of a pass, kept from POLL to REMOVE.
+#[derive(Clone, Copy)]
+struct Choice {
+    slot: Slot,
+    /// The first class of the passes that wanted to borrow and could not.
+    first: Slot,
+    lender: Slot,
+}
+
+struct Classic {
+    rate: Rate,
+    mtu: u32,
+    timer: Timer,
+    sharing: Sharing,
+    weighted: bool,
+    efficient: bool,
+
+    classes: Vec<Class>,
+    rings: [Ring; PRIORITIES],
+    cutoff: u32,
+    /// The link's nanoseconds a byte.
+    ns_per_byte: i64,
+    /// When the link will be done with all that was taken, estimated; microseconds.
+    ifnow: i64,
+    /// How far that may run ahead of the clock.
+    maxiftime: i64,
+
+    poll: Option<(Nanos, Choice)>,
+    /// Who lent for the latest packet.
+    lender: Slot,
+    /// The latest pass found nobody, and nothing has happened since.
+    failed: bool,
+    /// The latest pass found nobody: the device waits.
+    idle: bool,
+    /// For `formal`, within a pass: the greatest depth that may lend, once asked for; whether the rule held someone; whether being
+    /// held means to sleep.
+    formal: Option<u32>,
+    stopped: bool,
+    last_resort: bool,
+
+    /// Callouts by time, then by the order in which they were set. One whose number its class does not have was stopped.
+    callouts: BinaryHeap<Reverse<(Nanos, u64, Slot)>>,
+    callouts_set: u64,
+}
 
 /// Makes one.
-pub fn build(_context: &Context, _settings: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
-    Err(SpecError::new("not built yet"))
+pub fn build(context: &Context, settings: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
+    Ok(Box::new(Classic::new(context, settings)?))
+}
+
+impl Classic {
+    fn new(context: &Context, settings: &Settings) -> Result<Classic, SpecError> {
+        let mut classic = Classic {
+            rate: context.rate,
+            mtu: context.mtu.max(1),
+            timer: context.timer,
+            sharing: Sharing::TopLevel,
+            weighted: true,
+            efficient: false,
+            classes: Vec::new(),
+            rings: [Ring::EMPTY; PRIORITIES],
+            cutoff: NO_CUTOFF,
+            ns_per_byte: 0,
+            ifnow: 0,
+            maxiftime: 0,
+            poll: None,
+            lender: NONE,
+            failed: false,
+            idle: true,
+            formal: None,
+            stopped: false,
+            last_resort: false,
+            callouts: BinaryHeap::new(),
+            callouts_set: 0,
+        };
+        classic.set_words(settings)?;
+        let words = Words::root(context.rate);
+        let numbers = parameters::numbers(context.rate, classic.mtu, &words)?;
+        classic.insert(ROOT_SLOT, NONE, NONE, 0, words, numbers);
+        classic.set_link();
+        Ok(classic)
+    }
+
+    /// The scheduler's own words.
+    fn set_words(&mut self, settings: &Settings) -> Result<(), SpecError> {
+        if settings.choice("estimator") != Some("classic") {
+            let error = SpecError::word("estimator", "the estimator cannot change while the scheduler works");
+            return Err(error.help("make a new link with the other estimator"));
+        }
+        if settings.get("excess").is_some() {
+            let error = SpecError::word("excess", "with estimator classic, excess goes by priority and round robin");
+            return Err(error.help("leave it out, or use estimator exact"));
+        }
+        self.sharing = match settings.choice("link-sharing") {
+            Some("formal") => Sharing::Formal,
+            Some("ancestor-only") => Sharing::AncestorOnly,
+            _ => Sharing::TopLevel,
+        };
+        self.weighted = settings.choice("rounds") != Some("prr");
+        self.efficient = settings.flag("efficient");
+        self.cutoff = NO_CUTOFF;
+        Ok(())
+    }
+
+    /// The link's side of the estimator, from the root's numbers.
+    fn set_link(&mut self) {
+        self.ns_per_byte = self.classes[ROOT_SLOT as usize].numbers.ns_per_byte;
+        let packet = i64::from(self.mtu) * self.ns_per_byte;
+        self.maxiftime = packet / 1000 * 16;
+        if packet > 10_000_000 {
+            self.maxiftime /= 4;
+        }
+    }
+
+    /// Something changed that a failed pass did not know of.
+    fn changed(&mut self) {
+        self.poll = None;
+        self.failed = false;
+    }
+}
+
+impl Scheduler for Classic {
+    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        let (words, numbers, priority) = self.read(settings)?;
+        self.room_for(priority, numbers.allotment, 0)?;
+        let borrow = if settings.flag("borrow") { parent } else { NONE };
+        self.insert(slot, parent, borrow, priority, words, numbers);
+        self.changed();
+        Ok(())
+    }
+
+    fn change(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        if slot == ROOT_SLOT {
+            self.set_words(settings)?;
+            self.changed();
+            return Ok(());
+        }
+        let (words, numbers, priority) = self.read(settings)?;
+        let class = &self.classes[slot as usize];
+        let old = if class.priority == priority { class.numbers.allotment } else { 0 };
+        self.room_for(priority, numbers.allotment, old)?;
+        self.set_parent(slot, parent);
+        self.set_numbers(slot, words, numbers);
+        self.set_priority(slot, priority);
+        self.classes[slot as usize].borrow = if settings.flag("borrow") { parent } else { NONE };
+        self.changed();
+        Ok(())
+    }
+
+    fn remove(&mut self, _: Nanos, slot: Slot) {
+        self.take_out(slot);
+        self.changed();
+    }
+
+    fn check_rate(&self, rate: Rate) -> Result<(), SpecError> {
+        let mut sums = [0; PRIORITIES];
+        for class in self.classes.iter().filter(|c| c.exists) {
+            let words = if class.parent == NONE { Words::root(rate) } else { class.words };
+            sums[class.priority as usize] += parameters::numbers(rate, self.mtu, &words)?.allotment;
+        }
+        match sums.into_iter().max() {
+            Some(most) => tree::fits(most),
+            None => Ok(()),
+        }
+    }
+
+    fn set_rate(&mut self, _: Nanos, rate: Rate, _: Rate) {
+        self.rate = rate;
+        for slot in 0..self.classes.len() as Slot {
+            let class = &self.classes[slot as usize];
+            if !class.exists {
+                continue;
+            }
+            let words = if slot == ROOT_SLOT { Words::root(rate) } else { class.words };
+            // `check_rate` was asked before: there is no error.
+            if let Ok(numbers) = parameters::numbers(rate, self.mtu, &words) {
+                self.set_numbers(slot, words, numbers);
+            }
+        }
+        self.set_link();
+        self.changed();
+    }
+
+    fn hears_arrivals(&self) -> bool {
+        true
+    }
+
+    fn arriving(&mut self, now: Nanos, slot: Slot) {
+        // Timers come before arrivals.
+        while self.run_callout_due(now) {}
+        if self.sharing == Sharing::TopLevel {
+            self.lower_cutoff(timer::micros(now), slot);
+        }
+    }
+
+    fn queued(&mut self, _: Nanos, slot: Slot, _: u32, first: bool) {
+        if first {
+            self.set_backlogged(slot, true);
+        }
+        self.changed();
+    }
+
+    fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
+        // With a next packet it stays as it is: in the race, or held back by the scheduler inside.
+        if next.is_none() {
+            self.set_backlogged(slot, false);
+        }
+        self.changed();
+    }
+
+    fn choose(&mut self, now: Nanos) -> Option<Slot> {
+        if let Some((at, choice)) = self.poll {
+            if at == now {
+                return Some(choice.slot);
+            }
+            self.poll = None;
+        }
+        self.run_callouts_before(now);
+        // Each callout kicks the device on its own, so a pass follows each. At equal times a completed transmission comes before
+        // timers: a device that was busy asks for that; one that was idle, because a timer fired.
+        if self.idle {
+            self.run_callout_due(now);
+        }
+        loop {
+            if let Some(choice) = self.pass(now) {
+                self.poll = Some((now, choice));
+                self.idle = false;
+                return Some(choice.slot);
+            }
+            self.failed = true;
+            self.idle = true;
+            if !self.run_callout_due(now) {
+                return None;
+            }
+        }
+    }
+
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        let choice = match self.poll.take() {
+            Some((_, choice)) if choice.slot == slot => choice,
+            _ => Choice { slot, first: NONE, lender: NONE },
+        };
+        self.set_backlogged(slot, next.is_some());
+        self.advance(&choice, len);
+        self.update(now, slot, len, choice.lender);
+        self.failed = false;
+        self.lender = choice.lender;
+        choice.lender != NONE
+    }
+
+    fn lent(&mut self, slot: Slot, bytes: u32) {
+        let mut at = slot;
+        while at != self.lender && at != NONE {
+            self.classes[at as usize].stats.borrowed_bytes += u64::from(bytes);
+            at = self.classes[at as usize].parent;
+        }
+    }
+
+    fn borrowed_bytes(&self, slot: Slot) -> Option<u64> {
+        self.classes.get(slot as usize).map(|class| class.stats.borrowed_bytes)
+    }
+
+    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+        if let Some(Class { stats, .. }) = self.classes.get(slot as usize) {
+            word("over", stats.over);
+            word("overactions", stats.overactions);
+            word("delays", stats.delays);
+            word("borrows", stats.borrows);
+        }
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        if self.failed { self.next_callout() } else { Some(0) }
+    }
+
+    fn memory(&self) -> usize {
+        self.classes.capacity() * size_of::<Class>() + self.callouts.capacity() * size_of::<(Nanos, u64, Slot)>()
+    }
 }

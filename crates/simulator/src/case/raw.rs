@@ -1,0 +1,204 @@
+//! A case as it is written: every key, none checked against another. Unknown keys are errors.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use altq_engine::units::{Nanos, Rate as EngineRate};
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use crate::literal;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    pub name: Spanned<String>,
+    pub description: String,
+    #[serde(default = "one")]
+    pub seed: u64,
+    pub duration: Spanned<Time>,
+    #[serde(default)]
+    pub warmup: Option<Spanned<Time>>,
+    pub policy: Option<Spanned<String>>,
+    pub policy_file: Option<Spanned<PathBuf>>,
+    pub language: Option<Spanned<String>>,
+    pub timer: Option<Spanned<TimerWord>>,
+    #[serde(default)]
+    pub columns: Vec<Spanned<Column>>,
+    pub hosts: Spanned<Vec<Host>>,
+    pub links: Spanned<Vec<Link>>,
+    #[serde(default)]
+    pub flows: Vec<Spanned<Flow>>,
+    #[serde(default)]
+    pub events: Vec<Spanned<Event>>,
+    #[serde(default)]
+    pub expect: Vec<Spanned<Expect>>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    pub name: Spanned<String>,
+    pub policy: Option<Spanned<String>>,
+    pub policy_file: Option<Spanned<PathBuf>>,
+    pub language: Option<Spanned<String>>,
+    pub timer: Option<Spanned<TimerWord>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    pub name: Spanned<String>,
+    pub address: Option<Spanned<std::net::IpAddr>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    pub name: Spanned<String>,
+    pub from: Spanned<String>,
+    pub to: Spanned<String>,
+    pub rate: Option<Spanned<Rate>>,
+    pub delay: Option<Time>,
+    pub policy: Option<String>,
+    pub reverse: Option<String>,
+    pub queue: Option<Spanned<String>>,
+    pub tx_ring: Option<Spanned<u32>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flow {
+    pub name: Spanned<String>,
+    pub kind: Spanned<String>,
+    pub from: Spanned<String>,
+    pub to: Spanned<String>,
+    pub class: Option<String>,
+    pub sport: Option<Spanned<u16>>,
+    pub dport: Option<Spanned<u16>>,
+    pub dscp: Option<Spanned<Number>>,
+    pub start: Option<Spanned<Time>>,
+    pub stop: Option<Spanned<Time>>,
+    pub active: Option<Spanned<Vec<(Time, Time)>>>,
+    pub shape: Option<Spanned<String>>,
+    pub size: Option<Spanned<Sizes>>,
+    pub rate: Option<Spanned<Rate>>,
+    pub interval: Option<Spanned<Time>>,
+    pub on: Option<Spanned<Time>>,
+    pub off: Option<Spanned<Time>>,
+    pub random: Option<Spanned<bool>>,
+    pub burst: Option<Spanned<u32>>,
+    pub every: Option<Spanned<Time>>,
+    pub streams: Option<Spanned<u32>>,
+    pub congestion: Option<Spanned<String>>,
+    pub request: Option<Spanned<u32>>,
+    pub response: Option<Spanned<u32>>,
+    pub file: Option<Spanned<PathBuf>>,
+    pub speed: Option<Spanned<f64>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    pub at: Spanned<Time>,
+    pub link: Option<Spanned<String>>,
+    pub flow: Option<Spanned<String>>,
+    pub class: Option<Spanned<String>>,
+    pub add: Option<Spanned<String>>,
+    pub remove: Option<Spanned<String>>,
+    pub rate: Option<Spanned<Rate>>,
+    pub active: Option<Spanned<bool>>,
+    pub parent: Option<Spanned<String>>,
+    pub heir: Option<Spanned<String>>,
+    pub flows: Option<Spanned<Vec<Spanned<String>>>>,
+    pub set: Option<Spanned<BTreeMap<String, Word>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    pub name: Spanned<String>,
+    pub measure: Spanned<String>,
+    pub class: Option<Spanned<String>>,
+    pub flow: Option<Spanned<String>>,
+    pub of: Option<Spanned<String>>,
+    pub from: Option<Spanned<Time>>,
+    pub to: Option<Spanned<Time>>,
+    pub expected: Spanned<Figure>,
+    pub tolerance: Option<Spanned<Figure>>,
+    pub bound: Option<Spanned<String>>,
+    pub column: Option<Spanned<String>>,
+    pub world: Option<Spanned<String>>,
+    pub source: Spanned<String>,
+}
+
+/// A time: text with a unit, or nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Time(pub Nanos);
+
+/// A rate: text with a unit, or bit/s.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate(pub EngineRate);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        match Number::deserialize(deserializer)? {
+            Number::Text(text) => literal::time(&text).map(Time).map_err(de::Error::custom),
+            Number::Whole(value) => Ok(Time(value)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
+        match Number::deserialize(deserializer)? {
+            Number::Text(text) => literal::rate(&text).map(Rate).map_err(de::Error::custom),
+            Number::Whole(value) => Ok(Rate(EngineRate::bit_s(value))),
+        }
+    }
+}
+
+/// Text or a whole number.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a text or a whole number")]
+pub enum Number {
+    Whole(u64),
+    Text(String),
+}
+
+/// `exact`, or ticks a second.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "\"exact\" or a number of ticks a second")]
+pub enum TimerWord {
+    Hz(u64),
+    Word(String),
+}
+
+/// One size, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a size in bytes, or a list of them")]
+pub enum Sizes {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+/// A word's value.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a text, a whole number, true or false")]
+pub enum Word {
+    Flag(bool),
+    Number(u64),
+    Text(String),
+}
+
+/// A figure: a number, or text with a unit.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a number, or a text with a unit")]
+pub enum Figure {
+    Number(f64),
+    Text(String),
+}

@@ -1,0 +1,179 @@
+//! `altq.result/1`: what `altq sim` and `altq lab` write.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::case::{Bound, Expectation};
+use crate::report::ClassReport;
+
+/// The result of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaseResult {
+    /// `altq.result/1`.
+    pub schema: String,
+    /// The case's name.
+    pub case: String,
+    /// Where it ran.
+    pub world: World,
+    /// False where the figures are not to be trusted; `notes` say why.
+    pub valid: bool,
+    /// The seed that it ran with.
+    pub seed: u64,
+    /// What had to come out, and what did.
+    pub expectations: Vec<Outcome>,
+    /// A row a flow, and a column where the case has several.
+    pub flows: Vec<FlowResult>,
+    /// A row a class, and a column where the case has several.
+    pub classes: Vec<ClassResult>,
+    /// What the reader must know of this result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl CaseResult {
+    /// A result without rows.
+    pub fn new(case: &str, world: World, seed: u64) -> CaseResult {
+        CaseResult {
+            schema: "altq.result/1".into(),
+            case: case.into(),
+            world,
+            valid: true,
+            seed,
+            expectations: Vec::new(),
+            flows: Vec::new(),
+            classes: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Marks the result as not to be trusted.
+    pub fn invalid(&mut self, why: impl Into<String>) {
+        self.valid = false;
+        self.notes.push(why.into());
+    }
+
+    /// True if every expectation passed and the result can be trusted.
+    pub fn passed(&self) -> bool {
+        self.valid && self.expectations.iter().all(|outcome| outcome.pass)
+    }
+}
+
+/// Where a case ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum World {
+    /// Virtual time.
+    Sim,
+    /// Network namespaces.
+    Lab,
+}
+
+/// An expectation, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its name; `CASE/COLUMN/NAME` where the case has columns.
+    pub name: String,
+    /// What it had to be, in the measure's unit: a fraction, bit/s, ns, or a count.
+    #[serde(serialize_with = "number")]
+    pub expected: f64,
+    /// How far off it could be, in the same unit.
+    #[serde(serialize_with = "number")]
+    pub tolerance: f64,
+    /// On which side.
+    #[serde(default)]
+    pub bound: Bound,
+    /// What it was; `None` if there was nothing to measure.
+    #[serde(serialize_with = "some_number")]
+    pub measured: Option<f64>,
+    /// Whether it did.
+    pub pass: bool,
+    /// Where the expected figure comes from.
+    pub source: String,
+}
+
+impl Outcome {
+    /// Judges a measured figure.
+    pub fn judge(name: String, expectation: &Expectation, measured: Option<f64>) -> Outcome {
+        Outcome {
+            name,
+            expected: expectation.expected,
+            tolerance: expectation.tolerance,
+            bound: expectation.bound,
+            measured,
+            pass: measured.is_some_and(|m| expectation.holds(m)),
+            source: expectation.source.clone(),
+        }
+    }
+}
+
+/// A class's row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassResult {
+    /// The column, where the case has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// The case's link.
+    pub link: String,
+    /// As in `altq replay`.
+    #[serde(flatten)]
+    pub report: ClassReport,
+}
+
+/// A flow's row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowResult {
+    /// The column, where the case has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The class of its packets; `None` where they met none, or several.
+    pub class: Option<String>,
+    /// Payload delivered from the warm-up on, in bit/s.
+    pub goodput_bit_s: u64,
+    /// Round trips.
+    pub rtt_ns: Percentiles,
+    /// Requests answered a second.
+    #[serde(serialize_with = "some_number")]
+    pub transactions_per_s: Option<f64>,
+    /// From source to destination.
+    #[serde(default)]
+    pub delay_ns: Percentiles,
+    /// Packets sent; `None` where that is not known.
+    #[serde(default)]
+    pub sent_packets: Option<u64>,
+    /// Packets that arrived.
+    #[serde(default)]
+    pub received_packets: Option<u64>,
+}
+
+/// Two percentiles; `None` where nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// The median.
+    pub p50: Option<u64>,
+    /// The 99th percentile.
+    pub p99: Option<u64>,
+}
+
+impl Percentiles {
+    /// Those of `samples`, whose order is lost.
+    pub fn of(samples: &mut [u64]) -> Percentiles {
+        Percentiles { p50: crate::stats::percentile(samples, 50), p99: crate::stats::percentile(samples, 99) }
+    }
+}
+
+/// Whole numbers are written as such: rates in bit/s, times in ns.
+fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        serializer.serialize_i64(*value as i64)
+    } else {
+        serializer.serialize_f64(*value)
+    }
+}
+
+fn some_number<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => number(value, serializer),
+        None => serializer.serialize_none(),
+    }
+}
