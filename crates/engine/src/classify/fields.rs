@@ -141,15 +141,14 @@ fn small(key: &Key) -> u64 {
         6 => 2,
         _ => 0,
     };
-    let there = u64::from(key.sport.is_some()) * HAS_SPORT
-        | u64::from(key.dport.is_some()) * HAS_DPORT
-        | u64::from(key.vlan.is_some()) * HAS_VLAN
-        | family << FAMILY_SHIFT;
+    let bit = |is: bool, bit: u64| if is { bit } else { 0 };
+    let there = bit(key.sport.is_some(), HAS_SPORT) | bit(key.dport.is_some(), HAS_DPORT) | bit(key.vlan.is_some(), HAS_VLAN);
     u64::from(key.sport.unwrap_or(0)) << 48
         | u64::from(key.dport.unwrap_or(0)) << 32
         | u64::from(key.proto) << 24
         | u64::from(key.tos) << 16
         | u64::from(key.tcp_flags) << 8
+        | family << FAMILY_SHIFT
         | there
 }
 

@@ -1,0 +1,87 @@
+//! Taking the time of the work.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::workload::{self, Work};
+
+/// How packets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// Every leaf is backlogged
+    Saturated,
+    /// One packet in, one packet out, the leaves in random order
+    OneAtATime,
+}
+
+impl Mode {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Saturated => "saturated",
+            Mode::OneAtATime => "one-at-a-time",
+        }
+    }
+
+    /// Lets packets through.
+    pub fn run(self, work: &mut Work, packets: u64) -> anyhow::Result<()> {
+        match self {
+            Mode::Saturated => work.saturated(packets),
+            Mode::OneAtATime => work.one_at_a_time(packets),
+        }
+    }
+
+    /// The work, ready to be measured.
+    pub fn prepare(self, scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<Work> {
+        let mut work = Work::new(scheduler, classes, depth)?;
+        if self == Mode::Saturated {
+            work.fill()?;
+        }
+        Ok(work)
+    }
+}
+
+/// Nanoseconds a packet in each of several runs, sorted.
+#[derive(Clone, Debug)]
+pub struct Timing(Vec<f64>);
+
+impl Timing {
+    /// The run in the middle.
+    pub fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
+    }
+
+    /// The fastest and the slowest run.
+    pub fn range(&self) -> (f64, f64) {
+        (self.0[0], self.0[self.0.len() - 1])
+    }
+}
+
+/// Measures a mode in `runs` runs (at least 1), and tells `progress` before each.
+pub fn time(work: &mut Work, mode: Mode, classes: u32, runs: u32, progress: impl Fn(u32)) -> anyhow::Result<Timing> {
+    // Enough that every leaf is visited several times, and that the clock's step does not show.
+    let packets = u64::from(classes * 8).max(400_000);
+    progress(0);
+    mode.run(work, packets)?;
+    let mut times = Vec::new();
+    for run in 1..=runs.max(1) {
+        progress(run);
+        let start = thread_cpu_ns();
+        mode.run(work, packets)?;
+        times.push((thread_cpu_ns() - start) as f64 / packets as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(Timing(times))
+}
+
+/// Bytes of memory that a class more takes: the slope between 1,000 and 100,000 classes.
+pub fn bytes_per_class(scheduler: &str, depth: u32) -> anyhow::Result<f64> {
+    let (few, many) = (1_000, 100_000);
+    let slope = workload::memory(scheduler, many, depth)? as f64 - workload::memory(scheduler, few, depth)? as f64;
+    Ok(slope / f64::from(many - few))
+}
+
+/// What this thread has spent on a processor: other processes do not count.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

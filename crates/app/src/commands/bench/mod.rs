@@ -1,0 +1,226 @@
+//! `altq bench`.
+
+mod measure;
+mod workload;
+
+use std::io::{IsTerminal, Write};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Subcommand, ValueEnum};
+use serde::Serialize;
+
+use self::measure::Mode;
+use self::workload::{PACKET, Work};
+use crate::exit::Exit;
+
+/// Options of `altq bench`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Classify, enqueue and dequeue on one core, in CPU time of the thread
+    Engine(EngineArgs),
+    /// A fixed amount of work without taking the time, for instruction counters
+    #[command(hide = true)]
+    Work(WorkArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct EngineArgs {
+    #[command(flatten)]
+    tree: Tree,
+    /// Leaf classes [default: 10, 100, 1000, 10000 and 100000 in turn]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    classes: Option<u32>,
+    /// How packets come
+    #[arg(long, default_value = "all")]
+    mode: Modes,
+    /// Runs of which the median counts
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..=1000))]
+    runs: u32,
+    /// One JSON line for each configuration
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Tree {
+    /// The scheduler; cbq is measured with the exact estimator, cbq-classic with ALTQ's
+    #[arg(long, value_name = "S", default_value = "cbq", value_parser = PossibleValuesParser::new(workload::scheduler_names()))]
+    scheduler: String,
+    /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them
+    #[arg(long, value_name = "D", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=8))]
+    depth: u32,
+}
+
+/// What `--mode` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Modes {
+    /// Every leaf is backlogged
+    Saturated,
+    /// One packet in, one packet out, the leaves in random order
+    OneAtATime,
+    /// Both
+    All,
+}
+
+impl Modes {
+    fn each(self) -> &'static [Mode] {
+        match self {
+            Modes::Saturated => &[Mode::Saturated],
+            Modes::OneAtATime => &[Mode::OneAtATime],
+            Modes::All => &[Mode::Saturated, Mode::OneAtATime],
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct WorkArgs {
+    /// Which part
+    part: Part,
+    #[command(flatten)]
+    tree: Tree,
+    /// Leaf classes
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    classes: u32,
+    /// Packets
+    #[arg(long)]
+    packets: u64,
+}
+
+/// Parts of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Parse,
+    Classify,
+    Saturated,
+    OneAtATime,
+}
+
+/// A line of `--json`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    scheduler: &'a str,
+    classes: u32,
+    depth: u32,
+    mode: &'static str,
+    classify: bool,
+    ns_per_packet: f64,
+    packets_per_s: u64,
+    bytes_per_class: f64,
+    runs: u32,
+    fastest_ns_per_packet: f64,
+    slowest_ns_per_packet: f64,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    match &args.what {
+        What::Engine(args) => engine(args),
+        What::Work(args) => work(args),
+    }
+}
+
+fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
+    let Tree { scheduler, depth } = &args.tree;
+    let mut out = std::io::stdout().lock();
+    let progress = Progress::new();
+    progress.say(&format!("{scheduler}: bytes a class"));
+    let bytes = measure::bytes_per_class(scheduler, *depth)?;
+    progress.clear();
+    if !args.json {
+        writeln!(
+            out,
+            "{scheduler}, depth {depth}: packets of {PACKET} bytes, 10 Gbit/s, half of it guaranteed, all borrow, 8 priorities"
+        )?;
+        writeln!(
+            out,
+            "a packet is classified (a hit on its 5-tuple), enqueued and dequeued; CPU time, median of {} runs",
+            args.runs
+        )?;
+        writeln!(out, "a class takes {bytes:.0} bytes\n")?;
+        writeln!(out, "{:>9}  {:<14} {:>9}  {:>15}  {:>12}", "classes", "mode", "ns/packet", "fastest-slowest", "Mpackets/s")?;
+    }
+    let all = [10, 100, 1_000, 10_000, 100_000];
+    for classes in args.classes.as_slice().iter().chain(all.iter().filter(|_| args.classes.is_none())) {
+        for mode in args.mode.each() {
+            let what = format!("{scheduler}, {classes} classes, {}", mode.name());
+            progress.say(&format!("{what}: building"));
+            let mut work = mode.prepare(scheduler, *classes, *depth)?;
+            let timing = measure::time(&mut work, *mode, *classes, args.runs, |run| match run {
+                0 => progress.say(&format!("{what}: warming up")),
+                _ => progress.say(&format!("{what}: run {run} of {}", args.runs)),
+            })?;
+            progress.clear();
+            let (median, (fastest, slowest)) = (timing.median(), timing.range());
+            if args.json {
+                let line = Line {
+                    schema: "altq.bench/1",
+                    scheduler,
+                    classes: *classes,
+                    depth: *depth,
+                    mode: mode.name(),
+                    classify: true,
+                    ns_per_packet: tenths(median),
+                    packets_per_s: (1e9 / median).round() as u64,
+                    bytes_per_class: tenths(bytes),
+                    runs: args.runs,
+                    fastest_ns_per_packet: tenths(fastest),
+                    slowest_ns_per_packet: tenths(slowest),
+                };
+                writeln!(out, "{}", serde_json::to_string(&line)?)?;
+            } else {
+                let range = format!("{fastest:.1}-{slowest:.1}");
+                let mpps = 1e3 / median;
+                writeln!(out, "{classes:>9}  {:<14} {median:>9.1}  {range:>15}  {mpps:>12.1}", mode.name())?;
+            }
+            out.flush()?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn work(args: &WorkArgs) -> anyhow::Result<Exit> {
+    let Tree { scheduler, depth } = &args.tree;
+    let prepare = |mode: Mode| mode.prepare(scheduler, args.classes, *depth);
+    match args.part {
+        Part::Parse => workload::parse(args.packets),
+        Part::Classify => Work::new(scheduler, args.classes, *depth)?.classify(args.packets),
+        Part::Saturated => prepare(Mode::Saturated)?.saturated(args.packets)?,
+        Part::OneAtATime => prepare(Mode::OneAtATime)?.one_at_a_time(args.packets)?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn tenths(n: f64) -> f64 {
+    (n * 10.0).round() / 10.0
+}
+
+/// A line on a terminal that says what goes on.
+struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { shown: std::io::stderr().is_terminal() }
+    }
+
+    fn say(&self, what: &str) {
+        if self.shown {
+            // Erase to the end of the line (ECMA-48), so that no longer text stays.
+            eprint!("\r{what} …\x1b[K");
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Work for the engine: a tree of classes, a flow for each leaf, and packets that go through.
+
+use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
+use altq_engine::headers::Key;
+use altq_engine::link::Overhead;
+use altq_engine::schedule;
+use altq_engine::settings::{Settings, Value};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Engine, Packet};
+use anyhow::{Context, bail};
+
+/// Bytes of every packet.
+pub const PACKET: u32 = 512;
+
+/// The link's rate in bit/s.
+const RATE: u64 = 10_000_000_000;
+
+/// What `--scheduler` takes: the registry's names, and `cbq-classic` for cbq with ALTQ's estimator.
+pub fn scheduler_names() -> impl Iterator<Item = &'static str> {
+    schedule::SCHEDULERS.iter().map(|entry| entry.name).chain(["cbq-classic"])
+}
+
+/// A link of so many leaf classes. Depth 2: link and leaves; every level more puts inner classes between: with n leaves, n to the
+/// power of k / (depth - 1) at level k, so about the square root of n at depth 3. Half of the link is guaranteed, in equal parts; all
+/// borrow; leaf i has priority i mod 8. What a scheduler has no word for is left out.
+pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpec> {
+    let name = scheduler.strip_suffix("-classic").unwrap_or(scheduler);
+    let entry = schedule::find(name).with_context(|| format!("no scheduler is called {name}"))?;
+    let mut settings = Settings::new();
+    if scheduler.ends_with("-classic") {
+        settings.set("estimator", Value::Choice("classic"));
+    }
+    let has = |word: &str| entry.class_words.iter().any(|w| w.name == word);
+
+    // How many at each level, the link's own above them.
+    let mut levels = vec![1];
+    for level in 1..depth {
+        let power = f64::from(level) / f64::from(depth - 1);
+        levels.push(if level + 1 == depth { classes } else { f64::from(classes).powf(power).round().max(1.0) as u32 });
+    }
+    // Leaves below each class, level by level, from the leaves up.
+    let parent = |level: usize, at: u32| (u64::from(at) * u64::from(levels[level - 1]) / u64::from(levels[level])) as u32;
+    let mut below = vec![vec![1_u64; classes as usize]];
+    for level in (1..levels.len()).rev() {
+        let mut sums = vec![0; levels[level - 1] as usize];
+        for (at, leaves) in below[0].iter().enumerate() {
+            sums[parent(level, at as u32) as usize] += leaves;
+        }
+        below.insert(0, sums);
+    }
+
+    let rate = RATE / 2 / u64::from(classes);
+    let mut specs = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut above = 0;
+    for level in 1..levels.len() {
+        let first = specs.len() as ClassId;
+        for at in 0..levels[level] {
+            let mut words = Settings::new();
+            if has("rate") {
+                words.set("rate", Value::Rate(Rate::bit_s(rate * below[level][at as usize])));
+            }
+            if has("borrow") {
+                words.set("borrow", Value::Flag);
+            }
+            if has("priority") && level + 1 == levels.len() {
+                words.set("priority", Value::Int(u64::from(at % 8)));
+            }
+            specs.push(ClassSpec { parent: above + parent(level, at), settings: words, queue: None, scheduler: None });
+        }
+        above = first;
+    }
+    Ok(LinkSpec {
+        rate: Rate::bit_s(RATE),
+        mtu: 1500,
+        overhead: Overhead::NONE,
+        regulator: Regulator::None,
+        timer: Timer::Exact,
+        scheduler: SchedulerSpec { name: entry.name, settings },
+        classes: specs,
+        rules: RuleSet::default(),
+        default: None,
+    })
+}
+
+/// The key of leaf `at`'s flow.
+#[inline]
+pub fn key(at: u32) -> Key {
+    Key {
+        src: u128::from(0x0a00_0000 | at & 0xff),
+        dst: u128::from(0x2000_0000 + at),
+        sport: Some(1024 + (at & 0x3fff) as u16),
+        dport: Some(443),
+        proto: 6,
+        family: 4,
+        tos: 0,
+        tcp_flags: 0x10,
+        length: PACKET,
+        ..Key::default()
+    }
+}
+
+/// A rule for each leaf, that names all five fields of its flow.
+pub fn rules(leaves: std::ops::Range<ClassId>) -> RuleSet {
+    let address = |bits| Values::Addresses(vec![Address { v6: false, bits, mask: u128::from(u32::MAX) }]);
+    let number = |n: Option<u16>| Values::Ranges(n.map(|n| (n.into(), n.into())).into_iter().collect());
+    let rules = leaves.clone().map(|class| {
+        let key = key(class - leaves.start);
+        let terms = [
+            (Field::Src, address(key.src)),
+            (Field::Dst, address(key.dst)),
+            (Field::Proto, number(Some(key.proto.into()))),
+            (Field::SrcPort, number(key.sport)),
+            (Field::DstPort, number(key.dport)),
+        ];
+        let terms = terms.into_iter().map(|(field, values)| Term { field, negated: false, values }).collect();
+        Rule { terms, class, number: 0 }
+    });
+    RuleSet { rules: rules.collect(), ..RuleSet::default() }
+}
+
+/// An engine with packets going through it, at the pace of its link.
+pub struct Work {
+    engine: Engine,
+    leaves: std::ops::Range<ClassId>,
+    /// Packets since the start: the time is their time on the wire.
+    packets: u64,
+    random: u64,
+}
+
+impl Work {
+    /// Builds the engine, and lets every flow be seen until the cache knows all.
+    pub fn new(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<Work> {
+        let mut spec = link(scheduler, classes, depth)?;
+        let end = spec.classes.len() as ClassId;
+        let leaves = end - classes..end;
+        spec.rules = rules(leaves.clone());
+        let engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let mut work = Work { engine, leaves, packets: 0, random: 0x2545_f491_4f6c_dd1d };
+        for _ in 0..16 {
+            let before = work.engine.classifier().misses();
+            for at in 0..classes {
+                work.engine.classify(&key(at));
+            }
+            if work.engine.classifier().misses() == before {
+                break;
+            }
+        }
+        Ok(work)
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        (self.packets * u64::from(PACKET) * 8).div_ceil(RATE / 1_000_000_000)
+    }
+
+    /// Queues packets in every leaf. Two are enough that a leaf is never empty when it has sent one; where classes are few, each has
+    /// more, for a scheduler may turn to one several times in a row.
+    pub fn fill(&mut self) -> anyhow::Result<()> {
+        let each = (256 / (self.leaves.len() as u32)).clamp(2, 32);
+        let now = self.now();
+        for class in self.leaves.clone() {
+            for _ in 0..each {
+                self.engine.enqueue(now, class, Packet::new(class, PACKET));
+            }
+        }
+        self.no_drops()
+    }
+
+    /// Sends `packets` packets while every leaf is backlogged: a new one takes the place of each that leaves.
+    pub fn saturated(&mut self, packets: u64) -> anyhow::Result<()> {
+        for _ in 0..packets {
+            let now = self.now();
+            let Some(departure) = self.engine.dequeue(now) else { bail!("every class is backlogged, and nothing was sent") };
+            let Some(class) = self.engine.classify(&key(departure.class - self.leaves.start)) else { bail!("a flow has no class") };
+            self.engine.enqueue(now, class, Packet::new(departure.packet.handle, PACKET));
+            self.packets += 1;
+        }
+        self.no_drops()
+    }
+
+    /// Lets `packets` packets through an empty link, each alone, the leaves in random order.
+    pub fn one_at_a_time(&mut self, packets: u64) -> anyhow::Result<()> {
+        let leaves = self.leaves.len() as u64;
+        for _ in 0..packets {
+            // Marsaglia 2003: xorshift64.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let at = (((self.random >> 32) * leaves) >> 32) as u32;
+            let now = self.now();
+            let Some(class) = self.engine.classify(&key(at)) else { bail!("a flow has no class") };
+            self.engine.enqueue(now, class, Packet::new(at, PACKET));
+            let Some(departure) = self.engine.dequeue(now) else { bail!("a packet alone on the link was held back") };
+            if departure.packet.handle != at {
+                bail!("packet {at} went in, packet {} came out", departure.packet.handle);
+            }
+            self.packets += 1;
+        }
+        self.no_drops()
+    }
+
+    /// Classifies `packets` packets and does nothing more.
+    pub fn classify(&mut self, packets: u64) {
+        let leaves = self.leaves.len() as u64;
+        for packet in 0..packets {
+            std::hint::black_box(self.engine.classify(&key((packet % leaves) as u32)));
+        }
+    }
+
+    fn no_drops(&mut self) -> anyhow::Result<()> {
+        match self.engine.drops().next() {
+            Some(drop) => bail!("class {:?} dropped a packet: {}", drop.class, drop.reason.name()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bytes of memory of an engine of so many classes through each of which a packet has gone; packets, flows and rules not counted.
+pub fn memory(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<usize> {
+    let spec = link(scheduler, classes, depth)?;
+    let mut engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let end = spec.classes.len() as ClassId;
+    for class in end - classes..end {
+        engine.enqueue(0, class, Packet::new(class, PACKET));
+    }
+    let mut now = 0;
+    while engine.backlog() > 0 {
+        now = match engine.dequeue(now) {
+            Some(_) => now,
+            None => engine.next_wakeup().filter(|at| *at > now).context("packets are queued, and nothing is to be sent")?,
+        };
+    }
+    Ok(engine.memory())
+}
+
+/// Frames as they come: TCP over IPv4, UDP behind a VLAN tag, TCP over IPv6, UDP behind two extension headers.
+pub fn frames() -> [Vec<u8>; 4] {
+    fn ethernet(kind: &[u8], rest: &[&[u8]]) -> Vec<u8> {
+        let mut frame = [&[2; 12], kind, &rest.concat()[..]].concat();
+        frame.resize(128, 0);
+        frame
+    }
+    let v4 = |proto| [0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, proto, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
+    let mut v6 = [0; 40];
+    (v6[0], v6[5], v6[7], v6[8], v6[24]) = (0x60, 60, 64, 0x20, 0x20);
+    let with_next = |next| {
+        let mut header = v6;
+        header[6] = next;
+        header
+    };
+    let ports = [0x9c, 0x40, 1, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10];
+    [
+        ethernet(&[8, 0], &[&v4(6), &ports]),
+        ethernet(&[0x81, 0, 0, 7, 8, 0], &[&v4(17), &ports]),
+        ethernet(&[0x86, 0xdd], &[&with_next(6), &ports]),
+        ethernet(&[0x86, 0xdd], &[&with_next(0), &[60, 0, 0, 0, 0, 0, 0, 0], &[17, 0, 0, 0, 0, 0, 0, 0], &ports]),
+    ]
+}
+
+/// Reads `packets` frames.
+pub fn parse(packets: u64) {
+    let frames = frames();
+    for packet in 0..packets {
+        let frame = std::hint::black_box(&frames[packet as usize % frames.len()]);
+        std::hint::black_box(altq_engine::headers::parse_ethernet(frame, frame.len() as u32));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_as_written() {
+        for (n, agencies) in [(1, 1), (10, 3), (100, 10), (1000, 32), (10_000, 100)] {
+            let spec = &link("cbq", n, 3).unwrap();
+            assert_eq!(spec.classes.len() as u32, 1 + agencies + n);
+            let rate = |at: usize| spec.classes[at].settings.rate("rate").unwrap_or_default().as_bit_s();
+            let children = |of: u32| (1..spec.classes.len()).filter(move |at| spec.classes[*at].parent == of);
+            // Half of the link is guaranteed, and every agency has what its leaves have.
+            assert_eq!(children(0).map(rate).sum::<u64>(), RATE / 2 / u64::from(n) * u64::from(n));
+            for agency in 1..=agencies {
+                assert!(children(agency).next().is_some(), "agency {agency} of {agencies} has no leaf");
+                assert_eq!(children(agency).map(rate).sum::<u64>(), rate(agency as usize));
+            }
+            let leaves = &spec.classes[1 + agencies as usize..];
+            assert!(spec.classes[1..].iter().all(|class| class.settings.flag("borrow")));
+            for priority in 0..8_u64.min(n.into()) {
+                assert!(leaves.iter().any(|leaf| leaf.settings.int("priority") == Some(priority)));
+            }
+        }
+        assert_eq!(link("fifo", 7, 2).unwrap().classes.len(), 8);
+        assert_eq!(link("fifo", 1000, 4).unwrap().classes.len(), 1 + 10 + 100 + 1000);
+    }
+
+    #[test]
+    fn packets_go_through() {
+        for mode in [Work::saturated, Work::one_at_a_time] {
+            let mut work = Work::new("fifo", 100, 3).unwrap();
+            work.fill().unwrap();
+            mode(&mut work, 0).unwrap();
+            let mut work = Work::new("fifo", 100, 3).unwrap();
+            work.one_at_a_time(1000).unwrap();
+            work.fill().unwrap();
+            work.saturated(1000).unwrap();
+        }
+        // A packet is in the link already: what goes in is not what comes out.
+        let mut work = Work::new("fifo", 100, 3).unwrap();
+        work.fill().unwrap();
+        assert!(work.one_at_a_time(10).is_err());
+        assert!(Work::new("fifo", 10, 3).unwrap().saturated(1).is_err());
+    }
+}
