@@ -9,7 +9,7 @@ use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate, SECOND};
-use wire::{Arrival, rate_of};
+use wire::{Arrival, Caller, rate_of};
 
 const LINK: Rate = Rate::mbit_s(100);
 const HZ100: Timer = Timer::Tick(SECOND / 100);
@@ -74,7 +74,7 @@ fn rates(timer: Timer, regulator: Regulator, targets: &[u64], fed: bool) -> Vec<
     } else {
         polled(&ids, END)
     };
-    let departures = wire::run(&mut engine, LINK, timer, END, arrivals);
+    let departures = wire::run(&mut engine, Caller { rate: LINK, timer, ring: 1 }, END, arrivals);
     ids.iter().map(|&id| rate_of(&departures, id, SECOND, END) / 1e6).collect()
 }
 

@@ -304,6 +304,9 @@ impl Engine {
     pub fn dequeue(&mut self, now: Nanos) -> Option<Departure> {
         self.now = now;
         if self.nodes[0].backlog == 0 {
+            if self.nodes[0].hears_arrivals {
+                self.nodes[0].inner.choose(now);
+            }
             return None;
         }
         if let Some(regulator) = &mut self.regulator

@@ -116,7 +116,8 @@ pub trait Scheduler: Send {
     /// A packet that was not the first was dropped. Only those that keep the order of all packets mind.
     fn tail_lost(&mut self, _now: Nanos, _slot: Slot) {}
 
-    /// The class whose first packet should go now, if any may. Asking again at the same time gives the same answer.
+    /// The class whose first packet should go now, if any may. Asking again at the same time gives the same answer. Without any
+    /// packets only those that [hear arrivals](Scheduler::hears_arrivals) are asked.
     fn choose(&mut self, now: Nanos) -> Option<Slot>;
 
     /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone. `next` is the length of the next

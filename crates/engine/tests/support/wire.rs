@@ -4,6 +4,8 @@
 
 #![allow(dead_code)]
 
+use std::collections::VecDeque;
+
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
@@ -29,33 +31,43 @@ pub struct Departure {
     pub arrived: Nanos,
 }
 
-/// The wire: packet k of a busy period ends at the period's start plus the time of all its bits so far, rounded up.
+/// The wire and the driver in front of it. Packet k of a busy period ends at the period's start plus the time of all its bits so far,
+/// rounded up.
 pub struct Wire {
     rate: Rate,
     start: Nanos,
     bytes: u64,
-    end: Option<Nanos>,
+    /// When each packet that the driver holds will be done, the one on the wire first.
+    ends: VecDeque<Nanos>,
 }
 
 impl Wire {
     pub fn new(rate: Rate) -> Wire {
-        Wire { rate, start: 0, bytes: 0, end: None }
+        Wire { rate, start: 0, bytes: 0, ends: VecDeque::new() }
     }
 
-    /// Sends a packet from `now` on, the wire being idle; when it is done.
+    /// Takes a packet at `now`; when the wire will be done with it.
     pub fn send(&mut self, now: Nanos, bytes: u32) -> Nanos {
-        let last = self.start + self.rate.time_for(self.bytes);
-        if last != now {
+        if self.start + self.rate.time_for(self.bytes) < now {
             (self.start, self.bytes) = (now, 0);
         }
         self.bytes += u64::from(bytes);
         let end = self.start + self.rate.time_for(self.bytes);
-        self.end = Some(end);
+        self.ends.push_back(end);
         end
     }
 
-    pub fn busy_until(&self) -> Option<Nanos> {
-        self.end
+    pub fn held(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// When the packet on the wire is done.
+    pub fn next_end(&self) -> Option<Nanos> {
+        self.ends.front().copied()
+    }
+
+    pub fn complete(&mut self) {
+        self.ends.pop_front();
     }
 }
 
@@ -63,60 +75,68 @@ impl Wire {
 pub fn rounded(at: Nanos, timer: Timer) -> Nanos {
     match timer {
         Timer::Exact => at,
-        Timer::Tick(tick) => at.div_ceil(tick) * tick,
+        Timer::Tick(tick) => at.div_ceil(tick).saturating_mul(tick),
     }
 }
 
-/// Something done to the engine besides packets.
-pub type Action<'a> = (Nanos, &'a mut dyn FnMut(&mut Engine));
+/// Who calls the engine: the wire's rate, the timers, and how many packets the driver holds, the one on the wire included.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    pub rate: Rate,
+    pub timer: Timer,
+    pub ring: usize,
+}
 
 /// Runs packets through an engine until `until`, or until nothing is left to do.
-pub fn run(
+pub fn run(engine: &mut Engine, caller: Caller, until: Nanos, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Departure> {
+    run_with(engine, caller, until, arrivals, |_, _| None)
+}
+
+/// [`run`], with something else to do to the engine now and then: `act` is called at the time it last answered (first at 0), before
+/// everything else of that time, and says when it wants to be called again.
+pub fn run_with(
     engine: &mut Engine,
-    rate: Rate,
-    timer: Timer,
+    caller: Caller,
     until: Nanos,
     arrivals: impl IntoIterator<Item = Arrival>,
+    mut act: impl FnMut(&mut Engine, Nanos) -> Option<Nanos>,
 ) -> Vec<Departure> {
-    let mut wire = Wire::new(rate);
+    let mut wire = Wire::new(caller.rate);
     let mut arrivals = arrivals.into_iter().enumerate().peekable();
     let mut out = Vec::new();
     let mut wake: Option<Nanos> = None;
+    let mut action = Some(0);
     loop {
-        let complete = wire.end;
-        let timer_at = if complete.is_none() { wake } else { None };
+        let complete = wire.next_end();
+        let timer_at = wake.filter(|_| wire.held() < caller.ring);
         let arrival = arrivals.peek().map(|(_, a)| a.at);
-        let Some(now) = [complete, timer_at, arrival].into_iter().flatten().min() else { break };
+        let Some(now) = [action, complete, timer_at, arrival].into_iter().flatten().min() else { break };
         if now > until {
             break;
         }
+        if action == Some(now) {
+            action = act(engine, now);
+            assert!(action.is_none_or(|at| at > now));
+            wake = Some(wake.map_or(now, |wake| wake.min(now)));
+            continue;
+        }
         if complete == Some(now) {
-            wire.end = None;
+            wire.complete();
         } else if timer_at != Some(now)
             && let Some((id, a)) = arrivals.next()
         {
             engine.enqueue(now, a.class, Packet::new(id as u32, a.bytes));
             engine.drops().for_each(drop);
         }
-        if wire.end.is_some() {
-            continue;
-        }
-        match engine.dequeue(now) {
-            Some(d) => {
-                let end = wire.send(now, d.packet.wire);
-                out.push(Departure {
-                    at: now,
-                    class: d.class,
-                    bytes: d.packet.len,
-                    id: d.packet.handle,
-                    end,
-                    arrived: d.packet.arrived,
-                });
-            }
-            None => {
-                wake = engine.next_wakeup().map(|at| rounded(at, timer));
+        while wire.held() < caller.ring {
+            let Some(d) = engine.dequeue(now) else {
+                wake = engine.next_wakeup().map(|at| rounded(at, caller.timer));
                 assert!(wake.is_none_or(|at| at > now), "asked at {now}, nothing, and told to ask again at {wake:?}");
-            }
+                break;
+            };
+            let end = wire.send(now, d.packet.wire);
+            let (bytes, id, arrived) = (d.packet.len, d.packet.handle, d.packet.arrived);
+            out.push(Departure { at: now, class: d.class, bytes, id, end, arrived });
         }
     }
     out
