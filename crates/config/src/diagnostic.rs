@@ -161,6 +161,10 @@ impl Findings {
         self.errors > 0
     }
 
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
     /// Nothing more would be shown: a parser may stop.
     pub fn full(&self) -> bool {
         self.errors > MOST_ERRORS

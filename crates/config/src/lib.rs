@@ -10,6 +10,8 @@
 
 #![forbid(unsafe_code)]
 
+mod altq_conf;
+mod check;
 pub mod diagnostic;
 mod language;
 mod load;

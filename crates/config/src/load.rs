@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 use crate::language::Language;
 use crate::policy::Policy;
-use crate::{native, render};
+use crate::{altq_conf, check, native, render};
 
 /// A policy that is refused: why, and the texts that the places point into.
 #[derive(Clone, Debug)]
@@ -57,12 +57,12 @@ fn parse(source: SourceId, mut sources: Sources, mut findings: Findings, languag
     let mut links = Vec::new();
     match language {
         Language::Native => links = native::read(source, &mut sources, &mut findings),
-        Language::Altq | Language::Pf | Language::Tc | Language::Mqc => {
+        Language::Altq => links = altq_conf::read(source, &sources, &mut findings),
+        Language::Pf | Language::Tc | Language::Mqc => {
             let name = match language {
                 Language::Pf => "pf.conf",
                 Language::Tc => "tc script",
-                Language::Mqc => "MQC",
-                _ => "altq.conf",
+                _ => "MQC",
             };
             findings.push(
                 Diagnostic::error(
@@ -70,8 +70,14 @@ fn parse(source: SourceId, mut sources: Sources, mut findings: Findings, languag
                     Span { source, start: 0, end: 0 },
                     format!("this is read as {name}, and that language is not built yet"),
                 )
-                .help("native policies are read; with another name, or --language, the file may be read as one of those"),
+                .help("native policies and altq.conf are read; --language says which a file is"),
             );
+        }
+    }
+    // Figures clash for no reason where words are missing, so a text with errors is not checked further.
+    if !findings.has_errors() {
+        for link in &links {
+            check::link(link, &mut findings);
         }
     }
     if findings.has_errors() {

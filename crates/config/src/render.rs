@@ -1,6 +1,6 @@
 //! Findings as people read them: file, line, column, caret, reason, way out.
 
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle};
+use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle};
 
 use crate::diagnostic::{Diagnostic, Severity, Sources, Span};
 
@@ -17,13 +17,10 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool) -> Str
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
-        let mut group =
-            level.primary_title(diagnostic.message.as_str()).id(diagnostic.code).element(place(diagnostic.span, sources));
-        if !sources.text(diagnostic.span.source).is_empty() {
-            group = group.element(snippet(diagnostic.span, None, sources));
-        }
+        let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+        let mut group = title.elements(snippet(diagnostic.span, None, sources));
         for (span, text) in &diagnostic.labels {
-            group = group.element(place(*span, sources)).element(snippet(*span, Some(text), sources));
+            group = group.elements(snippet(*span, Some(text), sources));
         }
         if let Some(help) = &diagnostic.help {
             group = group.element(Level::HELP.message(help.as_str()));
@@ -35,14 +32,13 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool) -> Str
     out
 }
 
-fn place(span: Span, sources: &Sources) -> Origin<'static> {
-    let (line, column) = sources.line_column(span);
-    Origin::path(sources.path(span.source).display().to_string()).line(line).char_column(column)
-}
-
 /// The line of a place, cut around it where it is long, with the place marked.
-fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Snippet<'static, annotate_snippets::Annotation<'static>> {
+fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Vec<Element<'static>> {
     let text = sources.text(span.source);
+    let path = sources.path(span.source).display().to_string();
+    if text.is_empty() {
+        return vec![Origin::path(path).line(1).char_column(1).into()];
+    }
     let start = span.start.min(text.len());
     let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
@@ -60,8 +56,13 @@ fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Snippet<'stati
     if let Some(label) = label {
         annotation = annotation.label(label.to_owned());
     }
-    let (line, _) = sources.line_column(span);
-    Snippet::source(shown).line_start(line).annotation(annotation)
+    let (line, column) = sources.line_column(span);
+    let snippet = Snippet::source(shown).line_start(line).annotation(annotation);
+    if before.is_empty() {
+        return vec![snippet.path(path).into()];
+    }
+    // The column of a cut line is not that of what is shown.
+    vec![Origin::path(path).line(line).char_column(column).into(), snippet.into()]
 }
 
 /// Control characters would move the caret, or the terminal; same length in bytes, so that places stay.

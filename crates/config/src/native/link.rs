@@ -4,6 +4,7 @@ use altq_engine::classify::{Order, RuleSet};
 use altq_engine::link::{Framing, KEYWORDS, Overhead};
 use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, Timer};
+use altq_engine::units::Rate;
 use altq_engine::{queue, schedule};
 
 use super::class::{self, Draft};
@@ -23,6 +24,7 @@ pub const DEFAULT_MTU: u32 = 1500;
 
 /// Reads the inside of a link. `None` if an error makes it pointless to go on; errors are with the reader.
 pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Option<Link> {
+    let errors = reader.findings.errors();
     let mut words = Vec::new();
     let (mut device, mut rate, mut mtu, mut overhead) = (None, None, None, None);
     let (mut regulator, mut scheduler, mut queue_spec) = (None, None, None);
@@ -89,7 +91,9 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         }
     }
 
-    let said = |word: &str| words.iter().any(|(name, _)| *name == word);
+    // A misspelt `rate` was reported as such already.
+    let errors = reader.findings.errors() - errors;
+    let said = |word: &str| errors > 0 || words.iter().any(|(name, _)| *name == word);
     if rate.is_none() && !said("rate") {
         reader.error("missing-word", name.1, format!("the link `{}` has no rate", name.0), Some("as `rate 100Mbit/s`".to_owned()));
     }
@@ -103,8 +107,9 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         let help = "write `overhead 8 bytes atm`, or the words of your line".to_owned();
         reader.error("bad-value", span, "a rate in cells/s needs an atm overhead", Some(help));
     }
-    // Without these nothing below could be read but with errors that follow from the one above.
-    let (rate, scheduler) = (rate?, scheduler?);
+    // Without a scheduler the words of the classes are not known. Without a rate they are: any will do to read percentages of,
+    // for a text with errors goes no further than this.
+    let (rate, scheduler) = (rate.unwrap_or(Rate::mbit_s(1_000)), scheduler?);
     // With a device behind it something must hold the backlog on our side; in replay and simulation the wire does.
     let unwritten = if device.is_some() { Regulator::Auto } else { Regulator::None };
 

@@ -1,0 +1,396 @@
+//! `class cbq IF NAME PARENT { option }`.
+
+use altq_engine::schedule::cbq;
+use altq_engine::settings::{Settings, Value};
+use altq_engine::units::Rate;
+
+use super::{DISCIPLINES, Draft, File, MTU, Words, words};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::suggest::did_you_mean;
+
+/// Options of a CBQ class.
+const OPTIONS: &[&str] = &[
+    "priority",
+    "pbandwidth",
+    "exactbandwidth",
+    "borrow",
+    "default",
+    "control",
+    "admission",
+    "maxburst",
+    "minburst",
+    "maxdelay",
+    "packetsize",
+    "maxpacketsize",
+    "red",
+    "rio",
+    "ecn",
+    "flowvalve",
+    "cleardscp",
+];
+/// libaltq takes all of these but `none` as one (altq.md 12).
+const ADMISSIONS: &[&str] = &["none", "cntlload", "guaranteed", "predictive", "cntldelay"];
+/// What altqd takes of the interface for the control class that it makes, in per cent.
+const CONTROL_SHARE: u64 = 2;
+/// Its name; a class of this name is the control class.
+const CONTROL_NAME: &str = "ctl_class";
+/// Packets that a class holds without `maxdelay`.
+const LIMIT: u32 = 30;
+
+impl File<'_> {
+    pub(super) fn class(&mut self, words: &mut Words<'_>) {
+        let Some(discipline) = words.next() else {
+            return self.error("missing-value", words.end, "`class` needs a discipline, as `class cbq`", None);
+        };
+        match self.slice(discipline) {
+            "cbq" | "cbq-wrr" | "cbq-prr" => {}
+            other if DISCIPLINES.contains(&other) => return self.not_built(discipline, &format!("a class of `{other}`")),
+            other => {
+                let help = did_you_mean(other, DISCIPLINES.iter().copied());
+                return self.error("unknown-word", discipline, format!("no discipline is called `{other}`"), help);
+            }
+        }
+        let Some(interface) = self.interface_of(words, discipline) else { return };
+        let (Some(name), Some(parent)) = (words.next(), words.next()) else {
+            let help = Some("as `class cbq em0 voice root_class pbandwidth 5`".to_owned());
+            return self.error("missing-value", words.end, "a class needs a name and a parent", help);
+        };
+        // The first word may be the name of an interface that no line above makes.
+        let is_root = |word: &str| matches!(word, "NULL" | "null");
+        let known =
+            |file: &Self, span: Span| is_root(file.slice(span)) || file.interfaces[interface].names.contains_key(file.slice(span));
+        if !known(self, parent) && words.peek(0).is_some_and(|next| known(self, next)) {
+            let names: Vec<String> = self.interfaces.iter().map(|interface| interface.name.clone()).collect();
+            let help = did_you_mean(self.slice(name), names.iter().map(String::as_str));
+            return self.error("unknown-interface", name, format!("no interface is called `{}`", self.slice(name)), help);
+        }
+        let parent_at = match self.slice(parent) {
+            word if is_root(word) => None,
+            word => match self.interfaces[interface].names.get(word) {
+                Some(at) => Some(*at),
+                None => {
+                    let names: Vec<String> = self.interfaces[interface].names.keys().cloned().collect();
+                    let help = did_you_mean(word, names.iter().map(String::as_str));
+                    let help = help.or_else(|| Some("a class stands behind its parent; that of the root is NULL".to_owned()));
+                    return self.error("unknown-class", parent, format!("there is no class `{word}` to be the parent"), help);
+                }
+            },
+        };
+        self.new_class(words, interface, name, parent_at);
+    }
+
+    fn new_class(&mut self, words: &mut Words<'_>, at: usize, name: Span, parent: Option<usize>) {
+        let text = self.slice(name);
+        if let Some(first) = self.interfaces[at].names.get(text) {
+            let first = self.interfaces[at].classes[*first].span;
+            let error = Diagnostic::error("duplicate-name", name, format!("there are two classes `{text}`"));
+            let error = error.label(first, "the first").help_if(
+                (text == CONTROL_NAME)
+                    .then(|| "altqd makes it with the default class: put yours before the default class".to_owned()),
+            );
+            return self.findings.push(error);
+        }
+        if let Some(c) = text.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
+            let help = Some("a name is of letters, digits, `_`, `.` and `-`".to_owned());
+            return self.error("bad-name", name, format!("`{text}` holds `{c}`"), help);
+        }
+        if parent.is_none() && !self.interfaces[at].classes.is_empty() {
+            let first = self.interfaces[at].classes[0].span;
+            let error = Diagnostic::error("two-roots", name, "an interface has one root class, this is the second");
+            return self.findings.push(error.label(first, "the first"));
+        }
+        let Some(options) = self.options(words, at, parent) else { return };
+        self.admit(at, name, parent, options);
+    }
+
+    /// Admission as altqd does it, then the class, and the control class beside a default class.
+    fn admit(&mut self, at: usize, name: Span, parent: Option<usize>, mut options: Options) {
+        let text = self.slice(name);
+        let interface = &self.interfaces[at];
+        let rate = interface.rate;
+        if let (Some(_), Some(first)) = (options.default, interface.default) {
+            let error = Diagnostic::error("two-defaults", name, "an interface has one default class, this is the second");
+            let error = error.label(interface.classes[first].span, "the first");
+            return self.findings.push(error);
+        }
+        let control = options.control || text == CONTROL_NAME;
+        if let (true, Some(first)) = (control, interface.control) {
+            let error = Diagnostic::error("two-controls", name, "an interface has one control class, this is the second");
+            let error = error.label(interface.classes[first].span, "the first");
+            return self.findings.push(error);
+        }
+        if [options.default.is_some(), control, parent.is_none()].iter().filter(|is| **is).count() > 1 {
+            let help = Some("write another class below the root".to_owned());
+            return self.error("wrong-class", name, "a class is at most one of root, default and control", help);
+        }
+        if parent.is_none() && options.bandwidth == 0 {
+            let help = Some("write `pbandwidth 100`".to_owned());
+            return self.error("missing-word", name, "the root class has no bandwidth to give", help);
+        }
+        let (above, above_name, above_span) = match parent {
+            Some(parent) => {
+                let parent = &interface.classes[parent];
+                (parent.bandwidth.saturating_sub(parent.allocated), parent.name.clone(), parent.span)
+            }
+            None => (rate, interface.name.clone(), interface.span),
+        };
+        if options.bandwidth > above {
+            let place = options.bandwidth_at.unwrap_or(name);
+            let (wants, left) = (Rate::bit_s(options.bandwidth), Rate::bit_s(above));
+            let message = format!("`{text}` wants {wants}, and `{above_name}` has {left} left");
+            let error = Diagnostic::error("over-parent", place, message).label(above_span, "its parent");
+            return self.findings.push(error.help("altqd refuses this class; give it less, or the others"));
+        }
+        // altq.md 2.1: without a control class altqd splits one off the default class.
+        let share = rate / 100 * CONTROL_SHARE;
+        let makes_control = options.default.is_some() && interface.control.is_none();
+        if makes_control && options.bandwidth < share {
+            let place = options.bandwidth_at.unwrap_or(name);
+            let (has, share) = (Rate::bit_s(options.bandwidth), Rate::bit_s(share));
+            let message = format!(
+                "the default class has {has}; altqd takes {CONTROL_SHARE} % of the interface, {share}, from it for `ctl_class`"
+            );
+            let help = "give it more, or put a control class of your own before it";
+            return self.findings.push(Diagnostic::error("no-control", place, message).help(help));
+        }
+        let mut control_options = makes_control.then(|| options.clone());
+        if let Some(control) = &mut control_options {
+            options.bandwidth -= share;
+            control.bandwidth = share;
+            control.priority = Some(6);
+            control.default = None;
+            control.control = true;
+            let note = format!(
+                "`ctl_class` with {} (2 % of the interface, from `{text}`) gets ICMP, IGMP and RSVP: made as altqd did",
+                Rate::bit_s(share)
+            );
+            self.interfaces[at].notes.push(note);
+        }
+        let (default, reserves) = (options.default.is_some(), options.reserves);
+        let class = self.add(at, text, name, parent, options, false);
+        if default {
+            self.interfaces[at].default = Some(class);
+        }
+        if let Some(span) = reserves {
+            match self.interfaces[at].reservations {
+                Some(first) => {
+                    let first = self.interfaces[at].classes[first].span;
+                    let error =
+                        Diagnostic::error("given-twice", span, "an interface has one class for reservations, this is the second");
+                    self.findings.push(error.label(first, "the first"));
+                }
+                None => {
+                    self.interfaces[at].reservations = Some(class);
+                    let note = format!("`{text}` is the class under which RSVP's reservations go; none are made from here");
+                    self.interfaces[at].notes.push(note);
+                }
+            }
+        }
+        if control {
+            self.interfaces[at].control = Some(class);
+            self.control_filters(at, class, name);
+        }
+        if let Some(options) = control_options {
+            if let Some(first) = self.interfaces[at].names.get(CONTROL_NAME) {
+                let first = self.interfaces[at].classes[*first].span;
+                let error = Diagnostic::error("duplicate-name", first, "`ctl_class` is the name of the control class");
+                return self.findings.push(error);
+            }
+            let class = self.add(at, CONTROL_NAME, name, parent, options, true);
+            self.interfaces[at].control = Some(class);
+            self.control_filters(at, class, name);
+        }
+    }
+
+    fn add(&mut self, at: usize, name: &str, span: Span, parent: Option<usize>, options: Options, made: bool) -> usize {
+        let rate = Rate::bit_s(self.interfaces[at].rate);
+        let mut settings = Settings::new().with("rate", Value::Rate(Rate::bit_s(options.bandwidth)));
+        if options.borrow {
+            settings.set("borrow", Value::Flag);
+        }
+        if let Some(priority) = options.priority {
+            settings.set("priority", Value::Int(priority));
+        }
+        for (word, value) in &options.sizes {
+            settings.set(word, *value);
+        }
+        // The kernel's word for it, which the queue's limit is computed from.
+        let mut timed = settings.clone();
+        if let Some(maxdelay) = options.maxdelay {
+            timed.set("maxdelay", Value::Time(maxdelay));
+        }
+        let limit = cbq::classic_queue_limit(rate, MTU, &timed, LIMIT);
+        let interface = &mut self.interfaces[at];
+        if let Some(parent) = parent {
+            interface.classes[parent].allocated += options.bandwidth;
+        }
+        interface.names.insert(name.to_owned(), interface.classes.len());
+        let words = options.words;
+        interface.classes.push(Draft {
+            name: name.to_owned(),
+            span,
+            parent,
+            bandwidth: options.bandwidth,
+            allocated: 0,
+            settings,
+            limit,
+            words,
+            made,
+        });
+        interface.classes.len() - 1
+    }
+
+    fn options(&mut self, words: &mut Words<'_>, at: usize, parent: Option<usize>) -> Option<Options> {
+        let mut options = Options::default();
+        let mut percent = None;
+        let mut exact = None;
+        let mut good = true;
+        while let Some(span) = words.next() {
+            let word = self.slice(span);
+            let Some(option) = OPTIONS.iter().find(|option| **option == word).copied() else {
+                let help = did_you_mean(word, OPTIONS.iter().copied());
+                self.error("unknown-word", span, format!("a class of cbq does not know `{word}`"), help);
+                good = false;
+                continue;
+            };
+            let place = match option {
+                "pbandwidth" | "exactbandwidth" => "rate",
+                other => other,
+            };
+            if place != "rate" && !self.once(&mut options.words, place, span) {
+                good = false;
+            }
+            let number = |most: u64| move |word: &str| words::integer(word).filter(|n| *n <= most);
+            match option {
+                "priority" => match self.value(words, span, "a number from 0 to 7", number(7)) {
+                    Some((n, _)) => options.priority = Some(n),
+                    None => good = false,
+                },
+                "pbandwidth" => match self.value(words, span, "whole per cent of the interface, 0 to 100", number(100)) {
+                    Some((n, value)) if percent.is_none() => percent = Some((n, value)),
+                    Some((_, _)) => {
+                        self.error("given-twice", span, "`pbandwidth` is given twice", None);
+                        good = false;
+                    }
+                    None => good = false,
+                },
+                "exactbandwidth" => match self.value(words, span, "a rate in bit/s, as 1.5M", words::rate) {
+                    Some((n, value)) if exact.is_none() => exact = Some((n, value)),
+                    Some((_, _)) => {
+                        self.error("given-twice", span, "`exactbandwidth` is given twice", None);
+                        good = false;
+                    }
+                    None => good = false,
+                },
+                "borrow" => good &= self.borrow(words, at, span, parent, &mut options),
+                "default" => options.default = Some(span),
+                "control" => options.control = true,
+                "admission" => {
+                    let what = format!("one of {}", ADMISSIONS.join(", "));
+                    match self.value(words, span, &what, |word| ADMISSIONS.iter().find(|known| **known == word)) {
+                        Some((&"none", _)) => {}
+                        Some((_, span)) => options.reserves = Some(span),
+                        None => good = false,
+                    }
+                }
+                "maxburst" | "minburst" => match self.value(words, span, "a number of packets from 1 to 65535", number(65535)) {
+                    Some((0, value)) => {
+                        self.error("out-of-range", value, format!("`{word}` is at least 1"), None);
+                        good = false;
+                    }
+                    Some((n, _)) => options.sizes.push((option, Value::Int(n))),
+                    None => good = false,
+                },
+                "maxdelay" => match self.value(words, span, "milliseconds", number(1_000_000)) {
+                    Some((n, _)) => options.maxdelay = Some(n * 1_000_000),
+                    None => good = false,
+                },
+                "packetsize" | "maxpacketsize" => match self.value(words, span, "a number of bytes", words::bytes) {
+                    Some((n, value)) if n > u64::from(MTU) => {
+                        let message = format!("`{word} {n}` is more than the MTU; altqd takes the MTU, {MTU}");
+                        self.findings.push(Diagnostic::warning("over-mtu", value, message));
+                        options.sizes.push((option, Value::Bytes(u64::from(MTU))));
+                    }
+                    Some((0, value)) => {
+                        self.error("out-of-range", value, format!("`{word}` is at least 1"), None);
+                        good = false;
+                    }
+                    Some((n, _)) => options.sizes.push((option, Value::Bytes(n))),
+                    None => good = false,
+                },
+                _ => {
+                    self.not_built(span, &format!("`{word}`"));
+                    good = false;
+                }
+            }
+        }
+        // exactbandwidth beats pbandwidth; neither is 0: only by borrowing.
+        let rate = self.interfaces[at].rate;
+        let (bandwidth, place) = match (exact, percent) {
+            (Some((rate, place)), _) => (rate, Some(place)),
+            (None, Some((percent, place))) => (rate / 100 * percent, Some(place)),
+            (None, None) => (0, None),
+        };
+        if let (Some((_, exact)), Some((_, percent))) = (exact, percent) {
+            let warning = Diagnostic::warning("given-twice", percent, "`exactbandwidth` is given as well, and goes before this");
+            self.findings.push(warning.label(exact, "this holds"));
+        }
+        options.bandwidth = bandwidth;
+        options.bandwidth_at = place;
+        options.words.extend(place.map(|place| ("rate", place)));
+        if parent.is_none() && good {
+            for (word, span) in &options.words {
+                let idle = match *word {
+                    "priority" => options.priority.is_some_and(|priority| priority != 0),
+                    "maxburst" | "minburst" | "packetsize" | "maxpacketsize" => true,
+                    _ => false,
+                };
+                if idle {
+                    let message = format!("`{word}` of the root class has no effect here: the root is the link");
+                    self.findings.push(Diagnostic::warning("no-effect", *span, message));
+                }
+            }
+        }
+        good.then_some(options)
+    }
+
+    /// `borrow`, or as cbq.conf has it `borrow PARENT`.
+    fn borrow(&mut self, words: &mut Words<'_>, at: usize, span: Span, parent: Option<usize>, options: &mut Options) -> bool {
+        options.borrow = true;
+        let next = words.peek(0);
+        let lender = next.and_then(|next| self.interfaces[at].names.get(self.slice(next)).copied());
+        if let (Some(next), Some(lender)) = (next, lender) {
+            // A class may have the name of an option; then only the parent's name is taken as a lender.
+            if Some(lender) == parent || !OPTIONS.contains(&self.slice(next)) {
+                words.next();
+                self.cbq_conf = true;
+                if Some(lender) != parent {
+                    let message = format!("a class borrows from its parent only, and `{}` is not", self.slice(next));
+                    self.error("wrong-class", next, message, Some("write `borrow` alone".to_owned()));
+                    return false;
+                }
+            }
+        }
+        if parent.is_none() {
+            self.error("wrong-class", span, "the root class has nobody to borrow from", None);
+            return false;
+        }
+        true
+    }
+}
+
+/// What stands behind the parent.
+#[derive(Clone, Default)]
+struct Options {
+    words: Vec<(&'static str, Span)>,
+    bandwidth: u64,
+    bandwidth_at: Option<Span>,
+    borrow: bool,
+    priority: Option<u64>,
+    default: Option<Span>,
+    control: bool,
+    /// A word of admission other than none: reservations go below this class.
+    reserves: Option<Span>,
+    maxdelay: Option<u64>,
+    sizes: Vec<(&'static str, Value)>,
+}

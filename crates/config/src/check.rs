@@ -1,0 +1,217 @@
+//! What a policy must hold whatever its language: guarantees against capacity, words that go together, rules that can match.
+
+use altq_engine::Engine;
+use altq_engine::settings::Settings;
+use altq_engine::spec::{ClassId, ROOT, SpecError};
+use altq_engine::units::Rate;
+
+use crate::diagnostic::{Diagnostic, Findings};
+use crate::policy::Link;
+
+pub(crate) mod rules;
+
+/// Checks a link. Its places are those of `link.classes` and `link.rules`.
+pub(crate) fn link(link: &Link, findings: &mut Findings) {
+    let children = children(link);
+    sums(link, &children, findings);
+    for class in 0..link.classes.len() as ClassId {
+        schedulers(link, class, findings);
+        if class != ROOT && link.scheduler_of(class) == "cbq" {
+            cbq_class(link, class, &children[class as usize], findings);
+        }
+    }
+    rules::check(link, findings);
+    if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {
+        let message = format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
+        findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
+    }
+    // The engine has the last word: what it would refuse is refused here, with its place.
+    if !findings.has_errors() && ENGINE_IS_BUILT {
+        if let Err(error) = Engine::new(&link.spec) {
+            findings.push(refused(link, error));
+        }
+    }
+}
+
+const ENGINE_IS_BUILT: bool = false;
+
+/// The children of each class.
+pub(crate) fn children(link: &Link) -> Vec<Vec<ClassId>> {
+    let mut children = vec![Vec::new(); link.spec.classes.len()];
+    for (id, class) in link.spec.classes.iter().enumerate().skip(1) {
+        if let Some(list) = children.get_mut(class.parent as usize) {
+            list.push(id as ClassId);
+        }
+    }
+    children
+}
+
+/// An error of the engine, at the place of the word that it names.
+fn refused(link: &Link, error: SpecError) -> Diagnostic {
+    let class = link.classes.get(error.class.unwrap_or(ROOT) as usize);
+    let span = match (class, error.word) {
+        (None, _) => link.span,
+        (Some(class), None) => class.span,
+        (Some(class), Some(word)) => {
+            let place = class.place(word);
+            if place == class.span { class.scheduler_place(word) } else { place }
+        }
+    };
+    Diagnostic::error("refused", span, error.message).help_if(error.help)
+}
+
+/// What children guarantee may not be more than what their parent has. `overcommit` makes it a warning.
+fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
+    for (parent, children) in children.iter().enumerate() {
+        let Some(whole) = link.guarantee(parent as ClassId) else { continue };
+        let mut sum: u128 = 0;
+        let mut over = None;
+        for child in children {
+            sum += u128::from(link.guarantee(*child).unwrap_or_default().as_bit_s());
+            if over.is_none() && sum > u128::from(whole.as_bit_s()) {
+                over = Some(*child);
+            }
+        }
+        let Some(over) = over else { continue };
+        let place = &link.classes[over as usize];
+        let total = u64::try_from(sum).map_or_else(|_| format!("{sum}bit/s"), |sum| Rate::bit_s(sum).to_string());
+        let parent = parent as ClassId;
+        let (code, of) = match parent {
+            ROOT => ("over-100-percent", "the link's".to_owned()),
+            _ => ("over-parent", format!("its parent `{}`'s", link.class_name(parent))),
+        };
+        let arithmetic = arithmetic(link, children);
+        let message = if parent == ROOT {
+            format!("the classes guarantee {total} of the link's {whole}: {arithmetic}")
+        } else {
+            format!("the children of `{}` guarantee {total} of its {whole}: {arithmetic}", link.class_name(parent))
+        };
+        let span = place.place("rate");
+        let diagnostic = if link.overcommit {
+            let help = "where all of them have traffic none can count on its guarantee";
+            Diagnostic::warning(code, span, message).help(help)
+        } else {
+            Diagnostic::error(code, span, message).help("lower a share, or write `overcommit` in the link")
+        };
+        findings.push(diagnostic.label(link.classes[parent as usize].place("rate"), format!("{of} {whole}")));
+    }
+}
+
+fn arithmetic(link: &Link, children: &[ClassId]) -> String {
+    let mut terms: Vec<String> = children
+        .iter()
+        .take(8)
+        .map(|child| format!("{} {}", link.class_name(*child), link.guarantee(*child).unwrap_or_default()))
+        .collect();
+    if children.len() > 8 {
+        terms.push(format!("{} more", children.len() - 8));
+    }
+    terms.join(" + ")
+}
+
+/// Whether the scheduler that serves a class works by the classic estimator.
+pub(crate) fn is_classic(link: &Link, class: ClassId) -> bool {
+    scheduler_settings(link, class).is_some_and(|settings| settings.choice("estimator") == Some("classic"))
+}
+
+/// The words of the scheduler that serves a class; of the root, those of its own.
+fn scheduler_settings(link: &Link, class: ClassId) -> Option<&Settings> {
+    let mut at = class;
+    while at != ROOT {
+        at = link.spec.classes.get(at as usize)?.parent;
+        if let Some(scheduler) = &link.spec.classes.get(at as usize)?.scheduler {
+            return Some(&scheduler.settings);
+        }
+    }
+    Some(&link.spec.scheduler.settings)
+}
+
+/// Words of a scheduler that do not go together: what is classic's or exact's alone (design: exact is formal, and knows no rounds).
+fn schedulers(link: &Link, class: ClassId, findings: &mut Findings) {
+    let spec = match (class, &link.spec.classes[class as usize].scheduler) {
+        (ROOT, _) => &link.spec.scheduler,
+        (_, Some(spec)) => spec,
+        _ => return,
+    };
+    if spec.name != "cbq" {
+        return;
+    }
+    let settings = &spec.settings;
+    let classic = settings.choice("estimator") == Some("classic");
+    let place = |word: &str| link.classes[class as usize].scheduler_place(word);
+    let mut wrong = |word: &str, message: String, help: &str| {
+        findings.push(Diagnostic::error("wrong-estimator", place(word), message).help(help));
+    };
+    if classic {
+        if settings.get("excess").is_some() {
+            let message = "`excess` is a word of the exact estimator: classic shares by its rounds".to_owned();
+            wrong("excess", message, "leave it out, or write `estimator exact`");
+        }
+        return;
+    }
+    if let Some(rule @ ("top-level" | "ancestor-only")) = settings.choice("link-sharing") {
+        let message = format!("the exact estimator shares formally; `link-sharing {rule}` is classic's");
+        wrong("link-sharing", message, "leave it out, or write `estimator classic`");
+    }
+    for word in ["rounds", "efficient"] {
+        if settings.get(word).is_some() {
+            let message = format!("`{word}` is a word of the classic estimator");
+            wrong(word, message, "leave it out, or write `estimator classic`");
+        }
+    }
+}
+
+fn cbq_class(link: &Link, id: ClassId, children: &[ClassId], findings: &mut Findings) {
+    let class = &link.classes[id as usize];
+    let spec = &link.spec.classes[id as usize];
+    let settings = &spec.settings;
+    let classic = is_classic(link, id);
+    let rate = settings.rate("rate").unwrap_or_default();
+    let borrows = settings.flag("borrow");
+    let mut error = |code, word: &str, message: String, help: &str| {
+        findings.push(Diagnostic::error(code, class.place(word), message).help(help));
+    };
+    if let Some(ceiling) = settings.rate("ceiling") {
+        if classic {
+            let message = "the classic estimator knows no ceiling".to_owned();
+            error("wrong-estimator", "ceiling", message, "without `borrow` the rate is the ceiling; or write `estimator exact`");
+        } else if ceiling < rate {
+            let message = format!("the ceiling {ceiling} is below the guarantee {rate}");
+            error("ceiling-below-rate", "ceiling", message, "a ceiling is at least the rate");
+        } else if !borrows {
+            let message = format!("a ceiling has no effect without `borrow`: `{}` never has more than its {rate}", class.name);
+            error("ceiling-without-borrow", "ceiling", message, "write `borrow`, or leave the ceiling out");
+        }
+    }
+    if !classic {
+        for word in ["minburst", "maxdelay", "maxpacketsize"] {
+            if settings.get(word).is_some() {
+                let message = format!("`{word}` is a word of the classic estimator");
+                error("wrong-estimator", word, message, "leave it out, or write `estimator classic`");
+            }
+        }
+    }
+    for word in ["packetsize", "maxpacketsize"] {
+        if let Some(size) = settings.bytes(word).filter(|size| *size > u64::from(link.spec.mtu)) {
+            let message = format!("`{word} {size}` is more than the link's MTU of {}", link.spec.mtu);
+            error("out-of-range", word, message, "raise the link's `mtu`");
+        }
+    }
+    let warn =
+        |code, word: &str, message: String, help: &str| Diagnostic::warning(code, class.place(word), message).help(help.to_owned());
+    if rate.is_zero() && !borrows && children.is_empty() {
+        let message = format!("`{}` never sends: it is guaranteed nothing and does not borrow", class.name);
+        findings.push(warn("never-sends", "rate", message, "give it a share, or `borrow`"));
+    }
+    let inner = !children.is_empty();
+    let receives = link.spec.default == Some(id) || link.spec.rules.rules.iter().any(|rule| rule.class == id);
+    if inner && !classic && settings.get("priority").is_some() && !receives {
+        let message =
+            format!("the priority of `{}` has no effect: only classes that hold packets are served by priority", class.name);
+        findings.push(warn("no-effect", "priority", message, "give it to the classes below"));
+    }
+    if inner && !classic && spec.queue.is_some() && !receives {
+        let message = format!("the queue of `{}` holds nothing: no rule and no default leads to it", class.name);
+        findings.push(warn("no-effect", "queue", message, "give it to the classes below"));
+    }
+}

@@ -1,0 +1,222 @@
+//! Rules that can never decide: those that match nothing, and those that an earlier one shadows.
+
+use std::collections::HashMap;
+
+use altq_engine::classify::{Field, Order, Rule, Term, Values};
+
+use crate::diagnostic::{Diagnostic, Findings};
+use crate::policy::Link;
+
+/// The most pairs of rules that are compared. Beyond, equal rules are still found.
+const MOST_PAIRS: usize = 4_000_000;
+
+pub fn check(link: &Link, findings: &mut Findings) {
+    let rules = &link.spec.rules.rules;
+    for (rule, span) in rules.iter().zip(&link.rules) {
+        if let Some(why) = nothing(rule) {
+            let message = format!("no packet can match this rule: {why}");
+            findings.push(Diagnostic::error("match-nothing", *span, message));
+        }
+    }
+    // altq.conf's order has its own checks, those of altqd.
+    if link.spec.rules.order != Order::First {
+        return;
+    }
+    let mut pairs = 0;
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (at, rule) in rules.iter().enumerate() {
+        let key = format!("{:?}", rule.terms);
+        let mut shadow = seen.get(&key).copied();
+        if shadow.is_none() && pairs + at <= MOST_PAIRS {
+            pairs += at;
+            shadow = rules[..at].iter().position(|earlier| covers(earlier, rule));
+        }
+        seen.entry(key).or_insert(at);
+        // Rules that altq adds itself stand behind the user's so that these go first.
+        let made = rule.class != 0 && link.rules[at] == link.classes[rule.class as usize].place("control");
+        if let Some(shadow) = shadow.filter(|_| !made) {
+            let to = link.class_name(rules[shadow].class);
+            let message = format!("this rule never decides: every packet that it matches goes to `{to}` before");
+            let warning = Diagnostic::warning("shadowed", link.rules[at], message).label(link.rules[shadow], "by this rule");
+            findings.push(warning.help("put the narrower rule first"));
+        }
+    }
+}
+
+/// True if every packet that `b` matches is matched by `a`.
+pub fn covers(a: &Rule, b: &Rule) -> bool {
+    a.terms.iter().all(|a| b.terms.iter().any(|b| implies(b, a)))
+}
+
+/// True if a packet that fulfils `narrow` fulfils `wide`. Says no where it is not sure.
+fn implies(narrow: &Term, wide: &Term) -> bool {
+    if narrow.field != wide.field {
+        return false;
+    }
+    match (narrow.negated, wide.negated) {
+        (false, false) => within(&narrow.values, &wide.values),
+        (true, true) => within(&wide.values, &narrow.values),
+        // Within A and therefore not in B: where the two are disjoint. `host` may lie in both.
+        (false, true) => narrow.field != Field::Host && disjoint(&narrow.values, &wide.values),
+        (true, false) => false,
+    }
+}
+
+/// How the packets of two rules lie to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// No packet matches both.
+    Disjoint,
+    /// The first matches all that the second matches.
+    Covers,
+    /// The first matches less than the second.
+    Within,
+    /// Some packets match both, some only one.
+    Overlap,
+    /// The same, but only because one asks for a port of one end and the other for one of the other end.
+    OverlapInPorts,
+}
+
+/// How two rules of altq.conf lie to each other. Their terms are never negated, and there is at most one a field.
+pub fn relation(first: &Rule, second: &Rule) -> Relation {
+    let family = |rule: &Rule| {
+        let families = rule.terms.iter().filter_map(family);
+        families.fold((true, true), |left, (v4, v6)| (left.0 && v4, left.1 && v6))
+    };
+    let ((a4, a6), (b4, b6)) = (family(first), family(second));
+    let same = |a: &Term, b: &Term| a.field == b.field;
+    let apart = first.terms.iter().any(|a| second.terms.iter().any(|b| same(a, b) && disjoint(&a.values, &b.values)));
+    if apart || !(a4 && b4 || a6 && b6) {
+        return Relation::Disjoint;
+    }
+    // A term on the family says no more than an address does.
+    let asks = |a: &Rule, b: &Rule| -> Vec<Field> {
+        let terms = a.terms.iter().filter(|a| a.field != Field::Family);
+        terms.filter(|a| !b.terms.iter().any(|b| implies(b, a))).map(|a| a.field).collect()
+    };
+    let (first_asks, second_asks) = (asks(first, second), asks(second, first));
+    match (first_asks.is_empty(), second_asks.is_empty()) {
+        (true, _) => Relation::Covers,
+        (false, true) => Relation::Within,
+        (false, false) => {
+            let port = |field: &Field| matches!(field, Field::SrcPort | Field::DstPort);
+            let ports = first_asks.iter().chain(&second_asks).all(port);
+            if ports { Relation::OverlapInPorts } else { Relation::Overlap }
+        }
+    }
+}
+
+fn within(narrow: &Values, wide: &Values) -> bool {
+    match (narrow, wide) {
+        (Values::Addresses(narrow), Values::Addresses(wide)) => {
+            narrow.iter().all(|n| wide.iter().any(|w| n.v6 == w.v6 && n.mask & w.mask == w.mask && n.bits & w.mask == w.bits))
+        }
+        (Values::Ranges(narrow), Values::Ranges(wide)) => {
+            let wide = merged(wide);
+            narrow.iter().all(|(from, to)| wide.iter().any(|(f, t)| f <= from && to <= t))
+        }
+        (Values::Masked(narrow), Values::Masked(wide)) => {
+            narrow.iter().all(|(nv, nm)| wide.iter().any(|(wv, wm)| nm & wm == *wm && nv & wm == *wv))
+        }
+        _ => false,
+    }
+}
+
+fn disjoint(a: &Values, b: &Values) -> bool {
+    match (a, b) {
+        (Values::Addresses(a), Values::Addresses(b)) => {
+            a.iter().all(|a| b.iter().all(|b| a.v6 != b.v6 || (a.bits ^ b.bits) & a.mask & b.mask != 0))
+        }
+        (Values::Ranges(a), Values::Ranges(b)) => a.iter().all(|a| b.iter().all(|b| a.1 < b.0 || b.1 < a.0)),
+        (Values::Masked(a), Values::Masked(b)) => a.iter().all(|a| b.iter().all(|b| (a.0 ^ b.0) & a.1 & b.1 != 0)),
+        _ => false,
+    }
+}
+
+/// Ranges in order, those that touch as one.
+fn merged(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable();
+    let mut out: Vec<(u32, u32)> = Vec::with_capacity(sorted.len());
+    for (from, to) in sorted {
+        match out.last_mut() {
+            Some(last) if from <= last.1.saturating_add(1) => last.1 = last.1.max(to),
+            _ => out.push((from, to)),
+        }
+    }
+    out
+}
+
+/// Why no packet can match a rule, where that can be seen.
+fn nothing(rule: &Rule) -> Option<String> {
+    for (at, a) in rule.terms.iter().enumerate() {
+        for b in &rule.terms[at + 1..] {
+            if a.field == b.field && !a.negated && b.negated && within(&a.values, &b.values) {
+                return Some("what it asks for it excludes as well".to_owned());
+            }
+        }
+    }
+    let families = rule.terms.iter().filter(|term| !term.negated).filter_map(family);
+    let left = families.fold((true, true), |left, (v4, v6)| (left.0 && v4, left.1 && v6));
+    if left == (false, false) {
+        return Some("its addresses are of both families".to_owned());
+    }
+    let ported = |term: &Term| matches!(term.field, Field::SrcPort | Field::DstPort | Field::Port);
+    if rule.terms.iter().any(|term| ported(term) && !term.negated) {
+        let portless = |ranges: &[(u32, u32)]| {
+            ranges.iter().all(|(from, to)| from == to && matches!(from, 1 | 2 | 46 | 47 | 50 | 51 | 58 | 89))
+        };
+        let proto = rule.terms.iter().find(|term| term.field == Field::Proto && !term.negated);
+        if let Some(Term { values: Values::Ranges(ranges), .. }) = proto {
+            if !ranges.is_empty() && portless(ranges) {
+                return Some("packets of this protocol have no ports".to_owned());
+            }
+        }
+    }
+    None
+}
+
+/// Which families (IPv4, IPv6) a term leaves.
+fn family(term: &Term) -> Option<(bool, bool)> {
+    match &term.values {
+        Values::Addresses(addresses) => {
+            Some((addresses.iter().any(|address| !address.v6), addresses.iter().any(|address| address.v6)))
+        }
+        Values::Ranges(ranges) if term.field == Field::Family => Some((ranges.contains(&(4, 4)), ranges.contains(&(6, 6)))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(terms: Vec<Term>) -> Rule {
+        Rule { terms, class: 1, number: 0 }
+    }
+
+    fn term(field: Field, negated: bool, ranges: &[(u32, u32)]) -> Term {
+        Term { field, negated, values: Values::Ranges(ranges.to_vec()) }
+    }
+
+    #[test]
+    fn coverage() {
+        let wide = rule(vec![term(Field::DstPort, false, &[(80, 90), (91, 100)])]);
+        let narrow = rule(vec![term(Field::Proto, false, &[(6, 6)]), term(Field::DstPort, false, &[(85, 95)])]);
+        assert!(covers(&wide, &narrow));
+        assert!(!covers(&narrow, &wide));
+        assert!(covers(&rule(vec![]), &wide));
+        let not = rule(vec![term(Field::DstPort, true, &[(443, 443)])]);
+        assert!(covers(&not, &wide));
+        assert!(!covers(&wide, &not));
+        // A port of either end within a range does not say that the destination's is.
+        assert!(!covers(&wide, &rule(vec![term(Field::Port, false, &[(80, 80)])])));
+    }
+
+    #[test]
+    fn contradictions() {
+        assert!(nothing(&rule(vec![term(Field::Proto, false, &[(1, 1)]), term(Field::DstPort, false, &[(80, 80)])])).is_some());
+        assert!(nothing(&rule(vec![term(Field::Proto, false, &[(6, 6)]), term(Field::DstPort, false, &[(80, 80)])])).is_none());
+        assert!(nothing(&rule(vec![term(Field::DstPort, false, &[(80, 80)]), term(Field::DstPort, true, &[(1, 99)])])).is_some());
+    }
+}
