@@ -24,6 +24,9 @@ pub struct CaseResult {
     pub flows: Vec<FlowResult>,
     /// A row a class, and a column where the case has several.
     pub classes: Vec<ClassResult>,
+    /// What else stood in the link's place, and how it did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerResult>,
     /// What the reader must know of this result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -41,6 +44,7 @@ impl CaseResult {
             expectations: Vec::new(),
             flows: Vec::new(),
             classes: Vec::new(),
+            peers: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -103,6 +107,23 @@ impl Outcome {
             source: expectation.source.clone(),
         }
     }
+}
+
+/// The same traffic through something else at the link's rate, in the same run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerResult {
+    /// The column, where the case has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// What it was: `htb`.
+    pub name: String,
+    /// Payload of all bulk TCP flows delivered through it from the warm-up on, in bit/s.
+    pub bulk_bit_s: u64,
+    /// The same through altq.
+    pub altq_bulk_bit_s: u64,
+    /// altq's to the peer's; `None` where the peer delivered nothing.
+    #[serde(serialize_with = "some_number")]
+    pub ratio: Option<f64>,
 }
 
 /// A class's row.

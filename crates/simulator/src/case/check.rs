@@ -535,6 +535,9 @@ fn expectations(raw: &[Spanned<raw::Expect>], case: &Case) -> Result<Vec<Expecta
             let hint = nearest(word, all.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
             return bad(&e.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
         };
+        if *measure == Measure::HtbRatio && simulated != Some(false) {
+            return bad(&e.measure, "the simulator has no kernel HTB; write world = \"lab\"");
+        }
         let subject = match (&e.class, &e.flow) {
             (Some(class), None) if measure.of_class() => Subject::Class(class.get_ref().clone()),
             (None, Some(flow)) if measure.of_flow() => {

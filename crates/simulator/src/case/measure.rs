@@ -91,6 +91,9 @@ pub enum Measure {
     RttP99,
     /// Flow: requests answered a second.
     Transactions,
+    /// Flow: its goodput as a ratio to that of the same flow through one class of kernel HTB at the link's rate, in the same run.
+    /// Only in the lab.
+    HtbRatio,
 }
 
 /// What unit a measure's figures have.
@@ -108,7 +111,7 @@ pub enum Unit {
 
 impl Measure {
     /// All, with the words for them.
-    pub const ALL: [(&'static str, Measure); 11] = [
+    pub const ALL: [(&'static str, Measure); 12] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
         ("goodput", Measure::Goodput),
@@ -120,6 +123,7 @@ impl Measure {
         ("rtt_p50", Measure::RttP50),
         ("rtt_p99", Measure::RttP99),
         ("transactions", Measure::Transactions),
+        ("htb_ratio", Measure::HtbRatio),
     ];
 
     /// Its unit.
@@ -127,7 +131,7 @@ impl Measure {
         match self {
             Measure::Share | Measure::Loss => Unit::Fraction,
             Measure::Rate | Measure::Goodput => Unit::Rate,
-            Measure::Drops | Measure::Transactions => Unit::Count,
+            Measure::Drops | Measure::Transactions | Measure::HtbRatio => Unit::Count,
             _ => Unit::Time,
         }
     }
@@ -141,6 +145,6 @@ impl Measure {
     /// Whether it can be said of a flow.
     pub fn of_flow(self) -> bool {
         use Measure::*;
-        matches!(self, Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions)
+        matches!(self, Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions | HtbRatio)
     }
 }
