@@ -141,6 +141,11 @@ pub trait Scheduler: Send {
     /// Tells what else it counts for a class, by name: `over`, `delays`, …
     fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
 
+    /// Reads something of what the class keeps, so that the processor fetches it before the class's next packet comes. Changes nothing.
+    fn touch(&self, _slot: Slot) -> u64 {
+        0
+    }
+
     /// Bytes of memory held.
     fn memory(&self) -> usize;
 }

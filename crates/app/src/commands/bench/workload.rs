@@ -1,6 +1,6 @@
 //! Work for the engine: a tree of classes, a flow for each leaf, and packets that go through.
 
-use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
+use altq_engine::classify::{Address, BATCH, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::schedule;
@@ -126,6 +126,8 @@ pub struct Work {
     /// Packets since the start: the time is their time on the wire.
     packets: u64,
     random: u64,
+    keys: Vec<Key>,
+    classes: Vec<Option<ClassId>>,
 }
 
 impl Work {
@@ -136,7 +138,8 @@ impl Work {
         let leaves = end - classes..end;
         spec.rules = rules(leaves.clone());
         let engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let mut work = Work { engine, leaves, packets: 0, random: 0x2545_f491_4f6c_dd1d };
+        let (keys, batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        let mut work = Work { engine, leaves, packets: 0, random: 0x2545_f491_4f6c_dd1d, keys, classes: batch };
         for _ in 0..16 {
             let before = work.engine.classifier().misses();
             for at in 0..classes {
@@ -149,15 +152,13 @@ impl Work {
         Ok(work)
     }
 
-    #[inline]
     fn now(&self) -> Nanos {
-        (self.packets * u64::from(PACKET) * 8).div_ceil(RATE / 1_000_000_000)
+        now(self.packets)
     }
 
-    /// Queues packets in every leaf. Two are enough that a leaf is never empty when it has sent one; where classes are few, each has
-    /// more, for a scheduler may turn to one several times in a row.
+    /// Queues packets in every leaf: enough that none is empty when a batch has been sent and its successors have not come.
     pub fn fill(&mut self) -> anyhow::Result<()> {
-        let each = (256 / (self.leaves.len() as u32)).clamp(2, 32);
+        let each = (512 / (self.leaves.len() as u32)).clamp(2, 48);
         let now = self.now();
         for class in self.leaves.clone() {
             for _ in 0..each {
@@ -167,37 +168,65 @@ impl Work {
         self.no_drops()
     }
 
-    /// Sends `packets` packets while every leaf is backlogged: a new one takes the place of each that leaves.
+    /// Sends `packets` packets while every leaf is backlogged: a new one takes the place of each that leaves. As a feeder does,
+    /// it classifies a batch at a time.
     pub fn saturated(&mut self, packets: u64) -> anyhow::Result<()> {
-        for _ in 0..packets {
+        let mut left = packets;
+        while left > 0 {
+            let batch = left.min(BATCH as u64);
+            left -= batch;
+            self.keys.clear();
+            for _ in 0..batch {
+                let Some(departure) = self.engine.dequeue(self.now()) else {
+                    bail!("every class is backlogged, and nothing was sent")
+                };
+                self.keys.push(key(departure.class - self.leaves.start));
+                self.packets += 1;
+            }
+            self.classify_batch();
             let now = self.now();
-            let Some(departure) = self.engine.dequeue(now) else { bail!("every class is backlogged, and nothing was sent") };
-            let Some(class) = self.engine.classify(&key(departure.class - self.leaves.start)) else { bail!("a flow has no class") };
-            self.engine.enqueue(now, class, Packet::new(departure.packet.handle, PACKET));
-            self.packets += 1;
+            for at in 0..self.classes.len() {
+                let Some(class) = self.classes[at] else { bail!("a flow has no class") };
+                self.engine.enqueue(now, class, Packet::new(class, PACKET));
+            }
         }
         self.no_drops()
     }
 
-    /// Lets `packets` packets through an empty link, each alone, the leaves in random order.
+    /// Lets `packets` packets through an empty link, each alone, the leaves in random order. As a feeder does, it classifies a batch at a
+    /// time.
     pub fn one_at_a_time(&mut self, packets: u64) -> anyhow::Result<()> {
         let leaves = self.leaves.len() as u64;
-        for _ in 0..packets {
-            // Marsaglia 2003: xorshift64.
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            let at = (((self.random >> 32) * leaves) >> 32) as u32;
-            let now = self.now();
-            let Some(class) = self.engine.classify(&key(at)) else { bail!("a flow has no class") };
-            self.engine.enqueue(now, class, Packet::new(at, PACKET));
-            let Some(departure) = self.engine.dequeue(now) else { bail!("a packet alone on the link was held back") };
-            if departure.packet.handle != at {
-                bail!("packet {at} went in, packet {} came out", departure.packet.handle);
+        let mut left = packets;
+        while left > 0 {
+            let batch = left.min(BATCH as u64);
+            left -= batch;
+            self.keys.clear();
+            for _ in 0..batch {
+                // Marsaglia 2003: xorshift64.
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                self.keys.push(key((((self.random >> 32) * leaves) >> 32) as u32));
             }
-            self.packets += 1;
+            self.classify_batch();
+            for at in 0..self.classes.len() {
+                let Some(class) = self.classes[at] else { bail!("a flow has no class") };
+                let now = now(self.packets);
+                self.engine.enqueue(now, class, Packet::new(class, PACKET));
+                let Some(departure) = self.engine.dequeue(now) else { bail!("a packet alone on the link was held back") };
+                if departure.packet.handle != class {
+                    bail!("packet {class} went in, packet {} came out", departure.packet.handle);
+                }
+                self.packets += 1;
+            }
         }
         self.no_drops()
+    }
+
+    fn classify_batch(&mut self) {
+        self.classes.clear();
+        self.engine.classify_batch(&self.keys, &mut self.classes);
     }
 
     /// Classifies `packets` packets and does nothing more.
@@ -214,6 +243,11 @@ impl Work {
             None => Ok(()),
         }
     }
+}
+
+/// When `packets` packets have left on the wire.
+fn now(packets: u64) -> Nanos {
+    (packets * u64::from(PACKET) * 8).div_ceil(RATE / 1_000_000_000)
 }
 
 /// Bytes of memory of an engine of so many classes through each of which a packet has gone; packets, flows and rules not counted.
