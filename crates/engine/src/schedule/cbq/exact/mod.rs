@@ -1,10 +1,298 @@
-//! Exact CBQ.
+//! Exact CBQ: the promises that class-based queueing was designed for, kept to a packet (design in ARCHITECTURE.md).
+//!
+//! Two criteria, as in HFSC (Stoica, Zhang and Ng 1997) with constant rates only:
+//!
+//! - *Guarantee*: every leaf has a clock that advances by the time its packet takes at the leaf's rate. While the clock is not ahead
+//!   of the present, its packet is within guarantee; such packets go first, by priority, then by deadline. A leaf whose clock is ahead
+//!   waits in a [`wheel`] and is never polled. While a leaf has packets its clock is not touched, so service that came late is repaid.
+//! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`ring`] an inner class. In `excess priority` an inner
+//!   class lends what it has left, the lowest level first, and its borrowers stand in trees of their own by priority.
+//!
+//! Every packet, guaranteed or not, advances the tags of all classes above it, so excess makes up for what guarantees left unequal. No
+//! step looks at all classes: a packet costs its depth in the tree and what its timer costs.
 
-use super::super::{Context, Scheduler};
+mod excess;
+mod ready;
+mod ring;
+mod rows;
+mod state;
+mod tree;
+mod wheel;
+mod words;
+
+use super::super::{Context, ROOT_SLOT, Scheduler, Slot};
 use crate::settings::Settings;
 use crate::spec::SpecError;
+use crate::units::{Nanos, Rate, SECOND};
+use ready::Ready;
+use ring::Ring;
+use rows::Rows;
+use state::{AVAIL, BACKLOGGED, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
+use wheel::Wheel;
+use words::{Excess, Words};
 
 /// Makes one.
-pub fn build(_context: &Context, _settings: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
-    Err(SpecError::new("not built yet"))
+pub fn build(context: &Context, settings: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
+    Ok(Box::new(Exact::new(context, words::scheduler(settings)?)))
 }
+
+/// By which rule a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Within its class's guarantee.
+    Guarantee,
+    /// On what this node has left.
+    Excess { lender: u32 },
+}
+
+#[derive(Clone, Copy)]
+struct Chosen {
+    at: Nanos,
+    slot: Slot,
+    way: Way,
+}
+
+/// The scheduler.
+struct Exact {
+    excess: Excess,
+    link_rate: u64,
+    mtu: u32,
+    now: Nanos,
+    records: Records,
+    /// Calendars of the branches.
+    rings: Vec<Ring>,
+    wheel: Wheel,
+    ready: Ready,
+    rows: Rows,
+    /// The answer of `choose`, until something changes.
+    chosen: Option<Chosen>,
+    /// The branch from which the chosen leaf borrows, when that is not the root's.
+    lending: u32,
+    /// Leaves in use.
+    leaves: u32,
+    /// Levels of nodes are to be counted anew.
+    levels_stale: bool,
+    free: Free,
+}
+
+/// Records of classes that went.
+#[derive(Default)]
+struct Free {
+    branches: Vec<u32>,
+    nodes: Vec<u32>,
+    caps: Vec<u32>,
+    rings: Vec<u32>,
+}
+
+impl Exact {
+    /// Makes timers that are due take effect.
+    #[inline]
+    fn advance(&mut self) {
+        while let Some(id) = self.wheel.pop(&mut self.records, self.now) {
+            if id & CAP != 0 {
+                self.release_cap(id & !CAP);
+            } else if id & NODE != 0 {
+                self.release_node(id & !NODE);
+            } else {
+                let line = &mut self.records.lines[id as usize];
+                line.flags &= !FILED;
+                if line.has(BACKLOGGED) {
+                    self.make_ready(id);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn make_ready(&mut self, slot: u32) {
+        let slip = self.records.slip;
+        let line = &mut self.records.lines[slot as usize];
+        line.flags |= READY;
+        let deadline = line.e.saturating_add(slip[line.priority as usize]).saturating_add(span(line.nspb, line.len));
+        self.ready.push(line.priority, deadline, slot);
+    }
+
+    /// Puts a leaf where its guarantee clock says, if it has packets and is not there yet.
+    #[inline]
+    fn file_guarantee(&mut self, slot: u32) {
+        let line = &self.records.lines[slot as usize];
+        if line.flags & (BACKLOGGED | FILED | READY | ZERO) != BACKLOGGED {
+            return;
+        }
+        if self.records.due(slot) <= self.now {
+            self.make_ready(slot);
+        } else {
+            self.records.lines[slot as usize].flags |= FILED;
+            self.wheel.file(&mut self.records, slot);
+        }
+    }
+
+    /// What a leaf is owed is bounded: a second's worth beyond the credit that it may have (design rule 14). The clocks of all of its
+    /// priority are put back by the same, so that equals keep their proportions while the wire is slower than the guarantees.
+    #[inline]
+    fn bound_owed(&mut self, slot: u32) {
+        let line = &self.records.lines[slot as usize];
+        let slip = &mut self.records.slip[line.priority as usize];
+        let due = line.e.saturating_add(*slip);
+        if self.now.saturating_sub(due) > SECOND {
+            let oldest = self.now.saturating_sub(SECOND).saturating_sub(span(line.nspb, line.burst));
+            *slip += oldest.saturating_sub(due);
+        }
+    }
+
+    fn empty(&mut self, slot: u32) {
+        let line = &mut self.records.lines[slot as usize];
+        line.flags &= !BACKLOGGED;
+        if line.has(AVAIL) {
+            self.leaf_down(slot);
+        }
+    }
+
+    fn choose_now(&mut self) -> Option<(Slot, Way)> {
+        self.advance();
+        // Design rule 8: excess never goes before a packet within guarantee.
+        if let Some(slot) = self.ready.front(&mut self.records) {
+            return Some((slot, Way::Guarantee));
+        }
+        if self.levels_stale {
+            self.count_levels();
+        }
+        let (slot, lender) = self.choose_excess()?;
+        Some((slot, Way::Excess { lender }))
+    }
+
+    fn touch(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.chosen = None;
+    }
+}
+
+impl Scheduler for Exact {
+    fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        let words = Words::read(settings, self.mtu)?;
+        self.touch(now);
+        self.add_class(slot, parent, words);
+        Ok(())
+    }
+
+    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        if slot == ROOT_SLOT {
+            let excess = words::scheduler(settings)?;
+            self.touch(now);
+            self.set_excess(excess);
+            return Ok(());
+        }
+        let words = Words::read(settings, self.mtu)?;
+        self.touch(now);
+        self.change_class(slot, parent, words);
+        Ok(())
+    }
+
+    fn remove(&mut self, now: Nanos, slot: Slot) {
+        self.touch(now);
+        self.remove_class(slot);
+    }
+
+    fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate) {
+        self.touch(now);
+        self.link_rate = link_rate.as_bit_s();
+        self.set_root_rate(rate.as_bit_s());
+    }
+
+    #[inline]
+    fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
+        if !first {
+            return;
+        }
+        self.touch(now);
+        let line = &mut self.records.lines[slot as usize];
+        line.len = len;
+        if line.has(BACKLOGGED) {
+            return;
+        }
+        line.flags |= BACKLOGGED;
+        if !line.has(ZERO) {
+            // Idleness earns the burst and no more (design rule 10). A clock that is ahead stays there.
+            let slip = self.records.slip[line.priority as usize];
+            let credit = span(line.nspb, line.burst);
+            line.e = line.e.max(self.now.saturating_sub(slip).saturating_sub(credit));
+            self.file_guarantee(slot);
+        }
+        self.leaf_up(slot);
+    }
+
+    fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
+        self.touch(now);
+        match next {
+            Some(len) => self.records.lines[slot as usize].len = len,
+            None => self.empty(slot),
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, now: Nanos) -> Option<Slot> {
+        if let Some(chosen) = self.chosen.filter(|chosen| chosen.at == now) {
+            return Some(chosen.slot);
+        }
+        self.touch(now);
+        let (slot, way) = self.choose_now()?;
+        self.chosen = Some(Chosen { at: now, slot, way });
+        Some(slot)
+    }
+
+    #[inline]
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        let way = match self.chosen {
+            Some(chosen) if chosen.slot == slot => chosen.way,
+            _ => Way::Excess { lender: 0 },
+        };
+        self.touch(now);
+        if way == Way::Guarantee {
+            self.ready.pop(&mut self.records);
+            self.bound_owed(slot);
+        }
+        if let Way::Excess { lender: 1.. } = way {
+            self.rows.turn(&mut self.records, self.lending);
+        }
+        self.charge(slot, len, way);
+        match next {
+            Some(len) => self.records.lines[slot as usize].len = len,
+            None => self.empty(slot),
+        }
+        match way {
+            Way::Guarantee => {
+                self.file_guarantee(slot);
+                false
+            }
+            Way::Excess { .. } => true,
+        }
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        if self.choose(self.now).is_some() {
+            return Some(self.now);
+        }
+        self.wheel.next(&mut self.records, |records, id| {
+            // A dead entry was dropped: whoever it was may be filed again.
+            if id & CAP != 0 {
+                records.caps[(id & !CAP) as usize].parked = false;
+            } else if id & NODE != 0 {
+                records.nodes[(id & !NODE) as usize].filed = false;
+            } else {
+                records.lines[id as usize].flags &= !FILED;
+            }
+        })
+    }
+
+    fn memory(&self) -> usize {
+        self.records_memory()
+            + self.rings.iter().map(Ring::memory).sum::<usize>()
+            + self.rings.capacity() * size_of::<Ring>()
+            + self.wheel.memory()
+            + self.ready.memory()
+            + self.rows.memory()
+    }
+}
+
+/// Largest number of slots that the engine may use.
+const _: () = assert!(NODE < CAP && NIL > NODE);

@@ -1,0 +1,84 @@
+//! Inner classes that may have bandwidth of their own to lend, for `excess priority`: by level, the lowest first, and in a level by the
+//! priority of those who would take it (Floyd and Jacobson 1995, formal link-sharing).
+
+use super::state::{NIL, Records};
+
+/// A list of branches for every level and band.
+#[derive(Default)]
+pub struct Rows {
+    /// (first, last) by level, less 1, and band.
+    lists: Vec<[(u32, u32); 8]>,
+    /// Bands in use, by level.
+    bits: Vec<u8>,
+}
+
+impl Rows {
+    /// Adds a branch that is in no row.
+    pub fn push(&mut self, records: &mut Records, level: u32, branch: u32) {
+        let row = level.saturating_sub(1) as usize;
+        if self.lists.len() <= row {
+            self.lists.resize(row + 1, [(NIL, NIL); 8]);
+            self.bits.resize(row + 1, 0);
+        }
+        let b = &mut records.branches[branch as usize];
+        (b.in_row, b.row_next) = (true, NIL);
+        let band = b.band;
+        let (first, last) = &mut self.lists[row][band as usize];
+        if *first == NIL {
+            *first = branch;
+        } else {
+            records.branches[*last as usize].row_next = branch;
+        }
+        *last = branch;
+        self.bits[row] |= 1 << band;
+    }
+
+    /// The branch whose node lends next. Those that do not lend any more are dropped on the way.
+    pub fn front(&mut self, records: &mut Records, now: u64) -> Option<u32> {
+        for row in 0..self.bits.len() {
+            while self.bits[row] != 0 {
+                let band = self.bits[row].ilog2() as usize;
+                let first = self.lists[row][band].0;
+                let b = &records.branches[first as usize];
+                if b.avail > 0 && records.nodes[b.node as usize].u <= now {
+                    return Some(first);
+                }
+                self.pop(records, row, band);
+            }
+        }
+        None
+    }
+
+    fn pop(&mut self, records: &mut Records, row: usize, band: usize) -> u32 {
+        let first = self.lists[row][band].0;
+        let b = &mut records.branches[first as usize];
+        b.in_row = false;
+        self.lists[row][band].0 = b.row_next;
+        if b.row_next == NIL {
+            self.bits[row] &= !(1 << band);
+        }
+        first
+    }
+
+    /// The branch that [`front`](Rows::front) named has lent: others of its level and band come next.
+    pub fn turn(&mut self, records: &mut Records, branch: u32) {
+        let b = records.branches[branch as usize];
+        let level = records.nodes[b.node as usize].level;
+        if b.in_row && self.lists[level as usize - 1][b.band as usize].0 == branch && b.row_next != NIL {
+            self.pop(records, level as usize - 1, b.band as usize);
+            self.push(records, level, branch);
+        }
+    }
+
+    /// Empties all rows.
+    pub fn clear(&mut self, records: &mut Records) {
+        records.branches.iter_mut().for_each(|b| b.in_row = false);
+        self.lists.clear();
+        self.bits.clear();
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.lists.capacity() * size_of::<[(u32, u32); 8]>() + self.bits.capacity()
+    }
+}

@@ -1,0 +1,292 @@
+//! The records of the scheduler: one line a leaf, and for what is above the leaves, branches, nodes and caps.
+
+use super::words::Words;
+use crate::units::SECOND;
+
+/// "None", in links and indices.
+pub const NIL: u32 = u32::MAX;
+
+/// In a child's number: a branch. Without: a leaf, by its slot.
+pub const BRANCH: u32 = 1 << 31;
+
+/// In a timer's number: the clock of a cap.
+pub const CAP: u32 = 1 << 31;
+/// In a timer's number: the credit clock of a node.
+pub const NODE: u32 = 1 << 30;
+
+/// Bits behind the point of [`Line::nspb`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in 10^6.
+const POINT: u32 = 24;
+
+/// Nanoseconds a byte at a rate in bit/s, in 2^-24 ns; 0 for rate 0, which nothing is ever measured by.
+pub fn nspb(rate: u64) -> u64 {
+    if rate == 0 {
+        return 0;
+    }
+    let rate = u128::from(rate);
+    let exact = (u128::from(8 * SECOND) << POINT) + rate / 2;
+    (exact / rate).max(1) as u64
+}
+
+/// The time in which `bytes` pass, truncated to nanoseconds.
+pub fn span(nspb: u64, bytes: u32) -> u64 {
+    // 2^32 bytes at 1 bit/s take 2^55 ns.
+    ((u128::from(nspb) * u128::from(bytes)) >> POINT) as u64
+}
+
+/// The time in which `bytes` pass; the truncated fraction is carried in `rem`, so that no rate drifts.
+#[inline]
+pub fn cost(nspb: u64, bytes: u32, rem: &mut u32) -> u64 {
+    let exact = u128::from(nspb) * u128::from(bytes) + u128::from(*rem);
+    *rem = (exact as u32) & ((1 << POINT) - 1);
+    (exact >> POINT) as u64
+}
+
+/// Has packets.
+pub const BACKLOGGED: u8 = 1;
+/// Takes excess.
+pub const BORROW: u8 = 2;
+/// Counted as one that can take excess now.
+pub const AVAIL: u8 = 4;
+/// Has an entry in its ring, perhaps a dead one.
+pub const LINKED: u8 = 8;
+/// Has an entry in the wheel, perhaps a dead one.
+pub const FILED: u8 = 16;
+/// Has an entry in the ready queue, perhaps a dead one.
+pub const READY: u8 = 32;
+/// Of rate 0.
+pub const ZERO: u8 = 64;
+/// The slot is in use.
+pub const EXISTS: u8 = 128;
+
+/// A leaf: all that a packet touches of it, in one cache line. The line of a class that has children is its implicit leaf
+/// (design rule 16).
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line {
+    /// Its guarantee clock: the next packet is within guarantee from this time on, ns.
+    pub e: u64,
+    /// Start tag in its ring, ns of virtual time.
+    pub s: u64,
+    pub nspb: u64,
+    /// Bit/s.
+    pub rate: u64,
+    /// Credit that idleness earns, bytes.
+    pub burst: u32,
+    /// Length of the first packet.
+    pub len: u32,
+    /// Fraction of a nanosecond carried.
+    pub rem: u32,
+    /// Next in its list of the wheel.
+    pub timer_next: u32,
+    /// Next in its list of the ring.
+    pub ring_next: u32,
+    /// The branch above.
+    pub branch: u32,
+    /// Its ceiling, or [`NIL`].
+    pub cap: u32,
+    /// Where in the ring its entry lies.
+    pub filed: u16,
+    pub flags: u8,
+    pub priority: u8,
+}
+
+impl Line {
+    pub const NONE: Line = Line {
+        e: 0,
+        s: 0,
+        nspb: 0,
+        rate: 0,
+        burst: 0,
+        len: 0,
+        rem: 0,
+        timer_next: NIL,
+        ring_next: NIL,
+        branch: NIL,
+        cap: NIL,
+        filed: 0,
+        flags: 0,
+        priority: 0,
+    };
+
+    #[inline]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// An inner class in the tree of one band: `excess share` has one band, `excess priority` one a priority in use.
+#[derive(Clone, Copy)]
+pub struct Branch {
+    /// Start tag in the ring above.
+    pub s: u64,
+    pub nspb: u64,
+    pub rem: u32,
+    pub ring_next: u32,
+    /// The branch above; [`NIL`] for the root's.
+    pub up: u32,
+    pub node: u32,
+    /// Children with a rate, and those of rate 0, which take what the others cannot (design rule 6).
+    pub rings: [u32; 2],
+    /// Children that can take excess now.
+    pub avail: u32,
+    /// Next in its row.
+    pub row_next: u32,
+    pub filed: u16,
+    /// AVAIL, LINKED, ZERO as in a line.
+    pub flags: u8,
+    pub in_row: bool,
+    pub band: u8,
+}
+
+/// An inner class.
+#[derive(Clone, Copy)]
+pub struct Node {
+    pub slot: u32,
+    /// The node above; [`NIL`] for the root.
+    pub parent: u32,
+    pub words: Words,
+    /// Sum of its children's rates, bit/s.
+    pub given: u128,
+    pub children: u32,
+    /// 1 above leaves only, else one more than the highest node below.
+    pub level: u32,
+    /// Its limit: a ceiling, or without borrow in `excess share` its rate. Or [`NIL`].
+    pub cap: u32,
+    /// By band.
+    pub branches: [u32; 8],
+    /// Branches below which something can take excess.
+    pub live: u32,
+    /// `excess priority`: credit clock. The class is underlimit, and lends, from this time on.
+    pub u: u64,
+    pub nspb: u64,
+    pub rem: u32,
+    pub timer_next: u32,
+    /// Has an entry in the wheel.
+    pub filed: bool,
+}
+
+/// A limit on all that leaves below a point: credit clock at the limit's rate.
+#[derive(Clone, Copy)]
+pub struct Cap {
+    /// Whose: a leaf's slot, or a node with [`NODE`].
+    pub owner: u32,
+    /// Nothing beyond guarantees leaves before this time.
+    pub x: u64,
+    pub nspb: u64,
+    pub rem: u32,
+    pub timer_next: u32,
+    pub rate: u64,
+    /// How far behind the present the clock may be, ns.
+    pub lag: u64,
+    /// Least of that: what idleness earns.
+    pub burst: u64,
+    /// It limits a guarantee: what came late is owed.
+    pub owed: bool,
+    /// Waits for its time, in the wheel.
+    pub parked: bool,
+}
+
+/// All records, so that queues can follow their links.
+#[derive(Default)]
+pub struct Records {
+    pub lines: Vec<Line>,
+    pub branches: Vec<Branch>,
+    pub nodes: Vec<Node>,
+    pub caps: Vec<Cap>,
+    /// By how much the guarantee clocks of a priority were put back (design rule 14), ns.
+    pub slip: [u64; 8],
+}
+
+impl Records {
+    // ---- children of rings
+
+    #[inline]
+    pub fn tag(&self, id: u32) -> u64 {
+        if id & BRANCH == 0 { self.lines[id as usize].s } else { self.branches[(id & !BRANCH) as usize].s }
+    }
+
+    #[inline]
+    pub fn ring_next(&self, id: u32) -> u32 {
+        if id & BRANCH == 0 { self.lines[id as usize].ring_next } else { self.branches[(id & !BRANCH) as usize].ring_next }
+    }
+
+    #[inline]
+    pub fn set_ring_next(&mut self, id: u32, next: u32) {
+        if id & BRANCH == 0 {
+            self.lines[id as usize].ring_next = next;
+        } else {
+            self.branches[(id & !BRANCH) as usize].ring_next = next;
+        }
+    }
+
+    #[inline]
+    pub fn set_filed(&mut self, id: u32, at: u16) {
+        if id & BRANCH == 0 {
+            self.lines[id as usize].filed = at;
+        } else {
+            self.branches[(id & !BRANCH) as usize].filed = at;
+        }
+    }
+
+    pub fn filed(&self, id: u32) -> u16 {
+        if id & BRANCH == 0 { self.lines[id as usize].filed } else { self.branches[(id & !BRANCH) as usize].filed }
+    }
+
+    #[inline]
+    pub fn flags(&mut self, id: u32) -> &mut u8 {
+        if id & BRANCH == 0 { &mut self.lines[id as usize].flags } else { &mut self.branches[(id & !BRANCH) as usize].flags }
+    }
+
+    // ---- timers
+
+    /// When a timer is due.
+    #[inline]
+    pub fn due(&self, id: u32) -> u64 {
+        if id & CAP != 0 {
+            self.caps[(id & !CAP) as usize].x
+        } else if id & NODE != 0 {
+            self.nodes[(id & !NODE) as usize].u
+        } else {
+            let line = &self.lines[id as usize];
+            line.e.saturating_add(self.slip[line.priority as usize])
+        }
+    }
+
+    #[inline]
+    pub fn timer_next(&self, id: u32) -> u32 {
+        if id & CAP != 0 {
+            self.caps[(id & !CAP) as usize].timer_next
+        } else if id & NODE != 0 {
+            self.nodes[(id & !NODE) as usize].timer_next
+        } else {
+            self.lines[id as usize].timer_next
+        }
+    }
+
+    #[inline]
+    pub fn set_timer_next(&mut self, id: u32, next: u32) {
+        if id & CAP != 0 {
+            self.caps[(id & !CAP) as usize].timer_next = next;
+        } else if id & NODE != 0 {
+            self.nodes[(id & !NODE) as usize].timer_next = next;
+        } else {
+            self.lines[id as usize].timer_next = next;
+        }
+    }
+
+    /// Whether a timer's going off can let a packet go.
+    pub fn matters(&self, id: u32) -> bool {
+        if id & CAP != 0 {
+            let owner = self.caps[(id & !CAP) as usize].owner;
+            if owner & NODE != 0 {
+                self.nodes[(owner & !NODE) as usize].live > 0
+            } else {
+                self.lines[owner as usize].has(BACKLOGGED)
+            }
+        } else if id & NODE != 0 {
+            self.nodes[(id & !NODE) as usize].live > 0
+        } else {
+            self.lines[id as usize].has(BACKLOGGED)
+        }
+    }
+}

@@ -1,0 +1,592 @@
+//! The tree: classes come, change, move and go while packets wait.
+//!
+//! A class without children is a leaf; its first child makes it a node, and its line the implicit leaf below it that holds its own
+//! packets (design rule 16). A class keeps its line, and with it its packets and what it is owed, through all of this.
+
+use super::ready::Ready;
+use super::ring::Ring;
+use super::rows::Rows;
+use super::state::{
+    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Line, NIL, NODE, Node, READY, Records, ZERO, nspb,
+    span,
+};
+use super::wheel::Wheel;
+use super::words::{Excess, Words};
+use super::{Exact, Free};
+use crate::schedule::{Context, ROOT_SLOT};
+
+impl Exact {
+    pub(super) fn new(context: &Context, excess: Excess) -> Exact {
+        let mut exact = Exact {
+            excess,
+            link_rate: context.link_rate.as_bit_s(),
+            mtu: context.mtu,
+            now: 0,
+            records: Records::default(),
+            rings: Vec::new(),
+            wheel: Wheel::new(10, 10),
+            ready: Ready::default(),
+            rows: Rows::default(),
+            chosen: None,
+            lending: NIL,
+            leaves: 0,
+            levels_stale: false,
+            free: Free::default(),
+        };
+        // The root's own packets take what its classes leave, and are not held to anything but the link.
+        let words = Words { rate: context.rate.as_bit_s(), borrow: true, ceiling: None, priority: 1, burst: context.mtu.max(1) };
+        exact.reserve_line(ROOT_SLOT);
+        let root = exact.make_node(ROOT_SLOT, NIL, words);
+        debug_assert_eq!(root, 0);
+        exact.records.lines[ROOT_SLOT as usize].flags = EXISTS;
+        exact.attach_leaf(ROOT_SLOT, root, words);
+        exact.shape_wheel();
+        exact
+    }
+
+    // ------------------------------------------------------------------ what the scheduler is told
+
+    pub(super) fn add_class(&mut self, slot: u32, parent: u32, words: Words) {
+        self.reserve_line(slot);
+        let above = self.node_below(parent);
+        self.records.lines[slot as usize] = Line { e: self.now, flags: EXISTS, ..Line::NONE };
+        self.leaves += 1;
+        self.give(above, 0, words.rate);
+        self.records.nodes[above as usize].children += 1;
+        self.attach_leaf(slot, above, words);
+        if self.leaves > 1 << (self.wheel.shape().0 - 1) {
+            self.shape_wheel();
+        }
+    }
+
+    pub(super) fn remove_class(&mut self, slot: u32) {
+        let line = self.records.lines[slot as usize];
+        let above = self.records.branches[line.branch as usize].node;
+        self.empty(slot);
+        self.detach_leaf(slot);
+        // The slot is used again: nothing may lie about that names it.
+        self.unfile(slot);
+        self.records.lines[slot as usize] = Line::NONE;
+        self.leaves -= 1;
+        self.give(above, line.rate, 0);
+        self.records.nodes[above as usize].children -= 1;
+        self.fold(above);
+    }
+
+    pub(super) fn change_class(&mut self, slot: u32, parent: u32, words: Words) {
+        match self.node_of(slot) {
+            Some(node) => self.change_node(node, parent, words),
+            None => self.change_leaf(slot, parent, words),
+        }
+    }
+
+    pub(super) fn set_root_rate(&mut self, rate: u64) {
+        self.records.nodes[0].words.rate = rate;
+        self.records.nodes[0].nspb = nspb(rate);
+        self.set_implicit(0);
+        self.shape_wheel();
+    }
+
+    /// Another rule for the excess: the trees by priority are made or merged; guarantees are not touched.
+    pub(super) fn set_excess(&mut self, excess: Excess) {
+        if excess == self.excess {
+            return;
+        }
+        let slots: Vec<u32> =
+            (0..self.records.lines.len() as u32).filter(|s| self.records.lines[*s as usize].flags & EXISTS != 0).collect();
+        let homes: Vec<(u32, Words)> = slots
+            .iter()
+            .map(|slot| {
+                let line = &self.records.lines[*slot as usize];
+                (self.records.branches[line.branch as usize].node, self.leaf_words(*slot))
+            })
+            .collect();
+        for slot in &slots {
+            if self.records.lines[*slot as usize].has(AVAIL) {
+                self.leaf_down(*slot);
+            }
+            self.detach_leaf(*slot);
+        }
+        self.rows.clear(&mut self.records);
+        self.rings.clear();
+        self.free.rings.clear();
+        self.records.branches.clear();
+        self.free.branches.clear();
+        self.excess = excess;
+        let nodes: Vec<u32> = (0..self.records.nodes.len() as u32).filter(|n| !self.free.nodes.contains(n)).collect();
+        for node in &nodes {
+            let n = &mut self.records.nodes[*node as usize];
+            (n.branches, n.live) = ([NIL; 8], 0);
+            self.set_node_cap(*node);
+        }
+        for (slot, (node, words)) in slots.iter().zip(homes) {
+            self.attach_leaf(*slot, node, words);
+        }
+        self.levels_stale = true;
+    }
+
+    // ------------------------------------------------------------------ leaves
+
+    /// What the words of a leaf were; of a node's implicit leaf, those that it was given.
+    fn leaf_words(&self, slot: u32) -> Words {
+        let line = &self.records.lines[slot as usize];
+        Words {
+            rate: line.rate,
+            borrow: line.has(BORROW),
+            ceiling: (line.cap != NIL).then(|| self.records.caps[line.cap as usize].rate),
+            priority: line.priority,
+            burst: line.burst,
+        }
+    }
+
+    /// Gives a leaf its words and its place below a node. In another ring it starts at the present; its guarantee clock stays.
+    fn attach_leaf(&mut self, slot: u32, node: u32, words: Words) {
+        let zero = words.rate == 0;
+        // Design rule 6 knows no priority among classes of rate 0: they stand in the lowest band.
+        let band = if self.excess == Excess::Share || zero { 0 } else { words.priority };
+        let branch = self.branch(node, band);
+        let ring = self.ring(branch, zero);
+        let present = self.rings[ring as usize].v;
+        let (slip, old) = (self.records.slip, self.records.lines[slot as usize].priority);
+        let line = &mut self.records.lines[slot as usize];
+        let same = line.branch == branch && line.has(ZERO) == zero;
+        // The clock is kept in real time when the priority is another one.
+        line.e = line.e.saturating_add(slip[old as usize]).saturating_sub(slip[words.priority as usize]);
+        line.s = if same { line.s.max(present) } else { present };
+        line.nspb = nspb(words.rate);
+        line.rate = words.rate;
+        line.burst = words.burst;
+        line.rem = 0;
+        line.branch = branch;
+        line.priority = words.priority;
+        line.flags = line.flags & !(BORROW | ZERO) | if words.borrow { BORROW } else { 0 } | if zero { ZERO } else { 0 };
+        if let Some(ceiling) = words.ceiling {
+            let cap = self.make_cap(slot, ceiling, words.burst, false);
+            self.records.lines[slot as usize].cap = cap;
+        }
+        if self.records.lines[slot as usize].has(BACKLOGGED) {
+            self.file_guarantee(slot);
+            self.leaf_up(slot);
+        }
+    }
+
+    /// Takes a leaf out of its ring. Its line, its packets and its guarantee clock stay.
+    fn detach_leaf(&mut self, slot: u32) {
+        if self.records.lines[slot as usize].has(AVAIL) {
+            self.leaf_down(slot);
+        }
+        let line = self.records.lines[slot as usize];
+        if line.has(LINKED) {
+            let ring = self.records.branches[line.branch as usize].rings[usize::from(line.has(ZERO))];
+            self.rings[ring as usize].unlink(&mut self.records, slot);
+        }
+        if line.cap != NIL {
+            self.drop_cap(line.cap);
+            self.records.lines[slot as usize].cap = NIL;
+        }
+    }
+
+    /// Takes a leaf out of the wheel and the ready queue.
+    fn unfile(&mut self, slot: u32) {
+        if self.records.lines[slot as usize].has(FILED) {
+            self.wheel.unfile(&mut self.records, slot);
+            self.records.lines[slot as usize].flags &= !FILED;
+        }
+        if self.records.lines[slot as usize].has(READY) {
+            self.ready.unfile(&mut self.records, slot);
+        }
+    }
+
+    fn change_leaf(&mut self, slot: u32, parent: u32, words: Words) {
+        let old = self.records.lines[slot as usize];
+        let from = self.records.branches[old.branch as usize].node;
+        self.unfile(slot);
+        self.detach_leaf(slot);
+        // Design rule 17: what it is owed is kept in time, that is, as it stands. What it took in advance for its last packet is
+        // given back as far as a higher rate would not have needed it.
+        let slip = self.records.slip[old.priority as usize];
+        let line = &mut self.records.lines[slot as usize];
+        let due = line.e.saturating_add(slip);
+        if due > self.now && words.rate > old.rate {
+            line.e -= (due - self.now) - scaled(due - self.now, old.rate, words.rate);
+        }
+        let to = if parent == self.slot_of(from) { from } else { self.node_below(parent) };
+        if to != from {
+            self.records.nodes[from as usize].children -= 1;
+            self.records.nodes[to as usize].children += 1;
+        }
+        self.give(from, old.rate, 0);
+        self.give(to, 0, words.rate);
+        self.attach_leaf(slot, to, words);
+        if to != from {
+            self.fold(from);
+        }
+    }
+
+    // ------------------------------------------------------------------ nodes
+
+    fn slot_of(&self, node: u32) -> u32 {
+        self.records.nodes[node as usize].slot
+    }
+
+    /// The node of a class that has children, and of the root.
+    fn node_of(&self, slot: u32) -> Option<u32> {
+        let line = &self.records.lines[slot as usize];
+        let node = self.records.branches[line.branch as usize].node;
+        (self.slot_of(node) == slot).then_some(node)
+    }
+
+    /// The node of a class that gets a child: a leaf becomes one.
+    fn node_below(&mut self, slot: u32) -> u32 {
+        if let Some(node) = self.node_of(slot) {
+            return node;
+        }
+        let words = self.leaf_words(slot);
+        let above = self.records.branches[self.records.lines[slot as usize].branch as usize].node;
+        self.unfile(slot);
+        self.detach_leaf(slot);
+        let node = self.make_node(slot, above, words);
+        self.attach_leaf(slot, node, words);
+        node
+    }
+
+    /// A node that has lost its last child becomes a leaf again.
+    fn fold(&mut self, node: u32) {
+        let n = self.records.nodes[node as usize];
+        if n.children > 0 || n.parent == NIL {
+            return;
+        }
+        self.unfile(n.slot);
+        self.detach_leaf(n.slot);
+        self.unlink_node(node);
+        if n.filed {
+            self.wheel.unfile(&mut self.records, node | NODE);
+        }
+        if n.cap != NIL {
+            self.drop_cap(n.cap);
+        }
+        for branch in n.branches {
+            if branch != NIL {
+                for ring in self.records.branches[branch as usize].rings {
+                    if ring != NIL {
+                        self.rings[ring as usize] = Ring::new();
+                        self.free.rings.push(ring);
+                    }
+                }
+                self.free.branches.push(branch);
+            }
+        }
+        self.free.nodes.push(node);
+        self.records.nodes[node as usize] = Node { parent: NIL, slot: NIL, cap: NIL, branches: [NIL; 8], live: 0, ..n };
+        self.levels_stale = true;
+        self.attach_leaf(n.slot, n.parent, n.words);
+    }
+
+    fn make_node(&mut self, slot: u32, parent: u32, words: Words) -> u32 {
+        let node = Node {
+            slot,
+            parent,
+            words,
+            given: 0,
+            children: 0,
+            level: 1,
+            cap: NIL,
+            branches: [NIL; 8],
+            live: 0,
+            u: self.now,
+            nspb: nspb(words.rate),
+            rem: 0,
+            timer_next: NIL,
+            filed: false,
+        };
+        let at = match self.free.nodes.pop() {
+            Some(at) => {
+                self.records.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.records.nodes.push(node);
+                (self.records.nodes.len() - 1) as u32
+            }
+        };
+        self.set_node_cap(at);
+        self.levels_stale = true;
+        at
+    }
+
+    /// Takes a node's branches out of the rings above and out of their rows.
+    fn unlink_node(&mut self, node: u32) {
+        self.node_down(node);
+        for branch in self.records.nodes[node as usize].branches {
+            if branch == NIL {
+                continue;
+            }
+            let b = self.records.branches[branch as usize];
+            if b.flags & LINKED != 0 {
+                let ring = self.records.branches[b.up as usize].rings[usize::from(b.flags & ZERO != 0)];
+                self.rings[ring as usize].unlink(&mut self.records, branch | BRANCH);
+            }
+        }
+        // Rows hold branches by number: they are made anew with the levels.
+        self.rows.clear(&mut self.records);
+        self.levels_stale = true;
+    }
+
+    fn change_node(&mut self, node: u32, parent: u32, words: Words) {
+        let old = self.records.nodes[node as usize];
+        let to = if parent == self.slot_of(old.parent) { old.parent } else { self.node_below(parent) };
+        self.unlink_node(node);
+        self.give(old.parent, old.words.rate, 0);
+        self.give(to, 0, words.rate);
+        if to != old.parent {
+            self.records.nodes[old.parent as usize].children -= 1;
+            self.records.nodes[to as usize].children += 1;
+        }
+        if old.filed {
+            self.wheel.unfile(&mut self.records, node | NODE);
+        }
+        let now = self.now;
+        let n = &mut self.records.nodes[node as usize];
+        (n.parent, n.words, n.nspb, n.rem, n.filed) = (to, words, nspb(words.rate), 0, false);
+        if n.u > now {
+            n.u = now + scaled(n.u - now, old.words.rate, words.rate);
+        }
+        self.set_node_cap(node);
+        // Its branches stand in the rings of the new parent, at their present.
+        for branch in old.branches {
+            if branch != NIL {
+                let band = self.records.branches[branch as usize].band;
+                let up = self.branch(to, band);
+                let zero = words.rate == 0;
+                let ring = self.ring(up, zero);
+                let present = self.rings[ring as usize].v;
+                let same = to == old.parent && zero == (old.words.rate == 0);
+                let b = &mut self.records.branches[branch as usize];
+                (b.up, b.nspb, b.rem) = (up, nspb(words.rate), 0);
+                b.flags = b.flags & !ZERO | if zero { ZERO } else { 0 };
+                b.s = if same { b.s.max(present) } else { present };
+            }
+        }
+        self.set_implicit(node);
+        self.node_up(node);
+        if to != old.parent {
+            self.fold(old.parent);
+        }
+    }
+
+    /// A node's children have one of `rate` instead of one of `before`; its implicit leaf has the rest.
+    fn give(&mut self, node: u32, before: u64, rate: u64) {
+        let n = &mut self.records.nodes[node as usize];
+        n.given = n.given + u128::from(rate) - u128::from(before);
+        self.set_implicit(node);
+    }
+
+    fn set_implicit(&mut self, node: u32) {
+        let n = &self.records.nodes[node as usize];
+        let (slot, words) = (n.slot, n.words);
+        let rate = u128::from(words.rate).saturating_sub(n.given) as u64;
+        let line = self.records.lines[slot as usize];
+        // Design rule 16: the class's priority and borrow. With nothing left of the rate it takes what its siblings leave in any case
+        // (rule 6): the class's own limit holds above it.
+        let words = Words { rate, borrow: words.borrow || rate == 0, ceiling: None, ..words };
+        if line.branch != NIL && self.leaf_words(slot) == words && line.nspb == nspb(rate) {
+            return;
+        }
+        self.unfile(slot);
+        self.detach_leaf(slot);
+        self.attach_leaf(slot, node, words);
+    }
+
+    /// The branch of a node in a band, made with all those above it when it is missing.
+    fn branch(&mut self, node: u32, band: u8) -> u32 {
+        let n = self.records.nodes[node as usize];
+        if n.branches[band as usize] != NIL {
+            return n.branches[band as usize];
+        }
+        let up = if n.parent == NIL { NIL } else { self.branch(n.parent, band) };
+        let zero = n.words.rate == 0;
+        let mut s = 0;
+        if up != NIL {
+            let ring = self.ring(up, zero);
+            s = self.rings[ring as usize].v;
+        }
+        let branch = Branch {
+            s,
+            nspb: n.nspb,
+            rem: 0,
+            ring_next: NIL,
+            up,
+            node,
+            rings: [NIL; 2],
+            avail: 0,
+            row_next: NIL,
+            filed: 0,
+            flags: if zero { ZERO } else { 0 },
+            in_row: false,
+            band,
+        };
+        let at = match self.free.branches.pop() {
+            Some(at) => {
+                self.records.branches[at as usize] = branch;
+                at
+            }
+            None => {
+                self.records.branches.push(branch);
+                (self.records.branches.len() - 1) as u32
+            }
+        };
+        self.records.nodes[node as usize].branches[band as usize] = at;
+        at
+    }
+
+    fn ring(&mut self, branch: u32, zero: bool) -> u32 {
+        let at = self.records.branches[branch as usize].rings[usize::from(zero)];
+        if at != NIL {
+            return at;
+        }
+        let at = match self.free.rings.pop() {
+            Some(at) => at,
+            None => {
+                self.rings.push(Ring::new());
+                (self.rings.len() - 1) as u32
+            }
+        };
+        self.records.branches[branch as usize].rings[usize::from(zero)] = at;
+        at
+    }
+
+    /// Counts levels: 1 above leaves only, else one more than the highest below (Floyd and Jacobson 1995).
+    pub(super) fn count_levels(&mut self) {
+        self.levels_stale = false;
+        self.records.nodes.iter_mut().for_each(|n| n.level = 1);
+        for mut at in 0..self.records.nodes.len() {
+            let mut level = 1;
+            while self.records.nodes[at].parent != NIL {
+                at = self.records.nodes[at].parent as usize;
+                level += 1;
+                if self.records.nodes[at].level >= level {
+                    break;
+                }
+                self.records.nodes[at].level = level;
+            }
+        }
+        self.rows.clear(&mut self.records);
+        if self.excess == Excess::Priority {
+            for node in 1..self.records.nodes.len() as u32 {
+                self.offer(node);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ caps
+
+    /// Gives a node the cap that its words ask for.
+    fn set_node_cap(&mut self, node: u32) {
+        let n = self.records.nodes[node as usize];
+        if n.cap != NIL {
+            self.drop_cap(n.cap);
+            self.records.nodes[node as usize].cap = NIL;
+        }
+        let limit = match n.words.ceiling {
+            Some(ceiling) => Some((ceiling, false)),
+            // In `excess priority` who does not borrow is not offered above, and lends no more than it has.
+            None if !n.words.borrow && n.words.rate > 0 && self.excess == Excess::Share => Some((n.words.rate, true)),
+            None => None,
+        };
+        if let Some((rate, owed)) = limit {
+            let cap = self.make_cap(node | NODE, rate, n.words.burst, owed);
+            self.records.nodes[node as usize].cap = cap;
+        }
+    }
+
+    fn make_cap(&mut self, owner: u32, rate: u64, burst: u32, owed: bool) -> u32 {
+        let per_byte = nspb(rate);
+        let burst = span(per_byte, burst);
+        let cap = Cap { owner, x: self.now, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag: burst, burst, owed, parked: false };
+        match self.free.caps.pop() {
+            Some(at) => {
+                self.records.caps[at as usize] = cap;
+                at
+            }
+            None => {
+                self.records.caps.push(cap);
+                (self.records.caps.len() - 1) as u32
+            }
+        }
+    }
+
+    fn drop_cap(&mut self, cap: u32) {
+        if self.records.caps[cap as usize].parked {
+            self.wheel.unfile(&mut self.records, cap | CAP);
+        }
+        self.free.caps.push(cap);
+    }
+
+    /// Sets a ring's virtual time back, and its children's tags with it. Linear in all classes, for one packet in 10^5 at the very most.
+    #[cold]
+    pub(super) fn rebase(&mut self, ring: u32) {
+        let by = self.rings[ring as usize].v;
+        let all = self.rings[ring as usize].drain(&mut self.records);
+        let Records { lines, branches, .. } = &mut self.records;
+        let of =
+            |branches: &[Branch], above: u32, zero: bool| above != NIL && branches[above as usize].rings[usize::from(zero)] == ring;
+        for line in lines.iter_mut().filter(|line| line.has(EXISTS)) {
+            if of(branches, line.branch, line.has(ZERO)) {
+                line.s = line.s.saturating_sub(by);
+            }
+        }
+        for at in 0..branches.len() {
+            if of(branches, branches[at].up, branches[at].flags & ZERO != 0) {
+                branches[at].s = branches[at].s.saturating_sub(by);
+            }
+        }
+        self.rings[ring as usize].rebase(&mut self.records, by, all);
+    }
+
+    // ------------------------------------------------------------------ sizes
+
+    /// Room for a slot. Grows by little: at 100,000 classes doubling would waste more than the class's own line.
+    fn reserve_line(&mut self, slot: u32) {
+        let lines = &mut self.records.lines;
+        if lines.len() <= slot as usize {
+            if lines.capacity() <= slot as usize {
+                lines.reserve_exact(slot as usize + 1 - lines.len() + lines.len() / 16 + 15);
+            }
+            lines.resize(slot as usize + 1, Line::NONE);
+        }
+    }
+
+    /// A wheel with two slots a leaf or more, whose horizon is what an average leaf waits between packets, and some more.
+    fn shape_wheel(&mut self) {
+        let slots = (u64::from(self.leaves.max(1)) * 2).next_power_of_two().ilog2().clamp(10, 18);
+        let packet = span(nspb(self.link_rate.max(1)), 1500).max(1);
+        let horizon = packet.saturating_mul(u64::from(self.leaves.max(1))).saturating_mul(4);
+        let shift = (horizon >> slots).max(1).next_power_of_two().ilog2().min(40);
+        if self.wheel.shape() == (slots, shift) {
+            return;
+        }
+        let all = self.wheel.drain(&self.records);
+        self.wheel = Wheel::new(slots, shift);
+        for id in all {
+            self.wheel.file(&mut self.records, id);
+        }
+    }
+
+    pub(super) fn records_memory(&self) -> usize {
+        let records = &self.records;
+        records.lines.capacity() * size_of::<Line>()
+            + records.branches.capacity() * size_of::<Branch>()
+            + records.nodes.capacity() * size_of::<Node>()
+            + records.caps.capacity() * size_of::<Cap>()
+            + (self.free.branches.capacity() + self.free.nodes.capacity() + self.free.caps.capacity() + self.free.rings.capacity())
+                * 4
+    }
+}
+
+/// A span of time at one rate, at a higher one.
+fn scaled(time: u64, old: u64, new: u64) -> u64 {
+    if old == 0 || new <= old {
+        return time;
+    }
+    (u128::from(time) * u128::from(old) / u128::from(new)) as u64
+}

@@ -1,0 +1,275 @@
+//! The wheel: who waits for which time.
+//!
+//! Leaves wait for their next guaranteed packet, caps and inner classes for their credit. Slots of 2^k ns, found by a bitmap of
+//! three levels; a slot whose time has come is opened into a small heap on the exact time, so times are exact to the nanosecond and
+//! do not depend on when one asks. What lies beyond the horizon lies in the last slot and is filed anew when that is opened.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::state::{NIL, Records};
+
+/// The wheel.
+pub struct Wheel {
+    shift: u32,
+    /// The first slot not yet opened, counted from time 0.
+    cur: u64,
+    /// The first slot in use, at or after `cur`; `u64::MAX` if none is.
+    first: u64,
+    /// The first slot's least time, where it was looked for.
+    least: Option<u64>,
+    heads: Vec<u32>,
+    /// Slots in use; words of the level below that are not 0.
+    bits: [Vec<u64>; 3],
+    near: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Wheel {
+    /// A wheel of 2^`slots` slots (10 to 18), each 2^`shift` ns wide.
+    pub fn new(slots: u32, shift: u32) -> Wheel {
+        let n = 1usize << slots;
+        Wheel {
+            shift,
+            cur: 0,
+            first: u64::MAX,
+            least: None,
+            heads: vec![NIL; n],
+            bits: [vec![0; n.div_ceil(64)], vec![0; n.div_ceil(4096)], vec![0; n.div_ceil(262_144)]],
+            near: BinaryHeap::new(),
+        }
+    }
+
+    /// Files a timer that is due at `records.due(id)`.
+    #[inline]
+    pub fn file(&mut self, records: &mut Records, id: u32) {
+        let due = records.due(id);
+        let at = due >> self.shift;
+        if at < self.cur {
+            self.near.push(Reverse((due, id)));
+            return;
+        }
+        let at = at.min(self.cur + self.heads.len() as u64 - 1);
+        let slot = (at as usize) & (self.heads.len() - 1);
+        records.set_timer_next(id, self.heads[slot]);
+        if self.heads[slot] == NIL {
+            self.bits[0][slot >> 6] |= 1 << (slot & 63);
+            self.bits[1][slot >> 12] |= 1 << (slot >> 6 & 63);
+            self.bits[2][slot >> 18] |= 1 << (slot >> 12 & 63);
+        }
+        self.heads[slot] = id;
+        if at < self.first {
+            self.first = at;
+            self.least = None;
+        } else if at == self.first {
+            self.least = self.least.map(|least| least.min(due));
+        }
+    }
+
+    /// Takes out a timer that is due, the earliest first.
+    #[inline]
+    pub fn pop(&mut self, records: &mut Records, now: u64) -> Option<u32> {
+        loop {
+            let near = self.near.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+            if self.first != u64::MAX {
+                let start = self.first << self.shift;
+                if start <= now && start <= near {
+                    self.open(records);
+                    continue;
+                }
+            }
+            // The present needs no room: what is filed from now on is later.
+            self.cur = self.cur.max((now >> self.shift).min(self.first));
+            if near > now {
+                return None;
+            }
+            let Reverse((_, id)) = self.near.pop()?;
+            if records.due(id) <= now {
+                return Some(id);
+            }
+            // Put back since it was filed.
+            self.file(records, id);
+        }
+    }
+
+    /// The earliest time at which a timer that matters is due. Dead ones met on the way are dropped, by `drop`.
+    pub fn next(&mut self, records: &mut Records, mut drop: impl FnMut(&mut Records, u32)) -> Option<u64> {
+        loop {
+            while let Some(&Reverse((_, id))) = self.near.peek() {
+                if records.matters(id) {
+                    break;
+                }
+                self.near.pop();
+                drop(records, id);
+            }
+            let near = self.near.peek().map(|Reverse((at, _))| *at);
+            if self.first == u64::MAX {
+                return near;
+            }
+            let start = self.first << self.shift;
+            if let Some(near) = near.filter(|near| *near <= start) {
+                return Some(near);
+            }
+            let least = match self.least {
+                Some(least) => least,
+                None => {
+                    let slot = (self.first as usize) & (self.heads.len() - 1);
+                    let (mut least, mut kept) = (u64::MAX, NIL);
+                    let mut id = self.heads[slot];
+                    while id != NIL {
+                        let next = records.timer_next(id);
+                        if records.matters(id) {
+                            // One from beyond the horizon is looked at again when its slot ends.
+                            least = least.min(records.due(id).min(start + (1 << self.shift)));
+                            records.set_timer_next(id, kept);
+                            kept = id;
+                        } else {
+                            drop(records, id);
+                        }
+                        id = next;
+                    }
+                    self.heads[slot] = kept;
+                    if kept == NIL {
+                        self.clear(slot);
+                        continue;
+                    }
+                    self.least = Some(least);
+                    least
+                }
+            };
+            return Some(near.map_or(least, |near| near.min(least)));
+        }
+    }
+
+    /// Moves the first slot's timers to the heap.
+    fn open(&mut self, records: &mut Records) {
+        let at = self.first;
+        let slot = (at as usize) & (self.heads.len() - 1);
+        let mut id = self.heads[slot];
+        self.heads[slot] = NIL;
+        self.clear(slot);
+        self.cur = at + 1;
+        while id != NIL {
+            let next = records.timer_next(id);
+            self.file(records, id);
+            id = next;
+        }
+    }
+
+    /// Marks a slot as empty and finds the next one in use.
+    fn clear(&mut self, slot: usize) {
+        self.bits[0][slot >> 6] &= !(1 << (slot & 63));
+        if self.bits[0][slot >> 6] == 0 {
+            self.bits[1][slot >> 12] &= !(1 << (slot >> 6 & 63));
+            if self.bits[1][slot >> 12] == 0 {
+                self.bits[2][slot >> 18] &= !(1 << (slot >> 12 & 63));
+            }
+        }
+        self.least = None;
+        let n = self.heads.len();
+        // Around the ring: from the slot after this one to the end, then from the start.
+        self.first = match self.in_use_from(slot + 1).or_else(|| self.in_use_from(0)) {
+            Some(found) => self.first + ((found + n - slot) & (n - 1)) as u64,
+            None => u64::MAX,
+        };
+    }
+
+    fn in_use_from(&self, from: usize) -> Option<usize> {
+        if from >= self.heads.len() {
+            return None;
+        }
+        // The rest of the word, then of the word of words, then of the top.
+        let rest = self.bits[0][from >> 6] & (u64::MAX << (from & 63));
+        if rest != 0 {
+            return Some((from & !63) + rest.trailing_zeros() as usize);
+        }
+        let word = (from >> 6) + 1;
+        let mut found = None;
+        if word & 63 != 0 && self.bits[1][word >> 6] & (u64::MAX << (word & 63)) != 0 {
+            let rest = self.bits[1][word >> 6] & (u64::MAX << (word & 63));
+            found = Some((word & !63) + rest.trailing_zeros() as usize);
+        } else {
+            let top = word.div_ceil(64);
+            for (n, bits) in self.bits[2].iter().enumerate().skip(top >> 6) {
+                let bits = if n == top >> 6 { bits & (u64::MAX << (top & 63)) } else { *bits };
+                if bits != 0 {
+                    let word = (n << 6) + bits.trailing_zeros() as usize;
+                    found = Some((word << 6) + self.bits[1][word].trailing_zeros() as usize);
+                    break;
+                }
+            }
+        }
+        found.map(|word| (word << 6) + self.bits[0][word].trailing_zeros() as usize)
+    }
+
+    /// Takes one timer out, wherever it lies. Linear in the timers: only changes of the tree do this.
+    pub fn unfile(&mut self, records: &mut Records, id: u32) {
+        let n = self.near.len();
+        self.near.retain(|Reverse((_, other))| *other != id);
+        if self.near.len() < n {
+            return;
+        }
+        let likely = ((records.due(id) >> self.shift) as usize) & (self.heads.len() - 1);
+        if self.unfile_from(records, likely, id) {
+            return;
+        }
+        for slot in 0..self.heads.len() {
+            if self.heads[slot] != NIL && self.unfile_from(records, slot, id) {
+                return;
+            }
+        }
+    }
+
+    fn unfile_from(&mut self, records: &mut Records, slot: usize, id: u32) -> bool {
+        let (mut before, mut here) = (NIL, self.heads[slot]);
+        while here != NIL && here != id {
+            (before, here) = (here, records.timer_next(here));
+        }
+        if here == NIL {
+            return false;
+        }
+        let next = records.timer_next(id);
+        if before == NIL {
+            self.heads[slot] = next;
+        } else {
+            records.set_timer_next(before, next);
+        }
+        if self.heads[slot] == NIL {
+            let first = (self.first as usize) & (self.heads.len() - 1);
+            let keep = self.first;
+            self.clear(slot);
+            if slot != first {
+                self.first = keep;
+            }
+        } else {
+            self.least = None;
+        }
+        true
+    }
+
+    /// Takes all timers out, in no order.
+    pub fn drain(&mut self, records: &Records) -> Vec<u32> {
+        let mut all: Vec<u32> = self.near.drain().map(|Reverse((_, id))| id).collect();
+        for head in &mut self.heads {
+            let mut id = std::mem::replace(head, NIL);
+            while id != NIL {
+                all.push(id);
+                id = records.timer_next(id);
+            }
+        }
+        self.bits.iter_mut().for_each(|level| level.fill(0));
+        (self.first, self.least) = (u64::MAX, None);
+        all
+    }
+
+    /// How many slots it has and how wide they are, as for [`Wheel::new`].
+    pub fn shape(&self) -> (u32, u32) {
+        (self.heads.len().ilog2(), self.shift)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.heads.capacity() * 4
+            + self.bits.iter().map(|level| level.capacity() * 8).sum::<usize>()
+            + self.near.capacity() * size_of::<Reverse<(u64, u32)>>()
+    }
+}

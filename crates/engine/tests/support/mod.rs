@@ -1,0 +1,293 @@
+//! A wire in virtual time for tests of the engine: one packet at a time, the fraction of a nanosecond carried; the engine is asked at
+//! every arrival, when the wire falls free, and at the times that it named.
+#![allow(dead_code)]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use altq_engine::classify::RuleSet;
+use altq_engine::link::Overhead;
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, Timer};
+use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Departure, Engine, Packet};
+
+pub const MS: Nanos = 1_000_000;
+pub const S: Nanos = 1_000_000_000;
+
+/// A class of cbq, by its words.
+#[derive(Clone, Debug)]
+pub struct Class {
+    pub parent: u32,
+    pub rate: u64,
+    pub borrow: bool,
+    pub ceiling: Option<u64>,
+    pub priority: u8,
+    pub packetsize: Option<u32>,
+    pub maxburst: Option<u32>,
+    pub queue: Option<Limit>,
+}
+
+impl Class {
+    pub fn new(parent: u32, rate: u64) -> Class {
+        Class { parent, rate, borrow: false, ceiling: None, priority: 1, packetsize: None, maxburst: None, queue: None }
+    }
+
+    pub fn borrow(mut self) -> Class {
+        self.borrow = true;
+        self
+    }
+
+    pub fn borrows(mut self, borrow: bool) -> Class {
+        self.borrow = borrow;
+        self
+    }
+
+    pub fn ceiling(mut self, rate: u64) -> Class {
+        self.ceiling = Some(rate);
+        self
+    }
+
+    pub fn priority(mut self, priority: u8) -> Class {
+        self.priority = priority;
+        self
+    }
+
+    pub fn packetsize(mut self, bytes: u32) -> Class {
+        self.packetsize = Some(bytes);
+        self
+    }
+
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::new();
+        settings.set("rate", Value::Rate(Rate::bit_s(self.rate)));
+        if self.borrow {
+            settings.set("borrow", Value::Flag);
+        }
+        if let Some(ceiling) = self.ceiling {
+            settings.set("ceiling", Value::Rate(Rate::bit_s(ceiling)));
+        }
+        settings.set("priority", Value::Int(u64::from(self.priority)));
+        if let Some(bytes) = self.packetsize {
+            settings.set("packetsize", Value::Bytes(u64::from(bytes)));
+        }
+        if let Some(packets) = self.maxburst {
+            settings.set("maxburst", Value::Int(u64::from(packets)));
+        }
+        settings
+    }
+
+    pub fn spec(&self) -> ClassSpec {
+        ClassSpec {
+            parent: self.parent,
+            settings: self.settings(),
+            queue: self.queue.map(|limit| QueueSpec { name: "drop_tail", limit, settings: Settings::new() }),
+            scheduler: None,
+        }
+    }
+}
+
+/// A link of cbq classes; number 0 is the root, the first of `classes` is number 1.
+pub fn link(rate: u64, classes: &[Class], excess: &'static str) -> LinkSpec {
+    let mut all = vec![ClassSpec { parent: 0, settings: Settings::new(), queue: None, scheduler: None }];
+    all.extend(classes.iter().map(Class::spec));
+    LinkSpec {
+        rate: Rate::bit_s(rate),
+        mtu: 1500,
+        overhead: Overhead::NONE,
+        regulator: Regulator::None,
+        timer: Timer::Exact,
+        scheduler: SchedulerSpec { name: "cbq", settings: Settings::new().with("excess", Value::Choice(excess)) },
+        classes: all,
+        rules: RuleSet::default(),
+        default: None,
+    }
+}
+
+/// Packets of one class that arrive on their own: every `interval`, from `start` until `end`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cbr {
+    pub class: u32,
+    pub size: u32,
+    pub interval: Nanos,
+    pub start: Nanos,
+    pub end: Nanos,
+}
+
+/// A packet that was handed to the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub at: Nanos,
+    pub departure: Departure,
+}
+
+pub struct Wire {
+    pub engine: Engine,
+    pub rate: u64,
+    pub tick: Option<Nanos>,
+    pub now: Nanos,
+    /// Sizes of a class that always has packets, in turn.
+    greedy: Vec<Option<(Vec<u32>, usize)>>,
+    /// Packets kept queued of such a class.
+    pub depth: u32,
+    queued: Vec<u32>,
+    sources: Vec<Cbr>,
+    arrivals: BinaryHeap<Reverse<(Nanos, usize)>>,
+    once: Vec<(Nanos, u32, u32)>,
+    busy_from: Nanos,
+    bits: u128,
+    busy_until: Option<Nanos>,
+    /// Bytes handed over, by class.
+    pub bytes: Vec<u64>,
+    pub log: Option<Vec<Sent>>,
+    /// Extra calls of `dequeue` while the wire is idle, per event.
+    pub extra: u32,
+    pub next_handle: u32,
+    pub drops: u64,
+    /// Nanoseconds that the wire has been busy.
+    pub polls: u64,
+}
+
+impl Wire {
+    pub fn new(spec: &LinkSpec) -> Wire {
+        let n = spec.classes.len();
+        Wire {
+            engine: Engine::new(spec).expect("a valid link"),
+            rate: spec.rate.as_bit_s(),
+            tick: None,
+            now: 0,
+            greedy: vec![None; n],
+            depth: 3,
+            queued: vec![0; n],
+            sources: Vec::new(),
+            arrivals: BinaryHeap::new(),
+            once: Vec::new(),
+            busy_from: 0,
+            bits: 0,
+            busy_until: None,
+            bytes: vec![0; n],
+            log: None,
+            extra: 0,
+            next_handle: 0,
+            drops: 0,
+            polls: 0,
+        }
+    }
+
+    pub fn room(&mut self, class: u32) {
+        let n = (class as usize + 1).max(self.bytes.len());
+        self.greedy.resize(n, None);
+        self.queued.resize(n, 0);
+        self.bytes.resize(n, 0);
+    }
+
+    /// From now on the class always has packets, of these sizes in turn; with none, no more.
+    pub fn greedy(&mut self, class: u32, sizes: &[u32]) {
+        self.room(class);
+        self.greedy[class as usize] = (!sizes.is_empty()).then(|| (sizes.to_vec(), 0));
+        self.fill(class);
+    }
+
+    /// The class's queue, as far as it was kept filled, is forgotten: it was removed.
+    pub fn forget(&mut self, class: u32) {
+        self.greedy[class as usize] = None;
+        self.queued[class as usize] = 0;
+    }
+
+    pub fn cbr(&mut self, source: Cbr) {
+        self.arrivals.push(Reverse((source.start, self.sources.len())));
+        self.sources.push(source);
+    }
+
+    pub fn enqueue(&mut self, class: u32, size: u32) {
+        self.next_handle = self.next_handle.wrapping_add(1);
+        self.engine.enqueue(self.now, class, Packet::new(self.next_handle, size));
+        self.queued[class as usize] += 1;
+        for drop in self.engine.drops().collect::<Vec<_>>() {
+            self.drops += 1;
+            if let Some(class) = drop.class {
+                self.queued[class as usize] -= 1;
+            }
+        }
+    }
+
+    fn fill(&mut self, class: u32) {
+        while self.queued[class as usize] < self.depth {
+            let Some((sizes, at)) = &mut self.greedy[class as usize] else { return };
+            let size = sizes[*at % sizes.len()];
+            *at += 1;
+            self.enqueue(class, size);
+        }
+    }
+
+    fn ask(&mut self) {
+        while self.busy_until.is_none() {
+            self.polls += 1;
+            let Some(departure) = self.engine.dequeue(self.now) else {
+                for _ in 0..self.extra {
+                    assert!(self.engine.dequeue(self.now).is_none());
+                }
+                return;
+            };
+            if self.bits == 0 {
+                self.busy_from = self.now;
+            }
+            self.bits += u128::from(departure.packet.wire) * 8;
+            let time = (self.bits * u128::from(S)).div_ceil(u128::from(self.rate));
+            self.busy_until = Some(self.busy_from + time as u64);
+            self.bytes[departure.class as usize] += u64::from(departure.packet.len);
+            self.queued[departure.class as usize] -= 1;
+            if let Some(log) = &mut self.log {
+                log.push(Sent { at: self.now, departure });
+            }
+            self.fill(departure.class);
+        }
+    }
+
+    /// Runs to `end`.
+    pub fn run(&mut self, end: Nanos) {
+        self.ask();
+        loop {
+            let wake = match self.busy_until {
+                Some(_) => None,
+                None => self.engine.next_wakeup().map(|at| {
+                    let at = at.max(self.now);
+                    self.tick.map_or(at, |tick| at.div_ceil(tick) * tick)
+                }),
+            };
+            let arrival = self.arrivals.peek().map(|Reverse((at, _))| *at);
+            let Some(next) = [self.busy_until, wake, arrival].into_iter().flatten().min() else { break };
+            if next > end {
+                break;
+            }
+            let before = self.now;
+            self.now = next;
+            if self.busy_until == Some(next) {
+                self.busy_until = None;
+                self.ask();
+                if self.busy_until.is_none() {
+                    // The busy period is over.
+                    self.bits = 0;
+                }
+            } else if wake == Some(next) {
+                self.ask();
+                assert!(self.tick.is_some() || next > before || self.busy_until.is_some(), "woken at {next} for nothing");
+            } else if let Some(Reverse((at, n))) = self.arrivals.pop() {
+                let source = self.sources[n];
+                self.enqueue(source.class, source.size);
+                if at + source.interval < source.end {
+                    self.arrivals.push(Reverse((at + source.interval, n)));
+                }
+                self.ask();
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Bytes handed over by a class between now and `end`, as bit/s.
+    pub fn rates(&mut self, end: Nanos) -> Vec<f64> {
+        let (from, before) = (self.now, self.bytes.clone());
+        self.run(end);
+        self.bytes.iter().zip(before).map(|(b, a)| (b - a) as f64 * 8e9 / (end - from) as f64).collect()
+    }
+}
