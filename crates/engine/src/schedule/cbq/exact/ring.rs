@@ -140,11 +140,11 @@ impl Ring {
             let level0 = self.levels.first()?;
             let ahead = level0.bits.rotate_right((self.cur % SLOTS) as u32);
             let near = if ahead == 0 { u64::MAX } else { self.cur + u64::from(ahead.trailing_zeros()) };
-            if self.levels.len() > 1 {
-                if let Some(start) = self.first_above().filter(|start| *start <= near) {
-                    self.bring_down(records, start);
-                    continue;
-                }
+            if self.levels.len() > 1
+                && let Some(start) = self.first_above().filter(|start| *start <= near)
+            {
+                self.bring_down(records, start);
+                continue;
             }
             if near == u64::MAX {
                 return None;
