@@ -1,6 +1,7 @@
 //! The engine in virtual time: nothing here reads a clock, so a second of a link takes as long as its packets take to count.
 //!
 //! - [`replay`]: one link, packets already classified, from a list (`altq replay`).
+//! - [`sim`]: hosts, links, sources and captures (`altq sim`).
 //! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then arrivals, then the order in which
@@ -14,5 +15,6 @@ mod nearest;
 pub mod replay;
 pub mod report;
 pub mod result;
+pub mod sim;
 pub mod stats;
 pub mod wire;

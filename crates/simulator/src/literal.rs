@@ -24,6 +24,21 @@ pub fn size(text: &str) -> Result<u64, String> {
     number(text, "size", "bytes", &SIZES)
 }
 
+/// A percentage of a rate, as `rate 20%` would give it: to the bit, rounded down. `None` if it is no number from 0 to 100.
+pub(crate) fn share_of(percent: &str, rate: Rate) -> Option<Rate> {
+    let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
+    let digits = |text: &str| !text.is_empty() && text.len() <= 18 && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let tens = 10u128.pow(fraction.len() as u32);
+    let percent = whole.parse::<u128>().ok()?.checked_mul(tens)?.checked_add(fraction.parse().ok()?)?;
+    if percent > 100 * tens {
+        return None;
+    }
+    u64::try_from(u128::from(rate.as_bit_s()).checked_mul(percent)? / (100 * tens)).ok().map(Rate::bit_s)
+}
+
 fn number(text: &str, what: &str, bare: &str, units: &[(&str, u64)]) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,0 +1,366 @@
+//! Captures: pcap and pcapng read, pcap written. By hand, as it takes little: what is needed of a file is its packets, their times
+//! to the nanosecond, and the place where it stops making sense.
+//!
+//! pcap: draft-ietf-opsawg-pcap. pcapng: draft-ietf-opsawg-pcapng; packets from enhanced, simple and (obsolete) packet blocks.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use altq_engine::headers::{Key, parse_ethernet, parse_ip};
+use altq_engine::units::Nanos;
+
+/// A captured packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// When, since the capture's first packet.
+    pub time: Nanos,
+    /// What it is classified by; its length at layer 3 is in there.
+    pub key: Key,
+    /// Its length on the medium, link layer included.
+    pub len: u32,
+    /// What was captured of it: a stretch of [`Capture::bytes`].
+    data: (usize, usize),
+    /// Whether the data begin with an Ethernet header.
+    ethernet: bool,
+}
+
+/// What a file held.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// The packets, by time.
+    pub frames: Vec<Frame>,
+    bytes: Vec<u8>,
+    /// Where the file is cut short, if it is: what came before stands.
+    pub cut: Option<Cut>,
+    /// Packets that were out of order, and were put in order.
+    pub disordered: usize,
+}
+
+/// Where a capture ends too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Byte at which what is cut begins.
+    pub byte: usize,
+    /// Bytes that the file has.
+    pub size: usize,
+    /// Packets before it.
+    pub packets: usize,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cut { byte, size, packets } = self;
+        write!(
+            f,
+            "the capture is cut short: what begins at byte {byte}, behind {packets} packets, goes beyond its end at byte {size}"
+        )
+    }
+}
+
+/// Why a capture cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaptureError {
+    /// It begins like neither format.
+    #[error("this is neither pcap nor pcapng: it begins with {0:02x?}")]
+    Unknown(Vec<u8>),
+    /// A link layer that is not read.
+    #[error("link type {0} at byte {1}; Ethernet (1) and raw IP (12, 14, 101, 228, 229) are read")]
+    LinkType(u32, usize),
+    /// Something in it makes no sense.
+    #[error("byte {at}: {what}")]
+    Bad {
+        /// Where.
+        at: usize,
+        /// What.
+        what: String,
+    },
+}
+
+/// More than this is not a packet.
+const LONGEST: u32 = 1 << 20;
+
+/// Reads numbers of a file, in its byte order.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    bytes: &'a [u8],
+    big: bool,
+}
+
+impl Reader<'_> {
+    fn u16(&self, at: usize) -> Option<u16> {
+        let b = *self.bytes.get(at..)?.first_chunk()?;
+        Some(if self.big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) })
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        let b = *self.bytes.get(at..)?.first_chunk()?;
+        Some(if self.big { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) })
+    }
+
+    fn u64(&self, at: usize) -> Option<u64> {
+        let b = *self.bytes.get(at..)?.first_chunk()?;
+        Some(if self.big { u64::from_be_bytes(b) } else { u64::from_le_bytes(b) })
+    }
+}
+
+/// Whether a link type begins with Ethernet; `None` if it is not read.
+fn link_type(number: u32) -> Option<bool> {
+    match number {
+        1 => Some(true),
+        12 | 14 | 101 | 228 | 229 => Some(false),
+        _ => None,
+    }
+}
+
+impl Capture {
+    /// Reads a whole file. One that is cut short is read up to there ([`cut`](Capture::cut)).
+    pub fn read(bytes: Vec<u8>) -> Result<Capture, CaptureError> {
+        let mut capture = Capture { bytes, ..Capture::default() };
+        let magic: [u8; 4] = match capture.bytes.first_chunk() {
+            Some(magic) => *magic,
+            None if capture.bytes.is_empty() => return Err(CaptureError::Unknown(Vec::new())),
+            None => {
+                capture.cut_at(0);
+                return Ok(capture);
+            }
+        };
+        let mut times = Vec::new();
+        match magic {
+            [0xd4, 0xc3, 0xb2, 0xa1] => capture.pcap(false, 1_000, &mut times)?,
+            [0xa1, 0xb2, 0xc3, 0xd4] => capture.pcap(true, 1_000, &mut times)?,
+            [0x4d, 0x3c, 0xb2, 0xa1] => capture.pcap(false, 1, &mut times)?,
+            [0xa1, 0xb2, 0x3c, 0x4d] => capture.pcap(true, 1, &mut times)?,
+            [0x0a, 0x0d, 0x0d, 0x0a] => capture.pcapng(&mut times)?,
+            other => return Err(CaptureError::Unknown(other.to_vec())),
+        }
+        capture.order(times);
+        Ok(capture)
+    }
+
+    /// What was captured of a packet.
+    pub fn data(&self, frame: &Frame) -> &[u8] {
+        self.bytes.get(frame.data.0..frame.data.1).unwrap_or(&[])
+    }
+
+    /// The packet as an Ethernet frame: one is put before what was captured without.
+    pub fn ethernet(&self, frame: &Frame) -> Vec<u8> {
+        let data = self.data(frame);
+        if frame.ethernet {
+            return data.to_vec();
+        }
+        let kind = if frame.key.family == 6 { [0x86, 0xdd] } else { [0x08, 0x00] };
+        [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0][..], &kind, data].concat()
+    }
+
+    fn cut_at(&mut self, byte: usize) {
+        self.cut = Some(Cut { byte, size: self.bytes.len(), packets: self.frames.len() });
+    }
+
+    /// Times since the first, in order.
+    fn order(&mut self, times: Vec<i128>) {
+        let first = times.iter().copied().min().unwrap_or(0);
+        self.disordered = times.windows(2).filter(|pair| pair[1] < pair[0]).count();
+        for (frame, time) in self.frames.iter_mut().zip(times) {
+            frame.time = Nanos::try_from(time - first).unwrap_or(Nanos::MAX);
+        }
+        self.frames.sort_by_key(|frame| frame.time);
+    }
+
+    fn frame(&mut self, data: (usize, usize), len: u32, ethernet: bool) {
+        let bytes = self.bytes.get(data.0..data.1).unwrap_or(&[]);
+        let headers = if ethernet { parse_ethernet(bytes, len) } else { parse_ip(bytes, len) };
+        self.frames.push(Frame { time: 0, key: headers.key, len, data, ethernet });
+    }
+
+    fn pcap(&mut self, big: bool, unit: i128, times: &mut Vec<i128>) -> Result<(), CaptureError> {
+        if self.bytes.len() < 24 {
+            self.cut_at(0);
+            return Ok(());
+        }
+        let mut at = 24;
+        let number = Reader { bytes: &self.bytes, big }.u32(20).unwrap_or(0) & 0x0fff_ffff;
+        let ethernet = link_type(number).ok_or(CaptureError::LinkType(number, 20))?;
+        while at < self.bytes.len() {
+            let r = Reader { bytes: &self.bytes, big };
+            let (Some(seconds), Some(part), Some(kept), Some(len)) = (r.u32(at), r.u32(at + 4), r.u32(at + 8), r.u32(at + 12))
+            else {
+                self.cut_at(at);
+                return Ok(());
+            };
+            if kept > LONGEST || len > LONGEST || kept > len {
+                return Err(CaptureError::Bad { at, what: format!("a packet of {len} bytes of which {kept} were captured") });
+            }
+            let data = (at + 16, at + 16 + kept as usize);
+            if data.1 > self.bytes.len() {
+                self.cut_at(at);
+                return Ok(());
+            }
+            times.push(i128::from(seconds) * 1_000_000_000 + i128::from(part) * unit);
+            self.frame(data, len, ethernet);
+            at = data.1;
+        }
+        Ok(())
+    }
+
+    fn pcapng(&mut self, times: &mut Vec<i128>) -> Result<(), CaptureError> {
+        let (mut at, mut big) = (0, false);
+        let mut interfaces: Vec<Interface> = Vec::new();
+        while at < self.bytes.len() {
+            let bad = |what: String| CaptureError::Bad { at, what };
+            let plain = Reader { bytes: &self.bytes, big };
+            // A section header's type reads the same both ways, and what follows its length tells the byte order.
+            let section = plain.u32(at) == Some(0x0a0d_0d0a);
+            if section {
+                big = match (Reader { bytes: &self.bytes, big: true }).u32(at + 8) {
+                    Some(0x1a2b_3c4d) => true,
+                    Some(0x4d3c_2b1a) => false,
+                    Some(other) => return Err(bad(format!("the section's byte order mark is {other:08x}"))),
+                    None => {
+                        self.cut_at(at);
+                        return Ok(());
+                    }
+                };
+                interfaces.clear();
+            }
+            let r = Reader { bytes: &self.bytes, big };
+            let (Some(kind), Some(total)) = (r.u32(at), r.u32(at + 4)) else {
+                self.cut_at(at);
+                return Ok(());
+            };
+            if total < 12 || total % 4 != 0 || total > 1 << 28 {
+                return Err(bad(format!("a block says that it is {total} bytes long")));
+            }
+            let end = at + total as usize;
+            if end > self.bytes.len() {
+                self.cut_at(at);
+                return Ok(());
+            }
+            if r.u32(end - 4) != Some(total) {
+                return Err(bad("a block's two lengths differ".into()));
+            }
+            let body = at + 8;
+            let inside = |needed: usize| if body + needed <= end - 4 { Ok(()) } else { Err(bad("a block is too short".into())) };
+            let packet = match kind {
+                1 => {
+                    inside(8)?;
+                    interfaces.push(Interface::read(r, body, end - 4));
+                    None
+                }
+                // Enhanced packet, and what it replaced.
+                6 | 2 => {
+                    inside(20)?;
+                    let interface = if kind == 6 { r.u32(body) } else { r.u16(body).map(u32::from) };
+                    let time = u64::from(r.u32(body + 4).unwrap_or(0)) << 32 | u64::from(r.u32(body + 8).unwrap_or(0));
+                    let (kept, len) = (r.u32(body + 12).unwrap_or(0), r.u32(body + 16).unwrap_or(0));
+                    Some((interface.unwrap_or(0), Some(time), kept, len, body + 20))
+                }
+                // Simple packet: no time, so it goes with the one before; captured up to the snap length.
+                3 => {
+                    inside(4)?;
+                    let len = r.u32(body).unwrap_or(0);
+                    let snap = interfaces.first().map_or(0, |i| i.snap);
+                    let room = (end - 4 - body - 4) as u32;
+                    let kept = if snap > 0 { len.min(snap) } else { len };
+                    Some((0, None, kept.min(room), len, body + 4))
+                }
+                _ => None,
+            };
+            if let Some((number, time, kept, len, start)) = packet {
+                let Some(interface) = interfaces.get(number as usize) else {
+                    return Err(bad(format!("a packet of interface {number}, which the section does not describe")));
+                };
+                let ethernet = link_type(interface.link).ok_or(CaptureError::LinkType(interface.link, interface.at))?;
+                if kept > LONGEST || len > LONGEST || kept > len || start + kept as usize > end - 4 {
+                    return Err(bad(format!("a packet of {len} bytes of which {kept} were captured")));
+                }
+                times.push(match time {
+                    Some(time) => interface.nanos(time),
+                    None => times.last().copied().unwrap_or(0),
+                });
+                self.frame((start, start + kept as usize), len, ethernet);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// What an interface description block says.
+struct Interface {
+    at: usize,
+    link: u32,
+    snap: u32,
+    /// if_tsresol: negative powers of ten, or of two with the upper bit set. Microseconds where it is missing.
+    resolution: u8,
+    /// if_tsoffset, seconds.
+    offset: i64,
+}
+
+impl Interface {
+    fn read(r: Reader<'_>, body: usize, end: usize) -> Interface {
+        let link = u32::from(r.u16(body).unwrap_or(0));
+        let mut interface = Interface { at: body, link, snap: r.u32(body + 4).unwrap_or(0), resolution: 6, offset: 0 };
+        let mut at = body + 8;
+        while at + 4 <= end {
+            let (code, len) = (r.u16(at).unwrap_or(0), usize::from(r.u16(at + 2).unwrap_or(0)));
+            if at + 4 + len > end {
+                break;
+            }
+            match (code, len) {
+                (0, _) => break,
+                (9, 1) => interface.resolution = r.bytes.get(at + 4).copied().unwrap_or(6),
+                (14, 8) => interface.offset = r.u64(at + 4).unwrap_or(0) as i64,
+                _ => {}
+            }
+            at += 4 + len.next_multiple_of(4);
+        }
+        interface
+    }
+
+    fn nanos(&self, time: u64) -> i128 {
+        let time = i128::from(time);
+        let power = u32::from(self.resolution & 0x7f);
+        let since = if self.resolution & 0x80 != 0 {
+            if power < 64 { (time * 1_000_000_000) >> power } else { 0 }
+        } else if power <= 9 {
+            time * 10i128.pow(9 - power)
+        } else {
+            time / 10i128.pow((power - 9).min(30))
+        };
+        since + i128::from(self.offset) * 1_000_000_000
+    }
+}
+
+/// Writes pcap with times to the nanosecond, Ethernet, in little-endian on every machine.
+pub struct Recorder<W: Write>(W);
+
+impl<W: Write> Recorder<W> {
+    /// Writes the file's header.
+    pub fn new(mut out: W) -> io::Result<Recorder<W>> {
+        let mut header = Vec::with_capacity(24);
+        header.extend(0xa1b2_3c4d_u32.to_le_bytes());
+        header.extend([2, 0, 4, 0]);
+        header.extend([0; 8]);
+        header.extend(LONGEST.to_le_bytes());
+        header.extend(1u32.to_le_bytes());
+        out.write_all(&header)?;
+        Ok(Recorder(out))
+    }
+
+    /// Writes a packet: what is held of it, and its length on the medium.
+    pub fn write(&mut self, time: Nanos, data: &[u8], len: u32) -> io::Result<()> {
+        let mut header = [0; 16];
+        header[..4].copy_from_slice(&((time / 1_000_000_000) as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&((time % 1_000_000_000) as u32).to_le_bytes());
+        header[8..12].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        header[12..].copy_from_slice(&len.max(data.len() as u32).to_le_bytes());
+        self.0.write_all(&header)?;
+        self.0.write_all(data)
+    }
+
+    /// Flushes and gives the file back.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.0.flush()?;
+        Ok(self.0)
+    }
+}

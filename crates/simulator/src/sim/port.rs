@@ -1,0 +1,283 @@
+//! A port: the sending end of a link in one direction. An engine, a wire, and the far end.
+
+use altq_config::Link;
+use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
+use altq_engine::headers::Key;
+use altq_engine::link::Overhead;
+use altq_engine::schedule;
+use altq_engine::settings::{Kind, Settings, Value, Word};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
+use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Change, Engine};
+
+use crate::case::{CaseLink, What, WordValue};
+use crate::literal;
+use crate::nearest::nearest;
+use crate::report::{self, Collector};
+use crate::wire::Wire;
+
+/// One direction of a link.
+pub struct Port {
+    /// The case's link, by its place.
+    pub link: usize,
+    /// Where packets go.
+    pub to: usize,
+    /// Propagation delay.
+    pub delay: Nanos,
+    /// The scheduler.
+    pub engine: Engine,
+    /// The transmitter.
+    pub wire: Wire,
+    /// When timers can fire.
+    pub timer: Timer,
+    /// The timer that is set.
+    pub wakeup: Option<Nanos>,
+    /// What the policy says, where there is one.
+    pub policy: Option<Governed>,
+}
+
+/// A port under a policy: the names of its classes, and what changes need to know of them.
+pub struct Governed {
+    /// The policy's link.
+    pub link: Link,
+    /// Names and parents by class number.
+    pub names: Vec<Option<(String, Option<ClassId>)>>,
+    /// The words of each class.
+    pub settings: Vec<Settings>,
+    /// The rules as they are now.
+    rules: RuleSet,
+    default: Option<ClassId>,
+    /// Rows of the result.
+    pub collector: Collector,
+}
+
+impl Port {
+    /// One direction of a case's link. `policy`: what governs it; `None`: a plain FIFO.
+    pub fn new(
+        place: usize,
+        case: &CaseLink,
+        back: bool,
+        policy: Option<&Link>,
+        timer: Timer,
+        window: (Nanos, Nanos),
+    ) -> Result<Port, SpecError> {
+        let rate = case.rate.or(policy.map(|p| p.spec.rate)).unwrap_or(Rate::ZERO);
+        let mut spec = match policy {
+            Some(link) => link.spec.clone(),
+            None => plain(rate, case),
+        };
+        spec.timer = timer;
+        let governed = policy.map(|link| Governed {
+            link: link.clone(),
+            names: report::names(link),
+            settings: spec.classes.iter().map(|class| class.settings.clone()).collect(),
+            rules: spec.rules.clone(),
+            default: spec.default,
+            collector: Collector::new(spec.classes.len(), window.0, window.1),
+        });
+        Ok(Port {
+            link: place,
+            to: if back { case.from } else { case.to },
+            delay: case.delay,
+            engine: Engine::new(&spec)?,
+            wire: Wire::new(rate, case.tx_ring),
+            timer,
+            wakeup: None,
+            policy: governed,
+        })
+    }
+}
+
+/// A FIFO for all that comes.
+fn plain(rate: Rate, case: &CaseLink) -> LinkSpec {
+    let queue = QueueSpec { name: "drop_tail", limit: case.queue, settings: Settings::new() };
+    LinkSpec {
+        rate,
+        mtu: 1500,
+        overhead: Overhead::NONE,
+        regulator: Regulator::None,
+        timer: Timer::Exact,
+        scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
+        classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
+        rules: RuleSet::default(),
+        default: Some(ROOT),
+    }
+}
+
+impl Governed {
+    /// The class of a name.
+    pub fn class(&self, name: &str) -> Option<ClassId> {
+        self.names.iter().position(|n| n.as_ref().is_some_and(|(n, _)| n == name)).map(|at| at as ClassId)
+    }
+
+    /// The class of a name, or an error that names the nearest.
+    fn known(&self, name: &str) -> Result<ClassId, String> {
+        self.class(name).ok_or_else(|| {
+            let names = self.names.iter().flatten().map(|(name, _)| name.as_str());
+            let hint = nearest(name, names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
+            format!("link {} has no class {name:?}{hint}", self.link.name)
+        })
+    }
+
+    /// A class and all below it.
+    pub fn below(&self, class: ClassId) -> Vec<ClassId> {
+        let under = |mut at: ClassId| loop {
+            if at == class {
+                return true;
+            }
+            match self.names.get(at as usize).and_then(|n| n.as_ref()).and_then(|(_, parent)| *parent) {
+                Some(parent) => at = parent,
+                None => return false,
+            }
+        };
+        (0..self.names.len() as ClassId).filter(|id| self.names[*id as usize].is_some() && under(*id)).collect()
+    }
+}
+
+impl Port {
+    /// True if the change is about a class, and this port is governed by a policy that has it (or its parent, for a new one).
+    pub fn concerns(&self, what: &What) -> bool {
+        let Some(policy) = &self.policy else { return false };
+        match what {
+            What::SetClass { class, .. } | What::RemoveClass { class, .. } => policy.class(class).is_some(),
+            What::AddClass { parent, .. } => parent.as_ref().is_none_or(|parent| policy.class(parent).is_some()),
+            _ => false,
+        }
+    }
+
+    /// Applies a change about a class. `keys`: of the flows that a new class is for.
+    pub fn change(&mut self, now: Nanos, what: &What, keys: &[Key]) -> Result<(), String> {
+        let Some(policy) = &mut self.policy else { return Ok(()) };
+        match what {
+            What::SetClass { class, parent, set } => {
+                let id = policy.known(class)?;
+                let parent = match parent {
+                    Some(parent) => policy.known(parent)?,
+                    None => policy.names[id as usize].as_ref().and_then(|(_, parent)| *parent).unwrap_or(ROOT),
+                };
+                let mut settings = policy.settings[id as usize].clone();
+                words(&policy.link, self.engine.rate(), parent, set, &mut settings)?;
+                let change = Change::SetClass { class: id, parent, settings: settings.clone() };
+                self.engine.apply(now, &change).map_err(|e| e.to_string())?;
+                policy.settings[id as usize] = settings;
+                policy.names[id as usize] = Some((class.clone(), Some(parent)));
+            }
+            What::AddClass { class, parent, set, .. } => {
+                if policy.class(class).is_some() {
+                    return Err(format!("link {} has a class {class:?} already", policy.link.name));
+                }
+                let parent = parent.as_ref().map_or(Ok(ROOT), |parent| policy.known(parent))?;
+                let mut settings = Settings::new();
+                words(&policy.link, self.engine.rate(), parent, set, &mut settings)?;
+                let spec = ClassSpec { parent, settings: settings.clone(), queue: None, scheduler: None };
+                let made = self.engine.apply(now, &Change::AddClass(spec)).map_err(|e| e.to_string())?;
+                let Some(id) = made else { return Err("the engine made no class".into()) };
+                let at = id as usize;
+                if policy.names.len() <= at {
+                    policy.names.resize(at + 1, None);
+                    policy.settings.resize(at + 1, Settings::new());
+                }
+                policy.names[at] = Some((class.clone(), Some(parent)));
+                policy.settings[at] = settings;
+                policy.rules.rules.splice(0..0, keys.iter().map(|key| exactly(key, id)));
+                let change = Change::SetRules { rules: policy.rules.clone(), default: policy.default };
+                self.engine.apply(now, &change).map_err(|e| e.to_string())?;
+            }
+            What::RemoveClass { class, heir } => {
+                let id = policy.known(class)?;
+                let heir = heir.as_ref().map(|heir| policy.known(heir)).transpose()?;
+                policy.rules.rules.retain(|rule| rule.class != id);
+                if policy.default == Some(id) {
+                    policy.default = heir;
+                }
+                let change = Change::SetRules { rules: policy.rules.clone(), default: policy.default };
+                self.engine.apply(now, &change).map_err(|e| e.to_string())?;
+                self.engine.apply(now, &Change::RemoveClass { class: id, heir }).map_err(|e| e.to_string())?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A rule for exactly one flow.
+fn exactly(key: &Key, class: ClassId) -> Rule {
+    let v6 = key.family == 6;
+    let mask = if v6 { u128::MAX } else { u128::from(u32::MAX) };
+    let address = |bits| Values::Addresses(vec![Address { v6, bits, mask }]);
+    let number = |n: u32| Values::Ranges(vec![(n, n)]);
+    let term = |field, values| Term { field, negated: false, values };
+    let mut terms = vec![
+        term(Field::Src, address(key.src)),
+        term(Field::Dst, address(key.dst)),
+        term(Field::Proto, number(u32::from(key.proto))),
+    ];
+    terms.extend(key.sport.map(|port| term(Field::SrcPort, number(u32::from(port)))));
+    terms.extend(key.dport.map(|port| term(Field::DstPort, number(u32::from(port)))));
+    Rule { terms, class, number: 0 }
+}
+
+/// Reads words of a case for a class below `parent`, by the table of the scheduler that serves it.
+fn words(link: &Link, rate: Rate, parent: ClassId, set: &[(String, WordValue)], settings: &mut Settings) -> Result<(), String> {
+    // The scheduler of the parent's children: the parent's own, if it holds one.
+    let held = link.spec.classes.get(parent as usize).and_then(|class| class.scheduler.as_ref()).map(|s| s.name);
+    let name = held.unwrap_or_else(|| link.scheduler_of(parent));
+    let table = schedule::find(name).map_or(&[][..], |entry| entry.class_words);
+    for (word, value) in set {
+        if word == "share" {
+            let WordValue::Text(text) = value else { return Err("a share is written as \"20%\"".into()) };
+            let share = text.trim().strip_suffix('%').and_then(|p| literal::share_of(p.trim(), rate));
+            let Some(share) = share else { return Err(format!("{text:?} is no share; write \"20%\"")) };
+            if !table.iter().any(|w| w.name == "rate") {
+                return Err(format!("a class of {name} has no share"));
+            }
+            settings.set("rate", Value::Rate(share));
+            continue;
+        }
+        let Some(known) = table.iter().find(|w| w.name == word) else {
+            let hint = nearest(word, table.iter().map(|w| w.name)).map(|w| format!("; did you mean {w}?")).unwrap_or_default();
+            return Err(format!("a class of {name} has no word {word:?}{hint}"));
+        };
+        match self::value(known, value)? {
+            Some(value) => {
+                settings.set(known.name, value);
+            }
+            None => settings.unset(known.name),
+        }
+    }
+    Ok(())
+}
+
+/// A word's value; `None` for a flag that is taken back.
+fn value(word: &Word, value: &WordValue) -> Result<Option<Value>, String> {
+    let name = word.name;
+    let bounds = |n: u64, min: u64, max: u64| {
+        if (min..=max).contains(&n) { Ok(n) } else { Err(format!("{name} is {min} to {max}")) }
+    };
+    let number = |parse: fn(&str) -> Result<u64, String>| match value {
+        WordValue::Number(n) => Ok(*n),
+        WordValue::Text(text) => parse(text),
+        WordValue::Flag(_) => Err(format!("{name} takes a value")),
+    };
+    Ok(Some(match word.kind {
+        Kind::Flag => match value {
+            WordValue::Flag(true) => Value::Flag,
+            WordValue::Flag(false) => return Ok(None),
+            _ => return Err(format!("{name} is true or false")),
+        },
+        Kind::Rate => Value::Rate(Rate::bit_s(number(|text| literal::rate(text).map(Rate::as_bit_s))?)),
+        Kind::Int { min, max } => {
+            Value::Int(bounds(number(|text| text.parse().map_err(|_| format!("{text:?} is no number")))?, min, max)?)
+        }
+        Kind::Bytes { min, max } => Value::Bytes(bounds(number(literal::size)?, min, max)?),
+        Kind::Time => Value::Time(number(literal::time)?),
+        Kind::Limit => return Err(format!("{name} cannot be changed by an event")),
+        Kind::Choice(choices) => match value {
+            WordValue::Text(text) => match choices.iter().find(|c| *c == text) {
+                Some(choice) => Value::Choice(choice),
+                None => return Err(format!("{name} is one of {}", choices.join(", "))),
+            },
+            _ => return Err(format!("{name} is one of {}", choices.join(", "))),
+        },
+    }))
+}

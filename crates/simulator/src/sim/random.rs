@@ -1,0 +1,105 @@
+//! Chance that is the same on every machine: PCG32, one stream a flow, and only additions, multiplications and divisions of IEEE 754
+//! on top of it (a library's logarithm may differ in the last bit from one system to the next).
+
+use altq_engine::units::Nanos;
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+/// A stream of chance.
+#[derive(Clone, Debug)]
+pub struct Random(Pcg32);
+
+impl Random {
+    /// Stream number `stream` of a seed.
+    pub fn new(seed: u64, stream: u64) -> Random {
+        // Streams of one state are correlated, so the state depends on the stream as well (SplitMix64's finaliser).
+        let mut z = seed.wrapping_add(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Random(Pcg32::new(z ^ (z >> 31), stream))
+    }
+
+    /// A number below `n`, all with equal chance; 0 where `n` is 0.
+    pub fn below(&mut self, n: u32) -> u32 {
+        if n < 2 {
+            return 0;
+        }
+        // Lemire 2019: the high half of a product, rejecting the few that would favour some.
+        let least = n.wrapping_neg() % n;
+        loop {
+            let product = u64::from(self.0.next_u32()) * u64::from(n);
+            if product as u32 >= least {
+                return (product >> 32) as u32;
+            }
+        }
+    }
+
+    /// A fraction above 0 and up to 1.
+    fn fraction(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A span of time drawn from the exponential distribution of this mean, at least a nanosecond.
+    pub fn exponential(&mut self, mean: Nanos) -> Nanos {
+        let span = minus_ln(self.fraction()) * mean as f64;
+        (span as Nanos).max(1)
+    }
+}
+
+/// -ln(x) for x above 0 and up to 1: x = m·2^e with m within a factor of sqrt(2) of 1, and ln m = 2 artanh((m-1)/(m+1)).
+fn minus_ln(x: f64) -> f64 {
+    let bits = x.to_bits();
+    let mut exponent = (bits >> 52) as i64 - 1023;
+    let mut m = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
+    if m > std::f64::consts::SQRT_2 {
+        m /= 2.0;
+        exponent += 1;
+    }
+    let s = (m - 1.0) / (m + 1.0);
+    let square = s * s;
+    let mut sum = 0.0;
+    for k in (0..12).rev() {
+        sum = sum * square + 1.0 / (2 * k + 1) as f64;
+    }
+    -(2.0 * s * sum + exponent as f64 * std::f64::consts::LN_2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithm() {
+        for k in 1..=10_000 {
+            let x = k as f64 / 10_000.0;
+            assert!((minus_ln(x) + x.ln()).abs() <= 1e-14 * x.ln().abs().max(1.0), "{x}");
+        }
+        assert!((minus_ln(2f64.powi(-53)) - 53.0 * std::f64::consts::LN_2).abs() < 1e-13);
+    }
+
+    #[test]
+    fn distributions() {
+        let mut random = Random::new(7, 3);
+        let n = 200_000;
+        let draws: Vec<u64> = (0..n).map(|_| random.exponential(1_000_000)).collect();
+        let mean = draws.iter().sum::<u64>() as f64 / n as f64;
+        // The mean of n draws has a deviation of 1/sqrt(n): five of them.
+        assert!((mean / 1e6 - 1.0).abs() < 5.0 / (n as f64).sqrt(), "{mean}");
+        let beyond = draws.iter().filter(|d| **d > 1_000_000).count() as f64 / n as f64;
+        assert!((beyond - (-1f64).exp()).abs() < 0.006, "{beyond}");
+        let mut counts = [0u32; 3];
+        (0..30_000).for_each(|_| counts[random.below(3) as usize] += 1);
+        assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
+        assert_eq!((random.below(0), random.below(1)), (0, 0));
+    }
+
+    #[test]
+    fn streams_differ_and_repeat() {
+        let draw = |seed, stream| -> Vec<u32> {
+            let mut random = Random::new(seed, stream);
+            (0..8).map(|_| random.below(u32::MAX)).collect()
+        };
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert!(draw(1, 2) != draw(1, 3) && draw(1, 2) != draw(2, 2));
+    }
+}

@@ -1,0 +1,114 @@
+//! What is counted while a case runs: all that its expectations and its result ask for, by windows of time.
+
+use altq_engine::spec::ClassId;
+use altq_engine::units::Nanos;
+
+/// Time cut at every window's ends: a window is a run of segments.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    cuts: Vec<Nanos>,
+}
+
+impl Segments {
+    /// Cut at these times.
+    pub fn new(mut cuts: Vec<Nanos>) -> Segments {
+        cuts.push(0);
+        cuts.sort_unstable();
+        cuts.dedup();
+        Segments { cuts }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.cuts.len()
+    }
+
+    /// The segment of a time; `last` is that of the time before, as times do not decrease.
+    pub fn find(&self, now: Nanos, last: usize) -> usize {
+        let mut at = last;
+        while self.cuts.get(at + 1).is_some_and(|cut| *cut <= now) {
+            at += 1;
+        }
+        at
+    }
+
+    /// The segments of a window [from, to), whose ends are cuts.
+    pub fn window(&self, from: Nanos, to: Nanos) -> std::ops::Range<usize> {
+        let at = |time| self.cuts.partition_point(|cut| *cut < time);
+        at(from)..at(to)
+    }
+}
+
+/// Of one class, or one flow, in one segment.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    /// Packets sent: by the class, or by the flow's source.
+    pub sent: u64,
+    /// Their own bytes.
+    pub bytes: u64,
+    /// What the link charged for them; of a flow: payload delivered.
+    pub charged: u64,
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packets that arrived at the flow's destination.
+    pub received: u64,
+    /// Delays: in the link, or from source to destination.
+    pub delays: Vec<Nanos>,
+}
+
+/// Cells of many classes or flows.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    segments: Vec<Vec<Cell>>,
+}
+
+impl Tally {
+    /// For so many segments and classes.
+    pub fn new(segments: usize, columns: usize) -> Tally {
+        Tally { segments: vec![vec![Cell::default(); columns]; segments] }
+    }
+
+    /// A cell; made if it is not there.
+    pub fn cell(&mut self, segment: usize, column: usize) -> &mut Cell {
+        let row = &mut self.segments[segment];
+        if column >= row.len() {
+            row.resize(column + 1, Cell::default());
+        }
+        &mut row[column]
+    }
+
+    /// The sum over segments and columns.
+    pub fn sum(&self, segments: std::ops::Range<usize>, columns: &[ClassId]) -> Cell {
+        let mut sum = Cell::default();
+        for row in self.segments.get(segments).unwrap_or(&[]) {
+            for column in columns {
+                let Some(cell) = row.get(*column as usize) else { continue };
+                sum.sent += cell.sent;
+                sum.bytes += cell.bytes;
+                sum.charged += cell.charged;
+                sum.dropped += cell.dropped;
+                sum.received += cell.received;
+                sum.delays.extend_from_slice(&cell.delays);
+            }
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_runs_of_segments() {
+        let segments = Segments::new(vec![10, 30, 20, 10]);
+        assert_eq!(segments.len(), 4);
+        assert_eq!(segments.window(0, 30), 0..3);
+        assert_eq!(segments.window(10, 20), 1..2);
+        assert_eq!([0, 9, 10, 29, 30].map(|now| segments.find(now, 0)), [0, 0, 1, 2, 3]);
+        let mut tally = Tally::new(4, 1);
+        tally.cell(1, 0).bytes += 5;
+        tally.cell(2, 3).bytes += 7;
+        assert_eq!((tally.sum(1..3, &[0, 3]).bytes, tally.sum(0..2, &[0, 3]).bytes), (12, 5));
+    }
+}

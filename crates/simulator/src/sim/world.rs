@@ -1,0 +1,532 @@
+//! The world of a case: hosts, ports, flows, and the queue of events.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::Write;
+use std::ops::Range;
+
+use altq_config::{Link, Policy};
+use altq_engine::Packet;
+use altq_engine::classify::FlowHash;
+use altq_engine::headers::Key;
+use altq_engine::spec::ClassId;
+use altq_engine::units::{Nanos, Rate};
+
+use super::capture::{Capture, Recorder};
+use super::endpoint::{Endpoint, Outbox, Playback, Source};
+use super::frame::UdpFlow;
+use super::port::Port;
+use super::random::Random;
+use super::tally::{Cell, Segments, Tally};
+use super::{SimError, record_error};
+use crate::case::{Case, Column, Kind, What};
+use crate::nearest::nearest;
+use crate::replay::round_up;
+
+/// The order of events at one instant.
+const COMPLETE: u8 = 0;
+const TIMER: u8 = 1;
+const CHANGE: u8 = 2;
+const ARRIVAL: u8 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The packet on a port's wire has left.
+    Complete(u32),
+    /// A port's scheduler wanted to be asked.
+    Timer(u32),
+    /// The case's event of this place.
+    Change(u32),
+    /// A flow begins a span in which it sends.
+    Start(u32),
+    /// And ends it.
+    Stop(u32),
+    /// A flow's endpoint wanted to be woken.
+    Wake(u32),
+    /// A packet comes to a host.
+    Arrive { host: u32, packet: u32 },
+}
+
+/// A packet on its way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Travelling {
+    flow: u32,
+    len: u32,
+    number: u64,
+    sent: Nanos,
+}
+
+/// A flow while it runs.
+pub struct FlowState {
+    endpoint: Box<dyn Endpoint>,
+    from: usize,
+    to: usize,
+    /// What its packets look like; `None` for a capture, which has its own.
+    udp: Option<UdpFlow>,
+    active: bool,
+    /// When the endpoint is to be woken; an event of another time is void.
+    wake: Option<Nanos>,
+    /// Names of the classes that its packets met at the first governed port.
+    classes: Vec<String>,
+}
+
+impl FlowState {
+    /// The class of its packets, if it is one.
+    pub fn class_name(&self) -> Option<String> {
+        match self.classes.as_slice() {
+            [one] => Some(one.clone()),
+            _ => None,
+        }
+    }
+
+    /// A class that is not the one wanted.
+    pub fn stray(&self, wanted: Option<&str>) -> Option<&str> {
+        self.classes.iter().map(String::as_str).find(|class| Some(*class) != wanted)
+    }
+}
+
+/// Everything that a run of one column needs.
+pub struct World<'a> {
+    case: &'a Case,
+    captures: &'a [Option<Capture>],
+    /// One or two a link.
+    pub ports: Vec<Port>,
+    pub flows: Vec<FlowState>,
+    /// The port towards each host, by host.
+    routes: Vec<Vec<Option<usize>>>,
+    packets: Vec<Travelling>,
+    free: Vec<u32>,
+    events: BinaryHeap<Reverse<(Nanos, u8, u64, Event)>>,
+    made: u64,
+    hash: FlowHash,
+    pub segments: Segments,
+    segment: usize,
+    /// By port, then class.
+    tallies: Vec<Tally>,
+    pub flow_tally: Tally,
+    recorded: Option<usize>,
+}
+
+fn bad(message: impl Into<String>) -> SimError {
+    SimError::Case(message.into())
+}
+
+impl<'a> World<'a> {
+    pub fn new(
+        case: &'a Case,
+        column: &Column,
+        policy: &Policy,
+        captures: &'a [Option<Capture>],
+        seed: u64,
+    ) -> Result<World<'a>, SimError> {
+        let governs = |name: &Option<String>| -> Result<Option<Link>, SimError> {
+            let Some(name) = name else { return Ok(None) };
+            let hint = || nearest(name, policy.links.iter().map(|l| l.name.as_str())).map(|n| format!("; did you mean {n:?}?"));
+            match policy.link(name) {
+                Some(link) => Ok(Some(link.clone())),
+                None => Err(bad(format!("the policy has no link {name:?}{}", hint().unwrap_or_default()))),
+            }
+        };
+        let mut ports = Vec::new();
+        for (place, link) in case.links.iter().enumerate() {
+            let both = [governs(&link.policy)?, governs(&link.reverse)?];
+            // A way without a rate of its own takes that of the way that has a policy.
+            let rate = link.rate.or_else(|| both.iter().flatten().next().map(|p| p.spec.rate));
+            let link = crate::case::CaseLink { rate, ..link.clone() };
+            for (back, policy) in both.iter().enumerate() {
+                let made = Port::new(place, &link, back == 1, policy.as_ref(), column.timer, (case.warmup, case.duration));
+                ports.push(made.map_err(|e| bad(e.to_string()))?);
+            }
+        }
+        let mut cuts = vec![case.warmup, case.duration];
+        cuts.extend(case.expectations.iter().flat_map(|e| [e.from, e.to]));
+        let segments = Segments::new(cuts);
+        let tallies = ports.iter().map(|p| Tally::new(segments.len(), p.policy.as_ref().map_or(0, |g| g.names.len()))).collect();
+        let mut world = World {
+            case,
+            captures,
+            routes: routes(case),
+            recorded: ports.iter().position(|p| p.policy.is_some()).or((!ports.is_empty()).then_some(0)),
+            ports,
+            flows: Vec::new(),
+            packets: Vec::new(),
+            free: Vec::new(),
+            events: BinaryHeap::new(),
+            made: 0,
+            hash: FlowHash::new(seed),
+            segment: 0,
+            tallies,
+            flow_tally: Tally::new(segments.len(), case.flows.len()),
+            segments,
+        };
+        for (at, flow) in case.flows.iter().enumerate() {
+            if world.routes[flow.from][flow.to].is_none() {
+                let (from, to) = (&case.hosts[flow.from].name, &case.hosts[flow.to].name);
+                return Err(bad(format!("flow {}: no way leads from {from} to {to}", flow.name)));
+            }
+            let made = world.flow(at, seed)?;
+            world.flows.push(made);
+            for (start, stop) in &flow.active {
+                world.schedule(*start, ARRIVAL, Event::Start(at as u32));
+                world.schedule(*stop, CHANGE, Event::Stop(at as u32));
+            }
+        }
+        for (at, event) in case.events.iter().enumerate() {
+            world.schedule(event.at, CHANGE, Event::Change(at as u32));
+        }
+        for expectation in &case.expectations {
+            if expectation.column.is_some() && expectation.column != column.name || expectation.simulated == Some(false) {
+                continue;
+            }
+            // A class that an event adds is known only then.
+            let added = |name: &str| case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name));
+            let subject = match &expectation.subject {
+                crate::case::Subject::Class(name) => Some(name),
+                crate::case::Subject::Flow(_) => None,
+            };
+            for name in subject.into_iter().chain(&expectation.of).filter(|name| !added(name)) {
+                world.class(name).map_err(|e| bad(format!("expectation {}: {e}", expectation.name)))?;
+            }
+        }
+        Ok(world)
+    }
+
+    fn flow(&self, at: usize, seed: u64) -> Result<FlowState, SimError> {
+        let flow = &self.case.flows[at];
+        let host = |place: usize| (self.case.hosts[place].address, place);
+        let (endpoint, udp): (Box<dyn Endpoint>, _) = match &flow.kind {
+            Kind::Udp(udp) => {
+                let key =
+                    UdpFlow { src: host(flow.from), dst: host(flow.to), sport: flow.sport, dport: flow.dport, dscp: flow.dscp };
+                (Box::new(Source::new(udp.clone(), Random::new(seed, at as u64))), Some(key))
+            }
+            Kind::Pcap { speed, .. } => {
+                let frames = self.captures.get(at).and_then(|c| c.as_ref()).map_or(&[][..], |c| &c.frames);
+                let list = frames.iter().map(|f| ((f.time as f64 / speed) as Nanos, f.key.length)).collect();
+                (Box::new(Playback::new(list)), None)
+            }
+            Kind::TcpBulk { .. } | Kind::TcpRr { .. } => return Err(SimError::NoTcp(flow.name.clone())),
+        };
+        Ok(FlowState { endpoint, from: flow.from, to: flow.to, udp, active: false, wake: None, classes: Vec::new() })
+    }
+
+    fn schedule(&mut self, at: Nanos, rank: u8, event: Event) {
+        self.made += 1;
+        self.events.push(Reverse((at, rank, self.made, event)));
+    }
+
+    /// Applies the case's events to links that carry nothing, so that what cannot be is found before anything runs.
+    pub fn rehearse(mut self) -> Result<(), SimError> {
+        for at in 0..self.case.events.len() {
+            self.change(0, at)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until the case's duration is over.
+    pub fn run(&mut self, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
+        while let Some(Reverse((now, _, _, event))) = self.events.pop() {
+            if now >= self.case.duration {
+                break;
+            }
+            self.segment = self.segments.find(now, self.segment);
+            match event {
+                Event::Complete(port) => {
+                    self.ports[port as usize].wire.complete();
+                    self.ask(now, port as usize, recorder)?;
+                }
+                Event::Timer(port) => {
+                    if self.ports[port as usize].wakeup == Some(now) {
+                        self.ports[port as usize].wakeup = None;
+                        self.ask(now, port as usize, recorder)?;
+                    }
+                }
+                Event::Change(at) => {
+                    self.change(now, at as usize)?;
+                    for port in 0..self.ports.len() {
+                        self.ask(now, port, recorder)?;
+                    }
+                }
+                Event::Start(flow) => {
+                    self.flows[flow as usize].active = true;
+                    self.wake(now, flow as usize, recorder)?;
+                }
+                Event::Stop(flow) => self.stop(flow as usize),
+                Event::Wake(flow) => {
+                    if self.flows[flow as usize].wake == Some(now) {
+                        self.wake(now, flow as usize, recorder)?;
+                    }
+                }
+                Event::Arrive { host, packet } => self.arrive(now, host as usize, packet, recorder)?,
+            }
+        }
+        if let Some(recorder) = recorder.take() {
+            recorder.finish().map_err(record_error)?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, flow: usize) {
+        let flow = &mut self.flows[flow];
+        (flow.active, flow.wake) = (false, None);
+        flow.endpoint.stop();
+    }
+
+    fn wake(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
+        let mut out = Outbox::default();
+        let flow = &mut self.flows[at];
+        flow.wake = None;
+        if flow.active {
+            flow.endpoint.wake(now, &mut out);
+        }
+        self.deliver(now, at, out, recorder)
+    }
+
+    /// Does what an endpoint asked for.
+    fn deliver(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        out: Outbox,
+        recorder: &mut Option<Recorder<&mut dyn Write>>,
+    ) -> Result<(), SimError> {
+        if let Some(wake) = out.wake {
+            self.flows[at].wake = Some(wake);
+            self.schedule(wake, ARRIVAL, Event::Wake(at as u32));
+        }
+        let from = self.flows[at].from;
+        for (len, number) in out.packets {
+            let travelling = Travelling { flow: at as u32, len, number, sent: now };
+            let packet = match self.free.pop() {
+                Some(place) => {
+                    self.packets[place as usize] = travelling;
+                    place
+                }
+                None => {
+                    self.packets.push(travelling);
+                    (self.packets.len() - 1) as u32
+                }
+            };
+            self.flow_tally.cell(self.segment, at).sent += 1;
+            self.arrive(now, from, packet, recorder)?;
+        }
+        Ok(())
+    }
+
+    /// A packet is at a host: it is there, or goes on.
+    fn arrive(
+        &mut self,
+        now: Nanos,
+        host: usize,
+        packet: u32,
+        recorder: &mut Option<Recorder<&mut dyn Write>>,
+    ) -> Result<(), SimError> {
+        let Travelling { flow, len, number, sent } = self.packets[packet as usize];
+        let state = &mut self.flows[flow as usize];
+        if host == state.to {
+            let headers = state.udp.as_ref().map_or(0, UdpFlow::headers);
+            let cell = self.flow_tally.cell(self.segment, flow as usize);
+            cell.received += 1;
+            cell.bytes += u64::from(len);
+            cell.charged += u64::from(len.saturating_sub(headers));
+            cell.delays.push(now - sent);
+            self.free.push(packet);
+            let mut out = Outbox::default();
+            state.endpoint.received(now, len, number, &mut out);
+            return self.deliver(now, flow as usize, out, recorder);
+        }
+        // `new` made sure that there is a way from the source, and every host on it is nearer.
+        let Some(at) = self.routes[host][state.to] else { return Ok(()) };
+        let key = self.key(flow as usize, len, number);
+        let port = &mut self.ports[at];
+        let descriptor = Packet { flow: self.hash.flow(&key), dscp: key.dscp(), ecn: key.ecn(), ..Packet::new(packet, len) };
+        let class = port.engine.classify(&key);
+        if let Some(governed) = &mut port.policy {
+            let counters = governed.collector.turns(now).then(|| port.engine.all_counters());
+            if let Some(counters) = counters {
+                governed.collector.turn(now, &counters);
+            }
+            if let Some(class) = class {
+                governed.collector.arrived(now, class, len);
+                let name = governed.names.get(class as usize).and_then(|n| n.as_ref()).map_or("", |(name, _)| name.as_str());
+                let seen = &mut self.flows[flow as usize].classes;
+                if seen.last().is_none_or(|last| last != name) && !seen.iter().any(|c| c == name) {
+                    seen.push(name.to_string());
+                }
+            }
+        }
+        // A class that does not exist makes the engine drop the packet, with the reason `no_class`.
+        port.engine.enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
+        self.ask(now, at, recorder)
+    }
+
+    fn key(&self, flow: usize, len: u32, number: u64) -> Key {
+        match &self.flows[flow].udp {
+            Some(udp) => udp.key(len),
+            None => self.frame(flow, number).map_or(Key::default(), |f| f.key),
+        }
+    }
+
+    fn frame(&self, flow: usize, number: u64) -> Option<&super::capture::Frame> {
+        self.captures.get(flow)?.as_ref()?.frames.get(usize::try_from(number).ok()?)
+    }
+
+    /// Asks a port's scheduler for all that may go now.
+    fn ask(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
+        let port = &mut self.ports[at];
+        if let Some(governed) = &mut port.policy
+            && governed.collector.turns(now)
+        {
+            governed.collector.turn(now, &port.engine.all_counters());
+        }
+        loop {
+            let port = &mut self.ports[at];
+            if !port.wire.has_room() {
+                port.wakeup = None;
+                break;
+            }
+            let Some(departure) = port.engine.dequeue(now) else {
+                port.wire.rest();
+                let wakeup = port.engine.next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
+                if wakeup != port.wakeup {
+                    port.wakeup = wakeup;
+                    if let Some(time) = wakeup.filter(|time| *time < self.case.duration) {
+                        self.schedule(time, TIMER, Event::Timer(at as u32));
+                    }
+                }
+                break;
+            };
+            let packet = departure.packet;
+            let Some(end) = port.wire.take(now, packet.wire) else {
+                return Err(bad("a packet needs more than 584 years on its wire"));
+            };
+            let (delay, to) = (port.delay, port.to);
+            if let Some(governed) = &mut port.policy {
+                governed.collector.sent(now, departure.class, packet.len, packet.arrived);
+                let cell = self.tallies[at].cell(self.segment, departure.class as usize);
+                cell.sent += 1;
+                cell.bytes += u64::from(packet.len);
+                cell.charged += u64::from(packet.wire);
+                cell.delays.push(now - packet.arrived);
+            }
+            if self.recorded == Some(at)
+                && let Some(recorder) = recorder
+            {
+                self.record(now, packet.handle, packet.ecn, recorder)?;
+            }
+            self.schedule(end, COMPLETE, Event::Complete(at as u32));
+            let arrival = end.saturating_add(delay);
+            self.schedule(arrival, ARRIVAL, Event::Arrive { host: to as u32, packet: packet.handle });
+        }
+        let port = &mut self.ports[at];
+        if port.engine.has_drops() {
+            for drop in port.engine.drops() {
+                if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
+                    governed.collector.dropped(drop.at, class, drop.packet.len);
+                    self.tallies[at].cell(self.segment, class as usize).dropped += 1;
+                }
+                self.free.push(drop.packet.handle);
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, now: Nanos, packet: u32, ecn: u8, recorder: &mut Recorder<&mut dyn Write>) -> Result<(), SimError> {
+        let Travelling { flow, len, number, .. } = self.packets[packet as usize];
+        match &self.flows[flow as usize].udp {
+            Some(udp) => {
+                let frame = udp.frame(len, number, ecn);
+                recorder.write(now, &frame, frame.len() as u32)
+            }
+            None => match (self.captures[flow as usize].as_ref(), self.frame(flow as usize, number)) {
+                (Some(capture), Some(frame)) => recorder.write(now, &capture.ethernet(frame), frame.len),
+                _ => Ok(()),
+            },
+        }
+        .map_err(record_error)
+    }
+
+    fn change(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let case = self.case;
+        let what = &case.events[at].what;
+        match what {
+            What::LinkRate { link, rate } => {
+                for port in self.ports.iter_mut().filter(|port| port.link == *link) {
+                    port.wire.set_rate(*rate);
+                    port.engine.apply(now, &altq_engine::Change::SetRate(*rate)).map_err(|e| bad(e.to_string()))?;
+                }
+            }
+            What::FlowRate { flow, rate } => self.flows[*flow].endpoint.set_rate(*rate),
+            What::FlowActive { flow, active: false } => self.stop(*flow),
+            What::FlowActive { flow, active: true } => self.schedule(now, ARRIVAL, Event::Start(*flow as u32)),
+            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => {
+                let keys: Vec<Key> = match what {
+                    What::AddClass { flows, .. } => {
+                        flows.iter().filter_map(|f| self.flows[*f].udp.as_ref()).map(|u| u.key(0)).collect()
+                    }
+                    _ => Vec::new(),
+                };
+                let mut found = false;
+                for port in &mut self.ports {
+                    if port.concerns(what) {
+                        found = true;
+                        port.change(now, what, &keys).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
+                    }
+                }
+                if !found {
+                    self.class(class).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
+                    return Err(bad(format!("event at {} ns: no link has the parent of class {class}", case.events[at].at)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The class of a name: the first governed port that has it.
+    pub fn class(&self, name: &str) -> Result<(usize, ClassId), SimError> {
+        let governed = || self.ports.iter().enumerate().filter_map(|(at, port)| port.policy.as_ref().map(|p| (at, p)));
+        if let Some(found) = governed().find_map(|(at, policy)| policy.class(name).map(|class| (at, class))) {
+            return Ok(found);
+        }
+        let names = governed().flat_map(|(_, p)| p.names.iter().flatten().map(|(name, _)| name.as_str()));
+        let hint = nearest(name, names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
+        Err(bad(format!("no link of the case has a class {name:?}{hint}")))
+    }
+
+    /// What a class and those below it did.
+    pub fn class_cell(&self, port: usize, class: ClassId, window: Range<usize>) -> Cell {
+        let below = self.ports[port].policy.as_ref().map(|p| p.below(class)).unwrap_or_default();
+        self.tallies[port].sum(window, &below)
+    }
+
+    /// The rate by which shares of a port are measured: its policy's.
+    pub fn link_rate(&self, port: usize) -> Rate {
+        self.ports[port].policy.as_ref().map_or(self.ports[port].wire.rate(), |p| p.link.spec.rate)
+    }
+}
+
+/// For every pair of hosts the port to take: the way of fewest links, and of several the one that comes first in the file.
+fn routes(case: &Case) -> Vec<Vec<Option<usize>>> {
+    let n = case.hosts.len();
+    let mut routes = vec![vec![None; n]; n];
+    // Ports that lead to each host: (port, from).
+    let mut into: Vec<Vec<(usize, usize)>> = vec![Vec::new(); n];
+    for (at, link) in case.links.iter().enumerate() {
+        into[link.to].push((2 * at, link.from));
+        into[link.from].push((2 * at + 1, link.to));
+    }
+    for to in 0..n {
+        let mut seen = vec![false; n];
+        seen[to] = true;
+        let mut open = VecDeque::from([to]);
+        while let Some(host) = open.pop_front() {
+            for (port, from) in &into[host] {
+                if !std::mem::replace(&mut seen[*from], true) {
+                    routes[*from][to] = Some(*port);
+                    open.push_back(*from);
+                }
+            }
+        }
+    }
+    routes
+}
