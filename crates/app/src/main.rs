@@ -1,5 +1,6 @@
 //! `altq`: say who gets how much of a link, and see that it is so.
 
+mod case_result;
 mod commands;
 mod exit;
 mod output;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::case::{Bound, Expectation};
+use crate::case::{Bound, Expectation, Measure};
 use crate::report::ClassReport;
 
 /// The result of a case.
@@ -76,6 +76,8 @@ pub enum World {
 pub struct Outcome {
     /// Its name; `CASE/COLUMN/NAME` where the case has columns.
     pub name: String,
+    /// What was measured.
+    pub measure: Measure,
     /// What it had to be, in the measure's unit: a fraction, bit/s, ns, or a count.
     #[serde(serialize_with = "number")]
     pub expected: f64,
@@ -99,6 +101,7 @@ impl Outcome {
     pub fn judge(name: String, expectation: &Expectation, measured: Option<f64>) -> Outcome {
         Outcome {
             name,
+            measure: expectation.measure,
             expected: expectation.expected,
             tolerance: expectation.tolerance,
             bound: expectation.bound,

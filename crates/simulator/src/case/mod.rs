@@ -15,7 +15,7 @@ use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};
 
 pub use error::CaseError;
-pub use measure::{Bound, Expectation, Measure, Subject};
+pub use measure::{Bound, Expectation, Measure, Subject, Unit};
 
 /// A checked case. Names of hosts, links and flows in it exist; names of classes are checked when its policy is read.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ mod world;
 
 use std::io::Write;
 
-use altq_config::{Failed, Policy};
+use altq_config::Failed;
 use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
@@ -74,7 +74,7 @@ pub fn run(case: &Case, seed: u64, mut record: Option<&mut dyn Write>) -> Result
     for (column, policy) in case.columns.iter().zip(&policies) {
         let mut world = World::new(case, column, policy, &captures, seed)?;
         world.run(&mut record.take().map(Recorder::new).transpose().map_err(record_error)?)?;
-        report(case, column, policy, world, &mut result)?;
+        report(case, column, world, &mut result)?;
     }
     Ok(result)
 }
@@ -110,7 +110,7 @@ fn captures(case: &Case, result: &mut CaseResult) -> Result<Vec<Option<Capture>>
 /// How a note on a capture that is cut short begins.
 pub const CUT_SHORT: &str = "cut short";
 
-fn report(case: &Case, column: &Column, policy: &Policy, mut world: World<'_>, result: &mut CaseResult) -> Result<(), SimError> {
+fn report(case: &Case, column: &Column, mut world: World<'_>, result: &mut CaseResult) -> Result<(), SimError> {
     for expectation in &case.expectations {
         let here = expectation.column.is_none() || expectation.column == column.name;
         if !here || expectation.simulated == Some(false) {
@@ -153,7 +153,6 @@ fn report(case: &Case, column: &Column, policy: &Policy, mut world: World<'_>, r
             result.notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
         }
     }
-    let _ = policy;
     Ok(())
 }
 
@@ -190,6 +189,6 @@ fn measure(expectation: &Expectation, world: &World<'_>) -> Result<Option<f64>, 
         Measure::DelayMax => time(&mut cell.delays, 100),
         Measure::Drops => Some(cell.dropped as f64),
         Measure::Loss => (cell.sent > 0).then(|| cell.sent.saturating_sub(cell.received) as f64 / cell.sent as f64),
-        Measure::RttP50 | Measure::RttP99 | Measure::Transactions => None,
+        Measure::RttP50 | Measure::RttP99 | Measure::Transactions | Measure::HtbRatio => None,
     })
 }
