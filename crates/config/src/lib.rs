@@ -18,6 +18,7 @@ mod load;
 mod lower;
 pub mod native;
 mod policy;
+mod print;
 mod render;
 mod suggest;
 
@@ -25,4 +26,5 @@ pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;
 pub use load::{Failed, load, parse_str};
 pub use policy::{Class, Device, Link, Policy};
+pub use print::{Printed, print};
 pub use render::render;

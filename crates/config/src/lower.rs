@@ -1,9 +1,37 @@
 //! What every language's policy goes through after it was read.
 
 use altq_engine::classify::{Field, Rule, Term, Values};
-use altq_engine::spec::ClassId;
+use altq_engine::schedule::cbq;
+use altq_engine::settings::{Limit, Settings};
+use altq_engine::spec::{ClassId, QueueSpec};
 
+use crate::check::is_classic;
+use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
+
+/// Packets that a class of the classic estimator holds in the native language.
+const CLASSIC_LIMIT: u32 = 50;
+
+/// The classic estimator's `maxdelay` says how long the queue is (altq.md 2.2). It becomes that limit.
+pub fn queues_from_delays(link: &mut Link, findings: &mut Findings) {
+    for id in 1..link.spec.classes.len() as ClassId {
+        if link.spec.classes[id as usize].settings.get("maxdelay").is_none() || !is_classic(link, id) {
+            continue;
+        }
+        let (rate, mtu) = (link.spec.rate, link.spec.mtu);
+        let place = &link.classes[id as usize];
+        let class = &mut link.spec.classes[id as usize];
+        if class.queue.is_some() {
+            let message = "`maxdelay` and `queue` both say how long the queue is";
+            let error = Diagnostic::error("given-twice", place.place("maxdelay"), message);
+            findings.push(error.label(place.place("queue"), "the queue").help("leave one of them out"));
+            continue;
+        }
+        let limit = cbq::classic_queue_limit(rate, mtu, &class.settings, CLASSIC_LIMIT);
+        class.queue = Some(QueueSpec { name: "drop_head", limit: Limit::Packets(limit), settings: Settings::new() });
+        class.settings.unset("maxdelay");
+    }
+}
 
 /// The class with the word `control`.
 pub fn control_class(link: &Link) -> Option<ClassId> {

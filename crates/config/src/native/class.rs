@@ -53,7 +53,8 @@ impl Draft {
         Draft { link, names, default }
     }
 
-    pub fn finish(mut self) -> Link {
+    pub fn finish(mut self, reader: &mut Reader<'_>) -> Link {
+        lower::queues_from_delays(&mut self.link, reader.findings);
         lower::add_control_rules(&mut self.link);
         self.link
     }
@@ -277,9 +278,7 @@ fn limit(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> 
     let (text, span) = reader.value(cursor, of, "a limit, as 50packets or 64000bytes")?;
     let limit = reader.quantity(quantity::limit(&text), span)?;
     if matches!(limit, Limit::Packets(0) | Limit::Bytes(0)) {
-        let help = Some("a class without `borrow` and with `rate 0bit/s` sends nothing".to_owned());
-        reader.error("out-of-range", span, "a queue of limit 0 drops every packet", help);
-        return None;
+        reader.findings.push(Diagnostic::warning("drops-all", span, "a queue of limit 0 drops every packet"));
     }
     Some(limit)
 }

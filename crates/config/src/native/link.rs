@@ -146,7 +146,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     for rule in matches {
         super::matches::read(reader, &mut draft, rule);
     }
-    Some(draft.finish())
+    Some(draft.finish(reader))
 }
 
 /// Reports a word that means nothing here, and goes on to one that does.

@@ -20,6 +20,9 @@ use crate::policy::Link;
 use self::reader::{Cursor, Reader};
 use self::token::What;
 
+pub(crate) use self::link::DEFAULT_MTU;
+pub(crate) use self::matches::KEYS;
+
 /// Words outside of any braces.
 const WORDS: &[&str] = &["include", "set", "link"];
 

@@ -46,13 +46,24 @@ enum Kind {
     Masked,
 }
 
+impl RuleSet {
+    /// Places of the rules in the order in which they are tried.
+    pub fn tried(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.rules.len() as u32).collect();
+        if self.order == Order::Altq {
+            // altq.md 10.1: the hashed ones, then the larger number, then the later line.
+            order.sort_by_key(|line| {
+                let rule = &self.rules[*line as usize];
+                (!hashed_by_altq(rule), std::cmp::Reverse((rule.number, *line)))
+            });
+        }
+        order
+    }
+}
+
 impl Matcher {
     pub(super) fn new(set: &RuleSet) -> Matcher {
-        let mut order: Vec<(usize, &Rule)> = set.rules.iter().enumerate().collect();
-        if set.order == Order::Altq {
-            // altq.md 10.1: the hashed ones, then the larger number, then the later line.
-            order.sort_by_key(|(line, rule)| (!hashed_by_altq(rule), std::cmp::Reverse((rule.number, *line))));
-        }
+        let order = set.tried();
         let mut matcher = Matcher {
             rules: Vec::with_capacity(order.len() + 1),
             tests: Vec::new(),
@@ -61,8 +72,9 @@ impl Matcher {
             by_host: Vec::new(),
             others: Vec::new(),
         };
-        for (place, (written, rule)) in order.into_iter().enumerate() {
-            matcher.push(written as u32, rule);
+        for (place, written) in order.into_iter().enumerate() {
+            let rule = &set.rules[written as usize];
+            matcher.push(written, rule);
             match full_destination(rule) {
                 Some(host) => matcher.by_host.push(((host.v6, host.bits), place as u32)),
                 None => matcher.others.push(place as u32),

@@ -1,0 +1,288 @@
+//! A policy in the native language. What is printed reads back to the same [`LinkSpec`](altq_engine::spec::LinkSpec); rules in ALTQ's order come out in
+//! first-match order; what cannot be said is a comment, and in [`Printed::left_out`].
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use altq_engine::classify::{Address, Field, Order, Rule, Term, Values};
+use altq_engine::link::{Framing, Overhead};
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
+
+use crate::check::children;
+use crate::lower;
+use crate::native::{DEFAULT_MTU, KEYS, names};
+use crate::policy::{Device, Link, Policy};
+
+/// A policy as text.
+#[derive(Clone, Debug, Default)]
+pub struct Printed {
+    /// In the native language.
+    pub text: String,
+    /// What could not be carried over, a line each; the text has them as comments.
+    pub left_out: Vec<String>,
+}
+
+/// Prints a policy in the native language.
+pub fn print(policy: &Policy) -> Printed {
+    let mut printed = Printed::default();
+    for (at, link) in policy.links.iter().enumerate() {
+        if at > 0 {
+            printed.text.push('\n');
+        }
+        Printer { link, children: children(link), out: &mut printed }.link();
+    }
+    printed
+}
+
+struct Printer<'p> {
+    link: &'p Link,
+    children: Vec<Vec<ClassId>>,
+    out: &'p mut Printed,
+}
+
+impl Printer<'_> {
+    fn line(&mut self, depth: usize, line: &str) {
+        let _ = writeln!(self.out.text, "{:width$}{line}", "", width = depth * 4);
+    }
+
+    fn left_out(&mut self, what: String) {
+        self.line(1, &format!("# not carried over: {what}"));
+        self.out.left_out.push(what);
+    }
+
+    fn link(&mut self) {
+        let link = self.link;
+        let spec = &link.spec;
+        for note in &link.notes {
+            self.line(0, &format!("# {note}"));
+        }
+        // In the native language the root's name is the link's, and no class below may have it.
+        let mut name = link.name.clone();
+        while link.classes.iter().skip(1).any(|class| class.name == name) {
+            name.push('_');
+        }
+        self.line(0, &format!("link {name} {{"));
+        if name != link.name {
+            self.left_out(format!("the name `{}` of the link, which a class has as well", link.name));
+        }
+        if link.class_name(ROOT) != link.name {
+            self.left_out(format!("the name `{}` of the root class: here it is that of the link", link.class_name(ROOT)));
+        }
+        match &link.device {
+            Some(Device::Interface { name, ingress }) => {
+                self.line(1, &format!("device {name}{}", if *ingress { " ingress" } else { "" }));
+            }
+            Some(Device::Bridge { from, to }) => self.line(1, &format!("device bridge {from} {to}")),
+            None => {}
+        }
+        self.line(1, &format!("rate {}", spec.rate));
+        if spec.mtu != DEFAULT_MTU {
+            self.line(1, &format!("mtu {}", spec.mtu));
+        }
+        if spec.overhead != Overhead::NONE {
+            self.line(1, &format!("overhead {}", overhead(&spec.overhead)));
+        }
+        let regulator = match spec.regulator {
+            Regulator::None => "none".to_owned(),
+            Regulator::Auto => "auto".to_owned(),
+            Regulator::Depth(depth) => format!("{depth}bytes"),
+        };
+        self.line(1, &format!("regulator {regulator}"));
+        if link.overcommit {
+            self.line(1, "overcommit");
+        }
+        self.line(1, &scheduler(&spec.scheduler));
+        if let Some(queue) = spec.classes.first().and_then(|root| root.queue.as_ref()) {
+            self.line(1, &queue_words(queue));
+        }
+        if spec.default == Some(ROOT) && spec.classes.len() > 1 {
+            self.line(1, "default");
+        }
+        let made = self.made_rules();
+        if spec.classes.len() > 1 {
+            self.line(0, "");
+        }
+        self.classes(ROOT, 1, made.is_some());
+        self.rules(made.unwrap_or(0));
+        self.line(0, "}");
+    }
+
+    /// How many rules at the end are those that the word `control` brings along; `None` if that word would not say the same.
+    fn made_rules(&self) -> Option<usize> {
+        let class = lower::control_class(self.link)?;
+        let made = lower::control_rules(class);
+        let rules = &self.link.spec.rules;
+        (rules.order == Order::First && rules.rules.ends_with(&made)).then_some(made.len())
+    }
+
+    fn classes(&mut self, parent: ClassId, depth: usize, control: bool) {
+        for id in self.children.get(parent as usize).cloned().unwrap_or_default() {
+            let Some(spec) = self.link.spec.classes.get(id as usize) else { continue };
+            let mut words = settings(&spec.settings, control);
+            if self.link.spec.default == Some(id) {
+                words.push("default".to_owned());
+            }
+            words.extend(spec.queue.as_ref().map(queue_words));
+            words.extend(spec.scheduler.as_ref().map(scheduler));
+            let head = format!("class {} {{", self.link.class_name(id));
+            let below = self.children.get(id as usize).is_some_and(|children| !children.is_empty());
+            let words = words.join("  ");
+            if !below {
+                self.line(depth, &if words.is_empty() { format!("{head} }}") } else { format!("{head} {words} }}") });
+                continue;
+            }
+            self.line(depth, &head);
+            if !words.is_empty() {
+                self.line(depth + 1, &words);
+            }
+            self.classes(id, depth + 1, control);
+            self.line(depth, "}");
+        }
+    }
+
+    fn rules(&mut self, made: usize) {
+        let rules = &self.link.spec.rules;
+        let written = rules.rules.len().saturating_sub(made);
+        if written > 0 {
+            self.line(0, "");
+        }
+        if rules.order == Order::Altq && written > 1 {
+            self.line(1, "# In the order in which ALTQ tried its filters.");
+        }
+        for at in rules.tried().into_iter().take(written) {
+            let Some(rule) = rules.rules.get(at as usize) else { continue };
+            match conditions(rule, &rules.interfaces) {
+                Some(conditions) => self.line(1, &format!("match {conditions} -> {}", self.target(rule.class))),
+                None => self.left_out(format!("a rule that leads to `{}`", self.link.class_name(rule.class))),
+            }
+        }
+    }
+
+    /// The name behind an arrow. The root goes by the link's.
+    fn target(&self, class: ClassId) -> String {
+        if class == ROOT { self.link.name.clone() } else { self.link.class_name(class).to_owned() }
+    }
+}
+
+fn overhead(overhead: &Overhead) -> String {
+    let framing = match overhead.framing {
+        Framing::Plain => "",
+        Framing::Atm => " atm",
+        Framing::Ptm => " ptm",
+    };
+    let mpu = if overhead.mpu > 0 { format!(" mpu {}", overhead.mpu) } else { String::new() };
+    format!("{} bytes{framing}{mpu}", overhead.bytes)
+}
+
+fn scheduler(spec: &SchedulerSpec) -> String {
+    let words = settings(&spec.settings, true);
+    if words.is_empty() {
+        format!("scheduler {}", spec.name)
+    } else {
+        format!("scheduler {} {{ {} }}", spec.name, words.join("  "))
+    }
+}
+
+fn queue_words(queue: &QueueSpec) -> String {
+    let mut words = vec![format!("limit {}", limit(queue.limit))];
+    words.extend(settings(&queue.settings, true));
+    format!("queue {} {{ {} }}", queue.name, words.join("  "))
+}
+
+fn settings(settings: &Settings, control: bool) -> Vec<String> {
+    let mut words = Vec::new();
+    for (word, value) in settings.iter() {
+        words.push(match value {
+            Value::Flag if word == "control" && !control => continue,
+            Value::Flag => word.to_owned(),
+            Value::Rate(rate) => format!("{word} {rate}"),
+            Value::Int(n) | Value::Bytes(n) => format!("{word} {n}"),
+            Value::Time(nanos) => format!("{word} {}", time(nanos)),
+            Value::Limit(value) => format!("{word} {}", limit(value)),
+            Value::Choice(choice) => format!("{word} {choice}"),
+        });
+    }
+    words
+}
+
+fn limit(limit: Limit) -> String {
+    match limit {
+        Limit::Packets(n) => format!("{n}packets"),
+        Limit::Bytes(n) => format!("{n}bytes"),
+    }
+}
+
+/// A time with the largest unit in which it is a whole number.
+pub(crate) fn time(nanos: u64) -> String {
+    for (unit, word) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if nanos >= unit && nanos % unit == 0 {
+            return format!("{}{word}", nanos / unit);
+        }
+    }
+    format!("{nanos}ns")
+}
+
+/// The keys and values of a rule. `None` if the language cannot say it: two lists of the same key that must both match.
+fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
+    if rule.terms.is_empty() {
+        return Some("all".to_owned());
+    }
+    let mut out: Vec<String> = Vec::new();
+    for (at, first) in rule.terms.iter().enumerate() {
+        if rule.terms[..at].iter().any(|term| term.field == first.field) {
+            continue;
+        }
+        let same: Vec<&Term> = rule.terms.iter().filter(|term| term.field == first.field).collect();
+        if same.iter().filter(|term| !term.negated).count() > 1 {
+            return None;
+        }
+        let (key, _) = KEYS.iter().find(|(_, field)| *field == first.field)?;
+        let mut list = Vec::new();
+        // What is asked for, then what is not: the order in which they are read.
+        for negated in [false, true] {
+            for term in same.iter().filter(|term| term.negated == negated) {
+                let mark = if negated { "!" } else { "" };
+                let values = values(term, interfaces);
+                if values.is_empty() {
+                    return None;
+                }
+                list.extend(values.into_iter().map(|value| format!("{mark}{value}")));
+            }
+        }
+        out.push(format!("{key} {}", list.join(",")));
+    }
+    Some(out.join(" "))
+}
+
+fn values(term: &Term, interfaces: &[String]) -> Vec<String> {
+    let named = |value: u32| match term.field {
+        Field::Interface => interfaces.get(value as usize).cloned().unwrap_or_default(),
+        // Ports stay numbers: what a name means is not the policy's.
+        Field::SrcPort | Field::DstPort | Field::Port => value.to_string(),
+        field => names::name(field, value).map_or_else(|| value.to_string(), str::to_owned),
+    };
+    match &term.values {
+        Values::Addresses(addresses) => addresses.iter().map(address).collect(),
+        Values::Ranges(ranges) => {
+            ranges.iter().map(|(from, to)| if from == to { named(*from) } else { format!("{from}-{to}") }).collect()
+        }
+        Values::Masked(masked) => masked.iter().map(|(value, mask)| format!("{value:#x}/{mask:#x}")).collect(),
+    }
+}
+
+fn address(address: &Address) -> String {
+    let width = if address.v6 { 128 } else { 32 };
+    let show = |bits: u128| {
+        if address.v6 { Ipv6Addr::from_bits(bits).to_string() } else { Ipv4Addr::from_bits(bits as u32).to_string() }
+    };
+    let host = show(address.bits);
+    let length = address.mask.count_ones();
+    let full = if address.v6 { u128::MAX } else { u128::from(u32::MAX) };
+    let prefix = full & !full.checked_shr(length).unwrap_or(0);
+    match (address.mask == prefix, length == width) {
+        (true, true) => host,
+        (true, false) => format!("{host}/{length}"),
+        (false, _) => format!("{host}/{}", show(address.mask)),
+    }
+}
