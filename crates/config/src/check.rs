@@ -1,7 +1,6 @@
 //! What a policy must hold whatever its language: guarantees against capacity, words that go together, rules that can match.
 
 use altq_engine::Engine;
-use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassId, ROOT, SpecError};
 use altq_engine::units::Rate;
 
@@ -26,14 +25,12 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
         findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
     }
     // The engine has the last word: what it would refuse is refused here, with its place.
-    if !findings.has_errors() && ENGINE_IS_BUILT {
+    if !findings.has_errors() {
         if let Err(error) = Engine::new(&link.spec) {
             findings.push(refused(link, error));
         }
     }
 }
-
-const ENGINE_IS_BUILT: bool = false;
 
 /// The children of each class.
 pub(crate) fn children(link: &Link) -> Vec<Vec<ClassId>> {
@@ -111,19 +108,7 @@ fn arithmetic(link: &Link, children: &[ClassId]) -> String {
 
 /// Whether the scheduler that serves a class works by the classic estimator.
 pub(crate) fn is_classic(link: &Link, class: ClassId) -> bool {
-    scheduler_settings(link, class).is_some_and(|settings| settings.choice("estimator") == Some("classic"))
-}
-
-/// The words of the scheduler that serves a class; of the root, those of its own.
-fn scheduler_settings(link: &Link, class: ClassId) -> Option<&Settings> {
-    let mut at = class;
-    while at != ROOT {
-        at = link.spec.classes.get(at as usize)?.parent;
-        if let Some(scheduler) = &link.spec.classes.get(at as usize)?.scheduler {
-            return Some(&scheduler.settings);
-        }
-    }
-    Some(&link.spec.scheduler.settings)
+    link.serving(class).is_some_and(|scheduler| scheduler.settings.choice("estimator") == Some("classic"))
 }
 
 /// Words of a scheduler that do not go together: what is classic's or exact's alone (design: exact is formal, and knows no rounds).

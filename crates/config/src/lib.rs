@@ -19,6 +19,7 @@ mod lower;
 pub mod native;
 mod policy;
 mod print;
+mod promise;
 mod render;
 mod suggest;
 
@@ -27,4 +28,5 @@ pub use language::Language;
 pub use load::{Failed, load, parse_str};
 pub use policy::{Class, Device, Link, Policy};
 pub use print::{Printed, print};
+pub use promise::{DelayBound, Promises};
 pub use render::render;

@@ -33,11 +33,6 @@ pub fn queues_from_delays(link: &mut Link, findings: &mut Findings) {
     }
 }
 
-/// The class with the word `control`.
-pub fn control_class(link: &Link) -> Option<ClassId> {
-    link.spec.classes.iter().position(|class| class.settings.flag("control")).map(|at| at as ClassId)
-}
-
 /// The rules that a control class gets, as altqd made them (altq.md 2.1): ICMP, IGMP and RSVP over IPv4; ICMPv6, IGMP and RSVP
 /// over IPv6.
 pub fn control_rules(class: ClassId) -> [Rule; 2] {
@@ -51,11 +46,22 @@ pub fn control_rules(class: ClassId) -> [Rule; 2] {
     [rule(4, 1), rule(6, 58)]
 }
 
-/// Adds the rules of the control class behind all others: what the user wrote goes first.
-pub fn add_control_rules(link: &mut Link) {
-    if let Some(class) = control_class(link) {
-        let place = link.classes[class as usize].place("control");
-        for rule in control_rules(class) {
+/// Turns the word `control` into its rules, behind all others: what the user wrote goes first. The word itself says no more.
+pub fn control_words(link: &mut Link, findings: &mut Findings) {
+    let mut first = None;
+    for id in 1..link.spec.classes.len() {
+        if !link.spec.classes[id].settings.flag("control") {
+            continue;
+        }
+        link.spec.classes[id].settings.unset("control");
+        let place = link.classes[id].place("control");
+        if let Some(first) = first {
+            let error = Diagnostic::error("two-controls", place, "a link has one control class, this is the second");
+            findings.push(error.label(first, "the first"));
+            continue;
+        }
+        first = Some(place);
+        for rule in control_rules(id as ClassId) {
             link.spec.rules.rules.push(rule);
             link.rules.push(place);
         }

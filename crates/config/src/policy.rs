@@ -1,7 +1,7 @@
 //! A whole checked configuration.
 
 use altq_engine::schedule::{self, Entry};
-use altq_engine::spec::{ClassId, LinkSpec, ROOT};
+use altq_engine::spec::{ClassId, LinkSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
@@ -58,14 +58,24 @@ impl Link {
 
     /// The scheduler that serves a class: that of the nearest class above that holds one. For the root its own.
     pub fn scheduler_of(&self, class: ClassId) -> &'static str {
+        self.serving(class).map_or("", |scheduler| scheduler.name)
+    }
+
+    /// The scheduler that serves a class, with its words.
+    pub(crate) fn serving(&self, class: ClassId) -> Option<&SchedulerSpec> {
         let mut at = class;
         while at != ROOT {
-            at = self.spec.classes.get(at as usize).map_or(ROOT, |class| class.parent);
-            if let Some(scheduler) = self.spec.classes.get(at as usize).and_then(|class| class.scheduler.as_ref()) {
-                return scheduler.name;
+            at = self.spec.classes.get(at as usize)?.parent;
+            if let Some(scheduler) = &self.spec.classes.get(at as usize)?.scheduler {
+                return Some(scheduler);
             }
         }
-        self.spec.scheduler.name
+        Some(&self.spec.scheduler)
+    }
+
+    /// True if the link's own scheduler serves a class, not one that stands inside of a class.
+    pub(crate) fn served_by_root(&self, class: ClassId) -> bool {
+        self.serving(class).is_some_and(|scheduler| std::ptr::eq(scheduler, &self.spec.scheduler))
     }
 
     /// The registry's entry of the scheduler that serves a class.

@@ -10,7 +10,6 @@ use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
 
 use crate::check::children;
-use crate::lower;
 use crate::native::{DEFAULT_MTU, KEYS, names};
 use crate::policy::{Device, Link, Policy};
 
@@ -30,7 +29,7 @@ pub fn print(policy: &Policy) -> Printed {
         if at > 0 {
             printed.text.push('\n');
         }
-        Printer { link, children: children(link), out: &mut printed }.link();
+        Printer { link, children: children(link), name: link.name.clone(), out: &mut printed }.link();
     }
     printed
 }
@@ -38,6 +37,8 @@ pub fn print(policy: &Policy) -> Printed {
 struct Printer<'p> {
     link: &'p Link,
     children: Vec<Vec<ClassId>>,
+    /// The link's name as it is printed.
+    name: String,
     out: &'p mut Printed,
 }
 
@@ -58,12 +59,11 @@ impl Printer<'_> {
             self.line(0, &format!("# {note}"));
         }
         // In the native language the root's name is the link's, and no class below may have it.
-        let mut name = link.name.clone();
-        while link.classes.iter().skip(1).any(|class| class.name == name) {
-            name.push('_');
+        while link.classes.iter().skip(1).any(|class| class.name == self.name) {
+            self.name.push('_');
         }
-        self.line(0, &format!("link {name} {{"));
-        if name != link.name {
+        self.line(0, &format!("link {} {{", self.name));
+        if self.name != link.name {
             self.left_out(format!("the name `{}` of the link, which a class has as well", link.name));
         }
         if link.class_name(ROOT) != link.name {
@@ -99,27 +99,18 @@ impl Printer<'_> {
         if spec.default == Some(ROOT) && spec.classes.len() > 1 {
             self.line(1, "default");
         }
-        let made = self.made_rules();
         if spec.classes.len() > 1 {
             self.line(0, "");
         }
-        self.classes(ROOT, 1, made.is_some());
-        self.rules(made.unwrap_or(0));
+        self.classes(ROOT, 1);
+        self.rules();
         self.line(0, "}");
     }
 
-    /// How many rules at the end are those that the word `control` brings along; `None` if that word would not say the same.
-    fn made_rules(&self) -> Option<usize> {
-        let class = lower::control_class(self.link)?;
-        let made = lower::control_rules(class);
-        let rules = &self.link.spec.rules;
-        (rules.order == Order::First && rules.rules.ends_with(&made)).then_some(made.len())
-    }
-
-    fn classes(&mut self, parent: ClassId, depth: usize, control: bool) {
+    fn classes(&mut self, parent: ClassId, depth: usize) {
         for id in self.children.get(parent as usize).cloned().unwrap_or_default() {
             let Some(spec) = self.link.spec.classes.get(id as usize) else { continue };
-            let mut words = settings(&spec.settings, control);
+            let mut words = settings(&spec.settings);
             if self.link.spec.default == Some(id) {
                 words.push("default".to_owned());
             }
@@ -136,21 +127,20 @@ impl Printer<'_> {
             if !words.is_empty() {
                 self.line(depth + 1, &words);
             }
-            self.classes(id, depth + 1, control);
+            self.classes(id, depth + 1);
             self.line(depth, "}");
         }
     }
 
-    fn rules(&mut self, made: usize) {
+    fn rules(&mut self) {
         let rules = &self.link.spec.rules;
-        let written = rules.rules.len().saturating_sub(made);
-        if written > 0 {
+        if !rules.rules.is_empty() {
             self.line(0, "");
         }
-        if rules.order == Order::Altq && written > 1 {
+        if rules.order == Order::Altq && rules.rules.len() > 1 {
             self.line(1, "# In the order in which ALTQ tried its filters.");
         }
-        for at in rules.tried().into_iter().take(written) {
+        for at in rules.tried() {
             let Some(rule) = rules.rules.get(at as usize) else { continue };
             match conditions(rule, &rules.interfaces) {
                 Some(conditions) => self.line(1, &format!("match {conditions} -> {}", self.target(rule.class))),
@@ -161,7 +151,7 @@ impl Printer<'_> {
 
     /// The name behind an arrow. The root goes by the link's.
     fn target(&self, class: ClassId) -> String {
-        if class == ROOT { self.link.name.clone() } else { self.link.class_name(class).to_owned() }
+        if class == ROOT { self.name.clone() } else { self.link.class_name(class).to_owned() }
     }
 }
 
@@ -176,7 +166,7 @@ fn overhead(overhead: &Overhead) -> String {
 }
 
 fn scheduler(spec: &SchedulerSpec) -> String {
-    let words = settings(&spec.settings, true);
+    let words = settings(&spec.settings);
     if words.is_empty() {
         format!("scheduler {}", spec.name)
     } else {
@@ -186,15 +176,14 @@ fn scheduler(spec: &SchedulerSpec) -> String {
 
 fn queue_words(queue: &QueueSpec) -> String {
     let mut words = vec![format!("limit {}", limit(queue.limit))];
-    words.extend(settings(&queue.settings, true));
+    words.extend(settings(&queue.settings));
     format!("queue {} {{ {} }}", queue.name, words.join("  "))
 }
 
-fn settings(settings: &Settings, control: bool) -> Vec<String> {
+fn settings(settings: &Settings) -> Vec<String> {
     let mut words = Vec::new();
     for (word, value) in settings.iter() {
         words.push(match value {
-            Value::Flag if word == "control" && !control => continue,
             Value::Flag => word.to_owned(),
             Value::Rate(rate) => format!("{word} {rate}"),
             Value::Int(n) | Value::Bytes(n) => format!("{word} {n}"),

@@ -33,7 +33,8 @@ pub fn check(link: &Link, findings: &mut Findings) {
         }
         seen.entry(key).or_insert(at);
         // Rules that altq adds itself stand behind the user's so that these go first.
-        let made = rule.class != 0 && link.rules[at] == link.classes[rule.class as usize].place("control");
+        let class = link.classes.get(rule.class as usize);
+        let made = class.is_some_and(|class| class.words.contains(&("control", link.rules[at])));
         if let Some(shadow) = shadow.filter(|_| !made) {
             let to = link.class_name(rules[shadow].class);
             let message = format!("this rule never decides: every packet that it matches goes to `{to}` before");

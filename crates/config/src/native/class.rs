@@ -55,7 +55,7 @@ impl Draft {
 
     pub fn finish(mut self, reader: &mut Reader<'_>) -> Link {
         lower::queues_from_delays(&mut self.link, reader.findings);
-        lower::add_control_rules(&mut self.link);
+        lower::control_words(&mut self.link, reader.findings);
         self.link
     }
 }
