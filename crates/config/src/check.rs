@@ -11,7 +11,7 @@ pub(crate) mod rules;
 
 /// Checks a link. Its places are those of `link.classes` and `link.rules`.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
-    let children = children(link);
+    let children = link.children();
     sums(link, &children, findings);
     for class in 0..link.classes.len() as ClassId {
         schedulers(link, class, findings);
@@ -30,17 +30,6 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             findings.push(refused(link, error));
         }
     }
-}
-
-/// The children of each class.
-pub(crate) fn children(link: &Link) -> Vec<Vec<ClassId>> {
-    let mut children = vec![Vec::new(); link.spec.classes.len()];
-    for (id, class) in link.spec.classes.iter().enumerate().skip(1) {
-        if let Some(list) = children.get_mut(class.parent as usize) {
-            list.push(id as ClassId);
-        }
-    }
-    children
 }
 
 /// An error of the engine, at the place of the word that it names.
@@ -199,4 +188,40 @@ fn cbq_class(link: &Link, id: ClassId, children: &[ClassId], findings: &mut Find
         let message = format!("the queue of `{}` holds nothing: no rule and no default leads to it", class.name);
         findings.push(warn("no-effect", "queue", message, "give it to the classes below"));
     }
+}
+
+/// What `altq check` says beyond what is wrong: the ceiling that classic's timers put on a class (altq.md 2.9). Where only its own
+/// timer wakes it, a class sends a burst every two ticks.
+pub fn advice(link: &Link) -> Vec<Diagnostic> {
+    const TICK_S: f64 = 0.01;
+    let mut slow = Vec::new();
+    for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
+        let class = id as ClassId;
+        if link.scheduler_of(class) != "cbq" || !is_classic(link, class) {
+            continue;
+        }
+        let rate = link.guarantee(class).unwrap_or_default().as_bit_s() as f64;
+        let size = spec.settings.bytes("packetsize").unwrap_or(u64::from(link.spec.mtu));
+        // altq.md 2.2: what a packet takes longer at the class's rate than at the link's decides the default.
+        let wait = size as f64 * 8.0 * (1.0 / rate - 1.0 / link.spec.rate.as_bit_s() as f64);
+        let maxburst = spec.settings.int("maxburst").unwrap_or(if wait > 0.01 { 4 } else { 16 });
+        let most = (maxburst * size * 8) as f64 / (2.0 * TICK_S);
+        if rate > most {
+            slow.push((class, maxburst, size, most));
+        }
+    }
+    let Some((class, maxburst, size, most)) = slow.first().copied() else { return Vec::new() };
+    let place = link.classes[class as usize].place("rate");
+    let others = match slow.len() - 1 {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    let message = format!(
+        "with timers of 100 Hz `{}`{others} may not reach its rate: maxburst {maxburst} x {size} bytes in two ticks is {:.1} Mbit/s",
+        link.class_name(class),
+        most / 1e6
+    );
+    let help = "timers of 1000 Hz give ten times as much, and arrivals and transmissions wake the scheduler as well; \
+                `estimator exact` has no such ceiling";
+    vec![Diagnostic::warning("timer-ceiling", place, message).help(help)]
 }

@@ -23,6 +23,7 @@ mod promise;
 mod render;
 mod suggest;
 
+pub use check::advice;
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};
 pub use language::Language;
 pub use load::{Failed, load, parse_str};

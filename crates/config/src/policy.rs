@@ -56,6 +56,28 @@ impl Link {
         self.classes.get(class as usize).map_or("", |class| &class.name)
     }
 
+    /// The children of each class, in the order in which they are written.
+    pub fn children(&self) -> Vec<Vec<ClassId>> {
+        let mut children = vec![Vec::new(); self.spec.classes.len()];
+        for (id, class) in self.spec.classes.iter().enumerate().skip(1) {
+            if let Some(list) = children.get_mut(class.parent as usize) {
+                list.push(id as ClassId);
+            }
+        }
+        children
+    }
+
+    /// Which classes hold packets of their own: those without children, and those that a rule or `default` leads to.
+    pub fn holders(&self) -> Vec<bool> {
+        let mut holders: Vec<bool> = self.children().iter().map(Vec::is_empty).collect();
+        for class in self.spec.rules.rules.iter().map(|rule| rule.class).chain(self.spec.default) {
+            if let Some(holds) = holders.get_mut(class as usize) {
+                *holds = true;
+            }
+        }
+        holders
+    }
+
     /// The scheduler that serves a class: that of the nearest class above that holds one. For the root its own.
     pub fn scheduler_of(&self, class: ClassId) -> &'static str {
         self.serving(class).map_or("", |scheduler| scheduler.name)

@@ -9,7 +9,6 @@ use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
 
-use crate::check::children;
 use crate::native::{DEFAULT_MTU, KEYS, names};
 use crate::policy::{Device, Link, Policy};
 
@@ -29,7 +28,7 @@ pub fn print(policy: &Policy) -> Printed {
         if at > 0 {
             printed.text.push('\n');
         }
-        Printer { link, children: children(link), name: link.name.clone(), out: &mut printed }.link();
+        Printer { link, children: link.children(), name: link.name.clone(), out: &mut printed }.link();
     }
     printed
 }

@@ -5,7 +5,7 @@ use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, QueueSpec, ROOT};
 use altq_engine::units::{Nanos, Rate, SECOND};
 
-use crate::check::{children, is_classic};
+use crate::check::is_classic;
 use crate::policy::Link;
 
 /// Packets that idleness earns in the exact estimator when nothing is written (rule 10).
@@ -58,6 +58,8 @@ pub struct DelayBound {
 pub struct Promises<'l> {
     link: &'l Link,
     leaves: Vec<bool>,
+    /// What each leaf is guaranteed, bit/s.
+    rates: Vec<u128>,
     /// By priority: bytes of bursts, classes, bit/s.
     by_priority: [(u128, u128, u128); 8],
     total: u128,
@@ -66,39 +68,33 @@ pub struct Promises<'l> {
 impl<'l> Promises<'l> {
     /// Adds up what the classes of a link may do.
     pub fn new(link: &'l Link) -> Promises<'l> {
-        let children = children(link);
-        let mut promises = Promises { link, leaves: vec![false; children.len()], by_priority: [(0, 0, 0); 8], total: 0 };
-        let mut receives = vec![false; children.len()];
-        for class in link.spec.rules.rules.iter().map(|rule| rule.class).chain(link.spec.default) {
-            if let Some(receives) = receives.get_mut(class as usize) {
-                *receives = true;
-            }
-        }
+        let children = link.children();
+        let mut promises = Promises {
+            link,
+            leaves: vec![false; children.len()],
+            rates: vec![0; children.len()],
+            by_priority: [(0, 0, 0); 8],
+            total: 0,
+        };
+        let holders = link.holders();
         for id in 1..children.len() {
             let class = id as ClassId;
-            // A class that holds another scheduler is a leaf to the one that serves it.
-            let holds = link.spec.classes[id].scheduler.is_some();
-            let inner = !children[id].is_empty() && !holds;
-            // Packets of an inner class wait in a leaf of its own that has what its children leave (rule 16).
-            if inner && !receives[id] || !link.served_by_root(class) {
+            // A class that holds another scheduler is a leaf to the one that serves it. Packets of an inner class wait in a leaf of
+            // its own that has what its children leave (rule 16).
+            let leaf = holders[id] || link.spec.classes[id].scheduler.is_some();
+            if !leaf || !link.served_by_root(class) {
                 continue;
             }
             promises.leaves[id] = true;
-            let rate = promises.rate(class, &children);
+            let rate = own_rate(link, class, &children);
             let at = &mut promises.by_priority[priority(link, class)];
             at.0 += burst(link, class);
             at.1 += 1;
             at.2 += rate;
             promises.total += rate;
+            promises.rates[id] = rate;
         }
         promises
-    }
-
-    fn rate(&self, class: ClassId, children: &[Vec<ClassId>]) -> u128 {
-        let of = |class: ClassId| self.link.guarantee(class).unwrap_or_default().as_bit_s();
-        let holds = self.link.spec.classes[class as usize].scheduler.is_some();
-        let below = if holds { 0 } else { children[class as usize].iter().map(|child| of(*child)).fold(0, u64::saturating_add) };
-        u128::from(of(class).saturating_sub(below))
     }
 
     /// The bounds of a class: at most (bursts of higher and equal priorities and one packet of the link) over (the link's rate
@@ -123,10 +119,9 @@ impl<'l> Promises<'l> {
         if !self.leaves[class as usize] {
             return none("it holds no packets of its own");
         }
-        let rate = link.guarantee(class).unwrap_or_default().as_bit_s();
-        if rate == 0 {
-            return none("it is guaranteed nothing");
-        }
+        let Ok(rate @ 1..) = u64::try_from(self.rates[class as usize]) else {
+            return none("it is guaranteed nothing, or nothing beyond what its children are");
+        };
         let link_rate = u128::from(link.spec.rate.as_bit_s());
         if self.total > link_rate {
             return none("the classes are guaranteed more than the link has");
@@ -161,6 +156,14 @@ impl<'l> Promises<'l> {
         assumes.push_str(&format!("; a full queue is of packets of {mtu} bytes; timers are exact"));
         DelayBound { conforming: Some(conforming), queue_full, assumes }
     }
+}
+
+/// What a leaf is guaranteed, or an inner class beyond what its children are, in bit/s.
+fn own_rate(link: &Link, class: ClassId, children: &[Vec<ClassId>]) -> u128 {
+    let of = |class: ClassId| link.guarantee(class).unwrap_or_default().as_bit_s();
+    let holds = link.spec.classes[class as usize].scheduler.is_some();
+    let below = if holds { 0 } else { children[class as usize].iter().map(|child| of(*child)).fold(0, u64::saturating_add) };
+    u128::from(of(class).saturating_sub(below))
 }
 
 /// The time of `bytes` at a rate, rounded up; `None` at rate 0 or beyond what counts.

@@ -1,20 +1,42 @@
-//! `altq check`.
+//! `altq check`: what is wrong with a policy, and what it promises.
+
+mod human;
+mod json;
+
+use altq_config::{advice, load};
 
 use crate::exit::Exit;
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, say};
 
 /// Options of `altq check`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     policy: PolicyFile,
+    /// Prints JSON, findings included (altq.check/1)
+    #[arg(long)]
+    json: bool,
 }
 
-/// Runs it.
+/// Runs it. Exit code 2 after errors.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
-    for link in &policy.links {
-        println!("link {}: {}, {} classes", link.name, link.spec.rate, link.classes.len());
+    let (policy, mut findings, sources) = match load(&args.policy.file, args.policy.language) {
+        Ok(policy) => {
+            let (warnings, sources) = (policy.warnings.clone(), policy.sources.clone());
+            (Some(policy), warnings, sources)
+        }
+        Err(failed) => (None, failed.diagnostics, failed.sources),
+    };
+    if let Some(policy) = &policy {
+        findings.extend(policy.links.iter().flat_map(advice));
     }
-    Ok(Exit::Ok)
+    if args.json {
+        println!("{}", json::report(policy.as_ref(), &findings, &sources)?);
+    } else {
+        say(&findings, &sources);
+        if let Some(policy) = &policy {
+            print!("{}", human::report(policy));
+        }
+    }
+    Ok(if policy.is_some() { Exit::Ok } else { Exit::Usage })
 }

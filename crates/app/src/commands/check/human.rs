@@ -1,0 +1,213 @@
+//! The report for people: a tree of classes with what each is promised.
+
+use std::fmt::Write;
+
+use altq_config::{Device, Link, Policy, Promises};
+use altq_engine::link::{Framing, Overhead};
+use altq_engine::settings::Limit;
+use altq_engine::shape::token_bucket::TokenBucket;
+use altq_engine::spec::{ClassId, ROOT, Regulator};
+use altq_engine::units::{Nanos, Rate};
+
+/// What a policy is and promises.
+pub fn report(policy: &Policy) -> String {
+    let mut out = String::new();
+    for (at, link) in policy.links.iter().enumerate() {
+        if at > 0 {
+            out.push('\n');
+        }
+        // Writing to a string does not fail.
+        let _ = link_report(&mut out, link);
+    }
+    out
+}
+
+fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
+    let place = match &link.device {
+        Some(Device::Interface { name, ingress: false }) => format!(", what leaves by {name}"),
+        Some(Device::Interface { name, ingress: true }) => format!(", what comes in at {name}"),
+        Some(Device::Bridge { from, to }) => format!(", what comes in at {from} and leaves by {to}"),
+        None => String::new(),
+    };
+    writeln!(out, "link {}: {}{place}", link.name, rate(link.spec.rate))?;
+    let scheduler = &link.spec.scheduler;
+    let mut words: Vec<String> = Vec::new();
+    if scheduler.name == "cbq" && scheduler.settings.get("estimator").is_none() {
+        words.push("estimator exact".to_owned());
+    }
+    words.extend(scheduler.settings.iter().map(|(word, value)| match value {
+        altq_engine::settings::Value::Choice(choice) => format!("{word} {choice}"),
+        _ => word.to_owned(),
+    }));
+    let words = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+    writeln!(out, "  scheduler  {}{words}", scheduler.name)?;
+    writeln!(out, "  mtu        {} bytes", link.spec.mtu)?;
+    writeln!(out, "  overhead   {}", overhead(&link.spec.overhead, link.spec.mtu))?;
+    let regulator = match (link.spec.regulator, bucket(link)) {
+        (_, None) => "none".to_owned(),
+        (Regulator::Auto, Some(depth)) => format!("a token bucket of {depth} bytes (auto)"),
+        (_, Some(depth)) => format!("a token bucket of {depth} bytes"),
+    };
+    writeln!(out, "  regulator  {regulator}")?;
+    let default = link.spec.default.map_or("none: packets that no rule matches are dropped", |class| link.class_name(class));
+    writeln!(out, "  default    {default}")?;
+    for note in &link.notes {
+        writeln!(out, "  note       {note}")?;
+    }
+    writeln!(out)?;
+    out.push_str(&table(link));
+    served(out, link)?;
+    held(out, link)
+}
+
+/// The depth of a link's token bucket, in bytes, if it has one.
+pub fn bucket(link: &Link) -> Option<u32> {
+    match link.spec.regulator {
+        Regulator::None => None,
+        Regulator::Auto => Some(TokenBucket::auto_depth(link.spec.rate, link.spec.mtu)),
+        Regulator::Depth(depth) => Some(depth),
+    }
+}
+
+fn overhead(overhead: &Overhead, mtu: u32) -> String {
+    if *overhead == Overhead::NONE {
+        return "none: packets count with their length at layer 3".to_owned();
+    }
+    let framing = match overhead.framing {
+        Framing::Plain => "",
+        Framing::Atm => ", in cells of ATM",
+        Framing::Ptm => ", framed by PTM",
+    };
+    let mpu = if overhead.mpu > 0 { format!(", at least {}", overhead.mpu) } else { String::new() };
+    format!("{} bytes a packet{mpu}{framing}: {mtu} bytes count as {}", overhead.bytes, overhead.charge(mtu))
+}
+
+/// The tree of classes, in columns.
+fn table(link: &Link) -> String {
+    let promises = Promises::new(link);
+    let (children, holders) = (link.children(), link.holders());
+    let mut rows = vec![["class", "guarantee", "ceiling", "delay", "queue full", "queue", "priority"].map(str::to_owned)];
+    let mut stack = vec![(ROOT, 0)];
+    while let Some((class, depth)) = stack.pop() {
+        let below = children.get(class as usize).map_or(&[][..], |children| &children[..]);
+        stack.extend(below.iter().rev().map(|child| (*child, depth + 1)));
+        let Some(spec) = link.spec.classes.get(class as usize) else { continue };
+        let bound = promises.delay_bound(class);
+        let show = |bound: Option<Nanos>| bound.map_or_else(|| "-".to_owned(), time);
+        let queue = link.queue(class).filter(|_| holders[class as usize]).map_or_else(String::new, |queue| {
+            let limit = match queue.limit {
+                Limit::Packets(n) => format!("{n} packets"),
+                Limit::Bytes(n) => format!("{n} bytes"),
+            };
+            format!("{} {limit}", queue.name)
+        });
+        let made = if link.classes[class as usize].made { " (made)" } else { "" };
+        let cbq = class != ROOT && link.scheduler_of(class) == "cbq";
+        let priority =
+            if cbq && holders[class as usize] { spec.settings.int("priority").unwrap_or(1).to_string() } else { String::new() };
+        rows.push([
+            format!("{:depth$}{}{made}", "", link.class_name(class), depth = depth * 2),
+            link.guarantee(class).map_or_else(|| "-".to_owned(), rate),
+            rate(link.ceiling(class)),
+            show(bound.conforming),
+            show(bound.queue_full),
+            queue,
+            priority,
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        out.push_str("  ");
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// In which order classes are served.
+fn served(out: &mut String, link: &Link) -> std::fmt::Result {
+    let scheduler = &link.spec.scheduler;
+    writeln!(out)?;
+    if scheduler.name != "cbq" {
+        return writeln!(out, "  served: {}", if scheduler.name == "fifo" { "in the order of arrival" } else { scheduler.name });
+    }
+    let holders = link.holders();
+    let mut by_priority: [Vec<&str>; 8] = Default::default();
+    for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
+        let class = id as ClassId;
+        if link.scheduler_of(class) == "cbq" && holders[id] {
+            by_priority[spec.settings.int("priority").unwrap_or(1).min(7) as usize].push(link.class_name(class));
+        }
+    }
+    let groups = by_priority.iter().enumerate().rev().filter(|(_, names)| !names.is_empty()).map(|(priority, names)| {
+        let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
+        format!("{priority}: {}{more}", names[..names.len().min(12)].join(" "))
+    });
+    let groups: Vec<String> = groups.collect();
+    writeln!(out, "  served first to last, within guarantee: {}", groups.join("; "))?;
+    let settings = &scheduler.settings;
+    let excess = match (settings.choice("estimator"), settings.choice("excess")) {
+        (Some("classic"), _) => "what is left goes to borrowers by priority, then in weighted rounds",
+        (_, Some("priority")) => "what is left goes to the nearest borrowers, by priority, then in proportion to rates",
+        _ => "what is left goes to all borrowers in proportion to their rates",
+    };
+    writeln!(out, "  {excess}")
+}
+
+/// Who never has more than its rate.
+fn held(out: &mut String, link: &Link) -> std::fmt::Result {
+    let mut names = Vec::new();
+    for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
+        let class = id as ClassId;
+        if link.scheduler_of(class) == "cbq" && !spec.settings.flag("borrow") {
+            names.push(link.class_name(class));
+        }
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
+    let names = format!("{}{more}", names[..names.len().min(12)].join(" "));
+    writeln!(out, "  without `borrow`, so never beyond their rate, even on an idle link: {names}")
+}
+
+/// A rate in its unit, exact: with up to four decimals, or in a smaller unit.
+fn rate(rate: Rate) -> String {
+    let bits = rate.as_bit_s();
+    for (unit, word) in [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")] {
+        if bits >= unit && bits % (unit / 1000) == 0 {
+            let text = format!("{}.{:03}", bits / unit, bits % unit / (unit / 1000));
+            return format!("{} {word}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    format!("{bits} bit/s")
+}
+
+/// A bound, rounded up to three digits so that it still is one.
+fn time(nanos: Nanos) -> String {
+    for (unit, word) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if u128::from(nanos) >= unit {
+            let hundredths = (u128::from(nanos) * 100).div_ceil(unit);
+            return format!("{}.{:02} {word}", hundredths / 100, hundredths % 100);
+        }
+    }
+    format!("{nanos} ns")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_exact_and_bounds_round_up() {
+        assert_eq!(rate(Rate::bit_s(128_640_000)), "128.64 Mbit/s");
+        assert_eq!(rate(Rate::bit_s(1_000_001)), "1000001 bit/s");
+        assert_eq!(rate(Rate::bit_s(1_001_000)), "1.001 Mbit/s");
+        assert_eq!(time(1_456_001), "1.46 ms");
+        assert_eq!(time(999), "999 ns");
+        assert_eq!(time(2_000_000_000), "2.00 s");
+    }
+}

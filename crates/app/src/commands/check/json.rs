@@ -1,0 +1,153 @@
+//! The report for programs: `altq.check/1`.
+
+use altq_config::{Diagnostic, Link, Policy, Promises, Sources};
+use altq_engine::link::Framing;
+use altq_engine::settings::Limit;
+use altq_engine::spec::{ClassId, ROOT};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    ok: bool,
+    diagnostics: Vec<Finding<'a>>,
+    links: Vec<LinkReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct Finding<'a> {
+    severity: &'static str,
+    code: &'static str,
+    message: &'a str,
+    file: String,
+    line: usize,
+    column: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct LinkReport<'a> {
+    name: &'a str,
+    rate_bit_s: u64,
+    mtu_bytes: u32,
+    overhead: Overhead,
+    regulator_bytes: Option<u32>,
+    default: Option<&'a str>,
+    notes: &'a [String],
+    classes: Vec<ClassReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct Overhead {
+    bytes: i32,
+    mpu_bytes: u32,
+    framing: &'static str,
+}
+
+#[derive(Serialize)]
+struct ClassReport<'a> {
+    name: &'a str,
+    parent: Option<&'a str>,
+    scheduler: &'static str,
+    guaranteed_bit_s: u64,
+    ceiling_bit_s: u64,
+    delay_bound_ns: Bound,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<Queue>,
+    /// Made by the language it was read from, not written.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    made: bool,
+}
+
+#[derive(Serialize)]
+struct Bound {
+    conforming: Option<u64>,
+    queue_full: Option<u64>,
+    assumes: String,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_packets: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_bytes: Option<u32>,
+}
+
+/// The report on one line.
+pub fn report(policy: Option<&Policy>, findings: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
+    let diagnostics = findings.iter().map(|finding| {
+        let (line, column) = sources.line_column(finding.span);
+        Finding {
+            severity: finding.severity.name(),
+            code: finding.code,
+            message: &finding.message,
+            file: sources.path(finding.span.source).display().to_string(),
+            line,
+            column,
+            help: finding.help.as_deref(),
+        }
+    });
+    serde_json::to_string(&Report {
+        schema: "altq.check/1",
+        ok: policy.is_some(),
+        diagnostics: diagnostics.collect(),
+        links: policy.iter().flat_map(|policy| &policy.links).map(link_report).collect(),
+    })
+}
+
+fn link_report(link: &Link) -> LinkReport<'_> {
+    let promises = Promises::new(link);
+    let holders = link.holders();
+    let classes = (0..link.spec.classes.len() as ClassId)
+        .map(|class| class_report(link, &promises, class, holders[class as usize]))
+        .collect();
+    let overhead = link.spec.overhead;
+    LinkReport {
+        name: &link.name,
+        rate_bit_s: link.spec.rate.as_bit_s(),
+        mtu_bytes: link.spec.mtu,
+        overhead: Overhead {
+            bytes: overhead.bytes,
+            mpu_bytes: overhead.mpu,
+            framing: match overhead.framing {
+                Framing::Plain => "plain",
+                Framing::Atm => "atm",
+                Framing::Ptm => "ptm",
+            },
+        },
+        regulator_bytes: super::human::bucket(link),
+        default: link.spec.default.map(|class| link.class_name(class)),
+        notes: &link.notes,
+        classes,
+    }
+}
+
+fn class_report<'a>(link: &'a Link, promises: &Promises<'_>, class: ClassId, holds: bool) -> ClassReport<'a> {
+    let bound = promises.delay_bound(class);
+    let place = link.spec.classes.get(class as usize);
+    let parent = place.filter(|_| class != ROOT).map(|place| link.class_name(place.parent));
+    let queue = link.queue(class).filter(|_| holds).map(|queue| Queue {
+        kind: queue.name,
+        limit_packets: match queue.limit {
+            Limit::Packets(n) => Some(n),
+            Limit::Bytes(_) => None,
+        },
+        limit_bytes: match queue.limit {
+            Limit::Packets(_) => None,
+            Limit::Bytes(n) => Some(n),
+        },
+    });
+    ClassReport {
+        name: link.class_name(class),
+        parent,
+        scheduler: link.scheduler_of(class),
+        guaranteed_bit_s: link.guarantee(class).unwrap_or_default().as_bit_s(),
+        ceiling_bit_s: link.ceiling(class).as_bit_s(),
+        delay_bound_ns: Bound { conforming: bound.conforming, queue_full: bound.queue_full, assumes: bound.assumes },
+        queue,
+        made: link.classes.get(class as usize).is_some_and(|class| class.made),
+    }
+}
