@@ -6,7 +6,7 @@ mod altq_cbq;
 #[path = "support/wire.rs"]
 mod wire;
 
-use altq_cbq::{Altq, Config};
+use altq_cbq::{Altq, Config, Rule};
 use altq_engine::Engine;
 use altq_engine::classify::RuleSet;
 use altq_engine::link::Overhead;
@@ -102,9 +102,15 @@ fn traffic(dice: &mut Dice, link: u64, classes: usize, until: u64) -> Vec<(u64, 
     all
 }
 
-fn engine(link: u64, timer: Timer, wrr: bool, efficient: bool, tree: &[Config]) -> Engine {
+fn engine(link: u64, timer: Timer, rule: Rule, wrr: bool, efficient: bool, tree: &[Config]) -> Engine {
     let mut settings = Settings::new().with("estimator", Value::Choice("classic"));
     settings.set("rounds", Value::Choice(if wrr { "wrr" } else { "prr" }));
+    let sharing = match rule {
+        Rule::TopLevel => "top-level",
+        Rule::AncestorOnly => "ancestor-only",
+        Rule::Formal => "formal",
+    };
+    settings.set("link-sharing", Value::Choice(sharing));
     if efficient {
         settings.set("efficient", Value::Flag);
     }
@@ -143,7 +149,7 @@ fn engine(link: u64, timer: Timer, wrr: bool, efficient: bool, tree: &[Config]) 
 }
 
 /// One random run. Returns the number of departures.
-fn compare(seed: u64) -> usize {
+fn compare(seed: u64, rule: Rule) -> usize {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
     let link = dice.one_of(&[1_500_000, 10_000_000, 25_000_000, 100_000_000, 999_999_937]);
     let tree = tree(&mut dice, link);
@@ -158,15 +164,15 @@ fn compare(seed: u64) -> usize {
         Timer::Tick(tick) => tick,
     };
 
-    let mut altq = Altq::new(link, 1500, wrr, efficient, tick, ring, &tree);
+    let mut altq = Altq::new(link, 1500, rule, wrr, efficient, tick, ring, &tree);
     altq.run(&arrivals, until * 2);
 
-    let mut engine = engine(link, timer, wrr, efficient, &tree);
+    let mut engine = engine(link, timer, rule, wrr, efficient, &tree);
     let to_come = arrivals.iter().map(|&(at, class, bytes)| Arrival { at, class: class as u32, bytes });
     let caller = Caller { rate: Rate::bit_s(link), timer, ring };
     let departures = wire::run(&mut engine, caller, until * 2, to_come);
 
-    let what = format!("seed {seed}: {link} bit/s, {timer:?}, ring {ring}, wrr {wrr}, efficient {efficient}, {tree:#?}");
+    let what = format!("seed {seed}, {rule:?}: {link} bit/s, {timer:?}, ring {ring}, wrr {wrr}, efficient {efficient}, {tree:#?}");
     for (n, d) in departures.iter().enumerate() {
         assert_eq!(altq.left.get(n).copied(), Some((d.at, d.class as usize, d.id)), "packet {n} of {what}");
     }
@@ -185,7 +191,17 @@ fn compare(seed: u64) -> usize {
 
 #[test]
 fn departures_are_altqs() {
-    let packets: usize = (0..RUNS).map(compare).sum();
+    let packets: usize = (0..RUNS).map(|seed| compare(seed, Rule::TopLevel)).sum();
     println!("{packets} departures in {RUNS} runs");
     assert!(packets > 1_000_000);
+}
+
+#[test]
+fn other_rules_are_as_defined() {
+    let mut packets = 0;
+    for seed in 0..RUNS / 4 {
+        packets += compare(seed, Rule::AncestorOnly) + compare(seed, Rule::Formal);
+    }
+    println!("{packets} departures in {} runs", RUNS / 2);
+    assert!(packets > 500_000);
 }

@@ -125,6 +125,9 @@ impl Engine {
             if n.backlog == 0 {
                 n.blocked = None;
                 next = None;
+            } else if next.is_none() {
+                // The class below is empty, this scheduler is not: another class has what comes next.
+                next = Some(self.overhead.charge(self.mtu));
             }
             tell = n.backlog == 0 && !was_held;
             let place = self.places[n.class as usize];

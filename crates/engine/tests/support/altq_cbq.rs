@@ -1,5 +1,6 @@
 //! ALTQ's CBQ a second time, as the reference for the engine's: written straight from altq.md section 2, with the plainest
 //! structures (vectors, recursion, linear search), its own event loop and its own wire, and nothing shared with the engine.
+//! The two other link-sharing rules, which ALTQ does not have, are from the definitions in reference/cbq-link-sharing.md.
 
 #![allow(dead_code)]
 
@@ -69,6 +70,9 @@ pub struct Altq {
     ifnow: i64,
     maxiftime: i64,
     mtu: i64,
+    rule: Rule,
+    /// In a pass after a failed one, being held by the formal rule means to sleep.
+    strict: bool,
     wrr: bool,
     efficient: bool,
     /// Nanoseconds of a tick, 0 for a perfect timer.
@@ -81,6 +85,14 @@ pub struct Altq {
     busy_start: u64,
     busy_bits: u128,
     pub left: Vec<Left>,
+}
+
+/// Which ancestors lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    TopLevel,
+    AncestorOnly,
+    Formal,
 }
 
 const START: i64 = 50_000_000_000_000;
@@ -99,7 +111,16 @@ fn tv_delta(a: i64, b: i64) -> i64 {
 }
 
 impl Altq {
-    pub fn new(link: u64, mtu: u32, wrr: bool, efficient: bool, tick: u64, ring_size: usize, classes: &[Config]) -> Altq {
+    pub fn new(
+        link: u64,
+        mtu: u32,
+        rule: Rule,
+        wrr: bool,
+        efficient: bool,
+        tick: u64,
+        ring_size: usize,
+        classes: &[Config],
+    ) -> Altq {
         let mut altq = Altq {
             cl: Vec::new(),
             ring: vec![Vec::new(); 8],
@@ -108,6 +129,8 @@ impl Altq {
             ifnow: 0,
             maxiftime: 0,
             mtu: i64::from(mtu),
+            rule,
+            strict: false,
             wrr,
             efficient,
             tick,
@@ -260,7 +283,7 @@ impl Altq {
 
     fn enqueue(&mut self, now: u64, c: usize, id: u32, bytes: u32) {
         let t = us(now);
-        if self.cutoff > 0 {
+        if self.rule == Rule::TopLevel && self.cutoff > 0 {
             if self.cl[c].undertime < t {
                 self.cutoff = self.cutoff.min(self.cl[c].depth);
             } else {
@@ -289,6 +312,7 @@ impl Altq {
     fn dequeue(&mut self, now: u64) -> Option<(usize, u32, u32)> {
         let mut borrowed = None;
         let mut first = None;
+        self.strict = false;
         let chosen = 'chosen: {
             loop {
                 for pri in (0..8).rev() {
@@ -304,8 +328,12 @@ impl Altq {
                         break 'chosen c;
                     }
                 }
-                if first.is_some() && self.cutoff < self.cl[0].depth {
+                if self.rule == Rule::TopLevel && first.is_some() && self.cutoff < self.cl[0].depth {
                     self.cutoff += 1;
+                    continue;
+                }
+                if self.rule == Rule::Formal && !self.strict {
+                    self.strict = true;
                     continue;
                 }
                 break;
@@ -400,12 +428,12 @@ impl Altq {
         let mut top = None;
         while self.cl[at].undertime != 0 && t < self.cl[at].undertime {
             match self.cl[at].borrow {
-                Some(b) if self.cl[b].depth > self.cutoff => return false,
-                Some(b) => {
+                Some(b) if !self.may_lend(b, t) && !self.strict => return false,
+                Some(b) if self.may_lend(b, t) => {
                     at = b;
                     top = Some(b);
                 }
-                None => {
+                _ => {
                     top = top.filter(|&b| self.cl[b].avgidle != self.cl[b].minidle);
                     self.cl[c].overtime = t;
                     self.delay_action(now, c, top);
@@ -417,6 +445,19 @@ impl Altq {
             *borrowed = Some(at);
         }
         true
+    }
+
+    fn may_lend(&self, b: usize, t: i64) -> bool {
+        match self.rule {
+            Rule::TopLevel => self.cl[b].depth <= self.cutoff,
+            Rule::AncestorOnly => true,
+            Rule::Formal => !(0..self.cl.len())
+                .any(|c| self.cl[c].depth < self.cl[b].depth && t >= self.cl[c].undertime && self.has_packets_below(c)),
+        }
+    }
+
+    fn has_packets_below(&self, c: usize) -> bool {
+        !self.cl[c].queue.is_empty() || self.cl[c].children.iter().any(|&child| self.has_packets_below(child))
     }
 
     fn satisfied(&self, c: usize, t: i64) -> bool {
@@ -490,6 +531,7 @@ impl Altq {
             at = c.parent;
         }
         if let Some(b) = borrowed
+            && self.rule == Rule::TopLevel
             && self.cutoff >= self.cl[b].depth
         {
             if self.cl[cl].queue.is_empty() || t < self.cl[b].undertime {

@@ -131,6 +131,7 @@ pub fn run_with(
         while wire.held() < caller.ring {
             let Some(d) = engine.dequeue(now) else {
                 wake = engine.next_wakeup().map(|at| rounded(at, caller.timer));
+                assert!(wake.is_some() || engine.backlog() == 0, "packets wait, and nothing will wake them");
                 assert!(wake.is_none_or(|at| at > now), "asked at {now}, nothing, and told to ask again at {wake:?}");
                 break;
             };
