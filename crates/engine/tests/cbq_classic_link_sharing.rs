@@ -115,6 +115,8 @@ const FORMAL: [Window<4>; 10] = [
     ((32, 36), [0.299, 0.395, 0.104, 0.203]),
     ((36, 40), [0.000, 0.698, 0.000, 0.303]),
 ];
+// .318 is a share, not 1/pi.
+#[allow(clippy::approx_constant)]
 /// Figure 12: ancestor-only, with root .97, A .69, B .29.
 const ANCESTOR_ONLY: [Window<4>; 10] = [
     ((0, 4), [0.347, 0.353, 0.104, 0.195]),

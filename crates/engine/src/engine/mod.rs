@@ -75,7 +75,7 @@ pub enum Change {
     },
     /// New words of a scheduler itself.
     SetScheduler {
-        /// The class that holds it; [`ROOT`] for the link's own.
+        /// The class that holds it; [`ROOT`](crate::spec::ROOT) for the link's own.
         class: ClassId,
         /// Its words.
         settings: Settings,
