@@ -2,7 +2,9 @@
 
 mod case_result;
 mod commands;
+mod demo;
 mod exit;
+mod lab;
 mod output;
 mod policy;
 
@@ -10,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, convert, demo, lab, replay, run, sim};
+use crate::commands::{bench, check, convert, replay, run, sim};
 
 /// Class-based queueing for Linux: say who gets how much of a link, and see that it is so.
 #[derive(Debug, Parser)]
@@ -23,7 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The first minute: the same traffic through a FIFO and through altq, side by side
-    Demo(demo::Args),
+    Demo(commands::demo::Args),
     /// Reads a policy, says what is wrong with it and what it promises; changes nothing
     Check(check::Args),
     /// Prints a policy of any language in the native one
@@ -33,7 +35,7 @@ enum Command {
     /// Runs a case in virtual time
     Sim(sim::Args),
     /// Runs a case in network namespaces with the kernel's own TCP
-    Lab(lab::Args),
+    Lab(commands::lab::Args),
     /// Shapes real interfaces until stopped
     Run(run::Args),
     /// Measures the engine
@@ -42,12 +44,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo(args) => demo::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Lab(args) => lab::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

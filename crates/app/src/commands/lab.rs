@@ -1,12 +1,86 @@
 //! `altq lab`.
 
+use std::path::PathBuf;
+
+use altq_simulator::case::Case;
+
 use crate::exit::Exit;
+use crate::lab::topology::Unsupported;
+use crate::lab::{self, BadCase, BadPolicy, Wishes};
+use crate::output;
 
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The case: a TOML file, as docs/cases.md describes it
+    case: PathBuf,
+    /// Prints the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Runs the same traffic through something else afterwards, and gives the ratio of the bulk rates
+    #[arg(long, value_name = "htb")]
+    peer: Option<Peer>,
+    /// Congestion control of TCP flows that name none, as in net.ipv4.tcp_available_congestion_control
+    #[arg(long, value_name = "NAME")]
+    cc: Option<String>,
+    /// Send and receive buffers of TCP sockets in bytes; without it the kernel tunes them
+    #[arg(long, value_name = "BYTES")]
+    buffers: Option<u32>,
+    /// The hosts send no super-packets, as with network cards without segmentation offload
+    #[arg(long)]
+    no_offload: bool,
+    /// Seed of the sources' random choices instead of the case's own
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// What to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Peer {
+    /// One class of the kernel's HTB at the link's rate.
+    Htb,
+}
 
 /// Runs it.
-pub fn run(_args: &Args) -> anyhow::Result<Exit> {
-    anyhow::bail!("not built yet")
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let case = match Case::load(&args.case) {
+        Ok(case) => case,
+        Err(error) => {
+            eprintln!("altq lab: {error}");
+            return Ok(Exit::Usage);
+        }
+    };
+    let wishes = Wishes {
+        congestion: args.cc.clone(),
+        buffers: args.buffers,
+        offload: !args.no_offload,
+        seed: args.seed.unwrap_or(case.seed),
+    };
+    let result = match lab::run_case(&case, &wishes, args.peer == Some(Peer::Htb)) {
+        Ok(result) => result,
+        Err(error) => return refused(error),
+    };
+    if args.json {
+        output::print_json(&result)?;
+    } else {
+        output::print(&lab::print::text(&case, &result))?;
+    }
+    Ok(if result.passed() { Exit::Ok } else { Exit::Differs })
+}
+
+/// What the user is told of a case that did not run.
+fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
+    if let Some(lacking) = error.downcast_ref::<Unsupported>() {
+        eprintln!("altq lab: {lacking}");
+        return Ok(Exit::Unsupported);
+    }
+    if let Some(BadPolicy(failed)) = error.downcast_ref() {
+        eprintln!("{failed}");
+        return Ok(Exit::Usage);
+    }
+    if let Some(bad) = error.downcast_ref::<BadCase>() {
+        eprintln!("altq lab: {bad}");
+        return Ok(Exit::Usage);
+    }
+    Err(error)
 }

@@ -1,0 +1,63 @@
+//! A `cbq.conf` from 1997, as it was printed, run as it was then and as it would be now.
+
+use altq_config::{Language, Link, parse_str};
+use altq_engine::settings::Value;
+use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_simulator::replay::{self, Arrivals, Options};
+use anyhow::Context;
+
+/// The file: 100baseT in "Performance Measurements of ALTQ/CBQ", K. Cho, 15 August 1997.
+pub const CONF: &str = include_str!("1997.conf");
+
+/// The class that was measured: 10 % of 100 Mbit/s.
+const CLASS: &str = "tcp_class";
+
+/// What it asked for.
+pub const ASKED: Rate = Rate::mbit_s(10);
+
+/// TCP payload measured then, in bit/s, with timers of 100 and of 1000 Hz.
+pub const PUBLISHED: [u64; 2] = [7_940_000, 9_160_000];
+
+/// What it gets, in bit/s.
+pub struct Then {
+    /// `estimator classic`, timers of 100 Hz and of 1000 Hz.
+    pub classic: [u64; 2],
+    /// `estimator exact`, timer of 100 Hz.
+    pub exact: u64,
+}
+
+/// Runs the file with the timers of 1997, and with the estimator of today.
+pub fn run() -> anyhow::Result<Then> {
+    let link = parse_str(CONF, "1997.conf", Language::Altq)?.links.into_iter().next().context("the file has an interface")?;
+    let mut exact = link.clone();
+    exact.spec.scheduler.settings.set("estimator", Value::Choice("exact"));
+    Ok(Then { classic: [rate(&link, 100)?, rate(&link, 1000)?], exact: rate(&exact, 100)? })
+}
+
+/// Bursts of half a second's worth, so that the class always has packets and only timers and the wire drive it; seconds 1 to 11.
+fn rate(link: &Link, hz: u64) -> anyhow::Result<u64> {
+    let class = link.class(CLASS).context("the file has its class")?;
+    let mut link = link.clone();
+    // Room for what comes at once.
+    let spec = link.spec.classes.get_mut(class as usize).context("the class has its place")?;
+    spec.queue = Some(altq_engine::spec::QueueSpec {
+        name: "drop_tail",
+        limit: altq_engine::settings::Limit::Packets(65_000),
+        settings: altq_engine::settings::Settings::new(),
+    });
+    let fed = ASKED.as_bit_s() * 13_008 / 10_000;
+    let burst = fed / 2 / (1500 * 8);
+    let every: Nanos = burst * 1500 * 8 * SECOND / fed;
+    let mut list = Arrivals::default();
+    let mut at = 0;
+    while at < 11 * SECOND {
+        for id in 0..burst {
+            list.push(at, class, 1500, id);
+        }
+        at += every;
+    }
+    let timer = replay::tick(hz).map_err(anyhow::Error::msg)?;
+    let options = Options { timer, from: SECOND, to: Some(11 * SECOND), ..Options::default() };
+    let report = replay::run(&link, &list, &options, &mut ())?;
+    report.classes.iter().find(|row| row.name == CLASS).map(|row| row.rate_bit_s).context("the class has its row")
+}

@@ -1,0 +1,179 @@
+//! From readings to the rows and expectations of a result.
+
+use std::time::Duration;
+
+use altq_config::Link;
+use altq_simulator::case::{Case, Expectation, Measure, Subject};
+use altq_simulator::report::{ClassReport, names, rate};
+use altq_simulator::result::{FlowResult, Percentiles};
+use altq_simulator::stats::{Delay, percentile};
+
+use super::generator::{Flow, Kind, Reading};
+use super::measure::Run;
+use super::shaper::{Readings, Window};
+
+/// All that a run gave.
+pub struct Figures<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Its flows as they were generated.
+    pub flows: &'a [Flow],
+    /// The generators' side.
+    pub run: &'a Run,
+    /// The shaped links and their readings; none where a peer stood in the middle.
+    pub links: &'a [(Link, Readings)],
+}
+
+impl Figures<'_> {
+    /// A flow's readings at the edges of a window, and the time between them.
+    fn edges(&self, flow: usize, from: Duration, to: Duration) -> Option<(Reading, Reading, Duration)> {
+        let (begin, end) = (self.run.at(from)?, self.run.at(to)?);
+        Some((*begin.flows.get(flow)?, *end.flows.get(flow)?, end.at.checked_sub(begin.at)?))
+    }
+
+    /// Payload delivered in a window, in bit/s.
+    pub fn goodput(&self, flow: usize, from: Duration, to: Duration) -> Option<u64> {
+        let (begin, end, time) = self.edges(flow, from, to)?;
+        Some(rate(end.bytes - begin.bytes, time.as_nanos() as u64))
+    }
+
+    fn transactions(&self, flow: usize, from: Duration, to: Duration) -> Option<f64> {
+        let (begin, end, time) = self.edges(flow, from, to)?;
+        Some((end.received - begin.received) as f64 / time.as_secs_f64())
+    }
+
+    fn times(&self, flow: usize, from: Duration, to: Duration) -> Vec<u64> {
+        self.run.meters.get(flow).map(|meter| meter.times(from.as_nanos() as u64, to.as_nanos() as u64)).unwrap_or_default()
+    }
+
+    fn datagrams(&self, flow: usize) -> bool {
+        matches!(self.flows.get(flow).map(|flow| &flow.kind), Some(Kind::Datagrams(_)))
+    }
+
+    fn asks(&self, flow: usize) -> bool {
+        matches!(self.flows.get(flow).map(|flow| &flow.kind), Some(Kind::Request { .. }))
+    }
+
+    /// A row a flow.
+    pub fn flow_rows(&self, column: Option<&str>, classes: &[Option<String>]) -> Vec<FlowResult> {
+        let (from, to) = (nanos(self.case.warmup), nanos(self.case.duration));
+        let row = |(at, flow): (usize, &Flow)| {
+            let mut times = self.times(at, from, to);
+            let times = Percentiles::of(&mut times);
+            let asks = self.asks(at);
+            let counts = self.edges(at, from, to).filter(|_| self.datagrams(at));
+            FlowResult {
+                column: column.map(str::to_string),
+                name: flow.name.clone(),
+                class: classes.get(at).cloned().flatten(),
+                goodput_bit_s: self.goodput(at, from, to).unwrap_or(0),
+                rtt_ns: if asks { times } else { Percentiles::default() },
+                transactions_per_s: if asks { self.transactions(at, from, to) } else { None },
+                delay_ns: if counts.is_some() { times } else { Percentiles::default() },
+                sent_packets: counts.as_ref().map(|(begin, end, _)| end.sent - begin.sent),
+                received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
+            }
+        };
+        self.flows.iter().enumerate().map(row).collect()
+    }
+
+    /// A row a class of a link.
+    pub fn class_rows(&self, link: &Link, readings: &Readings) -> Vec<ClassReport> {
+        let Some(window) = readings.window(nanos(self.case.warmup), nanos(self.case.duration)) else { return Vec::new() };
+        let names = names(link);
+        let row = |(id, name): (usize, &Option<(String, Option<u32>)>)| {
+            let (name, parent) = name.as_ref()?;
+            let (begin, end) = window.edges(id)?;
+            let (begin, end) = (&begin.counters, &end.counters);
+            let sent_bytes = end.sent_bytes - begin.sent_bytes;
+            let sojourn = window.sojourn(id);
+            let seen = |value: u64| (sojourn.count() > 0).then_some(value);
+            Some(ClassReport {
+                name: name.clone(),
+                parent: parent.and_then(|parent| names.get(parent as usize)?.as_ref().map(|(name, _)| name.clone())),
+                arrived_packets: end.received_packets() - begin.received_packets(),
+                arrived_bytes: end.received_bytes() - begin.received_bytes(),
+                sent_packets: end.sent_packets - begin.sent_packets,
+                sent_bytes,
+                dropped_packets: end.dropped_packets - begin.dropped_packets,
+                dropped_bytes: end.dropped_bytes - begin.dropped_bytes,
+                queued_packets: end.queued_packets,
+                rate_bit_s: rate(sent_bytes, window.length().as_nanos() as u64),
+                borrowed_bytes: end.borrowed_bytes - begin.borrowed_bytes,
+                delay_ns: Delay {
+                    mean: seen(sojourn.mean()),
+                    p50: seen(sojourn.percentile(50.0)),
+                    p99: seen(sojourn.percentile(99.0)),
+                    max: seen(sojourn.max()),
+                },
+            })
+        };
+        names.iter().enumerate().filter_map(row).collect()
+    }
+
+    /// What came out for an expectation; `None` if there was nothing to measure.
+    pub fn measured(&self, expectation: &Expectation) -> Option<f64> {
+        let (from, to) = (nanos(expectation.from), nanos(expectation.to));
+        match &expectation.subject {
+            Subject::Class(name) => self.of_class(name, expectation, from, to),
+            Subject::Flow(flow) => self.of_flow(*flow, expectation.measure, from, to),
+        }
+    }
+
+    fn of_class(&self, name: &str, expectation: &Expectation, from: Duration, to: Duration) -> Option<f64> {
+        let (link, readings) = self.links.iter().find(|(link, _)| link.class(name).is_some())?;
+        let class = link.class(name)? as usize;
+        let window = readings.window(from, to)?;
+        let (begin, end) = window.edges(class)?;
+        let delay = |per_cent: f64| Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.percentile(per_cent) as f64);
+        match expectation.measure {
+            Measure::Share => {
+                let whole = match &expectation.of {
+                    Some(of) => charged(&window, link.class(of)? as usize)? as f64,
+                    None => link.spec.rate.as_bit_s() as f64 * window.length().as_secs_f64() / 8.0,
+                };
+                (whole > 0.0).then(|| charged(&window, class).map(|own| own as f64 / whole))?
+            }
+            Measure::Rate => {
+                let sent = end.counters.sent_bytes - begin.counters.sent_bytes;
+                Some(rate(sent, window.length().as_nanos() as u64) as f64)
+            }
+            Measure::Drops => Some((end.counters.dropped_packets - begin.counters.dropped_packets) as f64),
+            Measure::DelayP50 => delay(50.0),
+            Measure::DelayP99 => delay(99.0),
+            Measure::DelayMax => Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.max() as f64),
+            _ => None,
+        }
+    }
+
+    fn of_flow(&self, flow: usize, measure: Measure, from: Duration, to: Duration) -> Option<f64> {
+        let times = |percent: u32| percentile(&mut self.times(flow, from, to), percent).map(|time| time as f64);
+        match measure {
+            Measure::Goodput => self.goodput(flow, from, to).map(|rate| rate as f64),
+            Measure::Transactions if self.asks(flow) => self.transactions(flow, from, to),
+            Measure::RttP50 if self.asks(flow) => times(50),
+            Measure::RttP99 if self.asks(flow) => times(99),
+            Measure::DelayP50 if self.datagrams(flow) => times(50),
+            Measure::DelayP99 if self.datagrams(flow) => times(99),
+            Measure::DelayMax if self.datagrams(flow) => times(100),
+            Measure::Loss if self.datagrams(flow) => {
+                let (begin, end, _) = self.edges(flow, from, to)?;
+                let sent = end.sent - begin.sent;
+                // What is under way at the window's edges may make it a little less than nothing.
+                (sent > 0).then(|| 1.0 - ((end.received - begin.received) as f64 / sent as f64).min(1.0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Bytes that the link charged for what a class sent in a window.
+fn charged(window: &Window<'_>, class: usize) -> Option<u64> {
+    let (begin, end) = window.edges(class)?;
+    Some(end.counters.sent_wire_bytes - begin.counters.sent_wire_bytes)
+}
+
+/// The case's times as the lab's.
+pub fn nanos(time: u64) -> Duration {
+    Duration::from_nanos(time)
+}

@@ -1,0 +1,204 @@
+//! From a case to what the lab runs: who is on which side, what each generator does, what of the case cannot be had here.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use altq_engine::units::Nanos;
+use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Udp, What};
+use anyhow::{Context, bail};
+
+use super::generator::{Flow, Kind, Pattern, Timetable};
+use super::socket::Tuning;
+use super::topology::{self, Side, Unsupported};
+
+/// What the command line adds to a case.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// Congestion control of TCP flows that name none.
+    pub congestion: Option<String>,
+    /// SO_SNDBUF and SO_RCVBUF of TCP sockets, in bytes.
+    pub buffers: Option<u32>,
+    /// Hosts send super-packets.
+    pub offload: bool,
+    /// Of what is drawn.
+    pub seed: u64,
+}
+
+/// A case as the lab runs it.
+pub struct Lowered<'a> {
+    /// The link that is shaped.
+    pub link: &'a CaseLink,
+    /// Hosts, by side.
+    pub hosts: topology::Plan,
+    /// The flows, in the case's order.
+    pub flows: Vec<Flow>,
+    /// What the reader must know.
+    pub notes: Vec<String>,
+}
+
+/// Longer than the last reading of a run takes.
+const OVERTIME: Duration = Duration::from_secs(60);
+
+/// Datagrams carry a number and a time of sending: IP and UDP headers, and 16 bytes.
+const LEAST_V4: u32 = 28 + 16;
+const LEAST_V6: u32 = 48 + 16;
+
+/// Lowers a case.
+///
+/// # Errors
+/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link divides, captures, changes of the
+/// policy on the way.
+pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
+    let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
+    let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
+    if let Some((_, other)) = shaped.next() {
+        return Err(only_simulated(&format!("it has two links with a policy, `{}` and `{}`", link.name, other.name)));
+    }
+    let sides = sides(case, link_at)?;
+    let addresses = |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
+    let hosts = topology::Plan { sources: addresses(Side::Sources), sinks: addresses(Side::Sinks), mtu, offload: wishes.offload };
+    let flows = case
+        .flows
+        .iter()
+        .enumerate()
+        .map(|(at, flow)| lower_flow(case, at, flow, &sides, wishes).with_context(|| format!("flow `{}`", flow.name)));
+    let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
+    Ok(Lowered { link, hosts, flows, notes: notes(case, link_at) })
+}
+
+fn only_simulated(why: &str) -> anyhow::Error {
+    Unsupported(format!("this case runs in the simulator only (`altq sim`): {why}")).into()
+}
+
+/// On which side of the shaped link each host is.
+fn sides(case: &Case, shaped: usize) -> anyhow::Result<Vec<Side>> {
+    let mut sides: Vec<Option<Side>> = vec![None; case.hosts.len()];
+    let link = case.links.get(shaped).context("the shaped link has its place")?;
+    let mut reach = vec![(link.from, Side::Sources), (link.to, Side::Sinks)];
+    while let Some((host, side)) = reach.pop() {
+        let Some(seen) = sides.get_mut(host) else { continue };
+        match seen {
+            Some(other) if *other == side => continue,
+            Some(_) => return Err(only_simulated(&format!("there is a way around the link `{}`", link.name))),
+            None => *seen = Some(side),
+        }
+        for (at, link) in case.links.iter().enumerate() {
+            if at != shaped && link.from == host {
+                reach.push((link.to, side));
+            }
+            if at != shaped && link.to == host {
+                reach.push((link.from, side));
+            }
+        }
+    }
+    let place = |(host, side): (usize, Option<Side>)| {
+        let name = case.hosts.get(host).map_or("", |host| host.name.as_str());
+        side.ok_or_else(|| only_simulated(&format!("no link leads to host `{name}`")))
+    };
+    sides.into_iter().enumerate().map(place).collect()
+}
+
+fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &Wishes) -> anyhow::Result<Flow> {
+    let host = |at: usize| case.hosts.get(at).context("the host has its place");
+    let (from, to) = (host(flow.from)?.address, host(flow.to)?.address);
+    let side = *sides.get(flow.from).context("the host has its side")?;
+    if sides.get(flow.to) == Some(&side) {
+        return Err(only_simulated("it does not cross the shaped link"));
+    }
+    let tuning = |congestion: &Option<String>, no_delay| Tuning {
+        congestion: congestion.clone().or_else(|| wishes.congestion.clone()),
+        send_buffer: wishes.buffers,
+        receive_buffer: wishes.buffers,
+        no_delay,
+        dscp: flow.dscp,
+    };
+    let kind = match &flow.kind {
+        CaseKind::TcpBulk { streams, congestion } => Kind::Bulk { streams: *streams, tuning: tuning(congestion, false) },
+        CaseKind::TcpRr { streams, request, response } => {
+            Kind::Request { streams: *streams, request: *request, response: *response, tuning: tuning(&None, true) }
+        }
+        CaseKind::Udp(udp) => {
+            let least = if from.is_ipv4() { LEAST_V4 } else { LEAST_V6 };
+            if let Some(size) = udp.sizes.iter().find(|size| **size < least) {
+                let why = format!("datagrams of {size} bytes hold no number and time of sending; the lab needs {least}");
+                return Err(only_simulated(&why));
+            }
+            Kind::Datagrams(timetable(udp, wishes.seed.wrapping_mul(1000).wrapping_add(at as u64)))
+        }
+        CaseKind::Pcap { .. } => return Err(only_simulated("captures are not played into real wires")),
+    };
+    Ok(Flow {
+        name: flow.name.clone(),
+        side,
+        from: SocketAddr::new(from, flow.sport),
+        to: SocketAddr::new(to, flow.dport),
+        active: active(case, at, flow)?,
+        dscp: flow.dscp,
+        kind,
+    })
+}
+
+/// The spans in which a flow sends, with the events that start and stop it.
+fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Duration, Duration)>> {
+    let mut spans = flow.active.clone();
+    for event in &case.events {
+        match &event.what {
+            What::FlowActive { flow, active } if *flow == at => {
+                let time = event.at;
+                if *active {
+                    // It sends from now on; what was to come later is part of that.
+                    spans.retain(|(begin, _)| *begin < time);
+                    match spans.last_mut() {
+                        Some((_, end)) if *end >= time => *end = case.duration,
+                        _ => spans.push((time, case.duration)),
+                    }
+                } else {
+                    spans.retain(|(begin, _)| *begin < time);
+                    if let Some((_, end)) = spans.last_mut() {
+                        *end = (*end).min(time);
+                    }
+                }
+            }
+            What::FlowRate { flow, .. } if *flow == at => return Err(only_simulated("its rate changes on the way")),
+            What::FlowActive { .. } | What::FlowRate { .. } => {}
+            _ => return Err(only_simulated("the policy changes on the way")),
+        }
+    }
+    if spans.is_empty() {
+        bail!("it never sends");
+    }
+    // What lasts to the end goes on until the last reading has been taken.
+    let end = |end: Nanos| Duration::from_nanos(end) + if end == case.duration { OVERTIME } else { Duration::ZERO };
+    Ok(spans.into_iter().map(|(begin, last)| (Duration::from_nanos(begin), end(last))).collect())
+}
+
+fn timetable(udp: &Udp, seed: u64) -> Timetable {
+    let pace = |pace: Pace| match pace {
+        Pace::Rate(rate) => (1e9 / rate.as_bit_s().max(1) as f64, true),
+        Pace::Interval(every) => (every as f64, false),
+    };
+    let ns = |time: Nanos| time as f64;
+    let (pattern, per_bit) = match udp.shape {
+        Shape::Constant(p) => (Pattern::Constant { every: pace(p).0 }, pace(p).1),
+        Shape::Poisson(p) => (Pattern::Poisson { every: pace(p).0 }, pace(p).1),
+        Shape::OnOff { pace: p, on, off, random } => {
+            (Pattern::OnOff { every: pace(p).0, on: ns(on), off: ns(off), random }, pace(p).1)
+        }
+        Shape::Bursts { packets, every } => (Pattern::Bursts { packets, every: ns(every) }, false),
+    };
+    Timetable { sizes: udp.sizes.clone(), pattern, seed, per_bit }
+}
+
+/// What of the case's links the lab's wires do not have.
+fn notes(case: &Case, shaped: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (at, link) in case.links.iter().enumerate() {
+        if link.delay > 0 {
+            notes.push(format!("link `{}`: its propagation delay is not reproduced; the lab's wires have none", link.name));
+        }
+        if at != shaped && link.rate.is_some() {
+            notes.push(format!("link `{}`: it is as fast as this host; its rate is not reproduced", link.name));
+        }
+    }
+    notes
+}

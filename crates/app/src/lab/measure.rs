@@ -1,0 +1,158 @@
+//! One run of the generators: readings at the moments asked for, and whether they can be trusted.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use super::clock::{self, BOUND, Lateness, Processors};
+use super::generator::{self, Flow, Kind, Meter, Reading};
+use super::topology::Topology;
+
+/// What was read at a moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// When it was to be, from the start of the run.
+    pub due: Duration,
+    /// When it was.
+    pub at: Duration,
+    /// Readings of the flows' meters.
+    pub flows: Vec<Reading>,
+}
+
+/// What a run gave.
+pub struct Run {
+    /// When the clock started.
+    pub epoch: Instant,
+    /// In order of time.
+    pub samples: Vec<Sample>,
+    /// The flows' meters, complete.
+    pub meters: Vec<Arc<Meter>>,
+    /// Why the figures cannot be trusted; empty if they can.
+    pub invalid: Vec<String>,
+}
+
+impl Run {
+    /// The sample of a moment.
+    pub fn at(&self, due: Duration) -> Option<&Sample> {
+        self.samples.iter().find(|sample| sample.due == due)
+    }
+}
+
+/// Time between the start of the threads and the start of the clock.
+const LEAD: Duration = Duration::from_millis(50);
+
+/// Share of the time that the hypervisor may take from this machine.
+const STOLEN: f64 = 0.05;
+
+/// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. `check` is asked ten
+/// times a second whether all is well with what stands in the middle.
+///
+/// # Errors
+/// When a generator or the check fails; all threads have ended then.
+pub fn run(
+    topology: &Topology,
+    flows: &[Flow],
+    moments: &[Duration],
+    check: &dyn Fn() -> anyhow::Result<()>,
+    title: &str,
+) -> anyhow::Result<Run> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let beat = thread::Builder::new().name("metronome".into()).spawn_scoped(scope, || clock::metronome(&stop))?;
+        let processors = Processors::now()?;
+        let result = drive(topology, flows, moments, check, title);
+        stop.store(true, Ordering::Relaxed);
+        let beat = beat.join().unwrap_or_default();
+        let mut run = result?;
+        run.invalid = distrust(flows, &run.meters, &beat, &processors, &Processors::now()?);
+        Ok(run)
+    })
+}
+
+fn drive(
+    topology: &Topology,
+    flows: &[Flow],
+    moments: &[Duration],
+    check: &dyn Fn() -> anyhow::Result<()>,
+    title: &str,
+) -> anyhow::Result<Run> {
+    let epoch = Instant::now() + LEAD;
+    let running = generator::start(topology, flows, epoch)?;
+    let end = moments.last().copied().unwrap_or_default();
+    let mut progress = Progress::new(title, end);
+    let mut samples = Vec::with_capacity(moments.len());
+    for due in moments {
+        while Instant::now() < epoch + *due {
+            clock::sleep_until((epoch + *due).min(Instant::now() + Duration::from_millis(100)));
+            progress.show(epoch.elapsed());
+            check()?;
+            if running.failed() {
+                drop(progress);
+                running.finish()?;
+                bail!("a generator ended before its time");
+            }
+        }
+        let at = epoch.elapsed();
+        samples.push(Sample { due: *due, at, flows: running.meters().iter().map(|meter| meter.read()).collect() });
+    }
+    drop(progress);
+    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new() })
+}
+
+/// Why the figures of a run cannot be trusted.
+fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, before: &Processors, after: &Processors) -> Vec<String> {
+    let (busy, stolen) = after.since(before);
+    let mut reasons = Vec::new();
+    if let Some(reason) = beat.broken(BOUND) {
+        reasons.push(format!("the host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
+    }
+    if stolen > STOLEN {
+        reasons.push(format!("{:.0} % of the processors' time was taken by other machines", stolen * 100.0));
+    }
+    for (flow, meter) in flows.iter().zip(meters) {
+        if matches!(flow.kind, Kind::Datagrams(_))
+            && let Some(reason) = meter.lateness().broken(BOUND)
+        {
+            reasons.push(format!("the source of flow `{}` was behind its schedule: {reason}", flow.name));
+        }
+    }
+    reasons
+}
+
+/// A line on stderr, if a person looks at it and the run is longer than two seconds.
+struct Progress<'a> {
+    title: &'a str,
+    end: Duration,
+    shown: Option<u64>,
+}
+
+impl<'a> Progress<'a> {
+    fn new(title: &'a str, end: Duration) -> Progress<'a> {
+        let wanted = end > Duration::from_secs(2) && std::io::stderr().is_terminal();
+        Progress { title, end, shown: wanted.then_some(u64::MAX) }
+    }
+
+    fn show(&mut self, now: Duration) {
+        let Some(shown) = self.shown else { return };
+        let second = now.as_secs();
+        if second != shown {
+            self.shown = Some(second);
+            let mut err = std::io::stderr().lock();
+            // Nobody needs to hear that a terminal has gone.
+            let _ =
+                write!(err, "\r{}: {} of {:.0} s ", self.title, second, self.end.as_secs_f64().ceil()).and_then(|()| err.flush());
+        }
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if self.shown.is_some_and(|shown| shown != u64::MAX) {
+            let _ = write!(std::io::stderr(), "\r{:width$}\r", "", width = self.title.chars().count() + 20);
+        }
+    }
+}

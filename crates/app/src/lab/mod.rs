@@ -1,0 +1,296 @@
+//! The lab: a case with the kernel's own TCP, in network namespaces of its own.
+//!
+//! ```text
+//!  topology    namespaces and wires            generator   kernel TCP and UDP, threads in the namespaces
+//!  shaper      altq between the wires          peer        the kernel's own bridge and HTB instead
+//!  measure     one run, readings in time       figures     from readings to rows and expectations
+//! ```
+
+pub mod clock;
+mod figures;
+pub mod generator;
+mod lower;
+mod measure;
+mod peer;
+pub mod print;
+mod shaper;
+mod socket;
+pub mod topology;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use altq_config::Link;
+use altq_engine::Engine;
+use altq_engine::headers::Key;
+use altq_engine::spec::Timer;
+use altq_simulator::case::{Case, Column, Expectation, Measure};
+use altq_simulator::result::{CaseResult, ClassResult, Outcome, PeerResult, World};
+use anyhow::{Context, anyhow};
+
+use figures::{Figures, nanos};
+use generator::{Flow, Kind};
+use lower::Lowered;
+pub use lower::Wishes;
+use measure::Run;
+use shaper::{Readings, Shaper};
+use topology::{Side, Topology, Unsupported};
+
+/// Share of the frames that may be lost on the way to altq's queues before a result is no longer one of its policy.
+const LOST_OUTSIDE: f64 = 0.001;
+
+/// A policy that a case names cannot be used; the diagnostics are what to print.
+#[derive(Debug)]
+pub struct BadPolicy(pub Box<altq_config::Failed>);
+
+impl std::fmt::Display for BadPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for BadPolicy {}
+
+/// A case that names what its policy does not have.
+#[derive(Debug)]
+pub struct BadCase(pub String);
+
+impl std::fmt::Display for BadCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadCase {}
+
+/// Runs a case, and after it the same traffic through kernel HTB where `peer` asks for it or an expectation speaks of it.
+///
+/// # Errors
+/// [`Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`] before anything is started.
+pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
+    let columns = case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut result = CaseResult::new(&case.name, World::Lab, wishes.seed);
+    for column in &columns {
+        column.run(case, peer, &mut result)?;
+    }
+    Ok(result)
+}
+
+/// A column, checked and ready to run.
+struct Prepared<'a> {
+    column: &'a Column,
+    lowered: Lowered<'a>,
+    /// The shaped links, as the bridge runs them.
+    links: Vec<Link>,
+    expectations: Vec<&'a Expectation>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(case: &'a Case, column: &'a Column, wishes: &Wishes) -> anyhow::Result<Prepared<'a>> {
+        let policy = column.load(case).map_err(BadPolicy)?;
+        if column.timer != Timer::Exact {
+            let name = column.name.as_deref().unwrap_or("the case");
+            return Err(Unsupported(format!("{name} has a timer of ticks, which only the simulator has (`altq sim`)")).into());
+        }
+        let named = |name: &Option<String>| match name {
+            None => Ok(None),
+            Some(name) => match policy.links.iter().find(|link| link.name == *name) {
+                Some(link) => Ok(Some(link)),
+                None => Err(BadCase(format!("case {}: the policy has no link `{name}`", case.name))),
+            },
+        };
+        let mtu = policy.links.first().map_or(1500, |link| link.spec.mtu);
+        let lowered = lower::lower(case, mtu, wishes)?;
+        let links = shaper::wires(named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
+        let of_column =
+            |e: &&Expectation| e.simulated != Some(true) && e.column.as_ref().is_none_or(|name| column.name.as_ref() == Some(name));
+        let expectations: Vec<&Expectation> = case.expectations.iter().filter(of_column).collect();
+        for expectation in &expectations {
+            let of = expectation.of.iter().map(String::as_str);
+            let subject = match &expectation.subject {
+                altq_simulator::case::Subject::Class(class) => Some(class.as_str()),
+                altq_simulator::case::Subject::Flow(_) => None,
+            };
+            if let Some(class) = subject.into_iter().chain(of).find(|class| !links.iter().any(|link| link.class(class).is_some())) {
+                return Err(
+                    BadCase(format!("case {}: `{}`: no shaped link has a class `{class}`", case.name, expectation.name)).into()
+                );
+            }
+        }
+        Ok(Prepared { column, lowered, links, expectations })
+    }
+
+    fn run(&self, case: &Case, peer: bool, result: &mut CaseResult) -> anyhow::Result<()> {
+        let title = match &self.column.name {
+            Some(column) => format!("{}, {column}", case.name),
+            None => case.name.clone(),
+        };
+        let classes = self.classes(case, result)?;
+        let (run, readings) = self.altq(case, &title, result)?;
+        self.distrust(case, &run, &readings, result);
+        let links: Vec<(Link, Readings)> = self.links.iter().cloned().zip(readings).collect();
+        let figures = Figures { case, flows: &self.lowered.flows, run: &run, links: &links };
+        let name = self.column.name.as_deref();
+        result.flows.extend(figures.flow_rows(name, &classes));
+        for (link, readings) in &links {
+            let rows = figures.class_rows(link, readings).into_iter();
+            result.classes.extend(rows.map(|report| ClassResult {
+                column: name.map(str::to_string),
+                link: self.lowered.link.name.clone(),
+                report,
+            }));
+        }
+        let speaks_of_peer = self.expectations.iter().any(|expectation| expectation.measure == Measure::HtbRatio);
+        let ratios = if peer || speaks_of_peer { self.against_htb(case, &figures, &title, result)? } else { Vec::new() };
+        for expectation in &self.expectations {
+            let measured = match (expectation.measure, &expectation.subject) {
+                (Measure::HtbRatio, altq_simulator::case::Subject::Flow(flow)) => ratios.get(*flow).copied().flatten(),
+                _ => figures.measured(expectation),
+            };
+            result.expectations.push(Outcome::judge(case.expectation_name(self.column, &expectation.name), expectation, measured));
+        }
+        for (flow, meter) in self.lowered.flows.iter().zip(&run.meters) {
+            let reordered = meter.read().reordered;
+            if reordered > 0 {
+                result.notes.push(format!("flow `{}`: {reordered} datagrams came behind later ones", flow.name));
+            }
+        }
+        for note in &self.lowered.notes {
+            if !result.notes.contains(note) {
+                result.notes.push(note.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// One run with altq in the middle.
+    fn altq(&self, case: &Case, title: &str, result: &mut CaseResult) -> anyhow::Result<(Run, Vec<Readings>)> {
+        let topology = Topology::new(&self.lowered.hosts)?;
+        let shaper = Shaper::start(&topology, &self.links)?;
+        let check = || match shaper.failed() {
+            true => Err(anyhow!("altq's bridge ended before its time")),
+            false => Ok(()),
+        };
+        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), &check, title);
+        let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
+        result.notes.extend(shaper.notes().iter().cloned());
+        // What ended the bridge explains more than what its end did to the flows.
+        let readings = shaper.finish(epoch, &self.links)?;
+        Ok((run?, readings))
+    }
+
+    /// All moments at which somebody wants the meters' readings.
+    fn moments(&self, case: &Case) -> Vec<Duration> {
+        let mut times = BTreeSet::from([case.warmup, case.duration]);
+        for expectation in &self.expectations {
+            times.extend([expectation.from, expectation.to]);
+        }
+        times.into_iter().map(nanos).collect()
+    }
+
+    /// The same flows through one HTB class of the kernel at the link's rate. Goodput's ratio, altq to HTB, by flow.
+    fn against_htb(
+        &self,
+        case: &Case,
+        altq: &Figures<'_>,
+        title: &str,
+        result: &mut CaseResult,
+    ) -> anyhow::Result<Vec<Option<f64>>> {
+        let link = self.links.first().context("a link is shaped")?;
+        let topology = Topology::new(&self.lowered.hosts)?;
+        peer::join(&topology, Some(&peer::one_htb_class(link.spec.rate.as_bit_s())))?;
+        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), &|| Ok(()), &format!("{title}, kernel HTB"))?;
+        for reason in &run.invalid {
+            result.invalid(format!("kernel HTB: {reason}"));
+        }
+        let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[] };
+        let (from, to) = (nanos(case.warmup), nanos(case.duration));
+        let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);
+        let bulk: Vec<usize> =
+            (0..self.lowered.flows.len()).filter(|at| matches!(self.lowered.flows[*at].kind, Kind::Bulk { .. })).collect();
+        let sum = |figures: &Figures<'_>| bulk.iter().map(|flow| of(figures, *flow)).sum::<u64>();
+        let (peer_bit_s, altq_bit_s) = (sum(&htb), sum(altq));
+        result.peers.push(PeerResult {
+            column: self.column.name.clone(),
+            name: "htb".into(),
+            bulk_bit_s: peer_bit_s,
+            altq_bulk_bit_s: altq_bit_s,
+            ratio: (peer_bit_s > 0).then(|| altq_bit_s as f64 / peer_bit_s as f64),
+        });
+        let ratio = |flow| {
+            let htb = of(&htb, flow);
+            (htb > 0).then(|| of(altq, flow) as f64 / htb as f64)
+        };
+        Ok((0..self.lowered.flows.len()).map(ratio).collect())
+    }
+
+    /// Why the run's figures cannot be trusted, into the result.
+    fn distrust(&self, case: &Case, run: &Run, readings: &[Readings], result: &mut CaseResult) {
+        for reason in &run.invalid {
+            result.invalid(reason.clone());
+        }
+        for (link, readings) in self.links.iter().zip(readings) {
+            let Some(window) = readings.window(nanos(case.warmup), nanos(case.duration)) else {
+                result.invalid(format!("link `{}`: its loop gave no readings", link.name));
+                continue;
+            };
+            let (lost, came) = window.outside();
+            if lost as f64 > LOST_OUTSIDE * came as f64 {
+                result.invalid(format!(
+                    "link `{}`: the host did not keep up: {lost} of {} frames were lost before or behind altq's queues",
+                    link.name,
+                    came + lost
+                ));
+            }
+            let late = readings.last().map_or(Duration::ZERO, |last| nanos(last.work.latest));
+            if late > clock::BOUND.max {
+                result.invalid(format!("link `{}`: its loop ran {late:?} late (at most {:?})", link.name, clock::BOUND.max));
+            }
+        }
+    }
+
+    /// The class that the rules give each flow; one that is not the case's own makes the result invalid.
+    fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<String>>> {
+        let mut names = Vec::new();
+        for (flow, wanted) in self.lowered.flows.iter().zip(&case.flows) {
+            // `wires` names the ways in this order; a flow from the sinks meets the one back.
+            let way = match flow.side {
+                Side::Sources => self.lowered.link.policy.as_ref(),
+                Side::Sinks => self.lowered.link.reverse.as_ref(),
+            };
+            let name = match way.and_then(|way| self.links.iter().find(|link| link.name == *way)) {
+                None => None,
+                Some(link) => {
+                    let mut engine = Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
+                    engine.classify(&key(flow)).and_then(|class| link.classes.get(class as usize)).map(|class| class.name.clone())
+                }
+            };
+            if let Some(wanted) = wanted.class.as_ref().filter(|wanted| name.as_ref() != Some(*wanted)) {
+                let found = name.as_deref().map_or("no class".to_string(), |name| format!("class `{name}`"));
+                result.invalid(format!("flow `{}` is for class `{wanted}`, and the rules give it {found}", flow.name));
+            }
+            names.push(name);
+        }
+        Ok(names)
+    }
+}
+
+/// What a classifier sees of a flow's packets.
+fn key(flow: &Flow) -> Key {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    Key {
+        src: bits(flow.from.ip()),
+        dst: bits(flow.to.ip()),
+        sport: Some(flow.from.port()),
+        dport: Some(flow.to.port()),
+        proto: if matches!(flow.kind, Kind::Datagrams(_)) { 17 } else { 6 },
+        family: if flow.from.is_ipv4() { 4 } else { 6 },
+        tos: flow.dscp << 2,
+        length: 1500,
+        ..Key::default()
+    }
+}

@@ -1,0 +1,44 @@
+//! What stands in the middle instead of altq: a bridge of the kernel, plain or with a queueing discipline of the kernel on the
+//! way out, to compare with.
+
+use anyhow::Context;
+
+use super::topology::{self, INSIDE, OUTSIDE, Topology, Unsupported};
+
+/// Joins the two wires in the middle with the kernel's bridge. `tc` are lines for `tc -batch` that put a discipline on the way
+/// to the sinks; `$DEV` in them stands for the interface.
+///
+/// # Errors
+/// [`Unsupported`] where the kernel has no bridge or not the discipline, or `tc` is missing.
+pub fn join(topology: &Topology, tc: Option<&str>) -> anyhow::Result<()> {
+    // Without snooping and spanning tree: it forwards from the first packet on, and sends none of its own.
+    let batch = format!(
+        "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+         link set dev br0 addrgenmode none up\n\
+         link set dev {INSIDE} master br0\n\
+         link set dev {OUTSIDE} master br0\n"
+    );
+    topology::ip(topology.middle(), &batch).map_err(|error| lacking(error, "a bridge (CONFIG_BRIDGE)"))?;
+    if let Some(lines) = tc {
+        topology::tc(topology.middle(), &lines.replace("$DEV", OUTSIDE))
+            .map_err(|error| lacking(error, "this queueing discipline"))
+            .context("the peer's tc lines")?;
+    }
+    Ok(())
+}
+
+fn lacking(error: anyhow::Error, what: &str) -> anyhow::Error {
+    let text = error.to_string();
+    if ["Unknown device type", "not supported", "kind is unknown"].iter().any(|said| text.contains(said)) {
+        return Unsupported(format!("this kernel has not {what}: {text}")).into();
+    }
+    error
+}
+
+/// Lines for a single HTB class of a rate: all traffic in it, charged as the kernel charges (Ethernet header included).
+pub fn one_htb_class(rate_bit_s: u64) -> String {
+    format!(
+        "qdisc add dev $DEV root handle 1: htb default 1\n\
+         class add dev $DEV parent 1: classid 1:1 htb rate {rate_bit_s}bit quantum 60000\n"
+    )
+}

@@ -1,0 +1,196 @@
+//! altq in the middle: the bridge path of `altq run`, and what it counted when.
+
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use altq_config::{Device, Link};
+use altq_dataplane::Error;
+use altq_dataplane::bridge::{self, Options, Running};
+use altq_dataplane::shaper::Tuning;
+use altq_dataplane::stats::{ClassStat, Snapshot};
+use altq_dataplane::stop::Stop;
+use altq_engine::spec::Regulator;
+use anyhow::Context;
+
+use super::topology::{INSIDE, OUTSIDE, Topology, Unsupported};
+
+/// Time between two readings of a link's counters: windows begin and end at a reading.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// The bridge, running, and its readings so far.
+pub struct Shaper {
+    stop: Stop,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    listener: JoinHandle<Result<(), Error>>,
+    notes: Vec<String>,
+}
+
+/// A reading, and when it came.
+struct Seen {
+    snapshot: Snapshot,
+    came: Instant,
+}
+
+/// All readings of a link over a run.
+pub struct Readings {
+    /// In order of time; `at` counts from the start of the run.
+    readings: Vec<(Duration, Snapshot)>,
+}
+
+/// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the sources. A lab's link is a wire
+/// of its rate, so one whose policy leaves the regulator out is paced.
+pub fn wires(link: Option<&Link>, reverse: Option<&Link>) -> Vec<Link> {
+    let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
+    let placed = ways.into_iter().filter_map(|(link, from, to)| link.map(|link| (link.clone(), from, to)));
+    placed
+        .map(|(mut link, from, to)| {
+            link.device = Some(Device::Bridge { from: from.into(), to: to.into() });
+            if link.spec.regulator == Regulator::None {
+                link.spec.regulator = Regulator::Auto;
+            }
+            link
+        })
+        .collect()
+}
+
+impl Shaper {
+    /// Puts altq between the wires.
+    ///
+    /// # Errors
+    /// [`Unsupported`] where the kernel lacks packet sockets or what the bridge needs of them.
+    pub fn start(topology: &Topology, links: &[Link]) -> anyhow::Result<Shaper> {
+        let links: Vec<&Link> = links.iter().collect();
+        let tuning = Tuning { interval: Some(EVERY.as_nanos() as u64), ..Tuning::default() };
+        let running = topology.middle().run(|| bridge::run(&links, Options { tuning, ..Options::default() }))?;
+        let running = running.map_err(|error| match error.is_unsupported() {
+            true => anyhow::Error::from(Unsupported(error.to_string())),
+            false => error.into(),
+        })?;
+        let (stop, notes) = (running.stopper(), running.notes().to_vec());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let listener = std::thread::Builder::new().name("readings".into()).spawn({
+            let seen = seen.clone();
+            move || listen(running, &seen)
+        });
+        Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes })
+    }
+
+    /// What the bridge says of how it runs.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// True when it has ended by itself, which it does only when something failed.
+    pub fn failed(&self) -> bool {
+        self.listener.is_finished()
+    }
+
+    /// Ends it. `epoch` is the start of the run; readings from before count as of its start.
+    ///
+    /// # Errors
+    /// What ended it before, if something did.
+    pub fn finish(self, epoch: Instant, links: &[Link]) -> anyhow::Result<Vec<Readings>> {
+        self.stop.set();
+        match self.listener.join() {
+            Ok(result) => result.context("altq's bridge ended")?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(links.iter().map(|link| Readings::new(&seen, &link.name, epoch)).collect())
+    }
+}
+
+fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
+    loop {
+        match running.snapshots().recv_timeout(Duration::from_secs(1)) {
+            Ok(snapshot) => {
+                let came = Instant::now();
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, came });
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return running.wait(),
+        }
+    }
+}
+
+impl Readings {
+    fn new(seen: &[Seen], link: &str, epoch: Instant) -> Readings {
+        let own: Vec<&Seen> = seen.iter().filter(|seen| seen.snapshot.link == link).collect();
+        // The loop has a clock of its own. A reading comes a little after it was taken; the one that came most promptly tells how
+        // the clocks differ.
+        let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
+        let since =
+            |at: u64| zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch));
+        Readings { readings: own.iter().map(|seen| (since(seen.snapshot.at), seen.snapshot.clone())).collect() }
+    }
+
+    /// The reading nearest to a moment.
+    fn nearest(&self, moment: Duration) -> Option<usize> {
+        let after = self.readings.partition_point(|(at, _)| *at < moment);
+        let distance = |at: usize| self.readings.get(at).map(|(time, _)| time.abs_diff(moment));
+        [after.checked_sub(1), Some(after)]
+            .into_iter()
+            .flatten()
+            .filter(|at| distance(*at).is_some())
+            .min_by_key(|at| distance(*at))
+    }
+
+    /// What the link did in a window, or as near to it as the readings are.
+    pub fn window(&self, from: Duration, to: Duration) -> Option<Window<'_>> {
+        let (first, last) = (self.nearest(from)?, self.nearest(to)?);
+        if first >= last {
+            return None;
+        }
+        Some(Window { readings: self.readings.get(first..=last)? })
+    }
+
+    /// The last reading.
+    pub fn last(&self) -> Option<&Snapshot> {
+        self.readings.last().map(|(_, snapshot)| snapshot)
+    }
+}
+
+/// A stretch of readings.
+pub struct Window<'a> {
+    readings: &'a [(Duration, Snapshot)],
+}
+
+impl<'a> Window<'a> {
+    /// Its length, by the loop's clock.
+    pub fn length(&self) -> Duration {
+        match (self.readings.first(), self.readings.last()) {
+            (Some((_, first)), Some((_, last))) => Duration::from_nanos(last.at.saturating_sub(first.at)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// A class as it was at the window's begin and at its end.
+    pub fn edges(&self, class: usize) -> Option<(&'a ClassStat, &'a ClassStat)> {
+        let (_, first) = self.readings.first()?;
+        let (_, last) = self.readings.last()?;
+        Some((first.classes.get(class)?, last.classes.get(class)?))
+    }
+
+    /// How long what the class sent in the window had waited.
+    pub fn sojourn(&self, class: usize) -> altq_dataplane::sketch::Sketch {
+        let mut sum = altq_dataplane::sketch::Sketch::default();
+        for (_, reading) in self.readings.iter().skip(1) {
+            if let Some(class) = reading.classes.get(class) {
+                sum.merge(&class.sojourn);
+            }
+        }
+        sum
+    }
+
+    /// Frames lost outside the engine's queues in the window, and those that came in.
+    pub fn outside(&self) -> (u64, u64) {
+        match (self.readings.first(), self.readings.last()) {
+            (Some((_, first)), Some((_, last))) => {
+                (last.edge.dropped().saturating_sub(first.edge.dropped()), last.edge.received.saturating_sub(first.edge.received))
+            }
+            _ => (0, 0),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The lab's hosts and wires: two namespaces of hosts with a third between them, where whatever is measured stands.
+//!
+//! ```text
+//!  sources  eth0 ──veth── inside  middle  outside ──veth── eth0  sinks
+//! ```
+//!
+//! All hosts of a side share a namespace and an interface and differ by address. Neighbours are static and duplicate address
+//! detection is off, so that no packet is on the wires but those of the flows. Nothing has a name outside this process: when
+//! it ends, by whatever signal, the kernel takes namespaces, interfaces and sockets away.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::{fmt, fs, io};
+
+use altq_dataplane::netns::Namespace;
+use anyhow::{Context, bail};
+
+/// What this host lacks for a lab: the command says it in one line and exits with
+/// [`Exit::Unsupported`](crate::exit::Exit::Unsupported).
+#[derive(Debug)]
+pub struct Unsupported(pub String);
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// One side of the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where the shaped direction begins.
+    Sources,
+    /// Where it ends.
+    Sinks,
+}
+
+/// What the topology is made for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Addresses of the sources, at least one.
+    pub sources: Vec<IpAddr>,
+    /// Addresses of the sinks, at least one.
+    pub sinks: Vec<IpAddr>,
+    /// The largest packet at layer 3 on every wire, in bytes.
+    pub mtu: u32,
+    /// False: the hosts send no super-packets, as with a network card without segmentation offload.
+    pub offload: bool,
+}
+
+/// The namespaces. Dropping them takes everything away.
+#[derive(Debug)]
+pub struct Topology {
+    sources: Namespace,
+    middle: Namespace,
+    sinks: Namespace,
+}
+
+/// Interface of the middle towards the sources.
+pub const INSIDE: &str = "inside";
+/// Interface of the middle towards the sinks.
+pub const OUTSIDE: &str = "outside";
+
+const SOURCES_MAC: &str = "02:00:00:00:00:01";
+const SINKS_MAC: &str = "02:00:00:00:00:02";
+
+impl Topology {
+    /// Makes the namespaces and their wires. The middle joins nothing yet.
+    ///
+    /// # Errors
+    /// [`Unsupported`] without root, without `ip` of iproute2 or where the kernel lacks namespaces or veth.
+    pub fn new(plan: &Plan) -> anyhow::Result<Topology> {
+        let topology = Topology { sources: namespace()?, middle: namespace()?, sinks: namespace()? };
+        topology.wires(plan)?;
+        topology.hosts(Side::Sources, &plan.sources, &plan.sinks, SINKS_MAC)?;
+        topology.hosts(Side::Sinks, &plan.sinks, &plan.sources, SOURCES_MAC)?;
+        Ok(topology)
+    }
+
+    /// The hosts' namespace of a side.
+    pub fn side(&self, side: Side) -> &Namespace {
+        match side {
+            Side::Sources => &self.sources,
+            Side::Sinks => &self.sinks,
+        }
+    }
+
+    /// The namespace between them.
+    pub fn middle(&self) -> &Namespace {
+        &self.middle
+    }
+
+    fn wires(&self, plan: &Plan) -> anyhow::Result<()> {
+        let mut batch = String::new();
+        for (port, side, mac) in [(INSIDE, Side::Sources, SOURCES_MAC), (OUTSIDE, Side::Sinks, SINKS_MAC)] {
+            let host = self.side(side).path();
+            writeln!(
+                batch,
+                "link add name {port} mtu {} type veth peer name eth0 address {mac} mtu {} netns {}",
+                plan.mtu,
+                plan.mtu,
+                host.display()
+            )?;
+            // No link-local address: the middle is a wire, not a host.
+            writeln!(batch, "link set dev {port} addrgenmode none up")?;
+        }
+        ip(&self.middle, &batch).map_err(|error| match error.to_string() {
+            text if text.contains("Unknown device type") || text.contains("not supported") => {
+                Unsupported(format!("this kernel has no veth interfaces (CONFIG_VETH): {text}")).into()
+            }
+            _ => error,
+        })?;
+        for side in [Side::Sources, Side::Sinks] {
+            // A device that takes one segment at a time makes TCP build none that are larger.
+            let segments = if plan.offload { "" } else { " gso_max_segs 1" };
+            ip(
+                self.side(side),
+                &format!("link set dev lo up\nlink set dev eth0 addrgenmode none{segments}\nlink set dev eth0 up\n"),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn hosts(&self, side: Side, own: &[IpAddr], others: &[IpAddr], neighbour: &str) -> anyhow::Result<()> {
+        let mut batch = String::new();
+        for address in own {
+            match address {
+                IpAddr::V4(_) => writeln!(batch, "addr add {address}/32 dev eth0")?,
+                // Without nodad the address could not be bound to for a second or more.
+                IpAddr::V6(_) => writeln!(batch, "addr add {address}/128 dev eth0 nodad")?,
+            }
+        }
+        for address in others {
+            let length = if address.is_ipv4() { 32 } else { 128 };
+            writeln!(batch, "route replace {address}/{length} dev eth0")?;
+            writeln!(batch, "neigh replace {address} lladdr {neighbour} dev eth0 nud permanent")?;
+        }
+        ip(self.side(side), &batch)?;
+        self.side(side).run(|| {
+            // What a killed run leaves unsent must not keep its namespace: one retry, not minutes of them. The sockets of the
+            // generators are closed with a reset anyway (see `socket.rs`); this is for one that was just being accepted.
+            sysctl("net/ipv4/tcp_orphan_retries", "1")?;
+            // Every connection begins without what an earlier one learnt.
+            sysctl("net/ipv4/tcp_no_metrics_save", "1")
+        })?
+    }
+}
+
+fn namespace() -> anyhow::Result<Namespace> {
+    Namespace::new().map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Unsupported(
+            "network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it with sudo, or `altq sim` on the same case"
+                .into(),
+        )
+        .into(),
+        io::ErrorKind::InvalidInput => Unsupported("this kernel has no network namespaces (CONFIG_NET_NS)".into()).into(),
+        _ => anyhow::Error::new(error).context("cannot make a network namespace"),
+    })
+}
+
+/// Sets a kernel setting of the calling thread's namespace.
+pub fn sysctl(path: &str, value: &str) -> anyhow::Result<()> {
+    let path = format!("/proc/sys/{path}");
+    fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
+}
+
+/// Runs lines of `ip` in a namespace.
+pub fn ip(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
+    tool(namespace, "ip", batch)
+}
+
+/// Runs lines of `tc` in a namespace.
+pub fn tc(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
+    tool(namespace, "tc", batch)
+}
+
+fn tool(namespace: &Namespace, name: &str, batch: &str) -> anyhow::Result<()> {
+    namespace.run(|| {
+        let mut child = start(name)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A tool that stopped at an earlier line closes its end: its own words say why.
+            let _ = stdin.write_all(batch.as_bytes());
+        }
+        let output = child.wait_with_output().with_context(|| format!("`{name}` cannot be waited for"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`{name}` refused: {}", said.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        Ok(())
+    })?
+}
+
+/// An ordinary user's PATH may lack the directories of system programs.
+fn start(name: &str) -> anyhow::Result<std::process::Child> {
+    for path in [name.to_string(), format!("/usr/sbin/{name}"), format!("/sbin/{name}")] {
+        let command =
+            Command::new(&path).args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        match command {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => return other.with_context(|| format!("cannot start `{path}`")),
+        }
+    }
+    Err(Unsupported(format!("`{name}` is not there: install iproute2")).into())
+}
