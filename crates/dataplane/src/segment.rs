@@ -65,7 +65,7 @@ impl Super {
     }
 
     /// The sum of the segments' lengths at layer 3.
-    pub fn len(&self) -> usize {
+    pub fn wire_len(&self) -> usize {
         self.frame - self.payload + self.segments() * self.headers()
     }
 }

@@ -187,7 +187,7 @@ impl<E: Edge> Shaper<E> {
         // Rules speak of packets as they are on the wire.
         found.key.length = (whole.headers() + whole.size.min(len - whole.payload)) as u32;
         let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
-        packet.len = whole.len() as u32;
+        packet.len = whole.wire_len() as u32;
         packet.segments = whole.segments().min(usize::from(u16::MAX)) as u16;
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
         let most = (self.longest / segment).max(1) as usize;

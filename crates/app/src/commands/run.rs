@@ -1,12 +1,150 @@
-//! `altq run`.
+//! `altq run`: shapes real interfaces until stopped (docs/run.md).
+
+mod stat;
+mod table;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use altq_config::{Link, Policy};
+use altq_dataplane::bridge::{self, Options, Running};
+use altq_dataplane::shaper::Tuning;
+use altq_dataplane::signal::Watch;
+use altq_dataplane::stats::Snapshot;
+use altq_dataplane::Error;
+use altq_engine::units::Nanos;
+use altq_simulator::literal;
+use anyhow::Context as _;
 
 use crate::exit::Exit;
+use crate::policy::PolicyFile;
 
 /// Options of `altq run`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    policy: PolicyFile,
+    /// Only this link of the policy [default: all that have a device]
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
+    /// Prints altq.stat/1, a line an interval, instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Time between two tables or lines, such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Nanos,
+    /// Stops after this time, such as 30s [default: at SIGINT or SIGTERM]
+    #[arg(long = "for", value_name = "TIME", value_parser = literal::time)]
+    duration: Option<Nanos>,
+    /// Goes before all ordinary processes (SCHED_FIFO): timers stay exact on a busy machine
+    #[arg(long)]
+    realtime: bool,
+}
+
+fn interval(word: &str) -> Result<Nanos, String> {
+    match literal::time(word)? {
+        time if time < 10_000_000 => Err("at least 10ms: a table is read by people, a line costs a walk over all classes".into()),
+        time => Ok(time),
+    }
+}
 
 /// Runs it.
-pub fn run(_args: &Args) -> anyhow::Result<Exit> {
-    anyhow::bail!("not built yet")
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
+    let links = match choose(&policy, args.link.as_deref()) {
+        Ok(links) => links,
+        Err(message) => {
+            eprintln!("altq run: {message}");
+            return Ok(Exit::Usage);
+        }
+    };
+    // Before the loops are started: their threads inherit it.
+    let watch = Watch::new().context("signals cannot be watched")?;
+    let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
+    let running = match bridge::run(&links, Options { tuning, realtime: args.realtime }) {
+        Ok(running) => running,
+        Err(error) => return Ok(refused(&error)),
+    };
+    watch.stop_on_signal(running.stopper()).context("signals cannot be watched")?;
+    for note in running.notes() {
+        eprintln!("altq run: {note}");
+    }
+    let printed = show(args, &links, &running);
+    running.stop();
+    if let Err(error) = running.wait() {
+        eprintln!("altq run: {error}");
+        return Ok(Exit::Failed);
+    }
+    match printed {
+        // Whoever read it has gone: that is how pipes end.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
+        printed => printed.map(|()| Exit::Ok).context("stdout cannot be written"),
+    }
+}
+
+/// The links to run: the one that is named, or all.
+fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, String> {
+    let Some(name) = name else { return Ok(policy.links.iter().collect()) };
+    match policy.links.iter().find(|link| link.name == name) {
+        Some(link) => Ok(vec![link]),
+        None => {
+            let names: Vec<&str> = policy.links.iter().map(|link| link.name.as_str()).collect();
+            Err(format!("no link `{name}` in this policy; it has {}", names.join(", ")))
+        }
+    }
+}
+
+/// What the exit code says of an error on opening: nothing was started.
+fn refused(error: &Error) -> Exit {
+    eprintln!("altq run: {error}");
+    match error {
+        _ if error.is_unsupported() => Exit::Unsupported,
+        Error::Link(_) | Error::Spec { .. } | Error::NoInterface { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+/// Prints what the loops tell until they end, or the time is over.
+fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
+    let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
+    let mut out = io::stdout().lock();
+    let screen = if args.json || !out.is_terminal() {
+        table::Screen::Plain
+    } else {
+        table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
+    };
+    // The latest of every link, and those that are news.
+    let mut latest: BTreeMap<String, Snapshot> = BTreeMap::new();
+    let mut news = 0;
+    loop {
+        let wait = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        match running.snapshots().recv_timeout(wait.min(Duration::from_secs(3600))) {
+            Ok(snapshot) => {
+                news += 1;
+                latest.insert(snapshot.link.clone(), snapshot);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if end.is_some_and(|end| end <= Instant::now()) {
+                    running.stop();
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        if news < links.len() || latest.len() < links.len() {
+            continue;
+        }
+        news = 0;
+        let shown: Vec<(&Link, &Snapshot)> = links.iter().filter_map(|link| Some((*link, latest.get(&link.name)?))).collect();
+        if args.json {
+            serde_json::to_writer(&mut out, &stat::Stat::of(&shown)).map_err(io::Error::from)?;
+            out.write_all(b"\n")?;
+        } else {
+            let last = shown.iter().all(|(_, snapshot)| snapshot.last);
+            out.write_all(table::draw(&shown, screen, last).as_bytes())?;
+        }
+        out.flush()?;
+    }
 }

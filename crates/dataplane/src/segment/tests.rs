@@ -113,13 +113,13 @@ fn check(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size:
     let whole = Super::read(&made.vnet, pool.head(frame), made.bytes.len()).expect(&what);
     let headers = made.bytes.len() - payload - 14 - 4 * tags;
     let segments = payload.div_ceil(size.into());
-    assert_eq!((whole.segments(), whole.len()), (segments, payload + segments * headers), "{what}");
+    assert_eq!((whole.segments(), whole.wire_len()), (segments, payload + segments * headers), "{what}");
 
     let mut parts = Vec::new();
     assert!(cut(&mut pool, frame, &whole, most, &mut parts), "{what}");
     assert_eq!(parts.len(), segments.div_ceil(most), "{what}");
     assert_eq!(parts.iter().map(|p| usize::from(p.segments)).sum::<usize>(), segments, "{what}");
-    assert_eq!(parts.iter().map(|p| p.len as usize).sum::<usize>(), whole.len(), "{what}");
+    assert_eq!(parts.iter().map(|p| p.len as usize).sum::<usize>(), whole.wire_len(), "{what}");
     let mut joined = Vec::new();
     for (at, part) in parts.iter().enumerate() {
         let vnet = *pool.vnet(part.handle);
@@ -189,7 +189,7 @@ fn lying_headers_are_refused_and_never_panic() {
         *pool.vnet_mut(frame) = vnet;
         let mut parts = Vec::new();
         if let Some(whole) = Super::read(&vnet, pool.head(frame), bytes.len()) {
-            assert!(whole.segments() >= 1 && whole.len() >= whole.frame - whole.network);
+            assert!(whole.segments() >= 1 && whole.wire_len() >= whole.frame - whole.network);
             if cut(&mut pool, frame, &whole, 1 + round % 5, &mut parts) {
                 for part in &parts[1..] {
                     assert!(complete(&mut pool, part.handle));

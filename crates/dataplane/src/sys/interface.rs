@@ -47,7 +47,7 @@ impl Interface {
 
     /// Whether frames can pass.
     pub fn state(&self) -> State {
-        let flags = self.ask(libc::SIOCGIFFLAGS as u64, |request| {
+        let flags = self.ask(libc::SIOCGIFFLAGS as libc::Ioctl, |request| {
             // SAFETY: SIOCGIFFLAGS fills this member of the union; every bit pattern is an i16.
             i32::from(unsafe { request.ifr_ifru.ifru_flags })
         });
@@ -65,7 +65,7 @@ impl Interface {
     /// ENODEV if it is gone.
     pub fn mtu(&self) -> io::Result<u32> {
         // SAFETY: SIOCGIFMTU fills this member of the union; every bit pattern is an i32.
-        self.ask(libc::SIOCGIFMTU as u64, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|mtu| mtu.max(0) as u32)
+        self.ask(libc::SIOCGIFMTU as libc::Ioctl, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|mtu| mtu.max(0) as u32)
     }
 
     /// Whether one of the old on/off offloads is on (ethtool.h); `None` where it does not say.
@@ -102,11 +102,11 @@ impl Interface {
         request
     }
 
-    fn ask(&self, what: u64, answer: impl Fn(&libc::ifreq) -> i32) -> io::Result<i32> {
+    fn ask(&self, what: libc::Ioctl, answer: impl Fn(&libc::ifreq) -> i32) -> io::Result<i32> {
         let mut request = self.request();
         // SAFETY: SIOCGIF* read the name from, and write their answer to, one ifreq, which outlives the call. rustix has only the
         // calls between names and numbers.
-        check(unsafe { libc::ioctl(self.query.as_raw_fd(), what as _, &raw mut request) })?;
+        check(unsafe { libc::ioctl(self.query.as_raw_fd(), what, &raw mut request) })?;
         Ok(answer(&request))
     }
 }

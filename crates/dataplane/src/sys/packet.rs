@@ -242,7 +242,10 @@ impl Messages {
         for (to, from) in bytes.chunks_exact_mut(8).zip(&self.controls[at]) {
             to.copy_from_slice(&from.to_ne_bytes());
         }
-        find_tag(&bytes[..(header.msg_controllen as usize).min(bytes.len())])
+        // Another integer under musl.
+        #[allow(clippy::unnecessary_cast)]
+        let len = (header.msg_controllen as usize).min(bytes.len());
+        find_tag(&bytes[..len])
     }
 }
 
