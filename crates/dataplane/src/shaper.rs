@@ -13,7 +13,7 @@ use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, Regulator};
-use altq_engine::units::Nanos;
+use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Departure, Engine};
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
@@ -70,8 +70,10 @@ pub struct Shaper<E> {
     sojourn: Vec<[Sketch; 2]>,
     work: Work,
     interval: Option<Nanos>,
-    /// The latest snapshot's time, and the next one's.
+    began: Nanos,
+    /// The latest snapshot's time, its own and wire bytes sent by every class, and the next one's time.
     snapped: Nanos,
+    sent_before: Vec<(u64, u64)>,
     next_snapshot: Option<Nanos>,
 }
 
@@ -110,7 +112,9 @@ impl<E: Edge> Shaper<E> {
             sojourn: vec![Default::default(); spec.classes.len()],
             work: Work::default(),
             interval: tuning.interval,
+            began: now,
             snapped: now,
+            sent_before: vec![(0, 0); spec.classes.len()],
             next_snapshot: tuning.interval.map(|interval| now + interval),
         })
     }
@@ -268,12 +272,28 @@ impl<E: Edge> Shaper<E> {
     /// Counters and times as they are now; times since the snapshot before start anew.
     fn snapshot(&mut self, now: Nanos, last: bool) -> Snapshot {
         let counters = self.engine.all_counters();
+        let time = u128::from(now.saturating_sub(self.snapped));
+        let rate = |now: u64, before: u64| {
+            let bits = u128::from(now.saturating_sub(before)) * 8 * u128::from(SECOND);
+            bits.checked_div(time).unwrap_or(0) as u64
+        };
+        self.sent_before.resize(counters.len(), (0, 0));
         let mut classes: Vec<ClassStat> = counters
             .into_iter()
             .enumerate()
             .map(|(class, counters)| {
                 let dropped = self.engine.drop_reasons(class as ClassId).map(|(reason, packets, _)| (reason, packets)).collect();
-                ClassStat { counters, dropped, ..ClassStat::default() }
+                let now = (counters.sent_bytes, counters.sent_wire_bytes);
+                let before = std::mem::replace(&mut self.sent_before[class], now);
+                let told = self.engine.scheduler_counters(class as ClassId);
+                ClassStat {
+                    counters,
+                    dropped,
+                    rate_bit_s: rate(now.0, before.0),
+                    wire_bit_s: rate(now.1, before.1),
+                    overlimits: told.iter().find(|(name, _)| matches!(*name, "over" | "overlimits")).map(|(_, count)| *count),
+                    ..ClassStat::default()
+                }
             })
             .collect();
         for (class, [recent, total]) in self.sojourn.iter_mut().enumerate() {
@@ -301,7 +321,7 @@ impl<E: Edge> Shaper<E> {
         let since = std::mem::replace(&mut self.snapped, now);
         self.next_snapshot = self.interval.map(|interval| now + interval);
         let (unclassified, edge) = (self.engine.unclassified(), self.edge.counters());
-        Snapshot { link: self.name.clone(), at: now, since, last, classes, unclassified, edge, work: self.work }
+        Snapshot { link: self.name.clone(), at: now, began: self.began, since, last, classes, unclassified, edge, work: self.work }
     }
 
     /// The edge, for tests that look at what came out.

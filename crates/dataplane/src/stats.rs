@@ -11,8 +11,10 @@ use crate::sketch::Sketch;
 pub struct Snapshot {
     /// The link's name.
     pub link: String,
-    /// When, on the loop's clock; 0 is some time before its start.
+    /// When, on the loop's clock (CLOCK_MONOTONIC on real interfaces).
     pub at: Nanos,
+    /// When the loop was made.
+    pub began: Nanos,
     /// Since the snapshot before.
     pub since: Nanos,
     /// True for the last one of a loop.
@@ -34,6 +36,12 @@ pub struct ClassStat {
     pub counters: Counters,
     /// Its drops by reason.
     pub dropped: Vec<(DropReason, u64)>,
+    /// Rate since the snapshot before, of own bytes (layer 3), in bit/s.
+    pub rate_bit_s: u64,
+    /// The same of the bytes that the link charged.
+    pub wire_bit_s: u64,
+    /// Times that it was found over its limit, where its scheduler counts them.
+    pub overlimits: Option<u64>,
     /// How long packets that left since the snapshot before had waited.
     pub sojourn: Sketch,
     /// The same since the start.

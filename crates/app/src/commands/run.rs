@@ -9,11 +9,11 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use altq_config::{Link, Policy};
+use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Options, Running};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stats::Snapshot;
-use altq_dataplane::Error;
 use altq_engine::units::Nanos;
 use altq_simulator::literal;
 use anyhow::Context as _;

@@ -67,7 +67,7 @@ impl OneWay {
 pub(super) fn check(interface: &Interface) -> Result<(), Error> {
     let state = match interface.state() {
         State::Up => return Ok(()),
-        State::Down => "is down; `ip link set NAME up` sets it up",
+        State::Down => "is down; `ip link set dev NAME up` sets it up",
         State::NoCarrier => "has no carrier: its cable is out, or its peer is down",
         State::Gone => "is gone",
     };

@@ -232,10 +232,10 @@ fn describe(from: &Interface, to: &Interface, link: Option<&Link>, notes: &mut V
             link.name,
             from.name,
             to.name,
-            word(from.offload(GRO)),
+            word(from.ethtool(GRO)),
             from.name,
-            word(to.offload(GSO)),
-            word(to.offload(TSO)),
+            word(to.ethtool(GSO)),
+            word(to.ethtool(TSO)),
             to.name,
         ));
     }

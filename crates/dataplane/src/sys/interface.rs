@@ -17,6 +17,9 @@ pub struct Interface {
     query: OwnedFd,
 }
 
+/// ETHTOOL_GLINK: whether there is a carrier.
+const GLINK: u32 = 0x0a;
+
 /// Whether frames can pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -54,8 +57,12 @@ impl Interface {
         match flags {
             Err(_) => State::Gone,
             Ok(flags) if flags & libc::IFF_UP == 0 => State::Down,
-            Ok(flags) if flags & libc::IFF_RUNNING == 0 => State::NoCarrier,
-            Ok(_) => State::Up,
+            // IFF_RUNNING follows up to a second behind; the driver knows at once, where it can be asked.
+            Ok(flags) => match self.ethtool(GLINK) {
+                Some(true) => State::Up,
+                None if flags & libc::IFF_RUNNING != 0 => State::Up,
+                _ => State::NoCarrier,
+            },
         }
     }
 
@@ -68,8 +75,8 @@ impl Interface {
         self.ask(libc::SIOCGIFMTU as libc::Ioctl, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|mtu| mtu.max(0) as u32)
     }
 
-    /// Whether one of the old on/off offloads is on (ethtool.h); `None` where it does not say.
-    pub fn offload(&self, command: u32) -> Option<bool> {
+    /// The answer to one of ethtool's old questions of yes or no (ethtool.h); `None` where the driver does not say.
+    pub fn ethtool(&self, command: u32) -> Option<bool> {
         #[repr(C)]
         struct EthtoolValue {
             cmd: u32,

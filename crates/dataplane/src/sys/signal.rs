@@ -18,17 +18,10 @@ impl Watch {
     /// # Errors
     /// Those of sigprocmask(2) and signalfd(2).
     pub fn new() -> io::Result<Watch> {
-        // SAFETY: `set` is a plain value that sigemptyset initialises before any other use, and outlives the calls, which keep no
-        // pointer; the descriptor is new and nobody else's. Neither std nor rustix changes signal masks or makes a signalfd.
+        let set = both();
+        mask(libc::SIG_BLOCK, &set)?;
+        // SAFETY: `set` outlives the call; the descriptor is new and nobody else's. Neither std nor rustix makes a signalfd.
         unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            check(libc::sigemptyset(&mut set))?;
-            check(libc::sigaddset(&mut set, libc::SIGINT))?;
-            check(libc::sigaddset(&mut set, libc::SIGTERM))?;
-            let error = libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-            if error != 0 {
-                return Err(io::Error::from_raw_os_error(error));
-            }
             let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
             Ok(Watch(OwnedFd::from_raw_fd(fd)))
         }
@@ -43,8 +36,35 @@ impl Watch {
             let mut watched = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             while poll(&mut watched, None).is_err() {}
             stop.set();
+            // Takes it, and lets the next one through: it goes to whatever thread does not block it, which is this one.
+            let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
+            let _ = mask(libc::SIG_UNBLOCK, &both());
+            loop {
+                std::thread::park();
+            }
         };
         std::thread::Builder::new().name("altq signals".into()).spawn(wait)?;
         Ok(())
+    }
+}
+
+fn both() -> libc::sigset_t {
+    // SAFETY: `set` is plain old data that sigemptyset initialises before any other use; the calls keep no pointer to it, and
+    // cannot fail for these numbers.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        set
+    }
+}
+
+/// Changes the calling thread's mask.
+fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the kernel only reads `set`, which outlives the call. Neither std nor rustix changes signal masks.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }

@@ -1,0 +1,161 @@
+//! `altq.stat/1`: what a link's classes have done and are doing.
+
+use std::collections::BTreeMap;
+
+use altq_config::Link;
+use altq_dataplane::stats::{ClassStat, Snapshot};
+use altq_engine::spec::{ClassId, ROOT};
+use serde::Serialize;
+
+/// One line: all links at an instant.
+#[derive(Debug, Serialize)]
+pub struct Stat {
+    schema: &'static str,
+    links: Vec<LinkStat>,
+}
+
+#[derive(Debug, Serialize)]
+struct LinkStat {
+    name: String,
+    state: &'static str,
+    at_ns: u64,
+    interval_ns: u64,
+    last: bool,
+    device: DeviceStat,
+    classes: Vec<Class>,
+}
+
+/// What happened to frames outside the queues.
+#[derive(Debug, Serialize)]
+struct DeviceStat {
+    received_frames: u64,
+    received_bytes: u64,
+    sent_frames: u64,
+    /// All that were lost, and of them by kind.
+    device_dropped: u64,
+    missed: u64,
+    unreadable: u64,
+    refused: u64,
+    lost: u64,
+    /// Times at which the device was full and frames waited for it.
+    blocked: u64,
+    super_packets: u64,
+    super_packets_cut: u64,
+    timer_late_max_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Class {
+    name: String,
+    parent: Option<String>,
+    received_packets: u64,
+    received_bytes: u64,
+    sent_packets: u64,
+    sent_bytes: u64,
+    dropped: BTreeMap<&'static str, u64>,
+    marked_packets: u64,
+    backlog_packets: u64,
+    backlog_bytes: u64,
+    borrowed_bytes: u64,
+    overlimits: Option<u64>,
+    sojourn_ns: Sojourn,
+    rate_bit_s: u64,
+    limited_by: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Sojourn {
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+impl Stat {
+    /// Of these links. Rates and sojourn times are those of the interval before, counters those since the start.
+    pub fn of(links: &[(&Link, &Snapshot)]) -> Stat {
+        Stat { schema: "altq.stat/1", links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
+    }
+}
+
+fn of_link(link: &Link, snapshot: &Snapshot) -> LinkStat {
+    let (edge, work) = (&snapshot.edge, &snapshot.work);
+    LinkStat {
+        name: link.name.clone(),
+        state: "shaping",
+        at_ns: snapshot.at,
+        interval_ns: snapshot.at - snapshot.since,
+        last: snapshot.last,
+        device: DeviceStat {
+            received_frames: edge.received,
+            received_bytes: edge.received_bytes,
+            sent_frames: edge.sent,
+            device_dropped: edge.dropped(),
+            missed: edge.missed,
+            unreadable: edge.unreadable,
+            refused: edge.refused,
+            lost: edge.lost,
+            blocked: edge.blocked,
+            super_packets: work.supers,
+            super_packets_cut: work.cut,
+            timer_late_max_ns: work.latest,
+        },
+        classes: (0..link.classes.len()).filter_map(|class| of_class(link, snapshot, class)).collect(),
+    }
+}
+
+fn of_class(link: &Link, snapshot: &Snapshot, class: usize) -> Option<Class> {
+    let stat = snapshot.classes.get(class)?;
+    let counters = &stat.counters;
+    let mut dropped: BTreeMap<&'static str, u64> = stat.dropped.iter().map(|(reason, n)| (reason.name(), *n)).collect();
+    if class == ROOT as usize && snapshot.unclassified.0 > 0 {
+        *dropped.entry("no_class").or_default() += snapshot.unclassified.0;
+    }
+    Some(Class {
+        name: link.classes.get(class)?.name.clone(),
+        parent: parent(link, class).and_then(|parent| Some(link.classes.get(parent)?.name.clone())),
+        received_packets: counters.received_packets(),
+        received_bytes: counters.received_bytes(),
+        sent_packets: counters.sent_packets,
+        sent_bytes: counters.sent_bytes,
+        dropped,
+        marked_packets: counters.marked_packets,
+        backlog_packets: counters.queued_packets,
+        backlog_bytes: counters.queued_bytes,
+        borrowed_bytes: counters.borrowed_bytes,
+        overlimits: stat.overlimits,
+        sojourn_ns: Sojourn { p50: stat.sojourn.percentile(50.0), p99: stat.sojourn.percentile(99.0), max: stat.sojourn.max() },
+        rate_bit_s: stat.rate_bit_s,
+        limited_by: limited_by(link, &snapshot.classes, class),
+    })
+}
+
+/// The class above.
+pub fn parent(link: &Link, class: usize) -> Option<usize> {
+    (class != ROOT as usize).then(|| link.spec.classes.get(class).map(|spec| spec.parent as ClassId as usize))?
+}
+
+/// What keeps a class from sending more: what it was offered, when nothing waits; else the nearest limit from it up that it, or what
+/// is above it, has come to (within 3 %, the interval's own grain), and last the link.
+fn limited_by(link: &Link, stats: &[ClassStat], class: usize) -> String {
+    let Some(stat) = stats.get(class) else { return "offered".into() };
+    if stat.counters.queued_packets == 0 {
+        return "offered".into();
+    }
+    let mut at = class;
+    while at != ROOT as usize {
+        let Some(spec) = link.spec.classes.get(at) else { break };
+        let reached = |limit: u64| stats.get(at).is_some_and(|stat| stat.wire_bit_s as f64 >= limit as f64 * 0.97);
+        let words = &spec.settings;
+        let name =
+            |own: &str| if at == class { own.to_owned() } else { link.classes.get(at).map_or(String::new(), |c| c.name.clone()) };
+        let rate = words.rate("rate").map_or(0, |rate| rate.as_bit_s());
+        if !words.flag("borrow") && rate > 0 && reached(rate) {
+            return name("guarantee");
+        }
+        if words.rate("ceiling").is_some_and(|ceiling| reached(ceiling.as_bit_s())) {
+            return name("ceiling");
+        }
+        at = spec.parent as usize;
+    }
+    "link".into()
+}

@@ -1,0 +1,143 @@
+//! The live table: a row a class, parents before children.
+
+use altq_config::Link;
+use altq_dataplane::stats::Snapshot;
+use altq_engine::spec::ROOT;
+
+use super::stat::parent;
+use crate::output;
+
+/// Where it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// A file or a pipe: one table after the other.
+    Plain,
+    /// A terminal: drawn anew in the same place.
+    Terminal {
+        /// Headings stand out.
+        color: bool,
+    },
+}
+
+/// The tables of all links as one text. The last ones stay, and say so.
+pub fn draw(links: &[(&Link, &Snapshot)], screen: Screen, last: bool) -> String {
+    let mut text = String::new();
+    if matches!(screen, Screen::Terminal { .. }) {
+        // To the top left; every line ends with "clear to the end of the line", so that nothing flickers.
+        text.push_str("\x1b[H");
+    }
+    for (link, snapshot) in links {
+        text.push_str(&heading(link, snapshot, screen, last));
+        text.push_str(&output::table(&rows(link, snapshot, last)));
+        text.push_str(&footer(snapshot));
+        text.push('\n');
+    }
+    match screen {
+        Screen::Plain => text,
+        Screen::Terminal { .. } => text.replace('\n', "\x1b[K\n") + "\x1b[J",
+    }
+}
+
+fn heading(link: &Link, snapshot: &Snapshot, screen: Screen, last: bool) -> String {
+    let since = if last { snapshot.began } else { snapshot.since };
+    let seconds = snapshot.at.saturating_sub(since) as f64 / 1e9;
+    let what = if last { format!("over the whole {seconds:.1} s") } else { format!("over {seconds:.1} s") };
+    let text = format!(
+        "link {}: {} of {} {what}",
+        link.name,
+        output::rate(rates(snapshot, ROOT as usize, last).1),
+        output::rate(link.spec.rate.as_bit_s()),
+    );
+    match screen {
+        Screen::Terminal { color: true } => format!("\x1b[1m{text}\x1b[0m\n"),
+        _ => text + "\n",
+    }
+}
+
+fn rows(link: &Link, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
+    let heads = ["class", "asked", "rate", "of link", "sent", "borrowed", "backlog", "dropped", "sojourn p50", "p99"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    for class in order(link) {
+        let (Some(stat), Some(named)) = (snapshot.classes.get(class), link.classes.get(class)) else { continue };
+        let counters = &stat.counters;
+        let asked = if class == ROOT as usize {
+            Some(link.spec.rate)
+        } else {
+            link.spec.classes.get(class).and_then(|spec| spec.settings.rate("rate"))
+        };
+        // What a class did in the end is in its totals: nothing moves any more.
+        let sojourn = if last { &stat.sojourn_total } else { &stat.sojourn };
+        let time = |per_cent| if sojourn.count() == 0 { "-".to_owned() } else { output::time(sojourn.percentile(per_cent)) };
+        let dropped = counters.dropped_packets + if class == ROOT as usize { snapshot.unclassified.0 } else { 0 };
+        let (rate, wire) = rates(snapshot, class, last);
+        rows.push(vec![
+            format!("{}{}", "  ".repeat(depth(link, class)), named.name),
+            asked.map_or("-".into(), |rate| output::rate(rate.as_bit_s())),
+            output::rate(rate),
+            output::percent(wire, link.spec.rate.as_bit_s()),
+            bytes(counters.sent_bytes),
+            bytes(counters.borrowed_bytes),
+            format!("{}", counters.queued_packets),
+            format!("{dropped}"),
+            time(50.0),
+            time(99.0),
+        ]);
+    }
+    rows
+}
+
+/// Rates of a class in own bytes and in those charged: of the interval, and in the end of the whole time.
+fn rates(snapshot: &Snapshot, class: usize, last: bool) -> (u64, u64) {
+    let Some(stat) = snapshot.classes.get(class) else { return (0, 0) };
+    if !last {
+        return (stat.rate_bit_s, stat.wire_bit_s);
+    }
+    let time = u128::from(snapshot.at.saturating_sub(snapshot.began));
+    let rate = |bytes: u64| (u128::from(bytes) * 8_000_000_000).checked_div(time).unwrap_or(0) as u64;
+    (rate(stat.counters.sent_bytes), rate(stat.counters.sent_wire_bytes))
+}
+
+fn footer(snapshot: &Snapshot) -> String {
+    let edge = &snapshot.edge;
+    let mut said = Vec::new();
+    for (count, what) in [
+        (edge.missed, "lost before altq saw them (receive buffer full)"),
+        (edge.unreadable, "unreadable"),
+        (edge.refused, "refused by the device (too long, or malformed)"),
+        (edge.lost, "dropped by the device"),
+    ] {
+        if count > 0 {
+            said.push(format!("{count} frames {what}"));
+        }
+    }
+    if said.is_empty() { String::new() } else { format!("outside the queues: {}\n", said.join(", ")) }
+}
+
+/// Classes with what is below each behind it, in the policy's order.
+fn order(link: &Link) -> Vec<usize> {
+    let mut children = vec![Vec::new(); link.spec.classes.len()];
+    for class in (1..link.spec.classes.len()).rev() {
+        if let Some(list) = parent(link, class).and_then(|parent| children.get_mut(parent)) {
+            list.push(class);
+        }
+    }
+    let (mut order, mut todo) = (Vec::new(), vec![ROOT as usize]);
+    while let Some(class) = todo.pop() {
+        order.push(class);
+        todo.append(&mut children[class]);
+    }
+    order
+}
+
+fn depth(link: &Link, class: usize) -> usize {
+    std::iter::successors(parent(link, class), |class| parent(link, *class)).count()
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_000 => format!("{count} B"),
+        1_000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.2} GB", count as f64 / 1e9),
+    }
+}
