@@ -31,7 +31,7 @@ impl Screen {
             || rustix::termios::tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = stdout().is_terminal() && !dumb && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Screen { width: told.or_else(own).unwrap_or(80).clamp(40, 100), colour }
+        Screen { width: told.or_else(own).unwrap_or(80).clamp(50, 100), colour }
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -189,14 +189,14 @@ impl Screen {
         // 1448 bytes of payload in a packet of 1500, as CBQ counts it.
         let wire = |payload: u64| payload * 1500 / 1448;
         let rows = [
-            ("then, measured in 1997, kernel timer of 100 Hz", wire(PUBLISHED[0])),
+            ("measured in 1997, 100 Hz timer", wire(PUBLISHED[0])),
             ("estimator classic, 100 Hz", then.classic[0]),
-            ("then, 1000 Hz", wire(PUBLISHED[1])),
+            ("measured in 1997, 1000 Hz", wire(PUBLISHED[1])),
             ("estimator classic, 1000 Hz", then.classic[1]),
-            ("now: estimator exact, 100 Hz", then.exact),
+            ("estimator exact, 100 Hz", then.exact),
         ];
         for (what, rate) in rows {
-            let room = self.width.saturating_sub(16).min(50);
+            let room = self.width.saturating_sub(16).min(40);
             let _ = writeln!(out, "  {what:room$} {:>6} Mbit/s", mbit(rate));
         }
         out

@@ -1,0 +1,243 @@
+//! `altq lab` on this host: every case of cases/lab, what it leaves behind, and what it says where it cannot run.
+//!
+//! These tests run in real time on a host that others use too. A run that says by itself that it cannot be trusted (`valid`
+//! false) or misses a figure is repeated; one that never comes out valid is skipped, aloud; one that misses its figures every
+//! time fails.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use altq_dataplane::netns::Namespace;
+
+const TRIES: usize = 4;
+
+/// One run at a time: they share two processors.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn altq() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_altq"))
+}
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases/lab")
+}
+
+/// Why this host cannot run a lab, if it cannot: what the program itself says, and it must be right about root.
+fn lacking(output: &Output) -> Option<String> {
+    (output.status.code() == Some(7)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
+}
+
+fn write_case(name: &str, text: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("altq-lab-{}-{name}.toml", std::process::id()));
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// A case of one TCP flow over a shaped link.
+fn case(duration: &str, policy: &str) -> String {
+    format!(
+        r#"
+name = "test"
+description = "a test"
+duration = "{duration}"
+policy = '''
+{policy}
+'''
+hosts = [{{ name = "a" }}, {{ name = "b" }}]
+links = [{{ name = "wire", from = "a", to = "b", policy = "wan" }}]
+flows = [
+    {{ name = "bulk", kind = "tcp_bulk", from = "a", to = "b", dport = 80 }},
+    {{ name = "talk", kind = "tcp_rr", from = "a", to = "b", dport = 81 }},
+    {{ name = "datagrams", kind = "udp", size = 500, rate = "1Mbit/s", from = "a", to = "b", dport = 82 }},
+]
+"#
+    )
+}
+
+const POLICY: &str = "link wan { rate 20Mbit/s  scheduler cbq  class all { share 100%  default } }";
+
+fn run_case_file(path: &Path) {
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut said = String::new();
+    let mut was_valid = false;
+    for _ in 0..TRIES {
+        let output = altq().arg("lab").arg("--json").arg(path).output().unwrap();
+        if let Some(reason) = lacking(&output) {
+            return eprintln!("SKIPPED {name}: {reason}");
+        }
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{name}: {error}: {}", String::from_utf8_lossy(&output.stderr)));
+        assert_eq!(result["schema"], "altq.result/1");
+        assert_eq!(result["world"], "lab");
+        let passed = result["expectations"].as_array().unwrap().iter().all(|expectation| expectation["pass"] == true);
+        let valid = result["valid"] == true;
+        // The exit code says what the result says.
+        assert_eq!(output.status.code(), Some(if valid && passed { 0 } else { 3 }), "{name}");
+        if valid && passed {
+            return;
+        }
+        was_valid |= valid;
+        said = format!("{name}: {} {}", result["notes"], result["expectations"]);
+        eprintln!("AGAIN {said}");
+    }
+    assert!(!was_valid, "{TRIES} times in a row: {said}");
+    eprintln!("SKIPPED {name}: this host could not keep time in {TRIES} tries");
+}
+
+#[test]
+fn every_case_of_the_lab_comes_out() {
+    let _one = alone();
+    let mut files: Vec<PathBuf> = fs::read_dir(cases()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    assert!(!files.is_empty());
+    for path in files {
+        run_case_file(&path);
+    }
+}
+
+/// Names of the interfaces in the calling thread's namespace.
+fn interfaces() -> BTreeSet<String> {
+    let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_string())).collect()
+}
+
+/// Paths of the network namespaces that a process holds by descriptor.
+fn namespaces(process: u32) -> Vec<PathBuf> {
+    let Ok(list) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
+    let paths = list.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("net:["))).collect()
+}
+
+/// Processes of a process group, zombies aside.
+fn group(leader: u32) -> Vec<String> {
+    let mut members = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        // proc(5): pid (comm) state ppid pgrp …; comm may hold anything, so from its last parenthesis on.
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        if fields.get(2) == Some(&leader.to_string().as_str()) && fields.first() != Some(&"Z") {
+            members.push(stat);
+        }
+    }
+    members
+}
+
+fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        if holds() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// A namespace cannot be seen from outside once nobody holds it. So a veth pair is laid from a namespace of this test into each
+/// of the lab's: it goes when the lab's namespace goes, and with it everything in it.
+#[test]
+fn nothing_is_left_of_a_lab_that_was_killed() {
+    let _one = alone();
+    let probe = match Namespace::new() {
+        Ok(probe) => probe,
+        Err(error) => return eprintln!("SKIPPED: no network namespaces here: {error}"),
+    };
+    let path = write_case("killed", &case("60s", POLICY));
+    let before = interfaces();
+    let mut lab = altq().arg("lab").arg(&path).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+    let id = lab.id();
+    let up = until(Duration::from_secs(10), || namespaces(id).len() == 3 || lab.try_wait().unwrap().is_some());
+    if let Some(status) = lab.try_wait().unwrap() {
+        let output = lab.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(status.code(), Some(7), "{said}");
+        return eprintln!("SKIPPED: {said}");
+    }
+    assert!(up, "it holds {:?}", namespaces(id));
+    // In the middle of the traffic.
+    thread::sleep(Duration::from_millis(1500));
+    let held = namespaces(id);
+    assert_eq!(held.len(), 3);
+    for (at, namespace) in held.iter().enumerate() {
+        let veth = format!("link add name probe{at} type veth peer name probe netns {}", namespace.display());
+        let made = probe.run(|| Command::new("ip").args(veth.split(' ')).output()).unwrap().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    assert_eq!(probe.run(interfaces).unwrap().len(), 4);
+
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+
+    let gone = until(Duration::from_secs(10), || probe.run(interfaces).unwrap() == BTreeSet::from(["lo".to_string()]));
+    assert!(gone, "namespaces are left: {:?}", probe.run(interfaces).unwrap());
+    assert!(group(id).is_empty(), "processes are left: {:?}", group(id));
+    assert_eq!(interfaces(), before, "interfaces are left");
+    let _ = fs::remove_file(path);
+}
+
+#[test]
+fn an_ordinary_user_is_told_in_one_line() {
+    let _one = alone();
+    let path = write_case("ordinary", &case("1s", POLICY));
+    let mut command = altq();
+    command.arg("lab").arg(&path);
+    if fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t") {
+        // Give root away, as far as this host lets us run the program without it.
+        command.uid(65534).gid(65534);
+    }
+    match command.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(7), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+            assert!(said.contains("root"), "{said}");
+            assert!(output.stdout.is_empty());
+        }
+        Err(error) => eprintln!("SKIPPED: the program cannot be started without root: {error}"),
+    }
+    let _ = fs::remove_file(path);
+}
+
+#[test]
+fn what_cannot_run_is_refused_before_anything_starts() {
+    let _one = alone();
+    let refusals = [
+        // A policy with an error, at its place.
+        ("policy", case("1s", "link wan { rate 20Mbit/s  scheduler cbq  class all { shar 100% } }"), 2, "shar"),
+        ("link", case("1s", "link lan { rate 20Mbit/s  scheduler cbq  class all { share 100%  default } }"), 2, "no link `wan`"),
+        ("class", case("1s", POLICY) + EXPECT_OTHER, 2, "`other`"),
+        ("key", case("1s", POLICY) + "nonsense = 1\n", 2, "nonsense"),
+        // What only the simulator has.
+        ("timer", format!("timer = 100\n{}", case("1s", POLICY)), 7, "altq sim"),
+    ];
+    for (name, text, code, word) in refusals {
+        let path = write_case(name, &text);
+        let begun = Instant::now();
+        let output = altq().arg("lab").arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{name}: {said}");
+        assert!(said.contains(word), "{name}: {said}");
+        assert!(output.stdout.is_empty() && begun.elapsed() < Duration::from_secs(1), "{name}: it ran");
+        let _ = fs::remove_file(path);
+    }
+}
+
+const EXPECT_OTHER: &str = r#"
+[[expect]]
+name = "other"
+measure = "share"
+class = "other"
+expected = 1
+tolerance = 0.1
+source = "a test"
+"#;
