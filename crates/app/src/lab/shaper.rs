@@ -19,6 +19,9 @@ use super::topology::{INSIDE, OUTSIDE, Topology, Unsupported};
 /// Time between two readings of a link's counters: windows begin and end at a reading.
 const EVERY: Duration = Duration::from_millis(10);
 
+/// How long the wires may take to come up.
+const CARRIER: Duration = Duration::from_secs(3);
+
 /// The bridge, running, and its readings so far.
 pub struct Shaper {
     stop: Stop,
@@ -63,11 +66,16 @@ impl Shaper {
     pub fn start(topology: &Topology, links: &[Link]) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
         let tuning = Tuning { interval: Some(EVERY.as_nanos() as u64), ..Tuning::default() };
-        let running = topology.middle().run(|| bridge::run(&links, Options { tuning, ..Options::default() }))?;
-        let running = running.map_err(|error| match error.is_unsupported() {
-            true => anyhow::Error::from(Unsupported(error.to_string())),
-            false => error.into(),
-        })?;
+        let options = Options { tuning, ..Options::default() };
+        // The kernel says a little after its interfaces are up that they carry frames.
+        let deadline = Instant::now() + CARRIER;
+        let running = loop {
+            match topology.middle().run(|| bridge::run(&links, options))? {
+                Err(Error::Interface { .. }) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) if error.is_unsupported() => return Err(Unsupported(error.to_string()).into()),
+                other => break other?,
+            }
+        };
         let (stop, notes) = (running.stopper(), running.notes().to_vec());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let listener = std::thread::Builder::new().name("readings".into()).spawn({
