@@ -12,9 +12,8 @@
 //!   length (Ethernet's padding) are not part of the packet: no port is read from them.
 //! - `proto` is the last number reached: behind all extension headers if all are there, else that of the header that is not.
 //!
-//! Written by hand rather than with a parsing crate: the whole is some hundred lines, twice as fast as the fastest crate measured
-//! (2.3 ns against 4.2 for a 5-tuple), and a crate's slices refuse the cut and lying packets from which a classifier still has to
-//! make the best.
+//! Written by hand rather than with a parsing crate: the whole is some two hundred lines; a 5-tuple read by hand took 2.3 ns where the
+//! fastest crate's took 4.2; and a crate's slices refuse the cut and lying packets of which a classifier has to make the best.
 
 mod fragments;
 #[cfg(test)]
@@ -146,38 +145,57 @@ const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
 /// Reads an Ethernet frame. `len` is the frame's whole length in bytes without its check sequence; `bytes` may be only its beginning.
+#[inline]
 pub fn parse_ethernet(bytes: &[u8], len: u32) -> Headers {
     let mut headers = Headers::default();
+    ethernet(&mut headers, bytes, len);
+    headers
+}
+
+// The functions below fill a `Headers` in place: small stores that are copied as a whole right away would have to wait for each other.
+
+fn ethernet(headers: &mut Headers, bytes: &[u8], len: u32) {
     let len = (len as usize).max(bytes.len());
     let mut at = 14;
-    let mut kind = chunk::<2>(bytes, 12).map(|b| u16::from_be_bytes(*b));
-    let mut tags = 0;
-    // 802.1Q, 802.1ad, and what was in use before 802.1ad.
-    while let Some(0x8100 | 0x88a8 | 0x9100 | 0x9200) = kind {
-        let Some(&[tag0, tag1, kind0, kind1]) = chunk::<4>(bytes, at).filter(|_| tags < MAX_TAGS) else {
-            kind = None;
-            break;
-        };
-        if tags == 0 {
-            headers.key.vlan = Some(u16::from_be_bytes([tag0, tag1]) & 0xfff);
-        }
-        tags += 1;
-        at += 4;
-        kind = Some(u16::from_be_bytes([kind0, kind1]));
+    let mut kind = chunk::<2>(bytes, 12).map_or(0, |b| u16::from_be_bytes(*b));
+    if is_tag(kind) {
+        (at, kind) = tags(headers, bytes);
     }
     at = at.min(len);
     headers.layer3 = at as u32;
     headers.key.length = (len - at) as u32;
     match kind {
-        Some(0x0800) => ipv4(&mut headers, bytes),
-        Some(0x86dd) => ipv6(&mut headers, bytes),
+        0x0800 => ipv4(headers, bytes),
+        0x86dd => ipv6(headers, bytes),
         _ => {}
     }
-    headers
+}
+
+/// 802.1Q, 802.1ad, and what was in use before 802.1ad.
+fn is_tag(kind: u16) -> bool {
+    matches!(kind, 0x8100 | 0x88a8 | 0x9100 | 0x9200)
+}
+
+/// Passes a stack of tags: where layer 3 starts, and its ethertype, 0 if the stack does not end.
+#[inline(never)]
+fn tags(headers: &mut Headers, bytes: &[u8]) -> (usize, u16) {
+    let mut at = 14;
+    for _ in 0..MAX_TAGS {
+        let Some(&[tag0, tag1, kind0, kind1]) = chunk::<4>(bytes, at) else { return (at, 0) };
+        // The outermost.
+        headers.key.vlan.get_or_insert(u16::from_be_bytes([tag0, tag1]) & 0xfff);
+        at += 4;
+        let kind = u16::from_be_bytes([kind0, kind1]);
+        if !is_tag(kind) {
+            return (at, kind);
+        }
+    }
+    (at, 0)
 }
 
 /// Reads a bare IP packet; the version field says which. `len` is the packet's whole length in bytes as its carrier knows it; `bytes` may
 /// be only its beginning.
+#[inline]
 pub fn parse_ip(bytes: &[u8], len: u32) -> Headers {
     let mut headers = Headers::default();
     headers.key.length = len.max(bytes.len().min(u32::MAX as usize) as u32);
@@ -196,7 +214,7 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
 }
 
 /// RFC 791. `headers` knows where layer 3 starts and what the frame holds from there on.
-#[inline]
+#[inline(never)]
 fn ipv4(headers: &mut Headers, bytes: &[u8]) {
     let start = headers.layer3 as usize;
     let Some(h) = chunk::<20>(bytes, start).filter(|h| h[0] >> 4 == 4) else { return };
@@ -220,12 +238,17 @@ fn ipv4(headers: &mut Headers, bytes: &[u8]) {
         }
     }
     if header >= 20 {
-        walk(headers, bytes, start + header, h[9], false);
+        let within = within(headers, bytes);
+        if h[9] == AH {
+            walk(headers, within, start + header, h[9], false);
+        } else {
+            transport(headers, within, start + header, h[9]);
+        }
     }
 }
 
 /// RFC 8200. As [`ipv4`].
-#[inline]
+#[inline(never)]
 fn ipv6(headers: &mut Headers, bytes: &[u8]) {
     let start = headers.layer3 as usize;
     let Some(h) = chunk::<40>(bytes, start).filter(|h| h[0] >> 4 == 6) else { return };
@@ -240,7 +263,19 @@ fn ipv6(headers: &mut Headers, bytes: &[u8]) {
     if (payload != 0 || h[6] == NO_NEXT_HEADER) && 40 + payload <= key.length {
         key.length = 40 + payload;
     }
-    walk(headers, bytes, start + 40, h[6], true);
+    headers.key.proto = h[6];
+    let within = within(headers, bytes);
+    if matches!(h[6], HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION) {
+        walk(headers, within, start + 40, h[6], true);
+    } else {
+        transport(headers, within, start + 40, h[6]);
+    }
+}
+
+/// The bytes up to the end of the packet, without padding.
+#[inline]
+fn within<'a>(headers: &Headers, bytes: &'a [u8]) -> &'a [u8] {
+    bytes.get(..headers.layer3 as usize + headers.key.length as usize).unwrap_or(bytes)
 }
 
 fn address(h: &[u8; 40], at: usize) -> u128 {
@@ -248,10 +283,8 @@ fn address(h: &[u8; 40], at: usize) -> u128 {
 }
 
 /// From the header numbered `next` at `at` through all extension headers to the transport header.
-#[inline]
+#[inline(never)]
 fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bool) {
-    let end = headers.layer3 as usize + headers.key.length as usize;
-    let bytes = bytes.get(..end).unwrap_or(bytes);
     for _ in 0..=MAX_EXTENSIONS {
         headers.key.proto = next;
         match next {

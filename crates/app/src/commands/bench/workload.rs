@@ -297,7 +297,7 @@ pub fn parse(packets: u64) {
     let frames = frames();
     for packet in 0..packets {
         let frame = std::hint::black_box(&frames[packet as usize % frames.len()]);
-        std::hint::black_box(altq_engine::headers::parse_ethernet(frame, frame.len() as u32));
+        std::hint::black_box(&altq_engine::headers::parse_ethernet(frame, frame.len() as u32));
     }
 }
 

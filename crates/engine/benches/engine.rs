@@ -1,0 +1,147 @@
+//! A packet's way in pieces: `cargo bench -p altq-engine`. The whole, at many sizes, is `altq bench engine`; what holds in CI is
+//! `benches/instructions`.
+
+use std::hint::black_box;
+
+use altq_engine::classify::{Address, BATCH, Classifier, Field, FlowHash, Rule, RuleSet, Term, Values};
+use altq_engine::headers::{Key, parse_ethernet};
+use altq_engine::link::Overhead;
+use altq_engine::settings::{Settings, Value};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::units::Rate;
+use altq_engine::{Engine, Packet};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+
+const FLOWS: u32 = 1000;
+
+fn frame(kind: &[u8], rest: &[&[u8]]) -> Vec<u8> {
+    let mut frame = [&[2; 12], kind, &rest.concat()[..]].concat();
+    frame.resize(128, 0);
+    frame
+}
+
+fn parse(c: &mut Criterion) {
+    let ports = [0x9c, 0x40, 1, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10];
+    let v4 = |proto| [0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, proto, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
+    let v6 = |next| {
+        let mut header = [0; 40];
+        (header[0], header[5], header[6], header[7]) = (0x60, 60, next, 64);
+        header
+    };
+    let frames = [
+        ("ipv4-udp", frame(&[8, 0], &[&v4(17), &ports])),
+        ("ipv4-tcp", frame(&[8, 0], &[&v4(6), &ports])),
+        ("vlan-ipv4-udp", frame(&[0x81, 0, 0, 7, 8, 0], &[&v4(17), &ports])),
+        ("ipv6-tcp", frame(&[0x86, 0xdd], &[&v6(6), &ports])),
+        ("ipv6-two-extensions-udp", frame(&[0x86, 0xdd], &[&v6(0), &[60, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0], &ports])),
+    ];
+    let mut group = c.benchmark_group("parse");
+    group.throughput(Throughput::Elements(1));
+    for (name, frame) in &frames {
+        group.bench_function(*name, |b| b.iter(|| black_box(&parse_ethernet(black_box(frame), frame.len() as u32)).key.length));
+    }
+}
+
+fn key(at: u32) -> Key {
+    let (src, dst) = (0x0a00_0001, 0x2000_0000 + u128::from(at));
+    Key { src, dst, sport: Some(40_000), dport: Some(443), proto: 6, family: 4, length: 512, ..Key::default() }
+}
+
+/// Flow `at` to class `first + at`, by all five fields.
+fn rules(first: ClassId) -> RuleSet {
+    let address = |bits| Values::Addresses(vec![Address { v6: false, bits, mask: u128::from(u32::MAX) }]);
+    let number = |n| Values::Ranges(vec![(n, n)]);
+    let rule = |at: u32| {
+        let terms = [
+            (Field::Src, address(key(at).src)),
+            (Field::Dst, address(key(at).dst)),
+            (Field::Proto, number(6)),
+            (Field::SrcPort, number(40_000)),
+            (Field::DstPort, number(443)),
+        ];
+        let terms = terms.into_iter().map(|(field, values)| Term { field, negated: false, values }).collect();
+        Rule { terms, class: first + at, number: 0 }
+    };
+    RuleSet { rules: (0..FLOWS).map(rule).collect(), ..RuleSet::default() }
+}
+
+fn classify(c: &mut Criterion) {
+    let mut classifier = Classifier::new(&rules(0), None);
+    let keys: Vec<Key> = (0..FLOWS).map(key).collect();
+    let mut classes = Vec::with_capacity(BATCH);
+    let mut group = c.benchmark_group("classify");
+    group.throughput(Throughput::Elements(1));
+    let mut at = 0;
+    group.bench_function("hit", |b| {
+        b.iter(|| {
+            at = (at + 1) % keys.len();
+            classifier.classify(black_box(&keys[at]))
+        })
+    });
+    group.bench_function("flow-hash", |b| b.iter(|| FlowHash::new(7).flow(black_box(&keys[0]))));
+    group.throughput(Throughput::Elements(BATCH as u64));
+    group.bench_function("hits-in-a-batch", |b| {
+        b.iter(|| {
+            at = (at + BATCH) % (keys.len() - BATCH);
+            classes.clear();
+            classifier.classify_batch(black_box(&keys[at..at + BATCH]), &mut classes);
+        })
+    });
+}
+
+/// Classes beside one another under the link, half of which they are guaranteed.
+fn engine(scheduler: &'static str, classes: u32) -> Option<Engine> {
+    let words = |at: u32| {
+        Settings::new()
+            .with("rate", Value::Rate(Rate::bit_s(5_000_000_000 / u64::from(classes))))
+            .with("borrow", Value::Flag)
+            .with("priority", Value::Int(u64::from(at % 8)))
+    };
+    let class = |settings| ClassSpec { parent: ROOT, settings, queue: None, scheduler: None };
+    let spec = LinkSpec {
+        rate: Rate::mbit_s(10_000),
+        mtu: 1500,
+        overhead: Overhead::NONE,
+        regulator: Regulator::None,
+        timer: Timer::Exact,
+        scheduler: SchedulerSpec { name: scheduler, settings: Settings::new() },
+        classes: std::iter::once(class(Settings::new())).chain((0..classes).map(|at| class(words(at)))).collect(),
+        rules: RuleSet::default(),
+        default: None,
+    };
+    Engine::new(&spec).ok()
+}
+
+fn schedule(c: &mut Criterion) {
+    let mut group = c.benchmark_group("enqueue-dequeue");
+    group.throughput(Throughput::Elements(1));
+    for scheduler in ["fifo", "cbq"] {
+        for classes in [10, 1000] {
+            let Some(mut engine) = engine(scheduler, classes) else { continue };
+            let (mut now, mut class) = (0, 0);
+            group.bench_function(BenchmarkId::new(format!("{scheduler}-one-at-a-time"), classes), |b| {
+                b.iter(|| {
+                    now += 410;
+                    class = class % classes + 1;
+                    engine.enqueue(now, class, Packet::new(0, 512));
+                    engine.dequeue(now)
+                })
+            });
+            for class in 1..=classes {
+                engine.enqueue(now, class, Packet::new(0, 512));
+                engine.enqueue(now, class, Packet::new(0, 512));
+            }
+            group.bench_function(BenchmarkId::new(format!("{scheduler}-saturated"), classes), |b| {
+                b.iter(|| {
+                    now += 410;
+                    if let Some(departure) = engine.dequeue(now) {
+                        engine.enqueue(now, departure.class, departure.packet);
+                    }
+                })
+            });
+        }
+    }
+}
+
+criterion_group!(benches, parse, classify, schedule);
+criterion_main!(benches);
