@@ -1,0 +1,324 @@
+//! Bad input: each error has its place. In the texts `^` marks where the error must point, and is taken out before they are read.
+
+use altq_config::diagnostic::MOST_ERRORS;
+use altq_config::{Diagnostic, Language, Severity, Sources, parse_str};
+
+/// Reads a text and returns what was found, warnings too.
+fn findings(text: &str, language: Language) -> (Vec<Diagnostic>, Sources, bool) {
+    match parse_str(text, "t", language) {
+        Ok(policy) => (policy.warnings, policy.sources, true),
+        Err(failed) => (failed.diagnostics, failed.sources, false),
+    }
+}
+
+/// The first finding has this code and stands at the mark; its message or help holds `says`.
+#[track_caller]
+fn first(language: Language, marked: &str, code: &str, says: &str) {
+    let at = marked.find('^').expect("a mark");
+    let text = marked.replacen('^', "", 1);
+    let (found, sources, ok) = findings(&text, language);
+    let Some(first) = found.first() else { panic!("nothing was found in:\n{text}") };
+    assert_eq!(ok, first.severity == Severity::Warning, "{text}");
+    assert_eq!((first.code, first.span.start), (code, at), "{}\n{text}", first.message);
+    // As line and column, both from 1.
+    let before = &text[..at];
+    let place = (before.matches('\n').count() + 1, before.rsplit('\n').next().unwrap_or("").chars().count() + 1);
+    assert_eq!(sources.line_column(first.span), place);
+    let whole = format!("{} {}", first.message, first.help.clone().unwrap_or_default());
+    assert!(whole.contains(says), "`{says}` is not in: {whole}");
+}
+
+/// A link of 10 Mbit/s around what stands in it.
+fn link(inside: &str) -> String {
+    format!("link l {{\n  rate 10Mbit/s\n  scheduler cbq\n{inside}\n}}\n")
+}
+
+#[test]
+fn native_places() {
+    let cases: &[(&str, &str, &str)] = &[
+        // Words.
+        ("link l {\n  rate 10Mbit/s\n  ^schedulr cbq\n}", "unknown-word", "`scheduler`"),
+        ("^lnk l { }", "unknown-word", "`link`"),
+        ("link ^l ", "missing-braces", "braces"),
+        ("link l {\n rate 10Mbit/s\n scheduler ^cbk }", "unknown-word", "`cbq`"),
+        ("link l {\n rate 10Mbit/s\n scheduler ^hfsc }", "not-built", "cbq, fifo"),
+        ("link ^l { rate 1Mbit/s }", "missing-word", "scheduler cbq"),
+        ("link ^l { scheduler cbq }", "missing-word", "rate 100Mbit/s"),
+        ("^", "no-link", "link wan"),
+        ("^# nothing\n", "no-link", ""),
+        // Units.
+        ("link l { rate ^1mbps scheduler cbq }", "bad-value", "8Mbit/s"),
+        ("link l { rate ^10 scheduler cbq }", "bad-value", "10bit/s"),
+        ("link l { rate ^10MB scheduler cbq }", "bad-value", "80Mbit/s"),
+        ("link l { rate ^0bit/s scheduler cbq }", "out-of-range", "nothing"),
+        ("link l { rate ^5% scheduler cbq }", "bad-value", "part"),
+        ("link l { rate ^99999999999999999999Gbit/s scheduler cbq }", "bad-value", "large"),
+        ("link l { rate ^fast scheduler cbq }", "bad-value", "5Mbit/s"),
+        ("link l { ^rate\n scheduler cbq }", "missing-value", "needs a rate"),
+        ("link l { rate ^5139cells/s scheduler cbq }", "bad-value", "atm"),
+        ("link l { rate 1Mbit/s mtu ^67 scheduler cbq }", "out-of-range", "68"),
+        ("link l { rate 1Mbit/s scheduler cbq regulator ^often }", "unknown-word", "auto"),
+        ("link l { rate 1Mbit/s scheduler cbq overhead ^docsi }", "unknown-word", "docsis"),
+        ("link l { rate 1Mbit/s scheduler cbq overhead ^44 }", "bad-value", "44 bytes"),
+        ("link l { rate 1Mbit/s scheduler cbq overhead ^300 bytes }", "out-of-range", "256"),
+        ("link l { device ^a/b rate 1Mbit/s scheduler cbq }", "bad-value", "15 characters"),
+        ("link l { device bridge a ^a rate 1Mbit/s scheduler cbq }", "given-twice", "itself"),
+        // Text.
+        ("link l { rate 1Mbit/s^; scheduler cbq }", "strange-character", "`;`"),
+        ("link l { rate^= 1Mbit/s scheduler cbq }", "strange-character", "followed by"),
+        ("link l { rate 1Mbit/s ^\0 scheduler cbq }", "strange-character", "NUL"),
+        ("link l { ^ü rate 1Mbit/s scheduler cbq }", "strange-character", "ü"),
+        ("^ü ö", "strange-character", "ü"),
+        ("link l ^{ rate 1Mbit/s scheduler cbq", "open-brace", "never closed"),
+        ("link l { rate 1Mbit/s scheduler cbq }\n^}", "stray-brace", ""),
+        ("include ^\"a", "open-quote", ""),
+        ("^include a", "missing-value", "quotes"),
+        ("include \"^nowhere/at-all.altq\"", "cannot-read", "nowhere/at-all.altq"),
+        // Twice.
+        ("link l { rate 1Mbit/s ^rate 2Mbit/s scheduler cbq }", "given-twice", ""),
+        ("link l { rate 1Mbit/s scheduler cbq ^scheduler fifo }", "given-twice", ""),
+        ("link l { rate 1Mbit/s scheduler cbq }\nlink ^l { rate 1Mbit/s scheduler cbq }", "duplicate-name", "two links"),
+        ("link a { device e rate 1Mbit/s scheduler cbq }\nlink b { ^device e rate 1Mbit/s scheduler cbq }", "duplicate-device", ""),
+        ("set a { 10.0.0.1 }\nset ^a { 10.0.0.2 }", "duplicate-name", "two sets"),
+        ("set ^a { }", "empty-set", "empty"),
+        ("set ^10net { 10.0.0.1 }", "bad-name", "digit"),
+        ("set a { ^10.0.0.300 }", "bad-address", ""),
+        ("set a { ^b }", "unknown-set", ""),
+        ("set a { ^10.0.0.1/8 }", "bad-address", "10.0.0.0/8"),
+        ("set a { ^10.0.0.0/33 }", "bad-address", "0 to 32"),
+    ];
+    for (text, code, says) in cases {
+        first(Language::Native, text, code, says);
+    }
+}
+
+#[test]
+fn native_places_in_a_link() {
+    let cases: &[(&str, &str, &str)] = &[
+        // Words of classes.
+        ("class a { ^shar 5% }", "unknown-word", "`share`"),
+        ("class a { ^bandwidth 5% }", "unknown-word", "share 5%"),
+        ("class a { ^ceil 5% }", "unknown-word", "ceiling"),
+        ("class a { ^mtu 1500 }", "unknown-word", "belongs to the link"),
+        ("class a { priority ^9 }", "out-of-range", "0 to 7"),
+        ("class a { priority ^high }", "bad-value", "whole number"),
+        ("class a { share ^5Mbit/s }", "bad-value", "rate 5Mbit/s"),
+        ("class a { share ^5 }", "bad-value", "share 5%"),
+        ("class a { share ^101% }", "over-100-percent", "more than 100"),
+        ("class a { share 5% ^rate 5Mbit/s }", "given-twice", ""),
+        ("class a { borrow ^borrow }", "given-twice", ""),
+        ("class a { rate 5% of ^all }", "bad-value", "of parent"),
+        ("class a { ^share }", "missing-value", ""),
+        ("class ^a/b { share 5% }", "bad-name", "`/`"),
+        ("^class { share 5% }", "missing-value", "name"),
+        ("class ^a share 5%", "missing-braces", "class a { … }"),
+        ("class a { } class ^a { }", "duplicate-name", "two classes"),
+        ("class ^l { }", "duplicate-name", "link"),
+        ("class a { default } class b { ^default }", "two-defaults", ""),
+        ("class a { queue ^red }", "not-built", "drop_tail"),
+        ("class a { queue drop_tail { limit ^50 } }", "bad-value", "50packets"),
+        ("class a { queue drop_tail { limit ^64KB } }", "bad-value", "65536"),
+        ("class a { queue drop_tail { ^target 5ms } }", "unknown-word", "limit"),
+        ("class a { scheduler ^htb }", "not-built", ""),
+        // Estimators.
+        ("class a { share 5% borrow ceiling ^x }", "bad-value", ""),
+        ("class a { share 50% borrow ^ceiling 1Mbit/s }", "ceiling-below-rate", "5Mbit/s"),
+        ("class a { share 5% ^ceiling 6Mbit/s }", "ceiling-without-borrow", "borrow"),
+        ("class a { share 5% ^minburst 2 }", "wrong-estimator", "classic"),
+        ("class a { share 5% ^maxdelay 50ms }", "wrong-estimator", "classic"),
+        ("class a { share 5% packetsize ^9000bits }", "bad-value", ""),
+        ("class a { share 5% ^packetsize 9000 }", "out-of-range", "mtu"),
+        // Sums.
+        ("class a { share 60% } class b { ^share 50% }", "over-100-percent", "a 6Mbit/s + b 5Mbit/s"),
+        ("class a { share 50% class b { ^share 51% } }", "over-parent", "5100kbit/s of its 5Mbit/s"),
+        // Rules.
+        ("class a { default } match dport 80 -> ^b", "unknown-class", "`a`"),
+        ("class a { default } ^match dport 80", "missing-value", "-> web"),
+        ("class a { default } match dport 80 ^->", "missing-value", "name of a class"),
+        ("class a { default } ^match -> a", "missing-value", "match all"),
+        ("class a { default } match ^dprt 80 -> a", "unknown-word", "`dport`"),
+        ("class a { default } match dport ^90-80 -> a", "empty-range", "80-90"),
+        ("class a { default } match dport ^65536 -> a", "out-of-range", "65535"),
+        ("class a { default } match dscp ^64 -> a", "out-of-range", "63"),
+        ("class a { default } match dscp ^eff -> a", "bad-value", "`ef`"),
+        ("class a { default } match ^dport -> a", "missing-value", ""),
+        ("class a { default } match ^dport 80, -> a", "missing-value", ""),
+        ("class a { default } match dport 80 ^dport 81 -> a", "given-twice", ""),
+        ("class a { default } match src ^offices -> a", "unknown-set", "no `set`"),
+        ("class a { default } match src ^10.0.0.0/40 -> a", "bad-address", "32"),
+        ("class a { default } match family ^5 -> a", "bad-value", "ipv4"),
+        ("class a { default } match tos ^0xb8/0xf0 -> a", "match-nothing", "mask"),
+        ("class a { default } match tcp-flags ^syn+foo -> a", "bad-value", "syn/syn+ack"),
+        ("class a { default } ^match src 10.0.0.0/8 dst 2001:db8::/32 -> a", "match-nothing", "families"),
+        ("class a { default } ^match src 10.1.0.0/16,!10.0.0.0/8 -> a", "match-nothing", "excludes"),
+        ("class a { default } ^match proto icmp dport 80 -> a", "match-nothing", "no ports"),
+        // Warnings.
+        ("class a { default } match dport 1-99 -> a ^match dport 80 -> a", "shadowed", "before"),
+        ("class ^a { default } ", "never-sends", "share"),
+        ("class a { share 5% ^priority 3 class b { share 5% default } }", "no-effect", "priority"),
+        ("class a { share 5% ^queue drop_tail class b { share 5% default } }", "no-effect", "queue"),
+    ];
+    for (inside, code, says) in cases {
+        first(Language::Native, &link(inside), code, says);
+    }
+    // Words of the scheduler itself.
+    for (words, code, says) in [
+        ("estimator ^clasic", "unknown-word", "`classic`"),
+        ("^estimater classic", "unknown-word", "`estimator`"),
+        ("^link-sharing top-level", "wrong-estimator", "classic"),
+        ("^rounds prr", "wrong-estimator", "classic"),
+        ("^efficient", "wrong-estimator", "classic"),
+        ("estimator classic ^excess priority", "wrong-estimator", "exact"),
+    ] {
+        let text = format!("link l {{ rate 1Mbit/s scheduler cbq {{ {words} }} class a {{ share 5% default }} }}");
+        first(Language::Native, &text, code, says);
+    }
+    let classic = |class: &str| {
+        format!("link l {{ rate 1Mbit/s scheduler cbq {{ estimator classic }} class a {{ share 5% default {class} }} }}")
+    };
+    first(Language::Native, &classic("borrow ^ceiling 1Mbit/s"), "wrong-estimator", "exact");
+    first(Language::Native, &classic("^maxdelay 50ms queue drop_tail"), "given-twice", "both");
+    // The engine's own word: a rate that the classic estimator cannot count.
+    let fast = "link l { rate 20Gbit/s scheduler cbq { estimator classic } class a { ^share 90% default } }";
+    first(Language::Native, fast, "refused", "8 Gbit/s");
+}
+
+#[test]
+fn overcommit_makes_sums_a_warning() {
+    let text = "link l { rate 10Mbit/s overcommit scheduler cbq class a { share 60% default } class b { ^share 50% } }";
+    first(Language::Native, text, "over-100-percent", "11Mbit/s of the link's 10Mbit/s");
+}
+
+#[test]
+fn shares_never_trip_on_rounding() {
+    // 33.3 + 33.3 + 33.4 per cent of 10 bit/s: 3, 3 and 3, never 11.
+    let text =
+        "link l { rate 10bit/s scheduler cbq class a { share 33.5% default } class b { share 33.5% } class c { share 33% } }";
+    let (found, _, ok) = findings(text, Language::Native);
+    assert!(ok && found.is_empty(), "{found:?}");
+    let nested =
+        "link l { rate 7bit/s scheduler cbq class a { share 50% default class b { share 25% } class c { rate 50% of parent } } }";
+    assert!(findings(nested, Language::Native).2);
+}
+
+#[test]
+fn altq_conf_places() {
+    let head = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n";
+    let full = format!("{head}class cbq em0 def root borrow pbandwidth 20 default\n");
+    let cases: &[(&str, &str, &str)] = &[
+        ("^interfase em0 cbq", "unknown-word", "`interface`"),
+        ("^altq em0 enable", "unknown-word", "console"),
+        ("interface em0 bandwidth ^10Mb cbq", "bad-value", "bit/s"),
+        ("interface em0 ^hfsc", "not-built", "hfsc"),
+        ("interface ^em0 bandwidth 10M", "not-built", "no discipline"),
+        ("interface em0 ^cbk", "unknown-word", "`cbq`"),
+        ("^# nothing", "no-link", "no interface"),
+        ("interface em0 cbq ^cbq", "given-twice", ""),
+        ("HEADclass cbq em0 a ^rot pbandwidth 5", "unknown-class", "`root`"),
+        ("HEADclass cbq ^em1 a root pbandwidth 5", "unknown-interface", "em0"),
+        ("HEADclass ^cbk em0 a root", "unknown-word", "`cbq`"),
+        ("HEADclass ^priq em0 a root", "not-built", "priq"),
+        ("HEADclass cbq em0 a root ^pbandwith 5", "unknown-word", "`pbandwidth`"),
+        ("HEADclass cbq em0 a root pbandwidth ^101", "bad-value", "0 to 100"),
+        ("HEADclass cbq em0 a root pbandwidth ^2.5", "bad-value", "whole"),
+        ("HEADclass cbq em0 a root priority ^8", "bad-value", "0 to 7"),
+        ("HEADclass cbq em0 a root pbandwidth 5 ^red", "not-built", "`red`"),
+        ("HEADclass cbq em0 a root pbandwidth 5 ^ecn", "not-built", "`ecn`"),
+        ("HEADclass cbq em0 a root borrow ^borrow", "given-twice", ""),
+        ("HEADclass cbq em0 ^b NULL pbandwidth 5", "two-roots", ""),
+        ("HEADclass cbq em0 a root pbandwidth 60\nclass cbq em0 b root pbandwidth ^50", "over-parent", "4Mbit/s left"),
+        ("HEADclass cbq em0 a root pbandwidth ^1 default", "no-control", "2 %"),
+        ("HEADclass cbq em0 a root pbandwidth 5\nclass cbq em0 b a borrow ^root pbandwidth 1", "wrong-class", "parent"),
+        ("HEADclass cbq em0 a root admission ^some", "bad-value", "cntlload"),
+        ("interface em0 cbq\nclass cbq em0 ^r NULL pbandwidth 100 default", "wrong-class", "at most one"),
+        ("interface em0 cbq\nclass cbq em0 ^r NULL", "missing-word", "pbandwidth 100"),
+        ("interface ^em0 cbq\nclass cbq em0 r NULL pbandwidth 100", "no-default", "refuses"),
+        ("interface ^em0 cbq", "missing-word", "root class"),
+        ("FULLfilter em0 ^def2 0 0 0 0 6", "unknown-class", "`def`"),
+        ("FULLfilter em0 def 0 0 0 ^0", "missing-value", "PROTO"),
+        ("FULLfilter em0 def 0 ^65536 0 0 6", "bad-value", "65535"),
+        ("FULLfilter em0 def ^example.org 0 0 0 6", "bad-address", "not looked up"),
+        ("FULLfilter em0 def 0 0 0 0 6 ^toss 1", "unknown-word", "`tos`"),
+        ("FULLfilter em0 def 0 0 0 0 6 tos ^0xff tosmask 0x0f", "match-nothing", ""),
+        ("FULLclass cbq em0 a root pbandwidth 5\nfilter em0 a 0 25 0 0 6\n^filter em0 a 0 0 0 0 6", "shadowed", "order problem"),
+        (
+            "FULLclass cbq em0 a root pbandwidth 5\nclass cbq em0 b root pbandwidth 5\nfilter em0 a 0 25 0 0 0\n^filter em0 b 10.0.0.1 0 0 0 0",
+            "overlap",
+            "dontwarn",
+        ),
+        ("^conditioner em0 x <pass>", "not-built", "conditioner"),
+        ("filter ^em0 x 0 0 0 0 0", "unknown-interface", ""),
+        ("interface em0 ^\0 cbq", "strange-character", "NUL"),
+    ];
+    for (text, code, says) in cases {
+        let marked = text.replace("HEAD", head).replace("FULL", &full);
+        first(Language::Altq, &marked, code, says);
+    }
+}
+
+#[test]
+fn languages_to_come_say_so() {
+    for (language, says) in [(Language::Pf, "pf.conf"), (Language::Tc, "tc script"), (Language::Mqc, "MQC")] {
+        first(language, "^anything", "language-not-built", says);
+    }
+}
+
+#[test]
+fn several_errors_in_one_run_but_not_too_many() {
+    let text = link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue red\n borow }\nmatch dport x -> c");
+    let (found, _, _) = findings(&text, Language::Native);
+    let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, ["unknown-word", "out-of-range", "unknown-word", "not-built", "unknown-word", "unknown-class", "bad-value"]);
+    let many = link(&"class a { x }\n".repeat(1000));
+    let (found, _, _) = findings(&many, Language::Native);
+    assert_eq!(found.len(), MOST_ERRORS + 1);
+    assert_eq!(found[MOST_ERRORS].code, "too-many");
+}
+
+#[test]
+fn deep_nesting_is_an_error_and_no_overflow() {
+    let deep = "link l { rate 1Mbit/s scheduler cbq ".to_owned() + &"class a { ".repeat(100_000);
+    let (found, ..) = findings(&deep, Language::Native);
+    assert_eq!(found[0].code, "too-deep");
+    let classes: String = (0..60).map(|n| format!("class c{n} {{ borrow ")).collect();
+    let text = format!("link l {{ rate 1Mbit/s scheduler cbq {classes} default {} }}", "}".repeat(60));
+    assert!(findings(&text, Language::Native).2);
+    let nested: String = (0..9).map(|n| format!("class c{n} {{ borrow scheduler cbq ")).collect();
+    let text = format!("link l {{ rate 1Mbit/s scheduler cbq {nested} {} }}", "}".repeat(9));
+    let (found, ..) = findings(&text, Language::Native);
+    assert_eq!(found[0].code, "too-deep");
+}
+
+#[test]
+fn ten_megabytes_in_a_line_are_quick_and_shown_short() {
+    let long = "x".repeat(10_000_000);
+    for (text, language) in [
+        (format!("link l {{ rate 1Mbit/s scheduler cbq {long} }}"), Language::Native),
+        (format!("link l {{ rate 1Mbit/s scheduler cbq {} zebra }}", "overcommit ".repeat(900_000)), Language::Native),
+        (format!("interface em0 cbq {long}"), Language::Altq),
+        (format!("interface em0 cbq {}", "a ".repeat(5_000_000)), Language::Altq),
+        ("{".repeat(10_000_000), Language::Native),
+        ("\0".repeat(10_000_000), Language::Native),
+        (format!("link l {{ rate {}bit/s }}", "9".repeat(10_000_000)), Language::Native),
+    ] {
+        let start = std::time::Instant::now();
+        let failed = parse_str(&text, "t", language).unwrap_err();
+        let shown = failed.to_string();
+        // Seconds even in a slow build on a busy machine; milliseconds in truth.
+        assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+        assert!(shown.len() < 20_000, "{} bytes shown", shown.len());
+        assert!(shown.lines().all(|line| line.chars().count() < 400));
+    }
+}
+
+#[test]
+fn long_lines_are_cut_around_the_caret() {
+    let text = format!("link l {{ {} rate 1mbps scheduler cbq }}", "overcommit".to_owned() + &" ".repeat(500));
+    let shown = parse_str(&text, "t", Language::Native).unwrap_err().to_string();
+    assert!(shown.contains("t:1:526"), "{shown}");
+    assert!(shown.contains("…"), "{shown}");
+    let line = shown.lines().find(|line| line.contains("1mbps") && line.contains('|')).unwrap();
+    let caret = shown.lines().find(|line| line.contains("^^^^^")).unwrap();
+    let column = |line: &str, of: &str| line[..line.find(of).unwrap()].chars().count();
+    assert_eq!(column(line, "1mbps"), column(caret, "^^^^^"), "{shown}");
+}
