@@ -5,7 +5,7 @@ use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer,
 use crate::diagnostic::{Diagnostic, Severity, Sources, Span};
 
 /// The most of a line that is shown before and behind a place, in characters.
-const WINDOW: usize = 60;
+const WINDOW: usize = 90;
 
 /// Prints findings, each with its place, an empty line after each. `color`: with ANSI colours.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool) -> String {

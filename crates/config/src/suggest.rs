@@ -6,13 +6,15 @@ pub(crate) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) 
     if word.len() > 64 {
         return None;
     }
-    let most = (word.chars().count() / 3).clamp(1, 3);
+    // A word of two letters is an edit away from too many others.
+    let most = (word.chars().count() / 3).min(3);
     valid
         .into_iter()
         .filter(|candidate| candidate.len() <= 64)
         .map(|candidate| (distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
         .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
+        // The first of the alphabet, so that the answer does not depend on the order of a table.
+        .min_by_key(|(distance, candidate)| (*distance, *candidate))
         .map(|(_, candidate)| candidate)
 }
 
@@ -22,6 +24,7 @@ pub(crate) fn did_you_mean<'a>(word: &str, valid: impl IntoIterator<Item = &'a s
         return Some(format!("did you mean `{near}`?"));
     }
     let mut words: Vec<&str> = valid.into_iter().collect();
+    words.sort_unstable();
     words.dedup();
     if words.is_empty() {
         return None;

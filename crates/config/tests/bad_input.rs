@@ -114,7 +114,7 @@ fn native_places_in_a_link() {
         ("class ^a share 5%", "missing-braces", "class a { … }"),
         ("class a { } class ^a { }", "duplicate-name", "two classes"),
         ("class ^l { }", "duplicate-name", "link"),
-        ("class a { default } class b { ^default }", "two-defaults", ""),
+        ("class a { borrow default } class b { ^default }", "two-defaults", ""),
         ("class a { queue ^red }", "not-built", "drop_tail"),
         ("class a { queue drop_tail { limit ^50 } }", "bad-value", "50packets"),
         ("class a { queue drop_tail { limit ^64KB } }", "bad-value", "65536"),
@@ -132,28 +132,28 @@ fn native_places_in_a_link() {
         ("class a { share 60% } class b { ^share 50% }", "over-100-percent", "a 6Mbit/s + b 5Mbit/s"),
         ("class a { share 50% class b { ^share 51% } }", "over-parent", "5100kbit/s of its 5Mbit/s"),
         // Rules.
-        ("class a { default } match dport 80 -> ^b", "unknown-class", "`a`"),
-        ("class a { default } ^match dport 80", "missing-value", "-> web"),
-        ("class a { default } match dport 80 ^->", "missing-value", "name of a class"),
-        ("class a { default } ^match -> a", "missing-value", "match all"),
-        ("class a { default } match ^dprt 80 -> a", "unknown-word", "`dport`"),
-        ("class a { default } match dport ^90-80 -> a", "empty-range", "80-90"),
-        ("class a { default } match dport ^65536 -> a", "out-of-range", "65535"),
-        ("class a { default } match dscp ^64 -> a", "out-of-range", "63"),
-        ("class a { default } match dscp ^eff -> a", "bad-value", "`ef`"),
-        ("class a { default } match ^dport -> a", "missing-value", ""),
-        ("class a { default } match ^dport 80, -> a", "missing-value", ""),
-        ("class a { default } match dport 80 ^dport 81 -> a", "given-twice", ""),
-        ("class a { default } match src ^offices -> a", "unknown-set", "no `set`"),
-        ("class a { default } match src ^10.0.0.0/40 -> a", "bad-address", "32"),
-        ("class a { default } match family ^5 -> a", "bad-value", "ipv4"),
-        ("class a { default } match tos ^0xb8/0xf0 -> a", "match-nothing", "mask"),
-        ("class a { default } match tcp-flags ^syn+foo -> a", "bad-value", "syn/syn+ack"),
-        ("class a { default } ^match src 10.0.0.0/8 dst 2001:db8::/32 -> a", "match-nothing", "families"),
-        ("class a { default } ^match src 10.1.0.0/16,!10.0.0.0/8 -> a", "match-nothing", "excludes"),
-        ("class a { default } ^match proto icmp dport 80 -> a", "match-nothing", "no ports"),
+        ("class a { borrow default } match dport 80 -> ^b", "unknown-class", "a, l"),
+        ("class a { borrow default } ^match dport 80", "missing-value", "-> web"),
+        ("class a { borrow default } match dport 80 ^->", "missing-value", "name of a class"),
+        ("class a { borrow default } ^match -> a", "missing-value", "match all"),
+        ("class a { borrow default } match ^dprt 80 -> a", "unknown-word", "`dport`"),
+        ("class a { borrow default } match dport ^90-80 -> a", "empty-range", "80-90"),
+        ("class a { borrow default } match dport ^65536 -> a", "out-of-range", "65535"),
+        ("class a { borrow default } match dscp ^64 -> a", "out-of-range", "63"),
+        ("class a { borrow default } match dscp ^eff -> a", "bad-value", "`ef`"),
+        ("class a { borrow default } match ^dport -> a", "missing-value", ""),
+        ("class a { borrow default } match ^dport 80, -> a", "missing-value", ""),
+        ("class a { borrow default } match dport 80 ^dport 81 -> a", "given-twice", ""),
+        ("class a { borrow default } match src ^offices -> a", "unknown-set", "no `set`"),
+        ("class a { borrow default } match src ^10.0.0.0/40 -> a", "bad-address", "32"),
+        ("class a { borrow default } match family ^5 -> a", "bad-value", "ipv4"),
+        ("class a { borrow default } match tos ^0xb8/0xf0 -> a", "match-nothing", "mask"),
+        ("class a { borrow default } match tcp-flags ^syn+foo -> a", "bad-value", "syn/syn+ack"),
+        ("class a { borrow default } ^match src 10.0.0.0/8 dst 2001:db8::/32 -> a", "match-nothing", "families"),
+        ("class a { borrow default } ^match src 10.1.0.0/16,!10.0.0.0/8 -> a", "match-nothing", "excludes"),
+        ("class a { borrow default } ^match proto icmp dport 80 -> a", "match-nothing", "no ports"),
         // Warnings.
-        ("class a { default } match dport 1-99 -> a ^match dport 80 -> a", "shadowed", "before"),
+        ("class a { borrow default } match dport 1-99 -> a ^match dport 80 -> a", "shadowed", "before"),
         ("class ^a { default } ", "never-sends", "share"),
         ("class a { share 5% ^priority 3 class b { share 5% default } }", "no-effect", "priority"),
         ("class a { share 5% ^queue drop_tail class b { share 5% default } }", "no-effect", "queue"),
@@ -179,7 +179,7 @@ fn native_places_in_a_link() {
     first(Language::Native, &classic("borrow ^ceiling 1Mbit/s"), "wrong-estimator", "exact");
     first(Language::Native, &classic("^maxdelay 50ms queue drop_tail"), "given-twice", "both");
     // The engine's own word: a rate that the classic estimator cannot count.
-    let fast = "link l { rate 20Gbit/s scheduler cbq { estimator classic } class a { ^share 90% default } }";
+    let fast = "link l { ^rate 20Gbit/s scheduler cbq { estimator classic } class a { share 90% default } }";
     first(Language::Native, fast, "refused", "8 Gbit/s");
 }
 

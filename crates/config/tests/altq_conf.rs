@@ -1,0 +1,194 @@
+//! altq.conf and cbq.conf: what is read, worked out by hand from altq.md 2, 10 and 12.
+
+use std::path::Path;
+
+use altq_config::{Device, Language, Link, Policy, load, parse_str};
+use altq_engine::classify::{Field, Order, Values};
+use altq_engine::settings::Limit;
+use altq_engine::spec::{ROOT, Regulator};
+use altq_engine::units::Rate;
+
+fn parse(text: &str) -> Policy {
+    parse_str(text, "/etc/altq.conf", Language::Altq).unwrap_or_else(|failed| panic!("{failed}"))
+}
+
+fn names(link: &Link) -> Vec<&str> {
+    link.classes.iter().map(|class| class.name.as_str()).collect()
+}
+
+fn rates(link: &Link) -> Vec<u64> {
+    (0..link.classes.len() as u32).map(|class| link.guarantee(class).unwrap().as_bit_s()).collect()
+}
+
+/// The files as they were printed: ALTQ/CBQ 0.3.2 of 1997 on three interfaces, and the one that the package suggested for RSVP.
+#[test]
+fn the_printed_files_are_read_as_they_are() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    // Interface, bandwidth, def_class less 2 % of the interface, tcp_class, ctl_class.
+    for (file, interface, rate, def, tcp) in [
+        ("1997-atm.cbq.conf", "en0", 134_000_000_u64, 1_340_000 * 96, 1_340_000 * 5),
+        ("1997-10baset.cbq.conf", "fxp0", 10_000_000, 100_000 * 96, 100_000 * 10),
+        ("1997-100baset.cbq.conf", "fxp0", 100_000_000, 1_000_000 * 96, 1_000_000 * 10),
+    ] {
+        let policy = load(&examples.join(file), None).unwrap_or_else(|failed| panic!("{failed}"));
+        let link = &policy.links[0];
+        assert_eq!(policy.warnings.len(), 0, "{:?}", policy.warnings);
+        assert_eq!(link.name, interface);
+        assert_eq!(link.device, Some(Device::Interface { name: interface.into(), ingress: false }));
+        assert_eq!(names(link), ["root_class", "def_class", "ctl_class", "tcp_class"]);
+        assert_eq!(rates(link), [rate, def, rate / 50, tcp]);
+        let parents: Vec<u32> = link.spec.classes.iter().map(|class| class.parent).collect();
+        assert_eq!(parents, [ROOT, ROOT, ROOT, 1]);
+        let settings = |class: usize| &link.spec.classes[class].settings;
+        let priorities: Vec<Option<u64>> = (1..4).map(|class| settings(class).int("priority")).collect();
+        assert_eq!(priorities, [Some(2), Some(6), Some(3)]);
+        let borrows: Vec<bool> = (1..4).map(|class| settings(class).flag("borrow")).collect();
+        assert_eq!(borrows, [true, true, false]);
+        assert_eq!(link.spec.default, Some(1));
+        assert!(link.classes[2].made && !link.classes[1].made);
+        assert_eq!(link.spec.regulator, Regulator::None);
+        assert_eq!(link.spec.scheduler.settings.choice("estimator"), Some("classic"));
+        assert!(link.spec.classes.iter().all(|class| class.queue.as_ref().unwrap().limit == Limit::Packets(30)));
+        let rules = &link.spec.rules;
+        assert_eq!((rules.order, rules.rules.len()), (Order::Altq, 3));
+        // The filter: protocol 6 and nothing else, to tcp_class.
+        let filter = &rules.rules[2];
+        assert_eq!(filter.class, 3);
+        let terms: Vec<(Field, &Values)> = filter.terms.iter().map(|term| (term.field, &term.values)).collect();
+        assert_eq!(terms, [(Field::Family, &Values::Ranges(vec![(4, 4)])), (Field::Proto, &Values::Ranges(vec![(6, 6)]))]);
+    }
+
+    let policy = load(&examples.join("rsvp.cbq.conf"), None).unwrap_or_else(|failed| panic!("{failed}"));
+    let link = &policy.links[0];
+    assert_eq!(names(link), ["root_class", "unres_class", "ctl_class", "res_class"]);
+    assert_eq!(rates(link), [2_000_000, 58 * 20_000, 2 * 20_000, 40 * 20_000]);
+    assert!(!link.spec.classes[3].settings.flag("borrow"));
+    assert!(link.notes.iter().any(|note| note.contains("res_class") && note.contains("reservations")));
+}
+
+/// The published table goes from 5 to 95 per cent: 95 is the most beside the control class.
+#[test]
+fn the_published_shares_are_admitted() {
+    let file = |percent: u32| {
+        format!(
+            "interface fxp0 bandwidth 100000000 cbq\nclass cbq fxp0 root_class NULL priority 0 admission none pbandwidth 100\n\
+             class cbq fxp0 def_class root_class borrow root_class priority 2 pbandwidth 98 default\n\
+             class cbq fxp0 tcp_class def_class priority 3 pbandwidth {percent}\nfilter fxp0 tcp_class 0 0 0 0 6\n"
+        )
+    };
+    for percent in (5..=95).step_by(5) {
+        parse(&file(percent));
+    }
+    assert!(parse_str(&file(97), "cbq.conf", Language::Altq).is_err());
+}
+
+#[test]
+fn words_may_be_cut_short_joined_and_left_out() {
+    // Abbreviated commands, a line joined, the interface left out, a comment, a class under one with the number of a share.
+    let policy = parse(
+        "int em0 cbq bandwidth 1.5M efficient\ncl cbq em0 root NULL pbandwidth 100 # the root\n\
+         cl cbq def root borrow \\\n pbandwidth 50 default\nclas cbq voice root exactbandwidth 64K priority 7\n\
+         fi voice name v ruleno 0x10 10.0.0.1 0 192.0.2.0 netmask 255.255.255.0 1000 udp tos 0xb8 tosmask 0xfc\n\
+         filter6 voice 2001:db8::/32 domain 0 0 17 flowlabel 5\n",
+    );
+    let link = &policy.links[0];
+    assert_eq!(link.spec.rate, Rate::bit_s(1_500_000));
+    assert!(link.spec.scheduler.settings.flag("efficient"));
+    assert_eq!(names(link), ["root", "def", "ctl_class", "voice"]);
+    // 15000 a per cent: 50 less 2, 2, and 64000.
+    assert_eq!(rates(link), [1_500_000, 720_000, 30_000, 64_000]);
+    // Behind the filters of the control class.
+    let [v4, v6] = &link.spec.rules.rules[2..] else { panic!("{:?}", link.spec.rules.rules) };
+    assert_eq!((v4.class, v4.number, v6.number), (3, 16, 0));
+    let fields: Vec<Field> = v4.terms.iter().map(|term| term.field).collect();
+    assert_eq!(fields, [Field::Dst, Field::Src, Field::SrcPort, Field::Proto, Field::Tos]);
+    assert_eq!(v4.terms[2].values, Values::Ranges(vec![(1000, 1000)]));
+    assert_eq!(v4.terms[4].values, Values::Masked(vec![(0xb8, 0xfc)]));
+    let fields: Vec<Field> = v6.terms.iter().map(|term| term.field).collect();
+    assert_eq!(fields, [Field::Dst, Field::DstPort, Field::Proto, Field::FlowLabel]);
+    assert_eq!(v6.terms[1].values, Values::Ranges(vec![(53, 53)]));
+}
+
+#[test]
+fn queues_and_bandwidths_by_the_book() {
+    let policy = parse(
+        "interface em0 bandwidth 100M cbq-prr\nclass cbq em0 root NULL pbandwidth 100\n\
+         class cbq em0 def root borrow pbandwidth 20 default\nclass cbq em0 a root pbandwidth 10 maxdelay 60\n\
+         class cbq em0 b root pbandwidth 10 maxdelay 1\nclass cbq em0 none root\nclass cbq em0 lender root borrow\n",
+    );
+    let link = &policy.links[0];
+    assert_eq!(link.spec.scheduler.settings.choice("rounds"), Some("prr"));
+    let limit = |name: &str| {
+        let class = link.class(name).unwrap() as usize;
+        link.spec.classes[class].queue.as_ref().unwrap().limit
+    };
+    // altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; at least 4; without bandwidth and borrow none.
+    assert_eq!(limit("a"), Limit::Packets(50));
+    assert_eq!(limit("b"), Limit::Packets(4));
+    assert_eq!(limit("none"), Limit::Packets(0));
+    assert_eq!(limit("lender"), Limit::Packets(30));
+    assert_eq!(policy.warnings.iter().map(|w| w.code).collect::<Vec<_>>(), ["never-sends"]);
+}
+
+#[test]
+fn integer_arithmetic_of_percentages() {
+    // B / 100 * p: 12345678 / 100 = 123456.
+    let policy = parse(
+        "interface em0 bandwidth 12345678 cbq\nclass cbq em0 root NULL pbandwidth 100\nclass cbq em0 def root pbandwidth 50 default\n",
+    );
+    assert_eq!(rates(&policy.links[0]), [12_345_678, 123_456 * 48, 123_456 * 2]);
+}
+
+#[test]
+fn a_root_with_part_of_the_interface_is_a_class_below_the_link() {
+    let policy = parse(
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 50\nclass cbq em0 def root borrow pbandwidth 50 default\n",
+    );
+    let link = &policy.links[0];
+    assert_eq!(names(link), ["em0", "root", "def", "ctl_class"]);
+    assert_eq!(rates(link), [10_000_000, 5_000_000, 4_800_000, 200_000]);
+    assert_eq!(link.ceiling(2), Rate::mbit_s(5));
+    assert_eq!(link.spec.default, Some(2));
+}
+
+#[test]
+fn control_classes_of_ones_own() {
+    let policy = parse(
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\nclass cbq em0 ctl_class root pbandwidth 4 priority 7\n\
+         class cbq em0 def root pbandwidth 50 default\n",
+    );
+    let link = &policy.links[0];
+    assert_eq!(rates(link), [10_000_000, 400_000, 5_000_000]);
+    // ICMP, IGMP, RSVP over IPv4 and IPv6, to the control class.
+    assert_eq!(link.spec.rules.rules.iter().map(|rule| rule.class).collect::<Vec<_>>(), [1, 1]);
+    assert!(!link.classes[1].made);
+}
+
+#[test]
+fn token_buckets_as_altqd_and_cbqd_had_them() {
+    let text =
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 r NULL pbandwidth 100\nclass cbq em0 d r BORROW pbandwidth 50 default\n";
+    let regulator = |name: &str, borrow: &str, tbr: &str| {
+        let text = text.replace("BORROW", borrow).replace("10M cbq", &format!("10M cbq {tbr}"));
+        parse_str(&text, name, Language::Altq).unwrap_or_else(|failed| panic!("{failed}")).links[0].spec.regulator
+    };
+    assert_eq!(regulator("altq.conf", "borrow", ""), Regulator::Auto);
+    assert_eq!(regulator("altq.conf", "borrow", "tbrsize 12K"), Regulator::Depth(12288));
+    assert_eq!(regulator("cbq.conf", "borrow", ""), Regulator::None);
+    // The old form tells as well, whatever the file is called.
+    assert_eq!(regulator("x.conf", "borrow r", ""), Regulator::None);
+    assert_eq!(regulator("cbq.conf", "borrow r", "tbrsize 3000"), Regulator::Depth(3000));
+}
+
+#[test]
+fn several_interfaces() {
+    let one = |name: &str| {
+        format!(
+            "interface {name} bandwidth 10M cbq\nclass cbq {name} root NULL pbandwidth 100\nclass cbq {name} def root pbandwidth 50 default\n"
+        )
+    };
+    let policy = parse(&format!("{}{}filter em0 def 0 0 0 0 6\nfilter def 0 25 0 0 6\n", one("em0"), one("em1")));
+    let counts: Vec<(&str, usize)> = policy.links.iter().map(|link| (link.name.as_str(), link.spec.rules.rules.len())).collect();
+    // Two filters each of the control class; the interface named last stays the current one.
+    assert_eq!(counts, [("em0", 4), ("em1", 2)]);
+}
