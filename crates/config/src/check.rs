@@ -25,10 +25,10 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
         findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
     }
     // The engine has the last word: what it would refuse is refused here, with its place.
-    if !findings.has_errors() {
-        if let Err(error) = Engine::new(&link.spec) {
-            findings.push(refused(link, error));
-        }
+    if !findings.has_errors()
+        && let Err(error) = Engine::new(&link.spec)
+    {
+        findings.push(refused(link, error));
     }
 }
 

@@ -204,7 +204,7 @@ fn limit(limit: Limit) -> String {
 /// A time with the largest unit in which it is a whole number.
 pub(crate) fn time(nanos: u64) -> String {
     for (unit, word) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
-        if nanos >= unit && nanos % unit == 0 {
+        if nanos >= unit && nanos.is_multiple_of(unit) {
             return format!("{}{word}", nanos / unit);
         }
     }

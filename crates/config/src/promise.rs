@@ -77,11 +77,11 @@ impl<'l> Promises<'l> {
             total: 0,
         };
         let holders = link.holders();
-        for id in 1..children.len() {
+        for (id, holds) in holders.iter().enumerate().skip(1) {
             let class = id as ClassId;
             // A class that holds another scheduler is a leaf to the one that serves it. Packets of an inner class wait in a leaf of
             // its own that has what its children leave (rule 16).
-            let leaf = holders[id] || link.spec.classes[id].scheduler.is_some();
+            let leaf = *holds || link.spec.classes[id].scheduler.is_some();
             if !leaf || !link.served_by_root(class) {
                 continue;
             }

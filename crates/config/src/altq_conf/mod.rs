@@ -285,12 +285,12 @@ impl<'a> File<'a> {
 
     /// The interface of a command: the next word if it names one, else the one named last.
     fn interface_of(&mut self, words: &mut Words<'_>, command: Span) -> Option<usize> {
-        if let Some(word) = words.peek(0).map(|span| self.slice(span)) {
-            if let Some(at) = self.interfaces.iter().position(|interface| interface.name == word) {
-                words.next();
-                self.current = Some(at);
-                return Some(at);
-            }
+        if let Some(word) = words.peek(0).map(|span| self.slice(span))
+            && let Some(at) = self.interfaces.iter().position(|interface| interface.name == word)
+        {
+            words.next();
+            self.current = Some(at);
+            return Some(at);
         }
         if self.current.is_none() {
             let span = words.peek(0).unwrap_or(command);

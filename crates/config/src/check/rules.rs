@@ -168,10 +168,11 @@ fn nothing(rule: &Rule) -> Option<String> {
             ranges.iter().all(|(from, to)| from == to && matches!(from, 1 | 2 | 46 | 47 | 50 | 51 | 58 | 89))
         };
         let proto = rule.terms.iter().find(|term| term.field == Field::Proto && !term.negated);
-        if let Some(Term { values: Values::Ranges(ranges), .. }) = proto {
-            if !ranges.is_empty() && portless(ranges) {
-                return Some("packets of this protocol have no ports".to_owned());
-            }
+        if let Some(Term { values: Values::Ranges(ranges), .. }) = proto
+            && !ranges.is_empty()
+            && portless(ranges)
+        {
+            return Some("packets of this protocol have no ports".to_owned());
         }
     }
     None

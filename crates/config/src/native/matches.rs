@@ -109,10 +109,11 @@ fn read_terms(reader: &mut Reader<'_>, draft: &mut Draft, trees: &[&Tree], word:
     let mut seen = Vec::new();
     let mut good = true;
     let mut at = 0;
-    if let [all] = trees {
-        if matches!(all.what, What::Word) && reader.slice(all.span) == "all" {
-            return Some(terms);
-        }
+    if let [all] = trees
+        && matches!(all.what, What::Word)
+        && reader.slice(all.span) == "all"
+    {
+        return Some(terms);
     }
     if trees.is_empty() {
         let help = Some("write `match all -> NAME` for every packet, or `default` in the class".to_owned());

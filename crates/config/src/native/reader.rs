@@ -127,11 +127,11 @@ impl<'a> Reader<'a> {
             self.error("missing-value", of.1, format!("`{}` needs {what}", of.0), None);
             return None;
         };
-        if word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-            if let Some((unit, end)) = cursor.peek_word(self).filter(|(unit, _)| UNITS.contains(unit)) {
-                cursor.next();
-                return Some((Cow::Owned(format!("{word}{unit}")), span.to(end)));
-            }
+        if word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+            && let Some((unit, end)) = cursor.peek_word(self).filter(|(unit, _)| UNITS.contains(unit))
+        {
+            cursor.next();
+            return Some((Cow::Owned(format!("{word}{unit}")), span.to(end)));
         }
         Some((Cow::Borrowed(word), span))
     }

@@ -178,7 +178,7 @@ fn held(out: &mut String, link: &Link) -> std::fmt::Result {
 fn rate(rate: Rate) -> String {
     let bits = rate.as_bit_s();
     for (unit, word) in [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")] {
-        if bits >= unit && bits % (unit / 1000) == 0 {
+        if bits >= unit && bits.is_multiple_of(unit / 1000) {
             let text = format!("{}.{:03}", bits / unit, bits % unit / (unit / 1000));
             return format!("{} {word}", text.trim_end_matches('0').trim_end_matches('.'));
         }
