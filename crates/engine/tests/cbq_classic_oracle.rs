@@ -6,7 +6,7 @@ mod altq_cbq;
 #[path = "support/wire.rs"]
 mod wire;
 
-use altq_cbq::{Altq, Config, Rule};
+use altq_cbq::{Altq, Config, Link, Rule};
 use altq_engine::Engine;
 use altq_engine::classify::RuleSet;
 use altq_engine::link::Overhead;
@@ -164,7 +164,7 @@ fn compare(seed: u64, rule: Rule) -> usize {
         Timer::Tick(tick) => tick,
     };
 
-    let mut altq = Altq::new(link, 1500, rule, wrr, efficient, tick, ring, &tree);
+    let mut altq = Altq::new(Link { rate: link, mtu: 1500, rule, wrr, efficient, tick, ring }, &tree);
     altq.run(&arrivals, until * 2);
 
     let mut engine = engine(link, timer, rule, wrr, efficient, &tree);

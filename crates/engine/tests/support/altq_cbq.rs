@@ -69,22 +69,30 @@ pub struct Altq {
     cutoff: usize,
     ifnow: i64,
     maxiftime: i64,
-    mtu: i64,
-    rule: Rule,
     /// In a pass after a failed one, being held by the formal rule means to sleep.
     strict: bool,
-    wrr: bool,
-    efficient: bool,
-    /// Nanoseconds of a tick, 0 for a perfect timer.
-    tick: u64,
     callouts_set: u64,
+    link: Link,
     // The wire.
-    link: u64,
-    ring_size: usize,
     ends: VecDeque<u64>,
     busy_start: u64,
     busy_bits: u128,
     pub left: Vec<Left>,
+}
+
+/// The interface.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// bit/s, of the root and of the wire.
+    pub rate: u64,
+    pub mtu: i64,
+    pub rule: Rule,
+    pub wrr: bool,
+    pub efficient: bool,
+    /// Nanoseconds of a tick, 0 for a perfect timer.
+    pub tick: u64,
+    /// Packets that the device holds.
+    pub ring: usize,
 }
 
 /// Which ancestors lend.
@@ -111,16 +119,7 @@ fn tv_delta(a: i64, b: i64) -> i64 {
 }
 
 impl Altq {
-    pub fn new(
-        link: u64,
-        mtu: u32,
-        rule: Rule,
-        wrr: bool,
-        efficient: bool,
-        tick: u64,
-        ring_size: usize,
-        classes: &[Config],
-    ) -> Altq {
+    pub fn new(link: Link, classes: &[Config]) -> Altq {
         let mut altq = Altq {
             cl: Vec::new(),
             ring: vec![Vec::new(); 8],
@@ -128,15 +127,9 @@ impl Altq {
             cutoff: 32,
             ifnow: 0,
             maxiftime: 0,
-            mtu: i64::from(mtu),
-            rule,
             strict: false,
-            wrr,
-            efficient,
-            tick,
             callouts_set: 0,
             link,
-            ring_size,
             ends: VecDeque::new(),
             busy_start: 0,
             busy_bits: 0,
@@ -146,7 +139,7 @@ impl Altq {
             parent: 0,
             borrow: false,
             priority: 0,
-            rate: link as f64,
+            rate: link.rate as f64,
             packetsize: None,
             maxpacketsize: None,
             maxburst: None,
@@ -154,8 +147,8 @@ impl Altq {
             limit: 50,
         };
         altq.newclass(&root, true);
-        altq.maxiftime = altq.mtu * altq.cl[0].ns_per_byte / 1000 * 16;
-        if altq.mtu * altq.cl[0].ns_per_byte > 10_000_000 {
+        altq.maxiftime = altq.link.mtu * altq.cl[0].ns_per_byte / 1000 * 16;
+        if altq.link.mtu * altq.cl[0].ns_per_byte > 10_000_000 {
             altq.maxiftime /= 4;
         }
         for config in classes {
@@ -165,8 +158,8 @@ impl Altq {
     }
 
     fn newclass(&mut self, config: &Config, root: bool) {
-        let b = self.link as f64;
-        let mtu = self.mtu as u32;
+        let b = self.link.rate as f64;
+        let mtu = self.link.mtu as u32;
         let default_size = if mtu > 2048 { mtu & !2048 } else { mtu };
         let s = f64::from(config.packetsize.unwrap_or(default_size).min(mtu));
         let big = f64::from(config.maxpacketsize.unwrap_or(mtu).min(mtu));
@@ -226,7 +219,7 @@ impl Altq {
     fn set_weights(&mut self) {
         for ring in &self.ring {
             let alloc: i64 = ring.iter().map(|&c| self.cl[c].allotment).sum();
-            let m = if ring.is_empty() { 0 } else { alloc / (ring.len() as i64 * self.mtu) };
+            let m = if ring.is_empty() { 0 } else { alloc / (ring.len() as i64 * self.link.mtu) };
             for &c in ring {
                 self.cl[c].w_allotment = if m == 0 { 0 } else { self.cl[c].allotment / m };
             }
@@ -266,10 +259,10 @@ impl Altq {
     }
 
     fn kick(&mut self, now: u64) {
-        while self.ends.len() < self.ring_size {
+        while self.ends.len() < self.link.ring {
             let Some((class, id, bytes)) = self.dequeue(now) else { return };
             self.left.push((now, class, id));
-            let time = |bits: u128| (bits * 1_000_000_000).div_ceil(u128::from(self.link)) as u64;
+            let time = |bits: u128| (bits * 1_000_000_000).div_ceil(u128::from(self.link.rate)) as u64;
             if self.busy_start + time(self.busy_bits) < now {
                 self.busy_start = now;
                 self.busy_bits = 0;
@@ -283,7 +276,7 @@ impl Altq {
 
     fn enqueue(&mut self, now: u64, c: usize, id: u32, bytes: u32) {
         let t = us(now);
-        if self.rule == Rule::TopLevel && self.cutoff > 0 {
+        if self.link.rule == Rule::TopLevel && self.cutoff > 0 {
             if self.cl[c].undertime < t {
                 self.cutoff = self.cutoff.min(self.cl[c].depth);
             } else {
@@ -319,7 +312,7 @@ impl Altq {
                     if self.ring[pri].iter().all(|&c| self.cl[c].queue.is_empty()) {
                         continue;
                     }
-                    let found = if self.wrr {
+                    let found = if self.link.wrr {
                         self.wrr(now, pri, &mut first, &mut borrowed)
                     } else {
                         self.prr(now, pri, &mut first, &mut borrowed)
@@ -328,18 +321,18 @@ impl Altq {
                         break 'chosen c;
                     }
                 }
-                if self.rule == Rule::TopLevel && first.is_some() && self.cutoff < self.cl[0].depth {
+                if self.link.rule == Rule::TopLevel && first.is_some() && self.cutoff < self.cl[0].depth {
                     self.cutoff += 1;
                     continue;
                 }
-                if self.rule == Rule::Formal && !self.strict {
+                if self.link.rule == Rule::Formal && !self.strict {
                     self.strict = true;
                     continue;
                 }
                 break;
             }
             self.cutoff = 32;
-            if !self.efficient {
+            if !self.link.efficient {
                 return None;
             }
             let c = first?;
@@ -351,7 +344,7 @@ impl Altq {
         let pri = self.cl[chosen].pri;
         let at = self.ring[pri].iter().position(|&c| c == chosen).unwrap();
         let after = (at + 1) % self.ring[pri].len();
-        if self.wrr {
+        if self.link.wrr {
             if self.cl[chosen].bytes_alloc > 0 {
                 self.cl[chosen].bytes_alloc -= i64::from(len);
             }
@@ -448,7 +441,7 @@ impl Altq {
     }
 
     fn may_lend(&self, b: usize, t: i64) -> bool {
-        match self.rule {
+        match self.link.rule {
             Rule::TopLevel => self.cl[b].depth <= self.cutoff,
             Rule::AncestorOnly => true,
             Rule::Formal => !(0..self.cl.len())
@@ -531,7 +524,7 @@ impl Altq {
             at = c.parent;
         }
         if let Some(b) = borrowed
-            && self.rule == Rule::TopLevel
+            && self.link.rule == Rule::TopLevel
             && self.cutoff >= self.cl[b].depth
         {
             if self.cl[cl].queue.is_empty() || t < self.cl[b].undertime {
@@ -546,7 +539,7 @@ impl Altq {
 
     fn delay_action(&mut self, now: u64, c: usize, lender: Option<usize>) {
         let lender_offtime = lender.map(|b| self.cl[b].offtime);
-        let tick = self.tick;
+        let tick = self.link.tick;
         let c = &mut self.cl[c];
         c.counts.overactions += 1;
         let mut delay = tv_delta(c.undertime, c.overtime);

@@ -104,6 +104,9 @@ impl Classic {
 
     /// The depth of the first unsatisfied class, by priority and in the order of the rounds (altq.md 2.6).
     pub(super) fn first_unsatisfied(&self, now: i64) -> Option<u32> {
+        if self.classes[super::ROOT_SLOT as usize].waiting == 0 {
+            return None;
+        }
         for ring in self.rings.iter().rev() {
             let mut slot = ring.active;
             while slot != NONE {

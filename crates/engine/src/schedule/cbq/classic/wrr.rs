@@ -60,10 +60,11 @@ impl Classic {
         for by_allotment in [true, false] {
             let mut slot = start;
             loop {
-                if by_allotment && self.classes[slot as usize].bytes_alloc <= 0 {
-                    self.classes[slot as usize].bytes_alloc += self.weight(slot);
-                }
+                // A class without packets gets its allotment and loses it at once: it is only passed.
                 if self.classes[slot as usize].backlogged {
+                    if by_allotment && self.classes[slot as usize].bytes_alloc <= 0 {
+                        self.classes[slot as usize].bytes_alloc += self.weight(slot);
+                    }
                     match self.standing(now, slot) {
                         Standing::May(lender) => {
                             if self.classes[slot as usize].bytes_alloc > 0 || !by_allotment {
