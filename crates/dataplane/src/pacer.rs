@@ -14,13 +14,15 @@ pub struct Pacer {
     /// Bit-nanoseconds beyond `free_at`, less than `rate`.
     rest: u64,
     catch_up: Nanos,
+    credit: Nanos,
 }
 
 impl Pacer {
-    /// A wire of this rate. A loop that was kept from running, by the scheduler of a busy machine, may make good at most `catch_up`
-    /// of lost time, in a burst; only a link that always had packets lost any (idleness earns nothing).
-    pub fn new(rate: Rate, catch_up: Nanos) -> Pacer {
-        Pacer { rate: rate.as_bit_s().max(1), free_at: 0, rest: 0, catch_up }
+    /// A wire of this rate. A loop that was kept from running, by the scheduler of a busy machine, makes good the time lost with
+    /// packets waiting, at most `catch_up` of it. Of time without packets at most `credit` is made good: frames are seen a little
+    /// after they came, and the wire was free then.
+    pub fn new(rate: Rate, catch_up: Nanos, credit: Nanos) -> Pacer {
+        Pacer { rate: rate.as_bit_s().max(1), free_at: 0, rest: 0, catch_up, credit }
     }
 
     /// Whether a packet may begin.
@@ -45,10 +47,11 @@ impl Pacer {
         self.rest = (work % u128::from(self.rate)) as u64;
     }
 
-    /// Nothing was there to send: the time until now is lost.
+    /// Nothing was there to send: the time until now is lost, but for the credit.
     pub fn idle(&mut self, now: Nanos) {
-        if self.free_at < now {
-            (self.free_at, self.rest) = (now, 0);
+        let earliest = now.saturating_sub(self.credit);
+        if self.free_at < earliest {
+            (self.free_at, self.rest) = (earliest, 0);
         }
     }
 }
@@ -60,7 +63,7 @@ mod tests {
     #[test]
     fn keeps_the_rate_to_the_bit() {
         // 3 Mbit/s: 1500 bytes are exactly 4 ms, 100 bytes 266,666 2/3 ns.
-        let mut pacer = Pacer::new(Rate::mbit_s(3), 0);
+        let mut pacer = Pacer::new(Rate::mbit_s(3), 0, 0);
         for bytes in [1500, 100, 100, 100] {
             pacer.sent(pacer.free_at(), bytes);
         }
@@ -68,8 +71,8 @@ mod tests {
     }
 
     #[test]
-    fn late_service_is_made_good_up_to_its_bound_and_idleness_earns_nothing() {
-        let mut pacer = Pacer::new(Rate::mbit_s(12), 3_000_000); // 1500 bytes are 1 ms
+    fn late_service_is_made_good_up_to_its_bound_and_idleness_to_its_own() {
+        let mut pacer = Pacer::new(Rate::mbit_s(12), 3_000_000, 2_000_000); // 1500 bytes are 1 ms
         let sent_at = |pacer: &mut Pacer, now| {
             let mut sent = 0;
             while pacer.ready(now) {
@@ -83,7 +86,8 @@ mod tests {
         assert_eq!(sent_at(&mut pacer, 3_500_000), 3);
         // 96 ms late: 3 ms are made good, and the packet of this instant.
         assert_eq!(sent_at(&mut pacer, 100_000_000), 4);
+        // Idle until 500 ms: 2 ms of that, and the packet of this instant.
         pacer.idle(500_000_000);
-        assert_eq!(sent_at(&mut pacer, 500_000_000), 1);
+        assert_eq!(sent_at(&mut pacer, 500_000_000), 3);
     }
 }

@@ -24,7 +24,8 @@ use crate::segment::{self, Part, Super};
 use crate::sketch::Sketch;
 use crate::stats::{ClassStat, Snapshot, Work};
 
-/// A super-packet that takes longer than this at the link's rate is cut.
+/// A super-packet that takes longer than this at the link's rate is cut; and the burst that a link sends after idleness takes no longer
+/// (1 ms of rate, as a token bucket that wakes by a timer needs).
 pub const LONGEST: Nanos = 1_000_000;
 
 /// A number that no class has: packets for it are dropped with the reason `no_class`.
@@ -65,6 +66,8 @@ pub struct Shaper<E> {
     /// Handed over by the engine, not yet taken by the edge.
     leaving: Vec<u32>,
     blocked: Option<Blocked>,
+    /// The wire was free and nothing might be sent when the loop looked last.
+    idle: bool,
     /// The edge had no slot to receive into.
     starved: bool,
     sojourn: Vec<[Sketch; 2]>,
@@ -87,7 +90,7 @@ impl<E: Edge> Shaper<E> {
     /// [`Error::Spec`] where the engine refuses the link.
     pub fn new(link: &Link, interface: &str, mut edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
         let mut spec = link.spec.clone();
-        let wire = (spec.regulator == Regulator::Auto).then(|| Pacer::new(spec.rate, tuning.catch_up));
+        let wire = (spec.regulator == Regulator::Auto).then(|| Pacer::new(spec.rate, tuning.catch_up, LONGEST));
         if wire.is_some() {
             spec.regulator = Regulator::None;
         }
@@ -108,6 +111,7 @@ impl<E: Edge> Shaper<E> {
             parts: Vec::with_capacity(BATCH),
             leaving: Vec::with_capacity(BATCH),
             blocked: None,
+            idle: true,
             starved: false,
             sojourn: vec![Default::default(); spec.classes.len()],
             work: Work::default(),
@@ -151,12 +155,21 @@ impl<E: Edge> Shaper<E> {
     }
 
     fn turn(&mut self, now: Nanos, frames: bool) -> Result<Next, Error> {
+        if let Some(wire) = self.wire.as_mut().filter(|_| self.idle) {
+            wire.idle(now);
+        }
         if frames || self.starved {
             self.starved = !self.edge.receive(&mut self.pool, &mut self.arrived)?;
         }
         let full_batch = self.arrived.len() >= BATCH;
+        let free = self.leaving.is_empty();
         for at in 0..self.arrived.len() {
             self.admit(now, self.arrived[at]);
+            // As on a wire, a packet leaves as soon as it may: a batch that was read at once must not overflow a queue that would have been
+            // empty had its packets been seen one by one.
+            if free {
+                self.pull(now);
+            }
         }
         self.arrived.clear();
         let deadline = self.transmit(now)?;
@@ -238,21 +251,7 @@ impl<E: Edge> Shaper<E> {
                     });
                 }
             }
-            while self.leaving.len() < BATCH && self.wire.as_ref().is_none_or(|wire| wire.ready(now)) {
-                let Some(Departure { class, packet }) = self.engine.dequeue(now) else {
-                    if let Some(wire) = &mut self.wire {
-                        wire.idle(now);
-                    }
-                    break;
-                };
-                if let Some(wire) = &mut self.wire {
-                    wire.sent(now, packet.wire);
-                }
-                if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
-                    recent.add(now - packet.arrived);
-                }
-                self.leaving.push(packet.handle);
-            }
+            self.idle = self.pull(now);
             if self.leaving.is_empty() {
                 let engine = self.engine.next_wakeup();
                 return Ok(match (&self.wire, engine) {
@@ -261,6 +260,21 @@ impl<E: Edge> Shaper<E> {
                 });
             }
         }
+    }
+
+    /// Takes what may leave now from the engine. True if that was all, and the wire is still free.
+    fn pull(&mut self, now: Nanos) -> bool {
+        while self.leaving.len() < BATCH && self.wire.as_ref().is_none_or(|wire| wire.ready(now)) {
+            let Some(Departure { class, packet }) = self.engine.dequeue(now) else { return true };
+            if let Some(wire) = &mut self.wire {
+                wire.sent(now, packet.wire);
+            }
+            if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
+                recent.add(now - packet.arrived);
+            }
+            self.leaving.push(packet.handle);
+        }
+        false
     }
 
     fn note_lateness(&mut self, deadline: Option<Nanos>) {

@@ -1,0 +1,182 @@
+//! The loop on an edge in memory, with a clock set by hand: every run is the same, to the nanosecond.
+
+use altq_config::{Language, Link, parse_str};
+use altq_dataplane::channel::{Channel, Timed};
+use altq_dataplane::shaper::{Shaper, Tuning};
+use altq_dataplane::stats::Snapshot;
+use altq_dataplane::vnet::{GSO_TCPV4, NEEDS_CSUM, Vnet};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+fn link(text: &str) -> Link {
+    let policy = parse_str(text, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    policy.links.into_iter().next().unwrap()
+}
+
+const SHARES: &str = "link wan { device bridge a b  rate 100Mbit/s  scheduler cbq
+    class low  { share 20% borrow }
+    class high { share 80% borrow default }
+    match dport 5001 -> low }";
+
+/// A UDP or TCP frame over IPv4 with `length` bytes at layer 3. Its last two bytes count frames.
+fn frame(proto: u8, dport: u16, length: usize, number: u16) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    bytes.extend((length as u16).to_be_bytes());
+    bytes.extend([0, 0, 0x40, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend([0x9c, 0x40]);
+    bytes.extend(dport.to_be_bytes());
+    if proto == 17 {
+        bytes.extend(((length - 20) as u16).to_be_bytes());
+        bytes.extend([0, 0]);
+    } else {
+        bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
+    }
+    bytes.resize(14 + length, 0);
+    let end = bytes.len();
+    bytes[end - 2..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn dport(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[36], frame[37]])
+}
+
+/// Bytes at layer 3.
+fn length(frame: &Timed) -> u64 {
+    frame.bytes.len() as u64 - 14
+}
+
+/// Runs a link over frames in order of time; returns what left, and the last snapshot.
+fn run(link: &Link, frames: Vec<Timed>, end: u64, prepare: impl FnOnce(&mut Channel)) -> (Vec<Timed>, Snapshot) {
+    let mut channel = Channel::new(end);
+    frames.into_iter().for_each(|frame| channel.arrive(frame));
+    prepare(&mut channel);
+    let mut shaper = Shaper::new(link, "a", channel, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
+    let mut last = None;
+    shaper.run(|snapshot| last = Some(snapshot)).unwrap();
+    (shaper.edge().departed(), last.unwrap())
+}
+
+/// Both classes offer more than the link carries: `low` small frames, `high` large ones.
+fn overload(until: u64) -> Vec<Timed> {
+    let mut frames = Vec::new();
+    let (mut low, mut high) = (0, 40_000);
+    let mut number = 0u16;
+    while low.min(high) < until {
+        number = number.wrapping_add(1);
+        let (at, port, size) = if low <= high { (low, 5001, 300) } else { (high, 80, 1500) };
+        frames.push(Timed { at, bytes: frame(17, port, size, number), vnet: Vnet::default() });
+        // 60 Mbit/s, and 120.
+        if port == 5001 { low += 40_000 } else { high += 100_000 }
+    }
+    frames
+}
+
+#[test]
+fn shares_of_twenty_and_eighty_to_the_packet() {
+    let (left, last) = run(&link(SHARES), overload(3 * SECOND), 3 * SECOND, |_| {});
+    let sent = |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(length).sum::<u64>() as f64;
+    let (low, high) = (sent(5001), sent(80));
+    // Two seconds of 100 Mbit/s are 25 MB; one large packet at either end.
+    assert!((low + high - 25e6).abs() <= 3000.0, "{}", low + high);
+    assert!((low / (low + high) - 0.2).abs() <= 0.2 * 0.005, "{low} {high}");
+    // Nothing is lost that is not counted.
+    let root = &last.classes[0].counters;
+    assert_eq!(root.received_packets(), last.edge.received);
+    assert_eq!(root.sent_packets, last.edge.sent);
+    assert_eq!(root.received_packets(), root.sent_packets + root.dropped_packets + root.queued_packets);
+    assert_eq!(last.classes[0].counters.sent_bytes, last.classes[1].counters.sent_bytes + last.classes[2].counters.sent_bytes);
+}
+
+#[test]
+fn every_run_is_the_same() {
+    let once = || run(&link(SHARES), overload(SECOND / 2), SECOND / 2, |channel| channel.gulp(3));
+    assert_eq!(once().0, once().0);
+}
+
+#[test]
+fn the_wire_is_never_faster_than_its_rate() {
+    // Everything arrives at once after 100 ms of silence, and again while the first lot is leaving.
+    let mut frames = Vec::new();
+    for (at, count) in [(100 * MS, 48), (102 * MS, 24)] {
+        frames.extend((0..count).map(|n| Timed { at, bytes: frame(17, 80, 1500, n), vnet: Vnet::default() }));
+    }
+    let (left, _) = run(&link(SHARES), frames, SECOND, |_| {});
+    assert_eq!(left.len(), 72);
+    let numbers: Vec<&[u8]> = left.iter().map(|f| &f.bytes[1512..]).collect();
+    assert!(numbers[..48].is_sorted() && numbers[48..].is_sorted(), "packets of a flow stay in order");
+    for from in 0..left.len() {
+        let mut bytes = 0;
+        for to in &left[from..] {
+            bytes += length(to);
+            // 100 Mbit/s are 80 ns a byte; 1 ms of it may go at once after idleness, and one packet.
+            assert!(bytes * 80 <= to.at - left[from].at + MS + 120_000, "{from}");
+        }
+    }
+    // And not slower: it all leaves in the time that it takes.
+    assert!(left[71].at <= 100 * MS + 72 * 120_000);
+}
+
+#[test]
+fn a_full_device_holds_and_loses_nothing() {
+    let frames: Vec<Timed> =
+        (0..1000).map(|n| Timed { at: n * MS, bytes: frame(17, 80, 1000, n as u16), vnet: Vnet::default() }).collect();
+    let (left, last) = run(&link(SHARES), frames, 2 * SECOND, |channel| {
+        channel.gulp(2);
+        channel.block(300 * MS, 340 * MS);
+        channel.block(700 * MS, 701 * MS);
+    });
+    let numbers: Vec<u16> = left.iter().map(|f| u16::from_be_bytes([f.bytes[1012], f.bytes[1013]])).collect();
+    assert_eq!(numbers, (0..1000).collect::<Vec<u16>>());
+    assert!(left.iter().all(|f| !(300 * MS..340 * MS).contains(&f.at)));
+    assert!(last.edge.blocked > 0 && last.edge.dropped() == 0);
+}
+
+/// A TCP super-packet as the kernel hands it over: `payload` bytes in segments of 1460.
+fn super_packet(at: u64, dport: u16, payload: usize) -> Timed {
+    let vnet = Vnet { flags: NEEDS_CSUM, gso_type: GSO_TCPV4, hdr_len: 54, gso_size: 1460, csum_start: 34, csum_offset: 16 };
+    Timed { at, bytes: frame(6, dport, 40 + payload, 7), vnet }
+}
+
+#[test]
+fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() {
+    for (rate, segments) in [("1Mbit/s", 1), ("100Mbit/s", 8), ("10Gbit/s", 44)] {
+        let text = format!(
+            "link wan {{ device bridge a b  rate {rate}  scheduler fifo  class all {{ default  queue drop_tail {{ limit 500packets }} }} }}"
+        );
+        let (left, last) = run(&link(&text), vec![super_packet(0, 80, 64_000)], 2 * SECOND, |_| {});
+        // 64,000 bytes are 43 full segments and one of 1,220 bytes; each carries 40 bytes of headers.
+        assert_eq!(last.classes[0].counters.sent_bytes, 64_000 + 44 * 40, "{rate}");
+        assert_eq!(left.len(), 44usize.div_ceil(segments), "{rate}");
+        // 1 ms at 100 Mbit/s are 12,500 bytes: eight segments of 1,500. At 1 Mbit/s a segment alone takes 12.
+        let payload: u64 = left.iter().map(|f| length(f) - 40).sum();
+        assert_eq!(payload, 64_000, "{rate}");
+        assert!(left.iter().all(|f| (length(f) - 40).div_ceil(1460) <= segments as u64), "{rate}");
+    }
+}
+
+#[test]
+fn super_packets_take_no_more_than_their_share() {
+    // `low` sends super-packets, `high` single packets, each more than the whole link.
+    let mut frames: Vec<Timed> = (0..600).map(|n| super_packet(n * 5 * MS, 5001, 64_000)).collect();
+    frames.extend((0..30_000).map(|n| Timed { at: n * 100_000, bytes: frame(17, 80, 1500, n as u16), vnet: Vnet::default() }));
+    frames.sort_by_key(|frame| frame.at);
+    let (left, last) = run(&link(SHARES), frames, 3 * SECOND, |_| {});
+    assert_eq!((last.work.supers, last.work.uncut), (600, 0));
+    // On the wire every segment has its own 40 bytes of headers.
+    let wire = |f: &Timed| if dport(&f.bytes) == 80 { 1500 } else { length(f) - 40 + (length(f) - 40).div_ceil(1460) * 40 };
+    let sent = |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(wire).sum::<u64>() as f64;
+    let (low, high) = (sent(5001), sent(80));
+    assert!((low / (low + high) - 0.2).abs() <= 0.2 * 0.005 + 12_000.0 / 25e6, "{low} {high}");
+    assert!((low + high - 25e6).abs() <= 24_000.0, "{}", low + high);
+}
+
+#[test]
+fn a_packet_without_a_class_is_counted() {
+    let text = "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo  class web { }  match dport 80 -> web }";
+    let frames = [80, 81, 80].iter().enumerate();
+    let frames = frames.map(|(n, port)| Timed { at: n as u64, bytes: frame(17, *port, 500, 0), vnet: Vnet::default() }).collect();
+    let (left, last) = run(&link(text), frames, MS, |_| {});
+    assert_eq!((left.len(), last.unclassified), (2, (1, 500)));
+}
