@@ -25,7 +25,11 @@ pub fn text(description: &str, result: &CaseResult) -> String {
                 outcome.name.clone(),
                 format!("{sign}{}{tolerance}", unit(outcome.expected)),
                 outcome.measured.map_or("nothing".into(), unit),
-                if outcome.pass { "PASS".into() } else { "FAIL".into() },
+                match outcome.pass {
+                    _ if !result.valid => "INVALID".into(),
+                    true => "PASS".into(),
+                    false => "FAIL".into(),
+                },
             ]);
         }
         out += "\n";
@@ -54,7 +58,14 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         out += "\n";
         out += &output::table(&rows);
     }
+    // Columns that only some kinds of flows have.
+    let (asks, counts) = (
+        result.flows.iter().any(|flow| flow.transactions_per_s.is_some()),
+        result.flows.iter().any(|flow| flow.sent_packets.is_some() && flow.received_packets.is_some()),
+    );
     let mut rows = vec![row(&["flow", "class", "goodput", "delay p50", "p99", "rtt p50", "p99"])];
+    rows[0].extend(asks.then(|| "requests/s".to_string()));
+    rows[0].extend(counts.then(|| "lost".to_string()));
     for flow in &result.flows {
         let time = |value: Option<u64>| value.map_or("-".into(), output::time);
         rows.push(vec![
@@ -66,10 +77,27 @@ pub fn text(description: &str, result: &CaseResult) -> String {
             time(flow.rtt_ns.p50),
             time(flow.rtt_ns.p99),
         ]);
+        let lost = match (flow.sent_packets, flow.received_packets) {
+            (Some(sent), Some(received)) => output::percent(sent.saturating_sub(received), sent),
+            _ => "-".into(),
+        };
+        if let Some(cells) = rows.last_mut() {
+            cells.extend(asks.then(|| flow.transactions_per_s.map_or("-".into(), |n| format!("{n:.0}"))));
+            cells.extend(counts.then_some(lost));
+        }
     }
     if rows.len() > 1 {
         out += "\n";
         out += &output::table(&rows);
+    }
+    for peer in &result.peers {
+        let column = peer.column.as_ref().map_or(String::new(), |column| format!("{column}: "));
+        let (ours, theirs) = (output::rate(peer.altq_bulk_bit_s), output::rate(peer.bulk_bit_s));
+        let ratio = peer.ratio.map_or("none".into(), |ratio| format!("{ratio:.3}"));
+        out += &format!(
+            "\n{column}bulk TCP through altq {ours}, through kernel {} {theirs}: ratio {ratio}\n",
+            peer.name.to_uppercase()
+        );
     }
     out
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use altq_simulator::case::Case;
 
+use crate::case_result;
 use crate::exit::Exit;
 use crate::lab::topology::Unsupported;
 use crate::lab::{self, BadCase, BadPolicy, Wishes};
@@ -63,7 +64,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.json {
         output::print_json(&result)?;
     } else {
-        output::print(&lab::print::text(&case, &result))?;
+        output::print(&case_result::text(&case.description, &result))?;
+    }
+    for note in &result.notes {
+        eprintln!("altq lab: {note}");
     }
     Ok(if result.passed() { Exit::Ok } else { Exit::Differs })
 }

@@ -1,8 +1,7 @@
 //! The demo's traffic: the same packets for every queue and in every run.
 
 use altq_engine::units::{Nanos, SECOND};
-use rand_pcg::Pcg32;
-use rand_pcg::rand_core::{Rng, SeedableRng};
+use altq_simulator::sim::Random;
 
 const MILLISECOND: Nanos = SECOND / 1000;
 
@@ -59,10 +58,10 @@ pub const STREAMS: [Stream; 5] = [
 pub fn arrivals() -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     for (stream, what) in STREAMS.iter().enumerate() {
-        let mut random = Pcg32::seed_from_u64(1997 + stream as u64);
+        let mut random = Random::new(1997, stream as u64);
         let mut due = 0;
         while due < what.until {
-            let at = due + ((u64::from(random.next_u32()) * what.every) >> 32);
+            let at = due + u64::from(random.below(u32::try_from(what.every).unwrap_or(u32::MAX)));
             arrivals.extend((0..what.burst).map(|n| Arrival { at: at + u64::from(n) * APART, stream, bytes: what.bytes }));
             due += what.every;
         }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use altq_engine::units::Nanos;
-use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Udp, What};
+use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, What};
 use anyhow::{Context, bail};
 
-use super::generator::{Flow, Kind, Pattern, Timetable};
+use super::generator::{Datagrams, Flow, Kind};
 use super::socket::Tuning;
 use super::topology::{self, Side, Unsupported};
 
@@ -38,10 +38,6 @@ pub struct Lowered<'a> {
 
 /// Longer than the last reading of a run takes.
 const OVERTIME: Duration = Duration::from_secs(60);
-
-/// Datagrams carry a number and a time of sending: IP and UDP headers, and 16 bytes.
-const LEAST_V4: u32 = 28 + 16;
-const LEAST_V6: u32 = 48 + 16;
 
 /// Lowers a case.
 ///
@@ -118,12 +114,11 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
             Kind::Request { streams: *streams, request: *request, response: *response, tuning: tuning(&None, true) }
         }
         CaseKind::Udp(udp) => {
-            let least = if from.is_ipv4() { LEAST_V4 } else { LEAST_V6 };
-            if let Some(size) = udp.sizes.iter().find(|size| **size < least) {
-                let why = format!("datagrams of {size} bytes hold no number and time of sending; the lab needs {least}");
-                return Err(only_simulated(&why));
-            }
-            Kind::Datagrams(timetable(udp, wishes.seed.wrapping_mul(1000).wrapping_add(at as u64)))
+            let rates = case.events.iter().filter_map(|event| match event.what {
+                What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),
+                _ => None,
+            });
+            Kind::Datagrams(Datagrams { udp: udp.clone(), seed: wishes.seed, stream: at as u64, rates: rates.collect() })
         }
         CaseKind::Pcap { .. } => return Err(only_simulated("captures are not played into real wires")),
     };
@@ -159,7 +154,6 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
                     }
                 }
             }
-            What::FlowRate { flow, .. } if *flow == at => return Err(only_simulated("its rate changes on the way")),
             What::FlowActive { .. } | What::FlowRate { .. } => {}
             _ => return Err(only_simulated("the policy changes on the way")),
         }
@@ -170,23 +164,6 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
     // What lasts to the end goes on until the last reading has been taken.
     let end = |end: Nanos| Duration::from_nanos(end) + if end == case.duration { OVERTIME } else { Duration::ZERO };
     Ok(spans.into_iter().map(|(begin, last)| (Duration::from_nanos(begin), end(last))).collect())
-}
-
-fn timetable(udp: &Udp, seed: u64) -> Timetable {
-    let pace = |pace: Pace| match pace {
-        Pace::Rate(rate) => (1e9 / rate.as_bit_s().max(1) as f64, true),
-        Pace::Interval(every) => (every as f64, false),
-    };
-    let ns = |time: Nanos| time as f64;
-    let (pattern, per_bit) = match udp.shape {
-        Shape::Constant(p) => (Pattern::Constant { every: pace(p).0 }, pace(p).1),
-        Shape::Poisson(p) => (Pattern::Poisson { every: pace(p).0 }, pace(p).1),
-        Shape::OnOff { pace: p, on, off, random } => {
-            (Pattern::OnOff { every: pace(p).0, on: ns(on), off: ns(off), random }, pace(p).1)
-        }
-        Shape::Bursts { packets, every } => (Pattern::Bursts { packets, every: ns(every) }, false),
-    };
-    Timetable { sizes: udp.sizes.clone(), pattern, seed, per_bit }
 }
 
 /// What of the case's links the lab's wires do not have.

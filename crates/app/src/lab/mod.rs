@@ -12,7 +12,6 @@ pub mod generator;
 mod lower;
 mod measure;
 mod peer;
-pub mod print;
 mod shaper;
 mod socket;
 pub mod topology;

@@ -5,7 +5,6 @@
 
 mod bulk;
 mod request;
-mod timetable;
 mod udp;
 
 use std::net::SocketAddr;
@@ -15,13 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use altq_dataplane::netns::Namespace;
+use altq_engine::units::{Nanos, Rate};
+use altq_simulator::case::Udp;
+use altq_simulator::sim::{Random, Source};
 use anyhow::{Context, bail};
 
 use super::clock::{self, Lateness};
 use super::socket::Tuning;
 use super::topology::{Side, Topology};
-
-pub use timetable::{Pattern, Timetable};
 
 /// A flow to generate.
 #[derive(Clone, Debug)]
@@ -63,8 +63,27 @@ pub enum Kind {
         /// Of both ends.
         tuning: Tuning,
     },
-    /// UDP by a timetable.
-    Datagrams(Timetable),
+    /// UDP that nothing holds back.
+    Datagrams(Datagrams),
+}
+
+/// What a UDP flow sends: the same as in the simulator, by the same seed.
+#[derive(Clone, Debug)]
+pub struct Datagrams {
+    /// Sizes and times.
+    pub udp: Udp,
+    /// Of what is drawn.
+    pub seed: u64,
+    /// The flow's place in the case: its stream of what is drawn.
+    pub stream: u64,
+    /// Other rates, from these times of the run on (ns), in order.
+    pub rates: Vec<(Nanos, Rate)>,
+}
+
+impl Datagrams {
+    fn source(&self) -> Source {
+        Source::new(self.udp.clone(), Random::new(self.seed, self.stream))
+    }
 }
 
 /// What a flow has done so far. Receivers and senders count, whoever measures reads.
@@ -272,9 +291,9 @@ impl Running {
                 }
                 Ok(())
             }
-            Kind::Datagrams(timetable) => {
-                let (timetable, dscp) = (timetable.clone(), flow.dscp);
-                self.thread(&flow.name, namespace, move || udp::send(from, to, dscp, &timetable, &shared))
+            Kind::Datagrams(datagrams) => {
+                let (datagrams, dscp) = (datagrams.clone(), flow.dscp);
+                self.thread(&flow.name, namespace, move || udp::send(from, to, dscp, &datagrams, &shared))
             }
         }
     }
