@@ -26,6 +26,13 @@ pub(crate) use self::matches::KEYS;
 /// Words outside of any braces.
 const WORDS: &[&str] = &["include", "set", "link"];
 
+/// The words of the language itself: those of a file, of a link, of every class, and the keys of rules. Those of schedulers and
+/// queues are in their registries.
+pub fn words() -> impl Iterator<Item = &'static str> {
+    let keys = KEYS.iter().map(|(key, _)| *key);
+    [WORDS, link::WORDS, class::WORDS].into_iter().flatten().copied().chain(keys).chain(["share", "limit", "all"])
+}
+
 /// Reads a text and what it includes.
 pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
     let trees = include::read(source, sources, findings);

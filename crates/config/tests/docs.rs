@@ -1,0 +1,51 @@
+//! docs/language.md has every word that the registries and the parser know.
+
+use altq_engine::link::KEYWORDS;
+use altq_engine::queue::QUEUES;
+use altq_engine::schedule::SCHEDULERS;
+use altq_engine::settings::{Kind, Word};
+
+#[test]
+fn every_word_is_in_the_reference() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/language.md");
+    let text = std::fs::read_to_string(path).expect("docs/language.md");
+    // Words as they are written there: in code, as a whole.
+    let code: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    let known =
+        |word: &str| code.iter().any(|code| code.split(|c: char| c.is_whitespace() || "{}[],|".contains(c)).any(|w| w == word));
+    let mut missing: Vec<String> = Vec::new();
+    let mut need = |word: &str| {
+        if !known(word) {
+            missing.push(word.to_owned());
+        }
+    };
+    let mut words: Vec<&Word> = Vec::new();
+    for entry in SCHEDULERS {
+        need(entry.name);
+        words.extend(entry.words.iter().chain(entry.class_words));
+    }
+    for entry in QUEUES {
+        need(entry.name);
+        words.extend(entry.words);
+    }
+    for word in words {
+        need(word.name);
+        if let Kind::Choice(choices) = word.kind {
+            choices.iter().for_each(|choice| need(choice));
+        }
+    }
+    KEYWORDS.iter().for_each(|keyword| need(keyword.name));
+    altq_config::native::words().for_each(need);
+    assert!(missing.is_empty(), "docs/language.md lacks {missing:?}");
+}
+
+/// The example at its top is a policy.
+#[test]
+fn the_example_is_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/language.md");
+    let text = std::fs::read_to_string(path).expect("docs/language.md");
+    let example = text.split("```").nth(1).expect("an example");
+    let policy = altq_config::parse_str(example, "docs/language.md", altq_config::Language::Native);
+    let policy = policy.unwrap_or_else(|failed| panic!("{failed}"));
+    assert!(policy.warnings.is_empty(), "{:?}", policy.warnings);
+}
