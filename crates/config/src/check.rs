@@ -11,12 +11,12 @@ pub(crate) mod rules;
 
 /// Checks a link. Its places are those of `link.classes` and `link.rules`.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
-    let children = link.children();
+    let (children, holders) = (link.children(), link.holders());
     sums(link, &children, findings);
     for class in 0..link.classes.len() as ClassId {
         schedulers(link, class, findings);
         if class != ROOT && link.scheduler_of(class) == "cbq" {
-            cbq_class(link, class, &children[class as usize], findings);
+            cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings);
         }
     }
     rules::check(link, findings);
@@ -135,7 +135,7 @@ fn schedulers(link: &Link, class: ClassId, findings: &mut Findings) {
     }
 }
 
-fn cbq_class(link: &Link, id: ClassId, children: &[ClassId], findings: &mut Findings) {
+fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &mut Findings) {
     let class = &link.classes[id as usize];
     let spec = &link.spec.classes[id as usize];
     let settings = &spec.settings;
@@ -173,18 +173,16 @@ fn cbq_class(link: &Link, id: ClassId, children: &[ClassId], findings: &mut Find
     }
     let warn =
         |code, word: &str, message: String, help: &str| Diagnostic::warning(code, class.place(word), message).help(help.to_owned());
-    if rate.is_zero() && !borrows && children.is_empty() {
+    if rate.is_zero() && !borrows && !inner {
         let message = format!("`{}` never sends: it is guaranteed nothing and does not borrow", class.name);
         findings.push(warn("never-sends", "rate", message, "give it a share, or `borrow`"));
     }
-    let inner = !children.is_empty();
-    let receives = link.spec.default == Some(id) || link.spec.rules.rules.iter().any(|rule| rule.class == id);
-    if inner && !classic && settings.get("priority").is_some() && !receives {
+    if inner && !classic && settings.get("priority").is_some() && !holds {
         let message =
             format!("the priority of `{}` has no effect: only classes that hold packets are served by priority", class.name);
         findings.push(warn("no-effect", "priority", message, "give it to the classes below"));
     }
-    if inner && !classic && spec.queue.is_some() && !receives {
+    if inner && !classic && spec.queue.is_some() && !holds {
         let message = format!("the queue of `{}` holds nothing: no rule and no default leads to it", class.name);
         findings.push(warn("no-effect", "queue", message, "give it to the classes below"));
     }

@@ -6,6 +6,7 @@ mod json;
 use altq_config::{advice, load};
 
 use crate::exit::Exit;
+use crate::output;
 use crate::policy::{PolicyFile, say};
 
 /// Options of `altq check`.
@@ -31,11 +32,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         findings.extend(policy.links.iter().flat_map(advice));
     }
     if args.json {
-        println!("{}", json::report(policy.as_ref(), &findings, &sources)?);
+        output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
     } else {
         say(&findings, &sources);
         if let Some(policy) = &policy {
-            print!("{}", human::report(policy));
+            output::print(&human::report(policy))?;
         }
     }
     Ok(if policy.is_some() { Exit::Ok } else { Exit::Usage })

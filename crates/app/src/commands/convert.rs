@@ -3,6 +3,7 @@
 use altq_config::print;
 
 use crate::exit::Exit;
+use crate::output;
 use crate::policy::PolicyFile;
 
 /// Options of `altq convert`.
@@ -19,7 +20,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let printed = print(&policy);
-    print!("{}", printed.text);
+    output::print(&printed.text)?;
     for line in &printed.left_out {
         eprintln!("altq: not carried over: {line}");
     }

@@ -9,6 +9,8 @@ use altq_engine::shape::token_bucket::TokenBucket;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::{Nanos, Rate};
 
+use crate::output;
+
 /// What a policy is and promises.
 pub fn report(policy: &Policy) -> String {
     let mut out = String::new();
@@ -86,7 +88,8 @@ fn overhead(overhead: &Overhead, mtu: u32) -> String {
 fn table(link: &Link) -> String {
     let promises = Promises::new(link);
     let (children, holders) = (link.children(), link.holders());
-    let mut rows = vec![["class", "guarantee", "ceiling", "delay", "queue full", "queue", "priority"].map(str::to_owned)];
+    let head = ["class", "guarantee", "ceiling", "delay", "queue full", "queue", "priority"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut stack = vec![(ROOT, 0)];
     while let Some((class, depth)) = stack.pop() {
         let below = children.get(class as usize).map_or(&[][..], |children| &children[..]);
@@ -105,7 +108,7 @@ fn table(link: &Link) -> String {
         let cbq = class != ROOT && link.scheduler_of(class) == "cbq";
         let priority =
             if cbq && holders[class as usize] { spec.settings.int("priority").unwrap_or(1).to_string() } else { String::new() };
-        rows.push([
+        rows.push(vec![
             format!("{:depth$}{}{made}", "", link.class_name(class), depth = depth * 2),
             link.guarantee(class).map_or_else(|| "-".to_owned(), rate),
             rate(link.ceiling(class)),
@@ -115,16 +118,7 @@ fn table(link: &Link) -> String {
             priority,
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..7).map(width).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        out.push_str("  ");
-        out.push_str(line.join("  ").trim_end());
-        out.push('\n');
-    }
-    out
+    output::table(&rows).lines().fold(String::new(), |out, line| out + "  " + line + "\n")
 }
 
 /// In which order classes are served.

@@ -1,0 +1,170 @@
+//! Texts that are nearly right: no panic, every place lies in its text, every finding can be shown, and what is read can be printed
+//! and read again.
+
+use altq_config::{Language, parse_str, print, render};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % n.max(1)
+    }
+}
+
+const NATIVE: &str = "set offices { 10.1.0.0/16 2001:db8:1::/48 }\nlink wan {\n device eth0 rate 100Mbit/s overhead 44 bytes atm mpu 96\n\
+    regulator 12000bytes mtu 1500\n scheduler cbq { estimator exact excess share }\n\
+    class voice { share 5% priority 7 ceiling 10Mbit/s borrow packetsize 160 maxburst 4 control }\n\
+    class a { share 50.5% borrow class web { share 30% of parent queue drop_tail { limit 64000bytes } } class b { scheduler fifo class c { } } }\n\
+    class rest { rate 1Mbit/s borrow default }\n match dscp ef,va -> voice\n\
+    match src offices,!10.1.7.0/24 proto tcp dport 80,443-450 tcp-flags syn/syn+ack -> web\n}\n";
+const ALTQ: &str = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\nclass cbq em0 def root borrow pbandwidth 20 default\n\
+    class cbq em0 north root borrow pbandwidth 40 maxburst 8\nclass cbq em0 mail north exactbandwidth 1.5M maxdelay 60 packetsize 200\n\
+    filter em0 north 0 0 10.1.0.0 netmask 0xffff0000 0 0\nfilter em0 mail ruleno 3 0 25 10.1.0.0 netmask 255.255.0.0 0 6 tos 0xb8 tosmask 0xfc\n\
+    filter6 em0 north 2001:db8::/32 0 0 0 17 flowlabel 5\n";
+const WORDS: &[&str] = &[
+    "{",
+    "}",
+    "->",
+    "!",
+    ",",
+    "#",
+    "\"",
+    "\\",
+    "\n",
+    " ",
+    "\0",
+    "\u{a0}",
+    "é",
+    "%",
+    "-",
+    "/",
+    "0",
+    "1",
+    "99999999999999999999",
+    "0.5%",
+    "101%",
+    "1mbps",
+    "5bit/s",
+    "0bit/s",
+    "18446744073709551615bit/s",
+    "class",
+    "link",
+    "match",
+    "all",
+    "queue",
+    "scheduler",
+    "cbq",
+    "fifo",
+    "classic",
+    "default",
+    "borrow",
+    "share",
+    "rate",
+    "of",
+    "parent",
+    "overcommit",
+    "control",
+    "maxdelay 1s",
+    "limit 0packets",
+    "NULL",
+    "0x",
+    "::",
+    "::/0",
+    "0.0.0.0/0",
+    "host",
+    "filter",
+    "class cbq",
+    "pbandwidth 50",
+    "em0",
+    "interface",
+    "netmask",
+    "efficient",
+    "u",
+];
+
+/// Changes whole words: drops one, writes one twice, moves one, changes a digit.
+fn reword(random: &mut Random, text: &str) -> String {
+    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let (at, to) = (random.below(words.len()), random.below(words.len()));
+    match random.below(6) {
+        0 => drop(words.remove(at)),
+        1 => words.insert(at, words[to].clone()),
+        2 => words.swap(at, to),
+        _ => {
+            let digit = char::from(b'0' + random.below(10) as u8);
+            let from = words.iter().enumerate().skip(at).find(|(_, word)| word.contains(|c: char| c.is_ascii_digit()));
+            if let Some((at, word)) = from {
+                let place = word.find(|c: char| c.is_ascii_digit()).unwrap_or(0);
+                words[at].replace_range(place..=place, &digit.to_string());
+            }
+        }
+    }
+    words.join(" ")
+}
+
+fn mutate(random: &mut Random, text: &str) -> String {
+    if random.below(2) == 0 {
+        return reword(random, text);
+    }
+    let mut text: Vec<char> = text.chars().collect();
+    for _ in 0..1 + random.below(3) {
+        let at = random.below(text.len());
+        let end = (at + random.below(9)).min(text.len());
+        match random.below(4) {
+            0 => drop(text.drain(at..end)),
+            1 => {
+                let piece: Vec<char> = text[at..end].to_vec();
+                let to = random.below(text.len());
+                text.splice(to..to, piece);
+            }
+            _ => {
+                let word = WORDS[random.below(WORDS.len())];
+                let blanks = random.below(2) == 0;
+                let piece: Vec<char> = if blanks { format!(" {word} ").chars().collect() } else { word.chars().collect() };
+                text.splice(at..at, piece);
+            }
+        }
+    }
+    text.into_iter().collect()
+}
+
+#[test]
+fn texts_that_are_nearly_right() {
+    for (text, language) in [(NATIVE, Language::Native), (ALTQ, Language::Altq)] {
+        parse_str(text, "t", language).unwrap_or_else(|failed| panic!("{failed}"));
+    }
+    let mut random = Random(7);
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..12_000 {
+        let (base, language) = if round % 2 == 0 { (NATIVE, Language::Native) } else { (ALTQ, Language::Altq) };
+        let text = mutate(&mut random, base);
+        let (findings, sources) = match parse_str(&text, "t", language) {
+            Ok(policy) => {
+                read += 1;
+                let printed = print(&policy);
+                let again = parse_str(&printed.text, "t", Language::Native);
+                let again = again.unwrap_or_else(|failed| panic!("{failed}\n{text}\n{}", printed.text));
+                for (a, b) in policy.links.iter().zip(&again.links) {
+                    let classes = |link: &altq_config::Link| format!("{:?} {:?}", link.spec.classes, link.spec.default);
+                    assert_eq!(classes(a), classes(b), "{text}\n{}", printed.text);
+                }
+                (policy.warnings, policy.sources)
+            }
+            Err(failed) => {
+                refused += 1;
+                assert!(failed.diagnostics.iter().any(|found| found.severity == altq_config::Severity::Error));
+                (failed.diagnostics, failed.sources)
+            }
+        };
+        for finding in &findings {
+            for span in finding.labels.iter().map(|(span, _)| *span).chain([finding.span]) {
+                let text = sources.text(span.source);
+                assert!(span.start <= span.end && text.get(span.start..span.end).is_some(), "{finding:?}\n{text}");
+            }
+        }
+        let shown = render(&findings, &sources, round % 3 == 0);
+        assert_eq!(shown.is_empty(), findings.is_empty());
+    }
+    assert!(read > 500 && refused > 2_000, "{read} read, {refused} refused");
+}
