@@ -1,0 +1,108 @@
+//! The referee: how a link divides by design/cbq.md rules 1 to 6, as a function of who wants what. Written from the rules, with no
+//! scheduler in it.
+
+/// A class of the referee's tree. The first is the root; parents stand before children.
+#[derive(Clone, Debug)]
+pub struct Class {
+    pub parent: usize,
+    /// Guarantee and weight, bit/s.
+    pub rate: f64,
+    pub borrow: bool,
+    /// With `borrow`.
+    pub ceiling: Option<f64>,
+    /// What a leaf would take, bit/s; infinite for a backlogged one, 0 for an idle one. Not looked at of inner classes.
+    pub demand: f64,
+}
+
+/// What each class gets, bit/s (`excess share`, rule 4).
+pub fn share(classes: &[Class], link: f64) -> Vec<f64> {
+    let mut children = vec![Vec::new(); classes.len()];
+    for (at, class) in classes.iter().enumerate().skip(1) {
+        children[class.parent].push(at);
+    }
+    // The most that each could take: its own cap, or what those below could take.
+    let mut most = vec![0.0f64; classes.len()];
+    for at in (0..classes.len()).rev() {
+        let class = &classes[at];
+        let wants = if children[at].is_empty() { class.demand } else { children[at].iter().map(|c| most[*c]).sum() };
+        let cap = match (at, class.borrow, class.ceiling) {
+            (0, ..) => link,
+            (_, false, _) => class.rate,
+            (_, true, Some(ceiling)) => ceiling,
+            (_, true, None) => f64::INFINITY,
+        };
+        most[at] = wants.min(cap);
+    }
+    let mut got = vec![0.0; classes.len()];
+    got[0] = most[0].min(link);
+    for (at, below) in children.iter().enumerate() {
+        divide(at, below, classes, &most, &mut got);
+    }
+    got
+}
+
+fn divide(node: usize, children: &[usize], classes: &[Class], most: &[f64], got: &mut [f64]) {
+    let mut left = got[node];
+    // Non-borrowing children first get the lesser of demand and rate.
+    for c in children.iter().filter(|c| !classes[**c].borrow) {
+        got[*c] = most[*c].min(left);
+        left -= got[*c];
+    }
+    // Then each child that can still take more receives in proportion to its rate.
+    let mut open: Vec<usize> =
+        children.iter().copied().filter(|c| classes[*c].borrow && classes[*c].rate > 0.0 && most[*c] > 0.0).collect();
+    left = fill(&mut open, left, most, got, |c| classes[c].rate);
+    // Rule 6: classes of rate 0 only what no sibling with a rate can take, equally.
+    let mut open: Vec<usize> =
+        children.iter().copied().filter(|c| classes[*c].borrow && classes[*c].rate == 0.0 && most[*c] > 0.0).collect();
+    fill(&mut open, left, most, got, |_| 1.0);
+}
+
+/// Raises all open classes together, by weight, until each is full or nothing is left. Returns what is left.
+fn fill(open: &mut Vec<usize>, mut left: f64, most: &[f64], got: &mut [f64], weight: impl Fn(usize) -> f64) -> f64 {
+    while !open.is_empty() && left > 1e-9 {
+        let total: f64 = open.iter().map(|c| weight(*c)).sum();
+        // The first to be full decides how far all rise.
+        let step = open.iter().map(|c| (most[*c] - got[*c]) / weight(*c)).fold(left / total, f64::min);
+        for c in open.iter() {
+            got[*c] += step * weight(*c);
+        }
+        left -= step * total;
+        open.retain(|c| most[*c] - got[*c] > 1e-9 * most[*c].min(1e12));
+        if step <= 0.0 {
+            break;
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(parent: usize, rate: f64, borrow: bool, demand: f64) -> Class {
+        Class { parent, rate, borrow, ceiling: None, demand }
+    }
+
+    #[test]
+    fn divisions_by_hand() {
+        let inf = f64::INFINITY;
+        let root = class(0, 10.0, false, 0.0);
+        // 20/80, both borrow, one idle.
+        assert_eq!(share(&[root.clone(), class(0, 2.0, true, inf), class(0, 8.0, true, 0.0)], 10.0), [10.0, 10.0, 0.0]);
+        // A non-borrower keeps to its rate, the rest goes 1:3.
+        let tree = [root.clone(), class(0, 2.0, false, inf), class(0, 1.0, true, inf), class(0, 3.0, true, inf)];
+        assert_eq!(share(&tree, 10.0), [10.0, 2.0, 2.0, 6.0]);
+        // A ceiling: what it leaves goes to the other.
+        let mut tree = [root.clone(), class(0, 5.0, true, inf), class(0, 5.0, true, inf)];
+        tree[1].ceiling = Some(5.5);
+        tree[2].demand = 4.0;
+        assert_eq!(share(&tree, 10.0), [9.5, 5.5, 4.0]);
+        // A borrowing leaf fills its non-borrowing parent and no more.
+        let tree = [root.clone(), class(0, 3.0, false, 0.0), class(1, 1.0, true, inf), class(0, 1.0, true, inf)];
+        assert_eq!(share(&tree, 10.0), [10.0, 3.0, 3.0, 7.0]);
+        // Rate 0 gets what the others leave, equally.
+        let tree = [root, class(0, 4.0, true, 6.0), class(0, 0.0, true, inf), class(0, 0.0, true, inf)];
+        assert_eq!(share(&tree, 10.0), [10.0, 6.0, 2.0, 2.0]);
+    }
+}
