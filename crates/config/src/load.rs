@@ -1,6 +1,8 @@
 //! From a file or a text to a policy.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
@@ -92,7 +94,7 @@ fn failed(findings: Findings, sources: Sources) -> Box<Failed> {
 
 /// Reads one file into the sources. What cannot be read is an error at `from`, the place that asks for it, or at the file's start.
 pub(crate) fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: Option<Span>) -> Option<SourceId> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
         Err(error) => {
             let span = from.unwrap_or_else(|| Span { source: sources.add(path.to_owned(), String::new()), start: 0, end: 0 });
@@ -117,4 +119,16 @@ pub(crate) fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, 
             None
         }
     }
+}
+
+/// The most bytes that a policy file may have: a device or a pipe without end is not read for ever.
+const MOST_BYTES: u64 = 256 << 20;
+
+fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
+    }
+    Ok(bytes)
 }

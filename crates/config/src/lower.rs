@@ -18,7 +18,7 @@ pub fn queues_from_delays(link: &mut Link, findings: &mut Findings) {
         if link.spec.classes[id as usize].settings.get("maxdelay").is_none() || !is_classic(link, id) {
             continue;
         }
-        let (rate, mtu) = (link.spec.rate, link.spec.mtu);
+        let (rate, mtu) = (link.measure(id), link.spec.mtu);
         let place = &link.classes[id as usize];
         let class = &mut link.spec.classes[id as usize];
         if class.queue.is_some() {

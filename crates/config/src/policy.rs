@@ -95,6 +95,18 @@ impl Link {
         Some(&self.spec.scheduler)
     }
 
+    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the class that holds it is guaranteed.
+    pub(crate) fn measure(&self, class: ClassId) -> Rate {
+        let mut at = class;
+        while let Some(parent) = self.spec.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
+            at = parent;
+            if self.spec.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_some()) {
+                return self.guarantee(at).unwrap_or_default();
+            }
+        }
+        self.spec.rate
+    }
+
     /// True if the link's own scheduler serves a class, not one that stands inside of a class.
     pub(crate) fn served_by_root(&self, class: ClassId) -> bool {
         self.serving(class).is_some_and(|scheduler| std::ptr::eq(scheduler, &self.spec.scheduler))

@@ -140,8 +140,10 @@ impl<'l> Promises<'l> {
         let size = packetsize(link, class);
         let burst = maxburst(link, class).saturating_mul(size);
         let mtu = u64::from(link.spec.mtu);
-        let mut assumes =
-            format!("the source sends at most {} and bursts of {burst} bytes, no packet over {size} bytes", Rate::bit_s(rate));
+        let mut assumes = format!(
+            "the source sends at most {} and bursts of {burst} bytes, counted on the wire, in packets of at most {size} bytes",
+            Rate::bit_s(rate)
+        );
         if spec.scheduler.is_some() {
             let assumes = format!("{assumes}; the wait inside of its own scheduler comes on top");
             return DelayBound { conforming: Some(conforming), queue_full: None, assumes };

@@ -23,6 +23,7 @@ pub fn check(link: &Link, findings: &mut Findings) {
         return;
     }
     let mut pairs = 0;
+    let mut left_out = None;
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (at, rule) in rules.iter().enumerate() {
         let key = format!("{:?}", rule.terms);
@@ -30,6 +31,8 @@ pub fn check(link: &Link, findings: &mut Findings) {
         if shadow.is_none() && pairs + at <= MOST_PAIRS {
             pairs += at;
             shadow = rules[..at].iter().position(|earlier| covers(earlier, rule));
+        } else if shadow.is_none() {
+            left_out.get_or_insert(at);
         }
         seen.entry(key).or_insert(at);
         // Rules that altq adds itself stand behind the user's so that these go first.
@@ -41,6 +44,14 @@ pub fn check(link: &Link, findings: &mut Findings) {
             let warning = Diagnostic::warning("shadowed", link.rules[at], message).label(link.rules[shadow], "by this rule");
             findings.push(warning.help("put the narrower rule first"));
         }
+    }
+    if let Some(at) = left_out {
+        let message = format!(
+            "rules from here on ({} of {}) were only looked through for equal ones, not for wider",
+            rules.len() - at,
+            rules.len()
+        );
+        findings.push(Diagnostic::warning("not-compared", link.rules[at], message));
     }
 }
 
