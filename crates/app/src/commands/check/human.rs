@@ -141,6 +141,9 @@ fn served(out: &mut String, link: &Link) -> std::fmt::Result {
         format!("{priority}: {}{more}", names[..names.len().min(12)].join(" "))
     });
     let groups: Vec<String> = groups.collect();
+    if groups.is_empty() {
+        return writeln!(out, "  the link is its only class");
+    }
     writeln!(out, "  served first to last, within guarantee: {}", groups.join("; "))?;
     let settings = &scheduler.settings;
     let excess = match (settings.choice("estimator"), settings.choice("excess")) {
