@@ -1,0 +1,250 @@
+//! Any sequence of calls on any tree of schedulers: every packet that goes in comes out once, as a departure or as a drop with a
+//! reason; counters add up at every step; an idle link stays idle until the time that it names.
+
+#![no_main]
+
+use std::collections::HashMap;
+
+use altq_engine::classify::{Field, Rule, RuleSet, Term, Values};
+use altq_engine::headers::Key;
+use altq_engine::link::{Framing, Overhead};
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Change, Engine, Packet};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+
+fn rate(u: &mut Unstructured) -> Result<Rate> {
+    Ok(match u.int_in_range(0..=9)? {
+        0 => Rate::ZERO,
+        1 => Rate::bit_s(u.arbitrary::<u64>()?),
+        2 => Rate::bit_s(u.int_in_range(1..=100)?),
+        _ => Rate::kbit_s(u.int_in_range(1..=20_000)?),
+    })
+}
+
+fn scheduler(u: &mut Unstructured) -> Result<SchedulerSpec> {
+    let mut settings = Settings::new();
+    let name = match u.int_in_range(0..=4)? {
+        0 => "fifo",
+        1 | 2 => {
+            settings.set("estimator", Value::Choice("classic"));
+            settings.set("link-sharing", Value::Choice(u.choose(&["formal", "top-level", "ancestor-only"])?));
+            settings.set("rounds", Value::Choice(u.choose(&["wrr", "prr"])?));
+            if u.arbitrary()? {
+                settings.set("efficient", Value::Flag);
+            }
+            "cbq"
+        }
+        _ => {
+            settings.set("excess", Value::Choice(u.choose(&["share", "priority"])?));
+            "cbq"
+        }
+    };
+    Ok(SchedulerSpec { name, settings })
+}
+
+fn words(u: &mut Unstructured) -> Result<Settings> {
+    let mut words = Settings::new();
+    words.set("rate", Value::Rate(rate(u)?));
+    if u.arbitrary()? {
+        words.set("borrow", Value::Flag);
+        if u.ratio(1, 4)? {
+            words.set("ceiling", Value::Rate(rate(u)?));
+        }
+    }
+    if u.arbitrary()? {
+        words.set("priority", Value::Int(u.int_in_range(0..=7)?));
+    }
+    if u.ratio(1, 4)? {
+        words.set("packetsize", Value::Bytes(u.int_in_range(1..=65_535)?));
+        words.set("maxburst", Value::Int(u.int_in_range(1..=65_535)?));
+    }
+    Ok(words)
+}
+
+fn queue(u: &mut Unstructured) -> Result<QueueSpec> {
+    let name = u.choose(&["drop_tail", "drop_head"])?;
+    let limit = if u.arbitrary()? { Limit::Packets(u.int_in_range(0..=20)?) } else { Limit::Bytes(u.int_in_range(0..=9000)?) };
+    Ok(QueueSpec { name, limit, settings: Settings::new() })
+}
+
+fn class(u: &mut Unstructured, parent: ClassId) -> Result<ClassSpec> {
+    Ok(ClassSpec {
+        parent,
+        settings: words(u)?,
+        queue: if u.arbitrary()? { Some(queue(u)?) } else { None },
+        scheduler: if u.ratio(1, 5)? { Some(scheduler(u)?) } else { None },
+    })
+}
+
+fn rules(u: &mut Unstructured, classes: u32) -> Result<RuleSet> {
+    let mut rules = Vec::new();
+    for _ in 0..u.int_in_range(0..=3)? {
+        let port = u.int_in_range(0..=3)?;
+        let terms = vec![Term { field: Field::DstPort, negated: u.arbitrary()?, values: Values::Ranges(vec![(port, port)]) }];
+        rules.push(Rule { terms, class: u.int_in_range(0..=classes)?, number: 0 });
+    }
+    Ok(RuleSet { rules, ..RuleSet::default() })
+}
+
+fn overhead(u: &mut Unstructured) -> Result<Overhead> {
+    Ok(match u.int_in_range(0..=3)? {
+        0 => Overhead { bytes: u.int_in_range(-64..=256)?, mpu: u.int_in_range(0..=256)?, framing: Framing::Atm },
+        1 => Overhead { bytes: 38, mpu: 84, framing: Framing::Plain },
+        _ => Overhead::NONE,
+    })
+}
+
+/// What went in and came out.
+struct Watch {
+    engine: Engine,
+    now: Nanos,
+    /// Packets inside, by handle: bytes.
+    inside: HashMap<u32, u32>,
+    next: u32,
+    /// In, out and dropped: packets and bytes.
+    taken: [(u64, u64); 3],
+    /// A dequeue gave nothing, and no packet is to come before this.
+    idle_until: Option<Nanos>,
+}
+
+impl Watch {
+    fn packet(&mut self, len: u32, segments: u16) -> Packet {
+        let handle = self.next;
+        self.next += 1;
+        self.inside.insert(handle, len);
+        self.taken[0].0 += 1;
+        self.taken[0].1 += u64::from(len);
+        self.idle_until = None;
+        Packet { segments, ..Packet::new(handle, len) }
+    }
+
+    fn out(&mut self, which: usize, packet: &Packet) {
+        let len = self.inside.remove(&packet.handle).expect("a packet came out that is not inside");
+        assert_eq!(len, packet.len);
+        self.taken[which].0 += 1;
+        self.taken[which].1 += u64::from(len);
+    }
+
+    fn dequeue(&mut self) {
+        match self.engine.dequeue(self.now) {
+            Some(departure) => {
+                assert!(self.idle_until.is_none_or(|until| until <= self.now), "it sent before the time that it named");
+                assert!(departure.packet.arrived <= self.now);
+                self.out(1, &departure.packet);
+                self.idle_until = None;
+            }
+            None => self.idle_until = Some(self.engine.next_wakeup().unwrap_or(Nanos::MAX)),
+        }
+    }
+
+    fn check(&mut self) {
+        let drops: Vec<_> = self.engine.drops().collect();
+        for drop in drops {
+            self.out(2, &drop.packet);
+        }
+        let all = self.engine.all_counters();
+        let total = &all[ROOT as usize];
+        let lost = self.engine.unclassified();
+        let [taken, out, dropped] = self.taken;
+        assert_eq!((total.received_packets() + lost.0, total.received_bytes() + lost.1), taken);
+        assert_eq!((total.sent_packets, total.sent_bytes), out);
+        assert_eq!((total.dropped_packets + lost.0, total.dropped_bytes + lost.1), dropped);
+        assert_eq!(total.queued_packets, self.inside.len() as u64);
+        assert_eq!(u64::from(self.engine.backlog()), total.queued_packets);
+        let wakeup = self.engine.next_wakeup();
+        assert!(total.queued_packets > 0 || wakeup.is_none(), "an empty link wants to be woken");
+    }
+}
+
+fn go(u: &mut Unstructured) -> Result<()> {
+    let mut classes = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+    for at in 1..=u.int_in_range(0..=8)? {
+        let parent = u.int_in_range(0..=at - 1)?;
+        classes.push(class(u, parent)?);
+    }
+    let mut count = classes.len() as ClassId;
+    let spec = LinkSpec {
+        rate: rate(u)?,
+        mtu: 1500,
+        overhead: overhead(u)?,
+        regulator: *u.choose(&[Regulator::None, Regulator::None, Regulator::Auto, Regulator::Depth(3000)])?,
+        timer: *u.choose(&[Timer::Exact, Timer::Tick(1_000_000), Timer::Tick(10_000_000)])?,
+        scheduler: scheduler(u)?,
+        classes,
+        rules: rules(u, count - 1)?,
+        default: if u.arbitrary()? { Some(u.int_in_range(0..=count - 1)?) } else { None },
+    };
+    let Ok(engine) = Engine::new(&spec) else { return Ok(()) };
+    let mut w = Watch { engine, now: 0, inside: HashMap::new(), next: 0, taken: [(0, 0); 3], idle_until: None };
+    let mut calls = 0;
+    while !u.is_empty() && calls < 400 {
+        calls += 1;
+        match u.int_in_range(0..=15)? {
+            0..=4 => {
+                let len = if u.ratio(1, 10)? { u.int_in_range(0..=65_535)? } else { u.int_in_range(1..=1500)? };
+                let segments = if u.ratio(1, 10)? { u.arbitrary()? } else { 1 };
+                let class = u.int_in_range(0..=count)?;
+                let packet = w.packet(len, segments);
+                w.engine.enqueue(w.now, class, packet);
+            }
+            5 => {
+                let key = Key { dport: Some(u.int_in_range(0..=3)?), proto: 17, family: 4, ..Key::default() };
+                let packet = w.packet(100, 1);
+                w.engine.receive(w.now, &key, packet);
+            }
+            6..=9 => w.dequeue(),
+            10 => w.now += u.int_in_range(0..=10_000_000)?,
+            11 => w.now = w.now.saturating_add(u.int_in_range(0..=1_u64 << 42)?),
+            // To the time that it names, as a caller does.
+            12 | 13 => {
+                if let Some(at) = w.engine.next_wakeup() {
+                    // Within 100 years: beyond that nobody waits.
+                    if at > w.now && at < 1 << 61 {
+                        w.now = at;
+                    }
+                }
+                w.dequeue();
+            }
+            _ => {
+                let of = u.int_in_range(0..=count)?;
+                let change = match u.int_in_range(0..=8)? {
+                    0 => Change::AddClass(class(u, of)?),
+                    1 | 2 => Change::SetClass { class: of, parent: u.int_in_range(0..=count)?, settings: words(u)? },
+                    3 => Change::RemoveClass { class: of, heir: if u.arbitrary()? { Some(u.int_in_range(0..=count)?) } else { None } },
+                    4 => Change::SetQueue { class: of, queue: queue(u)? },
+                    5 => Change::SetScheduler { class: of, settings: scheduler(u)?.settings },
+                    6 => Change::SetRate(rate(u)?),
+                    7 => Change::SetRegulator(*u.choose(&[Regulator::None, Regulator::Auto, Regulator::Depth(100)])?),
+                    _ => Change::SetRules { rules: rules(u, count)?, default: if u.arbitrary()? { Some(of) } else { None } },
+                };
+                w.idle_until = None;
+                if let Ok(Some(new)) = w.engine.apply(w.now, &change) {
+                    count = count.max(new + 1);
+                }
+            }
+        }
+        w.check();
+    }
+    // What is left goes out, or waits for a rate that does not come.
+    for _ in 0..2000 {
+        w.dequeue();
+        w.check();
+        if w.inside.is_empty() {
+            break;
+        }
+        if let Some(until) = w.idle_until {
+            if until >= 1 << 61 {
+                break;
+            }
+            w.now = w.now.max(until);
+        }
+    }
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = go(&mut Unstructured::new(bytes));
+});
