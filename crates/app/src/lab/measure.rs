@@ -33,6 +33,8 @@ pub struct Run {
     pub meters: Vec<Arc<Meter>>,
     /// Why the figures cannot be trusted; empty if they can.
     pub invalid: Vec<String>,
+    /// Share of the processors' time that was in use.
+    pub busy: f64,
 }
 
 impl Run {
@@ -68,7 +70,9 @@ pub fn run(
         stop.store(true, Ordering::Relaxed);
         let beat = beat.join().unwrap_or_default();
         let mut run = result?;
-        run.invalid = distrust(flows, &run.meters, &beat, &processors, &Processors::now()?);
+        let stolen;
+        (run.busy, stolen) = Processors::now()?.since(&processors);
+        run.invalid = distrust(flows, &run.meters, &beat, run.busy, stolen);
         Ok(run)
     })
 }
@@ -100,12 +104,11 @@ fn drive(
         samples.push(Sample { due: *due, at, flows: running.meters().iter().map(|meter| meter.read()).collect() });
     }
     drop(progress);
-    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new() })
+    Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), busy: 0.0 })
 }
 
 /// Why the figures of a run cannot be trusted.
-fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, before: &Processors, after: &Processors) -> Vec<String> {
-    let (busy, stolen) = after.since(before);
+fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, stolen: f64) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(reason) = beat.broken(BOUND) {
         reasons.push(format!("the host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));

@@ -39,6 +39,12 @@ use topology::{Side, Topology, Unsupported};
 /// Share of the frames that may be lost on the way to altq's queues before a result is no longer one of its policy.
 const LOST_OUTSIDE: f64 = 0.001;
 
+/// From this share of the processors' time on, the host may be what holds a flow back.
+const BUSY: f64 = 0.97;
+
+/// A bulk flow's class is empty at no more than this share of the readings, while it is the link that holds the flow back.
+const EMPTY: f64 = 0.02;
+
 /// A policy that a case names cannot be used; the diagnostics are what to print.
 #[derive(Debug)]
 pub struct BadPolicy(pub Box<altq_config::Failed>);
@@ -128,6 +134,7 @@ impl<'a> Prepared<'a> {
         let classes = self.classes(case, result)?;
         let (run, readings) = self.altq(case, &title, result)?;
         self.distrust(case, &run, &readings, result);
+        self.distrust_starved(case, &run, &readings, &classes, result);
         let links: Vec<(Link, Readings)> = self.links.iter().cloned().zip(readings).collect();
         let figures = Figures { case, flows: &self.lowered.flows, run: &run, links: &links };
         let name = self.column.name.as_deref();
@@ -245,6 +252,32 @@ impl<'a> Prepared<'a> {
             let late = readings.last().map_or(Duration::ZERO, |last| nanos(last.work.latest));
             if late > clock::BOUND.max {
                 result.invalid(format!("link `{}`: its loop ran {late:?} late (at most {:?})", link.name, clock::BOUND.max));
+            }
+        }
+    }
+
+    /// Bulk TCP asks for whatever its class may have, unless the host is too busy to run it. Then the class stands empty, others
+    /// borrow its share, and the figures are the host's.
+    fn distrust_starved(&self, case: &Case, run: &Run, readings: &[Readings], classes: &[Option<String>], result: &mut CaseResult) {
+        if run.busy < BUSY {
+            return;
+        }
+        for (flow, class) in self.lowered.flows.iter().zip(classes).filter(|(flow, _)| matches!(flow.kind, Kind::Bulk { .. })) {
+            let Some(class) = class else { continue };
+            let place = self.links.iter().zip(readings).find_map(|(link, readings)| Some((link.class(class)?, readings)));
+            let Some((id, readings)) = place else { continue };
+            for (begin, end) in &flow.active {
+                let (from, to) = ((*begin).max(nanos(case.warmup)), (*end).min(nanos(case.duration)));
+                let empty = readings.empty(id as usize, from, to);
+                if empty > EMPTY {
+                    result.invalid(format!(
+                        "flow `{}`: its class was empty {:.0} % of the time while the processors were {:.0} % busy: the host held it \
+                         back, not the link",
+                        flow.name,
+                        empty * 100.0,
+                        run.busy * 100.0
+                    ));
+                }
             }
         }
     }

@@ -154,6 +154,14 @@ impl Readings {
         Some(Window { readings: self.readings.get(first..=last)? })
     }
 
+    /// Share of the readings in a stretch of time at which a class had nothing queued.
+    pub fn empty(&self, class: usize, from: Duration, to: Duration) -> f64 {
+        let within = self.readings.iter().filter(|(at, _)| (from..to).contains(at));
+        let queues = within.filter_map(|(_, reading)| reading.classes.get(class)).map(|class| class.counters.queued_packets);
+        let (empty, all) = queues.fold((0u32, 0u32), |(empty, all), queued| (empty + u32::from(queued == 0), all + 1));
+        f64::from(empty) / f64::from(all.max(1))
+    }
+
     /// The last reading.
     pub fn last(&self) -> Option<&Snapshot> {
         self.readings.last().map(|(_, snapshot)| snapshot)

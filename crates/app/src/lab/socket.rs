@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use super::topology::Unsupported;
 use anyhow::Context;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt};
 
@@ -85,8 +86,9 @@ fn tcp(address: IpAddr, tuning: &Tuning) -> anyhow::Result<OwnedFd> {
 fn tune(fd: &impl AsFd, tuning: &Tuning) -> anyhow::Result<()> {
     sockopt::set_socket_linger(fd, Some(Duration::ZERO))?;
     if let Some(name) = &tuning.congestion {
-        sockopt::set_tcp_congestion(fd, name).with_context(|| {
-            format!("the kernel has no congestion control `{name}` (net.ipv4.tcp_available_congestion_control)")
+        sockopt::set_tcp_congestion(fd, name).map_err(|error| {
+            let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+            Unsupported(format!("no congestion control `{name}` in this kernel ({error}); it has: {}", there.trim()))
         })?;
     }
     if let Some(bytes) = tuning.send_buffer {
