@@ -165,12 +165,19 @@ impl Findings {
         self.errors
     }
 
+    /// One of these was found.
+    pub fn has(&self, codes: &[&str]) -> bool {
+        self.list.iter().any(|found| codes.contains(&found.code))
+    }
+
     /// Nothing more would be shown: a parser may stop.
     pub fn full(&self) -> bool {
         self.errors > MOST_ERRORS
     }
 
-    pub fn into_list(self) -> Vec<Diagnostic> {
+    /// All of them as a reader of the texts meets them; that there are more comes last.
+    pub fn into_list(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by_key(|found| (found.code == "too-many", found.span.source.0, found.span.start));
         self.list
     }
 }

@@ -62,6 +62,8 @@ fn the_printed_files_are_read_as_they_are() {
     let link = &policy.links[0];
     assert_eq!(names(link), ["root_class", "unres_class", "ctl_class", "res_class"]);
     assert_eq!(rates(link), [2_000_000, 58 * 20_000, 2 * 20_000, 40 * 20_000]);
+    // An ATM interface: RFC 2225.
+    assert_eq!(link.spec.mtu, 9180);
     assert!(!link.spec.classes[3].settings.flag("borrow"));
     assert!(link.notes.iter().any(|note| note.contains("res_class") && note.contains("reservations")));
 }

@@ -4,7 +4,7 @@ use altq_engine::schedule::cbq;
 use altq_engine::settings::{Settings, Value};
 use altq_engine::units::Rate;
 
-use super::{DISCIPLINES, Draft, File, MTU, Words, words};
+use super::{DISCIPLINES, Draft, File, Words, words};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::suggest::did_you_mean;
 
@@ -203,7 +203,7 @@ impl File<'_> {
     }
 
     fn add(&mut self, at: usize, name: &str, span: Span, parent: Option<usize>, options: Options, made: bool) -> usize {
-        let rate = Rate::bit_s(self.interfaces[at].rate);
+        let (rate, mtu) = (Rate::bit_s(self.interfaces[at].rate), self.interfaces[at].mtu);
         let mut settings = Settings::new().with("rate", Value::Rate(Rate::bit_s(options.bandwidth)));
         if options.borrow {
             settings.set("borrow", Value::Flag);
@@ -219,7 +219,7 @@ impl File<'_> {
         if let Some(maxdelay) = options.maxdelay {
             timed.set("maxdelay", Value::Time(maxdelay));
         }
-        let limit = cbq::classic_queue_limit(rate, MTU, &timed, LIMIT);
+        let limit = cbq::classic_queue_limit(rate, mtu, &timed, LIMIT);
         let interface = &mut self.interfaces[at];
         if let Some(parent) = parent {
             interface.classes[parent].allocated += options.bandwidth;
@@ -242,6 +242,7 @@ impl File<'_> {
 
     fn options(&mut self, words: &mut Words<'_>, at: usize, parent: Option<usize>) -> Option<Options> {
         let mut options = Options::default();
+        let mtu = u64::from(self.interfaces[at].mtu);
         let mut percent = None;
         let mut exact = None;
         let mut good = true;
@@ -306,10 +307,10 @@ impl File<'_> {
                     None => good = false,
                 },
                 "packetsize" | "maxpacketsize" => match self.value(words, span, "a number of bytes", words::bytes) {
-                    Some((n, value)) if n > u64::from(MTU) => {
-                        let message = format!("`{word} {n}` is more than the MTU; altqd takes the MTU, {MTU}");
+                    Some((n, value)) if n > mtu => {
+                        let message = format!("`{word} {n}` is more than the MTU; altqd takes the MTU, {mtu}");
                         self.findings.push(Diagnostic::warning("over-mtu", value, message));
-                        options.sizes.push((option, Value::Bytes(u64::from(MTU))));
+                        options.sizes.push((option, Value::Bytes(mtu)));
                     }
                     Some((0, value)) => {
                         self.error("out-of-range", value, format!("`{word}` is at least 1"), None);

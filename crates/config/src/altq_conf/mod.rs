@@ -20,7 +20,9 @@ use crate::policy::{Class, Device, Link};
 use crate::suggest::{did_you_mean, nearest};
 
 /// The language states no MTU, and altqd asked the interface; Ethernet's stands in.
-pub(crate) const MTU: u32 = 1500;
+const MTU: u32 = 1500;
+/// That of ALTQ's own ATM interfaces, `pvc0` and so on (RFC 2225).
+const ATM_MTU: u32 = 9180;
 
 /// Commands, in the order in which an abbreviation finds them.
 const COMMANDS: &[&str] = &["interface", "class", "filter", "filter6", "red", "rio", "conditioner"];
@@ -47,6 +49,11 @@ pub(crate) fn read(source: SourceId, sources: &Sources, findings: &mut Findings)
         file.findings.push(error.help("as `interface em0 bandwidth 10M cbq`"));
     }
     file.finish()
+}
+
+/// ALTQ's interface of an ATM PVC.
+fn is_pvc(name: &str) -> bool {
+    name.strip_prefix("pvc").is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The words of a line, one after the other.
@@ -84,6 +91,7 @@ struct Interface {
     span: Span,
     words: Vec<(&'static str, Span)>,
     rate: u64,
+    mtu: u32,
     scheduler: Settings,
     tbrsize: Option<u32>,
     classes: Vec<Draft>,
@@ -173,6 +181,7 @@ impl<'a> File<'a> {
             span,
             words: Vec::new(),
             rate: 100_000_000,
+            mtu: if is_pvc(name) { ATM_MTU } else { MTU },
             scheduler: Settings::new().with("estimator", Value::Choice("classic")),
             tbrsize: None,
             classes: Vec::new(),
@@ -328,7 +337,7 @@ impl<'a> File<'a> {
 impl Interface {
     /// The link of an interface. The root class is the link itself where it has all of it; otherwise a class below.
     fn lower(self, cbq_conf: bool) -> Link {
-        let Interface { name, rate, mut notes, .. } = self;
+        let Interface { name, rate, mtu, mut notes, .. } = self;
         let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);
         let regulator = match (self.tbrsize, cbq_conf) {
             (Some(depth), _) => Regulator::Depth(depth),
@@ -341,7 +350,8 @@ impl Interface {
                 Regulator::Auto
             }
         };
-        notes.push(format!("MTU {MTU}: this language states none, altqd asked the interface"));
+        let whose = if mtu == ATM_MTU { "that of ATM interfaces is taken" } else { "that of Ethernet is taken" };
+        notes.push(format!("MTU {mtu}: this language states none and altqd asked the interface; {whose}"));
         let root = ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None };
         let mut classes = Vec::with_capacity(self.classes.len() + 1);
         let mut specs = vec![root];
@@ -381,7 +391,7 @@ impl Interface {
             device: Some(Device::Interface { name, ingress: false }),
             spec: LinkSpec {
                 rate: Rate::bit_s(rate),
-                mtu: MTU,
+                mtu,
                 overhead: Overhead::NONE,
                 regulator,
                 timer: Timer::Exact,

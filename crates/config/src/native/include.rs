@@ -29,8 +29,11 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
             continue;
         }
         let Some(pattern) = trees.next_if(|tree| matches!(tree.what, What::Text)) else {
-            let error = Diagnostic::error("missing-value", tree.span, "`include` needs a name in quotes");
-            findings.push(error.help("as `include \"sites/*.altq\"`"));
+            // A name without its closing quote was reported as that.
+            if !findings.has(&["open-quote"]) {
+                let error = Diagnostic::error("missing-value", tree.span, "`include` needs a name in quotes");
+                findings.push(error.help("as `include \"sites/*.altq\"`"));
+            }
             continue;
         };
         for path in paths(&pattern, source, sources, findings) {

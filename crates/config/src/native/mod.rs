@@ -26,6 +26,10 @@ pub(crate) use self::matches::KEYS;
 /// Words outside of any braces.
 const WORDS: &[&str] = &["include", "set", "link"];
 
+/// Errors after which the words of a text are not looked at.
+const BROKEN: &[&str] =
+    &["too-deep", "open-brace", "stray-brace", "open-quote", "cannot-read", "not-text", "include-cycle", "too-many-files"];
+
 /// The words of the language itself: those of a file, of a link, of every class, and the keys of rules. Those of schedulers and
 /// queues are in their registries.
 pub fn words() -> impl Iterator<Item = &'static str> {
@@ -36,6 +40,10 @@ pub fn words() -> impl Iterator<Item = &'static str> {
 /// Reads a text and what it includes.
 pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
     let trees = include::read(source, sources, findings);
+    // Where braces or whole files are missing, most of what else could be said would follow from that.
+    if findings.has(BROKEN) {
+        return Vec::new();
+    }
     let mut reader = Reader { sources, findings, sets: HashMap::new() };
     let mut cursor = Cursor::new(&trees);
     let mut heads = Vec::new();

@@ -276,7 +276,7 @@ pub struct Base {
 }
 
 /// Units that may stand apart from their number.
-const UNITS: &[&str] = &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "ns", "us", "ms", "s"];
+const UNITS: &[&str] = &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "%", "ns", "us", "ms", "s"];
 
 /// A word for a message: not longer than a line.
 pub fn short(word: &str) -> Cow<'_, str> {
