@@ -216,7 +216,9 @@ impl Wire {
             let Some((sizes, at)) = &mut self.greedy[class as usize] else { return };
             let size = sizes[*at % sizes.len()];
             *at += 1;
+            let drops = self.drops;
             self.enqueue(class, size);
+            assert_eq!(self.drops, drops, "the queue is shorter than what is to be kept in it");
         }
     }
 
@@ -271,7 +273,7 @@ impl Wire {
                 }
             } else if wake == Some(next) {
                 self.ask();
-                assert!(self.tick.is_some() || next > before || self.busy_until.is_some(), "woken at {next} for nothing");
+                assert!(next > before || self.busy_until.is_some(), "woken at {next} for nothing");
             } else if let Some(Reverse((at, n))) = self.arrivals.pop() {
                 let source = self.sources[n];
                 self.enqueue(source.class, source.size);
@@ -290,4 +292,79 @@ impl Wire {
         self.run(end);
         self.bytes.iter().zip(before).map(|(b, a)| (b - a) as f64 * 8e9 / (end - from) as f64).collect()
     }
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014): the same numbers on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// True in `percent` of 100.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// A tree of classes below a link: mixed depth, flags, ceilings, classes of rate 0. Rates of siblings add up to their parent's at most.
+pub fn tree(random: &mut Random, rate: u64) -> Vec<Class> {
+    let mut classes = Vec::new();
+    grow(random, &mut classes, 0, rate, 0);
+    classes
+}
+
+fn grow(random: &mut Random, classes: &mut Vec<Class>, parent: u32, rate: u64, depth: u32) {
+    let children = 2 + random.below(3);
+    let mut left = if random.chance(50) { rate } else { rate * (60 + random.below(40)) / 100 };
+    for child in 0..children {
+        let part = if child + 1 == children { left } else { left * (10 + random.below(60)) / 100 };
+        let zero = random.chance(8);
+        let part = if zero { 0 } else { part };
+        left -= part;
+        let mut class = Class::new(parent, part).borrows(random.chance(75) || zero).priority(random.below(8) as u8);
+        if class.borrow && !zero && random.chance(20) && std::env::var("NOCEIL").is_err() {
+            class.ceiling = Some(part + part * random.below(150) / 100);
+        }
+        classes.push(class);
+        let id = classes.len() as u32;
+        if depth < 3 && !zero && part > rate / 20 && random.chance(40) {
+            grow(random, classes, id, part, depth + 1);
+        }
+    }
+}
+
+/// The numbers of classes without children.
+pub fn leaves(classes: &[Class]) -> Vec<u32> {
+    (1..=classes.len() as u32).filter(|id| !classes.iter().any(|class| class.parent == *id)).collect()
+}
+
+/// What the ideal gives each class (by number; 0 is the root) for these demands in bit/s.
+pub fn ideal_of(rate: u64, classes: &[Class], excess: &str, demand: &[f64]) -> Vec<f64> {
+    use altq_engine::schedule::cbq::ideal::{Offer, Sharing, ideal};
+    let root = Offer { parent: 0, rate: Rate::bit_s(rate), borrow: true, ceiling: None, priority: 1, demand: demand[0] };
+    let offers: Vec<Offer> = std::iter::once(root)
+        .chain(classes.iter().zip(&demand[1..]).map(|(class, demand)| Offer {
+            parent: class.parent as usize,
+            rate: Rate::bit_s(class.rate),
+            borrow: class.borrow,
+            ceiling: class.ceiling.map(Rate::bit_s),
+            priority: class.priority,
+            demand: *demand,
+        }))
+        .collect();
+    ideal(&offers, if excess == "share" { Sharing::Share } else { Sharing::Priority })
 }

@@ -4,6 +4,7 @@
 
 mod classic;
 mod exact;
+pub mod ideal;
 
 pub use classic::queue_limit as classic_queue_limit;
 

@@ -175,7 +175,7 @@ impl Exact {
         let cap = &mut self.records.caps[at as usize];
         if cap.x > self.now && !cap.parked {
             cap.parked = true;
-            self.wheel.file(&mut self.records, at | CAP);
+            self.wheel.file(&mut self.records, at | CAP, self.now);
             return true;
         }
         cap.parked
@@ -199,7 +199,7 @@ impl Exact {
         if cap.x > now && !cap.parked {
             cap.parked = true;
             let owner = cap.owner;
-            self.wheel.file(&mut self.records, at | CAP);
+            self.wheel.file(&mut self.records, at | CAP, self.now);
             if owner & NODE == 0 {
                 self.leaf_down(owner);
             } else {
@@ -243,7 +243,7 @@ impl Exact {
             self.push_row(branch);
         } else if !n.filed {
             n.filed = true;
-            self.wheel.file(&mut self.records, node | NODE);
+            self.wheel.file(&mut self.records, node | NODE, self.now);
         }
     }
 
@@ -263,7 +263,7 @@ impl Exact {
         if n.u > self.now {
             if !n.filed {
                 n.filed = true;
-                self.wheel.file(&mut self.records, node | NODE);
+                self.wheel.file(&mut self.records, node | NODE, self.now);
             }
             return;
         }
@@ -334,40 +334,58 @@ impl Exact {
         if way == Way::Guarantee {
             line.e = line.e.saturating_add(time);
         }
-        let avail = line.has(AVAIL);
-        line.s = self.rings[ring as usize].serve(line.s, time, avail, LAG);
-        if line.s > FAR {
-            self.rebase(ring);
+        // `excess share` divides all that is sent, guaranteed or not; `excess priority` what is lent, from the lender down.
+        let (share, guaranteed) = (self.excess == Excess::Share, way == Way::Guarantee);
+        let (mut tags, mut lends) = (share || !guaranteed, guaranteed);
+        if tags {
+            let avail = line.has(AVAIL);
+            let tag = line.s;
+            let ring_of = &mut self.rings[ring as usize];
+            let tag = if guaranteed {
+                ring_of.serve_out_of_turn(&mut self.records, tag, time, avail, LAG)
+            } else {
+                ring_of.serve(tag, time, LAG)
+            };
+            self.records.lines[slot as usize].s = tag;
+            if tag > FAR {
+                self.rebase(ring);
+            }
         }
         if cap != NIL {
             self.charge_cap(cap, len);
         }
-        // `excess priority`: what an ancestor lent is not taken from those between it and the leaf.
-        let mut lends = way == Way::Guarantee;
         loop {
             let b = &mut self.records.branches[branch as usize];
             let (node, up) = (b.node, b.up);
             if up == NIL {
                 return;
             }
-            let zero = b.flags & ZERO != 0;
-            let time = cost(if zero { EQUAL } else { b.nspb }, len, &mut b.rem);
-            let (tag, avail) = (b.s, b.flags & AVAIL != 0);
-            let ring = self.records.branches[up as usize].rings[usize::from(zero)];
-            let tag = self.rings[ring as usize].serve(tag, time, avail, LAG);
-            self.records.branches[branch as usize].s = tag;
-            if tag > FAR {
-                self.rebase(ring);
+            if !share && way == (Way::Excess { lender: node }) {
+                (tags, lends) = (false, true);
+            }
+            if tags {
+                let zero = b.flags & ZERO != 0;
+                let time = cost(if zero { EQUAL } else { b.nspb }, len, &mut b.rem);
+                let (tag, avail) = (b.s, b.flags & AVAIL != 0);
+                let ring = self.records.branches[up as usize].rings[usize::from(zero)];
+                let ring_of = &mut self.rings[ring as usize];
+                let tag = if guaranteed {
+                    ring_of.serve_out_of_turn(&mut self.records, tag, time, avail, LAG)
+                } else {
+                    ring_of.serve(tag, time, LAG)
+                };
+                self.records.branches[branch as usize].s = tag;
+                if tag > FAR {
+                    self.rebase(ring);
+                }
             }
             let cap = self.records.nodes[node as usize].cap;
             if cap != NIL {
                 self.charge_cap(cap, len);
             }
-            if self.excess == Excess::Priority {
-                lends |= way == Way::Excess { lender: node };
-                if lends {
-                    self.charge_lender(node, len);
-                }
+            // What an ancestor lent is not taken from those between it and the leaf.
+            if lends && !share {
+                self.charge_lender(node, len);
             }
             branch = up;
         }
@@ -385,7 +403,7 @@ impl Exact {
         n.u = n.u.max(now.saturating_sub(lag)).saturating_add(cost(n.nspb, len, &mut n.rem));
         if n.u > now && n.live > 0 && !n.filed {
             n.filed = true;
-            self.wheel.file(&mut self.records, node | NODE);
+            self.wheel.file(&mut self.records, node | NODE, self.now);
         }
     }
 }

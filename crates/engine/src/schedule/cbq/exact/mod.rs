@@ -31,6 +31,10 @@ use state::{AVAIL, BACKLOGGED, CAP, FILED, NIL, NODE, READY, Records, ZERO, span
 use wheel::Wheel;
 use words::{Excess, Words};
 
+/// The caller's time 0 on the clocks here, so that a class can have been idle before it: a source that is within its guarantee may
+/// begin with its burst at time 0.
+const EPOCH: Nanos = 1 << 60;
+
 /// Makes one.
 pub fn build(context: &Context, settings: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
     Ok(Box::new(Exact::new(context, words::scheduler(settings)?)))
@@ -57,6 +61,7 @@ struct Exact {
     excess: Excess,
     link_rate: u64,
     mtu: u32,
+    /// The present, from [`EPOCH`] on.
     now: Nanos,
     records: Records,
     /// Calendars of the branches.
@@ -123,7 +128,7 @@ impl Exact {
             self.make_ready(slot);
         } else {
             self.records.lines[slot as usize].flags |= FILED;
-            self.wheel.file(&mut self.records, slot);
+            self.wheel.file(&mut self.records, slot, self.now);
         }
     }
 
@@ -162,7 +167,7 @@ impl Exact {
     }
 
     fn touch(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.saturating_add(EPOCH));
         self.chosen = None;
     }
 }
@@ -269,10 +274,11 @@ impl Scheduler for Exact {
     }
 
     fn next_wakeup(&mut self) -> Option<Nanos> {
-        if self.choose(self.now).is_some() {
-            return Some(self.now);
+        let now = self.now - EPOCH;
+        if self.choose(now).is_some() {
+            return Some(now);
         }
-        self.wheel.next(&mut self.records, |records, id| {
+        let next = self.wheel.next(&mut self.records, |records, id| {
             // A dead entry was dropped: whoever it was may be filed again.
             if id & CAP != 0 {
                 records.caps[(id & !CAP) as usize].parked = false;
@@ -281,7 +287,8 @@ impl Scheduler for Exact {
             } else {
                 records.lines[id as usize].flags &= !FILED;
             }
-        })
+        })?;
+        Some(next.saturating_sub(EPOCH))
     }
 
     fn memory(&self) -> usize {

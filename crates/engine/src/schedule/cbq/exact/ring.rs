@@ -65,14 +65,30 @@ impl Ring {
         }
     }
 
-    /// A child's packet goes, by guarantee or by excess: its start tag moves virtual time, and `time` its tag. A child that cannot take
-    /// excess starts at the present; one that can is at most `lag` behind it. Returns the child's new tag.
+    /// A child that was at the front is served: its start tag becomes the present, and `time` is added to it. At most `lag` of what it
+    /// missed is made good. Returns the child's new tag.
     #[inline]
-    pub fn serve(&mut self, tag: u64, time: u64, avail: bool, lag: u64) -> u64 {
-        // Virtual time follows guaranteed service too: else a class fed by guarantees alone would have its tag run away from
-        // those that come back, and lose its excess for as long (exact-cbq.md, trap a).
-        let tag = tag.max(if avail { self.v.saturating_sub(lag) } else { self.v });
+    pub fn serve(&mut self, tag: u64, time: u64, lag: u64) -> u64 {
+        let tag = tag.max(self.v.saturating_sub(lag));
         self.v = self.v.max(tag);
+        tag.saturating_add(time)
+    }
+
+    /// A child is served out of turn, by a guarantee. Who cannot take excess (`avail`) starts at the present.
+    ///
+    /// Virtual time follows guaranteed service too: else a class fed by guarantees alone would have its tag run away from those
+    /// that come back, and lose its excess for as long (exact-cbq.md, trap a). But not beyond the least tag of those who wait for
+    /// excess: else a slow class's burst, worth seconds, would cost every other that comes back its excess for seconds.
+    #[inline]
+    pub fn serve_out_of_turn(&mut self, records: &mut Records, tag: u64, time: u64, avail: bool, lag: u64) -> u64 {
+        let tag = tag.max(if avail { self.v.saturating_sub(lag) } else { self.v });
+        if tag > self.v {
+            let least = match self.avail {
+                0 => tag,
+                _ => self.front(records).map_or(tag, |id| records.tag(id).min(tag)),
+            };
+            self.v = self.v.max(least);
+        }
         tag.saturating_add(time)
     }
 

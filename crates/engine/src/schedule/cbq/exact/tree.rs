@@ -12,7 +12,7 @@ use super::state::{
 };
 use super::wheel::Wheel;
 use super::words::{Excess, Words};
-use super::{Exact, Free};
+use super::{EPOCH, Exact, Free};
 use crate::schedule::{Context, ROOT_SLOT};
 
 impl Exact {
@@ -21,10 +21,10 @@ impl Exact {
             excess,
             link_rate: context.link_rate.as_bit_s(),
             mtu: context.mtu,
-            now: 0,
+            now: EPOCH,
             records: Records::default(),
             rings: Vec::new(),
-            wheel: Wheel::new(10, 10),
+            wheel: Wheel::new(10, 10, EPOCH),
             ready: Ready::default(),
             rows: Rows::default(),
             chosen: None,
@@ -49,7 +49,7 @@ impl Exact {
     pub(super) fn add_class(&mut self, slot: u32, parent: u32, words: Words) {
         self.reserve_line(slot);
         let above = self.node_below(parent);
-        self.records.lines[slot as usize] = Line { e: self.now, flags: EXISTS, ..Line::NONE };
+        self.records.lines[slot as usize] = Line { flags: EXISTS, ..Line::NONE };
         self.leaves += 1;
         self.give(above, 0, words.rate);
         self.records.nodes[above as usize].children += 1;
@@ -293,7 +293,7 @@ impl Exact {
             cap: NIL,
             branches: [NIL; 8],
             live: 0,
-            u: self.now,
+            u: 0,
             nspb: nspb(words.rate),
             rem: 0,
             timer_next: NIL,
@@ -502,7 +502,7 @@ impl Exact {
     fn make_cap(&mut self, owner: u32, rate: u64, burst: u32, owed: bool) -> u32 {
         let per_byte = nspb(rate);
         let burst = span(per_byte, burst);
-        let cap = Cap { owner, x: self.now, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag: burst, burst, owed, parked: false };
+        let cap = Cap { owner, x: 0, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag: burst, burst, owed, parked: false };
         match self.free.caps.pop() {
             Some(at) => {
                 self.records.caps[at as usize] = cap;
@@ -566,9 +566,9 @@ impl Exact {
             return;
         }
         let all = self.wheel.drain(&self.records);
-        self.wheel = Wheel::new(slots, shift);
+        self.wheel = Wheel::new(slots, shift, self.now);
         for id in all {
-            self.wheel.file(&mut self.records, id);
+            self.wheel.file(&mut self.records, id, self.now);
         }
     }
 

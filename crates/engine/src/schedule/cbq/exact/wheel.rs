@@ -25,12 +25,12 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// A wheel of 2^`slots` slots (10 to 18), each 2^`shift` ns wide.
-    pub fn new(slots: u32, shift: u32) -> Wheel {
+    /// A wheel of 2^`slots` slots (10 to 18), each 2^`shift` ns wide, at the time `now`.
+    pub fn new(slots: u32, shift: u32, now: u64) -> Wheel {
         let n = 1usize << slots;
         Wheel {
             shift,
-            cur: 0,
+            cur: now >> shift,
             first: u64::MAX,
             least: None,
             heads: vec![NIL; n],
@@ -41,7 +41,10 @@ impl Wheel {
 
     /// Files a timer that is due at `records.due(id)`.
     #[inline]
-    pub fn file(&mut self, records: &mut Records, id: u32) {
+    pub fn file(&mut self, records: &mut Records, id: u32, now: u64) {
+        if self.first == u64::MAX {
+            self.cur = self.cur.max(now >> self.shift);
+        }
         let due = records.due(id);
         let at = due >> self.shift;
         if at < self.cur {
@@ -73,7 +76,7 @@ impl Wheel {
             if self.first != u64::MAX {
                 let start = self.first << self.shift;
                 if start <= now && start <= near {
-                    self.open(records);
+                    self.open(records, now);
                     continue;
                 }
             }
@@ -87,7 +90,7 @@ impl Wheel {
                 return Some(id);
             }
             // Put back since it was filed.
-            self.file(records, id);
+            self.file(records, id, now);
         }
     }
 
@@ -141,16 +144,16 @@ impl Wheel {
     }
 
     /// Moves the first slot's timers to the heap.
-    fn open(&mut self, records: &mut Records) {
+    fn open(&mut self, records: &mut Records, now: u64) {
         let at = self.first;
         let slot = (at as usize) & (self.heads.len() - 1);
         let mut id = self.heads[slot];
         self.heads[slot] = NIL;
         self.clear(slot);
-        self.cur = at + 1;
+        self.cur = (at + 1).max((now >> self.shift).min(self.first));
         while id != NIL {
             let next = records.timer_next(id);
-            self.file(records, id);
+            self.file(records, id, now);
             id = next;
         }
     }
