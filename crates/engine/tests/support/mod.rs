@@ -336,7 +336,7 @@ fn grow(random: &mut Random, classes: &mut Vec<Class>, parent: u32, rate: u64, d
         let part = if zero { 0 } else { part };
         left -= part;
         let mut class = Class::new(parent, part).borrows(random.chance(75) || zero).priority(random.below(8) as u8);
-        if class.borrow && !zero && random.chance(20) && std::env::var("NOCEIL").is_err() {
+        if class.borrow && !zero && random.chance(20) {
             class.ceiling = Some(part + part * random.below(150) / 100);
         }
         classes.push(class);
