@@ -28,6 +28,6 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(live) => live,
         Err(error) => Live::Skipped(format!("{error:#}")),
     };
-    output::print(&screen.live(&live))?;
+    output::print(&(screen.live(&live) + "\n" + &screen.next()))?;
     Ok(Exit::Ok)
 }

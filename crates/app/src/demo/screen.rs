@@ -202,6 +202,17 @@ impl Screen {
         out
     }
 
+    /// Where to go from here.
+    pub fn next(&self) -> String {
+        let mut out = String::from("Next:\n");
+        for (command, does) in
+            [("altq demo --policy > line.altq", "the policy above, to change"), ("altq check line.altq", "what it promises")]
+        {
+            let _ = writeln!(out, "  {command:31} {does}");
+        }
+        out
+    }
+
     /// The third part: real packets.
     pub fn live(&self, live: &Live) -> String {
         let mut out = String::new();
