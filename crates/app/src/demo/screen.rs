@@ -208,7 +208,8 @@ impl Screen {
         for (command, does) in
             [("altq demo --policy > line.altq", "the policy above, to change"), ("altq check line.altq", "what it promises")]
         {
-            let _ = writeln!(out, "  {command:31} {does}");
+            let beside = 2 + 31 + 2 + does.len() <= self.width;
+            let _ = if beside { writeln!(out, "  {command:31}  {does}") } else { writeln!(out, "  {command}\n      {does}") };
         }
         out
     }
