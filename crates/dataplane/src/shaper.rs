@@ -173,6 +173,8 @@ impl<E: Edge> Shaper<E> {
         }
         self.arrived.clear();
         let deadline = self.transmit(now)?;
+        // More frames wait where these came from: the wire was not idle, they were late.
+        self.idle &= !full_batch;
         if full_batch {
             return Ok(Next::Again);
         }
