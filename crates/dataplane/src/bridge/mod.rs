@@ -132,7 +132,13 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
         let work = move || {
             // Where it is refused timers fire up to 50 µs late, which the pacer makes good.
             let _ = thread::exact_timers();
-            let ready = if realtime { thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e)) } else { Ok(()) };
+            let ready = if realtime {
+                thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e))
+            } else {
+                // A favour, not a need.
+                let _ = thread::prompt();
+                Ok(())
+            };
             let result = ready.and_then(|()| work());
             // One way alone is no bridge.
             stop.set();

@@ -23,3 +23,38 @@ pub fn realtime() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) })?;
     Ok(())
 }
+
+/// The calling thread stays an ordinary one, with a larger share of a busy processor than others and short turns, which the scheduler
+/// gives sooner: nice -10, slices of 0.1 ms.
+///
+/// # Errors
+/// EPERM or EACCES without CAP_SYS_NICE.
+pub fn prompt() -> io::Result<()> {
+    /// `struct sched_attr` in its first form (sched_setattr(2)).
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let attributes = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice: -10,
+        priority: 0,
+        // Since Linux 6.12 the slice of an ordinary thread; before, not looked at.
+        runtime: 100_000,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the kernel reads `size` bytes of a struct that outlives the call; 0 is the calling thread. Neither libc nor rustix has a
+    // function for it.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
