@@ -121,17 +121,17 @@ fn longest(link: &Link, random: &mut Random, conforming: ClassId, full: ClassId,
         }
         // A burst of small packets may be more than a short queue holds.
         drop(engine.drops());
-        if wire.free <= now {
-            if let Some(departure) = engine.dequeue(now) {
-                let end = wire.send(now, departure.packet.wire);
-                let wait = end - departure.packet.arrived;
-                if departure.class == conforming {
-                    waits.0 = waits.0.max(wait);
-                } else if departure.class == full {
-                    waits.1 = waits.1.max(wait);
-                }
-                sent += 1;
+        if wire.free <= now
+            && let Some(departure) = engine.dequeue(now)
+        {
+            let end = wire.send(now, departure.packet.wire);
+            let wait = end - departure.packet.arrived;
+            if departure.class == conforming {
+                waits.0 = waits.0.max(wait);
+            } else if departure.class == full {
+                waits.1 = waits.1.max(wait);
             }
+            sent += 1;
         }
         let event = if wire.free > now { wire.free } else { engine.next_wakeup().unwrap_or(Nanos::MAX).max(now + 1) };
         now = event.min(next_send.max(now + 1));
