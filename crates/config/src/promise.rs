@@ -77,7 +77,7 @@ impl<'l> Promises<'l> {
             total: 0,
         };
         let holders = link.holders();
-        for (id, holds) in holders.iter().enumerate().skip(1) {
+        for (id, holds) in holders.iter().enumerate() {
             let class = id as ClassId;
             // A class that holds another scheduler is a leaf to the one that serves it. Packets of an inner class wait in a leaf of
             // its own that has what its children leave (rule 16).
@@ -103,7 +103,7 @@ impl<'l> Promises<'l> {
         let none = |why: &str| DelayBound { conforming: None, queue_full: None, assumes: why.to_owned() };
         let link = self.link;
         let Some(spec) = link.spec.classes.get(class as usize) else { return none("there is no such class") };
-        if class == ROOT {
+        if class == ROOT && !self.leaves[ROOT as usize] {
             return none("the root is the link: its classes have the bounds");
         }
         if !link.served_by_root(class) {
