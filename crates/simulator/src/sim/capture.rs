@@ -364,3 +364,127 @@ impl<W: Write> Recorder<W> {
         Ok(self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::UdpFlow;
+    use super::*;
+
+    fn frames() -> Vec<Vec<u8>> {
+        let flow =
+            UdpFlow { src: ("10.0.0.1".parse().unwrap(), 0), dst: ("10.0.0.2".parse().unwrap(), 1), sport: 1, dport: 2, dscp: 0 };
+        [60, 1500, 41].iter().enumerate().map(|(n, len)| flow.frame(*len, n as u64, 0)).collect()
+    }
+
+    const TIMES: [u64; 3] = [5_000_000_123, 5_000_000_999, 7_123_456_789];
+
+    fn pcap() -> Vec<u8> {
+        let mut recorder = Recorder::new(Vec::new()).unwrap();
+        for (time, frame) in TIMES.iter().zip(frames()) {
+            recorder.write(*time, &frame, frame.len() as u32).unwrap();
+        }
+        recorder.finish().unwrap()
+    }
+
+    /// A pcapng file in big-endian order with times in units of 2^-20 s, offset by 100 s.
+    fn pcapng() -> Vec<u8> {
+        let block = |kind: u32, body: &[u8]| {
+            let len = (body.len().next_multiple_of(4) + 12) as u32;
+            let mut b = [kind.to_be_bytes(), len.to_be_bytes()].concat();
+            b.extend(body);
+            b.resize(len as usize - 4, 0);
+            b.extend(len.to_be_bytes());
+            b
+        };
+        let mut file = block(0x0a0d_0d0a, &[&0x1a2b_3c4d_u32.to_be_bytes()[..], &[0, 1, 0, 0], &[0xff; 8]].concat());
+        let mut interface = vec![0, 1, 0, 0, 0, 0, 0xff, 0xff];
+        interface.extend([0, 9, 0, 1, 0x80 | 20, 0, 0, 0, 0, 14, 0, 8]);
+        interface.extend(100i64.to_be_bytes());
+        interface.extend([0, 0, 0, 0]);
+        file.extend(block(1, &interface));
+        for (n, frame) in frames().iter().enumerate() {
+            // 0, 1.5 and 3 s.
+            let time = (n as u64) * 3 << 19;
+            let mut body = [0u32.to_be_bytes(), ((time >> 32) as u32).to_be_bytes(), (time as u32).to_be_bytes()].concat();
+            body.extend((frame.len() as u32).to_be_bytes());
+            body.extend((frame.len() as u32).to_be_bytes());
+            body.extend(frame);
+            file.extend(block(6, &body));
+            // A block that is nobody's business.
+            file.extend(block(0x0bad_cafe, &[1, 2, 3]));
+        }
+        file
+    }
+
+    #[test]
+    fn written_and_read_back() {
+        let capture = Capture::read(pcap()).unwrap();
+        assert_eq!((capture.cut, capture.disordered), (None, 0));
+        let first = TIMES[0];
+        for ((frame, time), bytes) in capture.frames.iter().zip(TIMES).zip(frames()) {
+            assert_eq!((frame.time, capture.data(frame)), (time - first, bytes.as_slice()));
+            assert_eq!(frame.key.length, bytes.len() as u32 - 14);
+        }
+        assert_eq!(capture.frames.len(), 3);
+    }
+
+    #[test]
+    fn pcapng_with_its_own_clock() {
+        let capture = Capture::read(pcapng()).unwrap();
+        let times: Vec<u64> = capture.frames.iter().map(|f| f.time).collect();
+        assert_eq!(times, [0, 1_500_000_000, 3_000_000_000]);
+        assert!(capture.frames.iter().zip(frames()).all(|(frame, bytes)| capture.data(frame) == bytes));
+    }
+
+    #[test]
+    fn cut_anywhere_it_says_where_and_keeps_the_rest() {
+        for file in [pcap(), pcapng()] {
+            let whole = Capture::read(file.clone()).unwrap().frames.len();
+            let mut kept = 0;
+            for end in 1..=file.len() {
+                let capture = Capture::read(file[..end].to_vec()).unwrap();
+                assert!(capture.frames.len() >= kept && capture.frames.len() <= whole);
+                kept = capture.frames.len();
+                match capture.cut {
+                    Some(cut) => assert!(cut.byte < end && cut.size == end && cut.packets == kept, "{cut:?} of {end}"),
+                    // Cut between two packets.
+                    None => assert!(end >= 24),
+                }
+            }
+            assert_eq!(kept, whole);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error_not_a_panic() {
+        assert!(matches!(Capture::read(Vec::new()), Err(CaptureError::Unknown(_))));
+        assert!(matches!(Capture::read(b"GIF89a".to_vec()), Err(CaptureError::Unknown(_))));
+        let mut wifi = pcap();
+        wifi[20] = 105;
+        assert_eq!(Capture::read(wifi).unwrap_err(), CaptureError::LinkType(105, 20));
+        let mut long = pcap();
+        long[35] = 0x7f;
+        assert!(matches!(Capture::read(long), Err(CaptureError::Bad { at: 24, .. })));
+        // Every byte changed, in turn, to a few values.
+        for file in [pcap(), pcapng()] {
+            for at in 0..file.len().min(400) {
+                for value in [0, 1, 0x7f, 0xff] {
+                    let mut bad = file.clone();
+                    bad[at] = value;
+                    let _ = Capture::read(bad);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn older_packets_are_put_in_order() {
+        let mut recorder = Recorder::new(Vec::new()).unwrap();
+        for (time, frame) in [3_000, 1_000, 2_000].iter().zip(frames()) {
+            recorder.write(*time, &frame, frame.len() as u32).unwrap();
+        }
+        let capture = Capture::read(recorder.finish().unwrap()).unwrap();
+        assert_eq!(capture.frames.iter().map(|f| f.time).collect::<Vec<_>>(), [0, 1_000, 2_000]);
+        assert_eq!(capture.disordered, 1);
+    }
+}

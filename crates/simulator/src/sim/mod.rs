@@ -148,8 +148,8 @@ fn report(case: &Case, column: &Column, mut world: World<'_>, result: &mut CaseR
             link: link.clone(),
             report,
         }));
-        if port.wire.rate() < governed.link.spec.rate {
-            let (wire, rate) = (port.wire.rate(), governed.link.spec.rate);
+        if port.wire.rate() < port.engine.rate() {
+            let (wire, rate) = (port.wire.rate(), port.engine.rate());
             result.notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
         }
     }

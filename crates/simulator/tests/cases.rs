@@ -1,0 +1,207 @@
+//! Every case of `cases/` that the simulator can run, and what is wrong with cases that cannot.
+
+use std::path::{Path, PathBuf};
+
+use altq_simulator::case::{Case, Kind};
+use altq_simulator::result::CaseResult;
+use altq_simulator::sim::{self, SimError};
+
+fn cases(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(cases(&path));
+        } else if path.extension().is_some_and(|e| e == "toml") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_case_holds() {
+    let all = cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases"));
+    let (mut ran, mut names) = (0, Vec::new());
+    for path in &all {
+        let case = Case::load(path).unwrap_or_else(|error| panic!("{error}"));
+        names.push(case.name.clone());
+        // Kernel TCP is the lab's.
+        if case.flows.iter().any(|flow| matches!(flow.kind, Kind::TcpBulk { .. } | Kind::TcpRr { .. })) {
+            assert!(matches!(sim::run(&case, case.seed, None), Err(SimError::NoTcp(_))), "{}", path.display());
+            continue;
+        }
+        let result = sim::run(&case, case.seed, None).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for outcome in result.expectations.iter().filter(|outcome| !outcome.pass) {
+            println!("{}: {outcome:?}", path.display());
+        }
+        assert!(result.passed() && !result.expectations.is_empty(), "{}: {:?}", path.display(), result.notes);
+        ran += 1;
+    }
+    assert!(ran >= 8, "{ran}");
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all.len(), "cases have names of their own");
+}
+
+const HOSTS: &str = "hosts = [{ name = 'a' }, { name = 'b' }]\n";
+
+/// A case of a link of 10 Mbit/s with the classes x (20 %) and y (80 %), and this below.
+fn case(rest: &str) -> String {
+    format!(
+        "name = 't'\ndescription = 'd'\nduration = '2s'\npolicy = '''link wan {{ rate 10Mbit/s scheduler cbq\n class x {{ share 20% }}\n \
+         class y {{ share 80% borrow default }}\n match dport 7 -> x }}'''\n{HOSTS}\
+         links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', delay = '1ms' }}]\n{rest}"
+    )
+}
+
+fn run(text: &str) -> Result<CaseResult, String> {
+    let case = Case::parse(text, Path::new("t.toml")).map_err(|error| error.to_string())?;
+    sim::run(&case, case.seed, None).map_err(|error| error.to_string())
+}
+
+const UDP: &str = "kind = 'udp'\nfrom = 'a'\nto = 'b'\n";
+
+#[test]
+fn bad_cases_are_refused_with_place_and_reason() {
+    let flow = |words: &str| case(&format!("[[flows]]\nname = 'f'\n{words}\n"));
+    let event = |words: &str| case(&format!("[[flows]]\nname = 'f'\n{UDP}size = 100\nrate = '1Mbit/s'\n[[events]]\n{words}\n"));
+    let expect = |words: &str| {
+        case(&format!("[[flows]]\nname = 'f'\n{UDP}size = 100\nrate = '1Mbit/s'\n[[expect]]\nname = 'e'\nsource = 's'\n{words}\n"))
+    };
+    let mut wrong = Vec::new();
+    for (text, reason) in [
+        ("nonsense".to_string(), "t.toml:1:9: "),
+        (case("colour = 'red'"), "t.toml:10:1: unknown field `colour`"),
+        (case("").replace("'2s'", "'2 weeks'"), "t.toml:3:12: \"2 weeks\" is no time: there is no unit \"weeks\""),
+        (case("").replace("'2s'", "'0s'"), "a case that takes no time"),
+        (case("").replace("'a', to = 'b'", "'a', to = 'bb'"), "there is no host called \"bb\"; did you mean \"b\"?"),
+        (case("").replace("to = 'b', policy", "to = 'a', policy"), "a link needs two ends"),
+        (case("").replace("policy = 'wan'", "policy = 'wn'"), "the policy has no link \"wn\"; did you mean \"wan\"?"),
+        (case("").replace("{ name = 'b' }", "{ name = 'a' }"), "there are two hosts called \"a\""),
+        (case("").replace("share 20%", "share 30%"), "over-100-percent"),
+        (flow("kind = 'udq'\nfrom = 'a'\nto = 'b'"), "t.toml:12:8: there is no kind \"udq\"; did you mean \"udp\"?"),
+        (flow(&format!("{UDP}rate = '1Mbit/s'")), "needs the size of its packets"),
+        (flow(&format!("{UDP}size = 27\nrate = '1Mbit/s'")), "t.toml:15:8: sizes are 28 (IP and UDP headers) to 65535"),
+        (flow(&format!("{UDP}size = 100")), "how fast does it send?"),
+        (flow(&format!("{UDP}size = 100\nrate = '1mbps'")), "t.toml:16:8: \"1mbps\" is no rate: there is no unit \"mbps\""),
+        (flow(&format!("{UDP}size = 100\nrate = '0bit/s'")), "sends nothing"),
+        (
+            flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\nburst = 3")),
+            "t.toml:17:9: a flow of kind udp, shape constant, knows no burst",
+        ),
+        (flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\nshape = 'poison'")), "did you mean \"poisson\"?"),
+        (flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\nstart = '3s'")), "starts when the case is over"),
+        (flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\nactive = [['1s', '0s']]")), "in order"),
+        (flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\ndscp = 'af44'")), "a DSCP is"),
+        (flow("kind = 'tcp_bulk'\nfrom = 'a'\nto = 'b'"), "a TCP for the simulator is not there yet; use altq lab"),
+        (flow("kind = 'pcap'\nfrom = 'a'\nto = 'b'\nfile = 'no.pcap'"), "no.pcap"),
+        (event("at = '1s'"), "what changes?"),
+        (event("at = '5s'\nflow = 'f'\nactive = false"), "the case is over by then"),
+        (event("at = '1s'\nflow = 'g'\nactive = false"), "there is no flow called \"g\""),
+        (event("at = '1s'\nclass = 'z'\nset = { share = '10%' }"), "event at 1000000000 ns: no link of the case has a class \"z\""),
+        (event("at = '1s'\nclass = 'x'\nset = { prioritty = 3 }"), "has no word \"prioritty\"; did you mean priority?"),
+        (event("at = '1s'\nclass = 'x'\nset = { priority = 9 }"), "priority is 0 to 7"),
+        (event("at = '1s'\nclass = 'x'\nheir = 'y'"), "heir does not go with class"),
+        (event("at = '1s'\nadd = 'x'"), "has a class \"x\" already"),
+        (expect("measure = 'shar'\nclass = 'x'\nexpected = 1\ntolerance = 1"), "did you mean \"share\"?"),
+        (
+            expect("measure = 'share'\nclass = 'xx'\nexpected = 1\ntolerance = 1"),
+            "no link of the case has a class \"xx\"; did you mean \"x\"?",
+        ),
+        (expect("measure = 'share'\nflow = 'f'\nexpected = 1\ntolerance = 1"), "share is measured of a class"),
+        (expect("measure = 'share'\nclass = 'x'\nexpected = 0.2"), "how far off may it be?"),
+        (expect("measure = 'share'\nclass = 'x'\nexpected = '1Mbit/s'\ntolerance = 1"), "a fraction is written as"),
+        (expect("measure = 'share'\nclass = 'x'\nexpected = -1\ntolerance = 1"), "a figure is a number from 0"),
+        (expect("measure = 'share'\nclass = 'x'\nexpected = 0.2\ntolerance = 1\nto = '9s'"), "after the case is over"),
+        (expect("measure = 'rate'\nclass = 'x'\nexpected = '5%'\ntolerance = 1"), "a percentage of what?"),
+    ] {
+        let error = run(&text).map(|result| format!("{result:?}")).expect_err(&text);
+        if !error.contains(reason) {
+            wrong.push(format!("{error}\n\nwanted: {reason}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn delays_add_up() {
+    // 1000 bytes at 10 Mbit/s take 0.8 ms; 1 ms of propagation on each of two links; nobody else there.
+    let text = case(&format!("[[flows]]\nname = 'f'\n{UDP}dport = 7\nclass = 'x'\nsize = 1000\ninterval = '10ms'\n"))
+        .replace("{ name = 'b' }", "{ name = 'r' }, { name = 'b' }")
+        .replace(
+            "to = 'b', policy = 'wan', delay = '1ms' }",
+            "to = 'r', policy = 'wan', delay = '1ms' }, { name = 'far', from = 'b', to = 'r', rate = '20Mbit/s', delay = '1ms' }",
+        );
+    let result = run(&text).unwrap();
+    let flow = &result.flows[0];
+    assert_eq!((flow.delay_ns.p50, flow.delay_ns.p99), (Some(3_200_000), Some(3_200_000)));
+    // 2 s, every 10 ms; one is on its way when the case ends.
+    assert_eq!((flow.sent_packets, flow.received_packets), (Some(200), Some(200)));
+    assert_eq!((flow.goodput_bit_s, flow.class.as_deref()), (972 * 8 * 100, Some("x")));
+    assert!(result.valid && result.passed());
+}
+
+#[test]
+fn a_flow_in_another_class_than_named_is_invalid() {
+    let text = case(&format!("[[flows]]\nname = 'f'\n{UDP}dport = 8\nclass = 'x'\nsize = 1000\ninterval = '10ms'\n"));
+    let result = run(&text).unwrap();
+    assert!(!result.valid && !result.passed() && result.notes[0].contains("went to class y"), "{:?}", result.notes);
+}
+
+/// A case with chance in it.
+fn chance() -> Case {
+    let text = case(&format!(
+        "[[flows]]\nname = 'f'\n{UDP}size = [40, 576, 1500]\nrate = '9Mbit/s'\nshape = 'poisson'\n\
+         [[flows]]\nname = 'g'\n{UDP}size = 300\nrate = '5Mbit/s'\nshape = 'on_off'\non = '20ms'\noff = '30ms'\nrandom = true\n"
+    ));
+    Case::parse(&text, Path::new("t.toml")).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let case = chance();
+    let bytes = |seed| {
+        let mut pcap = Vec::new();
+        let result = sim::run(&case, seed, Some(&mut pcap)).unwrap();
+        (serde_json::to_string(&result).unwrap(), pcap)
+    };
+    let (first, second, other) = (bytes(5), bytes(5), bytes(6));
+    assert!(first == second);
+    assert!(first.0 != other.0 && first.1 != other.1);
+}
+
+#[test]
+fn what_is_recorded_can_be_replayed() {
+    let case = chance();
+    let mut pcap = Vec::new();
+    let first = sim::run(&case, 5, Some(&mut pcap)).unwrap();
+    let folder = std::env::temp_dir().join(format!("altq-cases-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let play = |bytes: &[u8]| {
+        std::fs::write(folder.join("t.pcap"), bytes).unwrap();
+        let text = self::case("[[flows]]\nname = 'p'\nkind = 'pcap'\nfrom = 'a'\nto = 'b'\nfile = 't.pcap'\n");
+        let mut case = Case::parse(&text, Path::new("t.toml")).unwrap();
+        case.folder = folder.clone();
+        let mut again = Vec::new();
+        let result = sim::run(&case, 1, Some(&mut again));
+        (result, again)
+    };
+    // What left a link of this rate passes another one like it without waiting, so it is the same, counted from its first packet.
+    let (result, again) = play(&pcap);
+    let result = result.unwrap();
+    let sent: u64 = first.classes.iter().filter(|c| c.report.parent.is_none()).map(|c| c.report.sent_packets).sum();
+    assert_eq!(result.classes[0].report.arrived_packets, sent);
+    assert_eq!(result.classes[0].report.delay_ns.p99, Some(0));
+    assert_eq!(result.flows[0].sent_packets, Some(sent));
+    assert_eq!(again.len(), pcap.len());
+    assert_eq!(again[40..], pcap[40..][..again.len() - 40], "the first packet's bytes and all behind it, times apart");
+    // Cut short: what came before is replayed, and the result is marked.
+    let (result, _) = play(&pcap[..pcap.len() / 2]);
+    let result = result.unwrap();
+    let n = result.flows[0].sent_packets.unwrap();
+    assert!(!result.valid && n > 0 && n < sent);
+    assert!(result.notes[0].starts_with(sim::CUT_SHORT) && result.notes[0].contains("begins at byte"), "{:?}", result.notes);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
