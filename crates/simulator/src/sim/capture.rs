@@ -404,7 +404,7 @@ mod tests {
         file.extend(block(1, &interface));
         for (n, frame) in frames().iter().enumerate() {
             // 0, 1.5 and 3 s.
-            let time = (n as u64) * 3 << 19;
+            let time = (n as u64 * 3) << 19;
             let mut body = [0u32.to_be_bytes(), ((time >> 32) as u32).to_be_bytes(), (time as u32).to_be_bytes()].concat();
             body.extend((frame.len() as u32).to_be_bytes());
             body.extend((frame.len() as u32).to_be_bytes());
