@@ -97,6 +97,15 @@ fn overhead(u: &mut Unstructured) -> Result<Overhead> {
     })
 }
 
+/// With ALTQ_FUZZ_TRACE set, what a finding does is printed.
+macro_rules! tell {
+    ($($what:tt)*) => {
+        if std::env::var_os("ALTQ_FUZZ_TRACE").is_some() {
+            eprintln!($($what)*);
+        }
+    };
+}
+
 /// What went in and came out.
 struct Watch {
     engine: Engine,
@@ -108,6 +117,8 @@ struct Watch {
     taken: [(u64, u64); 3],
     /// A dequeue gave nothing, and no packet is to come before this.
     idle_until: Option<Nanos>,
+    /// Timers fire at any nanosecond. A tick timer can only name the next tick, though a call before it may send.
+    exact_timer: bool,
 }
 
 impl Watch {
@@ -129,13 +140,16 @@ impl Watch {
     }
 
     fn dequeue(&mut self) {
-        match self.engine.dequeue(self.now) {
+        let departure = self.engine.dequeue(self.now);
+        tell!("{}: dequeue: {:?}, then at {:?}", self.now, departure.map(|d| (d.class, d.packet.handle)), self.engine.next_wakeup());
+        match departure {
             Some(departure) => {
                 assert!(self.idle_until.is_none_or(|until| until <= self.now), "it sent before the time that it named");
                 assert!(departure.packet.arrived <= self.now);
                 self.out(1, &departure.packet);
                 self.idle_until = None;
             }
+            None if !self.exact_timer => self.idle_until = None,
             None => self.idle_until = Some(self.engine.next_wakeup().unwrap_or(Nanos::MAX)),
         }
     }
@@ -177,8 +191,9 @@ fn go(u: &mut Unstructured) -> Result<()> {
         rules: rules(u, count - 1)?,
         default: if u.arbitrary()? { Some(u.int_in_range(0..=count - 1)?) } else { None },
     };
+    tell!("{spec:#?}");
     let Ok(engine) = Engine::new(&spec) else { return Ok(()) };
-    let mut w = Watch { engine, now: 0, inside: HashMap::new(), next: 0, taken: [(0, 0); 3], idle_until: None };
+    let mut w = Watch { engine, now: 0, inside: HashMap::new(), next: 0, taken: [(0, 0); 3], idle_until: None, exact_timer: spec.timer == Timer::Exact };
     let mut calls = 0;
     while !u.is_empty() && calls < 400 {
         calls += 1;
@@ -188,6 +203,7 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 let segments = if u.ratio(1, 10)? { u.arbitrary()? } else { 1 };
                 let class = u.int_in_range(0..=count)?;
                 let packet = w.packet(len, segments);
+                tell!("{}: {} of {len} x {segments} for {class}", w.now, packet.handle);
                 w.engine.enqueue(w.now, class, packet);
             }
             5 => {
@@ -221,7 +237,9 @@ fn go(u: &mut Unstructured) -> Result<()> {
                     _ => Change::SetRules { rules: rules(u, count)?, default: if u.arbitrary()? { Some(of) } else { None } },
                 };
                 w.idle_until = None;
-                if let Ok(Some(new)) = w.engine.apply(w.now, &change) {
+                let done = w.engine.apply(w.now, &change);
+                tell!("{}: {change:?}: {done:?}", w.now);
+                if let Ok(Some(new)) = done {
                     count = count.max(new + 1);
                 }
             }
@@ -229,19 +247,22 @@ fn go(u: &mut Unstructured) -> Result<()> {
         w.check();
     }
     // What is left goes out, or waits for a rate that does not come.
-    for _ in 0..2000 {
+    for turn in 0..2000 {
         w.dequeue();
-        w.check();
+        if turn % 100 == 0 {
+            w.check();
+        }
         if w.inside.is_empty() {
             break;
         }
-        if let Some(until) = w.idle_until {
+        if let Some(until) = w.engine.next_wakeup() {
             if until >= 1 << 61 {
                 break;
             }
             w.now = w.now.max(until);
         }
     }
+    w.check();
     Ok(())
 }
 

@@ -47,11 +47,11 @@ impl Wheel {
         }
         let due = records.due(id);
         let at = due >> self.shift;
-        if at < self.cur {
+        // What lies beyond the horizon waits in the heap as well: filing it anew at every horizon would make a long silence long work.
+        if at < self.cur || at - self.cur >= self.heads.len() as u64 {
             self.near.push(Reverse((due, id)));
             return;
         }
-        let at = at.min(self.cur + self.heads.len() as u64 - 1);
         let slot = (at as usize) & (self.heads.len() - 1);
         records.set_timer_next(id, self.heads[slot]);
         if self.heads[slot] == NIL {
