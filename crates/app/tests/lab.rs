@@ -38,6 +38,8 @@ fn lacking(output: &Output) -> Option<String> {
 fn write_case(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("altq-lab-{}-{name}.toml", std::process::id()));
     fs::write(&path, text).unwrap();
+    // Others are to read it too, whatever the umask.
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     path
 }
 

@@ -24,8 +24,8 @@ pub struct Args {
     /// Congestion control of TCP flows that name none, as in net.ipv4.tcp_available_congestion_control
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
-    /// Send and receive buffers of TCP sockets in bytes; without it the kernel tunes them
-    #[arg(long, value_name = "BYTES")]
+    /// Send and receive buffers of TCP flows that name none, in bytes; without it the kernel tunes them
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(2048..=1 << 30))]
     buffers: Option<u32>,
     /// The hosts send no super-packets, as with network cards without segmentation offload
     #[arg(long)]

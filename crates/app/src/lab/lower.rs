@@ -16,7 +16,7 @@ use super::topology::{self, Side, Unsupported};
 pub struct Wishes {
     /// Congestion control of TCP flows that name none.
     pub congestion: Option<String>,
-    /// SO_SNDBUF and SO_RCVBUF of TCP sockets, in bytes.
+    /// SO_SNDBUF and SO_RCVBUF of TCP flows that name none, in bytes.
     pub buffers: Option<u32>,
     /// Hosts send super-packets.
     pub offload: bool,
@@ -101,17 +101,18 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
     if sides.get(flow.to) == Some(&side) {
         return Err(only_simulated("it does not cross the shaped link"));
     }
-    let tuning = |congestion: &Option<String>, no_delay| Tuning {
+    let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
         congestion: congestion.clone().or_else(|| wishes.congestion.clone()),
-        send_buffer: wishes.buffers,
-        receive_buffer: wishes.buffers,
+        buffers: buffers.or(wishes.buffers),
         no_delay,
         dscp: flow.dscp,
     };
     let kind = match &flow.kind {
-        CaseKind::TcpBulk { streams, congestion } => Kind::Bulk { streams: *streams, tuning: tuning(congestion, false) },
+        CaseKind::TcpBulk { streams, congestion, buffers } => {
+            Kind::Bulk { streams: *streams, tuning: tuning(congestion, *buffers, false) }
+        }
         CaseKind::TcpRr { streams, request, response } => {
-            Kind::Request { streams: *streams, request: *request, response: *response, tuning: tuning(&None, true) }
+            Kind::Request { streams: *streams, request: *request, response: *response, tuning: tuning(&None, None, true) }
         }
         CaseKind::Udp(udp) => {
             let rates = case.events.iter().filter_map(|event| match event.what {

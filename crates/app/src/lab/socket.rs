@@ -17,10 +17,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto
 pub struct Tuning {
     /// Congestion control: `cubic`, `reno`, `bbr`, … as in net.ipv4.tcp_available_congestion_control.
     pub congestion: Option<String>,
-    /// SO_SNDBUF in bytes, as the program asks; the kernel doubles it and no longer tunes it by itself.
-    pub send_buffer: Option<u32>,
-    /// SO_RCVBUF, likewise.
-    pub receive_buffer: Option<u32>,
+    /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles them for its own needs, and no longer tunes them by itself.
+    pub buffers: Option<u32>,
     /// No delay for small segments (TCP_NODELAY).
     pub no_delay: bool,
     /// DSCP of the packets sent, 0 to 63.
@@ -91,11 +89,10 @@ fn tune(fd: &impl AsFd, tuning: &Tuning) -> anyhow::Result<()> {
             Unsupported(format!("no congestion control `{name}` in this kernel ({error}); it has: {}", there.trim()))
         })?;
     }
-    if let Some(bytes) = tuning.send_buffer {
-        sockopt::set_socket_send_buffer_size(fd, bytes as usize)?;
-    }
-    if let Some(bytes) = tuning.receive_buffer {
-        sockopt::set_socket_recv_buffer_size(fd, bytes as usize)?;
+    if let Some(bytes) = tuning.buffers {
+        // Root may go over net.core.wmem_max and rmem_max, which would cut it short without a word.
+        sockopt::set_socket_send_buffer_size_force(fd, bytes as usize)?;
+        sockopt::set_socket_recv_buffer_size_force(fd, bytes as usize)?;
     }
     if tuning.no_delay {
         sockopt::set_tcp_nodelay(fd, true)?;

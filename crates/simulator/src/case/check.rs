@@ -307,7 +307,7 @@ fn only(flow: &raw::Flow, kind: &str, known: &[&str]) -> Result<()> {
     macro_rules! keys {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(|v| v.span()))),*] };
     }
-    let keys = keys!(shape size rate interval on off random burst every streams congestion request response file speed);
+    let keys = keys!(shape size rate interval on off random burst every streams congestion buffers request response file speed);
     for (key, span) in keys {
         if span.is_some() && !known.contains(&key) {
             return Err((span, format!("a flow of kind {kind} knows no {key}; its own keys: {}", known.join(", "))));
@@ -325,8 +325,14 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
     match flow.kind.get_ref().as_str() {
         "udp" => udp(place, flow, v6).map(Kind::Udp),
         "tcp_bulk" => {
-            only(flow, "tcp_bulk", &["streams", "congestion"])?;
-            Ok(Kind::TcpBulk { streams, congestion: flow.congestion.as_ref().map(|c| c.get_ref().clone()) })
+            only(flow, "tcp_bulk", &["streams", "congestion", "buffers"])?;
+            let buffers = match &flow.buffers {
+                // What the kernel takes as it is written: less is raised to its least, more is beyond a signed 32-bit number.
+                Some(n) if !(2048..=1 << 30).contains(n.get_ref()) => return bad(n, "buffers are 2048 to 1073741824 bytes"),
+                Some(n) => Some(*n.get_ref()),
+                None => None,
+            };
+            Ok(Kind::TcpBulk { streams, congestion: flow.congestion.as_ref().map(|c| c.get_ref().clone()), buffers })
         }
         "tcp_rr" => {
             only(flow, "tcp_rr", &["streams", "request", "response"])?;

@@ -134,6 +134,8 @@ pub enum Kind {
         streams: u32,
         /// Congestion control by the system's name; `None`: the system's default.
         congestion: Option<String>,
+        /// SO_SNDBUF and SO_RCVBUF of both ends, in bytes; `None`: the system's choice.
+        buffers: Option<u32>,
     },
     /// TCP that asks and waits for the answer, over and over.
     TcpRr {

@@ -95,6 +95,7 @@ pub struct Flow {
     pub every: Option<Spanned<Time>>,
     pub streams: Option<Spanned<u32>>,
     pub congestion: Option<Spanned<String>>,
+    pub buffers: Option<Spanned<u32>>,
     pub request: Option<Spanned<u32>>,
     pub response: Option<Spanned<u32>>,
     pub file: Option<Spanned<PathBuf>>,
