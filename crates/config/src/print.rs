@@ -9,6 +9,7 @@ use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
 
+use crate::check::is_classic;
 use crate::native::{DEFAULT_MTU, KEYS, names};
 use crate::policy::{Device, Link, Policy};
 
@@ -98,12 +99,35 @@ impl Printer<'_> {
         if spec.default == Some(ROOT) && spec.classes.len() > 1 {
             self.line(1, "default");
         }
+        if let Some(names) = self.shuffled() {
+            self.left_out(format!("the order of `{names}` in ALTQ's rounds: here a class stands behind its parent's"));
+        }
         if spec.classes.len() > 1 {
             self.line(0, "");
         }
         self.classes(ROOT, 1);
         self.rules();
         self.line(0, "}");
+    }
+
+    /// Classes of one priority that come out in another order than they stand in: nesting puts children behind their parent, and
+    /// classic goes round in the order in which classes were made.
+    fn shuffled(&self) -> Option<String> {
+        let mut last = [ROOT; 8];
+        let mut stack = vec![ROOT];
+        while let Some(class) = stack.pop() {
+            stack.extend(self.children.get(class as usize).into_iter().flatten().rev());
+            if class == ROOT || !is_classic(self.link, class) {
+                continue;
+            }
+            let spec = self.link.spec.classes.get(class as usize)?;
+            let last = last.get_mut(spec.settings.int("priority").unwrap_or(1) as usize)?;
+            if class < *last {
+                return Some(format!("{} {}", self.link.class_name(class), self.link.class_name(*last)));
+            }
+            *last = class;
+        }
+        None
     }
 
     fn classes(&mut self, parent: ClassId, depth: usize) {

@@ -336,3 +336,18 @@ fn altq_conf_means_the_same_in_the_native_language() {
     }
     assert!(read == 400 && by_rule > 10_000, "{read} files, {by_rule} packets");
 }
+
+/// ALTQ went round in the order in which classes were made; nesting may say another. Then that is said.
+#[test]
+fn what_nesting_cannot_say_is_listed() {
+    let file = |tail: &str| {
+        format!(
+            "interface em0 bandwidth 10M cbq\nclass cbq em0 em0 NULL pbandwidth 100\nclass cbq em0 def em0 pbandwidth 20 default\n\
+             class cbq em0 a em0 pbandwidth 40\nclass cbq em0 b em0 pbandwidth 20\nclass cbq em0 c a pbandwidth 10 {tail}\n"
+        )
+    };
+    let left_out = |tail: &str| print(&parse(&file(tail), Language::Altq)).left_out;
+    assert_eq!(left_out("priority 3"), Vec::<String>::new());
+    let said = left_out("");
+    assert!(said.len() == 1 && said[0].contains("`b c`"), "{said:?}");
+}

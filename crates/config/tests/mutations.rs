@@ -146,7 +146,21 @@ fn texts_that_are_nearly_right() {
                 let again = parse_str(&printed.text, "t", Language::Native);
                 let again = again.unwrap_or_else(|failed| panic!("{failed}\n{text}\n{}", printed.text));
                 for (a, b) in policy.links.iter().zip(&again.links) {
-                    let classes = |link: &altq_config::Link| format!("{:?} {:?}", link.spec.classes, link.spec.default);
+                    // Nesting may put classes in another order.
+                    let classes = |link: &altq_config::Link| {
+                        let class = |(at, spec): (usize, &altq_engine::spec::ClassSpec)| {
+                            let parent = if at == 0 || spec.parent == 0 { "" } else { link.class_name(spec.parent) };
+                            let name = if at == 0 { "" } else { link.class_name(at as u32) };
+                            format!("{name} {parent} {:?} {:?} {:?}", spec.settings, spec.queue, spec.scheduler)
+                        };
+                        let mut classes: Vec<String> = link.spec.classes.iter().enumerate().map(class).collect();
+                        classes.push(format!(
+                            "default {:?}",
+                            link.spec.default.filter(|class| *class != 0).map(|class| link.class_name(class))
+                        ));
+                        classes.sort();
+                        classes
+                    };
                     assert_eq!(classes(a), classes(b), "{text}\n{}", printed.text);
                 }
                 (policy.warnings, policy.sources)
