@@ -53,8 +53,9 @@ struct Cell {
 }
 
 impl Slab {
-    pub(crate) fn insert(&mut self, packet: Packet) -> u32 {
-        let cell = Cell { packet, next: NIL };
+    #[inline]
+    pub(crate) fn insert(&mut self, packet: &Packet) -> u32 {
+        let cell = Cell { packet: *packet, next: NIL };
         match self.free.pop() {
             Some(at) => {
                 self.cells[at as usize] = cell;
@@ -69,16 +70,19 @@ impl Slab {
         }
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, at: u32) -> (Packet, u32) {
         let Cell { packet, next } = self.cells[at as usize];
         self.free.push(at);
         (packet, next)
     }
 
+    #[inline]
     pub(crate) fn get(&self, at: u32) -> &Packet {
         &self.cells[at as usize].packet
     }
 
+    #[inline]
     pub(crate) fn link(&mut self, at: u32, next: u32) {
         self.cells[at as usize].next = next;
     }

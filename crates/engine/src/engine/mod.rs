@@ -11,13 +11,13 @@ use std::collections::BinaryHeap;
 use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::link::Overhead;
-use crate::packet::{NIL, Packet, Slab};
+use crate::packet::{Packet, Slab};
 use crate::queue::Policy;
-use crate::schedule::{ROOT_SLOT, Scheduler, Slot};
+use crate::schedule::{Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
-use crate::trace::{Trace, What};
+use crate::trace::Trace;
 use crate::units::{Nanos, Rate};
 
 /// How deep schedulers may stand in one another.
@@ -138,12 +138,15 @@ struct Place {
     holds: u32,
 }
 
+/// Bit in [`Node::classes`]: what is below this class has a scheduler of its own.
+const HOLDS: u32 = 1 << 31;
+
 /// A scheduler at its place in the tree.
 struct Node {
     inner: Box<dyn Scheduler>,
     /// The class that holds it.
     class: ClassId,
-    /// The class of each slot.
+    /// The class of each slot, with [`HOLDS`] for one that holds a scheduler.
     classes: Vec<ClassId>,
     free: Vec<Slot>,
     /// Packets below.
@@ -182,6 +185,8 @@ pub struct Engine {
     classifier: crate::classify::Classifier,
     default: Option<ClassId>,
     trace: Option<Trace>,
+    /// Some scheduler hears every arrival.
+    hears_arrivals: bool,
     now: Nanos,
 }
 
@@ -209,6 +214,7 @@ impl Engine {
             classifier: crate::classify::Classifier::new(&RuleSet::default(), None),
             default: None,
             trace: None,
+            hears_arrivals: false,
             now: 0,
         };
         if spec.rate.is_zero() {
@@ -244,18 +250,20 @@ impl Engine {
         let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return self.drop_unclassified(packet);
         };
-        let (policy, limit, in_bytes) = (leaf.policy, leaf.limit, leaf.limit_in_bytes);
         let (node, slot) = (leaf.scheduler, leaf.slot);
-        let full = if in_bytes { leaf.bytes.saturating_add(packet.len) > limit } else { leaf.packets >= limit };
-        self.knock(node, slot);
-        if full && (policy == Policy::DropTail || limit == 0 || in_bytes && packet.len > limit) {
-            self.count_drop(class, packet, DropReason::QueueFull);
-            return;
+        let fits = if leaf.limit_in_bytes {
+            u64::from(leaf.bytes) + u64::from(packet.len) <= u64::from(leaf.limit)
+        } else {
+            leaf.packets < leaf.limit
+        };
+        if self.hears_arrivals {
+            self.knock(node, slot);
         }
-        let first = self.append(class, packet);
-        self.announce(node, slot, packet.wire, first);
-        if full {
-            self.drop_from_head(class, DropReason::HeadDropped);
+        if fits {
+            let first = self.append(class, &packet);
+            self.announce(node, slot, packet.wire, first);
+        } else {
+            self.overflow(class, packet);
         }
     }
 
@@ -328,54 +336,16 @@ impl Engine {
         if !self.wakeups.is_empty() {
             self.release();
         }
-        // Down: from the root's scheduler to a queue.
-        let mut path = [(0u32, ROOT_SLOT); MAX_NESTING];
-        let mut depth = 0;
-        let mut node = 0u32;
-        let class = loop {
-            let Some(slot) = self.nodes[node as usize].inner.choose(now) else {
-                if node == 0 {
-                    return None;
-                }
-                self.block(node);
-                (depth, node) = (0, 0);
-                continue;
-            };
-            path[depth] = (node, slot);
-            depth += 1;
-            let class = self.nodes[node as usize].classes[slot as usize];
-            let inner = self.places[class as usize].holds;
-            if slot == ROOT_SLOT || inner == NIL {
-                break class;
-            }
-            node = inner;
-        };
-        let packet = self.take_head(class);
-        // Up: every scheduler on the way hears what was sent.
-        let next = self.head_wire(class);
-        let mut borrowed = false;
-        for (at, &(node, slot)) in path[..depth].iter().enumerate().rev() {
-            let next =
-                if at + 1 == depth { next } else { (self.nodes[path[at + 1].0 as usize].backlog > 0).then_some(packet.wire) };
-            let node = &mut self.nodes[node as usize];
-            node.backlog -= 1;
-            if node.inner.sent(now, slot, packet.wire, next) {
-                borrowed = true;
-                node.inner.lent(slot, packet.len);
-            }
+        let root = &mut self.nodes[0];
+        let slot = root.inner.choose(now)?;
+        let class = root.classes[slot as usize];
+        if class & HOLDS != 0 {
+            return self.dequeue_nested(slot);
         }
-        if let Some(regulator) = &mut self.regulator {
-            regulator.spend(packet.wire);
-        }
-        let sent = &mut self.sent[class as usize];
-        sent.packets += 1;
-        sent.bytes += u64::from(packet.len);
-        sent.wire_bytes += u64::from(packet.wire);
-        if borrowed {
-            sent.borrowed_bytes += u64::from(packet.len);
-        }
-        self.note(class, packet, What::Sent { borrowed });
-        Some(Departure { class, packet })
+        let (packet, next) = self.take_head(class);
+        let root = &mut self.nodes[0];
+        let borrowed = root.sent(now, slot, &packet, next);
+        Some(self.departed(class, packet, borrowed))
     }
 
     /// [`dequeue`](Engine::dequeue) until `out` holds `most` departures or none may leave now. Returns how many were added.

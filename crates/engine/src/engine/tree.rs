@@ -1,6 +1,6 @@
 //! The tree of classes and schedulers: built once, changed while packets are queued.
 
-use super::{Engine, Leaf, MAX_NESTING, Node, Place, Sent};
+use super::{Engine, HOLDS, Leaf, MAX_NESTING, Node, Place, Sent};
 use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::packet::{NIL, Packet};
@@ -26,6 +26,7 @@ impl Engine {
         let entry = schedule::find(spec.name).ok_or_else(|| SpecError::new(format!("no scheduler is called {}", spec.name)))?;
         let context = Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, timer: self.timer };
         let inner = (entry.build)(&context, &spec.settings)?;
+        self.hears_arrivals |= inner.hears_arrivals();
         let node = Node {
             hears_arrivals: inner.hears_arrivals(),
             inner,
@@ -102,10 +103,11 @@ impl Engine {
             }
         };
         let n = &mut self.nodes[node as usize];
+        let tagged = if holds == NIL { id } else { id | HOLDS };
         if slot as usize == n.classes.len() {
-            n.classes.push(id);
+            n.classes.push(tagged);
         } else {
-            n.classes[slot as usize] = id;
+            n.classes[slot as usize] = tagged;
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
         let leaf = self.leaf(&queue, own_node, own_slot)?;
@@ -182,8 +184,7 @@ impl Engine {
         }
         let leaf = self.leaves[class as usize];
         while self.leaves[class as usize].packets > 0 {
-            let packet = self.take_head(class);
-            let next = self.head_wire(class);
+            let (packet, next) = self.take_head(class);
             self.head_lost(leaf.scheduler, leaf.slot, next);
             match heir {
                 None => self.count_drop(class, packet, DropReason::ClassRemoved),
@@ -228,7 +229,7 @@ impl Engine {
         if !fits {
             return self.count_drop(heir, packet, DropReason::QueueFull);
         }
-        let first = self.append(heir, packet);
+        let first = self.append(heir, &packet);
         self.announce(leaf.scheduler, leaf.slot, packet.wire, first);
     }
 

@@ -2,25 +2,39 @@
 
 use std::cmp::Reverse;
 
-use super::{Drop, Engine};
+use super::{Departure, Drop, Engine, HOLDS, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
-use crate::schedule::Slot;
+use crate::queue::Policy;
+use crate::schedule::{ROOT_SLOT, Slot};
 use crate::spec::ClassId;
 use crate::trace::{Event, What};
 use crate::units::Nanos;
 
+impl Node {
+    /// A packet of the class at `slot` goes. True if it goes on bandwidth beyond the class's own.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Nanos, slot: Slot, packet: &Packet, next: Option<u32>) -> bool {
+        self.backlog -= 1;
+        let borrowed = self.inner.sent(now, slot, packet.wire, next);
+        if borrowed && self.hears_arrivals {
+            self.inner.lent(slot, packet.len);
+        }
+        borrowed
+    }
+}
+
 impl Engine {
     #[inline]
-    pub(super) fn note(&mut self, class: ClassId, packet: Packet, what: What) {
+    pub(super) fn note(&mut self, class: ClassId, packet: &Packet, what: What) {
         if let Some(trace) = &mut self.trace {
-            trace.push(Event { at: self.now, class, packet, what });
+            trace.push(Event { at: self.now, class, packet: *packet, what });
         }
     }
 
     /// Puts a packet at the tail. True if the queue was empty.
     #[inline]
-    pub(super) fn append(&mut self, class: ClassId, packet: Packet) -> bool {
+    pub(super) fn append(&mut self, class: ClassId, packet: &Packet) -> bool {
         let at = self.slab.insert(packet);
         let leaf = &mut self.leaves[class as usize];
         let first = leaf.packets == 0;
@@ -36,20 +50,81 @@ impl Engine {
         first
     }
 
+    /// Takes the first packet, and says how long the next one is.
     #[inline]
-    pub(super) fn take_head(&mut self, class: ClassId) -> Packet {
+    pub(super) fn take_head(&mut self, class: ClassId) -> (Packet, Option<u32>) {
         let leaf = &mut self.leaves[class as usize];
         let (packet, next) = self.slab.remove(leaf.head);
         leaf.head = next;
         leaf.packets -= 1;
         leaf.bytes -= packet.len;
-        packet
+        let next = if leaf.packets > 0 { Some(self.slab.get(next).wire) } else { None };
+        (packet, next)
     }
 
+    /// A packet that does not fit: it, or those before it, are dropped.
+    #[cold]
+    pub(super) fn overflow(&mut self, class: ClassId, packet: Packet) {
+        let leaf = self.leaves[class as usize];
+        if leaf.policy == Policy::DropTail || leaf.limit == 0 || leaf.limit_in_bytes && packet.len > leaf.limit {
+            self.count_drop(class, packet, DropReason::QueueFull);
+            return;
+        }
+        let first = self.append(class, &packet);
+        self.announce(leaf.scheduler, leaf.slot, packet.wire, first);
+        self.drop_from_head(class, DropReason::HeadDropped);
+    }
+
+    /// [`dequeue`](Engine::dequeue) where the root's scheduler chose, at `slot`, a class that holds another one.
+    pub(super) fn dequeue_nested(&mut self, slot: Slot) -> Option<Departure> {
+        // Down: from the root's scheduler to a queue.
+        let now = self.now;
+        let mut path = [(0u32, ROOT_SLOT); MAX_NESTING];
+        let (mut depth, mut node, mut chosen) = (0, 0u32, Some(slot));
+        let class = loop {
+            let Some(slot) = chosen else {
+                if node == 0 {
+                    return None;
+                }
+                self.block(node);
+                (depth, node, chosen) = (0, 0, self.nodes[0].inner.choose(now));
+                continue;
+            };
+            path[depth] = (node, slot);
+            depth += 1;
+            let class = self.nodes[node as usize].classes[slot as usize];
+            if class & HOLDS == 0 {
+                break class;
+            }
+            node = self.places[(class & !HOLDS) as usize].holds;
+            chosen = self.nodes[node as usize].inner.choose(now);
+        };
+        let (packet, mut next) = self.take_head(class);
+        // Up: every scheduler on the way hears what was sent.
+        let mut borrowed = false;
+        for &(node, slot) in path[..depth].iter().rev() {
+            let node = &mut self.nodes[node as usize];
+            borrowed |= node.sent(now, slot, &packet, next);
+            next = (node.backlog > 0).then_some(packet.wire);
+        }
+        Some(self.departed(class, packet, borrowed))
+    }
+
+    /// Counts a packet that leaves.
     #[inline]
-    pub(super) fn head_wire(&self, class: ClassId) -> Option<u32> {
-        let leaf = &self.leaves[class as usize];
-        (leaf.packets > 0).then(|| self.slab.get(leaf.head).wire)
+    pub(super) fn departed(&mut self, class: ClassId, packet: Packet, borrowed: bool) -> Departure {
+        if let Some(regulator) = &mut self.regulator {
+            regulator.spend(packet.wire);
+        }
+        let sent = &mut self.sent[class as usize];
+        sent.packets += 1;
+        sent.bytes += u64::from(packet.len);
+        sent.wire_bytes += u64::from(packet.wire);
+        if borrowed {
+            sent.borrowed_bytes += u64::from(packet.len);
+        }
+        self.note(class, &packet, What::Sent { borrowed });
+        Departure { class, packet }
     }
 
     /// Tells the schedulers from a class upwards that a packet is at the door.
@@ -96,9 +171,8 @@ impl Engine {
     pub(super) fn drop_from_head(&mut self, class: ClassId, reason: DropReason) {
         let leaf = self.leaves[class as usize];
         loop {
-            let packet = self.take_head(class);
+            let (packet, next) = self.take_head(class);
             self.count_drop(class, packet, reason);
-            let next = self.head_wire(class);
             self.head_lost(leaf.scheduler, leaf.slot, next);
             let leaf = &self.leaves[class as usize];
             let fits = if leaf.limit_in_bytes { leaf.bytes <= leaf.limit } else { leaf.packets <= leaf.limit };
@@ -175,7 +249,7 @@ impl Engine {
         let (packets, bytes) = &mut self.reasons[class as usize].get_or_insert_default()[reason as usize];
         *packets += 1;
         *bytes += u64::from(packet.len);
-        self.note(class, packet, What::Dropped(reason));
+        self.note(class, &packet, What::Dropped(reason));
         self.drops.push(Drop { at: self.now, class: Some(class), packet, reason });
     }
 

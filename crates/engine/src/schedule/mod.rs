@@ -124,8 +124,8 @@ pub trait Scheduler: Send {
     /// one, `None` if there is none. Returns whether it went on bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
 
-    /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this many bytes of its own. For those
-    /// that keep [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
+    /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this many bytes of its own. For those that
+    /// hear arrivals and keep [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
     fn lent(&mut self, _slot: Slot, _bytes: u32) {}
 
     /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else happens. A time that has passed
