@@ -106,8 +106,21 @@ impl<'a> Prepared<'a> {
             },
         };
         let mtu = policy.links.first().map_or(1500, |link| link.spec.mtu);
-        let lowered = lower::lower(case, mtu, wishes)?;
-        let links = shaper::wires(named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
+        let mut lowered = lower::lower(case, mtu, wishes)?;
+        let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
+        let shaped = lowered.link;
+        for way in [link, reverse].into_iter().flatten() {
+            if let Some(rate) = shaped.rate.filter(|rate| *rate != way.spec.rate) {
+                let own = way.spec.rate;
+                lowered.notes.push(format!("link `{}`: the lab's wire has the policy's rate of {own}, not {rate}", shaped.name));
+            }
+        }
+        for (way, side) in [(link, Side::Sources), (reverse, Side::Sinks)] {
+            if let Some(flow) = lowered.flows.iter().find(|flow| way.is_none() && flow.side == side) {
+                lowered.notes.push(format!("flow `{}` goes the way of the link that no policy governs: unshaped here", flow.name));
+            }
+        }
+        let links = shaper::wires(link, reverse);
         let of_column =
             |e: &&Expectation| e.simulated != Some(true) && e.column.as_ref().is_none_or(|name| column.name.as_ref() == Some(name));
         let expectations: Vec<&Expectation> = case.expectations.iter().filter(of_column).collect();
