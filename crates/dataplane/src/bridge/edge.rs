@@ -1,6 +1,7 @@
 //! One way of a bridge: what comes in at an interface and leaves by another.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +18,9 @@ use crate::sys::packet::{Receiver, Sender};
 const LOOK: Nanos = SECOND / 2;
 /// How long to wait for a device that is full: it says nothing when it is not (ENOBUFS).
 const RETRY: Nanos = 50_000;
+
+/// How long the kernel may take to remove an interface that it has set down.
+const GOING: Duration = Duration::from_millis(200);
 
 /// One way of a bridge.
 pub struct OneWay {
@@ -49,8 +53,11 @@ impl OneWay {
     /// Both interfaces carry frames, or the error that says which does not.
     fn look(&mut self) -> Result<(), Error> {
         self.look_at = now() + LOOK;
-        check(&self.from)?;
-        check(&self.to)
+        check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
+            // An interface that is removed goes down before: the loop is at its end, and has the time to say which it is.
+            std::thread::sleep(GOING);
+            check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
+        })
     }
 
     /// What to make of a call that says that an interface is down or away: which it is.

@@ -67,6 +67,25 @@ pub fn world() -> Option<World> {
     Some(world)
 }
 
+impl World {
+    /// Gives the middle an address on `a`, known to the left: whoever connects to it is refused, if the middle's stack hears of it.
+    pub fn answer_in_the_middle(&self) {
+        ip(
+            &self.middle,
+            "link set dev a address 02:00:00:00:00:09\naddr add 10.7.0.9/24 dev a\n\
+            neigh add 10.7.0.1 lladdr 02:00:00:00:00:01 dev a\n",
+        )
+        .unwrap();
+        ip(&self.left, "addr add 10.7.0.1/24 dev eth0\nneigh add 10.7.0.9 lladdr 02:00:00:00:00:09 dev eth0\n").unwrap();
+    }
+
+    /// Whether it does.
+    pub fn middle_answers(&self) -> bool {
+        let connect = || TcpStream::connect_timeout(&"10.7.0.9:1".parse().unwrap(), Duration::from_millis(300));
+        self.left.run(connect).unwrap().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    }
+}
+
 pub fn ip(namespace: &Namespace, batch: &str) -> Result<(), String> {
     namespace
         .run(|| {
@@ -109,10 +128,14 @@ pub struct Bulk {
 
 impl Bulk {
     pub fn start(world: &World, to: &str) -> Bulk {
+        Bulk::between(&world.left, &world.right, to)
+    }
+
+    pub fn between(from: &Namespace, at: &Namespace, to: &str) -> Bulk {
         let to: SocketAddr = to.parse().unwrap();
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let listener = world.right.run(|| TcpListener::bind(to).unwrap()).unwrap();
-        let mut sender = world.left.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).unwrap()).unwrap();
+        let listener = at.run(|| TcpListener::bind(to).unwrap()).unwrap();
+        let mut sender = from.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).unwrap()).unwrap();
         let mut receiver = listener.accept().unwrap().0;
         receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         sender.set_write_timeout(Some(Duration::from_millis(200))).unwrap();

@@ -1,0 +1,168 @@
+//! `altq run` as its user sees it: exit codes, what it prints, and what it leaves behind. Skipped, aloud, where the host does not let us.
+
+#[path = "../../dataplane/tests/world/mod.rs"]
+mod world;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use altq_dataplane::netns::Namespace;
+use world::{round_trips, world};
+
+const POLICY: &str = "link wan { device bridge a b  rate 100Mbit/s  scheduler cbq
+    class low { share 20% borrow }
+    class high { share 80% borrow default }
+    match dport 7 -> low }";
+
+/// A policy file that goes when the test ends.
+struct File(std::path::PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("altq-run-{}-{name}.altq", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        File(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn altq(file: &File, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+    command.arg("run").arg(&file.0).args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    command
+}
+
+fn start(namespace: &Namespace, mut command: Command) -> Child {
+    namespace.run(|| command.spawn().unwrap()).unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Its first line on standard output: then it runs. `None`, said aloud, where the host lacks something.
+fn first_line(child: &mut Child) -> Option<(String, impl Read + use<>)> {
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    if line.is_empty() && child.wait().unwrap().code() == Some(7) {
+        eprintln!("SKIPPED: this host cannot run a bridge");
+        return None;
+    }
+    Some((line, out))
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn lines_of_json_until_a_signal() {
+    let Some(world) = world() else { return };
+    let file = File::new("json", POLICY);
+    let mut child = start(&world.middle, altq(&file, &["--json", "--interval", "100ms"]));
+    let Some((first, mut rest)) = first_line(&mut child) else { return };
+    round_trips(&world, "10.9.0.2:7", 50);
+    signal(&child, "-INT");
+    let mut lines = first;
+    rest.read_to_string(&mut lines).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let parsed: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = &parsed.last().unwrap()["links"][0];
+    assert_eq!((&parsed[0]["schema"], &last["name"], &last["state"]), (&"altq.stat/1".into(), &"wan".into(), &"shaping".into()));
+    let classes = last["classes"].as_array().unwrap();
+    let names: Vec<&str> = classes.iter().map(|class| class["name"].as_str().unwrap()).collect();
+    assert_eq!(names[1..], ["low", "high"]);
+    assert_eq!(classes[1]["parent"], names[0]);
+    // 50 datagrams of one byte: 29 bytes at layer 3 each.
+    assert_eq!((&classes[1]["received_packets"], &classes[1]["sent_bytes"]), (&50.into(), &1450.into()));
+    assert_eq!(classes[0]["sent_packets"].as_u64(), Some(50 + classes[2]["sent_packets"].as_u64().unwrap()));
+    for word in [
+        "dropped",
+        "marked_packets",
+        "backlog_packets",
+        "backlog_bytes",
+        "borrowed_bytes",
+        "overlimits",
+        "sojourn_ns",
+        "rate_bit_s",
+        "limited_by",
+    ] {
+        assert!(classes[1].get(word).is_some(), "{word}");
+    }
+}
+
+#[test]
+fn a_table_for_a_time() {
+    let Some(world) = world() else { return };
+    let file = File::new("table", POLICY);
+    let output = world.middle.run(|| altq(&file, &["--for", "300ms"]).output().unwrap()).unwrap();
+    if output.status.code() == Some(7) {
+        return eprintln!("SKIPPED: {}", text(&output));
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("over the whole 0.3 s") && table.contains("20.0 Mbit/s"), "{table}");
+    assert!(!table.contains('\x1b'), "no terminal, no control sequences");
+}
+
+#[test]
+fn nothing_is_left_behind_even_when_killed() {
+    let Some(world) = world() else { return };
+    let file = File::new("killed", POLICY);
+    world.answer_in_the_middle();
+    assert!(world.middle_answers());
+    let mut child = start(&world.middle, altq(&file, &["--json", "--interval", "20ms"]));
+    let Some(_reading) = first_line(&mut child) else { return };
+    let hidden = !world.middle_answers();
+    signal(&child, "-KILL");
+    child.wait().unwrap();
+    let end = Instant::now() + Duration::from_secs(2);
+    while !world.middle_answers() {
+        assert!(Instant::now() < end, "the kernel's stack has its frames back");
+    }
+    if !hidden {
+        eprintln!("SKIPPED in part: no tcx program here");
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_told_in_one_line() {
+    let Some(world) = world() else { return };
+    let file = File::new("user", POLICY);
+    let output = world.middle.run(|| altq(&file, &[]).uid(65534).gid(65534).output()).unwrap();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return eprintln!("SKIPPED: another user cannot run the program here ({error})"),
+    };
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output));
+    assert!(text(&output).contains("needs root") && text(&output).lines().count() == 1, "{}", text(&output));
+}
+
+#[test]
+fn mistakes_are_exit_2_and_nothing_starts() {
+    let Some(world) = world() else { return };
+    let no_device = POLICY.replace("device bridge a b", "");
+    let interface = POLICY.replace("bridge a b", "eth0");
+    let nowhere = POLICY.replace("bridge a b", "bridge a nowhere");
+    for (name, policy, more, what) in [
+        ("none", no_device.as_str(), &[][..], "has no device"),
+        ("eth0", &interface, &[], "is not built yet"),
+        ("nowhere", &nowhere, &[], "no interface `nowhere`"),
+        ("link", POLICY, &["--link", "lan"], "it has wan"),
+        ("interval", POLICY, &["--interval", "1us"], "at least 10ms"),
+        ("broken", "link wan {", &[], "error"),
+    ] {
+        let file = File::new(name, policy);
+        let output = world.middle.run(|| altq(&file, more).output().unwrap()).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}: {}", text(&output));
+        assert!(text(&output).contains(what) && output.stdout.is_empty(), "{name}: {}", text(&output));
+    }
+}
