@@ -97,6 +97,14 @@ fn overhead(u: &mut Unstructured) -> Result<Overhead> {
     })
 }
 
+fn classic(scheduler: &SchedulerSpec) -> bool {
+    scheduler.settings.choice("estimator") == Some("classic")
+}
+
+fn holds_classic(class: &ClassSpec) -> bool {
+    class.scheduler.as_ref().is_some_and(classic)
+}
+
 /// With ALTQ_FUZZ_TRACE set, what a finding does is printed.
 macro_rules! tell {
     ($($what:tt)*) => {
@@ -117,8 +125,9 @@ struct Watch {
     taken: [(u64, u64); 3],
     /// A dequeue gave nothing, and no packet is to come before this.
     idle_until: Option<Nanos>,
-    /// Timers fire at any nanosecond. A tick timer can only name the next tick, though a call before it may send.
-    exact_timer: bool,
+    /// Timers fire at any nanosecond, and no scheduler is ALTQ's. A tick timer can only name the next tick, though a call before it may
+    /// send; and ALTQ's scheduler sends when polled what its timers leave asleep (altq.md 2.8).
+    idles: bool,
 }
 
 impl Watch {
@@ -141,7 +150,12 @@ impl Watch {
 
     fn dequeue(&mut self) {
         let departure = self.engine.dequeue(self.now);
-        tell!("{}: dequeue: {:?}, then at {:?}", self.now, departure.map(|d| (d.class, d.packet.handle)), self.engine.next_wakeup());
+        tell!(
+            "{}: dequeue: {:?}, then at {:?}",
+            self.now,
+            departure.map(|d| (d.class, d.packet.handle)),
+            self.engine.next_wakeup()
+        );
         match departure {
             Some(departure) => {
                 assert!(self.idle_until.is_none_or(|until| until <= self.now), "it sent before the time that it named");
@@ -149,7 +163,7 @@ impl Watch {
                 self.out(1, &departure.packet);
                 self.idle_until = None;
             }
-            None if !self.exact_timer => self.idle_until = None,
+            None if !self.idles => self.idle_until = None,
             None => self.idle_until = Some(self.engine.next_wakeup().unwrap_or(Nanos::MAX)),
         }
     }
@@ -193,7 +207,15 @@ fn go(u: &mut Unstructured) -> Result<()> {
     };
     tell!("{spec:#?}");
     let Ok(engine) = Engine::new(&spec) else { return Ok(()) };
-    let mut w = Watch { engine, now: 0, inside: HashMap::new(), next: 0, taken: [(0, 0); 3], idle_until: None, exact_timer: spec.timer == Timer::Exact };
+    let mut w = Watch {
+        engine,
+        now: 0,
+        inside: HashMap::new(),
+        next: 0,
+        taken: [(0, 0); 3],
+        idle_until: None,
+        idles: spec.timer == Timer::Exact && !classic(&spec.scheduler) && !spec.classes.iter().any(holds_classic),
+    };
     let mut calls = 0;
     while !u.is_empty() && calls < 400 {
         calls += 1;
@@ -229,7 +251,10 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 let change = match u.int_in_range(0..=8)? {
                     0 => Change::AddClass(class(u, of)?),
                     1 | 2 => Change::SetClass { class: of, parent: u.int_in_range(0..=count)?, settings: words(u)? },
-                    3 => Change::RemoveClass { class: of, heir: if u.arbitrary()? { Some(u.int_in_range(0..=count)?) } else { None } },
+                    3 => Change::RemoveClass {
+                        class: of,
+                        heir: if u.arbitrary()? { Some(u.int_in_range(0..=count)?) } else { None },
+                    },
                     4 => Change::SetQueue { class: of, queue: queue(u)? },
                     5 => Change::SetScheduler { class: of, settings: scheduler(u)?.settings },
                     6 => Change::SetRate(rate(u)?),
@@ -237,6 +262,7 @@ fn go(u: &mut Unstructured) -> Result<()> {
                     _ => Change::SetRules { rules: rules(u, count)?, default: if u.arbitrary()? { Some(of) } else { None } },
                 };
                 w.idle_until = None;
+                w.idles &= !matches!(&change, Change::AddClass(class) if holds_classic(class));
                 let done = w.engine.apply(w.now, &change);
                 tell!("{}: {change:?}: {done:?}", w.now);
                 if let Ok(Some(new)) = done {

@@ -49,7 +49,11 @@ fn rules(order: Order) -> RuleSet {
     let host = Address { v6: false, bits: 0xc000_0201, mask: 0xffff_ffff };
     rules.push(Rule { terms: vec![term(Field::Dst, Values::Addresses(vec![host]))], class: 90, number: 0 });
     let net = Address { v6: true, bits: 0x2001 << 112, mask: 0xffff << 112 };
-    rules.push(Rule { terms: vec![Term { negated: true, ..term(Field::Host, Values::Addresses(vec![net])) }], class: 91, number: 0 });
+    rules.push(Rule {
+        terms: vec![Term { negated: true, ..term(Field::Host, Values::Addresses(vec![net])) }],
+        class: 91,
+        number: 0,
+    });
     RuleSet { rules, order, interfaces: Vec::new() }
 }
 

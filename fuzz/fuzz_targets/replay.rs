@@ -20,9 +20,7 @@ const POLICIES: [&str; 4] = [
 fn policies() -> &'static [Policy] {
     static READ: OnceLock<Vec<Policy>> = OnceLock::new();
     READ.get_or_init(|| {
-        let read = |text: &&str| {
-            parse_str(text, "fuzz.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"))
-        };
+        let read = |text: &&str| parse_str(text, "fuzz.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
         POLICIES.iter().map(read).collect()
     })
 }
