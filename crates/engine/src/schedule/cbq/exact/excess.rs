@@ -53,8 +53,8 @@ impl Exact {
         let above = &mut self.records.branches[above as usize];
         above.avail += 1;
         let ring = &mut self.rings[above.rings[usize::from(zero)] as usize];
+        let tag = tag.max(ring.present(&mut self.records));
         ring.avail += 1;
-        let tag = tag.max(ring.v);
         if id & BRANCH == 0 {
             self.records.lines[id as usize].s = tag;
         } else {
@@ -341,11 +341,7 @@ impl Exact {
             let avail = line.has(AVAIL);
             let tag = line.s;
             let ring_of = &mut self.rings[ring as usize];
-            let tag = if guaranteed {
-                ring_of.serve_out_of_turn(&mut self.records, tag, time, avail, LAG)
-            } else {
-                ring_of.serve(tag, time, LAG)
-            };
+            let tag = if guaranteed { ring_of.serve_out_of_turn(tag, time, avail, LAG) } else { ring_of.serve(tag, time, LAG) };
             self.records.lines[slot as usize].s = tag;
             if tag > FAR {
                 self.rebase(ring);
@@ -356,7 +352,7 @@ impl Exact {
         }
         loop {
             let b = &mut self.records.branches[branch as usize];
-            let (node, up) = (b.node, b.up);
+            let (node, up, cap) = (b.node, b.up, b.cap);
             if up == NIL {
                 return;
             }
@@ -369,17 +365,12 @@ impl Exact {
                 let (tag, avail) = (b.s, b.flags & AVAIL != 0);
                 let ring = self.records.branches[up as usize].rings[usize::from(zero)];
                 let ring_of = &mut self.rings[ring as usize];
-                let tag = if guaranteed {
-                    ring_of.serve_out_of_turn(&mut self.records, tag, time, avail, LAG)
-                } else {
-                    ring_of.serve(tag, time, LAG)
-                };
+                let tag = if guaranteed { ring_of.serve_out_of_turn(tag, time, avail, LAG) } else { ring_of.serve(tag, time, LAG) };
                 self.records.branches[branch as usize].s = tag;
                 if tag > FAR {
                     self.rebase(ring);
                 }
             }
-            let cap = self.records.nodes[node as usize].cap;
             if cap != NIL {
                 self.charge_cap(cap, len);
             }

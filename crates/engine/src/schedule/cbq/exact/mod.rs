@@ -27,7 +27,7 @@ use crate::units::{Nanos, Rate, SECOND};
 use ready::Ready;
 use ring::Ring;
 use rows::Rows;
-use state::{AVAIL, BACKLOGGED, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
+use state::{AVAIL, BACKLOGGED, BORROW, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
 use wheel::Wheel;
 use words::{Excess, Words};
 
@@ -110,10 +110,11 @@ impl Exact {
 
     #[inline]
     fn make_ready(&mut self, slot: u32) {
-        let slip = self.records.slip;
-        let line = &mut self.records.lines[slot as usize];
+        let Records { lines, slip, .. } = &mut self.records;
+        let line = &mut lines[slot as usize];
         line.flags |= READY;
-        let deadline = line.e.saturating_add(slip[line.priority as usize]).saturating_add(span(line.nspb, line.len));
+        let slip = slip[usize::from(line.priority) % 8];
+        let deadline = line.e.saturating_add(slip).saturating_add(span(line.nspb, line.len));
         self.ready.push(line.priority, deadline, slot);
     }
 
@@ -222,6 +223,10 @@ impl Scheduler for Exact {
             let credit = span(line.nspb, line.burst);
             line.e = line.e.max(self.now.saturating_sub(slip).saturating_sub(credit));
             self.file_guarantee(slot);
+            // Who is within guarantee goes before all excess: whether he takes some shows when that packet has gone.
+            if self.records.lines[slot as usize].has(READY) {
+                return;
+            }
         }
         self.leaf_up(slot);
     }
@@ -267,6 +272,9 @@ impl Scheduler for Exact {
         match way {
             Way::Guarantee => {
                 self.file_guarantee(slot);
+                if self.records.lines[slot as usize].flags & (BACKLOGGED | READY | BORROW | AVAIL) == BACKLOGGED | BORROW {
+                    self.leaf_up(slot);
+                }
                 false
             }
             Way::Excess { .. } => true,

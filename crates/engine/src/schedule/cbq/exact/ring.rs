@@ -15,7 +15,9 @@ const SLOTS: u64 = 64;
 /// The calendar.
 pub struct Ring {
     /// Virtual time: the largest start tag that was served.
-    pub v: u64,
+    v: u64,
+    /// The largest start tag that was served by a guarantee.
+    ahead: u64,
     /// Children that can take a packet now.
     pub avail: u32,
     /// Log2 of the width of a slot, ns.
@@ -35,7 +37,7 @@ struct Level {
 
 impl Ring {
     pub fn new() -> Ring {
-        Ring { v: 0, avail: 0, shift: 0, cur: 0, fastest: u64::MAX, levels: Vec::new() }
+        Ring { v: 0, ahead: 0, avail: 0, shift: 0, cur: 0, fastest: u64::MAX, levels: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
@@ -75,21 +77,28 @@ impl Ring {
     }
 
     /// A child is served out of turn, by a guarantee. Who cannot take excess (`avail`) starts at the present.
+    #[inline]
+    pub fn serve_out_of_turn(&mut self, tag: u64, time: u64, avail: bool, lag: u64) -> u64 {
+        let tag = tag.max(if avail { self.v.saturating_sub(lag) } else { self.v });
+        self.ahead = self.ahead.max(tag);
+        tag.saturating_add(time)
+    }
+
+    /// The present, for a child that comes back.
     ///
     /// Virtual time follows guaranteed service too: else a class fed by guarantees alone would have its tag run away from those
     /// that come back, and lose its excess for as long (exact-cbq.md, trap a). But not beyond the least tag of those who wait for
     /// excess: else a slow class's burst, worth seconds, would cost every other that comes back its excess for seconds.
     #[inline]
-    pub fn serve_out_of_turn(&mut self, records: &mut Records, tag: u64, time: u64, avail: bool, lag: u64) -> u64 {
-        let tag = tag.max(if avail { self.v.saturating_sub(lag) } else { self.v });
-        if tag > self.v {
+    pub fn present(&mut self, records: &mut Records) -> u64 {
+        if self.ahead > self.v {
             let least = match self.avail {
-                0 => tag,
-                _ => self.front(records).map_or(tag, |id| records.tag(id).min(tag)),
+                0 => self.ahead,
+                _ => self.front(records).map_or(self.ahead, |id| records.tag(id).min(self.ahead)),
             };
             self.v = self.v.max(least);
         }
-        tag.saturating_add(time)
+        self.v
     }
 
     /// Takes all entries out, in no order.
@@ -231,7 +240,8 @@ impl Ring {
     /// Sets virtual time back by `by`, together with all children's tags, which the caller sees to between [`drain`](Ring::drain)
     /// and this; files `all` again.
     pub fn rebase(&mut self, records: &mut Records, by: u64, all: Vec<u32>) {
-        self.v -= by;
+        self.v = self.v.saturating_sub(by);
+        self.ahead = self.ahead.saturating_sub(by);
         self.cur = all.iter().map(|id| records.tag(*id) >> self.shift).min().unwrap_or(0);
         for id in all {
             self.place(records, id);

@@ -129,6 +129,8 @@ pub struct Branch {
     pub rings: [u32; 2],
     /// Children that can take excess now.
     pub avail: u32,
+    /// The node's cap, here too because every packet looks for it.
+    pub cap: u32,
     /// Next in its row.
     pub row_next: u32,
     pub filed: u16,

@@ -14,6 +14,7 @@ use super::wheel::Wheel;
 use super::words::{Excess, Words};
 use super::{EPOCH, Exact, Free};
 use crate::schedule::{Context, ROOT_SLOT};
+use crate::units::SECOND;
 
 impl Exact {
     pub(super) fn new(context: &Context, excess: Excess) -> Exact {
@@ -146,7 +147,7 @@ impl Exact {
         let band = if self.excess == Excess::Share || zero { 0 } else { words.priority };
         let branch = self.branch(node, band);
         let ring = self.ring(branch, zero);
-        let present = self.rings[ring as usize].v;
+        let present = self.rings[ring as usize].present(&mut self.records);
         let (slip, old) = (self.records.slip, self.records.lines[slot as usize].priority);
         let line = &mut self.records.lines[slot as usize];
         let same = line.branch == branch && line.has(ZERO) == zero;
@@ -359,7 +360,7 @@ impl Exact {
                 let up = self.branch(to, band);
                 let zero = words.rate == 0;
                 let ring = self.ring(up, zero);
-                let present = self.rings[ring as usize].v;
+                let present = self.rings[ring as usize].present(&mut self.records);
                 let same = to == old.parent && zero == (old.words.rate == 0);
                 let b = &mut self.records.branches[branch as usize];
                 (b.up, b.nspb, b.rem) = (up, nspb(words.rate), 0);
@@ -408,7 +409,7 @@ impl Exact {
         let mut s = 0;
         if up != NIL {
             let ring = self.ring(up, zero);
-            s = self.rings[ring as usize].v;
+            s = self.rings[ring as usize].present(&mut self.records);
         }
         let branch = Branch {
             s,
@@ -419,6 +420,7 @@ impl Exact {
             node,
             rings: [NIL; 2],
             avail: 0,
+            cap: n.cap,
             row_next: NIL,
             filed: 0,
             flags: if zero { ZERO } else { 0 },
@@ -497,12 +499,19 @@ impl Exact {
             let cap = self.make_cap(node | NODE, rate, n.words.burst, owed);
             self.records.nodes[node as usize].cap = cap;
         }
+        let cap = self.records.nodes[node as usize].cap;
+        for branch in n.branches {
+            if branch != NIL {
+                self.records.branches[branch as usize].cap = cap;
+            }
+        }
     }
 
     fn make_cap(&mut self, owner: u32, rate: u64, burst: u32, owed: bool) -> u32 {
         let per_byte = nspb(rate);
         let burst = span(per_byte, burst);
-        let cap = Cap { owner, x: 0, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag: burst, burst, owed, parked: false };
+        let lag = if owed { burst.max(SECOND) } else { burst };
+        let cap = Cap { owner, x: 0, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag, burst, owed, parked: false };
         match self.free.caps.pop() {
             Some(at) => {
                 self.records.caps[at as usize] = cap;
@@ -525,7 +534,7 @@ impl Exact {
     /// Sets a ring's virtual time back, and its children's tags with it. Linear in all classes, for one packet in 10^5 at the very most.
     #[cold]
     pub(super) fn rebase(&mut self, ring: u32) {
-        let by = self.rings[ring as usize].v;
+        let by = self.rings[ring as usize].present(&mut self.records);
         let all = self.rings[ring as usize].drain(&mut self.records);
         let Records { lines, branches, .. } = &mut self.records;
         let of =
