@@ -177,6 +177,13 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
         let message = format!("`{}` never sends: it is guaranteed nothing and does not borrow", class.name);
         findings.push(warn("never-sends", "rate", message, "give it a share, or `borrow`"));
     }
+    // altq.md 2.2: a packet's time at the class's rate is held in 31 bits of nanoseconds.
+    let largest = settings.bytes("maxpacketsize").unwrap_or(u64::from(link.spec.mtu)).max(1);
+    let slowest = (largest * 8_000_000_000).div_ceil(i32::MAX as u64);
+    if classic && (1..slowest).contains(&rate.as_bit_s()) {
+        let message = format!("`{}` sends at up to {slowest}bit/s: the classic estimator knows no slower class", class.name);
+        findings.push(warn("too-slow", "rate", message, "lower `maxpacketsize`, or write `estimator exact`"));
+    }
     if inner && !classic && settings.get("priority").is_some() && !holds {
         let message =
             format!("the priority of `{}` has no effect: only classes that hold packets are served by priority", class.name);

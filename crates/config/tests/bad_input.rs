@@ -161,6 +161,8 @@ fn native_places_in_a_link() {
     for (inside, code, says) in cases {
         first(Language::Native, &link(inside), code, says);
     }
+    let slow = "link l { rate 1Mbit/s scheduler cbq { estimator classic } class a { ^rate 5kbit/s default } }";
+    first(Language::Native, slow, "too-slow", "5588bit/s");
     // Words of the scheduler itself.
     for (words, code, says) in [
         ("estimator ^clasic", "unknown-word", "`classic`"),

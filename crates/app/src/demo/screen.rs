@@ -186,14 +186,14 @@ impl Screen {
                 CLASS = "tcp_class"
             ))
         );
-        // 1448 bytes of payload in a packet of 1500, as CBQ counts it.
-        let wire = |payload: u64| payload * 1500 / 1448;
+        // What was measured is TCP payload, 1448 bytes of a packet of 1500; CBQ counts the packet.
+        let measured = |hz: &str, payload: u64| (format!("1997, {hz}: {} of payload, is", mbit(payload)), payload * 1500 / 1448);
         let rows = [
-            ("measured in 1997, 100 Hz timer", wire(PUBLISHED[0])),
-            ("estimator classic, 100 Hz", then.classic[0]),
-            ("measured in 1997, 1000 Hz", wire(PUBLISHED[1])),
-            ("estimator classic, 1000 Hz", then.classic[1]),
-            ("estimator exact, 100 Hz", then.exact),
+            measured("100 Hz", PUBLISHED[0]),
+            ("estimator classic, 100 Hz".into(), then.classic[0]),
+            measured("1000 Hz", PUBLISHED[1]),
+            ("estimator classic, 1000 Hz".into(), then.classic[1]),
+            ("estimator exact, 100 Hz".into(), then.exact),
         ];
         for (what, rate) in rows {
             let room = self.width.saturating_sub(16).min(40);
