@@ -115,7 +115,8 @@ impl Exact {
         line.flags |= READY;
         let slip = slip[usize::from(line.priority) % 8];
         let deadline = line.e.saturating_add(slip).saturating_add(span(line.nspb, line.len));
-        self.ready.push(line.priority, deadline, slot);
+        let priority = line.priority;
+        self.ready.push(&mut self.records, priority, deadline, slot);
     }
 
     /// Puts a leaf where its guarantee clock says, if it has packets and is not there yet.

@@ -55,7 +55,7 @@ impl Exact {
         self.give(above, 0, words.rate);
         self.records.nodes[above as usize].children += 1;
         self.attach_leaf(slot, above, words);
-        if self.leaves > 1 << (self.wheel.shape().0 - 1) {
+        if self.leaves > 1 << self.wheel.shape().0 {
             self.shape_wheel();
         }
     }
@@ -559,15 +559,15 @@ impl Exact {
         let lines = &mut self.records.lines;
         if lines.len() <= slot as usize {
             if lines.capacity() <= slot as usize {
-                lines.reserve_exact(slot as usize + 1 - lines.len() + lines.len() / 16 + 15);
+                lines.reserve_exact(slot as usize + 1 - lines.len() + lines.len() / 32 + 15);
             }
             lines.resize(slot as usize + 1, Line::NONE);
         }
     }
 
-    /// A wheel with two slots a leaf or more, whose horizon is what an average leaf waits between packets, and some more.
+    /// A wheel with a slot a leaf or more, whose horizon is what an average leaf waits between packets, and some more.
     fn shape_wheel(&mut self) {
-        let slots = (u64::from(self.leaves.max(1)) * 2).next_power_of_two().ilog2().clamp(10, 18);
+        let slots = u64::from(self.leaves.max(1)).next_power_of_two().ilog2().clamp(10, 18);
         let packet = span(nspb(self.link_rate.max(1)), 1500).max(1);
         let horizon = packet.saturating_mul(u64::from(self.leaves.max(1))).saturating_mul(4);
         let shift = (horizon >> slots).max(1).next_power_of_two().ilog2().min(40);

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::state::{NIL, Records};
 
@@ -49,6 +50,7 @@ impl Wheel {
         let at = due >> self.shift;
         // What lies beyond the horizon waits in the heap as well: filing it anew at every horizon would make a long silence long work.
         if at < self.cur || at - self.cur >= self.heads.len() as u64 {
+            records.set_timer_next(id, NIL);
             self.near.push(Reverse((due, id)));
             return;
         }
@@ -85,7 +87,7 @@ impl Wheel {
             if near > now {
                 return None;
             }
-            let Reverse((_, id)) = self.near.pop()?;
+            let id = self.pop_near(records)?;
             if records.due(id) <= now {
                 return Some(id);
             }
@@ -101,7 +103,7 @@ impl Wheel {
                 if records.matters(id) {
                     break;
                 }
-                self.near.pop();
+                self.pop_near(records);
                 drop(records, id);
             }
             let near = self.near.peek().map(|Reverse((at, _))| *at);
@@ -151,11 +153,37 @@ impl Wheel {
         self.heads[slot] = NIL;
         self.clear(slot);
         self.cur = (at + 1).max((now >> self.shift).min(self.first));
+        let mut chain = (u64::MAX, NIL);
         while id != NIL {
             let next = records.timer_next(id);
-            self.file(records, id, now);
+            let due = records.due(id);
+            if due >> self.shift >= self.cur {
+                self.file(records, id, now);
+            } else if due == chain.0 && chain.1 != NIL {
+                // Due at the same time as the one before: it hangs on to it. Classes of one rate often move in step.
+                records.set_timer_next(id, records.timer_next(chain.1));
+                records.set_timer_next(chain.1, id);
+            } else {
+                records.set_timer_next(id, NIL);
+                self.near.push(Reverse((due, id)));
+                chain = (due, id);
+            }
             id = next;
         }
+    }
+
+    /// Takes the first timer out of the heap; the next one that hangs on to it takes its place.
+    #[inline]
+    fn pop_near(&mut self, records: &Records) -> Option<u32> {
+        let mut top = self.near.peek_mut()?;
+        let id = top.0.1;
+        match records.timer_next(id) {
+            NIL => {
+                PeekMut::pop(top);
+            }
+            next => top.0.1 = next,
+        }
+        Some(id)
     }
 
     /// Marks a slot as empty and finds the next one in use.
@@ -206,9 +234,13 @@ impl Wheel {
 
     /// Takes one timer out, wherever it lies. Linear in the timers: only changes of the tree do this.
     pub fn unfile(&mut self, records: &mut Records, id: u32) {
-        let n = self.near.len();
-        self.near.retain(|Reverse((_, other))| *other != id);
-        if self.near.len() < n {
+        let all = self.drain_near(records);
+        let found = all.iter().any(|(_, other)| *other == id);
+        for (due, other) in all.into_iter().filter(|(_, other)| *other != id) {
+            records.set_timer_next(other, NIL);
+            self.near.push(Reverse((due, other)));
+        }
+        if found {
             return;
         }
         let likely = ((records.due(id) >> self.shift) as usize) & (self.heads.len() - 1);
@@ -251,7 +283,7 @@ impl Wheel {
 
     /// Takes all timers out, in no order.
     pub fn drain(&mut self, records: &Records) -> Vec<u32> {
-        let mut all: Vec<u32> = self.near.drain().map(|Reverse((_, id))| id).collect();
+        let mut all: Vec<u32> = self.drain_near(records).into_iter().map(|(_, id)| id).collect();
         for head in &mut self.heads {
             let mut id = std::mem::replace(head, NIL);
             while id != NIL {
@@ -261,6 +293,17 @@ impl Wheel {
         }
         self.bits.iter_mut().for_each(|level| level.fill(0));
         (self.first, self.least) = (u64::MAX, None);
+        all
+    }
+
+    fn drain_near(&mut self, records: &Records) -> Vec<(u64, u32)> {
+        let mut all = Vec::new();
+        for Reverse((due, mut id)) in self.near.drain() {
+            while id != NIL {
+                all.push((due, id));
+                id = records.timer_next(id);
+            }
+        }
         all
     }
 
