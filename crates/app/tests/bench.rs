@@ -1,0 +1,50 @@
+//! `altq bench engine`: the line that other programs read (interfaces.md), and usage errors.
+
+use std::process::{Command, Output};
+
+fn altq(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_altq")).args(args).output().expect("altq runs")
+}
+
+#[test]
+fn one_json_line_a_configuration() {
+    for scheduler in ["cbq", "fifo"] {
+        let out = altq(&["bench", "engine", "--scheduler", scheduler, "--classes", "10", "--runs", "5", "--json"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8(out.stdout).expect("UTF-8");
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let modes: Vec<_> = lines.iter().map(|line| line["mode"].as_str().unwrap_or_default()).collect();
+        assert_eq!(modes, ["saturated", "one-at-a-time"]);
+        for line in &lines {
+            assert_eq!(line["schema"], "altq.bench/1");
+            assert_eq!(line["scheduler"], scheduler);
+            assert_eq!((line["classes"].as_u64(), line["depth"].as_u64()), (Some(10), Some(3)));
+            assert_eq!(line["classify"], true);
+            let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+            let ns = number("ns_per_packet");
+            assert!(ns > 1.0 && number("fastest_ns_per_packet") <= ns && ns <= number("slowest_ns_per_packet"), "{line}");
+            // The two say the same, but for rounding to a tenth.
+            assert!((number("packets_per_s") * ns / 1e9 - 1.0).abs() < 0.05 / ns + 1e-6, "{line}");
+            // At least the counters of a class, and no more than the engine's tables could hold.
+            assert!((64.0..1000.0).contains(&number("bytes_per_class")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_is_said_and_exits_2() {
+    for (args, says) in [
+        (&["bench"][..], "Usage"),
+        (&["bench", "engine", "--scheduler", "cbqq"], "cbq"),
+        (&["bench", "engine", "--classes", "0"], "--classes"),
+        (&["bench", "engine", "--classes", "many"], "--classes"),
+        (&["bench", "engine", "--depth", "1"], "--depth"),
+        (&["bench", "engine", "--mode", "both"], "one-at-a-time"),
+        (&["bench", "engine", "--runs", "4"], "--runs"),
+    ] {
+        let out = altq(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert!(text.contains(says) && out.stdout.is_empty(), "{args:?}: {text}");
+    }
+}
