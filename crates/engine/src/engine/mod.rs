@@ -379,14 +379,16 @@ impl Engine {
         if let Some(regulator) = &self.regulator {
             match self.timer {
                 Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
-                // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md 1.3).
+                // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md 1.3). Where the schedulers wait for
+                // nothing but an arrival or a change, a kick brings nothing.
                 Timer::Tick(tick) => {
                     let tick = tick.max(1);
                     let next = (self.now / tick + 1).saturating_mul(tick);
                     at = match at {
                         Some(at) if at > self.now => Some(at.min(next)),
                         Some(_) if regulator.ready_at() <= self.now => at,
-                        _ => Some(next),
+                        Some(_) => Some(next),
+                        None => None,
                     };
                 }
             }
