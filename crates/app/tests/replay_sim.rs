@@ -1,0 +1,266 @@
+//! `altq replay` and `altq sim` as processes: exit codes, files, streams.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const POLICY: &str = "link wan { rate 10Mbit/s scheduler cbq
+    class slow { share 20% }
+    class fast { share 80% borrow default }
+    match dport 5001 -> slow }
+";
+
+/// A folder of its own that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("altq-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("p.altq"), POLICY).unwrap();
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.0.join(name)).ok()
+    }
+
+    fn altq(&self, args: &[&str]) -> (i32, String, String) {
+        let output = self.command(args).output().unwrap();
+        parts(&output)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+        command.args(args).current_dir(&self.0);
+        command
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn parts(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// Both classes offered the whole link for two seconds, 1250 bytes a millisecond.
+fn list() -> String {
+    let mut list = "time_ns,class,bytes,id\n".to_string();
+    for n in 0..2000 {
+        list += &format!("{0},slow,1250,{1}\n{0},fast,1250,{2}\n", n * 1_000_000, 2 * n, 2 * n + 1);
+    }
+    list
+}
+
+#[test]
+fn replay_writes_what_it_promises() {
+    let folder = Folder::new("replay");
+    folder.write("a.csv", &list());
+    let args = ["replay", "p.altq", "--arrivals", "a.csv", "--departures", "d.csv", "--drops", "x.csv", "--json"];
+    let (code, out, err) = folder.altq(&args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["schema"], "altq.replay/1");
+    assert_eq!(out.lines().count(), 1);
+    let classes = report["classes"].as_array().unwrap();
+    assert_eq!(classes.iter().map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>(), ["wan", "slow", "fast"]);
+    for class in classes {
+        let n = |field: &str| class[field].as_u64().unwrap();
+        assert_eq!(n("arrived_packets"), n("sent_packets") + n("dropped_packets") + n("queued_packets"), "{class}");
+    }
+    // The wire ends one packet when it begins the next, to the nanosecond; a packet of 1250 bytes takes 1 ms.
+    let departures = folder.read("d.csv").unwrap();
+    let mut lines = departures.lines();
+    assert_eq!(lines.next(), Some("time_ns,class,bytes,id,wire_end_ns"));
+    let mut sent = 0;
+    for line in lines {
+        let f: Vec<&str> = line.split(',').collect();
+        assert_eq!(f[4].parse::<u64>().unwrap(), f[0].parse::<u64>().unwrap() + 1_000_000, "{line}");
+        sent += 1;
+    }
+    assert_eq!(classes[0]["sent_packets"], sent);
+    let drops = folder.read("x.csv").unwrap();
+    assert!(drops.starts_with("time_ns,class,bytes,id,reason\n") && drops.lines().nth(1).unwrap().ends_with(",queue_full"));
+    assert_eq!(drops.lines().count() as u64 - 1, classes[0]["dropped_packets"].as_u64().unwrap());
+    // In the second second each has its share, to a packet.
+    let (_, out, _) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--from", "1s", "--to", "2s", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((report["from_ns"].as_u64(), report["to_ns"].as_u64()), (Some(1_000_000_000), Some(2_000_000_000)));
+    for (class, rate) in [(1, 2_000_000f64), (2, 8_000_000f64)] {
+        let got = report["classes"][class]["rate_bit_s"].as_u64().unwrap() as f64;
+        assert!((got - rate).abs() <= 10_000.0, "{got}");
+    }
+}
+
+#[test]
+fn replay_prints_a_table_that_fits() {
+    let folder = Folder::new("table");
+    folder.write("a.csv", &list());
+    let (code, out, _) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--from", "1s", "--to", "2s"]);
+    assert_eq!(code, 0);
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    assert!(out.contains("  slow") && out.contains("20.0"), "{out}");
+}
+
+#[test]
+fn replay_refuses_and_writes_nothing() {
+    let folder = Folder::new("refuse");
+    folder.write("a.csv", &list());
+    folder.write("bad.csv", "time_ns,class,bytes,id\n0,slow,100,1\n1,slwo,100,2\n2,slow,100,3\n");
+    folder.write("bad.altq", "link wan { rate 10Mbit/s scheduler cbq class a { share 120% } }");
+    folder.write("two.altq", "link a { rate 1Mbit/s scheduler fifo }\nlink b { rate 1Mbit/s scheduler fifo }");
+    for (args, reason) in [
+        (
+            &["replay", "p.altq", "--arrivals", "bad.csv"][..],
+            "bad.csv: line 3, class: the link has no class \"slwo\"; did you mean \"slow\"?",
+        ),
+        (&["replay", "p.altq", "--arrivals", "none.csv"], "none.csv"),
+        (&["replay", "bad.altq", "--arrivals", "a.csv"], "bad.altq:1:"),
+        (&["replay", "none.altq", "--arrivals", "a.csv"], "none.altq"),
+        (&["replay", "two.altq", "--arrivals", "a.csv"], "several links; say which with --link: a, b"),
+        (&["replay", "two.altq", "--link", "c", "--arrivals", "a.csv"], "no link \"c\"; its links: a, b"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--timer", "1024"], "1000 and 1250"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--wire-rate", "10mbps"], "there is no unit \"mbps\""),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--tx-ring", "0"], "--tx-ring"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--from", "2s", "--to", "1s"], "--to is not behind --from"),
+        (&["replay", "p.altq"], "--arrivals"),
+    ] {
+        let all: Vec<&str> = args.iter().copied().chain(["--departures", "d.csv", "--json"]).collect();
+        let (code, out, err) = folder.altq(&all);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}\n{err}");
+        assert!(err.contains(reason), "{args:?}\n{err}");
+        assert_eq!(folder.read("d.csv"), None, "{args:?}");
+    }
+    let (code, _, err) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--departures", "no/such/folder.csv"]);
+    assert_eq!(code, 1, "{err}");
+}
+
+#[test]
+fn a_list_cut_short_is_said_and_what_came_before_is_kept() {
+    let folder = Folder::new("cut");
+    folder.write("cut.csv", "time_ns,class,bytes,id\n0,slow,100,1\n1000,fast,100,2\n2000,fast,15");
+    let (code, out, err) = folder.altq(&["replay", "p.altq", "--arrivals", "cut.csv", "--departures", "d.csv", "--json"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("line 4") && err.contains("byte 52"), "{err}");
+    assert_eq!(folder.read("d.csv").unwrap().lines().count(), 3);
+    assert!(out.contains("\"marks\":[\"cut_short\"]"), "{out}");
+}
+
+#[test]
+fn replay_reads_stdin_and_bears_a_closed_pipe() {
+    let folder = Folder::new("pipe");
+    let mut child = folder
+        .command(&["replay", "p.altq", "--arrivals", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The reader goes away before anything is printed.
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(list().as_bytes()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_class_that_may_not_send_ends_the_run() {
+    let folder = Folder::new("never");
+    for (regulator, timer) in [("none", "exact"), ("auto", "exact"), ("none", "100"), ("auto", "100")] {
+        folder.write(
+            "never.altq",
+            &format!(
+                "link l {{ rate 1Mbit/s regulator {regulator} scheduler cbq class a {{ rate 0bit/s }} class b {{ share 10% }} }}"
+            ),
+        );
+        folder.write("a.csv", "time_ns,class,bytes,id\n0,a,100,1\n0,a,100,2\n0,b,100,3\n");
+        let (code, out, err) = folder.altq(&["replay", "never.altq", "--arrivals", "a.csv", "--timer", timer, "--json"]);
+        assert_eq!(code, 0, "{err}");
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let row = |at: usize, field: &str| report["classes"][at][field].as_u64().unwrap();
+        assert_eq!((row(1, "queued_packets"), row(2, "sent_packets")), (2, 1), "{regulator} {timer}");
+    }
+}
+
+#[test]
+fn sim_exits_by_what_came_out() {
+    let folder = Folder::new("sim");
+    let case = |expected: &str, kind: &str| {
+        format!(
+            "name = 't'\ndescription = 'd'\nduration = '3s'\nwarmup = '1s'\npolicy_file = 'p.altq'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\nlinks = [{{ name = 'w', from = 'a', to = 'b', policy = 'wan' }}]\n\
+             [[flows]]\nname = 'f'\nfrom = 'a'\nto = 'b'\ndport = 5001\n{kind}\n\
+             [[expect]]\nname = 'slow'\nmeasure = 'share'\nclass = 'slow'\nexpected = '{expected}'\ntolerance = '0.5%'\nsource = 'the policy'\n"
+        )
+    };
+    let udp = "kind = 'udp'\nsize = 1000\nrate = '4Mbit/s'";
+    folder.write("good.toml", &case("20%", udp));
+    folder.write("fails.toml", &case("30%", udp));
+    folder.write("bad.toml", &case("20%", "kind = 'udp'"));
+    folder.write("tcp.toml", &case("20%", "kind = 'tcp_bulk'"));
+    let (code, out, err) = folder.altq(&["sim", "good.toml", "--json", "--pcap", "x.pcap", "--seed", "9"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let result: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&result["schema"], &result["world"], &result["seed"]), (&"altq.result/1".into(), &"sim".into(), &9.into()));
+    assert_eq!(result["valid"], true);
+    assert_eq!(result["expectations"][0]["pass"], true);
+    assert_eq!(result["flows"][0]["class"], "slow");
+    // Every packet in the capture: a record's header, Ethernet, and 1000 bytes; 2 Mbit/s for 3 s and what idleness earned.
+    let size = fs::metadata(folder.0.join("x.pcap")).unwrap().len();
+    assert_eq!((size - 24) % (16 + 14 + 1000), 0);
+    assert!((750..=755).contains(&((size - 24) / 1030)), "{size}");
+    assert_eq!(folder.altq(&["sim", "fails.toml"]).0, 3);
+    let (code, out, err) = folder.altq(&["sim", "bad.toml"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("bad.toml:8:1: a flow of kind udp needs the size"), "{err}");
+    let (code, out, err) = folder.altq(&["sim", "tcp.toml"]);
+    assert_eq!((code, out.as_str()), (7, ""));
+    assert!(err.contains("a TCP for the simulator is not there yet; use altq lab"), "{err}");
+    assert_eq!(folder.altq(&["sim", "none.toml"]).0, 2);
+}
+
+#[test]
+fn sim_says_where_a_capture_is_cut() {
+    let folder = Folder::new("capture");
+    let case = |flow: &str| {
+        format!(
+            "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'w', from = 'a', to = 'b', policy = 'wan' }}]\n[[flows]]\nname = 'f'\nfrom = 'a'\nto = 'b'\n{flow}\n"
+        )
+    };
+    folder.write("make.toml", &case("kind = 'udp'\nsize = 200\ninterval = '100ms'"));
+    folder.write("play.toml", &case("kind = 'pcap'\nfile = 'x.pcap'"));
+    assert_eq!(folder.altq(&["sim", "make.toml", "--pcap", "x.pcap"]).0, 0);
+    assert_eq!(folder.altq(&["sim", "play.toml"]).0, 0);
+    let whole = fs::read(folder.0.join("x.pcap")).unwrap();
+    // Ten packets of 16 + 214 bytes behind 24: the fourth begins at byte 714.
+    assert_eq!(whole.len(), 24 + 10 * 230);
+    fs::write(folder.0.join("x.pcap"), &whole[..800]).unwrap();
+    let (code, out, err) = folder.altq(&["sim", "play.toml", "--json"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("byte 714") && err.contains("3 packets"), "{err}");
+    let result: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&result["valid"], &result["flows"][0]["sent_packets"]), (&false.into(), &3.into()));
+    fs::write(folder.0.join("x.pcap"), b"no capture at all").unwrap();
+    assert_eq!(folder.altq(&["sim", "play.toml"]).0, 2);
+}
+
+#[test]
+fn the_manual_names_every_key() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manual = fs::read_to_string(root.join("docs/cases.md")).unwrap();
+    let keys = fs::read_to_string(root.join("crates/simulator/src/case/raw.rs")).unwrap();
+    for line in keys.lines().filter_map(|line| line.strip_prefix("    pub ")) {
+        let key = line.split(':').next().unwrap();
+        let forms = [format!("`{key}`"), format!("`{key} = "), format!("`[[{key}]]`")];
+        assert!(forms.iter().any(|form| manual.contains(form)), "docs/cases.md does not name {key}");
+    }
+}
