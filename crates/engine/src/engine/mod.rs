@@ -283,7 +283,7 @@ impl Engine {
         for class in classes[from..].iter().flatten() {
             if let Some(leaf) = self.leaves.get(*class as usize) {
                 near ^= u64::from(leaf.packets) ^ self.sent[*class as usize].packets;
-                near ^= self.nodes[leaf.scheduler as usize].inner.touch(leaf.slot);
+                near ^= self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
             }
         }
         std::hint::black_box(near);

@@ -142,7 +142,7 @@ pub trait Scheduler: Send {
     fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
 
     /// Reads something of what the class keeps, so that the processor fetches it before the class's next packet comes. Changes nothing.
-    fn touch(&self, _slot: Slot) -> u64 {
+    fn fetch(&self, _slot: Slot) -> u64 {
         0
     }
 

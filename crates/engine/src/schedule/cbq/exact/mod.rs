@@ -300,6 +300,11 @@ impl Scheduler for Exact {
         Some(next.saturating_sub(EPOCH))
     }
 
+    #[inline]
+    fn fetch(&self, slot: Slot) -> u64 {
+        self.records.lines.get(slot as usize).map_or(0, |line| line.e)
+    }
+
     fn memory(&self) -> usize {
         self.records_memory()
             + self.rings.iter().map(Ring::memory).sum::<usize>()
