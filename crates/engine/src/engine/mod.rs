@@ -102,7 +102,8 @@ struct Leaf {
     bytes: u32,
     /// Limit, in packets or bytes.
     limit: u32,
-    /// The scheduler that serves this class's own packets, and the class's place in it.
+    /// The scheduler that serves this class's own packets, and the class's place in it: [`ROOT_SLOT`](crate::schedule::ROOT_SLOT)
+    /// for a class that holds a scheduler.
     scheduler: u32,
     slot: Slot,
     policy: Policy,
@@ -112,7 +113,7 @@ struct Leaf {
 }
 
 /// What a departure writes, besides the leaf: one cache line a class.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 #[repr(align(64))]
 struct Sent {
     packets: u64,
@@ -122,6 +123,8 @@ struct Sent {
     dropped_bytes: u64,
     borrowed_bytes: u64,
     marked_packets: u64,
+    /// Packets and bytes dropped, by reason; made at the first drop.
+    reasons: Option<Box<Reasons>>,
 }
 
 type Reasons = [(u64, u64); DropReason::ALL.len()];
@@ -131,11 +134,9 @@ type Reasons = [(u64, u64); DropReason::ALL.len()];
 struct Place {
     parent: ClassId,
     children: u32,
-    /// The scheduler among whose classes it is, and its place there. For the root: none.
+    /// The scheduler among whose classes it is, and its place there. For the root: its own.
     scheduler: u32,
     slot: Slot,
-    /// The scheduler that it holds, or [`NIL`].
-    holds: u32,
 }
 
 /// Bit in [`Node::classes`]: what is below this class has a scheduler of its own.
@@ -179,8 +180,6 @@ pub struct Engine {
     wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
     slab: Slab,
     drops: Vec<Drop>,
-    /// Packets and bytes a class dropped, by reason; made at its first drop.
-    reasons: Vec<Option<Box<Reasons>>>,
     unclassified: (u64, u64),
     classifier: crate::classify::Classifier,
     default: Option<ClassId>,
@@ -209,7 +208,6 @@ impl Engine {
             wakeups: BinaryHeap::new(),
             slab: Slab::default(),
             drops: Vec::new(),
-            reasons: Vec::with_capacity(spec.classes.len()),
             unclassified: (0, 0),
             classifier: crate::classify::Classifier::new(&RuleSet::default(), None),
             default: None,

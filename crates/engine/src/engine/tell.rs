@@ -73,7 +73,7 @@ impl Engine {
 
     /// A class's own drops by reason: packets and bytes.
     pub fn drop_reasons(&self, class: ClassId) -> impl Iterator<Item = (DropReason, u64, u64)> {
-        let reasons = self.reasons.get(class as usize).and_then(|r| r.as_deref());
+        let reasons = self.sent.get(class as usize).and_then(|sent| sent.reasons.as_deref());
         DropReason::ALL.into_iter().filter_map(move |reason| {
             let (packets, bytes) = reasons?[reason as usize];
             (packets > 0).then_some((reason, packets, bytes))
@@ -121,7 +121,6 @@ impl Engine {
         self.leaves.capacity() * size_of::<Leaf>()
             + self.sent.capacity() * size_of::<Sent>()
             + self.places.capacity() * size_of::<Place>()
-            + self.reasons.capacity() * size_of::<usize>()
             + self
                 .nodes
                 .iter()

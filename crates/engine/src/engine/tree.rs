@@ -14,9 +14,8 @@ use crate::units::{Nanos, Rate};
 impl Engine {
     pub(super) fn push_root(&mut self, root: &ClassSpec, scheduler: &SchedulerSpec) -> Result<(), SpecError> {
         let node = self.build_scheduler(ROOT, scheduler, self.rate)?;
-        self.places.push(Place { parent: ROOT, children: 0, scheduler: node, slot: ROOT_SLOT, holds: node });
+        self.places.push(Place { parent: ROOT, children: 0, scheduler: node, slot: ROOT_SLOT });
         self.sent.push(Sent::default());
-        self.reasons.push(None);
         let leaf = self.leaf(root.queue.as_ref().unwrap_or(&self.nodes[node as usize].queue), node, ROOT_SLOT)?;
         self.leaves.push(leaf);
         Ok(())
@@ -62,14 +61,21 @@ impl Engine {
         }
     }
 
-    /// The scheduler that serves the children of a class.
-    pub(super) fn scheduler_below(place: Place) -> (u32, Slot) {
-        if place.holds == NIL { (place.scheduler, place.slot) } else { (place.holds, ROOT_SLOT) }
+    /// The scheduler that a class holds.
+    fn held_by(&self, class: ClassId) -> Option<u32> {
+        let leaf = &self.leaves[class as usize];
+        (leaf.slot == ROOT_SLOT).then_some(leaf.scheduler)
+    }
+
+    /// The scheduler that serves the children of a class, and the class's place in it: the same that serves its own packets.
+    fn scheduler_below(&self, class: ClassId) -> (u32, Slot) {
+        let leaf = &self.leaves[class as usize];
+        (leaf.scheduler, leaf.slot)
     }
 
     pub(super) fn add_class(&mut self, now: Nanos, spec: &ClassSpec) -> Result<ClassId, SpecError> {
-        let above = self.existing(spec.parent)?;
-        let (node, parent_slot) = Engine::scheduler_below(above);
+        self.existing(spec.parent)?;
+        let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let queue = spec.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
         queue_policy(&queue)?;
@@ -111,7 +117,7 @@ impl Engine {
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
         let leaf = self.leaf(&queue, own_node, own_slot)?;
-        let place = Place { parent: spec.parent, children: 0, scheduler: node, slot, holds };
+        let place = Place { parent: spec.parent, children: 0, scheduler: node, slot };
         if self.free.pop().is_some() {
             self.leaves[id as usize] = leaf;
             self.sent[id as usize] = Sent::default();
@@ -119,7 +125,6 @@ impl Engine {
         } else {
             self.leaves.push(leaf);
             self.sent.push(Sent::default());
-            self.reasons.push(None);
             self.places.push(place);
         }
         self.places[spec.parent as usize].children += 1;
@@ -137,11 +142,11 @@ impl Engine {
 
     pub(super) fn set_class(&mut self, now: Nanos, class: ClassId, parent: ClassId, settings: &Settings) -> Result<(), SpecError> {
         let place = self.existing(class)?;
-        let above = self.existing(parent)?;
+        self.existing(parent)?;
         if class == ROOT {
             return Err(SpecError::new("the root has no words of a class; change the link's rate or its scheduler instead"));
         }
-        let (node, parent_slot) = Engine::scheduler_below(above);
+        let (node, parent_slot) = self.scheduler_below(parent);
         if node != place.scheduler {
             return Err(
                 SpecError::new("a class cannot move to another scheduler").help("add it there and remove it here, with an heir")
@@ -152,12 +157,13 @@ impl Engine {
         }
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let rate = (entry.guarantee)(settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
-        if place.holds != NIL {
-            self.nodes[place.holds as usize].inner.check_rate(rate)?;
+        let inner = self.held_by(class);
+        if let Some(inner) = inner {
+            self.nodes[inner as usize].inner.check_rate(rate)?;
         }
         self.nodes[node as usize].inner.change(now, place.slot, parent_slot, settings)?;
-        if place.holds != NIL {
-            self.nodes[place.holds as usize].inner.set_rate(now, rate, self.rate);
+        if let Some(inner) = inner {
+            self.nodes[inner as usize].inner.set_rate(now, rate, self.rate);
         }
         self.places[place.parent as usize].children -= 1;
         self.places[parent as usize].children += 1;
@@ -191,16 +197,16 @@ impl Engine {
                 Some(heir) => self.inherit(heir, packet),
             }
         }
-        if place.holds != NIL {
-            self.free_nodes.push(place.holds);
-            self.nodes[place.holds as usize].blocked = None;
+        if let Some(inner) = self.held_by(class) {
+            self.free_nodes.push(inner);
+            self.nodes[inner as usize].blocked = None;
         }
         let n = &mut self.nodes[place.scheduler as usize];
         n.inner.remove(now, place.slot);
         n.free.push(place.slot);
         self.places[place.parent as usize].children -= 1;
         // What the class did stays in its parents' sums.
-        let gone = self.sent[class as usize];
+        let gone = std::mem::take(&mut self.sent[class as usize]);
         let into = &mut self.sent[place.parent as usize];
         into.packets += gone.packets;
         into.bytes += gone.bytes;
@@ -209,13 +215,12 @@ impl Engine {
         into.dropped_bytes += gone.dropped_bytes;
         into.borrowed_bytes += gone.borrowed_bytes;
         into.marked_packets += gone.marked_packets;
-        if let Some(gone) = self.reasons[class as usize].take() {
-            let into = self.reasons[place.parent as usize].get_or_insert_default();
-            for (to, from) in into.iter_mut().zip(*gone) {
+        if let Some(gone) = gone.reasons {
+            let reasons = into.reasons.get_or_insert_default();
+            for (to, from) in reasons.iter_mut().zip(*gone) {
                 *to = (to.0 + from.0, to.1 + from.1);
             }
         }
-        self.sent[class as usize] = Sent::default();
         self.leaves[class as usize].exists = false;
         self.free.push(class);
         Ok(())
@@ -280,11 +285,11 @@ impl Engine {
     }
 
     pub(super) fn set_scheduler(&mut self, now: Nanos, class: ClassId, settings: &Settings) -> Result<(), SpecError> {
-        let place = self.existing(class)?;
-        if place.holds == NIL {
+        self.existing(class)?;
+        let Some(inner) = self.held_by(class) else {
             return Err(SpecError::new(format!("class {class} holds no scheduler")));
-        }
-        let node = &mut self.nodes[place.holds as usize];
+        };
+        let node = &mut self.nodes[inner as usize];
         node.inner.change(now, ROOT_SLOT, ROOT_SLOT, settings)?;
         node.spec.settings = settings.clone();
         Ok(())

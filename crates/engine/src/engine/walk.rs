@@ -96,7 +96,7 @@ impl Engine {
             if class & HOLDS == 0 {
                 break class;
             }
-            node = self.places[(class & !HOLDS) as usize].holds;
+            node = self.leaves[(class & !HOLDS) as usize].scheduler;
             chosen = self.nodes[node as usize].inner.choose(now);
         };
         let (packet, mut next) = self.take_head(class);
@@ -246,7 +246,7 @@ impl Engine {
         let sent = &mut self.sent[class as usize];
         sent.dropped_packets += 1;
         sent.dropped_bytes += u64::from(packet.len);
-        let (packets, bytes) = &mut self.reasons[class as usize].get_or_insert_default()[reason as usize];
+        let (packets, bytes) = &mut sent.reasons.get_or_insert_default()[reason as usize];
         *packets += 1;
         *bytes += u64::from(packet.len);
         self.note(class, &packet, What::Dropped(reason));
