@@ -1,5 +1,6 @@
 //! The packet as the engine sees it: a descriptor. The bytes stay with whoever feeds the engine.
 
+use crate::link::Overhead;
 use crate::units::Nanos;
 
 /// A packet descriptor.
@@ -39,23 +40,36 @@ pub(crate) const NIL: u32 = u32::MAX;
 
 /// All queued packets of a link, in one slab with a free list: a queue is a chain of indices.
 ///
-/// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not allocate.
+/// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not allocate. A cell holds the
+/// charged length of the *next* packet in place of its own, which is worked out again when it leaves: so that a departure need not
+/// fetch the packet behind it from memory.
 #[derive(Default)]
 pub(crate) struct Slab {
     cells: Vec<Cell>,
     free: Vec<u32>,
 }
 
+/// [`Packet`] without its charged length.
 #[derive(Clone, Copy)]
 struct Cell {
-    packet: Packet,
+    arrived: Nanos,
+    handle: u32,
+    len: u32,
+    flow: u32,
+    segments: u16,
+    dscp: u8,
+    ecn: u8,
     next: u32,
+    next_wire: u32,
 }
+
+const _: () = assert!(size_of::<Cell>() == 32);
 
 impl Slab {
     #[inline]
     pub(crate) fn insert(&mut self, packet: &Packet) -> u32 {
-        let cell = Cell { packet: *packet, next: NIL };
+        let Packet { arrived, handle, len, wire: _, flow, segments, dscp, ecn } = *packet;
+        let cell = Cell { arrived, handle, len, flow, segments, dscp, ecn, next: NIL, next_wire: 0 };
         match self.free.pop() {
             Some(at) => {
                 self.cells[at as usize] = cell;
@@ -70,21 +84,21 @@ impl Slab {
         }
     }
 
+    /// Takes a packet out, with the next one's place and charged length. Its own is charged anew by the link's overhead.
     #[inline]
-    pub(crate) fn remove(&mut self, at: u32) -> (Packet, u32) {
-        let Cell { packet, next } = self.cells[at as usize];
+    pub(crate) fn remove(&mut self, at: u32, overhead: &Overhead) -> (Packet, u32, u32) {
+        let Cell { arrived, handle, len, flow, segments, dscp, ecn, next, next_wire } = self.cells[at as usize];
         self.free.push(at);
-        (packet, next)
+        let wire = overhead.charge_segments(len, segments);
+        (Packet { arrived, handle, len, wire, flow, segments, dscp, ecn }, next, next_wire)
     }
 
+    /// Chains `next`, of `wire` bytes charged, behind `at`.
     #[inline]
-    pub(crate) fn get(&self, at: u32) -> &Packet {
-        &self.cells[at as usize].packet
-    }
-
-    #[inline]
-    pub(crate) fn link(&mut self, at: u32, next: u32) {
-        self.cells[at as usize].next = next;
+    pub(crate) fn link(&mut self, at: u32, next: u32, wire: u32) {
+        let cell = &mut self.cells[at as usize];
+        cell.next = next;
+        cell.next_wire = wire;
     }
 
     /// The cell that links to `at`, in the chain from `from`.

@@ -139,6 +139,9 @@ struct Place {
     slot: Slot,
 }
 
+/// From so many classes on their records do not stay in a processor's own caches, and a batch fetches them beforehand.
+const FAR: usize = 4096;
+
 /// Bit in [`Node::classes`]: what is below this class has a scheduler of its own.
 const HOLDS: u32 = 1 << 31;
 
@@ -277,6 +280,9 @@ impl Engine {
     pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
         let from = classes.len();
         self.classifier.classify_batch(keys, classes);
+        if self.leaves.len() < FAR {
+            return;
+        }
         let mut near = 0;
         for class in classes[from..].iter().flatten() {
             if let Some(leaf) = self.leaves.get(*class as usize) {
@@ -340,7 +346,7 @@ impl Engine {
         if class & HOLDS != 0 {
             return self.dequeue_nested(slot);
         }
-        let (packet, next) = self.take_head(class);
+        let (packet, next) = self.depart(class);
         let root = &mut self.nodes[0];
         let borrowed = root.sent(now, slot, &packet, next);
         Some(self.departed(class, packet, borrowed))

@@ -264,8 +264,8 @@ impl Engine {
             return self.drop_from_head(class, DropReason::LimitLowered);
         }
         let before = self.slab.before(leaf.head, leaf.tail);
-        let (packet, _) = self.slab.remove(leaf.tail);
-        self.slab.link(before, NIL);
+        let (packet, ..) = self.slab.remove(leaf.tail, &self.overhead);
+        self.slab.link(before, NIL, 0);
         let leaf = &mut self.leaves[class as usize];
         leaf.tail = before;
         leaf.packets -= 1;

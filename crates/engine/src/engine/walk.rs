@@ -41,7 +41,7 @@ impl Engine {
         if first {
             leaf.head = at;
         } else {
-            self.slab.link(leaf.tail, at);
+            self.slab.link(leaf.tail, at, packet.wire);
         }
         leaf.tail = at;
         leaf.packets += 1;
@@ -54,11 +54,11 @@ impl Engine {
     #[inline]
     pub(super) fn take_head(&mut self, class: ClassId) -> (Packet, Option<u32>) {
         let leaf = &mut self.leaves[class as usize];
-        let (packet, next) = self.slab.remove(leaf.head);
+        let (packet, next, next_wire) = self.slab.remove(leaf.head, &self.overhead);
         leaf.head = next;
         leaf.packets -= 1;
         leaf.bytes -= packet.len;
-        let next = if leaf.packets > 0 { Some(self.slab.get(next).wire) } else { None };
+        let next = (leaf.packets > 0).then_some(next_wire);
         (packet, next)
     }
 
@@ -99,7 +99,7 @@ impl Engine {
             node = self.leaves[(class & !HOLDS) as usize].scheduler;
             chosen = self.nodes[node as usize].inner.choose(now);
         };
-        let (packet, mut next) = self.take_head(class);
+        let (packet, mut next) = self.depart(class);
         // Up: every scheduler on the way hears what was sent.
         let mut borrowed = false;
         for &(node, slot) in path[..depth].iter().rev() {
@@ -110,18 +110,26 @@ impl Engine {
         Some(self.departed(class, packet, borrowed))
     }
 
-    /// Counts a packet that leaves.
+    /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what has to come from memory comes at
+    /// the same time.
     #[inline]
-    pub(super) fn departed(&mut self, class: ClassId, packet: Packet, borrowed: bool) -> Departure {
-        if let Some(regulator) = &mut self.regulator {
-            regulator.spend(packet.wire);
-        }
+    pub(super) fn depart(&mut self, class: ClassId) -> (Packet, Option<u32>) {
+        let (packet, next) = self.take_head(class);
         let sent = &mut self.sent[class as usize];
         sent.packets += 1;
         sent.bytes += u64::from(packet.len);
         sent.wire_bytes += u64::from(packet.wire);
+        if let Some(regulator) = &mut self.regulator {
+            regulator.spend(packet.wire);
+        }
+        (packet, next)
+    }
+
+    /// The end of a departure.
+    #[inline]
+    pub(super) fn departed(&mut self, class: ClassId, packet: Packet, borrowed: bool) -> Departure {
         if borrowed {
-            sent.borrowed_bytes += u64::from(packet.len);
+            self.sent[class as usize].borrowed_bytes += u64::from(packet.len);
         }
         self.note(class, &packet, What::Sent { borrowed });
         Departure { class, packet }
