@@ -171,7 +171,7 @@ fn held(out: &mut String, link: &Link) -> std::fmt::Result {
     writeln!(out, "  without `borrow`, so never beyond their rate, even on an idle link: {names}")
 }
 
-/// A rate in its unit, exact: with up to four decimals, or in a smaller unit.
+/// A rate in the largest unit in which three decimals say it exactly.
 fn rate(rate: Rate) -> String {
     let bits = rate.as_bit_s();
     for (unit, word) in [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")] {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn rates_are_exact_and_bounds_round_up() {
         assert_eq!(rate(Rate::bit_s(128_640_000)), "128.64 Mbit/s");
-        assert_eq!(rate(Rate::bit_s(1_000_001)), "1000001 bit/s");
+        assert_eq!(rate(Rate::bit_s(1_000_001)), "1000.001 kbit/s");
         assert_eq!(rate(Rate::bit_s(1_001_000)), "1.001 Mbit/s");
         assert_eq!(time(1_456_001), "1.46 ms");
         assert_eq!(time(999), "999 ns");
