@@ -124,6 +124,7 @@ pub struct Bulk {
     pub arrived: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
+    begun: Instant,
 }
 
 impl Bulk {
@@ -132,6 +133,7 @@ impl Bulk {
     }
 
     pub fn between(from: &Namespace, at: &Namespace, to: &str) -> Bulk {
+        let begun = Instant::now();
         let to: SocketAddr = to.parse().unwrap();
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let listener = at.run(|| TcpListener::bind(to).unwrap()).unwrap();
@@ -157,7 +159,13 @@ impl Bulk {
                 }
             }
         }));
-        Bulk { arrived, stop, threads }
+        Bulk { arrived, stop, threads, begun }
+    }
+
+    /// Payload in bit/s since the start: no more than the link let through, however late the receiver was to read some of it.
+    pub fn since_start(&self) -> f64 {
+        let arrived = self.arrived.load(Ordering::Relaxed);
+        arrived as f64 * 8.0 / self.begun.elapsed().as_secs_f64()
     }
 
     /// Payload in bit/s over a time.
