@@ -60,7 +60,7 @@ fn two_links_shape_both_ways() {
         std::thread::sleep(Duration::from_millis(200));
         let got = bulk.measure(Duration::from_millis(600));
         let in_all = bulk.since_start();
-        assert!(got > 0.5 * most && in_all < 1.05 * most, "{swapped}: {got}, {in_all} since the start");
+        assert!(got > 0.7 * most && in_all < 1.05 * most, "{swapped}: {got}, {in_all} since the start");
     }
     running.stop();
     let last: Vec<_> = running.snapshots().iter().filter(|snapshot| snapshot.last).collect();
