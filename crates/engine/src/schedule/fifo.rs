@@ -17,6 +17,7 @@ pub const ENTRY: Entry = Entry {
     class_words: &[],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |_| None,
+    promise: |_, _| Err("fifo guarantees nothing".to_owned()),
     build: |_: &Context, _: &Settings| Ok(Box::new(Fifo { order: VecDeque::new(), classes: vec![Class::default()] })),
 };
 

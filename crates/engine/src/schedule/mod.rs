@@ -10,6 +10,7 @@
 
 pub mod cbq;
 mod fifo;
+pub mod promise;
 
 use crate::link::Overhead;
 use crate::settings::{Settings, Word};
@@ -44,6 +45,8 @@ pub struct Entry {
     pub default_queue: fn(&Settings) -> QueueSpec,
     /// What a class is guaranteed by its words, if the scheduler guarantees anything.
     pub guarantee: fn(&Settings) -> Option<Rate>,
+    /// What a class is promised in its place: rate and latency.
+    pub promise: promise::Promised,
     /// Makes one.
     pub build: Build,
 }

@@ -1,3 +1,4 @@
-//! Shapers: what holds traffic to a rate.
+//! Shapers: what holds traffic to a rate, and curves that say how much is due.
 
+pub mod service_curve;
 pub mod token_bucket;

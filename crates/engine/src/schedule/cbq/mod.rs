@@ -5,6 +5,7 @@
 mod classic;
 mod exact;
 pub mod ideal;
+mod promise;
 
 pub use classic::queue_limit as classic_queue_limit;
 
@@ -96,6 +97,7 @@ pub const ENTRY: Entry = Entry {
         settings: Settings::new(),
     },
     guarantee: |class: &Settings| Some(class.rate("rate").unwrap_or_default()),
+    promise: promise::promise,
     build: |context, settings| match settings.choice("estimator") {
         Some("classic") => classic::build(context, settings),
         _ => exact::build(context, settings),

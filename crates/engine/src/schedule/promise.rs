@@ -1,0 +1,73 @@
+//! What a scheduler promises a class, worked out from words alone: `altq check` prints it, tests hold the engine to it.
+//!
+//! A promise is a service curve: while the class has packets, it is served at least that much. Promises compose: what a class is
+//! promised is what the scheduler inside it divides further, so a class's promise is made from the promise of the place that its
+//! scheduler works in (Le Boudec and Thiran 2001, chapter 1: the server sees what the one above leaves).
+
+use crate::settings::Settings;
+use crate::shape::service_curve::ServiceCurve;
+use crate::units::{Nanos, Rate};
+
+/// The service that a class can count on from the moment at which it begins to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// No service is promised before this.
+    pub latency: Nanos,
+    /// What is promised from then on.
+    pub curve: ServiceCurve,
+}
+
+impl Promise {
+    /// A latency-rate server (Stiliadis and Varma 1998).
+    pub const fn new(latency: Nanos, rate: Rate) -> Promise {
+        Promise { latency, curve: ServiceCurve::linear(rate) }
+    }
+
+    /// The rate in the long run.
+    pub const fn rate(&self) -> Rate {
+        self.curve.then
+    }
+
+    /// The longest wait, until its last bit has left, of a packet before which, itself included, at most `bytes` wait: with a source
+    /// that sends at most the rate and bursts of `bytes`, of any packet. `None` if there is no bound.
+    ///
+    /// ```
+    /// # use altq_engine::{schedule::promise::Promise, units::Rate};
+    /// assert_eq!(Promise::new(1_000, Rate::mbit_s(8)).delay(1500), Some(1_501_000));
+    /// ```
+    pub const fn delay(&self, bytes: u64) -> Option<Nanos> {
+        match self.curve.time_for(bytes) {
+            Some(time) => self.latency.checked_add(time),
+            None => None,
+        }
+    }
+}
+
+/// A class as its scheduler sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'s> {
+    /// The class above among these, by index; `None` right below the scheduler.
+    pub parent: Option<usize>,
+    /// Its words.
+    pub settings: &'s Settings,
+    /// It has no classes below it in this scheduler.
+    pub leaf: bool,
+}
+
+/// The place a scheduler works in, and all that it serves there.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'s> {
+    /// What the scheduler itself is promised: the link's rate without latency, or the promise of the class that holds it.
+    pub promised: Promise,
+    /// The rate by which shares are measured.
+    pub rate: Rate,
+    /// The largest packet, in bytes charged on the wire.
+    pub packet: u32,
+    /// The scheduler's own words.
+    pub scheduler: &'s Settings,
+    /// Its classes, parents first.
+    pub classes: &'s [Member<'s>],
+}
+
+/// Works out what the class at an index is promised, or says in half a sentence why nothing is.
+pub type Promised = fn(&Place<'_>, usize) -> Result<Promise, String>;
