@@ -18,12 +18,20 @@ pub enum DropReason {
     NoClass,
     /// The queue's limit was lowered below what it held.
     LimitLowered,
+    /// It came beyond the rate to which its class is policed.
+    Policed,
 }
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [DropReason; 5] =
-        [DropReason::QueueFull, DropReason::HeadDropped, DropReason::ClassRemoved, DropReason::NoClass, DropReason::LimitLowered];
+    pub const ALL: [DropReason; 6] = [
+        DropReason::QueueFull,
+        DropReason::HeadDropped,
+        DropReason::ClassRemoved,
+        DropReason::NoClass,
+        DropReason::LimitLowered,
+        DropReason::Policed,
+    ];
 
     /// The word for it in counters, traces and metrics.
     pub const fn name(self) -> &'static str {
@@ -33,6 +41,7 @@ impl DropReason {
             DropReason::ClassRemoved => "class_removed",
             DropReason::NoClass => "no_class",
             DropReason::LimitLowered => "limit_lowered",
+            DropReason::Policed => "policed",
         }
     }
 }

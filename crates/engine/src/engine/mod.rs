@@ -13,7 +13,7 @@ use crate::classify::RuleSet;
 use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
 use crate::queue::Policy;
-use crate::schedule::{Scheduler, Slot};
+use crate::schedule::{Admit, Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
@@ -257,8 +257,10 @@ impl Engine {
         } else {
             leaf.packets < leaf.limit
         };
-        if self.hears_arrivals {
-            self.knock(node, slot);
+        if self.hears_arrivals
+            && let Admit::Drop(reason) = self.knock(node, slot, packet.wire)
+        {
+            return self.count_drop(class, packet, reason);
         }
         if fits {
             let first = self.append(class, &packet);

@@ -6,7 +6,7 @@ use super::{Departure, Drop, Engine, HOLDS, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::queue::Policy;
-use crate::schedule::{ROOT_SLOT, Slot};
+use crate::schedule::{Admit, ROOT_SLOT, Slot};
 use crate::spec::ClassId;
 use crate::trace::{Event, What};
 use crate::units::Nanos;
@@ -135,16 +135,19 @@ impl Engine {
         Departure { class, packet }
     }
 
-    /// Tells the schedulers from a class upwards that a packet is at the door.
+    /// Tells the schedulers from a class upwards that a packet is at the door, until one refuses it.
     #[inline]
-    pub(super) fn knock(&mut self, mut node: u32, mut slot: Slot) {
+    pub(super) fn knock(&mut self, mut node: u32, mut slot: Slot, len: u32) -> Admit {
         loop {
             let n = &mut self.nodes[node as usize];
             if n.hears_arrivals {
-                n.inner.arriving(self.now, slot);
+                let admit = n.inner.arriving(self.now, slot, len);
+                if admit != Admit::Take {
+                    return admit;
+                }
             }
             if node == 0 {
-                return;
+                return Admit::Take;
             }
             let place = self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);

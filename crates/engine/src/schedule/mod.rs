@@ -12,6 +12,7 @@ pub mod cbq;
 mod fifo;
 pub mod promise;
 
+use crate::account::DropReason;
 use crate::link::Overhead;
 use crate::settings::{Settings, Word};
 use crate::spec::{QueueSpec, SpecError, Timer};
@@ -54,6 +55,15 @@ pub struct Entry {
 /// Makes a scheduler for a place, from its own words.
 pub type Build = fn(&Context, &Settings) -> Result<Box<dyn Scheduler>, SpecError>;
 
+/// What a scheduler says to a packet that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// It may go on to its queue.
+    Take,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
 /// What a scheduler is told about the place it works in.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
@@ -94,9 +104,11 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// A packet for the class is at the door, not yet queued or dropped. Only called if
-    /// [`hears_arrivals`](Scheduler::hears_arrivals).
-    fn arriving(&mut self, _now: Nanos, _slot: Slot) {}
+    /// A packet of `len` bytes for the class is at the door, not yet queued or dropped; schedulers are asked from the class upwards, and
+    /// where one refuses, those above hear nothing of it. Only called if [`hears_arrivals`](Scheduler::hears_arrivals).
+    fn arriving(&mut self, _now: Nanos, _slot: Slot, _len: u32) -> Admit {
+        Admit::Take
+    }
 
     /// A packet was queued: the first one if `first`, and then `len` is its length; any other only if
     /// [`hears_arrivals`](Scheduler::hears_arrivals).

@@ -28,7 +28,7 @@ pub use parameters::queue_limit;
 use parameters::{Numbers, Words};
 use tree::Ring;
 
-use super::super::{Context, ROOT_SLOT, Scheduler, Slot};
+use super::super::{Admit, Context, ROOT_SLOT, Scheduler, Slot};
 use crate::settings::Settings;
 use crate::spec::{SpecError, Timer};
 use crate::units::{Nanos, Rate};
@@ -298,12 +298,13 @@ impl Scheduler for Classic {
         true
     }
 
-    fn arriving(&mut self, now: Nanos, slot: Slot) {
+    fn arriving(&mut self, now: Nanos, slot: Slot, _: u32) -> Admit {
         // Timers come before arrivals.
         while self.run_callout_due(now) {}
         if self.sharing == Sharing::TopLevel {
             self.lower_cutoff(timer::micros(now), slot);
         }
+        Admit::Take
     }
 
     fn queued(&mut self, _: Nanos, slot: Slot, _: u32, first: bool) {
