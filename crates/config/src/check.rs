@@ -39,8 +39,8 @@ fn refused(link: &Link, error: SpecError) -> Diagnostic {
         (None, _) => link.span,
         (Some(class), None) => class.span,
         (Some(class), Some(word)) => {
-            let place = class.place(word);
-            if place == class.span { class.scheduler_place(word) } else { place }
+            let mut places = class.words.iter().chain(&class.scheduler_words).chain(&class.queue_words);
+            places.find(|(name, _)| *name == word).map_or(class.span, |(_, span)| *span)
         }
     };
     Diagnostic::error("refused", span, error.message).help_if(error.help)

@@ -138,6 +138,8 @@ pub struct Class {
     pub words: Vec<(&'static str, Span)>,
     /// Where the words of the scheduler that it holds are written.
     pub scheduler_words: Vec<(&'static str, Span)>,
+    /// Where the words of its queue stand.
+    pub queue_words: Vec<(&'static str, Span)>,
     /// Not written by the user: the control class that altqd makes.
     pub made: bool,
 }
@@ -148,7 +150,7 @@ impl Class {
         self.words.iter().find(|(name, _)| *name == word).map_or(self.span, |(_, span)| *span)
     }
 
-    /// Where a word of the scheduler that it holds is written; where the class is named if it is not.
+    /// Where a word of the scheduler that it holds stands; else where that scheduler does.
     pub fn scheduler_place(&self, word: &str) -> Span {
         self.scheduler_words.iter().find(|(name, _)| *name == word).map_or(self.place("scheduler"), |(_, span)| *span)
     }

@@ -20,17 +20,20 @@ pub enum DropReason {
     LimitLowered,
     /// It came beyond the rate to which its class is policed.
     Policed,
+    /// An active queue dropped it, before it was full, as a signal to the sender (RED, CoDel, PIE, …).
+    Early,
 }
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 7] = [
         DropReason::QueueFull,
         DropReason::HeadDropped,
         DropReason::ClassRemoved,
         DropReason::NoClass,
         DropReason::LimitLowered,
         DropReason::Policed,
+        DropReason::Early,
     ];
 
     /// The word for it in counters, traces and metrics.
@@ -42,6 +45,7 @@ impl DropReason {
             DropReason::NoClass => "no_class",
             DropReason::LimitLowered => "limit_lowered",
             DropReason::Policed => "policed",
+            DropReason::Early => "early",
         }
     }
 }

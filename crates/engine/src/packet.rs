@@ -26,7 +26,15 @@ pub struct Packet {
     pub dscp: u8,
     /// The ECN field of the IP header (RFC 3168): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
+    /// True for what a queue of two levels serves first: connections that open, and acknowledgements without data (altq.md section 9).
+    pub high: bool,
+    /// Hashes of the source and the destination address, for queues that keep hosts apart. Looked at when the packet arrives, and
+    /// not kept: 0 in a packet that leaves.
+    pub hosts: [u16; 2],
 }
+
+/// Values of the ECN field.
+pub(crate) const CE: u8 = 3;
 
 impl Packet {
     /// A plain packet of `len` bytes.
@@ -49,6 +57,9 @@ pub(crate) struct Slab {
     free: Vec<u32>,
 }
 
+/// Bit in [`Cell::ecn`] for [`Packet::high`].
+const HIGH: u8 = 1 << 7;
+
 /// [`Packet`] without its charged length.
 #[derive(Clone, Copy)]
 struct Cell {
@@ -68,7 +79,8 @@ const _: () = assert!(size_of::<Cell>() == 32);
 impl Slab {
     #[inline]
     pub(crate) fn insert(&mut self, packet: &Packet) -> u32 {
-        let Packet { arrived, handle, len, wire: _, flow, segments, dscp, ecn } = *packet;
+        let Packet { arrived, handle, len, wire: _, flow, segments, dscp, ecn, high, hosts: _ } = *packet;
+        let ecn = ecn | if high { HIGH } else { 0 };
         let cell = Cell { arrived, handle, len, flow, segments, dscp, ecn, next: NIL, next_wire: 0 };
         match self.free.pop() {
             Some(at) => {
@@ -90,7 +102,8 @@ impl Slab {
         let Cell { arrived, handle, len, flow, segments, dscp, ecn, next, next_wire } = self.cells[at as usize];
         self.free.push(at);
         let wire = overhead.charge_segments(len, segments);
-        (Packet { arrived, handle, len, wire, flow, segments, dscp, ecn }, next, next_wire)
+        let (high, ecn) = (ecn & HIGH != 0, ecn & !HIGH);
+        (Packet { arrived, handle, len, wire, flow, segments, dscp, ecn, high, hosts: [0; 2] }, next, next_wire)
     }
 
     /// Chains `next`, of `wire` bytes charged, behind `at`.
@@ -108,6 +121,28 @@ impl Slab {
             cell = self.cells[cell as usize].next;
         }
         cell
+    }
+
+    /// Sets the CE mark on the packet at a place, if its transport understands it.
+    pub(crate) fn mark(&mut self, at: u32) -> bool {
+        let ecn = &mut self.cells[at as usize].ecn;
+        let understands = *ecn & CE != 0;
+        if understands {
+            *ecn |= CE;
+        }
+        understands
+    }
+
+    /// The charged length of the packet at a place.
+    pub(crate) fn wire(&self, at: u32, overhead: &Overhead) -> u32 {
+        let cell = &self.cells[at as usize];
+        overhead.charge_segments(cell.len, cell.segments)
+    }
+
+    /// When the packet at a place arrived.
+    #[inline]
+    pub(crate) fn arrived(&self, at: u32) -> Nanos {
+        self.cells[at as usize].arrived
     }
 
     /// Bytes of memory held.

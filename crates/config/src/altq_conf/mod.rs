@@ -367,6 +367,7 @@ impl Interface {
                 span: draft.span,
                 words: if is_link { std::mem::take(&mut root_words) } else { draft.words },
                 scheduler_words: Vec::new(),
+                queue_words: Vec::new(),
                 made: draft.made,
             });
             if !is_link {

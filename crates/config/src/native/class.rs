@@ -22,7 +22,7 @@ pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
 /// Schedulers of the field that are not built yet.
 const SCHEDULERS_TO_COME: &[&str] = &["hfsc", "htb", "wfq", "priq", "drr", "fairq"];
 /// Queues of the field that are not built yet.
-const QUEUES_TO_COME: &[&str] = &["red", "rio", "blue", "codel", "fq_codel", "pie", "sfq", "cake", "two_level"];
+const QUEUES_TO_COME: &[&str] = &["red", "rio", "blue", "fq_codel", "pie", "sfq", "cake", "two_level"];
 
 /// What other languages call a word.
 const FOREIGN: &[(&str, &str)] = &[
@@ -130,7 +130,10 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
                 default = Some(tree.span);
                 Some(())
             }
-            "queue" => queue(reader, &mut cursor, of, &base).map(|queue| draft.link.spec.classes[id as usize].queue = Some(queue)),
+            "queue" => queue(reader, &mut cursor, of, &base).map(|(queue, places)| {
+                draft.link.spec.classes[id as usize].queue = Some(queue);
+                draft.link.classes[id as usize].queue_words = places;
+            }),
             "scheduler" => scheduler(reader, &mut cursor, of, &base).map(|(scheduler, places)| {
                 draft.link.spec.classes[id as usize].scheduler = Some(scheduler);
                 draft.link.classes[id as usize].scheduler_words = places;
@@ -226,7 +229,12 @@ pub fn scheduler(
 }
 
 /// The queue behind `queue`, with its limit and its words.
-pub fn queue(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span), base: &Base) -> Option<QueueSpec> {
+pub fn queue(
+    reader: &mut Reader<'_>,
+    cursor: &mut Cursor<'_>,
+    of: (&str, Span),
+    base: &Base,
+) -> Option<(QueueSpec, Vec<(&'static str, Span)>)> {
     let Some((name, span)) = cursor.word(reader) else {
         reader.error("missing-value", of.1, "`queue` needs a kind, as `queue drop_tail { limit 50packets }`", None);
         return None;
@@ -235,8 +243,8 @@ pub fn queue(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span),
         unknown_kind(reader, "queue", (name, span), QUEUES_TO_COME);
         return None;
     };
-    let mut spec = QueueSpec { name: entry.name, limit: Limit::Packets(50), settings: Settings::new() };
-    let Some((inside, ..)) = cursor.group() else { return Some(spec) };
+    let mut spec = QueueSpec { name: entry.name, limit: entry.limit, settings: Settings::new() };
+    let Some((inside, ..)) = cursor.group() else { return Some((spec, Vec::new())) };
     let mut cursor = Cursor::new(inside);
     let words: Vec<&str> = entry.words.iter().map(|word| word.name).chain(["limit"]).collect();
     let mut places = Vec::new();
@@ -271,7 +279,7 @@ pub fn queue(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span),
             cursor.skip(reader, |word| words.contains(&word));
         }
     }
-    Some(spec)
+    Some((spec, places))
 }
 
 fn limit(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Limit> {

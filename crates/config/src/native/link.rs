@@ -31,7 +31,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let mut cells = None;
     let mut classes = Vec::new();
     let mut matches = Vec::new();
-    let mut scheduler_words = Vec::new();
+    let (mut scheduler_words, mut queue_words) = (Vec::new(), Vec::new());
     let known = |word: &str| WORDS.contains(&word);
     let nowhere = Base { link: None, parent: None };
     let mut cursor = Cursor::new(trees);
@@ -79,7 +79,10 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
                 scheduler = Some(spec);
                 scheduler_words = places;
             }),
-            "queue" => class::queue(reader, &mut cursor, of, &nowhere).map(|value| queue_spec = Some(value)),
+            "queue" => class::queue(reader, &mut cursor, of, &nowhere).map(|(value, places)| {
+                queue_spec = Some(value);
+                queue_words = places;
+            }),
             "class" => class::head(reader, &mut cursor, of).map(|found| classes.extend(found)),
             _ => {
                 matches.push(super::matches::take(reader, &mut cursor, tree.span));
@@ -127,7 +130,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
             rules: RuleSet { rules: Vec::new(), order: Order::First, interfaces: Vec::new() },
             default: None,
         },
-        classes: vec![Class { name: name.0.to_owned(), span: name.1, words, scheduler_words, made: false }],
+        classes: vec![Class { name: name.0.to_owned(), span: name.1, words, scheduler_words, queue_words, made: false }],
         rules: Vec::new(),
         overcommit: false,
         span: name.1,

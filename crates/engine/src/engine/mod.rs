@@ -1,6 +1,7 @@
-//! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers, [`tree`] changes it, [`tell`]
-//! answers questions about it.
+//! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers, [`own`] through queues that decide for
+//! themselves, [`tree`] changes it, [`tell`] answers questions about it.
 
+mod own;
 mod tell;
 mod tree;
 mod walk;
@@ -12,7 +13,7 @@ use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
-use crate::queue::Policy;
+use crate::queue::Queue;
 use crate::schedule::{Admit, Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::token_bucket::TokenBucket;
@@ -93,9 +94,11 @@ pub enum Change {
     },
 }
 
-/// What an arrival touches: 32 bytes a class.
+/// What a packet touches of its class besides the scheduler's own record: one cache line.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Leaf {
+    /// First packet; of a queue with a state of its own, its place in [`Engine::queues`].
     head: u32,
     tail: u32,
     packets: u32,
@@ -106,37 +109,46 @@ struct Leaf {
     /// for a class that holds a scheduler.
     scheduler: u32,
     slot: Slot,
-    policy: Policy,
+    kind: Kind,
     limit_in_bytes: bool,
     /// False for a free number.
     exists: bool,
+    sent_packets: u64,
+    sent_bytes: u64,
+    sent_wire_bytes: u64,
+    borrowed_bytes: u64,
 }
 
-/// What a departure writes, besides the leaf: one cache line a class.
+const _: () = assert!(size_of::<Leaf>() == 64);
+
+/// [`Policy`](crate::queue::Policy) without what belongs to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    DropTail,
+    DropHead,
+    Own,
+}
+
+/// What a class lost: made when there is something to count.
 #[derive(Default)]
-#[repr(align(64))]
-struct Sent {
+struct Losses {
     packets: u64,
     bytes: u64,
-    wire_bytes: u64,
-    dropped_packets: u64,
-    dropped_bytes: u64,
-    borrowed_bytes: u64,
     marked_packets: u64,
-    /// Packets and bytes dropped, by reason; made at the first drop.
-    reasons: Option<Box<Reasons>>,
+    /// Packets and bytes dropped, by reason.
+    reasons: [(u64, u64); DropReason::ALL.len()],
 }
 
-type Reasons = [(u64, u64); DropReason::ALL.len()];
-
-/// Where a class stands in the tree; not touched per packet.
-#[derive(Clone, Copy)]
+/// Where a class stands in the tree, and what is rare; not touched by a packet that just passes.
 struct Place {
     parent: ClassId,
     children: u32,
     /// The scheduler among whose classes it is, and its place there. For the root: its own.
     scheduler: u32,
     slot: Slot,
+    /// What its words guarantee, or where that is nothing the link's rate.
+    rate: Rate,
+    losses: Option<Box<Losses>>,
 }
 
 /// From so many classes on their records do not stay in a processor's own caches, and a batch fetches them beforehand.
@@ -172,7 +184,6 @@ pub struct Engine {
     regulator: Option<TokenBucket>,
     regulator_spec: Regulator,
     leaves: Vec<Leaf>,
-    sent: Vec<Sent>,
     places: Vec<Place>,
     free: Vec<ClassId>,
     nodes: Vec<Node>,
@@ -182,6 +193,12 @@ pub struct Engine {
     /// in [`Node::blocked`] is void.
     wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
     slab: Slab,
+    /// Queues with a state of their own.
+    queues: Vec<Option<Box<dyn Queue>>>,
+    free_queues: Vec<u32>,
+    /// What such a queue lost in the call under way.
+    lost: Vec<(Packet, DropReason)>,
+    seed: u64,
     drops: Vec<Drop>,
     unclassified: (u64, u64),
     classifier: crate::classify::Classifier,
@@ -190,6 +207,23 @@ pub struct Engine {
     /// Some scheduler hears every arrival.
     hears_arrivals: bool,
     now: Nanos,
+}
+
+impl Leaf {
+    /// Whether a packet of so many bytes fits into a plain queue.
+    #[inline]
+    fn fits(&self, len: u32) -> bool {
+        if self.limit_in_bytes {
+            u64::from(self.bytes) + u64::from(len) <= u64::from(self.limit)
+        } else {
+            self.packets < self.limit
+        }
+    }
+
+    /// Whether a plain queue holds more than its limit.
+    fn over(&self) -> bool {
+        self.packets > 0 && if self.limit_in_bytes { self.bytes > self.limit } else { self.packets > self.limit }
+    }
 }
 
 impl Engine {
@@ -203,13 +237,16 @@ impl Engine {
             regulator: None,
             regulator_spec: Regulator::None,
             leaves: Vec::with_capacity(spec.classes.len()),
-            sent: Vec::with_capacity(spec.classes.len()),
             places: Vec::with_capacity(spec.classes.len()),
             free: Vec::new(),
             nodes: Vec::new(),
             free_nodes: Vec::new(),
             wakeups: BinaryHeap::new(),
             slab: Slab::default(),
+            queues: Vec::new(),
+            free_queues: Vec::new(),
+            lost: Vec::new(),
+            seed: 0,
             drops: Vec::new(),
             unclassified: (0, 0),
             classifier: crate::classify::Classifier::new(&RuleSet::default(), None),
@@ -251,18 +288,16 @@ impl Engine {
         let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return self.drop_unclassified(packet);
         };
-        let (node, slot) = (leaf.scheduler, leaf.slot);
-        let fits = if leaf.limit_in_bytes {
-            u64::from(leaf.bytes) + u64::from(packet.len) <= u64::from(leaf.limit)
-        } else {
-            leaf.packets < leaf.limit
-        };
+        let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
+        let fits = leaf.fits(packet.len);
         if self.hears_arrivals
             && let Admit::Drop(reason) = self.knock(node, slot, packet.wire)
         {
             return self.count_drop(class, packet, reason);
         }
-        if fits {
+        if kind == Kind::Own {
+            self.enqueue_own(class, packet);
+        } else if fits {
             let first = self.append(class, &packet);
             self.announce(node, slot, packet.wire, first);
         } else {
@@ -288,7 +323,7 @@ impl Engine {
         let mut near = 0;
         for class in classes[from..].iter().flatten() {
             if let Some(leaf) = self.leaves.get(*class as usize) {
-                near ^= u64::from(leaf.packets) ^ self.sent[*class as usize].packets;
+                near ^= u64::from(leaf.packets);
                 near ^= self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
             }
         }
@@ -303,6 +338,12 @@ impl Engine {
     /// Sets up the classifier's flow cache anew. Rules that come later keep it so.
     pub fn set_flow_cache(&mut self, settings: crate::classify::CacheSettings) {
         self.classifier.set_cache(settings);
+    }
+
+    /// Random numbers of queues start anew from this seed; without a call, from 0.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+        self.seed_queues();
     }
 
     /// [`classify`](Engine::classify) and [`enqueue`](Engine::enqueue) in one.
@@ -342,16 +383,18 @@ impl Engine {
         if !self.wakeups.is_empty() {
             self.release();
         }
-        let root = &mut self.nodes[0];
-        let slot = root.inner.choose(now)?;
-        let class = root.classes[slot as usize];
-        if class & HOLDS != 0 {
-            return self.dequeue_nested(slot);
+        loop {
+            let root = &mut self.nodes[0];
+            let slot = root.inner.choose(now)?;
+            let class = root.classes[slot as usize];
+            if class & HOLDS != 0 {
+                return self.dequeue_nested(slot);
+            }
+            // A queue may drop all that it held instead.
+            let Some((packet, next)) = self.depart(class) else { continue };
+            let borrowed = self.nodes[0].sent(now, slot, &packet, next);
+            return Some(self.departed(class, packet, borrowed));
         }
-        let (packet, next) = self.depart(class);
-        let root = &mut self.nodes[0];
-        let borrowed = root.sent(now, slot, &packet, next);
-        Some(self.departed(class, packet, borrowed))
     }
 
     /// [`dequeue`](Engine::dequeue) until `out` holds `most` departures or none may leave now. Returns how many were added.
@@ -410,7 +453,7 @@ impl Engine {
             Change::AddClass(spec) => return self.add_class(now, spec).map(Some),
             Change::SetClass { class, parent, settings } => self.set_class(now, *class, *parent, settings)?,
             Change::RemoveClass { class, heir } => self.remove_class(now, *class, *heir)?,
-            Change::SetQueue { class, queue } => self.set_queue(*class, queue)?,
+            Change::SetQueue { class, queue } => self.set_queue(now, *class, queue)?,
             Change::SetScheduler { class, settings } => self.set_scheduler(now, *class, settings)?,
             Change::SetRate(rate) => self.set_rate(now, *rate)?,
             Change::SetRegulator(regulator) => self.set_regulator(now, *regulator),

@@ -1,8 +1,9 @@
 //! What the engine tells about itself: counters, the tree, memory.
 
-use super::{Engine, Leaf, Node, Place, Sent};
+use super::{Engine, Leaf, Losses, Node, Place};
 use crate::account::{Counters, DropReason};
 use crate::link::Overhead;
+use crate::queue::Queue;
 use crate::schedule::ROOT_SLOT;
 use crate::spec::{ClassId, ROOT};
 use crate::trace::Trace;
@@ -46,15 +47,16 @@ impl Engine {
         let Some(leaf) = self.leaves.get(class as usize) else {
             return Counters::default();
         };
-        let sent = &self.sent[class as usize];
+        let losses = self.places[class as usize].losses.as_deref();
+        let of = |what: fn(&Losses) -> u64| losses.map_or(0, what);
         Counters {
-            sent_packets: sent.packets,
-            sent_bytes: sent.bytes,
-            sent_wire_bytes: sent.wire_bytes,
-            dropped_packets: sent.dropped_packets,
-            dropped_bytes: sent.dropped_bytes,
-            borrowed_bytes: sent.borrowed_bytes,
-            marked_packets: sent.marked_packets,
+            sent_packets: leaf.sent_packets,
+            sent_bytes: leaf.sent_bytes,
+            sent_wire_bytes: leaf.sent_wire_bytes,
+            dropped_packets: of(|losses| losses.packets),
+            dropped_bytes: of(|losses| losses.bytes),
+            borrowed_bytes: leaf.borrowed_bytes,
+            marked_packets: of(|losses| losses.marked_packets),
             queued_packets: u64::from(leaf.packets),
             queued_bytes: u64::from(leaf.bytes),
         }
@@ -64,18 +66,27 @@ impl Engine {
     pub fn scheduler_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
-            let place = self.places[class as usize];
+            let place = &self.places[class as usize];
             let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
             self.nodes[node as usize].inner.tell(slot, &mut |name, count| all.push((name, count)));
         }
         all
     }
 
+    /// What a class's queue counts, by name, if it keeps a state of its own.
+    pub fn queue_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
+        let mut all = Vec::new();
+        if let Some(queue) = self.queue_of(class) {
+            queue.tell(&mut |name, count| all.push((name, count)));
+        }
+        all
+    }
+
     /// A class's own drops by reason: packets and bytes.
     pub fn drop_reasons(&self, class: ClassId) -> impl Iterator<Item = (DropReason, u64, u64)> {
-        let reasons = self.sent.get(class as usize).and_then(|sent| sent.reasons.as_deref());
+        let losses = self.places.get(class as usize).and_then(|place| place.losses.as_deref());
         DropReason::ALL.into_iter().filter_map(move |reason| {
-            let (packets, bytes) = reasons?[reason as usize];
+            let (packets, bytes) = losses?.reasons[reason as usize];
             (packets > 0).then_some((reason, packets, bytes))
         })
     }
@@ -119,8 +130,10 @@ impl Engine {
     /// Bytes of memory held for classes and schedulers, packets and flows apart.
     pub fn memory(&self) -> usize {
         self.leaves.capacity() * size_of::<Leaf>()
-            + self.sent.capacity() * size_of::<Sent>()
             + self.places.capacity() * size_of::<Place>()
+            + self.places.iter().filter(|place| place.losses.is_some()).count() * size_of::<Losses>()
+            + self.queues.capacity() * size_of::<Option<Box<dyn Queue>>>()
+            + self.queues.iter().flatten().map(|queue| queue.memory()).sum::<usize>()
             + self
                 .nodes
                 .iter()

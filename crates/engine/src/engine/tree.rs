@@ -1,6 +1,6 @@
 //! The tree of classes and schedulers: built once, changed while packets are queued.
 
-use super::{Engine, HOLDS, Leaf, MAX_NESTING, Node, Place, Sent};
+use super::{Engine, HOLDS, Kind, Leaf, MAX_NESTING, Node, Place};
 use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::packet::{NIL, Packet};
@@ -14,9 +14,10 @@ use crate::units::{Nanos, Rate};
 impl Engine {
     pub(super) fn push_root(&mut self, root: &ClassSpec, scheduler: &SchedulerSpec) -> Result<(), SpecError> {
         let node = self.build_scheduler(ROOT, scheduler, self.rate)?;
-        self.places.push(Place { parent: ROOT, children: 0, scheduler: node, slot: ROOT_SLOT });
-        self.sent.push(Sent::default());
-        let leaf = self.leaf(root.queue.as_ref().unwrap_or(&self.nodes[node as usize].queue), node, ROOT_SLOT)?;
+        self.places.push(Place { parent: ROOT, children: 0, scheduler: node, slot: ROOT_SLOT, rate: self.rate, losses: None });
+        let queue = root.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
+        let policy = self.policy(ROOT, &queue, self.rate)?;
+        let leaf = self.leaf(policy, queue.limit, node, ROOT_SLOT);
         self.leaves.push(leaf);
         Ok(())
     }
@@ -49,14 +50,42 @@ impl Engine {
         })
     }
 
-    pub(super) fn leaf(&self, queue: &QueueSpec, scheduler: u32, slot: Slot) -> Result<Leaf, SpecError> {
-        let (policy, limit, limit_in_bytes) = queue_policy(queue)?;
-        Ok(Leaf { head: NIL, tail: NIL, packets: 0, bytes: 0, limit, scheduler, slot, policy, limit_in_bytes, exists: true })
+    fn policy(&self, class: ClassId, spec: &QueueSpec, rate: Rate) -> Result<Policy, SpecError> {
+        let entry = queue::find(spec.name).ok_or_else(|| SpecError::new(format!("no queue is called {}", spec.name)))?;
+        (entry.build)(&self.queue_context(class, rate), spec)
     }
 
-    pub(super) fn existing(&self, class: ClassId) -> Result<Place, SpecError> {
+    pub(super) fn leaf(&mut self, policy: Policy, limit: Limit, scheduler: u32, slot: Slot) -> Leaf {
+        let (limit, limit_in_bytes) = match limit {
+            Limit::Packets(n) => (n, false),
+            Limit::Bytes(n) => (n, true),
+        };
+        let (kind, head) = match policy {
+            Policy::DropTail => (Kind::DropTail, NIL),
+            Policy::DropHead => (Kind::DropHead, NIL),
+            Policy::Own(queue) => (Kind::Own, self.keep_queue(queue)),
+        };
+        Leaf {
+            head,
+            tail: NIL,
+            packets: 0,
+            bytes: 0,
+            limit,
+            scheduler,
+            slot,
+            kind,
+            limit_in_bytes,
+            exists: true,
+            sent_packets: 0,
+            sent_bytes: 0,
+            sent_wire_bytes: 0,
+            borrowed_bytes: 0,
+        }
+    }
+
+    pub(super) fn existing(&self, class: ClassId) -> Result<&Place, SpecError> {
         match self.leaves.get(class as usize) {
-            Some(leaf) if leaf.exists => Ok(self.places[class as usize]),
+            Some(leaf) if leaf.exists => Ok(&self.places[class as usize]),
             _ => Err(SpecError::new(format!("there is no class {class}"))),
         }
     }
@@ -78,7 +107,9 @@ impl Engine {
         let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let queue = spec.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
-        queue_policy(&queue)?;
+        let rate = (entry.guarantee)(&spec.settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
+        let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
+        let policy = self.policy(id, &queue, rate)?;
         if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
             return Err(SpecError::new(format!("schedulers stand more than {MAX_NESTING} deep in one another")));
         }
@@ -90,23 +121,19 @@ impl Engine {
             }
             return Err(error);
         }
-        let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
         let holds = match &spec.scheduler {
             None => NIL,
-            Some(inner) => {
-                let rate = (entry.guarantee)(&spec.settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
-                match self.build_scheduler(id, inner, rate) {
-                    Ok(made) => made,
-                    Err(error) => {
-                        let n = &mut self.nodes[node as usize];
-                        n.inner.remove(now, slot);
-                        if (slot as usize) < n.classes.len() {
-                            n.free.push(slot);
-                        }
-                        return Err(error);
+            Some(inner) => match self.build_scheduler(id, inner, rate) {
+                Ok(made) => made,
+                Err(error) => {
+                    let n = &mut self.nodes[node as usize];
+                    n.inner.remove(now, slot);
+                    if (slot as usize) < n.classes.len() {
+                        n.free.push(slot);
                     }
+                    return Err(error);
                 }
-            }
+            },
         };
         let n = &mut self.nodes[node as usize];
         let tagged = if holds == NIL { id } else { id | HOLDS };
@@ -116,15 +143,13 @@ impl Engine {
             n.classes[slot as usize] = tagged;
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
-        let leaf = self.leaf(&queue, own_node, own_slot)?;
-        let place = Place { parent: spec.parent, children: 0, scheduler: node, slot };
+        let leaf = self.leaf(policy, queue.limit, own_node, own_slot);
+        let place = Place { parent: spec.parent, children: 0, scheduler: node, slot, rate, losses: None };
         if self.free.pop().is_some() {
             self.leaves[id as usize] = leaf;
-            self.sent[id as usize] = Sent::default();
             self.places[id as usize] = place;
         } else {
             self.leaves.push(leaf);
-            self.sent.push(Sent::default());
             self.places.push(place);
         }
         self.places[spec.parent as usize].children += 1;
@@ -142,12 +167,13 @@ impl Engine {
 
     pub(super) fn set_class(&mut self, now: Nanos, class: ClassId, parent: ClassId, settings: &Settings) -> Result<(), SpecError> {
         let place = self.existing(class)?;
+        let (above, serving, slot) = (place.parent, place.scheduler, place.slot);
         self.existing(parent)?;
         if class == ROOT {
             return Err(SpecError::new("the root has no words of a class; change the link's rate or its scheduler instead"));
         }
         let (node, parent_slot) = self.scheduler_below(parent);
-        if node != place.scheduler {
+        if node != serving {
             return Err(
                 SpecError::new("a class cannot move to another scheduler").help("add it there and remove it here, with an heir")
             );
@@ -161,18 +187,21 @@ impl Engine {
         if let Some(inner) = inner {
             self.nodes[inner as usize].inner.check_rate(rate)?;
         }
-        self.nodes[node as usize].inner.change(now, place.slot, parent_slot, settings)?;
+        self.nodes[node as usize].inner.change(now, slot, parent_slot, settings)?;
         if let Some(inner) = inner {
             self.nodes[inner as usize].inner.set_rate(now, rate, self.rate);
         }
-        self.places[place.parent as usize].children -= 1;
+        self.places[above as usize].children -= 1;
         self.places[parent as usize].children += 1;
-        self.places[class as usize].parent = parent;
+        let place = &mut self.places[class as usize];
+        (place.parent, place.rate) = (parent, rate);
+        self.tell_queue_rate(class, rate);
         Ok(())
     }
 
     pub(super) fn remove_class(&mut self, now: Nanos, class: ClassId, heir: Option<ClassId>) -> Result<(), SpecError> {
         let place = self.existing(class)?;
+        let (above, serving, slot) = (place.parent, place.scheduler, place.slot);
         if class == ROOT {
             return Err(SpecError::new("the root cannot be removed"));
         }
@@ -190,7 +219,7 @@ impl Engine {
         }
         let leaf = self.leaves[class as usize];
         while self.leaves[class as usize].packets > 0 {
-            let (packet, next) = self.take_head(class);
+            let Some((packet, next)) = self.take_first(class) else { break };
             self.head_lost(leaf.scheduler, leaf.slot, next);
             match heir {
                 None => self.count_drop(class, packet, DropReason::ClassRemoved),
@@ -201,26 +230,27 @@ impl Engine {
             self.free_nodes.push(inner);
             self.nodes[inner as usize].blocked = None;
         }
-        let n = &mut self.nodes[place.scheduler as usize];
-        n.inner.remove(now, place.slot);
-        n.free.push(place.slot);
-        self.places[place.parent as usize].children -= 1;
+        let n = &mut self.nodes[serving as usize];
+        n.inner.remove(now, slot);
+        n.free.push(slot);
+        self.places[above as usize].children -= 1;
         // What the class did stays in its parents' sums.
-        let gone = std::mem::take(&mut self.sent[class as usize]);
-        let into = &mut self.sent[place.parent as usize];
-        into.packets += gone.packets;
-        into.bytes += gone.bytes;
-        into.wire_bytes += gone.wire_bytes;
-        into.dropped_packets += gone.dropped_packets;
-        into.dropped_bytes += gone.dropped_bytes;
+        let gone = self.leaves[class as usize];
+        let into = &mut self.leaves[above as usize];
+        into.sent_packets += gone.sent_packets;
+        into.sent_bytes += gone.sent_bytes;
+        into.sent_wire_bytes += gone.sent_wire_bytes;
         into.borrowed_bytes += gone.borrowed_bytes;
-        into.marked_packets += gone.marked_packets;
-        if let Some(gone) = gone.reasons {
-            let reasons = into.reasons.get_or_insert_default();
-            for (to, from) in reasons.iter_mut().zip(*gone) {
+        if let Some(gone) = self.places[class as usize].losses.take() {
+            let into = self.places[above as usize].losses.get_or_insert_default();
+            into.packets += gone.packets;
+            into.bytes += gone.bytes;
+            into.marked_packets += gone.marked_packets;
+            for (to, from) in into.reasons.iter_mut().zip(gone.reasons) {
                 *to = (to.0 + from.0, to.1 + from.1);
             }
         }
+        self.forget_queue(class);
         self.leaves[class as usize].exists = false;
         self.free.push(class);
         Ok(())
@@ -229,29 +259,39 @@ impl Engine {
     /// A packet of a removed class joins its heir's queue, with the time of arrival that it has.
     pub(super) fn inherit(&mut self, heir: ClassId, packet: Packet) {
         let leaf = self.leaves[heir as usize];
-        let fits =
-            if leaf.limit_in_bytes { leaf.bytes.saturating_add(packet.len) <= leaf.limit } else { leaf.packets < leaf.limit };
-        if !fits {
+        if leaf.kind == Kind::Own {
+            return self.enqueue_own(heir, packet);
+        }
+        if !leaf.fits(packet.len) {
             return self.count_drop(heir, packet, DropReason::QueueFull);
         }
         let first = self.append(heir, &packet);
         self.announce(leaf.scheduler, leaf.slot, packet.wire, first);
     }
 
-    pub(super) fn set_queue(&mut self, class: ClassId, queue: &QueueSpec) -> Result<(), SpecError> {
+    pub(super) fn set_queue(&mut self, now: Nanos, class: ClassId, spec: &QueueSpec) -> Result<(), SpecError> {
         self.existing(class)?;
-        let (policy, limit, limit_in_bytes) = queue_policy(queue)?;
+        let rate = self.places[class as usize].rate;
+        if self.change_own(now, class, spec, rate)? {
+            return Ok(());
+        }
+        let policy = self.policy(class, spec, rate)?;
+        if self.leaves[class as usize].kind == Kind::Own || matches!(policy, Policy::Own(_)) {
+            self.replace_queue(class, policy, spec.limit);
+            return Ok(());
+        }
+        let leaf = self.leaves[class as usize];
+        let new = self.leaf(policy, spec.limit, leaf.scheduler, leaf.slot);
         let leaf = &mut self.leaves[class as usize];
-        (leaf.policy, leaf.limit, leaf.limit_in_bytes) = (policy, limit, limit_in_bytes);
-        let over = |leaf: &Leaf| leaf.packets > 0 && if limit_in_bytes { leaf.bytes > limit } else { leaf.packets > limit };
-        if policy == Policy::DropHead {
-            if over(&self.leaves[class as usize]) {
+        (leaf.kind, leaf.limit, leaf.limit_in_bytes) = (new.kind, new.limit, new.limit_in_bytes);
+        if leaf.kind == Kind::DropHead {
+            if leaf.over() {
                 self.drop_from_head(class, DropReason::LimitLowered);
             }
             return Ok(());
         }
         // Drop-tail keeps the oldest: the chain is cut behind the last packet that fits.
-        while over(&self.leaves[class as usize]) {
+        while self.leaves[class as usize].over() {
             self.drop_tail(class);
         }
         Ok(())
@@ -279,7 +319,7 @@ impl Engine {
             if node == 0 {
                 return;
             }
-            let place = self.places[n.class as usize];
+            let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
     }
@@ -336,13 +376,4 @@ impl Engine {
         self.default = default;
         Ok(())
     }
-}
-
-fn queue_policy(spec: &QueueSpec) -> Result<(Policy, u32, bool), SpecError> {
-    let entry = queue::find(spec.name).ok_or_else(|| SpecError::new(format!("no queue is called {}", spec.name)))?;
-    let policy = (entry.build)(&spec.settings)?;
-    Ok(match spec.limit {
-        Limit::Packets(n) => (policy, n, false),
-        Limit::Bytes(n) => (policy, n, true),
-    })
 }

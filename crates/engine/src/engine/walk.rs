@@ -2,10 +2,9 @@
 
 use std::cmp::Reverse;
 
-use super::{Departure, Drop, Engine, HOLDS, MAX_NESTING, Node};
+use super::{Departure, Drop, Engine, HOLDS, Kind, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
-use crate::queue::Policy;
 use crate::schedule::{Admit, ROOT_SLOT, Slot};
 use crate::spec::ClassId;
 use crate::trace::{Event, What};
@@ -35,6 +34,13 @@ impl Engine {
     /// Puts a packet at the tail. True if the queue was empty.
     #[inline]
     pub(super) fn append(&mut self, class: ClassId, packet: &Packet) -> bool {
+        let first = self.put(class, packet);
+        self.note(class, packet, What::Queued);
+        first
+    }
+
+    #[inline]
+    pub(super) fn put(&mut self, class: ClassId, packet: &Packet) -> bool {
         let at = self.slab.insert(packet);
         let leaf = &mut self.leaves[class as usize];
         let first = leaf.packets == 0;
@@ -46,7 +52,6 @@ impl Engine {
         leaf.tail = at;
         leaf.packets += 1;
         leaf.bytes += packet.len;
-        self.note(class, packet, What::Queued);
         first
     }
 
@@ -66,7 +71,7 @@ impl Engine {
     #[cold]
     pub(super) fn overflow(&mut self, class: ClassId, packet: Packet) {
         let leaf = self.leaves[class as usize];
-        if leaf.policy == Policy::DropTail || leaf.limit == 0 || leaf.limit_in_bytes && packet.len > leaf.limit {
+        if leaf.kind == Kind::DropTail || leaf.limit == 0 || leaf.limit_in_bytes && packet.len > leaf.limit {
             self.count_drop(class, packet, DropReason::QueueFull);
             return;
         }
@@ -81,7 +86,7 @@ impl Engine {
         let now = self.now;
         let mut path = [(0u32, ROOT_SLOT); MAX_NESTING];
         let (mut depth, mut node, mut chosen) = (0, 0u32, Some(slot));
-        let class = loop {
+        let (class, packet, mut next) = loop {
             let Some(slot) = chosen else {
                 if node == 0 {
                     return None;
@@ -94,12 +99,15 @@ impl Engine {
             depth += 1;
             let class = self.nodes[node as usize].classes[slot as usize];
             if class & HOLDS == 0 {
-                break class;
+                if let Some((packet, next)) = self.depart(class) {
+                    break (class, packet, next);
+                }
+                (depth, node, chosen) = (0, 0, self.nodes[0].inner.choose(now));
+                continue;
             }
             node = self.leaves[(class & !HOLDS) as usize].scheduler;
             chosen = self.nodes[node as usize].inner.choose(now);
         };
-        let (packet, mut next) = self.depart(class);
         // Up: every scheduler on the way hears what was sent.
         let mut borrowed = false;
         for &(node, slot) in path[..depth].iter().rev() {
@@ -111,25 +119,26 @@ impl Engine {
     }
 
     /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what has to come from memory comes at
-    /// the same time.
+    /// the same time. `None` if the queue dropped all that it held instead.
     #[inline]
-    pub(super) fn depart(&mut self, class: ClassId) -> (Packet, Option<u32>) {
-        let (packet, next) = self.take_head(class);
-        let sent = &mut self.sent[class as usize];
-        sent.packets += 1;
-        sent.bytes += u64::from(packet.len);
-        sent.wire_bytes += u64::from(packet.wire);
+    pub(super) fn depart(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
+        let (packet, next) =
+            if self.leaves[class as usize].kind == Kind::Own { self.depart_own(class)? } else { self.take_head(class) };
+        let leaf = &mut self.leaves[class as usize];
+        leaf.sent_packets += 1;
+        leaf.sent_bytes += u64::from(packet.len);
+        leaf.sent_wire_bytes += u64::from(packet.wire);
         if let Some(regulator) = &mut self.regulator {
             regulator.spend(packet.wire);
         }
-        (packet, next)
+        Some((packet, next))
     }
 
     /// The end of a departure.
     #[inline]
     pub(super) fn departed(&mut self, class: ClassId, packet: Packet, borrowed: bool) -> Departure {
         if borrowed {
-            self.sent[class as usize].borrowed_bytes += u64::from(packet.len);
+            self.leaves[class as usize].borrowed_bytes += u64::from(packet.len);
         }
         self.note(class, &packet, What::Sent { borrowed });
         Departure { class, packet }
@@ -149,7 +158,7 @@ impl Engine {
             if node == 0 {
                 return Admit::Take;
             }
-            let place = self.places[n.class as usize];
+            let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
     }
@@ -173,7 +182,7 @@ impl Engine {
             first = n.backlog == 1;
             // A scheduler that held packets back may have something to send now: it is asked again.
             was_held = n.blocked.take().is_some();
-            let place = self.places[n.class as usize];
+            let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
     }
@@ -185,9 +194,7 @@ impl Engine {
             let (packet, next) = self.take_head(class);
             self.count_drop(class, packet, reason);
             self.head_lost(leaf.scheduler, leaf.slot, next);
-            let leaf = &self.leaves[class as usize];
-            let fits = if leaf.limit_in_bytes { leaf.bytes <= leaf.limit } else { leaf.packets <= leaf.limit };
-            if fits || leaf.packets == 0 {
+            if !self.leaves[class as usize].over() {
                 return;
             }
         }
@@ -215,7 +222,7 @@ impl Engine {
                 next = Some(self.overhead.charge(self.mtu));
             }
             tell = n.backlog == 0 && !was_held;
-            let place = self.places[n.class as usize];
+            let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
     }
@@ -226,7 +233,7 @@ impl Engine {
         let n = &mut self.nodes[node as usize];
         let until = n.inner.next_wakeup().unwrap_or(Nanos::MAX).max(self.now + 1);
         n.blocked = Some(until);
-        let place = self.places[n.class as usize];
+        let place = &self.places[n.class as usize];
         if until != Nanos::MAX {
             self.wakeups.push(Reverse((until, node)));
         }
@@ -245,7 +252,7 @@ impl Engine {
                 continue;
             }
             while node != 0 && self.nodes[node as usize].blocked.take().is_some() {
-                let place = self.places[self.nodes[node as usize].class as usize];
+                let place = &self.places[self.nodes[node as usize].class as usize];
                 let len = self.overhead.charge(self.mtu);
                 self.nodes[place.scheduler as usize].inner.released(self.now, place.slot, len);
                 node = place.scheduler;
@@ -254,10 +261,10 @@ impl Engine {
     }
 
     pub(super) fn count_drop(&mut self, class: ClassId, packet: Packet, reason: DropReason) {
-        let sent = &mut self.sent[class as usize];
-        sent.dropped_packets += 1;
-        sent.dropped_bytes += u64::from(packet.len);
-        let (packets, bytes) = &mut sent.reasons.get_or_insert_default()[reason as usize];
+        let losses = self.places[class as usize].losses.get_or_insert_default();
+        losses.packets += 1;
+        losses.bytes += u64::from(packet.len);
+        let (packets, bytes) = &mut losses.reasons[reason as usize];
         *packets += 1;
         *bytes += u64::from(packet.len);
         self.note(class, &packet, What::Dropped(reason));

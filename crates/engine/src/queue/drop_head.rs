@@ -3,11 +3,13 @@
 //! What ALTQ's CBQ queues do (altq.md 2.3): the sender learns of the loss one queue earlier, and what is delivered is fresh.
 
 use super::{Entry, Policy};
+use crate::settings::Limit;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
     name: "drop_head",
     about: "drops from the head to make room for the arriving packet",
+    limit: Limit::Packets(50),
     words: &[],
-    build: |_| Ok(Policy::DropHead),
+    build: |_, _| Ok(Policy::DropHead),
 };

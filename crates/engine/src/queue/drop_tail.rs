@@ -4,7 +4,13 @@
 //! keeps its oldest packets.
 
 use super::{Entry, Policy};
+use crate::settings::Limit;
 
 /// The registry's entry.
-pub const ENTRY: Entry =
-    Entry { name: "drop_tail", about: "drops the arriving packet when full", words: &[], build: |_| Ok(Policy::DropTail) };
+pub const ENTRY: Entry = Entry {
+    name: "drop_tail",
+    about: "drops the arriving packet when full",
+    limit: Limit::Packets(50),
+    words: &[],
+    build: |_, _| Ok(Policy::DropTail),
+};

@@ -1,15 +1,27 @@
-//! Queues: the buffer of a class, and who is dropped when it is full.
+//! Queues: the buffer of a class, and who is dropped or marked when, and whose packet is next.
+//!
+//! Two kinds. The plain ones decide by the length that they hold, and the engine keeps them in the class's own record: variants of
+//! [`Policy`]. All others keep a state of their own behind the trait [`Queue`]; their packets lie in the engine's slab all the
+//! same, in [`List`]s that they take packets from and put them into through the [`Store`].
 //!
 //! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in [`QUEUES`].
 
+mod codel;
 mod drop_head;
 mod drop_tail;
+mod store;
 
-use crate::settings::{Settings, Word};
-use crate::spec::SpecError;
+pub use store::{List, Store};
+
+use crate::account::DropReason;
+use crate::link::Overhead;
+use crate::packet::Packet;
+use crate::settings::{Limit, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
 
 /// All queues.
-pub const QUEUES: &[&Entry] = &[&drop_tail::ENTRY, &drop_head::ENTRY];
+pub const QUEUES: &[&Entry] = &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY];
 
 /// The queue of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -22,17 +34,80 @@ pub struct Entry {
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
+    /// What it holds when nothing is written.
+    pub limit: Limit,
     /// Its own words, besides `limit`.
     pub words: &'static [Word],
     /// Makes one.
-    pub build: fn(&Settings) -> Result<Policy, SpecError>,
+    pub build: Build,
+}
+
+/// Makes a queue for a class, from its limit and its own words.
+pub type Build = fn(&Context, &QueueSpec) -> Result<Policy, SpecError>;
+
+/// What a queue is told about the place it works in.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// What the class is guaranteed by its words; where that is nothing, the link's rate.
+    pub rate: Rate,
+    /// The rate of the link.
+    pub link_rate: Rate,
+    /// The link's MTU, layer 3.
+    pub mtu: u32,
+    /// What the link charges beyond a packet's own bytes.
+    pub overhead: Overhead,
+    /// Where its random numbers start: the same seed and the same calls give the same decisions.
+    pub seed: u64,
 }
 
 /// What a queue does when a packet does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The arriving packet is dropped.
     DropTail,
     /// Packets at the head are dropped until the new one fits.
     DropHead,
+    /// It has a state of its own.
+    Own(Box<dyn Queue>),
+}
+
+/// The contract of a queue with a state of its own. `now` never decreases.
+///
+/// A packet that was given in comes out once: from [`dequeue`](Queue::dequeue) or [`take`](Queue::take), or through
+/// [`Store::lose`]; or it was refused.
+pub trait Queue: Send {
+    /// Its name in the registry.
+    fn name(&self) -> &'static str;
+
+    /// A packet arrives, its time of arrival and charged length written in it. An error refuses it, and says why. To make room for it
+    /// the queue may [lose](Store::lose) others, and it may have [marked](Store::mark) it or others.
+    fn enqueue(&mut self, now: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason>;
+
+    /// The packet that leaves now. The queue may [lose](Store::lose) others on the way. `None` only when it holds nothing any more.
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet>;
+
+    /// The charged length of the packet that would leave next if none arrived and none were dropped; `None` if the queue is empty.
+    /// To schedulers it is a guess: a packet that arrives may come before it.
+    fn peek(&self) -> Option<u32>;
+
+    /// Packets held, and their own bytes.
+    fn backlog(&self) -> (u32, u32);
+
+    /// Takes out the packet that would leave next, without a decision on it: the class goes, or the kind of queue changes.
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet>;
+
+    /// Another limit or other words. What does not fit any more is lost, with [`DropReason::LimitLowered`]. On an error nothing has
+    /// changed.
+    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError>;
+
+    /// [`Context::rate`] is another one.
+    fn set_rate(&mut self, _rate: Rate) {}
+
+    /// Its random numbers start anew from here.
+    fn seed(&mut self, _seed: u64) {}
+
+    /// Tells what it counts, by name: `forced`, `new_flows`, … The engine counts drops and marks itself.
+    fn tell(&self, _word: &mut dyn FnMut(&'static str, u64)) {}
+
+    /// Bytes of memory held, packets apart.
+    fn memory(&self) -> usize;
 }

@@ -90,6 +90,10 @@ impl Scheduler for Fifo {
         }
     }
 
+    fn passed_over(&mut self, _: Nanos, slot: Slot, packets: u32) {
+        self.classes[slot as usize].lost += packets;
+    }
+
     fn tail_lost(&mut self, _: Nanos, slot: Slot) {
         match self.order.iter().rposition(|s| *s == slot) {
             Some(at) => {

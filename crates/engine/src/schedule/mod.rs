@@ -131,12 +131,17 @@ pub trait Scheduler: Send {
     /// A packet that was not the first was dropped. Only those that keep the order of all packets mind.
     fn tail_lost(&mut self, _now: Nanos, _slot: Slot) {}
 
+    /// The class that [`choose`](Scheduler::choose) has just named lost `packets` on the way: its queue dropped them, and sends the one
+    /// behind. [`sent`](Scheduler::sent) follows. Only those that count all packets mind.
+    fn passed_over(&mut self, _now: Nanos, _slot: Slot, _packets: u32) {}
+
     /// The class whose first packet should go now, if any may. Asking again at the same time gives the same answer. Without any
     /// packets only those that [hear arrivals](Scheduler::hears_arrivals) are asked.
     fn choose(&mut self, now: Nanos) -> Option<Slot>;
 
     /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone. `next` is the length of the next
-    /// one, `None` if there is none. Returns whether it went on bandwidth beyond the class's own.
+    /// one, `None` if there is none. Where the class's queue reorders or drops on its own (fq_codel, codel), a length told before is a
+    /// guess: what counts is `len` here. Returns whether it went on bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
 
     /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this many bytes of its own. For those that

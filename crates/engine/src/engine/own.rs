@@ -1,0 +1,226 @@
+//! Packets on their way through queues that have a state of their own: the engine counts what they do, and tells the schedulers.
+
+use super::{Engine, Kind};
+use crate::account::DropReason;
+use crate::packet::{NIL, Packet};
+use crate::queue::{Context, Policy, Queue, Store};
+use crate::settings::Limit;
+use crate::spec::{ClassId, QueueSpec, SpecError};
+use crate::trace::What;
+use crate::units::{Nanos, Rate};
+
+impl Engine {
+    pub(super) fn queue_context(&self, class: ClassId, rate: Rate) -> Context {
+        Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, seed: self.queue_seed(class) }
+    }
+
+    /// A seed for every class, from that of the engine (the finaliser of SplitMix64, Steele, Lea and Flood 2014).
+    fn queue_seed(&self, class: ClassId) -> u64 {
+        let mut z = self.seed ^ (u64::from(class) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn seed_queues(&mut self) {
+        for class in 0..self.leaves.len() as ClassId {
+            let seed = self.queue_seed(class);
+            let leaf = &self.leaves[class as usize];
+            if leaf.exists
+                && leaf.kind == Kind::Own
+                && let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_mut)
+            {
+                queue.seed(seed);
+            }
+        }
+    }
+
+    pub(super) fn keep_queue(&mut self, queue: Box<dyn Queue>) -> u32 {
+        match self.free_queues.pop() {
+            Some(at) => {
+                self.queues[at as usize] = Some(queue);
+                at
+            }
+            None => {
+                self.queues.push(Some(queue));
+                (self.queues.len() - 1) as u32
+            }
+        }
+    }
+
+    /// A class's own queue goes. It holds nothing any more.
+    pub(super) fn forget_queue(&mut self, class: ClassId) {
+        let leaf = &mut self.leaves[class as usize];
+        if leaf.kind == Kind::Own {
+            self.queues[leaf.head as usize] = None;
+            self.free_queues.push(leaf.head);
+            (leaf.kind, leaf.head) = (Kind::DropTail, NIL);
+        }
+    }
+
+    pub(super) fn queue_of(&self, class: ClassId) -> Option<&dyn Queue> {
+        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists && leaf.kind == Kind::Own)?;
+        self.queues.get(leaf.head as usize)?.as_deref()
+    }
+
+    pub(super) fn tell_queue_rate(&mut self, class: ClassId, rate: Rate) {
+        let leaf = &self.leaves[class as usize];
+        if leaf.kind == Kind::Own
+            && let Some(queue) = &mut self.queues[leaf.head as usize]
+        {
+            queue.set_rate(rate);
+        }
+    }
+
+    /// Lets a class's own queue work, and writes down what it holds then. What it lost is in `self.lost`.
+    #[inline]
+    fn work<R>(&mut self, class: ClassId, work: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
+        let leaf = &mut self.leaves[class as usize];
+        let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
+        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
+        let answer = work(queue, &mut store);
+        (leaf.packets, leaf.bytes) = queue.backlog();
+        let marked = store.marked();
+        if marked > 0 {
+            self.places[class as usize].losses.get_or_insert_default().marked_packets += marked;
+        }
+        Some(answer)
+    }
+
+    /// The charged length of what would leave a class next.
+    fn first_length(&self, class: ClassId) -> Option<u32> {
+        let leaf = &self.leaves[class as usize];
+        match leaf.kind {
+            Kind::Own => self.queues.get(leaf.head as usize)?.as_deref()?.peek(),
+            _ => (leaf.packets > 0).then(|| self.slab.wire(leaf.head, &self.overhead)),
+        }
+    }
+
+    /// [`enqueue`](Engine::enqueue) where the class's queue decides.
+    pub(super) fn enqueue_own(&mut self, class: ClassId, packet: Packet) {
+        let (now, leaf) = (self.now, self.leaves[class as usize]);
+        let Some(answer) = self.work(class, |queue, store| queue.enqueue(now, packet, store)) else { return };
+        match answer {
+            Ok(()) => {
+                self.note(class, &packet, What::Queued);
+                self.announce(leaf.scheduler, leaf.slot, packet.wire, leaf.packets == 0);
+            }
+            Err(reason) => self.count_drop(class, packet, reason),
+        }
+        if !self.lost.is_empty() {
+            self.count_lost(class, None);
+        }
+    }
+
+    /// Takes the packet that the class's queue sends, and says how long the next one is. `None` if it dropped all instead: the
+    /// schedulers know it then, and are to choose again.
+    pub(super) fn depart_own(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
+        let now = self.now;
+        let packet = self.work(class, |queue, store| queue.dequeue(now, store))?;
+        if self.lost.is_empty() {
+            return packet.map(|packet| (packet, self.first_length(class)));
+        }
+        if packet.is_none() {
+            self.count_lost(class, None);
+            return None;
+        }
+        // The schedulers' choice stands: they only hear how many were passed over.
+        let lost = std::mem::take(&mut self.lost);
+        for (packet, reason) in &lost {
+            self.count_drop(class, *packet, *reason);
+        }
+        let packets = lost.len() as u32;
+        self.keep_lost(lost);
+        let leaf = self.leaves[class as usize];
+        let (mut node, mut slot) = (leaf.scheduler, leaf.slot);
+        loop {
+            let n = &mut self.nodes[node as usize];
+            n.backlog -= packets;
+            n.inner.passed_over(now, slot, packets);
+            if node == 0 {
+                break;
+            }
+            let place = &self.places[n.class as usize];
+            (node, slot) = (place.scheduler, place.slot);
+        }
+        packet.map(|packet| (packet, self.first_length(class)))
+    }
+
+    /// Takes the first packet of any queue without a decision on it.
+    pub(super) fn take_first(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
+        if self.leaves[class as usize].kind != Kind::Own {
+            return Some(self.take_head(class));
+        }
+        let packet = self.work(class, |queue, store| queue.take(store))??;
+        Some((packet, self.first_length(class)))
+    }
+
+    /// Counts what a queue lost, and tells the schedulers of every packet.
+    fn count_lost(&mut self, class: ClassId, reason: Option<DropReason>) {
+        let leaf = self.leaves[class as usize];
+        let lost = std::mem::take(&mut self.lost);
+        let left = self.first_length(class);
+        for (nth, (packet, why)) in lost.iter().enumerate() {
+            self.count_drop(class, *packet, reason.unwrap_or(*why));
+            // Of several the last one may be all that there was.
+            let next = if nth + 1 == lost.len() { left } else { left.or(Some(packet.wire)) };
+            self.head_lost(leaf.scheduler, leaf.slot, next);
+        }
+        self.keep_lost(lost);
+    }
+
+    /// So that nothing is allocated for the next ones.
+    fn keep_lost(&mut self, mut lost: Vec<(Packet, DropReason)>) {
+        lost.clear();
+        self.lost = lost;
+    }
+
+    // ------------------------------------------------------------------ changes
+
+    /// New words for a queue that has a state and stays of its kind. False if it is not that.
+    pub(super) fn change_own(&mut self, now: Nanos, class: ClassId, spec: &QueueSpec, rate: Rate) -> Result<bool, SpecError> {
+        if self.queue_of(class).is_none_or(|queue| queue.name() != spec.name) {
+            return Ok(false);
+        }
+        let context = self.queue_context(class, rate);
+        let answer = self.work(class, |queue, store| queue.change(now, &context, spec, store)).unwrap_or(Ok(()));
+        if !self.lost.is_empty() {
+            self.count_lost(class, Some(DropReason::LimitLowered));
+        }
+        answer.map(|()| true)
+    }
+
+    /// Another kind of queue: packets go over in the order in which they would have left, as far as the new one takes them.
+    pub(super) fn replace_queue(&mut self, class: ClassId, policy: Policy, limit: Limit) {
+        let old = self.leaves[class as usize];
+        let mut waiting = Vec::with_capacity(old.packets as usize);
+        while self.leaves[class as usize].packets > 0 {
+            let Some((packet, _)) = self.take_first(class) else { break };
+            waiting.push(packet);
+        }
+        self.forget_queue(class);
+        let new = self.leaf(policy, limit, old.scheduler, old.slot);
+        let leaf = &mut self.leaves[class as usize];
+        (leaf.kind, leaf.head, leaf.tail) = (new.kind, new.head, new.tail);
+        (leaf.limit, leaf.limit_in_bytes) = (new.limit, new.limit_in_bytes);
+        let now = self.now;
+        let mut refused = Vec::new();
+        for packet in waiting {
+            let taken = match self.leaves[class as usize].kind {
+                Kind::Own => {
+                    self.work(class, |queue, store| queue.enqueue(now, packet, store)).is_some_and(|answer| answer.is_ok())
+                }
+                _ if self.leaves[class as usize].fits(packet.len) => {
+                    self.put(class, &packet);
+                    true
+                }
+                _ => false,
+            };
+            if !taken {
+                refused.push((packet, DropReason::LimitLowered));
+            }
+        }
+        self.lost.append(&mut refused);
+        self.count_lost(class, Some(DropReason::LimitLowered));
+    }
+}

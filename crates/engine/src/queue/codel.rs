@@ -1,0 +1,252 @@
+//! CoDel (Nichols and Jacobson 2012; RFC 8289): a queue that is judged by the time which packets spend in it.
+//!
+//! A good queue empties within an interval; one that does not is standing, and only adds delay. So CoDel looks at each packet that
+//! leaves: once the sojourn has been above `target` for a whole `interval`, it drops the packet (or marks it), and then further
+//! ones, each after interval/sqrt(n), until the sojourn falls below the target. Nothing to tune to the link's rate.
+//!
+//! [`Control`] is the law without a queue, as fq_codel has one a flow.
+
+use super::{Context, Entry, List, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, SECOND};
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "codel",
+    about: "drops by time spent in the queue (RFC 8289)",
+    limit: Limit::Packets(1000),
+    words: &[
+        Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" },
+        Word { name: "interval", kind: Kind::Time, help: "for so long: about a round trip of the slowest", default: "100ms" },
+        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(Codel::new(Law::read(context, &spec.settings)?, spec.limit)))),
+};
+
+/// What the control law goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Law {
+    /// Sojourn that is fine, ns.
+    pub target: Nanos,
+    /// How long it must be above, ns.
+    pub interval: Nanos,
+    /// A backlog of at most this many bytes is no standing queue: one packet of the link.
+    pub mtu: u32,
+    /// Marks rather than drops.
+    pub ecn: bool,
+}
+
+impl Law {
+    /// From a queue's words.
+    pub fn read(context: &Context, settings: &Settings) -> Result<Law, SpecError> {
+        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits round trips of the public Internet, and a target of 5 % of it.
+        let target = settings.time("target").unwrap_or(5_000_000);
+        let interval = settings.time("interval").unwrap_or(100_000_000);
+        if target == 0 {
+            return Err(SpecError::word("target", "a target of 0 ns would drop every packet that waits").help("write target 5ms"));
+        }
+        if interval < target || interval > 3600 * SECOND {
+            return Err(SpecError::word("interval", "the interval is at least the target and at most an hour")
+                .help("write interval 100ms, about the longest round trip"));
+        }
+        Ok(Law { target, interval, mtu: context.mtu, ecn: settings.flag("ecn") })
+    }
+}
+
+/// The state of the control law: 24 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// When the sojourn will have been above the target for an interval; 0 while it is not above.
+    first_above: Nanos,
+    /// When the next packet is to be dropped.
+    drop_next: Nanos,
+    /// Packets dropped since dropping began.
+    count: u32,
+    /// What `count` was when it last began.
+    last_count: u16,
+    dropping: bool,
+}
+
+impl Control {
+    /// True while it drops.
+    pub fn dropping(&self) -> bool {
+        self.dropping
+    }
+
+    /// Packets dropped or marked since it began to.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289 5.6). `backlog`: bytes that
+    /// stay behind it.
+    fn too_long(&mut self, law: &Law, now: Nanos, packet: Option<&Packet>, backlog: u32) -> bool {
+        let sojourn = packet.map_or(0, |packet| now.saturating_sub(packet.arrived));
+        if sojourn < law.target || backlog <= law.mtu {
+            self.first_above = 0;
+            return false;
+        }
+        if self.first_above == 0 {
+            self.first_above = now + law.interval;
+            return false;
+        }
+        now >= self.first_above
+    }
+
+    /// The packet of a list that leaves; others are dropped or marked on the way (RFC 8289 5.5). `backlog`: bytes that the queue as a
+    /// whole holds, with this list's.
+    pub fn dequeue(&mut self, law: &Law, now: Nanos, list: &mut List, backlog: u32, store: &mut Store<'_>) -> Option<Packet> {
+        // What others hold stays as it is.
+        let others = backlog.saturating_sub(list.bytes());
+        let mut packet = store.pop(list);
+        let mut too_long = self.too_long(law, now, packet.as_ref(), others + list.bytes());
+        if self.dropping {
+            self.dropping = too_long;
+            while self.dropping && now >= self.drop_next {
+                self.count = self.count.saturating_add(1);
+                if law.ecn && packet.as_mut().is_some_and(|packet| store.mark(packet)) {
+                    self.drop_next = control_law(self.drop_next, law.interval, self.count);
+                    return packet;
+                }
+                if let Some(packet) = packet.take() {
+                    store.lose(packet, DropReason::Early);
+                }
+                packet = store.pop(list);
+                too_long = self.too_long(law, now, packet.as_ref(), others + list.bytes());
+                if too_long {
+                    self.drop_next = control_law(self.drop_next, law.interval, self.count);
+                } else {
+                    self.dropping = false;
+                }
+            }
+        } else if too_long {
+            if !(law.ecn && packet.as_mut().is_some_and(|packet| store.mark(packet))) {
+                if let Some(packet) = packet.take() {
+                    store.lose(packet, DropReason::Early);
+                }
+                packet = store.pop(list);
+                self.too_long(law, now, packet.as_ref(), others + list.bytes());
+            }
+            self.dropping = true;
+            // If dropping ended only a while ago, the rate that did control the queue is where it starts again.
+            let delta = self.count.saturating_sub(u32::from(self.last_count));
+            let recent = now.saturating_sub(self.drop_next) < 16 * law.interval;
+            self.count = if delta > 1 && recent { delta } else { 1 };
+            self.drop_next = control_law(now, law.interval, self.count);
+            self.last_count = u16::try_from(self.count).unwrap_or(u16::MAX);
+        }
+        packet
+    }
+}
+
+/// The next drop after one at `from`: interval/sqrt(count) later (RFC 8289 5.3), rounded down to a nanosecond.
+pub fn control_law(from: Nanos, interval: Nanos, count: u32) -> Nanos {
+    // floor(sqrt(interval^2 / count)): exact in whole numbers, so that every machine drops the same packets.
+    let square = u128::from(interval) * u128::from(interval) / u128::from(count.max(1));
+    from.saturating_add(square.isqrt() as Nanos)
+}
+
+struct Codel {
+    law: Law,
+    limit: Limit,
+    list: List,
+    control: Control,
+}
+
+impl Codel {
+    fn new(law: Law, limit: Limit) -> Codel {
+        Codel { law, limit, list: List::NEW, control: Control::default() }
+    }
+
+    fn over(&self, more: u32) -> bool {
+        match self.limit {
+            Limit::Packets(most) => self.list.packets() + u32::from(more > 0) > most,
+            Limit::Bytes(most) => u64::from(self.list.bytes()) + u64::from(more) > u64::from(most),
+        }
+    }
+}
+
+impl Queue for Codel {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, _: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        if self.over(packet.len.max(1)) {
+            return Err(DropReason::QueueFull);
+        }
+        store.push(&mut self.list, &packet);
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        let backlog = self.list.bytes();
+        self.control.dequeue(&self.law, now, &mut self.list, backlog, store)
+    }
+
+    fn peek(&self) -> Option<u32> {
+        self.list.peek()
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.list.packets(), self.list.bytes())
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        store.pop(&mut self.list)
+    }
+
+    fn change(&mut self, _: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        self.law = Law::read(context, &spec.settings)?;
+        self.limit = spec.limit;
+        while self.over(0) {
+            let Some(packet) = store.pop(&mut self.list) else { break };
+            store.lose(packet, DropReason::LimitLowered);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        word("count", u64::from(self.control.count()));
+        word("dropping", u64::from(self.control.dropping()));
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Codel>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Tub;
+    use super::*;
+
+    #[test]
+    fn the_law_by_hand() {
+        // RFC 8289 5.3: 100 ms over the root of 1, 4, 25; of 2 it is 70.710678 ms.
+        let times = [1, 2, 4, 25].map(|count| control_law(0, 100_000_000, count));
+        assert_eq!(times, [100_000_000, 70_710_678, 50_000_000, 20_000_000]);
+    }
+
+    #[test]
+    fn first_drop_after_an_interval_above_target() {
+        let mut tub = Tub::default();
+        let law = Law { target: 5_000_000, interval: 100_000_000, mtu: 1500, ecn: false };
+        let mut codel = Codel::new(law, Limit::Packets(1000));
+        for handle in 0..100 {
+            codel.enqueue(0, Packet::new(handle, 1000), &mut tub.store()).unwrap();
+        }
+        // A packet a millisecond: above the target from 5 ms on, so the first is dropped at 105 ms, but then nothing waits any more;
+        // with a packet each 2 ms it goes at 106 ms (above from 6 ms on), and the next one 100 ms later.
+        let mut lost = Vec::new();
+        for step in 0..110 {
+            let now = 2_000_000 * step;
+            codel.dequeue(now, &mut tub.store());
+            lost.extend(tub.lost.drain(..).map(|(packet, reason)| (now, packet.handle, reason)));
+        }
+        assert_eq!(lost, [(106_000_000, 53, DropReason::Early)]);
+    }
+}
