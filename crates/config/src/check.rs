@@ -7,6 +7,7 @@ use altq_engine::units::Rate;
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
+mod drr;
 pub(crate) mod rules;
 
 /// Checks a link. Its places are those of `link.classes` and `link.rules`.
@@ -15,8 +16,11 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     sums(link, &children, findings);
     for class in 0..link.classes.len() as ClassId {
         schedulers(link, class, findings);
-        if class != ROOT && link.scheduler_of(class) == "cbq" {
-            cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings);
+        match link.scheduler_of(class) {
+            _ if class == ROOT => {}
+            "cbq" => cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
+            "drr" => drr::class(link, class, findings),
+            _ => {}
         }
     }
     rules::check(link, findings);

@@ -120,6 +120,10 @@ fn native_places_in_a_link() {
         ("class a { queue drop_tail { limit ^64KB } }", "bad-value", "65536"),
         ("class a { queue drop_tail { ^target 5ms } }", "unknown-word", "limit"),
         ("class a { scheduler ^htb }", "not-built", ""),
+        ("class a { scheduler priq class b { priority ^16 } }", "out-of-range", "0 to 15"),
+        ("class a { scheduler drr class b { quantum ^0 } }", "out-of-range", "1 to"),
+        ("class a { scheduler drr class b { ^quantum 700 } }", "small-quantum", "3 rounds"),
+        ("class a { scheduler drr class b { class ^c { default } } }", "refused", "scheduler drr"),
         // Estimators.
         ("class a { share 5% borrow ceiling ^x }", "bad-value", ""),
         ("class a { share 50% borrow ^ceiling 1Mbit/s }", "ceiling-below-rate", "5Mbit/s"),

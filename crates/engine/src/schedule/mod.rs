@@ -9,7 +9,9 @@
 //! then one line in [`SCHEDULERS`].
 
 pub mod cbq;
+mod drr;
 mod fifo;
+mod priq;
 pub mod promise;
 
 use crate::account::DropReason;
@@ -25,7 +27,7 @@ pub type Slot = u32;
 pub const ROOT_SLOT: Slot = 0;
 
 /// All schedulers.
-pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &fifo::ENTRY];
+pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY];
 
 /// The scheduler of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

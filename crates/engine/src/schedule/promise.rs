@@ -23,6 +23,41 @@ impl Promise {
         Promise { latency, curve: ServiceCurve::linear(rate) }
     }
 
+    /// What is left of it when `bytes` of others may go first: the same, so much later. `None` if that is never.
+    ///
+    /// ```
+    /// # use altq_engine::{schedule::promise::Promise, units::Rate};
+    /// let all = Promise::new(1_000, Rate::mbit_s(8));
+    /// assert_eq!(all.after(1500), Some(Promise::new(1_501_000, Rate::mbit_s(8))));
+    /// ```
+    pub const fn after(&self, bytes: u64) -> Option<Promise> {
+        let ServiceCurve { first, until, then } = self.curve;
+        let early = first.bytes_in(until);
+        let (wait, curve) = if early > bytes {
+            let wait = first.time_for(bytes);
+            (wait, ServiceCurve { first, until: until.saturating_sub(wait), then })
+        } else {
+            match then.time_for(bytes - early) {
+                Nanos::MAX => return None,
+                time => (until.saturating_add(time), ServiceCurve::linear(then)),
+            }
+        };
+        match self.latency.checked_add(wait) {
+            Some(latency) => Some(Promise { latency, curve }),
+            None => None,
+        }
+    }
+
+    /// `parts` of `of` parts of it, rates rounded down. `None` where nothing is left in the long run.
+    pub fn part(&self, parts: u128, of: u128) -> Option<Promise> {
+        let cut = |rate: Rate| {
+            let rate = u128::from(rate.as_bit_s()).checked_mul(parts)?.checked_div(of)?;
+            u64::try_from(rate).ok().map(Rate::bit_s)
+        };
+        let curve = ServiceCurve { first: cut(self.curve.first)?, until: self.curve.until, then: cut(self.curve.then)? };
+        (!curve.then.is_zero()).then_some(Promise { latency: self.latency, curve })
+    }
+
     /// The rate in the long run.
     pub const fn rate(&self) -> Rate {
         self.curve.then
@@ -52,6 +87,8 @@ pub struct Member<'s> {
     pub settings: &'s Settings,
     /// It has no classes below it in this scheduler.
     pub leaf: bool,
+    /// It holds a scheduler of its own, so this one can only guess how long its next packet is.
+    pub holds: bool,
 }
 
 /// The place a scheduler works in, and all that it serves there.

@@ -1,0 +1,272 @@
+//! Deficit round robin (Shreedhar and Varghese 1996): shares by rounds, whatever the length of packets, in constant time.
+//!
+//! Classes that have packets stand in a ring. One whose turn comes gets its quantum on top of what it has left from its last turn (its
+//! deficit), and sends while its first packet is no longer than that; then the next one has its turn. What is left is kept while
+//! the class has packets, and lost when it has none. So over time classes are served as their quanta are to each other.
+//!
+//! With quanta no smaller than the largest packet every turn sends something: constant time. Smaller ones work and share with
+//! finer grain, but a packet then takes several turns; the rounds in which nobody could send are worked out, not gone through, so a
+//! packet costs at most about as many steps as there are turns to it, or three times the classes in the ring, whichever is less.
+//!
+//! With the frame F = the sum of quanta, Q a class's own, L the largest packet and R the rate:
+//! - of two classes with packets over any time, served bytes over quantum differ by at most 1 + L/Q₁ + L/Q₂ (the authors' theorem on
+//!   fairness, from their lemma that m turns serve m Q ± L);
+//! - a class is served at R Q/F after a latency of ((F - Q)(1 + L/Q) + n L)/R among n classes (from the same lemma, as Boyer, Stea and
+//!   Sofack 2012; with quanta of at least L this is within the (3F - 2Q)/R of Stiliadis and Varma 1998).
+
+use super::priq::side_by_side;
+use super::promise::{Member, Place, Promise};
+use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use crate::packet::NIL;
+use crate::settings::{Kind, Limit, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "drr",
+    about: "deficit round robin: shares by quantum, in constant time",
+    words: &[],
+    class_words: &[Word {
+        name: "quantum",
+        kind: Kind::Bytes { min: 1, max: MOST },
+        help: "bytes a round, counted on the wire: its share is this over the sum of all",
+        default: "the link's MTU and its overhead",
+    }],
+    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
+    guarantee: |_| None,
+    promise,
+    build: |context: &Context, _: &Settings| {
+        let quantum = i64::from(context.overhead.charge(context.mtu).max(1));
+        Ok(Box::new(Drr { head: NIL, turn: false, waiting: 0, quantum, classes: vec![Class::new(quantum)] }))
+    },
+};
+
+/// The largest quantum: so large that it never matters, so small that sums of deficits do not overflow.
+const MOST: u64 = 1 << 30;
+
+/// While p of its turns come, a class sends at least p Q - L; each other one at most p Q' + L, and a packet of its own may be on the
+/// wire before it all (Shreedhar and Varghese 1996, lemma 2). A class that holds a scheduler may send a packet longer than was
+/// thought, which its next turns make up for: another L.
+fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
+    let packet = u128::from(place.packet);
+    let quantum = |member: &Member<'_>| u128::from(member.settings.bytes("quantum").unwrap_or(u64::from(place.packet)).max(1));
+    let Some(own) = place.classes.get(class) else { return Err("there is no such class".to_owned()) };
+    let own = quantum(own);
+    let frame: u128 = place.classes.iter().map(quantum).sum();
+    let beyond = |member: &Member<'_>| if member.holds { 2 * packet } else { packet };
+    let mut bytes = packet + ((frame - own) * (own + beyond(&place.classes[class]))).div_ceil(own);
+    bytes += place.classes.iter().enumerate().filter(|(at, _)| *at != class).map(|(_, member)| beyond(member)).sum::<u128>();
+    let beyond_time = || "the bound is beyond all time".to_owned();
+    let after = place.promised.after(u64::try_from(bytes).map_err(|_| beyond_time())?);
+    after.and_then(|promise| promise.part(own, frame)).ok_or_else(beyond_time)
+}
+
+struct Drr {
+    /// The class whose turn it is, or comes next; the ring goes on from it.
+    head: Slot,
+    /// Its turn has begun: it has its quantum.
+    turn: bool,
+    /// Classes in the ring.
+    waiting: u32,
+    /// What a class has that states none.
+    quantum: i64,
+    classes: Vec<Class>,
+}
+
+/// 32 bytes a class.
+#[derive(Clone, Copy)]
+struct Class {
+    /// What is left for it, bytes. Negative when a scheduler inside sent a longer packet than was thought.
+    deficit: i64,
+    quantum: i64,
+    /// Neighbours in the ring; [`NIL`] when it has no packets.
+    next: Slot,
+    previous: Slot,
+    /// Length of its first packet.
+    len: u32,
+}
+
+impl Class {
+    fn new(quantum: i64) -> Class {
+        Class { deficit: 0, quantum, next: NIL, previous: NIL, len: 0 }
+    }
+
+    /// Turns until it can send.
+    fn turns(&self) -> i64 {
+        let missing = i64::from(self.len) - self.deficit;
+        if missing <= 0 { 0 } else { (missing - 1) / self.quantum + 1 }
+    }
+}
+
+impl Drr {
+    fn quantum(&self, settings: &Settings) -> Result<i64, SpecError> {
+        match settings.bytes("quantum") {
+            None => Ok(self.quantum),
+            Some(n @ 1..=MOST) => Ok(n as i64),
+            Some(n) => Err(SpecError::word("quantum", format!("a quantum of {n} bytes is not one of 1 to {MOST}"))),
+        }
+    }
+
+    /// Puts a class that has packets at the end of the ring: before the one whose turn it is.
+    fn link(&mut self, slot: Slot, len: u32) {
+        let class = &mut self.classes[slot as usize];
+        class.len = len;
+        if class.next != NIL {
+            return;
+        }
+        self.waiting += 1;
+        let (next, previous) = if self.head == NIL {
+            (self.head, self.turn) = (slot, false);
+            (slot, slot)
+        } else {
+            (self.head, self.classes[self.head as usize].previous)
+        };
+        self.classes[previous as usize].next = slot;
+        self.classes[next as usize].previous = slot;
+        let class = &mut self.classes[slot as usize];
+        (class.next, class.previous) = (next, previous);
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let Class { next, previous, .. } = self.classes[slot as usize];
+        if next == NIL {
+            return;
+        }
+        self.waiting -= 1;
+        if next == slot {
+            self.head = NIL;
+        } else {
+            self.classes[previous as usize].next = next;
+            self.classes[next as usize].previous = previous;
+            if self.head == slot {
+                (self.head, self.turn) = (next, false);
+            }
+        }
+        let class = &mut self.classes[slot as usize];
+        (class.next, class.previous, class.deficit) = (NIL, NIL, 0);
+    }
+
+    /// A whole round went by and nobody could send: gives everyone at once the rounds that would go by like it.
+    #[cold]
+    fn skip(&mut self) {
+        let from = self.head;
+        let mut least = i64::MAX;
+        let mut at = from;
+        loop {
+            let class = &self.classes[at as usize];
+            least = least.min(class.turns());
+            at = class.next;
+            if at == from {
+                break;
+            }
+        }
+        let rounds = least.saturating_sub(1);
+        if rounds <= 0 {
+            return;
+        }
+        loop {
+            let class = &mut self.classes[at as usize];
+            class.deficit += rounds * class.quantum;
+            at = class.next;
+            if at == from {
+                break;
+            }
+        }
+    }
+}
+
+impl Scheduler for Drr {
+    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        side_by_side(ENTRY.name, parent)?;
+        let quantum = self.quantum(settings)?;
+        if self.classes.len() <= slot as usize {
+            self.classes.resize(slot as usize + 1, Class::new(self.quantum));
+        }
+        self.classes[slot as usize] = Class::new(quantum);
+        Ok(())
+    }
+
+    /// A new quantum holds from the class's next turn on; what it has left stays.
+    fn change(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        side_by_side(ENTRY.name, parent)?;
+        if slot != ROOT_SLOT {
+            self.classes[slot as usize].quantum = self.quantum(settings)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, _: Nanos, slot: Slot) {
+        self.unlink(slot);
+    }
+
+    fn set_rate(&mut self, _: Nanos, _: Rate, _: Rate) {}
+
+    #[inline]
+    fn queued(&mut self, _: Nanos, slot: Slot, len: u32, first: bool) {
+        if first {
+            self.link(slot, len);
+        }
+    }
+
+    fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
+        match next {
+            Some(len) => self.classes[slot as usize].len = len,
+            None => self.unlink(slot),
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, _: Nanos) -> Option<Slot> {
+        if self.head == NIL {
+            return None;
+        }
+        let mut turns = 0;
+        loop {
+            let class = &mut self.classes[self.head as usize];
+            if !self.turn {
+                class.deficit += class.quantum;
+                self.turn = true;
+            }
+            if i64::from(class.len) <= class.deficit {
+                return Some(self.head);
+            }
+            (self.head, self.turn) = (class.next, false);
+            turns += 1;
+            if turns > self.waiting {
+                self.skip();
+                turns = 0;
+            }
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, _: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        match next {
+            Some(next) => {
+                let class = &mut self.classes[slot as usize];
+                class.deficit -= i64::from(len);
+                class.len = next;
+            }
+            None => self.unlink(slot),
+        }
+        false
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        (self.head != NIL).then_some(0)
+    }
+
+    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+        let class = &self.classes[slot as usize];
+        word("deficit", u64::try_from(class.deficit).unwrap_or(0));
+    }
+
+    fn fetch(&self, slot: Slot) -> u64 {
+        u64::from(self.classes[slot as usize].next)
+    }
+
+    fn memory(&self) -> usize {
+        self.classes.capacity() * size_of::<Class>()
+    }
+}

@@ -1,0 +1,223 @@
+//! Strict priorities, as ALTQ's PRIQ (altq.md section 4; Cho 1998): a packet goes when no class of a higher priority has any.
+//!
+//! Sixteen levels, 15 first. A bitmap says which levels have packets, so the highest of them is found with one instruction
+//! (find-first-set), and each level is a ring of the classes that have packets: nothing depends on the number of classes.
+//!
+//! ALTQ allows one class a priority. Here several may share one: they take turns, a packet each, which leaves a policy with one class
+//! a level exactly ALTQ's. What the highest level does not take the next one has; nothing holds a level back, so only a class alone on
+//! the highest level is promised anything: everything, but for the packet that is on its way when its own arrives.
+
+use super::promise::{Member, Place, Promise};
+use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use crate::packet::NIL;
+use crate::settings::{Kind, Limit, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
+
+/// Levels of priority.
+const LEVELS: usize = 16;
+/// pf's; altqd's was 0 (altq.md section 16).
+const PRIORITY: u64 = 1;
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "priq",
+    about: "strict priorities: a packet goes when no higher class has any",
+    words: &[],
+    class_words: &[Word {
+        name: "priority",
+        kind: Kind::Int { min: 0, max: LEVELS as u64 - 1 },
+        help: "who goes first, 15 before all others; equals take turns, a packet each",
+        default: "1",
+    }],
+    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
+    guarantee: |_| None,
+    promise,
+    build: |_: &Context, _: &Settings| Ok(Box::new(Priq::new())),
+};
+
+/// Strict priority leaves the highest level all there is but one packet of a lower one, whose sending is not broken off: [β - L]⁺ (Le
+/// Boudec and Thiran 2001, proposition 1.3.4).
+fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
+    let Some(own) = place.classes.get(class) else { return Err("there is no such class".to_owned()) };
+    let own = priority_of(own);
+    let others = || place.classes.iter().enumerate().filter(|(at, _)| *at != class).map(|(_, member)| priority_of(member));
+    if others().any(|other| other > own) {
+        return Err("classes of higher priority may take all there is".to_owned());
+    }
+    if others().any(|other| other == own) {
+        return Err("it takes turns with classes of the same priority by packets, however long theirs are".to_owned());
+    }
+    place.promised.after(u64::from(place.packet)).ok_or_else(|| "the bound is beyond all time".to_owned())
+}
+
+fn priority_of(member: &Member<'_>) -> u64 {
+    member.settings.int("priority").unwrap_or(PRIORITY)
+}
+
+struct Priq {
+    /// Bit n: level n has packets.
+    waiting: u16,
+    /// The class at each level whose turn it is; the ring goes on from it.
+    turn: [Slot; LEVELS],
+    classes: Vec<Class>,
+}
+
+#[derive(Clone, Copy)]
+struct Class {
+    /// Neighbours in its level's ring; [`NIL`] when it has no packets.
+    next: Slot,
+    previous: Slot,
+    level: u8,
+    /// How often its queue ran empty: ALTQ's `period`.
+    periods: u64,
+}
+
+impl Default for Class {
+    fn default() -> Class {
+        Class { next: NIL, previous: NIL, level: 0, periods: 0 }
+    }
+}
+
+impl Priq {
+    fn new() -> Priq {
+        Priq { waiting: 0, turn: [NIL; LEVELS], classes: vec![Class::default()] }
+    }
+
+    /// Puts a class that has packets at the end of its level's ring: before the one whose turn it is.
+    fn link(&mut self, slot: Slot) {
+        let class = self.classes[slot as usize];
+        if class.next != NIL {
+            return;
+        }
+        let level = usize::from(class.level);
+        let (next, previous) = if self.waiting & 1 << level == 0 {
+            self.waiting |= 1 << level;
+            self.turn[level] = slot;
+            (slot, slot)
+        } else {
+            let next = self.turn[level];
+            (next, self.classes[next as usize].previous)
+        };
+        self.classes[previous as usize].next = slot;
+        self.classes[next as usize].previous = slot;
+        let class = &mut self.classes[slot as usize];
+        (class.next, class.previous) = (next, previous);
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let Class { next, previous, level, .. } = self.classes[slot as usize];
+        if next == NIL {
+            return;
+        }
+        let level = usize::from(level);
+        if next == slot {
+            self.waiting &= !(1 << level);
+        } else {
+            self.classes[previous as usize].next = next;
+            self.classes[next as usize].previous = previous;
+            if self.turn[level] == slot {
+                self.turn[level] = next;
+            }
+        }
+        let class = &mut self.classes[slot as usize];
+        (class.next, class.previous) = (NIL, NIL);
+    }
+}
+
+/// Classes stand side by side: one below another needs a scheduler in the upper one.
+pub(super) fn side_by_side(name: &str, parent: Slot) -> Result<(), SpecError> {
+    if parent == ROOT_SLOT {
+        return Ok(());
+    }
+    let error = SpecError::new(format!("the classes of {name} stand side by side, this one stands below another"));
+    Err(error.help(format!("write `scheduler {name}`, or another, in the class above it")))
+}
+
+impl Scheduler for Priq {
+    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        side_by_side(ENTRY.name, parent)?;
+        if self.classes.len() <= slot as usize {
+            self.classes.resize(slot as usize + 1, Class::default());
+        }
+        self.classes[slot as usize] = Class { level: level(settings)?, ..Class::default() };
+        Ok(())
+    }
+
+    fn change(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        side_by_side(ENTRY.name, parent)?;
+        if slot == ROOT_SLOT {
+            return Ok(());
+        }
+        let level = level(settings)?;
+        let class = self.classes[slot as usize];
+        if class.level != level {
+            self.unlink(slot);
+            self.classes[slot as usize].level = level;
+            if class.next != NIL {
+                self.link(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, _: Nanos, slot: Slot) {
+        self.unlink(slot);
+    }
+
+    fn set_rate(&mut self, _: Nanos, _: Rate, _: Rate) {}
+
+    #[inline]
+    fn queued(&mut self, _: Nanos, slot: Slot, _: u32, first: bool) {
+        if first {
+            self.link(slot);
+        }
+    }
+
+    fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
+        if next.is_none() {
+            self.unlink(slot);
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, _: Nanos) -> Option<Slot> {
+        let level = self.waiting.checked_ilog2()?;
+        Some(self.turn[level as usize])
+    }
+
+    #[inline]
+    fn sent(&mut self, _: Nanos, slot: Slot, _: u32, next: Option<u32>) -> bool {
+        if next.is_none() {
+            self.classes[slot as usize].periods += 1;
+            self.unlink(slot);
+        } else {
+            let class = &self.classes[slot as usize];
+            self.turn[usize::from(class.level)] = class.next;
+        }
+        false
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        (self.waiting != 0).then_some(0)
+    }
+
+    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+        word("period", self.classes[slot as usize].periods);
+    }
+
+    fn fetch(&self, slot: Slot) -> u64 {
+        u64::from(self.classes[slot as usize].next)
+    }
+
+    fn memory(&self) -> usize {
+        self.classes.capacity() * size_of::<Class>()
+    }
+}
+
+fn level(settings: &Settings) -> Result<u8, SpecError> {
+    match settings.int("priority").unwrap_or(PRIORITY) {
+        n if n < LEVELS as u64 => Ok(n as u8),
+        n => Err(SpecError::word("priority", format!("priority {n} is not one of 0 to {}", LEVELS - 1))),
+    }
+}
