@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use altq_engine::classify::{Address, Field, Order, Rule, Term, Values};
 use altq_engine::link::{Framing, Overhead};
-use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::settings::{Limit, ONE, Settings, Value};
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
 
 use crate::check::is_classic;
@@ -212,6 +212,7 @@ fn settings(settings: &Settings) -> Vec<String> {
             Value::Int(n) | Value::Bytes(n) => format!("{word} {n}"),
             Value::Time(nanos) => format!("{word} {}", time(nanos)),
             Value::Limit(value) => format!("{word} {}", limit(value)),
+            Value::Fraction(billionths) => format!("{word} {}", fraction(billionths)),
             Value::Choice(choice) => format!("{word} {choice}"),
         });
     }
@@ -223,6 +224,14 @@ fn limit(limit: Limit) -> String {
         Limit::Packets(n) => format!("{n}packets"),
         Limit::Bytes(n) => format!("{n}bytes"),
     }
+}
+
+/// A part of one, given in billionths, with no more digits than it needs.
+fn fraction(billionths: u32) -> String {
+    let digits = format!("{:09}", billionths % ONE);
+    let digits = digits.trim_end_matches('0');
+    let whole = billionths / ONE;
+    if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
 /// A time with the largest unit in which it is a whole number.

@@ -43,9 +43,14 @@ pub enum Kind {
     Time,
     /// A number of packets or of bytes.
     Limit,
+    /// A part of one, from 0 to 1, as `0.02`.
+    Fraction,
     /// One of these words.
     Choice(&'static [&'static str]),
 }
+
+/// One, in the billionths of [`Value::Fraction`].
+pub const ONE: u32 = 1_000_000_000;
 
 /// A value given to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +67,8 @@ pub enum Value {
     Time(Nanos),
     /// A number of packets or of bytes.
     Limit(Limit),
+    /// A part of one, in billionths: at most [`ONE`].
+    Fraction(u32),
     /// One of the table's words.
     Choice(&'static str),
 }
@@ -156,6 +163,14 @@ impl Settings {
     pub fn limit(&self, word: &str) -> Option<Limit> {
         match self.get(word) {
             Some(Value::Limit(limit)) => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// The part of one given, in billionths.
+    pub fn fraction(&self, word: &str) -> Option<u32> {
+        match self.get(word) {
+            Some(Value::Fraction(billionths)) => Some(billionths),
             _ => None,
         }
     }

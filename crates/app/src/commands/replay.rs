@@ -47,7 +47,7 @@ pub struct Args {
     /// Writes what is dropped: CSV time_ns,class,bytes,id,reason
     #[arg(long, value_name = "FILE")]
     drops: Option<PathBuf>,
-    /// Seed of queues that draw lots; none of those there are does
+    /// Seed of queues that draw lots, as red does
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Prints altq.replay/1 instead of a table
@@ -83,8 +83,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if arrivals.open_end {
         eprintln!("altq replay: {}: the last line has no newline; it was taken as it stands", args.arrivals.display());
     }
-    let options =
-        Options { wire_rate: args.wire_rate, timer: args.timer, tx_ring: args.tx_ring as usize, from: args.from, to: args.to };
+    let options = Options {
+        wire_rate: args.wire_rate,
+        timer: args.timer,
+        tx_ring: args.tx_ring as usize,
+        from: args.from,
+        to: args.to,
+        seed: args.seed,
+    };
     let mut output = CsvOutput::new(link, &arrivals, create(&args.departures)?, create(&args.drops)?)?;
     let report = match replay::run(link, &arrivals, &options, &mut output) {
         Ok(report) => report,

@@ -1,5 +1,6 @@
 //! Numbers with units. Units are always written, and mean one thing; what could mean two is refused with both spelled out.
 
+use altq_engine::settings::ONE;
 use altq_engine::units::{Nanos, Rate};
 
 /// Why a quantity is none, and what could be written.
@@ -185,6 +186,18 @@ pub fn int(word: &str) -> Result<u64, Bad> {
     word.parse().or_else(|_| too_large("number", "18446744073709551615"))
 }
 
+/// A part of one, as `0.02`, in billionths.
+pub fn fraction(word: &str) -> Result<u32, Bad> {
+    let billionths = match split(word) {
+        Some((number, "")) => number?.times(u128::from(ONE)).unwrap_or(u128::MAX),
+        _ => return bad(format!("`{}` is not a part of one", unquoted(word)), "write a number from 0 to 1, as 0.02"),
+    };
+    match u32::try_from(billionths) {
+        Ok(billionths) if billionths <= ONE => Ok(billionths),
+        _ => bad(format!("`{}` is more than 1", unquoted(word)), "write a number from 0 to 1, as 0.02"),
+    }
+}
+
 /// A size in bytes: `1500` or `1500bytes`.
 pub fn bytes(word: &str) -> Result<u64, Bad> {
     let number = word.strip_suffix("bytes").unwrap_or(word);
@@ -250,6 +263,8 @@ mod tests {
         assert_eq!(limit("64000bytes"), Ok(Limit::Bytes(64000)));
         assert_eq!(bytes("1500"), Ok(1500));
         assert_eq!(bytes("12000bytes"), Ok(12000));
+        assert_eq!([fraction("0.02"), fraction("1"), fraction("0.000000001")], [Ok(20_000_000), Ok(ONE), Ok(1)]);
+        assert!(["1.000000001", "2%", "-1", "0.0000000001", "x"].iter().all(|word| fraction(word).is_err()));
     }
 
     #[test]

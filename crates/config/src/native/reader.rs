@@ -218,6 +218,10 @@ impl<'a> Reader<'a> {
                 let (text, span) = self.value(cursor, of, "a limit, as 50packets or 64000bytes")?;
                 Value::Limit(self.quantity(quantity::limit(&text), span)?)
             }
+            Kind::Fraction => {
+                let (text, span) = self.value(cursor, of, "a part of one, as 0.02")?;
+                Value::Fraction(self.quantity(quantity::fraction(&text), span)?)
+            }
             Kind::Choice(words) => {
                 let (text, span) = self.value(cursor, of, &format!("one of {}", words.join(", ")))?;
                 match words.iter().find(|choice| **choice == text) {

@@ -36,11 +36,13 @@ pub struct Options {
     pub from: Nanos,
     /// And ends before here; `None`: when the last packet has left the wire.
     pub to: Option<Nanos>,
+    /// Where the random numbers of queues start.
+    pub seed: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { wire_rate: None, timer: Timer::Exact, tx_ring: 1, from: 0, to: None }
+        Options { wire_rate: None, timer: Timer::Exact, tx_ring: 1, from: 0, to: None, seed: 1 }
     }
 }
 
@@ -125,6 +127,7 @@ pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut i
     let mut spec = link.spec.clone();
     spec.timer = options.timer;
     let mut engine = Engine::new(&spec)?;
+    engine.set_seed(options.seed);
     let wire_rate = options.wire_rate.unwrap_or(spec.rate);
     let mut wire = Wire::new(wire_rate, options.tx_ring);
     let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));

@@ -135,7 +135,10 @@ impl<'a> World<'a> {
             let link = crate::case::CaseLink { rate, ..link.clone() };
             for (back, policy) in both.iter().enumerate() {
                 let made = Port::new(place, &link, back == 1, policy.as_ref(), column.timer, (case.warmup, case.duration));
-                ports.push(made.map_err(|e| bad(e.to_string()))?);
+                let mut made = made.map_err(|e| bad(e.to_string()))?;
+                // Each way draws lots of its own.
+                made.engine.set_seed(seed.wrapping_add((ports.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+                ports.push(made);
             }
         }
         let mut cuts = vec![case.warmup, case.duration];
