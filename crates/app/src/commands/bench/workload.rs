@@ -23,7 +23,8 @@ pub fn scheduler_names() -> impl Iterator<Item = &'static str> {
 
 /// A link of so many leaf classes. Depth 2: link and leaves; every level more puts inner classes between: with n leaves, n to the
 /// power of k / (depth - 1) at level k, so about the square root of n at depth 3. Half of the link is guaranteed, in equal parts; all
-/// borrow; leaf i has priority i mod 8. What a scheduler has no word for is left out.
+/// borrow; leaf i has priority i mod 8. What a scheduler has no word for is left out. Where a scheduler's classes stand side by side, an
+/// inner class holds another of its kind.
 pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpec> {
     let name = scheduler.strip_suffix("-classic").unwrap_or(scheduler);
     let entry = schedule::find(name).with_context(|| format!("no scheduler is called {name}"))?;
@@ -32,6 +33,7 @@ pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpe
         settings.set("estimator", Value::Choice("classic"));
     }
     let has = |word: &str| entry.class_words.iter().any(|w| w.name == word);
+    let scheduler = SchedulerSpec { name: entry.name, settings };
 
     // How many at each level, the link's own above them.
     let mut levels = vec![1];
@@ -70,17 +72,33 @@ pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpe
         }
         above = first;
     }
-    Ok(LinkSpec {
+    let inner = specs.len() - classes as usize;
+    let mut spec = LinkSpec {
         rate: Rate::bit_s(RATE),
         mtu: 1500,
         overhead: Overhead::NONE,
         regulator: Regulator::None,
         timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: entry.name, settings },
+        scheduler,
         classes: specs,
         rules: RuleSet::default(),
         default: None,
-    })
+    };
+    if inner > 1 && side_by_side(&spec) {
+        for class in &mut spec.classes[1..inner] {
+            class.scheduler = Some(spec.scheduler.clone());
+        }
+    }
+    Ok(spec)
+}
+
+/// Whether a link's scheduler takes no class below another: tried with the first class below the root and the first below that.
+fn side_by_side(link: &LinkSpec) -> bool {
+    let Some(below) = link.classes.iter().find(|class| class.parent == 1) else { return false };
+    let mut spec = link.clone();
+    spec.classes = vec![link.classes[0].clone(), link.classes[1].clone(), below.clone()];
+    let alone = LinkSpec { classes: spec.classes[..2].to_vec(), ..spec.clone() };
+    Engine::new(&alone).is_ok() && Engine::new(&spec).is_err()
 }
 
 /// The key of leaf `at`'s flow.
@@ -325,6 +343,15 @@ mod tests {
             }
         }
         assert_eq!(link("fifo", 7, 2).unwrap().classes.len(), 8);
+        for flat in ["priq", "drr"] {
+            let spec = link(flat, 10, 3).unwrap();
+            assert!(spec.classes[1..4].iter().all(|agency| agency.scheduler.as_ref().is_some_and(|inner| inner.name == flat)));
+            assert!(spec.classes[4..].iter().all(|leaf| leaf.scheduler.is_none()));
+            let mut work = Work::new(flat, 10, 3).unwrap();
+            work.one_at_a_time(100).unwrap();
+            work.fill().unwrap();
+            work.saturated(100).unwrap();
+        }
         assert_eq!(link("fifo", 1000, 4).unwrap().classes.len(), 1 + 10 + 100 + 1000);
     }
 
