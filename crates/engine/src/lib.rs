@@ -14,7 +14,7 @@
 //! [`schedule`], [`shape`], [`account`], [`trace`]. [`spec`] says what a link is made of, [`settings`] how schedulers and
 //! queues name their words.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod account;
 pub mod classify;
@@ -22,6 +22,7 @@ mod engine;
 pub mod headers;
 pub mod link;
 pub mod packet;
+mod prefetch;
 pub mod queue;
 pub mod schedule;
 pub mod settings;

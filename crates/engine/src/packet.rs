@@ -1,6 +1,7 @@
 //! The packet as the engine sees it: a descriptor. The bytes stay with whoever feeds the engine.
 
 use crate::link::Overhead;
+use crate::prefetch::prefetch;
 use crate::units::Nanos;
 
 /// A packet descriptor.
@@ -121,6 +122,12 @@ impl Slab {
             cell = self.cells[cell as usize].next;
         }
         cell
+    }
+
+    /// The packet at a place is needed soon.
+    #[inline]
+    pub(crate) fn fetch(&self, at: u32) {
+        prefetch(&self.cells, at as usize);
     }
 
     /// Sets the CE mark on the packet at a place, if its transport understands it.

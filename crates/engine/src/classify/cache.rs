@@ -11,6 +11,8 @@
 //! The table starts small and doubles, up to its limit, when entries had to make room; a larger table starts empty, so that growing
 //! costs a flow one more look at the rules and no packet the time to move them all.
 
+use crate::prefetch::prefetch;
+
 /// Entries to a set.
 const WAYS: usize = 4;
 
@@ -64,8 +66,11 @@ impl<const N: usize> Table<N> {
 
     /// Brings the set of a hash nearer, for a look that comes soon.
     #[inline]
-    pub(super) fn touch(&self, hash: u64) -> u64 {
-        self.words.get(self.start + (hash as usize & self.mask) * (WAYS * N)).copied().unwrap_or(0)
+    pub(super) fn fetch(&self, hash: u64) {
+        let at = self.start + (hash as usize & self.mask) * (WAYS * N);
+        for line in 0..(WAYS * N * 8).div_ceil(64) {
+            prefetch(&self.words, at + line * 8);
+        }
     }
 
     /// The class kept for a key; the outer `None` if the key is not there.

@@ -13,6 +13,7 @@ use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
+use crate::prefetch::prefetch;
 use crate::queue::Queue;
 use crate::schedule::{Admit, Scheduler, Slot};
 use crate::settings::Settings;
@@ -320,14 +321,15 @@ impl Engine {
         if self.leaves.len() < FAR {
             return;
         }
-        let mut near = 0;
+        for class in classes[from..].iter().flatten() {
+            prefetch(&self.leaves, *class as usize);
+        }
         for class in classes[from..].iter().flatten() {
             if let Some(leaf) = self.leaves.get(*class as usize) {
-                near ^= u64::from(leaf.packets);
-                near ^= self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
+                self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
+                self.slab.fetch(leaf.tail);
             }
         }
-        std::hint::black_box(near);
     }
 
     /// The classifier: its explanations and figures.

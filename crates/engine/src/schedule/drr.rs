@@ -18,6 +18,7 @@ use super::priq::side_by_side;
 use super::promise::{Member, Place, Promise};
 use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::packet::NIL;
+use crate::prefetch::prefetch;
 use crate::settings::{Kind, Limit, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
@@ -262,8 +263,8 @@ impl Scheduler for Drr {
         word("deficit", u64::try_from(class.deficit).unwrap_or(0));
     }
 
-    fn fetch(&self, slot: Slot) -> u64 {
-        u64::from(self.classes[slot as usize].next)
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.classes, slot as usize);
     }
 
     fn memory(&self) -> usize {

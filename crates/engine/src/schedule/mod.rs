@@ -163,10 +163,8 @@ pub trait Scheduler: Send {
     /// Tells what else it counts for a class, by name: `over`, `delays`, …
     fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// Reads something of what the class keeps, so that the processor fetches it before the class's next packet comes. Changes nothing.
-    fn fetch(&self, _slot: Slot) -> u64 {
-        0
-    }
+    /// A packet for the class comes soon: hints to the processor to fetch what the class keeps. Changes nothing.
+    fn fetch(&self, _slot: Slot) {}
 
     /// Bytes of memory held.
     fn memory(&self) -> usize;

@@ -10,6 +10,7 @@
 use super::promise::{Member, Place, Promise};
 use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::packet::NIL;
+use crate::prefetch::prefetch;
 use crate::settings::{Kind, Limit, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
@@ -206,8 +207,8 @@ impl Scheduler for Priq {
         word("period", self.classes[slot as usize].periods);
     }
 
-    fn fetch(&self, slot: Slot) -> u64 {
-        u64::from(self.classes[slot as usize].next)
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.classes, slot as usize);
     }
 
     fn memory(&self) -> usize {

@@ -21,6 +21,7 @@ mod wheel;
 mod words;
 
 use super::super::{Context, ROOT_SLOT, Scheduler, Slot};
+use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate, SECOND};
@@ -301,8 +302,8 @@ impl Scheduler for Exact {
     }
 
     #[inline]
-    fn fetch(&self, slot: Slot) -> u64 {
-        self.records.lines.get(slot as usize).map_or(0, |line| line.e)
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.records.lines, slot as usize);
     }
 
     fn memory(&self) -> usize {
