@@ -6,11 +6,8 @@
 
 use super::state::{AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, LINKED, NIL, NODE, ZERO, cost};
 use super::words::Excess;
-use super::{Exact, Way};
+use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
-
-/// Weight of all classes of rate 0, which share equally (design rule 6): a nanosecond a byte.
-pub const EQUAL: u64 = 1 << 24;
 
 /// How far a child's tag may lie behind its ring's present, in ns of virtual time: what guarantees took from it while the wire was
 /// slower than the link's rate is made good for one second's worth (design rule 14).
@@ -64,7 +61,7 @@ impl Exact {
         let linked = *flags & LINKED != 0;
         *flags |= AVAIL | LINKED;
         if !linked {
-            ring.admit(&mut self.records, if zero { EQUAL } else { nspb });
+            ring.admit(&mut self.records, nspb);
             ring.insert(&mut self.records, id);
         }
     }
@@ -322,52 +319,70 @@ impl Exact {
 
     // ------------------------------------------------------------------ departures
 
-    /// Counts a packet that went: virtual time, tags, caps and credit clocks from the leaf to the root.
-    #[inline]
-    pub(super) fn charge(&mut self, slot: u32, len: u32, way: Way) {
+    /// Counts a packet that went, in `excess share`: tags and caps from the leaf to the root. All that is sent is divided, guaranteed or
+    /// not.
+    #[inline(always)]
+    pub(super) fn charge<const GUARANTEED: bool>(&mut self, slot: u32, len: u32) {
         let line = &mut self.records.lines[slot as usize];
-        let (mut branch, zero, cap) = (line.branch, line.has(ZERO), line.cap);
-        let above = &self.records.branches[branch as usize];
-        let ring = above.rings[usize::from(zero)];
         // The guarantee clock and the tag advance by the same: a class that gets just its guarantee moves 1 ns of virtual time in 1 ns.
-        let time = cost(if zero { EQUAL } else { line.nspb }, len, &mut line.rem);
-        if way == Way::Guarantee {
+        let time = cost(line.nspb, len, &mut line.rem);
+        if GUARANTEED {
             line.e = line.e.saturating_add(time);
         }
-        // `excess share` divides all that is sent, guaranteed or not; `excess priority` what is lent, from the lender down.
-        let (share, guaranteed) = (self.excess == Excess::Share, way == Way::Guarantee);
-        let (mut tags, mut lends) = (share || !guaranteed, guaranteed);
-        if tags {
-            let avail = line.has(AVAIL);
-            let tag = line.s;
-            let ring_of = &mut self.rings[ring as usize];
-            let tag = if guaranteed { ring_of.serve_out_of_turn(tag, time, avail, LAG) } else { ring_of.serve(tag, time, LAG) };
-            self.records.lines[slot as usize].s = tag;
-            if tag > FAR {
+        let mut branch = line.branch;
+        let mut ring = self.records.branches[branch as usize].rings[usize::from(line.has(ZERO))];
+        line.s = self.rings[ring as usize].serve::<GUARANTEED>(line.s, time, LAG, line.has(AVAIL));
+        let (mut far, mut cap) = (line.s > FAR, line.cap);
+        loop {
+            if far {
+                self.rebase(ring);
+            }
+            if cap != NIL {
+                self.charge_cap(cap, len);
+            }
+            let b = &mut self.records.branches[branch as usize];
+            if b.up == NIL {
+                return;
+            }
+            let time = cost(b.nspb, len, &mut b.rem);
+            (ring, branch, cap) = (b.home, b.up, b.cap);
+            b.s = self.rings[ring as usize].serve::<GUARANTEED>(b.s, time, LAG, b.flags & AVAIL != 0);
+            far = b.s > FAR;
+        }
+    }
+
+    /// The same in `excess priority`: a guaranteed packet is taken from what all above may lend; one beyond is divided from its lender
+    /// down.
+    pub(super) fn charge_lent(&mut self, slot: u32, len: u32, lender: u32) {
+        let guaranteed = lender == GUARANTEE;
+        let line = &mut self.records.lines[slot as usize];
+        let time = cost(line.nspb, len, &mut line.rem);
+        let (mut branch, cap) = (line.branch, line.cap);
+        if guaranteed {
+            line.e = line.e.saturating_add(time);
+        } else {
+            let ring = self.records.branches[branch as usize].rings[usize::from(line.has(ZERO))];
+            line.s = self.rings[ring as usize].serve::<false>(line.s, time, LAG, true);
+            if line.s > FAR {
                 self.rebase(ring);
             }
         }
         if cap != NIL {
             self.charge_cap(cap, len);
         }
+        let mut lends = guaranteed;
         loop {
             let b = &mut self.records.branches[branch as usize];
             let (node, up, cap) = (b.node, b.up, b.cap);
             if up == NIL {
                 return;
             }
-            if !share && way == (Way::Excess { lender: node }) {
-                (tags, lends) = (false, true);
-            }
-            if tags {
-                let zero = b.flags & ZERO != 0;
-                let time = cost(if zero { EQUAL } else { b.nspb }, len, &mut b.rem);
-                let (tag, avail) = (b.s, b.flags & AVAIL != 0);
-                let ring = self.records.branches[up as usize].rings[usize::from(zero)];
-                let ring_of = &mut self.rings[ring as usize];
-                let tag = if guaranteed { ring_of.serve_out_of_turn(tag, time, avail, LAG) } else { ring_of.serve(tag, time, LAG) };
-                self.records.branches[branch as usize].s = tag;
-                if tag > FAR {
+            lends |= lender == node;
+            if !lends {
+                let time = cost(b.nspb, len, &mut b.rem);
+                let ring = b.home;
+                b.s = self.rings[ring as usize].serve::<false>(b.s, time, LAG, true);
+                if b.s > FAR {
                     self.rebase(ring);
                 }
             }
@@ -375,7 +390,7 @@ impl Exact {
                 self.charge_cap(cap, len);
             }
             // What an ancestor lent is not taken from those between it and the leaf.
-            if lends && !share {
+            if lends {
                 self.charge_lender(node, len);
             }
             branch = up;

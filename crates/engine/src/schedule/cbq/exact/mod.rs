@@ -41,21 +41,8 @@ pub fn build(context: &Context, settings: &Settings) -> Result<Box<dyn Scheduler
     Ok(Box::new(Exact::new(context, words::scheduler(settings)?)))
 }
 
-/// By which rule a packet goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Within its class's guarantee.
-    Guarantee,
-    /// On what this node has left.
-    Excess { lender: u32 },
-}
-
-#[derive(Clone, Copy)]
-struct Chosen {
-    at: Nanos,
-    slot: Slot,
-    way: Way,
-}
+/// In place of a lender's number: the packet is within its class's guarantee.
+const GUARANTEE: u32 = NIL;
 
 /// The scheduler.
 struct Exact {
@@ -70,8 +57,12 @@ struct Exact {
     wheel: Wheel,
     ready: Ready,
     rows: Rows,
-    /// The answer of `choose`, until something changes.
-    chosen: Option<Chosen>,
+    /// The answer of `choose`, until something changes; [`NIL`] if there is none.
+    chosen: Slot,
+    /// When it was given.
+    chosen_at: Nanos,
+    /// The node whose bandwidth the chosen leaf takes, or [`GUARANTEE`].
+    lender: u32,
     /// The branch from which the chosen leaf borrows, when that is not the root's.
     lending: u32,
     /// Leaves in use.
@@ -127,11 +118,12 @@ impl Exact {
         if line.flags & (BACKLOGGED | FILED | READY | ZERO) != BACKLOGGED {
             return;
         }
-        if self.records.due(slot) <= self.now {
+        let due = self.records.due(slot);
+        if due <= self.now {
             self.make_ready(slot);
         } else {
             self.records.lines[slot as usize].flags |= FILED;
-            self.wheel.file(&mut self.records, slot, self.now);
+            self.wheel.file_at(&mut self.records, slot, due, self.now);
         }
     }
 
@@ -156,22 +148,24 @@ impl Exact {
         }
     }
 
-    fn choose_now(&mut self) -> Option<(Slot, Way)> {
+    /// Who goes now, and on what.
+    #[inline(always)]
+    fn choose_now(&mut self) -> Option<(Slot, u32)> {
         self.advance();
         // Design rule 8: excess never goes before a packet within guarantee.
         if let Some(slot) = self.ready.front(&mut self.records) {
-            return Some((slot, Way::Guarantee));
+            return Some((slot, GUARANTEE));
         }
         if self.levels_stale {
             self.count_levels();
         }
-        let (slot, lender) = self.choose_excess()?;
-        Some((slot, Way::Excess { lender }))
+        self.choose_excess()
     }
 
+    #[inline]
     fn touch(&mut self, now: Nanos) {
         self.now = self.now.max(now.saturating_add(EPOCH));
-        self.chosen = None;
+        self.chosen = NIL;
     }
 }
 
@@ -243,44 +237,45 @@ impl Scheduler for Exact {
 
     #[inline]
     fn choose(&mut self, now: Nanos) -> Option<Slot> {
-        if let Some(chosen) = self.chosen.filter(|chosen| chosen.at == now) {
-            return Some(chosen.slot);
+        if self.chosen != NIL && self.chosen_at == now {
+            return Some(self.chosen);
         }
         self.touch(now);
-        let (slot, way) = self.choose_now()?;
-        self.chosen = Some(Chosen { at: now, slot, way });
+        let (slot, lender) = self.choose_now()?;
+        (self.chosen, self.chosen_at, self.lender) = (slot, now, lender);
         Some(slot)
     }
 
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
-        let way = match self.chosen {
-            Some(chosen) if chosen.slot == slot => chosen.way,
-            _ => Way::Excess { lender: 0 },
-        };
+        let lender = if self.chosen == slot { self.lender } else { 0 };
         self.touch(now);
-        if way == Way::Guarantee {
+        let guaranteed = lender == GUARANTEE;
+        if guaranteed {
             self.ready.pop(&mut self.records);
             self.bound_owed(slot);
         }
-        if let Way::Excess { lender: 1.. } = way {
-            self.rows.turn(&mut self.records, self.lending);
+        match (self.excess, guaranteed) {
+            (Excess::Share, true) => self.charge::<true>(slot, len),
+            (Excess::Share, false) => self.charge::<false>(slot, len),
+            (Excess::Priority, _) => {
+                if !guaranteed && lender > 0 {
+                    self.rows.turn(&mut self.records, self.lending);
+                }
+                self.charge_lent(slot, len, lender);
+            }
         }
-        self.charge(slot, len, way);
         match next {
             Some(len) => self.records.lines[slot as usize].len = len,
             None => self.empty(slot),
         }
-        match way {
-            Way::Guarantee => {
-                self.file_guarantee(slot);
-                if self.records.lines[slot as usize].flags & (BACKLOGGED | READY | BORROW | AVAIL) == BACKLOGGED | BORROW {
-                    self.leaf_up(slot);
-                }
-                false
+        if guaranteed {
+            self.file_guarantee(slot);
+            if self.records.lines[slot as usize].flags & (BACKLOGGED | READY | BORROW | AVAIL) == BACKLOGGED | BORROW {
+                self.leaf_up(slot);
             }
-            Way::Excess { .. } => true,
         }
+        !guaranteed
     }
 
     fn next_wakeup(&mut self) -> Option<Nanos> {

@@ -6,51 +6,94 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
-use super::state::{BACKLOGGED, NIL, READY, Records};
+use super::state::{At, BACKLOGGED, Line, NIL, READY, Records, at, time};
 
-/// The queue of such leaves. Those of one deadline hang on to one entry of the heap: classes of one rate often move in step.
-#[derive(Default)]
+/// The queue of such leaves.
 pub struct Ready {
-    heaps: [BinaryHeap<Reverse<(u64, u32)>>; 8],
-    /// The entry added last, while it is there: its deadline and leaf.
-    last: [Option<(u64, u32)>; 8],
+    queues: [Queue; 8],
     /// Priorities in use.
     bits: u8,
 }
 
+/// Those of one priority. Those of one deadline hang on to one entry: classes of one rate often move in step.
+struct Queue {
+    /// The first entry, deadline and leaf: mostly the only one. [`NIL`] for the leaf if there is none.
+    first: At,
+    others: BinaryHeap<Reverse<At>>,
+    /// The entry added last, while it is there.
+    last: At,
+}
+
+const NONE: At = NIL as At;
+
+impl Queue {
+    fn new() -> Queue {
+        Queue { first: NONE, others: BinaryHeap::new(), last: NONE }
+    }
+
+    #[inline]
+    fn push(&mut self, lines: &mut [Line], deadline: u64, slot: u32) {
+        let last = self.last as u32;
+        if time(self.last) == deadline && last != NIL {
+            lines[slot as usize].timer_next = lines[last as usize].timer_next;
+            lines[last as usize].timer_next = slot;
+            return;
+        }
+        lines[slot as usize].timer_next = NIL;
+        self.last = at(deadline, slot);
+        if self.first as u32 == NIL {
+            self.first = self.last;
+        } else if self.last < self.first {
+            self.others.push(Reverse(self.first));
+            self.first = self.last;
+        } else {
+            self.others.push(Reverse(self.last));
+        }
+    }
+
+    /// Takes out the first.
+    #[inline]
+    fn pop(&mut self, lines: &mut [Line]) {
+        let line = &mut lines[self.first as u32 as usize];
+        line.flags &= !READY;
+        let next = at(time(self.first), line.timer_next);
+        if self.last == self.first {
+            self.last = next;
+        }
+        if next as u32 == NIL {
+            self.first = if self.others.is_empty() { NONE } else { self.others.pop().map_or(NONE, |Reverse(first)| first) };
+            return;
+        }
+        self.first = next;
+        if let Some(mut other) = self.others.peek_mut().filter(|other| other.0 < self.first) {
+            std::mem::swap(&mut other.0, &mut self.first);
+        }
+    }
+}
+
 impl Ready {
+    pub fn new() -> Ready {
+        Ready { queues: std::array::from_fn(|_| Queue::new()), bits: 0 }
+    }
+
     /// Adds a leaf. The caller has marked it.
     #[inline]
     pub fn push(&mut self, records: &mut Records, priority: u8, deadline: u64, slot: u32) {
-        let (at, lines) = (usize::from(priority) % 8, &mut records.lines);
-        match self.last[at] {
-            Some((same, first)) if same == deadline => {
-                lines[slot as usize].timer_next = lines[first as usize].timer_next;
-                lines[first as usize].timer_next = slot;
-            }
-            _ => {
-                lines[slot as usize].timer_next = NIL;
-                self.heaps[at].push(Reverse((deadline, slot)));
-                self.last[at] = Some((deadline, slot));
-            }
-        }
-        self.bits |= 1 << at;
+        let priority = usize::from(priority) % 8;
+        self.queues[priority].push(&mut records.lines, deadline, slot);
+        self.bits |= 1 << priority;
     }
 
     /// Who goes first. Leaves that lost their packets are dropped on the way.
     #[inline]
     pub fn front(&mut self, records: &mut Records) -> Option<u32> {
         while self.bits != 0 {
-            let priority = self.bits.ilog2() as usize;
-            while let Some(&Reverse((_, slot))) = self.heaps[priority].peek() {
-                if records.lines[slot as usize].has(BACKLOGGED) {
-                    return Some(slot);
-                }
-                self.take(records, priority);
+            let slot = self.queues[self.bits.ilog2() as usize % 8].first as u32;
+            if records.lines[slot as usize].has(BACKLOGGED) {
+                return Some(slot);
             }
-            self.bits &= !(1 << priority);
+            self.pop(records);
         }
         None
     }
@@ -58,37 +101,22 @@ impl Ready {
     /// Takes out the one that [`front`](Ready::front) named.
     #[inline]
     pub fn pop(&mut self, records: &mut Records) {
-        let priority = self.bits.ilog2() as usize;
-        self.take(records, priority);
-        if self.heaps[priority].is_empty() {
+        let priority = self.bits.ilog2() as usize % 8;
+        let queue = &mut self.queues[priority];
+        queue.pop(&mut records.lines);
+        if queue.first as u32 == NIL {
             self.bits &= !(1 << priority);
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, records: &mut Records, priority: usize) {
-        let Some(mut top) = self.heaps[priority].peek_mut() else { return };
-        let (deadline, slot) = top.0;
-        let line = &mut records.lines[slot as usize];
-        line.flags &= !READY;
-        let next = line.timer_next;
-        if self.last[priority] == Some((deadline, slot)) {
-            self.last[priority] = (next != NIL).then_some((deadline, next));
-        }
-        match next {
-            NIL => {
-                PeekMut::pop(top);
-            }
-            next => top.0.1 = next,
         }
     }
 
     /// Takes one leaf out. Linear: only changes of the tree do this.
     pub fn unfile(&mut self, records: &mut Records, slot: u32) {
         let priority = usize::from(records.lines[slot as usize].priority) % 8;
-        let all: Vec<(u64, u32)> = self.heaps[priority].drain().map(|Reverse(entry)| entry).collect();
-        self.last[priority] = None;
-        for (deadline, mut id) in all {
+        let queue = std::mem::replace(&mut self.queues[priority], Queue::new());
+        self.bits &= !(1 << priority);
+        let all: Vec<At> = std::iter::once(queue.first).chain(queue.others.into_iter().map(|Reverse(entry)| entry)).collect();
+        for entry in all {
+            let (deadline, mut id) = (time(entry), entry as u32);
             while id != NIL {
                 let next = records.lines[id as usize].timer_next;
                 if id != slot {
@@ -97,14 +125,11 @@ impl Ready {
                 id = next;
             }
         }
-        if self.heaps[priority].is_empty() {
-            self.bits &= !(1 << priority);
-        }
         records.lines[slot as usize].flags &= !READY;
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.heaps.iter().map(|heap| heap.capacity() * size_of::<Reverse<(u64, u32)>>()).sum()
+        self.queues.iter().map(|queue| queue.others.capacity() * size_of::<At>()).sum()
     }
 }

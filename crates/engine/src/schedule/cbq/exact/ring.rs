@@ -24,6 +24,8 @@ pub struct Ring {
     shift: u32,
     /// The front slot, counted in slots of level 0.
     cur: u64,
+    /// Where the first slot in use above level 0 begins, counted likewise; `u64::MAX` if none is in use. The front stays before it.
+    above: u64,
     /// Of the fastest child seen.
     fastest: u64,
     levels: Vec<Level>,
@@ -35,13 +37,29 @@ struct Level {
     tail: [u32; SLOTS as usize],
 }
 
+impl Level {
+    /// Adds a child at the tail of slot `at` of this level, which is the `n`th.
+    #[inline(always)]
+    fn append(&mut self, records: &mut Records, n: u16, at: u64, id: u32) {
+        let slot = (at % SLOTS) as usize;
+        if self.bits & (1 << slot) == 0 {
+            self.bits |= 1 << slot;
+            self.head[slot] = id;
+        } else {
+            records.set_ring_next(self.tail[slot], id);
+        }
+        self.tail[slot] = id;
+        records.set_filed(id, n << 6 | slot as u16, NIL);
+    }
+}
+
 impl Ring {
     pub fn new() -> Ring {
-        Ring { v: 0, ahead: 0, avail: 0, shift: 0, cur: 0, fastest: u64::MAX, levels: Vec::new() }
+        Ring { v: 0, ahead: 0, avail: 0, shift: 0, cur: 0, above: u64::MAX, fastest: u64::MAX, levels: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
-        self.levels.iter().all(|level| level.bits == 0)
+        self.above == u64::MAX && self.levels.first().is_none_or(|level| level.bits == 0)
     }
 
     /// A child that needs `nspb` is about to be inserted: slots become narrower if it is the fastest so far.
@@ -62,25 +80,24 @@ impl Ring {
             self.shift = shift;
             self.cur = all.iter().map(|id| records.tag(*id) >> shift).min().unwrap_or(0);
             for id in all {
-                self.place(records, id);
+                self.place(records, id, records.tag(id));
             }
         }
     }
 
-    /// A child that was at the front is served: its start tag becomes the present, and `time` is added to it. At most `lag` of what it
-    /// missed is made good. Returns the child's new tag.
-    #[inline]
-    pub fn serve(&mut self, tag: u64, time: u64, lag: u64) -> u64 {
-        let tag = tag.max(self.v.saturating_sub(lag));
-        self.v = self.v.max(tag);
-        tag.saturating_add(time)
-    }
-
-    /// A child is served out of turn, by a guarantee. Who cannot take excess (`avail`) starts at the present.
-    #[inline]
-    pub fn serve_out_of_turn(&mut self, tag: u64, time: u64, avail: bool, lag: u64) -> u64 {
-        let tag = tag.max(if avail { self.v.saturating_sub(lag) } else { self.v });
-        self.ahead = self.ahead.max(tag);
+    /// A child whose start tag is `tag` is served: `time` is added to its tag. Returns the new one.
+    ///
+    /// From the front, its start tag becomes the present; at most `lag` of what it missed is made good. Out of turn, by a guarantee,
+    /// the present stays (see [`present`](Ring::present)), and who cannot take excess (`avail`) starts there.
+    #[inline(always)]
+    pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
+        let missed = if avail || !GUARANTEED { lag } else { 0 };
+        let tag = tag.max(self.v.saturating_sub(missed));
+        if GUARANTEED {
+            self.ahead = self.ahead.max(tag);
+        } else {
+            self.v = self.v.max(tag);
+        }
         tag.saturating_add(time)
     }
 
@@ -104,6 +121,7 @@ impl Ring {
     /// Takes all entries out, in no order.
     pub fn drain(&mut self, records: &mut Records) -> Vec<u32> {
         let mut all = Vec::new();
+        self.above = u64::MAX;
         for level in &mut self.levels {
             while level.bits != 0 {
                 let slot = level.bits.trailing_zeros() as usize;
@@ -121,15 +139,25 @@ impl Ring {
     /// Files a child by its tag. The caller has marked it as linked.
     #[inline]
     pub fn insert(&mut self, records: &mut Records, id: u32) {
+        let tag = records.tag(id);
         if self.is_empty() {
-            self.cur = records.tag(id) >> self.shift;
+            self.cur = tag >> self.shift;
         }
-        self.place(records, id);
+        self.place(records, id, tag);
     }
 
-    #[inline]
-    fn place(&mut self, records: &mut Records, id: u32) {
-        let at = records.tag(id) >> self.shift;
+    #[inline(always)]
+    fn place(&mut self, records: &mut Records, id: u32, tag: u64) {
+        let at = tag >> self.shift;
+        match self.levels.first_mut() {
+            Some(level) if at.wrapping_sub(self.cur) < SLOTS => level.append(records, 0, at, id),
+            _ => self.place_far(records, id, at),
+        }
+    }
+
+    /// Files what lies before the front slot or above level 0.
+    #[inline(never)]
+    fn place_far(&mut self, records: &mut Records, id: u32, at: u64) {
         // A tag before the front slot goes to its head: it is the least of all.
         let behind = at < self.cur;
         let at = at.max(self.cur);
@@ -137,84 +165,75 @@ impl Ring {
         while (at >> (6 * level)) - (self.cur >> (6 * level)) >= SLOTS {
             level += 1;
         }
-        let slot = ((at >> (6 * level)) % SLOTS) as usize;
         while self.levels.len() <= level as usize {
             self.levels.push(Level { bits: 0, head: [NIL; SLOTS as usize], tail: [NIL; SLOTS as usize] });
         }
-        records.set_filed(id, (level as u16) << 6 | slot as u16);
-        let level = &mut self.levels[level as usize];
-        if level.bits & (1 << slot) == 0 {
-            level.bits |= 1 << slot;
-            level.head[slot] = id;
-            level.tail[slot] = id;
-            records.set_ring_next(id, NIL);
-        } else if behind {
-            records.set_ring_next(id, level.head[slot]);
-            level.head[slot] = id;
+        let at = at >> (6 * level);
+        if level > 0 {
+            self.above = self.above.min(at << (6 * level));
+        }
+        let here = &mut self.levels[level as usize];
+        let slot = (at % SLOTS) as usize;
+        if behind && here.bits & (1 << slot) != 0 {
+            records.set_filed(id, (level as u16) << 6 | slot as u16, here.head[slot]);
+            here.head[slot] = id;
         } else {
-            records.set_ring_next(level.tail[slot], id);
-            level.tail[slot] = id;
-            records.set_ring_next(id, NIL);
+            here.append(records, level as u16, at, id);
         }
     }
 
     /// The child with the least tag that can take a packet.
-    #[inline]
+    #[inline(always)]
     pub fn front(&mut self, records: &mut Records) -> Option<u32> {
         loop {
-            let level0 = self.levels.first()?;
-            let ahead = level0.bits.rotate_right((self.cur % SLOTS) as u32);
-            let near = if ahead == 0 { u64::MAX } else { self.cur + u64::from(ahead.trailing_zeros()) };
-            if self.levels.len() > 1
-                && let Some(start) = self.first_above().filter(|start| *start <= near)
-            {
-                self.bring_down(records, start);
+            let level = self.levels.first_mut()?;
+            let ahead = level.bits.rotate_right((self.cur % SLOTS) as u32);
+            let near = self.cur + u64::from(ahead.trailing_zeros());
+            if ahead == 0 || self.above <= near {
+                if self.above == u64::MAX {
+                    return None;
+                }
+                self.bring_down(records);
                 continue;
-            }
-            if near == u64::MAX {
-                return None;
             }
             self.cur = near;
             let slot = (near % SLOTS) as usize;
-            let id = level0.head[slot];
-            let live = *records.flags(id) & AVAIL != 0;
-            if live && records.tag(id) >> self.shift <= near {
+            let id = level.head[slot];
+            let (tag, flags, next) = records.entry(id);
+            let live = flags & AVAIL != 0;
+            if live && tag >> self.shift <= near {
                 return Some(id);
             }
             // Dead, or lying too early.
-            let next = records.ring_next(id);
-            let level = &mut self.levels[0];
             level.head[slot] = next;
             if next == NIL {
                 level.bits &= !(1 << slot);
             }
             if live {
-                self.place(records, id);
+                self.place(records, id, tag);
             } else {
                 *records.flags(id) &= !LINKED;
             }
         }
     }
 
-    /// Where the first slot in use above level 0 begins. It lies ahead of the front slot.
-    fn first_above(&self) -> Option<u64> {
-        let mut first = None;
+    /// Where the first slot in use above level 0 begins; `u64::MAX` if none is in use. It lies ahead of the front slot.
+    fn first_above(&self) -> u64 {
+        let mut first = u64::MAX;
         for (n, level) in self.levels.iter().enumerate().skip(1) {
             if level.bits != 0 {
                 let width = 6 * n as u32;
                 let after = (self.cur >> width) + 1;
                 let ahead = u64::from(level.bits.rotate_right((after % SLOTS) as u32).trailing_zeros());
-                let start = (after + ahead) << width;
-                if first.is_none_or(|first| start < first) {
-                    first = Some(start);
-                }
+                first = first.min((after + ahead) << width);
             }
         }
         first
     }
 
-    /// Moves the front to `start` and files anew what lay in slots of higher levels that begin there.
-    fn bring_down(&mut self, records: &mut Records, start: u64) {
+    /// Moves the front to where the first slot above level 0 begins, and files anew what lay in slots of higher levels that begin there.
+    fn bring_down(&mut self, records: &mut Records) {
+        let start = self.above;
         self.cur = start;
         for n in (1..self.levels.len()).rev() {
             let width = 6 * n as u32;
@@ -226,15 +245,16 @@ impl Ring {
             level.bits &= !(1 << slot);
             let mut id = level.head[slot];
             while id != NIL {
-                let next = records.ring_next(id);
-                if *records.flags(id) & AVAIL == 0 {
+                let (tag, flags, next) = records.entry(id);
+                if flags & AVAIL == 0 {
                     *records.flags(id) &= !LINKED;
                 } else {
-                    self.place(records, id);
+                    self.place(records, id, tag);
                 }
                 id = next;
             }
         }
+        self.above = self.first_above();
     }
 
     /// Sets virtual time back by `by`, together with all children's tags, which the caller sees to between [`drain`](Ring::drain)
@@ -244,7 +264,7 @@ impl Ring {
         self.ahead = self.ahead.saturating_sub(by);
         self.cur = all.iter().map(|id| records.tag(*id) >> self.shift).min().unwrap_or(0);
         for id in all {
-            self.place(records, id);
+            self.place(records, id, records.tag(id));
         }
     }
 
@@ -270,6 +290,7 @@ impl Ring {
             level.tail[slot] = before;
             if before == NIL {
                 level.bits &= !(1 << slot);
+                self.above = self.first_above();
             }
         }
         *records.flags(id) &= !LINKED;

@@ -27,6 +27,14 @@ pub fn nspb(rate: u64) -> u64 {
     (exact / rate).max(1) as u64
 }
 
+/// Weight of all classes of rate 0, which share equally (design rule 6): a nanosecond a byte.
+const EQUAL: u64 = 1 << POINT;
+
+/// What tags advance by for a byte, in 2^-24 ns: the time it takes at the class's rate.
+pub fn weight(rate: u64) -> u64 {
+    if rate == 0 { EQUAL } else { nspb(rate) }
+}
+
 /// The time in which `bytes` pass, truncated to nanoseconds.
 pub fn span(nspb: u64, bytes: u32) -> u64 {
     // 2^32 bytes at 1 bit/s take 2^55 ns.
@@ -39,6 +47,21 @@ pub fn cost(nspb: u64, bytes: u32, rem: &mut u32) -> u64 {
     let exact = u128::from(nspb) * u128::from(bytes) + u128::from(*rem);
     *rem = (exact as u32) & ((1 << POINT) - 1);
     (exact >> POINT) as u64
+}
+
+/// A time and who waits for it, as one number that orders them: a heap compares it in two steps.
+pub type At = u128;
+
+/// Makes one.
+#[inline]
+pub fn at(time: u64, id: u32) -> At {
+    u128::from(time) << 32 | u128::from(id)
+}
+
+/// Its time.
+#[inline]
+pub fn time(at: At) -> u64 {
+    (at >> 32) as u64
 }
 
 /// Has packets.
@@ -67,6 +90,7 @@ pub struct Line {
     pub e: u64,
     /// Start tag in its ring, ns of virtual time.
     pub s: u64,
+    /// [`weight`] of its rate.
     pub nspb: u64,
     /// Bit/s.
     pub rate: u64,
@@ -119,11 +143,14 @@ impl Line {
 pub struct Branch {
     /// Start tag in the ring above.
     pub s: u64,
+    /// [`weight`] of its rate.
     pub nspb: u64,
     pub rem: u32,
     pub ring_next: u32,
     /// The branch above; [`NIL`] for the root's.
     pub up: u32,
+    /// The ring above that it stands in.
+    pub home: u32,
     pub node: u32,
     /// Children with a rate, and those of rate 0, which take what the others cannot (design rule 6).
     pub rings: [u32; 2],
@@ -221,12 +248,27 @@ impl Records {
         }
     }
 
+    /// Where the child lies, and who comes after it there.
     #[inline]
-    pub fn set_filed(&mut self, id: u32, at: u16) {
+    pub fn set_filed(&mut self, id: u32, at: u16, next: u32) {
         if id & BRANCH == 0 {
-            self.lines[id as usize].filed = at;
+            let line = &mut self.lines[id as usize];
+            (line.filed, line.ring_next) = (at, next);
         } else {
-            self.branches[(id & !BRANCH) as usize].filed = at;
+            let branch = &mut self.branches[(id & !BRANCH) as usize];
+            (branch.filed, branch.ring_next) = (at, next);
+        }
+    }
+
+    /// Tag, flags and the one after it.
+    #[inline]
+    pub fn entry(&self, id: u32) -> (u64, u8, u32) {
+        if id & BRANCH == 0 {
+            let line = &self.lines[id as usize];
+            (line.s, line.flags, line.ring_next)
+        } else {
+            let branch = &self.branches[(id & !BRANCH) as usize];
+            (branch.s, branch.flags, branch.ring_next)
         }
     }
 

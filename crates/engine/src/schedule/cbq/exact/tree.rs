@@ -8,7 +8,7 @@ use super::ring::Ring;
 use super::rows::Rows;
 use super::state::{
     AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Line, NIL, NODE, Node, READY, Records, ZERO, nspb,
-    span,
+    span, weight,
 };
 use super::wheel::Wheel;
 use super::words::{Excess, Words};
@@ -26,9 +26,11 @@ impl Exact {
             records: Records::default(),
             rings: Vec::new(),
             wheel: Wheel::new(10, 10, EPOCH),
-            ready: Ready::default(),
+            ready: Ready::new(),
             rows: Rows::default(),
-            chosen: None,
+            chosen: NIL,
+            chosen_at: 0,
+            lender: 0,
             lending: NIL,
             leaves: 0,
             levels_stale: false,
@@ -154,7 +156,7 @@ impl Exact {
         // The clock is kept in real time when the priority is another one.
         line.e = line.e.saturating_add(slip[old as usize]).saturating_sub(slip[words.priority as usize]);
         line.s = if same { line.s.max(present) } else { present };
-        line.nspb = nspb(words.rate);
+        line.nspb = weight(words.rate);
         line.rate = words.rate;
         line.burst = words.burst;
         line.rem = 0;
@@ -363,7 +365,7 @@ impl Exact {
                 let present = self.rings[ring as usize].present(&mut self.records);
                 let same = to == old.parent && zero == (old.words.rate == 0);
                 let b = &mut self.records.branches[branch as usize];
-                (b.up, b.nspb, b.rem) = (up, nspb(words.rate), 0);
+                (b.up, b.home, b.nspb, b.rem) = (up, ring, weight(words.rate), 0);
                 b.flags = b.flags & !ZERO | if zero { ZERO } else { 0 };
                 b.s = if same { b.s.max(present) } else { present };
             }
@@ -390,7 +392,7 @@ impl Exact {
         // Design rule 16: the class's priority and borrow. With nothing left of the rate it takes what its siblings leave in any case
         // (rule 6): the class's own limit holds above it.
         let words = Words { rate, borrow: words.borrow || rate == 0, ceiling: None, ..words };
-        if line.branch != NIL && self.leaf_words(slot) == words && line.nspb == nspb(rate) {
+        if line.branch != NIL && self.leaf_words(slot) == words && line.nspb == weight(rate) {
             return;
         }
         self.unfile(slot);
@@ -406,17 +408,18 @@ impl Exact {
         }
         let up = if n.parent == NIL { NIL } else { self.branch(n.parent, band) };
         let zero = n.words.rate == 0;
-        let mut s = 0;
+        let (mut s, mut home) = (0, NIL);
         if up != NIL {
-            let ring = self.ring(up, zero);
-            s = self.rings[ring as usize].present(&mut self.records);
+            home = self.ring(up, zero);
+            s = self.rings[home as usize].present(&mut self.records);
         }
         let branch = Branch {
             s,
-            nspb: n.nspb,
+            nspb: weight(n.words.rate),
             rem: 0,
             ring_next: NIL,
             up,
+            home,
             node,
             rings: [NIL; 2],
             avail: 0,

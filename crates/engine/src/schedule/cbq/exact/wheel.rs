@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use super::state::{NIL, Records};
+use super::state::{At, NIL, Records, at, time};
 
 /// The wheel.
 pub struct Wheel {
@@ -17,12 +17,14 @@ pub struct Wheel {
     cur: u64,
     /// The first slot in use, at or after `cur`; `u64::MAX` if none is.
     first: u64,
+    /// No timer is due before this: where the first slot begins, or the first of the heap.
+    soonest: u64,
     /// The first slot's least time, where it was looked for.
     least: Option<u64>,
     heads: Vec<u32>,
     /// Slots in use; words of the level below that are not 0.
     bits: [Vec<u64>; 3],
-    near: BinaryHeap<Reverse<(u64, u32)>>,
+    near: BinaryHeap<Reverse<At>>,
 }
 
 impl Wheel {
@@ -33,6 +35,7 @@ impl Wheel {
             shift,
             cur: now >> shift,
             first: u64::MAX,
+            soonest: u64::MAX,
             least: None,
             heads: vec![NIL; n],
             bits: [vec![0; n.div_ceil(64)], vec![0; n.div_ceil(4096)], vec![0; n.div_ceil(262_144)]],
@@ -41,31 +44,35 @@ impl Wheel {
     }
 
     /// Files a timer that is due at `records.due(id)`.
-    #[inline]
     pub fn file(&mut self, records: &mut Records, id: u32, now: u64) {
-        if self.first == u64::MAX {
-            self.cur = self.cur.max(now >> self.shift);
-        }
         let due = records.due(id);
-        let at = due >> self.shift;
+        self.file_at(records, id, due, now);
+    }
+
+    /// The same, where the caller knows when it is due.
+    #[inline]
+    pub fn file_at(&mut self, records: &mut Records, id: u32, due: u64, now: u64) {
+        // The present needs no room: what is filed from now on is later.
+        self.cur = self.cur.max((now >> self.shift).min(self.first));
+        let tick = due >> self.shift;
         // What lies beyond the horizon waits in the heap as well: filing it anew at every horizon would make a long silence long work.
-        if at < self.cur || at - self.cur >= self.heads.len() as u64 {
+        if tick < self.cur || tick - self.cur >= self.heads.len() as u64 {
             records.set_timer_next(id, NIL);
-            self.near.push(Reverse((due, id)));
+            self.near.push(Reverse(at(due, id)));
+            self.soonest = self.soonest.min(due);
             return;
         }
-        let slot = (at as usize) & (self.heads.len() - 1);
-        records.set_timer_next(id, self.heads[slot]);
-        if self.heads[slot] == NIL {
-            self.bits[0][slot >> 6] |= 1 << (slot & 63);
-            self.bits[1][slot >> 12] |= 1 << (slot >> 6 & 63);
-            self.bits[2][slot >> 18] |= 1 << (slot >> 12 & 63);
+        let slot = (tick as usize) & (self.heads.len() - 1);
+        let next = std::mem::replace(&mut self.heads[slot], id);
+        records.set_timer_next(id, next);
+        if next == NIL {
+            self.mark(slot);
         }
-        self.heads[slot] = id;
-        if at < self.first {
-            self.first = at;
+        if tick < self.first {
+            self.first = tick;
             self.least = None;
-        } else if at == self.first {
+            self.soonest = self.soonest.min(tick << self.shift);
+        } else if tick == self.first {
             self.least = self.least.map(|least| least.min(due));
         }
     }
@@ -73,17 +80,42 @@ impl Wheel {
     /// Takes out a timer that is due, the earliest first.
     #[inline]
     pub fn pop(&mut self, records: &mut Records, now: u64) -> Option<u32> {
+        if now < self.soonest {
+            return None;
+        }
+        let id = self.pop_due(records, now);
+        self.soonest = self.near().min(if self.first == u64::MAX { u64::MAX } else { self.first << self.shift });
+        id
+    }
+
+    /// The first time in the heap.
+    #[inline]
+    fn near(&self) -> u64 {
+        self.near.peek().map_or(u64::MAX, |Reverse(first)| time(*first))
+    }
+
+    fn pop_due(&mut self, records: &mut Records, now: u64) -> Option<u32> {
         loop {
-            let near = self.near.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+            let near = self.near();
             if self.first != u64::MAX {
                 let start = self.first << self.shift;
                 if start <= now && start <= near {
+                    // Mostly a slot holds one timer: it need not go through the heap.
+                    let slot = (self.first as usize) & (self.heads.len() - 1);
+                    let id = self.heads[slot];
+                    if records.timer_next(id) == NIL {
+                        let due = records.due(id);
+                        if due <= now && due < near && due >> self.shift == self.first {
+                            self.heads[slot] = NIL;
+                            self.cur = self.cur.max(self.first + 1);
+                            self.clear(slot);
+                            return Some(id);
+                        }
+                    }
                     self.open(records, now);
                     continue;
                 }
             }
-            // The present needs no room: what is filed from now on is later.
-            self.cur = self.cur.max((now >> self.shift).min(self.first));
             if near > now {
                 return None;
             }
@@ -99,14 +131,15 @@ impl Wheel {
     /// The earliest time at which a timer that matters is due. Dead ones met on the way are dropped, by `drop`.
     pub fn next(&mut self, records: &mut Records, mut drop: impl FnMut(&mut Records, u32)) -> Option<u64> {
         loop {
-            while let Some(&Reverse((_, id))) = self.near.peek() {
+            while let Some(&Reverse(first)) = self.near.peek() {
+                let id = first as u32;
                 if records.matters(id) {
                     break;
                 }
                 self.pop_near(records);
                 drop(records, id);
             }
-            let near = self.near.peek().map(|Reverse((at, _))| *at);
+            let near = self.near.peek().map(|Reverse(first)| time(*first));
             if self.first == u64::MAX {
                 return near;
             }
@@ -147,12 +180,12 @@ impl Wheel {
 
     /// Moves the first slot's timers to the heap.
     fn open(&mut self, records: &mut Records, now: u64) {
-        let at = self.first;
-        let slot = (at as usize) & (self.heads.len() - 1);
+        let tick = self.first;
+        let slot = (tick as usize) & (self.heads.len() - 1);
         let mut id = self.heads[slot];
         self.heads[slot] = NIL;
         self.clear(slot);
-        self.cur = (at + 1).max((now >> self.shift).min(self.first));
+        self.cur = (tick + 1).max((now >> self.shift).min(self.first));
         let mut chain = (u64::MAX, NIL);
         while id != NIL {
             let next = records.timer_next(id);
@@ -165,7 +198,7 @@ impl Wheel {
                 records.set_timer_next(chain.1, id);
             } else {
                 records.set_timer_next(id, NIL);
-                self.near.push(Reverse((due, id)));
+                self.near.push(Reverse(at(due, id)));
                 chain = (due, id);
             }
             id = next;
@@ -176,14 +209,26 @@ impl Wheel {
     #[inline]
     fn pop_near(&mut self, records: &Records) -> Option<u32> {
         let mut top = self.near.peek_mut()?;
-        let id = top.0.1;
+        let id = top.0 as u32;
         match records.timer_next(id) {
             NIL => {
                 PeekMut::pop(top);
             }
-            next => top.0.1 = next,
+            next => top.0 = at(time(top.0), next),
         }
         Some(id)
+    }
+
+    /// Marks a slot as in use.
+    #[inline]
+    fn mark(&mut self, slot: usize) {
+        let word = &mut self.bits[0][slot >> 6];
+        let others = *word != 0;
+        *word |= 1 << (slot & 63);
+        if !others {
+            self.bits[1][slot >> 12] |= 1 << (slot >> 6 & 63);
+            self.bits[2][slot >> 18] |= 1 << (slot >> 12 & 63);
+        }
     }
 
     /// Marks a slot as empty and finds the next one in use.
@@ -238,7 +283,7 @@ impl Wheel {
         let found = all.iter().any(|(_, other)| *other == id);
         for (due, other) in all.into_iter().filter(|(_, other)| *other != id) {
             records.set_timer_next(other, NIL);
-            self.near.push(Reverse((due, other)));
+            self.near.push(Reverse(at(due, other)));
         }
         if found {
             return;
@@ -292,13 +337,14 @@ impl Wheel {
             }
         }
         self.bits.iter_mut().for_each(|level| level.fill(0));
-        (self.first, self.least) = (u64::MAX, None);
+        (self.first, self.soonest, self.least) = (u64::MAX, u64::MAX, None);
         all
     }
 
     fn drain_near(&mut self, records: &Records) -> Vec<(u64, u32)> {
         let mut all = Vec::new();
-        for Reverse((due, mut id)) in self.near.drain() {
+        for Reverse(entry) in self.near.drain() {
+            let (due, mut id) = (time(entry), entry as u32);
             while id != NIL {
                 all.push((due, id));
                 id = records.timer_next(id);
@@ -316,6 +362,6 @@ impl Wheel {
     pub fn memory(&self) -> usize {
         self.heads.capacity() * 4
             + self.bits.iter().map(|level| level.capacity() * 8).sum::<usize>()
-            + self.near.capacity() * size_of::<Reverse<(u64, u32)>>()
+            + self.near.capacity() * size_of::<At>()
     }
 }
