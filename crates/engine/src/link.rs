@@ -65,10 +65,12 @@ impl Overhead {
 
     /// The bytes charged for a super-packet: `segments` packets that hold `len` bytes together. Their sizes are not known here:
     /// they are taken as equal, but for a shorter last one.
+    #[inline]
     pub fn charge_segments(&self, len: u32, segments: u16) -> u32 {
-        if *self == Overhead::NONE {
-            return len;
-        }
+        if *self == Overhead::NONE { len } else { self.charge_each(len, segments) }
+    }
+
+    fn charge_each(&self, len: u32, segments: u16) -> u32 {
         if segments <= 1 {
             return self.charge(len);
         }

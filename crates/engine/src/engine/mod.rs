@@ -165,6 +165,8 @@ struct Node {
     class: ClassId,
     /// The class of each slot, with [`HOLDS`] for one that holds a scheduler.
     classes: Vec<ClassId>,
+    /// Every slot has the number of its class, and none holds a scheduler: as long as that is so, nobody need look.
+    same: bool,
     free: Vec<Slot>,
     /// Packets below.
     backlog: u32,
@@ -388,7 +390,7 @@ impl Engine {
         loop {
             let root = &mut self.nodes[0];
             let slot = root.inner.choose(now)?;
-            let class = root.classes[slot as usize];
+            let class = root.class(slot);
             if class & HOLDS != 0 {
                 return self.dequeue_nested(slot);
             }

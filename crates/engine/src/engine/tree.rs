@@ -32,6 +32,7 @@ impl Engine {
             inner,
             class,
             classes: vec![class],
+            same: class == ROOT,
             free: Vec::new(),
             backlog: 0,
             blocked: None,
@@ -137,6 +138,7 @@ impl Engine {
         };
         let n = &mut self.nodes[node as usize];
         let tagged = if holds == NIL { id } else { id | HOLDS };
+        n.same &= tagged == slot;
         if slot as usize == n.classes.len() {
             n.classes.push(tagged);
         } else {

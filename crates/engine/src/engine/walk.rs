@@ -11,6 +11,12 @@ use crate::trace::{Event, What};
 use crate::units::Nanos;
 
 impl Node {
+    /// The class of a slot, with [`HOLDS`] if it holds a scheduler.
+    #[inline]
+    pub(super) fn class(&self, slot: Slot) -> ClassId {
+        if self.same { slot } else { self.classes[slot as usize] }
+    }
+
     /// A packet of the class at `slot` goes. True if it goes on bandwidth beyond the class's own.
     #[inline]
     pub(super) fn sent(&mut self, now: Nanos, slot: Slot, packet: &Packet, next: Option<u32>) -> bool {
@@ -24,8 +30,15 @@ impl Node {
 }
 
 impl Engine {
-    #[inline]
+    #[inline(always)]
     pub(super) fn note(&mut self, class: ClassId, packet: &Packet, what: What) {
+        if self.trace.is_some() {
+            self.write_down(class, packet, what);
+        }
+    }
+
+    #[cold]
+    fn write_down(&mut self, class: ClassId, packet: &Packet, what: What) {
         if let Some(trace) = &mut self.trace {
             trace.push(Event { at: self.now, class, packet: *packet, what });
         }
@@ -97,7 +110,7 @@ impl Engine {
             };
             path[depth] = (node, slot);
             depth += 1;
-            let class = self.nodes[node as usize].classes[slot as usize];
+            let class = self.nodes[node as usize].class(slot);
             if class & HOLDS == 0 {
                 if let Some((packet, next)) = self.depart(class) {
                     break (class, packet, next);
