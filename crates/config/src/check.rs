@@ -8,6 +8,7 @@ use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
 mod drr;
+mod hfsc;
 pub(crate) mod rules;
 
 /// Checks a link. Its places are those of `link.classes` and `link.rules`.
@@ -16,6 +17,9 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     sums(link, &children, findings);
     for class in 0..link.classes.len() as ClassId {
         schedulers(link, class, findings);
+        if holds_hfsc(link, class) {
+            hfsc::scheduler(link, class, &children, &holders, findings);
+        }
         match link.scheduler_of(class) {
             _ if class == ROOT => {}
             "cbq" => cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
@@ -53,6 +57,10 @@ fn refused(link: &Link, error: SpecError) -> Diagnostic {
 /// What children guarantee may not be more than what their parent has. `overcommit` makes it a warning.
 fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     for (parent, children) in children.iter().enumerate() {
+        // Curves have sums of their own.
+        if children.first().is_some_and(|child| link.scheduler_of(*child) == "hfsc") {
+            continue;
+        }
         let Some(whole) = link.guarantee(parent as ClassId) else { continue };
         let mut sum: u128 = 0;
         let mut over = None;
@@ -85,6 +93,14 @@ fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
         };
         findings.push(diagnostic.label(link.classes[parent as usize].place("rate"), format!("{of} {whole}")));
     }
+}
+
+fn holds_hfsc(link: &Link, class: ClassId) -> bool {
+    let held = match class {
+        ROOT => Some(&link.spec.scheduler),
+        _ => link.spec.classes[class as usize].scheduler.as_ref(),
+    };
+    held.is_some_and(|scheduler| scheduler.name == "hfsc")
 }
 
 fn arithmetic(link: &Link, children: &[ClassId]) -> String {

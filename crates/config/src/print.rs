@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use altq_engine::classify::{Address, Field, Order, Rule, Term, Values};
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::{Limit, ONE, Settings, Value};
+use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
 
 use crate::check::is_classic;
@@ -209,6 +210,7 @@ fn settings(settings: &Settings) -> Vec<String> {
         words.push(match value {
             Value::Flag => word.to_owned(),
             Value::Rate(rate) => format!("{word} {rate}"),
+            Value::Curve(curve) => format!("{word} {}", service_curve(&curve)),
             Value::Int(n) | Value::Bytes(n) => format!("{word} {n}"),
             Value::Time(nanos) => format!("{word} {}", time(nanos)),
             Value::Limit(value) => format!("{word} {}", limit(value)),
@@ -232,6 +234,13 @@ fn fraction(billionths: u32) -> String {
     let digits = digits.trim_end_matches('0');
     let whole = billionths / ONE;
     if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
+}
+
+fn service_curve(curve: &ServiceCurve) -> String {
+    match curve.until {
+        0 => curve.then.to_string(),
+        until => format!("{} for {} then {}", curve.first, time(until), curve.then),
+    }
 }
 
 /// A time with the largest unit in which it is a whole number.

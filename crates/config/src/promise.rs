@@ -24,6 +24,9 @@ impl Link {
             if let Some(ceiling) = spec.settings.rate("ceiling") {
                 most = most.min(ceiling);
             }
+            if let Some(limit) = spec.settings.curve("upperlimit") {
+                most = most.min(limit.then);
+            }
             // Only CBQ's classes are held to their guarantee.
             if self.scheduler_of(at) == "cbq" && !spec.settings.flag("borrow") {
                 most = most.min(self.guarantee(at).unwrap_or_default());

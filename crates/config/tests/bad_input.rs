@@ -41,7 +41,7 @@ fn native_places() {
         ("^lnk l { }", "unknown-word", "`link`"),
         ("link ^l ", "missing-braces", "braces"),
         ("link l {\n rate 10Mbit/s\n scheduler ^cbk }", "unknown-word", "`cbq`"),
-        ("link l {\n rate 10Mbit/s\n scheduler ^hfsc }", "not-built", "cbq, fifo"),
+        ("link l {\n rate 10Mbit/s\n scheduler ^htb }", "not-built", "fifo"),
         ("link ^l { rate 1Mbit/s }", "missing-word", "scheduler cbq"),
         ("link ^l { scheduler cbq }", "missing-word", "rate 100Mbit/s"),
         ("^", "no-link", "link wan"),

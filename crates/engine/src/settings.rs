@@ -3,6 +3,7 @@
 //! Each scheduler and queue states its words in a table ([`Word`]); a parser reads values by the table and hands them over
 //! as [`Settings`]; the scheduler takes what it needs from them by name. So a new scheduler needs no change in a parser.
 
+use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, Rate};
 
 /// A word that a scheduler, a class or a queue understands.
@@ -25,6 +26,8 @@ pub enum Kind {
     Flag,
     /// A rate, or a percentage of the link or of the parent, which the language turns into a rate.
     Rate,
+    /// A service curve: a rate, or one rate for a time and then another.
+    Curve,
     /// A whole number within bounds, both included.
     Int {
         /// The least.
@@ -59,6 +62,8 @@ pub enum Value {
     Flag,
     /// A rate.
     Rate(Rate),
+    /// A service curve.
+    Curve(ServiceCurve),
     /// A whole number.
     Int(u64),
     /// Bytes.
@@ -131,6 +136,14 @@ impl Settings {
     pub fn rate(&self, word: &str) -> Option<Rate> {
         match self.get(word) {
             Some(Value::Rate(rate)) => Some(rate),
+            _ => None,
+        }
+    }
+
+    /// The service curve given.
+    pub fn curve(&self, word: &str) -> Option<ServiceCurve> {
+        match self.get(word) {
+            Some(Value::Curve(curve)) => Some(curve),
             _ => None,
         }
     }

@@ -3,6 +3,7 @@
 //! A bare whole number is in the unit of altq's files: nanoseconds, bit/s, bytes. A fraction needs a unit, and must come out as a
 //! whole number of those: nothing is rounded.
 
+use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::{Nanos, Rate};
 
 const TIMES: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
@@ -17,6 +18,16 @@ pub fn time(text: &str) -> Result<Nanos, String> {
 /// A rate: `64kbit/s`, `1.5Mbit/s`, `10Gbit/s`.
 pub fn rate(text: &str) -> Result<Rate, String> {
     number(text, "rate", "bit/s", &RATES).map(Rate::bit_s)
+}
+
+/// A service curve: a rate, or `2Mbit/s for 5ms then 1Mbit/s`.
+pub fn curve(text: &str) -> Result<ServiceCurve, String> {
+    let Some((first, rest)) = text.split_once(" for ") else { return rate(text.trim()).map(ServiceCurve::linear) };
+    let Some((until, then)) = rest.split_once(" then ") else {
+        return Err(format!("{text:?} is no curve; write \"2Mbit/s for 5ms then 1Mbit/s\""));
+    };
+    let curve = ServiceCurve { first: rate(first.trim())?, until: time(until.trim())?, then: rate(then.trim())? };
+    if curve.until == 0 { Err("the first piece of a curve takes longer than no time".to_owned()) } else { Ok(curve) }
 }
 
 /// A size: `1500bytes`, `64kbytes` (1 kbyte = 1000 bytes).

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use altq_engine::classify::Address;
 use altq_engine::settings::{Kind, Settings, Value, Word};
+use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::Rate;
 
 use super::quantity::{self, Bad};
@@ -188,6 +189,26 @@ impl<'a> Reader<'a> {
         percent.percent_of(whole.as_bit_s()).map(Rate::bit_s)
     }
 
+    /// A service curve: a rate, or `R1 for T then R2`.
+    fn curve(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base) -> Option<ServiceCurve> {
+        let first = self.rate(cursor, of, base)?;
+        let Some(word) = cursor.eat(self, "for") else { return Some(ServiceCurve::linear(first)) };
+        let (text, span) = self.value(cursor, ("for", word), "a time, as 5ms")?;
+        let until = self.quantity(quantity::time(&text), span)?;
+        if until == 0 {
+            self.error("out-of-range", span, "the first piece of a curve takes longer than no time", None);
+            return None;
+        }
+        let Some(then) = cursor.eat(self, "then") else {
+            let help = Some(format!("as `{} 2Mbit/s for 5ms then 1Mbit/s`", of.0));
+            let at = cursor.peek_word(self).map_or(span, |(_, at)| at);
+            self.error("missing-value", at, "behind the time stands `then` and the rate from there on", help);
+            return None;
+        };
+        let then = self.rate(cursor, ("then", then), base)?;
+        Some(ServiceCurve { first, until, then })
+    }
+
     /// The value of a word of the registry.
     pub fn registry_value(&mut self, cursor: &mut Cursor<'_>, word: &Word, of: Spanned<'_>, base: &Base) -> Option<Value> {
         let between = |reader: &mut Self, n: u64, min: u64, max: u64, span: Span| {
@@ -200,6 +221,7 @@ impl<'a> Reader<'a> {
         Some(match word.kind {
             Kind::Flag => Value::Flag,
             Kind::Rate => Value::Rate(self.rate(cursor, of, base)?),
+            Kind::Curve => Value::Curve(self.curve(cursor, of, base)?),
             Kind::Int { min, max } => {
                 let (text, span) = self.value(cursor, of, "a number")?;
                 let n = self.quantity(quantity::int(&text), span)?;

@@ -11,6 +11,7 @@
 pub mod cbq;
 mod drr;
 mod fifo;
+mod hfsc;
 mod priq;
 pub mod promise;
 
@@ -27,7 +28,7 @@ pub type Slot = u32;
 pub const ROOT_SLOT: Slot = 0;
 
 /// All schedulers.
-pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY];
+pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY];
 
 /// The scheduler of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

@@ -59,3 +59,41 @@ impl ServiceCurve {
         }
     }
 }
+
+/// The first time at which curves add up to more than `whole`, ns; [`Nanos::MAX`] if that is in the long run only, `None` if never.
+///
+/// ```
+/// # use altq_engine::{shape::service_curve::{ServiceCurve, excess}, units::Rate};
+/// let voice = ServiceCurve { first: Rate::mbit_s(8), until: 5_000_000, then: Rate::mbit_s(1) };
+/// let whole = ServiceCurve::linear(Rate::mbit_s(10));
+/// assert_eq!(excess(&[voice, ServiceCurve::linear(Rate::mbit_s(2))], &whole), None);
+/// assert_eq!(excess(&[voice, voice], &whole), Some(5_000_000));
+/// ```
+pub fn excess(curves: &[ServiceCurve], whole: &ServiceCurve) -> Option<Nanos> {
+    let bits = |rate: Rate| u128::from(rate.as_bit_s());
+    // Where a slope changes, and by how much the sum's does. Between those both sides are straight.
+    let mut corners: Vec<(Nanos, i128)> = vec![(whole.until, 0)];
+    let (mut slope, mut last) = (0_i128, 0_i128);
+    for curve in curves {
+        let (first, then) = (bits(curve.first) as i128, bits(curve.then) as i128);
+        last = last.saturating_add(then);
+        if curve.until > 0 {
+            slope = slope.saturating_add(first);
+            corners.push((curve.until, then - first));
+        } else {
+            slope = slope.saturating_add(then);
+        }
+    }
+    corners.sort_unstable();
+    let (mut at, mut sum) = (0, 0_i128);
+    for (time, change) in corners {
+        sum = sum.saturating_add(slope.saturating_mul(i128::from(time - at)));
+        (at, slope) = (time, slope.saturating_add(change));
+        let early = bits(whole.first).saturating_mul(u128::from(time.min(whole.until)));
+        let late = bits(whole.then).saturating_mul(u128::from(time.saturating_sub(whole.until)));
+        if sum > i128::try_from(early.saturating_add(late)).unwrap_or(i128::MAX) {
+            return Some(time);
+        }
+    }
+    (last > bits(whole.then) as i128).then_some(Nanos::MAX)
+}

@@ -6,6 +6,7 @@ use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::schedule;
 use altq_engine::settings::{Kind, Settings, Value, Word};
+use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Change, Engine};
@@ -266,6 +267,11 @@ fn value(word: &Word, value: &WordValue) -> Result<Option<Value>, String> {
             _ => return Err(format!("{name} is true or false")),
         },
         Kind::Rate => Value::Rate(Rate::bit_s(number(|text| literal::rate(text).map(Rate::as_bit_s))?)),
+        Kind::Curve => Value::Curve(match value {
+            WordValue::Number(n) => ServiceCurve::linear(Rate::bit_s(*n)),
+            WordValue::Text(text) => literal::curve(text)?,
+            WordValue::Flag(_) => return Err(format!("{name} takes a rate, or \"R1 for T then R2\"")),
+        }),
         Kind::Int { min, max } => {
             Value::Int(bounds(number(|text| text.parse().map_err(|_| format!("{text:?} is no number")))?, min, max)?)
         }

@@ -5,6 +5,7 @@ use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::schedule;
 use altq_engine::settings::{Settings, Value};
+use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Engine, Packet};
@@ -61,6 +62,13 @@ pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpe
             let mut words = Settings::new();
             if has("rate") {
                 words.set("rate", Value::Rate(Rate::bit_s(rate * below[level][at as usize])));
+            }
+            let curve = Value::Curve(ServiceCurve::linear(Rate::bit_s(rate * below[level][at as usize])));
+            if has("linkshare") {
+                words.set("linkshare", curve);
+            }
+            if has("realtime") && level + 1 == levels.len() {
+                words.set("realtime", curve);
             }
             if has("borrow") {
                 words.set("borrow", Value::Flag);

@@ -1,0 +1,152 @@
+//! What is kept of a class.
+
+use super::curve::{First, Runtime, Slope, real};
+use super::words::{Fresh, Words};
+use crate::units::Nanos;
+
+/// No record.
+pub const NIL: u32 = u32::MAX;
+
+/// It has packets of its own, as far as it is told.
+pub const OWN: u8 = 1;
+/// It takes part in link-sharing: it, or a class below it, has packets.
+pub const ACTIVE: u8 = 2;
+/// Among those that may go by its parent's choice.
+pub const FIT: u8 = 4;
+/// Among those of its parent that an upper limit holds back.
+pub const PARKED: u8 = 8;
+/// Waits to become eligible.
+pub const WAITING: u8 = 16;
+/// Is eligible.
+pub const READY: u8 = 32;
+
+/// A class: a line for link-sharing, a line for real time.
+#[repr(align(64))]
+pub struct Class {
+    /// Virtual time of its parent's, as far as this class has been served.
+    pub share: Runtime,
+    pub parent: u32,
+    /// The record of what is below it; [`NIL`] for a leaf.
+    pub inner: u32,
+    /// Its first packet, bytes.
+    pub len: u32,
+    pub flags: u8,
+    pub extra: Option<Box<Extra>>,
+    /// By when it is to be served, as far as it has been by deadline.
+    pub realtime: Runtime,
+    /// When its first packet is eligible.
+    pub eligible: Nanos,
+    /// Bytes served by deadline.
+    pub served: u64,
+}
+
+const _: () = assert!(size_of::<Class>() == 128);
+
+/// What few classes have.
+#[derive(Default)]
+pub struct Extra {
+    pub share: Option<First>,
+    pub realtime: Option<First>,
+    pub limit: Option<Limit>,
+}
+
+/// An upper limit.
+pub struct Limit {
+    pub curve: Runtime,
+    pub first: Option<First>,
+    /// How far the class may be behind its limit and make up for it: two packets at its rate, and one timer tick.
+    pub slack: Nanos,
+}
+
+impl Default for Class {
+    fn default() -> Class {
+        Class {
+            share: Runtime::default(),
+            parent: 0,
+            inner: NIL,
+            len: 0,
+            flags: 0,
+            extra: None,
+            realtime: Runtime::default(),
+            eligible: 0,
+            served: 0,
+        }
+    }
+}
+
+impl Class {
+    #[inline]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    pub fn shares(&self) -> bool {
+        !self.share.slope.is_zero()
+    }
+
+    #[inline]
+    pub fn has_realtime(&self) -> bool {
+        !self.realtime.slope.is_zero()
+    }
+
+    /// Its virtual time: that at which its next packet starts.
+    #[inline]
+    pub fn vt(&self) -> u128 {
+        self.share.position(self.extra.as_ref().and_then(|extra| extra.share.as_ref()))
+    }
+
+    /// When its own upper limit lets it go: 0 without one.
+    #[inline]
+    pub fn limit_time(&self) -> Nanos {
+        match self.extra.as_ref().and_then(|extra| extra.limit.as_ref()) {
+            None => 0,
+            Some(limit) => real(limit.curve.position(limit.first.as_ref())),
+        }
+    }
+
+    #[inline]
+    pub fn share_parts(&mut self) -> (&mut Runtime, Option<&mut First>) {
+        (&mut self.share, self.extra.as_mut().and_then(|extra| extra.share.as_mut()))
+    }
+
+    #[inline]
+    pub fn realtime_parts(&mut self) -> (&mut Runtime, Option<&mut First>) {
+        (&mut self.realtime, self.extra.as_mut().and_then(|extra| extra.realtime.as_mut()))
+    }
+
+    #[inline]
+    pub fn limit(&mut self) -> Option<&mut Limit> {
+        self.extra.as_mut().and_then(|extra| extra.limit.as_mut())
+    }
+
+    /// By when its first packet is to be sent.
+    #[inline]
+    pub fn deadline(&self) -> Nanos {
+        real(self.realtime.after(self.extra.as_ref().and_then(|extra| extra.realtime.as_ref()), self.len))
+    }
+
+    /// When its first packet is eligible, worked out.
+    #[inline]
+    pub fn eligible_time(&self) -> Nanos {
+        real(self.realtime.eligible(self.extra.as_ref().and_then(|extra| extra.realtime.as_ref())))
+    }
+
+    /// Takes new curves over, each from where the old one stands. `slack` gives an upper limit's.
+    pub fn set(&mut self, words: Words, slack: impl Fn(Slope) -> Nanos) {
+        let old = self.extra.take().map_or_else(Extra::default, |extra| *extra);
+        let share = self.share.replaced(old.share.as_ref(), words.share);
+        let realtime = self.realtime.replaced(old.realtime.as_ref(), words.realtime);
+        let limit = words.limit.map(|new: Fresh| {
+            let (curve, first) = match &old.limit {
+                Some(limit) => limit.curve.replaced(limit.first.as_ref(), new),
+                None => new,
+            };
+            Limit { curve, first, slack: slack(curve.slope) }
+        });
+        (self.share, self.realtime) = (share.0, realtime.0);
+        if share.1.is_some() || realtime.1.is_some() || limit.is_some() {
+            self.extra = Some(Box::new(Extra { share: share.1, realtime: realtime.1, limit }));
+        }
+    }
+}

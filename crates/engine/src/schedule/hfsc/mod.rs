@@ -1,0 +1,318 @@
+//! Hierarchical fair service curves (Stoica, Zhang and Ng 1997): delay apart from rate, and link-sharing along a tree.
+//!
+//! A class has up to three curves, each of one or two straight pieces. `realtime` is a promise: every packet has a deadline by it,
+//! and of all packets that are *eligible* the one with the earliest deadline goes, whatever the tree says; deadlines are missed by at
+//! most one packet of the link while the curves add up to no more than the link. When none is eligible, `linkshare` divides what is
+//! left: from the link down, the child goes that has had least in proportion to its curve. `upperlimit` bounds what a class may have
+//! by the second rule.
+//!
+//! Not ALTQ's code: service by either rule counts in every class above, also when a class has nothing to send for a moment
+//! ([`share`]); classes under a limit wake by themselves; and no step looks at all classes ([`realtime`], [`heap`]).
+
+mod class;
+mod curve;
+mod heap;
+mod promise;
+mod realtime;
+mod share;
+mod words;
+
+use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use crate::link::Overhead;
+use crate::prefetch::prefetch;
+use crate::settings::{Limit, Settings};
+use crate::spec::{QueueSpec, SpecError, Timer};
+use crate::units::{Nanos, Rate};
+use class::{ACTIVE, Class, Extra, NIL, OWN};
+use curve::{EPOCH, Slope};
+use heap::Heap;
+use share::Inner;
+use words::Words;
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "hfsc",
+    about: "hierarchical fair service curves: deadlines, shares along the tree, upper limits",
+    words: &[],
+    class_words: words::CLASS,
+    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
+    guarantee: |class: &Settings| {
+        let rate = |word| class.curve(word).map_or(Rate::ZERO, |curve| curve.then);
+        Some(rate("realtime").max(rate("linkshare")))
+    },
+    promise: promise::promise,
+    build: |context, settings| Ok(Box::new(Hfsc::new(context, settings))),
+};
+
+/// The scheduler.
+struct Hfsc {
+    now: Nanos,
+    mtu: u32,
+    overhead: Overhead,
+    /// What a packet of the link's MTU takes on the link.
+    packet_time: Nanos,
+    /// What a timer may be late.
+    tick: Nanos,
+    classes: Vec<Class>,
+    inners: Vec<Inner>,
+    /// Records of `inners` whose class is gone.
+    free: Vec<u32>,
+    /// Classes by eligible time.
+    waiting: Heap<Nanos>,
+    /// Eligible classes by deadline.
+    ready: Heap<Nanos>,
+    /// Places in `waiting` or `ready`, and in the heaps of the parent.
+    realtime_at: Vec<u32>,
+    share_at: Vec<u32>,
+    /// The answer of `choose`, until something changes: the class, and whether it goes by deadline.
+    chosen: Option<(Slot, bool)>,
+}
+
+impl Hfsc {
+    fn new(context: &Context, _: &Settings) -> Hfsc {
+        let mut hfsc = Hfsc {
+            now: 0,
+            mtu: context.mtu,
+            overhead: context.overhead,
+            packet_time: 0,
+            tick: match context.timer {
+                Timer::Exact => 0,
+                Timer::Tick(tick) => tick,
+            },
+            classes: Vec::new(),
+            inners: Vec::new(),
+            free: Vec::new(),
+            waiting: Heap::new(),
+            ready: Heap::new(),
+            realtime_at: Vec::new(),
+            share_at: Vec::new(),
+            chosen: None,
+        };
+        hfsc.set_link_rate(context.link_rate);
+        hfsc.room(ROOT_SLOT);
+        hfsc
+    }
+
+    fn set_link_rate(&mut self, rate: Rate) {
+        self.packet_time = rate.time_for(u64::from(self.overhead.charge(self.mtu)));
+    }
+
+    fn room(&mut self, slot: Slot) {
+        if self.classes.len() <= slot as usize {
+            self.classes.resize_with(slot as usize + 1, Class::default);
+            self.realtime_at.resize(slot as usize + 1, 0);
+            self.share_at.resize(slot as usize + 1, 0);
+        }
+    }
+
+    #[inline]
+    fn touch(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        self.chosen = None;
+    }
+
+    fn set_words(&mut self, slot: Slot, words: Words) {
+        let (packet, tick) = (self.overhead.charge(self.mtu), self.tick);
+        self.classes[slot as usize].set(words, |slope: Slope| {
+            let two = Rate::bit_s(slope.rate()).time_for(2 * u64::from(packet));
+            two.saturating_add(tick)
+        });
+    }
+
+    /// Puts a class below another one.
+    fn hang(&mut self, slot: Slot, parent: Slot) {
+        if self.classes[parent as usize].inner == NIL {
+            self.classes[parent as usize].inner = match self.free.pop() {
+                Some(at) => {
+                    self.inners[at as usize] = Inner::new();
+                    at
+                }
+                None => {
+                    self.inners.push(Inner::new());
+                    self.inners.len() as u32 - 1
+                }
+            };
+        }
+        let inner = self.classes[parent as usize].inner;
+        self.inners[inner as usize].children += 1;
+        self.classes[slot as usize].parent = parent;
+    }
+
+    fn unhang(&mut self, slot: Slot) {
+        let inner = self.classes[self.classes[slot as usize].parent as usize].inner;
+        if let Some(inner) = self.inners.get_mut(inner as usize) {
+            inner.children -= 1;
+        }
+    }
+
+    /// The class has a first packet, of `len` bytes.
+    fn begin(&mut self, slot: Slot, len: u32) {
+        let now = EPOCH + u128::from(self.now);
+        let class = &mut self.classes[slot as usize];
+        class.len = len;
+        class.flags |= OWN;
+        if class.has_realtime() {
+            let (curve, first) = class.realtime_parts();
+            curve.restart(first, now);
+            self.file_realtime(slot);
+        }
+        self.activate(slot);
+    }
+
+    /// It has none any more, but for a reason that is not service.
+    fn end(&mut self, slot: Slot) {
+        self.classes[slot as usize].flags &= !OWN;
+        self.unfile_realtime(slot);
+        self.deactivate(slot);
+    }
+}
+
+impl Scheduler for Hfsc {
+    fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        let words = Words::read(settings)?;
+        self.touch(now);
+        self.room(slot);
+        self.classes[slot as usize] = Class::default();
+        self.set_words(slot, words);
+        self.hang(slot, parent);
+        Ok(())
+    }
+
+    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        if slot == ROOT_SLOT {
+            return Ok(());
+        }
+        let words = Words::read(settings)?;
+        self.touch(now);
+        let class = &self.classes[slot as usize];
+        let (before, had_realtime) = (class.parent, class.has_realtime());
+        if class.has(ACTIVE) {
+            self.leave(slot);
+            self.deactivate(before);
+        }
+        self.unfile_realtime(slot);
+        self.set_words(slot, words);
+        if parent != before {
+            self.unhang(slot);
+            self.hang(slot, parent);
+            // Virtual time is its parent's: below another one it begins at that one's present.
+            let (curve, first) = self.classes[slot as usize].share_parts();
+            curve.clear(first);
+        }
+        let class = &mut self.classes[slot as usize];
+        if class.has(OWN) && class.has_realtime() {
+            if !had_realtime {
+                let (curve, first) = class.realtime_parts();
+                curve.restart(first, EPOCH + u128::from(self.now));
+            }
+            self.file_realtime(slot);
+        }
+        if self.wants(slot) {
+            self.activate(slot);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, now: Nanos, slot: Slot) {
+        self.touch(now);
+        self.end(slot);
+        self.unhang(slot);
+        let gone = std::mem::take(&mut self.classes[slot as usize]);
+        if gone.inner != NIL {
+            self.free.push(gone.inner);
+        }
+    }
+
+    fn set_rate(&mut self, now: Nanos, _: Rate, link_rate: Rate) {
+        self.touch(now);
+        self.set_link_rate(link_rate);
+    }
+
+    #[inline]
+    fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
+        if !first {
+            return;
+        }
+        self.touch(now);
+        if self.classes[slot as usize].has(OWN) {
+            self.classes[slot as usize].len = len;
+            return self.renew_deadline(slot);
+        }
+        self.begin(slot, len);
+    }
+
+    fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
+        self.touch(now);
+        match next {
+            Some(len) => {
+                self.classes[slot as usize].len = len;
+                self.renew_deadline(slot);
+            }
+            None => self.end(slot),
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, now: Nanos) -> Option<Slot> {
+        if now > self.now {
+            self.touch(now);
+        }
+        if self.chosen.is_none() {
+            self.make_eligible();
+            self.chosen = match self.ready.first() {
+                Some((_, slot)) => Some((slot, true)),
+                None => self.least().map(|slot| (slot, false)),
+            };
+        }
+        self.chosen.map(|(slot, _)| slot)
+    }
+
+    #[inline]
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        let by_deadline = matches!(self.chosen, Some((chosen, true)) if chosen == slot);
+        self.touch(now);
+        let class = &mut self.classes[slot as usize];
+        match next {
+            Some(len) => class.len = len,
+            None => class.flags &= !OWN,
+        }
+        if by_deadline {
+            self.served_realtime(slot, len, next.is_some());
+        } else if next.is_some() {
+            self.renew_deadline(slot);
+        } else {
+            self.unfile_realtime(slot);
+        }
+        self.charge(slot, len, !by_deadline);
+        // No class lends: what went by its share is the class's own.
+        false
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        if !self.ready.is_empty() {
+            return Some(0);
+        }
+        let eligible = self.waiting.first().map(|(at, _)| at);
+        eligible.into_iter().chain(self.least_time()).min()
+    }
+
+    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+        if let Some(class) = self.classes.get(slot as usize).filter(|class| class.has_realtime()) {
+            word("realtime_bytes", class.served);
+        }
+    }
+
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.classes, slot as usize);
+    }
+
+    fn memory(&self) -> usize {
+        let extras = self.classes.iter().filter(|class| class.extra.is_some()).count();
+        self.classes.capacity() * size_of::<Class>()
+            + extras * size_of::<Extra>()
+            + self.inners.iter().map(Inner::memory).sum::<usize>()
+            + (self.realtime_at.capacity() + self.share_at.capacity() + self.free.capacity()) * 4
+            + self.waiting.memory()
+            + self.ready.memory()
+    }
+}

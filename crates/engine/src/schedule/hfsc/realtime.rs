@@ -1,0 +1,77 @@
+//! The real-time rule: of the eligible packets the one with the earliest deadline (paper, section 4).
+//!
+//! Two heaps: classes that wait, by eligible time, and eligible classes, by deadline. Every class moves from one to the other once a
+//! packet, so no step looks at more than the depth of a heap.
+
+use super::class::{READY, WAITING};
+use super::{Hfsc, Slot};
+
+impl Hfsc {
+    /// A class with a real-time curve has something to send.
+    #[inline]
+    pub(super) fn file_realtime(&mut self, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
+        class.eligible = class.eligible_time();
+        if class.eligible <= self.now {
+            class.flags |= READY;
+            self.ready.push(class.deadline(), slot, &mut self.realtime_at);
+        } else {
+            class.flags |= WAITING;
+            self.waiting.push(class.eligible, slot, &mut self.realtime_at);
+        }
+    }
+
+    /// It has nothing any more.
+    #[inline]
+    pub(super) fn unfile_realtime(&mut self, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
+        if class.has(READY) {
+            self.ready.remove(slot, &mut self.realtime_at);
+        } else if class.has(WAITING) {
+            self.waiting.remove(slot, &mut self.realtime_at);
+        }
+        class.flags &= !(READY | WAITING);
+    }
+
+    /// Its first packet is another one, but no more was served by deadline.
+    #[inline]
+    pub(super) fn renew_deadline(&mut self, slot: Slot) {
+        let class = &self.classes[slot as usize];
+        if class.has(READY) {
+            self.ready.update(class.deadline(), slot, &mut self.realtime_at);
+        }
+    }
+
+    /// Its first packet went by deadline; `more` if another one follows.
+    #[inline]
+    pub(super) fn served_realtime(&mut self, slot: Slot, len: u32, more: bool) {
+        let class = &mut self.classes[slot as usize];
+        let (curve, first) = class.realtime_parts();
+        curve.advance(first, len);
+        class.served += u64::from(len);
+        class.eligible = class.eligible_time();
+        if more && class.has(READY) && class.eligible <= self.now {
+            let deadline = class.deadline();
+            self.ready.update(deadline, slot, &mut self.realtime_at);
+        } else {
+            self.unfile_realtime(slot);
+            if more {
+                self.file_realtime(slot);
+            }
+        }
+    }
+
+    /// Makes those eligible whose time has come.
+    #[inline]
+    pub(super) fn make_eligible(&mut self) {
+        while let Some((at, slot)) = self.waiting.first() {
+            if at > self.now {
+                return;
+            }
+            self.waiting.remove(slot, &mut self.realtime_at);
+            let class = &mut self.classes[slot as usize];
+            class.flags = class.flags & !WAITING | READY;
+            self.ready.push(class.deadline(), slot, &mut self.realtime_at);
+        }
+    }
+}
