@@ -9,6 +9,7 @@ use crate::policy::Link;
 
 mod drr;
 mod hfsc;
+mod htb;
 pub(crate) mod rules;
 
 /// Checks a link. Its places are those of `link.classes` and `link.rules`.
@@ -24,9 +25,11 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             _ if class == ROOT => {}
             "cbq" => cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             "drr" => drr::class(link, class, findings),
+            "htb" => htb::class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             _ => {}
         }
     }
+    htb::quanta(link, &children, findings);
     rules::check(link, findings);
     if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {
         let message = format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
