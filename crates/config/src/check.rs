@@ -4,13 +4,13 @@ use altq_engine::Engine;
 use altq_engine::spec::{ClassId, ROOT, SpecError};
 use altq_engine::units::Rate;
 
-use crate::diagnostic::{Diagnostic, Findings};
-use crate::policy::Link;
+use crate::diagnostic::{Diagnostic, Findings, Span};
+use crate::policy::{Class, Link};
 
 mod drr;
 mod hfsc;
-mod htb;
 pub(crate) mod rules;
+mod wfq;
 
 /// Checks a link. Its places are those of `link.classes` and `link.rules`.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
@@ -25,11 +25,10 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             _ if class == ROOT => {}
             "cbq" => cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             "drr" => drr::class(link, class, findings),
-            "htb" => htb::class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             _ => {}
         }
     }
-    htb::quanta(link, &children, findings);
+    wfq::places(link, &children, findings);
     rules::check(link, findings);
     if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {
         let message = format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
@@ -64,7 +63,7 @@ fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
         if children.first().is_some_and(|child| link.scheduler_of(*child) == "hfsc") {
             continue;
         }
-        let Some(whole) = link.guarantee(parent as ClassId) else { continue };
+        let Some(whole) = link.capacity(parent as ClassId) else { continue };
         let mut sum: u128 = 0;
         let mut over = None;
         for child in children {
@@ -87,14 +86,14 @@ fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
         } else {
             format!("the children of `{}` guarantee {total} of its {whole}: {arithmetic}", link.class_name(parent))
         };
-        let span = place.place("rate");
+        let span = guarantee_place(place);
         let diagnostic = if link.overcommit {
             let help = "where all of them have traffic none can count on its guarantee";
             Diagnostic::warning(code, span, message).help(help)
         } else {
             Diagnostic::error(code, span, message).help("lower a share, or write `overcommit` in the link")
         };
-        findings.push(diagnostic.label(link.classes[parent as usize].place("rate"), format!("{of} {whole}")));
+        findings.push(diagnostic.label(guarantee_place(&link.classes[parent as usize]), format!("{of} {whole}")));
     }
 }
 
@@ -104,6 +103,13 @@ fn holds_hfsc(link: &Link, class: ClassId) -> bool {
         _ => link.spec.classes[class as usize].scheduler.as_ref(),
     };
     held.is_some_and(|scheduler| scheduler.name == "hfsc")
+}
+
+/// Where it is written what a class is guaranteed, or what those below it share.
+fn guarantee_place(class: &Class) -> Span {
+    let words = ["rate", "shape", "bandwidth", "low-latency"];
+    let mut places = words.iter().filter_map(|word| class.words.iter().find(|(name, _)| name == word));
+    places.next().map_or(class.span, |(_, span)| *span)
 }
 
 fn arithmetic(link: &Link, children: &[ClassId]) -> String {

@@ -101,7 +101,7 @@ impl Link {
         while let Some(parent) = self.spec.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
             at = parent;
             if self.spec.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_some()) {
-                return self.guarantee(at).unwrap_or_default();
+                return self.capacity(at).unwrap_or_default();
             }
         }
         self.spec.rate
@@ -115,6 +115,16 @@ impl Link {
     /// The registry's entry of the scheduler that serves a class.
     pub(crate) fn entry_of(&self, class: ClassId) -> Option<&'static Entry> {
         schedule::find(self.scheduler_of(class))
+    }
+
+    /// What the classes below a class share: what it is shaped to, or else guaranteed.
+    pub fn capacity(&self, class: ClassId) -> Option<Rate> {
+        if class == ROOT {
+            return Some(self.spec.rate);
+        }
+        let spec = self.spec.classes.get(class as usize)?;
+        let shape = spec.settings.rate("shape").filter(|_| self.scheduler_of(class) == "wfq");
+        shape.or_else(|| self.guarantee(class))
     }
 
     /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees nothing. The root has the link.

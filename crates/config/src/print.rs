@@ -215,6 +215,7 @@ fn settings(settings: &Settings) -> Vec<String> {
             Value::Time(nanos) => format!("{word} {}", time(nanos)),
             Value::Limit(value) => format!("{word} {}", limit(value)),
             Value::Fraction(billionths) => format!("{word} {}", fraction(billionths)),
+            Value::Percent(billionths) => format!("{word} {}%", percent(billionths)),
             Value::Choice(choice) => format!("{word} {choice}"),
         });
     }
@@ -241,6 +242,14 @@ fn service_curve(curve: &ServiceCurve) -> String {
         0 => curve.then.to_string(),
         until => format!("{} for {} then {}", curve.first, time(until), curve.then),
     }
+}
+
+/// A part of one, given in billionths, in hundredths.
+fn percent(billionths: u32) -> String {
+    let (whole, rest) = (billionths / (ONE / 100), billionths % (ONE / 100));
+    let digits = format!("{rest:07}");
+    let digits = digits.trim_end_matches('0');
+    if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
 /// A time with the largest unit in which it is a whole number.

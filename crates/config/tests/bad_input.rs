@@ -33,6 +33,10 @@ fn link(inside: &str) -> String {
     format!("link l {{\n  rate 10Mbit/s\n  scheduler cbq\n{inside}\n}}\n")
 }
 
+fn wfq(inside: &str) -> String {
+    format!("link l {{\n  rate 10Mbit/s\n  scheduler wfq\n{inside}\n}}\n")
+}
+
 #[test]
 fn native_places() {
     let cases: &[(&str, &str, &str)] = &[
@@ -41,11 +45,35 @@ fn native_places() {
         ("^lnk l { }", "unknown-word", "`link`"),
         ("link ^l ", "missing-braces", "braces"),
         ("link l {\n rate 10Mbit/s\n scheduler ^cbk }", "unknown-word", "`cbq`"),
-        ("link l {\n rate 10Mbit/s\n scheduler ^fairq }", "not-built", "fifo"),
+        ("link l {\n rate 10Mbit/s\n scheduler ^htb }", "not-built", "fifo"),
         ("link ^l { rate 1Mbit/s }", "missing-word", "scheduler cbq"),
         ("link ^l { scheduler cbq }", "missing-word", "rate 100Mbit/s"),
         ("^", "no-link", "link wan"),
         ("^# nothing\n", "no-link", ""),
+        // Classes of wfq.
+        (&wfq("class a { bandwidth 6Mbit/s } class b { ^low-latency 5Mbit/s }"), "over-100-percent", "b 5Mbit/s"),
+        (&wfq("class a { bandwidth 6Mbit/s } class b { ^bandwidth remaining 50% }"), "mixed-bandwidth", "one way"),
+        (&wfq("class a { weight 6 } class b { ^bandwidth 10% }"), "mixed-bandwidth", "`weight` here"),
+        (&wfq("class a { bandwidth remaining 60% } class b { ^bandwidth remaining 50.5% }"), "over-100-percent", "a 60% + b 50.5%"),
+        (&wfq("class a { bandwidth remaining ^101% }"), "bad-value", "100%"),
+        (&wfq("class a { bandwidth remaining ^30 }"), "bad-value", "30%"),
+        (&wfq("class a { bandwidth ^5 }"), "bad-value", "5bit/s"),
+        (&wfq("class a { bandwidth 5% ^bandwidth remaining 5% }"), "refused", "leave one out"),
+        (&wfq("class a { ^burst 3000 }"), "unknown-word", "burst"),
+        (&wfq("class a { police 1Mbit/s burst 3000 ^police burst 4000 }"), "given-twice", "twice"),
+        (&wfq("class a { police 1Mbit/s burst ^0 }"), "out-of-range", "1 to"),
+        (&wfq("class a { ^police burst 4000 }"), "refused", "without police"),
+        (&wfq("class a { bandwidth 5% ^level 2 }"), "refused", "without low-latency"),
+        (&wfq("class a { low-latency 5% level ^3 }"), "out-of-range", "1 to 2"),
+        (&wfq("class a { low-latency 5% ^shape 1Mbit/s }"), "refused", "police"),
+        (&wfq("class a { ^low-latency 0bit/s }"), "refused", "nothing"),
+        (&wfq("class a { bandwidth 5% } class b { weight ^0 }"), "out-of-range", "1 to"),
+        (
+            &wfq("class a { shape 2Mbit/s scheduler wfq class b { bandwidth 1Mbit/s } class c { ^bandwidth 60% of parent } }"),
+            "over-parent",
+            "of its 2Mbit/s",
+        ),
+        (&wfq("class a { bandwidth 5% class ^b { } }"), "refused", "scheduler wfq"),
         // Units.
         ("link l { rate ^1mbps scheduler cbq }", "bad-value", "8Mbit/s"),
         ("link l { rate ^10 scheduler cbq }", "bad-value", "10bit/s"),
@@ -119,7 +147,7 @@ fn native_places_in_a_link() {
         ("class a { queue drop_tail { limit ^50 } }", "bad-value", "50packets"),
         ("class a { queue drop_tail { limit ^64KB } }", "bad-value", "65536"),
         ("class a { queue drop_tail { ^target 5ms } }", "unknown-word", "limit"),
-        ("class a { scheduler ^fairq }", "not-built", ""),
+        ("class a { scheduler ^htb }", "not-built", ""),
         ("class a { scheduler priq class b { priority ^16 } }", "out-of-range", "0 to 15"),
         ("class a { scheduler drr class b { quantum ^0 } }", "out-of-range", "1 to"),
         ("class a { scheduler drr class b { ^quantum 700 } }", "small-quantum", "3 rounds"),

@@ -48,6 +48,8 @@ pub enum Kind {
     Limit,
     /// A part of one, from 0 to 1, as `0.02`.
     Fraction,
+    /// A percentage, from 0% to 100%, as `30%`.
+    Percent,
     /// One of these words.
     Choice(&'static [&'static str]),
 }
@@ -74,6 +76,8 @@ pub enum Value {
     Limit(Limit),
     /// A part of one, in billionths: at most [`ONE`].
     Fraction(u32),
+    /// A percentage, as the part of one in billionths: at most [`ONE`].
+    Percent(u32),
     /// One of the table's words.
     Choice(&'static str),
 }
@@ -184,6 +188,14 @@ impl Settings {
     pub fn fraction(&self, word: &str) -> Option<u32> {
         match self.get(word) {
             Some(Value::Fraction(billionths)) => Some(billionths),
+            _ => None,
+        }
+    }
+
+    /// The percentage given, in billionths of one.
+    pub fn percent(&self, word: &str) -> Option<u32> {
+        match self.get(word) {
+            Some(Value::Percent(billionths)) => Some(billionths),
             _ => None,
         }
     }

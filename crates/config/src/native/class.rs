@@ -20,7 +20,7 @@ use crate::suggest::did_you_mean;
 pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
 
 /// Schedulers of the field that are not built yet.
-const SCHEDULERS_TO_COME: &[&str] = &["wfq", "fairq"];
+const SCHEDULERS_TO_COME: &[&str] = &["htb", "priq", "drr", "fairq"];
 /// Queues of the field that are not built yet.
 const QUEUES_TO_COME: &[&str] = &["red", "rio", "blue", "fq_codel", "pie", "sfq", "cake", "two_level"];
 
@@ -105,20 +105,33 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
     draft.link.classes.push(Class { name: name.to_owned(), span: head.name, ..Class::default() });
 
     let Some(entry) = draft.link.entry_of(id) else { return };
-    let base = Base { link: Some(draft.link.spec.rate), parent: draft.link.guarantee(parent) };
+    let base = Base { link: Some(draft.link.spec.rate), parent: draft.link.capacity(parent) };
     let words = class_words(entry);
     let known = |word: &str| words.contains(&word);
     let (mut settings, mut places, mut children) = (Settings::new(), Vec::new(), Vec::new());
     let mut default = None;
     let mut cursor = Cursor::new(head.inside);
+    let mut before = "";
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
-        let of = (text, tree.span);
-        let word = words.iter().find(|word| matches!(tree.what, What::Word) && **word == text).copied();
+        let is_word = matches!(tree.what, What::Word);
+        // A word of two: `bandwidth remaining 30%`, and `burst` in `police 1Mbit/s burst 3000`.
+        let second = |first: &str, second: &str| words.iter().find(|word| word.split_once(' ') == Some((first, second))).copied();
+        let mut of = (text, tree.span);
+        let mut word = words.iter().find(|word| is_word && **word == text).copied();
+        if let Some((next, span)) = cursor.peek_word(reader)
+            && let Some(longer) = second(text, next).filter(|_| is_word)
+        {
+            cursor.next();
+            (word, of) = (Some(longer), (longer, tree.span.to(span)));
+        } else if word.is_none() && is_word {
+            word = second(before, text);
+        }
         let Some(word) = word else {
             unknown_class_word(reader, &mut cursor, tree, entry, &words);
             continue;
         };
+        before = word.split_once(' ').map_or(word, |(first, _)| first);
         let slot = if word == "share" { "rate" } else { word };
         if word != "class" && !reader.once(&mut places, slot, tree.span) {
             cursor.skip(reader, known);

@@ -198,6 +198,18 @@ pub fn fraction(word: &str) -> Result<u32, Bad> {
     }
 }
 
+/// A percentage, as `30%`, in billionths of one.
+pub fn share(word: &str) -> Result<u32, Bad> {
+    let Some(number) = percent(word) else {
+        return bad(format!("`{}` is not a percentage", unquoted(word)), "write a number from 0% to 100%, as 30%");
+    };
+    match number?.times(u128::from(ONE) / 100).map(u32::try_from) {
+        Ok(Ok(billionths)) if billionths <= ONE => Ok(billionths),
+        Err(true) => bad(format!("`{}` has too many decimals", unquoted(word)), "seven decimals of a percentage are read"),
+        _ => bad(format!("`{}` is more than 100 %", unquoted(word)), "write a number from 0% to 100%, as 30%"),
+    }
+}
+
 /// A size in bytes: `1500` or `1500bytes`.
 pub fn bytes(word: &str) -> Result<u64, Bad> {
     let number = word.strip_suffix("bytes").unwrap_or(word);
@@ -264,6 +276,8 @@ mod tests {
         assert_eq!(bytes("1500"), Ok(1500));
         assert_eq!(bytes("12000bytes"), Ok(12000));
         assert_eq!([fraction("0.02"), fraction("1"), fraction("0.000000001")], [Ok(20_000_000), Ok(ONE), Ok(1)]);
+        assert_eq!([share("30%"), share("100%"), share("0.0000001%")], [Ok(300_000_000), Ok(ONE), Ok(1)]);
+        assert!(["100.1%", "30", "-1%", "0.00000001%", "x%"].iter().all(|word| share(word).is_err()));
         assert!(["1.000000001", "2%", "-1", "0.0000000001", "x"].iter().all(|word| fraction(word).is_err()));
     }
 

@@ -244,6 +244,10 @@ impl<'a> Reader<'a> {
                 let (text, span) = self.value(cursor, of, "a part of one, as 0.02")?;
                 Value::Fraction(self.quantity(quantity::fraction(&text), span)?)
             }
+            Kind::Percent => {
+                let (text, span) = self.value(cursor, of, "a percentage, as 30%")?;
+                Value::Percent(self.quantity(quantity::share(&text), span)?)
+            }
             Kind::Choice(words) => {
                 let (text, span) = self.value(cursor, of, &format!("one of {}", words.join(", ")))?;
                 match words.iter().find(|choice| **choice == text) {

@@ -108,7 +108,7 @@ impl Engine {
         let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let queue = spec.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
-        let rate = (entry.guarantee)(&spec.settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
+        let rate = entry.rate_inside(&spec.settings).unwrap_or(self.rate);
         let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
         let policy = self.policy(id, &queue, rate)?;
         if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
@@ -184,7 +184,7 @@ impl Engine {
             return Err(SpecError::new("a class cannot stand below itself"));
         }
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
-        let rate = (entry.guarantee)(settings).filter(|r| !r.is_zero()).unwrap_or(self.rate);
+        let rate = entry.rate_inside(settings).unwrap_or(self.rate);
         let inner = self.held_by(class);
         if let Some(inner) = inner {
             self.nodes[inner as usize].inner.check_rate(rate)?;

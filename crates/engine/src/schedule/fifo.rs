@@ -18,10 +18,10 @@ pub const ENTRY: Entry = Entry {
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |_| None,
     promise: |_, _| Err("fifo guarantees nothing".to_owned()),
-    build: |_: &Context, _: &Settings| Ok(Box::new(Fifo { order: VecDeque::new(), classes: vec![Class::default()] })),
+    build: |_: &Context, _: &Settings| Ok(Box::new(Fifo::new())),
 };
 
-struct Fifo {
+pub(super) struct Fifo {
     /// The class of every queued packet, in order of arrival.
     order: VecDeque<Slot>,
     classes: Vec<Class>,
@@ -37,6 +37,17 @@ struct Class {
 }
 
 impl Fifo {
+    pub(super) fn new() -> Fifo {
+        Fifo { order: VecDeque::new(), classes: vec![Class::default()] }
+    }
+
+    /// Makes room for a class.
+    pub(super) fn make_room(&mut self, slot: Slot) {
+        if self.classes.len() <= slot as usize {
+            self.classes.resize(slot as usize + 1, Class::default());
+        }
+    }
+
     /// Takes what cannot go from the front of `order`. Every entry is taken once, so this costs nothing per packet.
     fn settle(&mut self) {
         while let Some(&slot) = self.order.front() {
@@ -55,9 +66,7 @@ impl Fifo {
 
 impl Scheduler for Fifo {
     fn add(&mut self, _: Nanos, slot: Slot, _: Slot, _: &Settings) -> Result<(), SpecError> {
-        if self.classes.len() <= slot as usize {
-            self.classes.resize(slot as usize + 1, Class::default());
-        }
+        self.make_room(slot);
         Ok(())
     }
 

@@ -12,9 +12,9 @@ pub mod cbq;
 mod drr;
 mod fifo;
 mod hfsc;
-pub mod htb;
 mod priq;
 pub mod promise;
+mod wfq;
 
 use crate::account::DropReason;
 use crate::link::Overhead;
@@ -29,7 +29,7 @@ pub type Slot = u32;
 pub const ROOT_SLOT: Slot = 0;
 
 /// All schedulers.
-pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY, &htb::ENTRY];
+pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY, &wfq::ENTRY];
 
 /// The scheduler of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -54,6 +54,15 @@ pub struct Entry {
     pub promise: promise::Promised,
     /// Makes one.
     pub build: Build,
+}
+
+impl Entry {
+    /// By which rate a scheduler inside a class of these words measures shares: what the class is shaped to, or else guaranteed; `None`
+    /// where that is nothing, and the link's rate counts.
+    pub fn rate_inside(&self, settings: &Settings) -> Option<Rate> {
+        let shaped = self.class_words.iter().any(|word| word.name == "shape").then(|| settings.rate("shape")).flatten();
+        shaped.or_else(|| (self.guarantee)(settings)).filter(|rate| !rate.is_zero())
+    }
 }
 
 /// Makes a scheduler for a place, from its own words.

@@ -277,7 +277,7 @@ fn value(word: &Word, value: &WordValue) -> Result<Option<Value>, String> {
         }
         Kind::Bytes { min, max } => Value::Bytes(bounds(number(literal::size)?, min, max)?),
         Kind::Time => Value::Time(number(literal::time)?),
-        Kind::Limit | Kind::Fraction => return Err(format!("{name} cannot be changed by an event")),
+        Kind::Limit | Kind::Fraction | Kind::Percent => return Err(format!("{name} cannot be changed by an event")),
         Kind::Choice(choices) => match value {
             WordValue::Text(text) => match choices.iter().find(|c| *c == text) {
                 Some(choice) => Value::Choice(choice),

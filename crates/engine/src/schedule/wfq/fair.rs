@@ -1,0 +1,379 @@
+//! Worst-case fair queueing in constant time: WF2Q+ (Bennett and Zhang 1997) with the grouped timestamps of QFQ (Checconi, Rizzo and
+//! Valente 2013).
+//!
+//! A member's next packet has a start tag S, exact, and finishes by S + length / weight. Virtual time V grows by length / (sum of
+//! all weights) with every packet, and jumps to the smallest start tag when nobody has begun. Of those that have begun (S not
+//! beyond V) the one goes that would finish first: so nobody is ever ahead of its share by more than a packet, which is what plain
+//! round robin and start-time fair queueing allow.
+//!
+//! QFQ's idea is that tags need be ordered only roughly. Members are grouped by the span of their packet, rounded up to a power of
+//! two; in a group they lie in a calendar of 64 slots, each an eighth of the span wide (QFQ's are a whole span). Within a group
+//! who begins first finishes first, so only the groups' front slots compete, at most 64 of them and in practice a handful. A
+//! finish tag is taken as the slot's beginning, a span and a slot: at most 2.25 times what the packet takes, later than its own.
+//!
+//! Unlike QFQ's, a member's group follows the length of its first packet, so that short packets finish early, as in WF2Q+.
+
+use crate::prefetch::prefetch;
+
+/// "None", in links.
+const NIL: u32 = u32::MAX;
+/// No group is picked.
+const NONE: u8 = u8::MAX;
+/// Log2 of the slots in a span.
+pub const FINE: u32 = 3;
+/// Most that a member's tag moves at once: 128 KiB at the dearest weight.
+const MOST: u64 = 1 << 61;
+/// Most virtual time that a byte takes, where at the weight of all together it takes 2^17 to 2^18: a weight of less than 2^-26 of all
+/// is served as if it were that.
+pub const DEAREST: u64 = 1 << 44;
+
+#[derive(Clone, Copy)]
+struct Member {
+    /// Start tag of the first packet.
+    s: u64,
+    /// Virtual time of a byte; 0 for one that has no weight.
+    per_byte: u64,
+    next: u32,
+    prev: u32,
+    /// Log2 of the span of its group.
+    shift: u8,
+    /// Its slot there.
+    at: u8,
+    linked: bool,
+}
+
+const IDLE: Member = Member { s: 0, per_byte: 0, next: NIL, prev: NIL, shift: 0, at: 0, linked: false };
+
+struct Group {
+    /// Slots that hold someone.
+    full: u64,
+    head: [u32; 64],
+    tail: [u32; 64],
+}
+
+/// Members in worst-case fair order.
+pub struct Fair {
+    /// Whether V jumps when nobody has begun. Where it does not, [`pick`](Fair::pick) may name nobody.
+    jumps: bool,
+    v: u64,
+    /// The latest finish tag served.
+    last: u64,
+    /// Virtual time of a byte of service.
+    per_byte: u64,
+    /// Log2 of the least span: what the longest packet moves V, which bounds how far tags of a group lie apart.
+    least: u8,
+    longest: u32,
+    linked: u32,
+    /// Spans of which there is someone.
+    active: u64,
+    picked: u8,
+    /// Beginning of the front slot, by span.
+    front: [u64; 64],
+    /// Place in `groups`, by span.
+    place: [u8; 64],
+    groups: Vec<Group>,
+    members: Vec<Member>,
+}
+
+/// True if `a` lies beyond `b`. Tags wrap around.
+#[inline]
+fn after(a: u64, b: u64) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+/// The virtual time that `bytes` take.
+#[inline]
+fn cost(per_byte: u64, bytes: u32) -> u64 {
+    let exact = u128::from(per_byte) * u128::from(bytes);
+    if exact > u128::from(MOST) { MOST } else { exact as u64 }
+}
+
+/// Log2, rounded up.
+#[inline]
+pub fn log2_up(n: u64) -> u8 {
+    (64 - n.saturating_sub(1).leading_zeros()) as u8
+}
+
+impl Fair {
+    /// Without members. `longest` is the length of a packet that is usual, in bytes; longer ones may come.
+    pub fn new(jumps: bool, longest: u32) -> Fair {
+        Fair {
+            jumps,
+            v: 0,
+            last: 0,
+            per_byte: 1,
+            least: FINE as u8,
+            longest,
+            linked: 0,
+            active: 0,
+            picked: NONE,
+            front: [0; 64],
+            place: [NONE; 64],
+            groups: Vec::new(),
+            members: Vec::new(),
+        }
+    }
+
+    /// Makes room for a member.
+    pub fn add(&mut self, slot: u32) {
+        if self.members.len() <= slot as usize {
+            self.members.resize(slot as usize + 1, IDLE);
+        }
+    }
+
+    /// Whether anybody waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.linked == 0
+    }
+
+    /// What a byte of service moves virtual time.
+    pub fn set_pace(&mut self, per_byte: u64) {
+        self.per_byte = per_byte.max(1);
+        self.set_least();
+    }
+
+    fn set_least(&mut self) {
+        self.least = log2_up(cost(self.per_byte, self.longest)).clamp(FINE as u8, 58);
+    }
+
+    /// What a byte moves a member's tag; 0: it has no weight and never waits here. `len` is the length of its first packet.
+    pub fn set_weight(&mut self, slot: u32, per_byte: u64, len: u32) {
+        let before = self.members[slot as usize];
+        if before.per_byte == per_byte {
+            return;
+        }
+        if before.linked {
+            self.unlink(slot);
+        }
+        let member = &mut self.members[slot as usize];
+        member.per_byte = per_byte;
+        // It keeps its distance from the present in bytes.
+        let lead = before.s.wrapping_sub(self.v);
+        member.s = match before.per_byte {
+            1.. if lead.cast_signed() > 0 => {
+                let bytes = u128::from(lead) * u128::from(per_byte) / u128::from(before.per_byte);
+                self.v.wrapping_add(bytes.min(u128::from(MOST)) as u64)
+            }
+            _ => self.v,
+        };
+        if before.linked && per_byte > 0 {
+            self.link(slot, len);
+        }
+        self.settle();
+    }
+
+    /// Forgets all tags, and who waits; weights are to be set anew.
+    pub fn clear(&mut self) {
+        self.members.fill(IDLE);
+        for group in &mut self.groups {
+            group.full = 0;
+        }
+        (self.v, self.last, self.linked, self.active, self.picked) = (0, 0, 0, 0, NONE);
+    }
+
+    /// A member begins to wait, its first packet of `len` bytes.
+    pub fn insert(&mut self, slot: u32, len: u32) {
+        let member = &mut self.members[slot as usize];
+        if member.linked || member.per_byte == 0 {
+            return;
+        }
+        // S = max(V, F of the packet before). A tag further ahead than packets reach is one of long ago, on the other side of the circle.
+        let lead = member.s.wrapping_sub(self.v);
+        if lead.cast_signed() <= 0 || lead > cost(member.per_byte, self.longest).saturating_mul(2) {
+            member.s = self.v;
+        }
+        self.link(slot, len);
+        self.settle();
+    }
+
+    /// A member waits no longer, and was not served.
+    pub fn remove(&mut self, slot: u32) {
+        if self.members[slot as usize].linked {
+            self.unlink(slot);
+            self.settle();
+        }
+    }
+
+    /// A member's first packet is another one.
+    pub fn relength(&mut self, slot: u32, len: u32) {
+        let member = &self.members[slot as usize];
+        if member.linked && member.shift != log2_up(cost(member.per_byte, len)).clamp(self.least, 62) {
+            self.unlink(slot);
+            self.link(slot, len);
+            self.settle();
+        }
+    }
+
+    /// The member whose turn it is.
+    #[inline]
+    pub fn pick(&self) -> Option<u32> {
+        if self.picked == NONE {
+            return None;
+        }
+        let shift = usize::from(self.picked);
+        let at = (self.front[shift] >> (shift as u32 - FINE)) & 63;
+        Some(self.groups[usize::from(self.place[shift])].head[at as usize])
+    }
+
+    /// Time passes by a packet of `len` bytes that was not served from here.
+    pub fn pass(&mut self, len: u32) {
+        self.v = self.v.wrapping_add(cost(self.per_byte, len));
+        self.settle();
+    }
+
+    /// The member that was picked sent `len` bytes, and has another packet of `next`.
+    #[inline]
+    pub fn served(&mut self, slot: u32, len: u32, next: Option<u32>) {
+        self.lengthen(len);
+        let member = &mut self.members[slot as usize];
+        member.s = member.s.wrapping_add(cost(member.per_byte, len));
+        if after(member.s, self.last) {
+            self.last = member.s;
+        }
+        self.v = self.v.wrapping_add(cost(self.per_byte, len));
+        if self.members[slot as usize].linked {
+            self.unlink(slot);
+        }
+        if let Some(next) = next {
+            self.link(slot, next);
+        }
+        self.settle();
+    }
+
+    #[inline]
+    fn lengthen(&mut self, len: u32) {
+        if len > self.longest {
+            self.longest = len;
+            self.set_least();
+        }
+    }
+
+    /// Files a member by its tag and the length of its first packet.
+    #[inline]
+    fn link(&mut self, slot: u32, len: u32) {
+        self.lengthen(len);
+        let member = &mut self.members[slot as usize];
+        let lead = member.s.wrapping_sub(self.v).cast_signed();
+        let mut shift = log2_up(cost(member.per_byte, len)).clamp(self.least, 62);
+        if lead > 4 << shift.min(58) {
+            // It sent more than it had announced. A wider group reaches as far as its tag.
+            shift = log2_up(lead.cast_unsigned()) - 2;
+        }
+        let width = u32::from(shift) - FINE;
+        let mut start = member.s >> width << width;
+        let (front, place) = (&mut self.front[usize::from(shift)], &mut self.place[usize::from(shift)]);
+        if *place == NONE {
+            *place = self.groups.len() as u8;
+            self.groups.push(Group { full: 0, head: [NIL; 64], tail: [NIL; 64] });
+        }
+        let group = &mut self.groups[usize::from(*place)];
+        if group.full == 0 {
+            *front = start;
+            self.active |= 1 << shift;
+        } else {
+            // Tags of a group lie less than 64 slots apart (a span and the longest packet behind V, four spans ahead). Where changes
+            // of weights have driven them further apart, the order suffers, not the account.
+            let apart = start.wrapping_sub(*front).cast_signed() >> width;
+            if apart > 63 {
+                start = front.wrapping_add(63 << width);
+            } else if apart < 0 {
+                let far = 63 - group.full.rotate_right((*front >> width) as u32 & 63).leading_zeros();
+                if i64::from(far) - apart > 63 {
+                    start = front.wrapping_sub(u64::from(63 - far) << width);
+                }
+                *front = start;
+            }
+        }
+        let at = (start >> width) as usize & 63;
+        let tail = if group.full & (1 << at) == 0 {
+            group.full |= 1 << at;
+            group.head[at] = slot;
+            NIL
+        } else {
+            group.tail[at]
+        };
+        group.tail[at] = slot;
+        (member.prev, member.next, member.shift, member.at, member.linked) = (tail, NIL, shift, at as u8, true);
+        if tail != NIL {
+            self.members[tail as usize].next = slot;
+        }
+        self.linked += 1;
+    }
+
+    #[inline]
+    fn unlink(&mut self, slot: u32) {
+        let member = &mut self.members[slot as usize];
+        member.linked = false;
+        let Member { next, prev, shift, at, .. } = *member;
+        let (shift, at) = (usize::from(shift), usize::from(at));
+        let group = &mut self.groups[usize::from(self.place[shift])];
+        match next {
+            NIL => group.tail[at] = prev,
+            next => self.members[next as usize].prev = prev,
+        }
+        match prev {
+            NIL => group.head[at] = next,
+            prev => self.members[prev as usize].next = next,
+        }
+        self.linked -= 1;
+        if group.head[at] != NIL {
+            return;
+        }
+        group.full &= !(1 << at);
+        if group.full == 0 {
+            self.active &= !(1 << shift);
+            return;
+        }
+        let width = shift as u32 - FINE;
+        let front = &mut self.front[shift];
+        let empty = group.full.rotate_right((*front >> width) as u32 & 63).trailing_zeros();
+        *front = front.wrapping_add(u64::from(empty) << width);
+    }
+
+    /// After every change: V jumps if nobody has begun, and the one is found whose turn it is.
+    #[inline]
+    fn settle(&mut self) {
+        let mut left = self.active;
+        if left == 0 {
+            // A busy period ends: who was ahead is so no longer.
+            if after(self.last, self.v) {
+                self.v = self.last;
+            }
+            self.picked = NONE;
+            return;
+        }
+        let (mut picked, mut finish) = (NONE, 0);
+        let (mut first, mut begins) = (NONE, 0);
+        while left != 0 {
+            let shift = left.trailing_zeros();
+            left &= left - 1;
+            let start = self.front[shift as usize];
+            if after(start, self.v) {
+                if first == NONE || after(begins, start) {
+                    (first, begins) = (shift as u8, start);
+                }
+                continue;
+            }
+            let end = start.wrapping_add((1 << shift) + (1 << (shift - FINE)));
+            if picked == NONE || after(finish, end) {
+                (picked, finish) = (shift as u8, end);
+            }
+        }
+        if picked == NONE && self.jumps {
+            self.v = begins;
+            picked = first;
+        }
+        self.picked = picked;
+    }
+
+    /// Hints that a member's record is soon needed.
+    pub fn fetch(&self, slot: u32) {
+        prefetch(&self.members, slot as usize);
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.members.capacity() * size_of::<Member>() + self.groups.capacity() * size_of::<Group>()
+    }
+}

@@ -1,0 +1,134 @@
+//! Clocks that say how much of a rate is used: a policer's token bucket and a shaper's. Fractions of a nanosecond are carried, so
+//! that no rate drifts.
+
+use crate::units::{Nanos, Rate, SECOND};
+
+/// Bits behind the point of a byte's time: at 100 Gbit/s it takes 0.08 ns, here good to 1 in 10^6.
+const POINT: u32 = 24;
+
+/// Time at a rate above 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    rate: Rate,
+    /// Nanoseconds a byte, in 2^-24 ns.
+    per_byte: u64,
+    /// Fraction of a nanosecond carried, in 2^-24 ns.
+    rest: u32,
+}
+
+impl Pace {
+    fn new(rate: Rate) -> Pace {
+        let bits = u128::from(rate.as_bit_s().max(1));
+        Pace { rate, per_byte: (((u128::from(8 * SECOND) << POINT) + bits / 2) / bits).max(1) as u64, rest: 0 }
+    }
+
+    /// The time of `bytes`, and what is left of a nanosecond.
+    fn of(&self, bytes: u32) -> (Nanos, u32) {
+        let exact = u128::from(self.per_byte) * u128::from(bytes) + u128::from(self.rest);
+        ((exact >> POINT) as u64, exact as u32 & ((1 << POINT) - 1))
+    }
+}
+
+/// A token bucket that polices: `full` is when it would be full if nothing more came, so that no tokens need be counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    pace: Pace,
+    /// Its depth in bytes, and in the time that it takes to fill.
+    burst: u64,
+    depth: Nanos,
+    full: Nanos,
+}
+
+impl Meter {
+    /// A full bucket of `burst` bytes.
+    pub fn new(rate: Rate, burst: u64) -> Meter {
+        Meter { pace: Pace::new(rate), burst, depth: rate.time_for(burst), full: 0 }
+    }
+
+    /// Whether it is of this rate and depth.
+    pub fn is(&self, rate: Rate, burst: u64) -> bool {
+        self.pace.rate == rate && self.burst == burst
+    }
+
+    /// Whether a packet conforms: there are tokens for all of it, and they are taken. If not, none are.
+    pub fn take(&mut self, now: Nanos, len: u32) -> bool {
+        if self.full < now {
+            (self.full, self.pace.rest) = (now, 0);
+        }
+        let (time, rest) = self.pace.of(len);
+        let full = self.full.saturating_add(time);
+        // Half a nanosecond of rounding is no reason to refuse the last byte.
+        if full - now > self.depth.saturating_add(1) {
+            return false;
+        }
+        (self.full, self.pace.rest) = (full, rest);
+        true
+    }
+}
+
+/// A shaper: the next packet may go from `due` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pace: Pace,
+    /// How much of idleness, and of lateness, is made up for.
+    credit: Nanos,
+    /// When its next packet may go.
+    pub due: Nanos,
+}
+
+impl Shape {
+    /// One that has been idle for long.
+    pub fn new(rate: Rate, credit: Nanos) -> Shape {
+        Shape { pace: Pace::new(rate), credit, due: 0 }
+    }
+
+    /// Whether it is of this rate.
+    pub fn is(&self, rate: Rate) -> bool {
+        self.pace.rate == rate
+    }
+
+    /// A packet went.
+    pub fn sent(&mut self, now: Nanos, len: u32) {
+        let earliest = now.saturating_sub(self.credit);
+        if self.due < earliest {
+            (self.due, self.pace.rest) = (earliest, 0);
+        }
+        let (time, rest) = self.pace.of(len);
+        (self.due, self.pace.rest) = (self.due.saturating_add(time), rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meter_takes_its_burst_and_then_its_rate() {
+        // 1 Mbit/s and 25000 bytes, which are 200 ms: packets of 1000 bytes take 8 ms.
+        let mut meter = Meter::new(Rate::mbit_s(1), 25_000);
+        assert_eq!((0..30).filter(|_| meter.take(0, 1000)).count(), 25);
+        assert!(!meter.take(7_999_998, 1000));
+        assert!(meter.take(8_000_000, 1000));
+        // After idleness the bucket is full and no fuller.
+        assert_eq!((0..30).filter(|_| meter.take(10 * SECOND, 1000)).count(), 25);
+        // In 10 s of twice the rate, half of it passes: 1250 packets and the burst.
+        let mut meter = Meter::new(Rate::mbit_s(1), 25_000);
+        assert_eq!((0..2500).filter(|n| meter.take(n * 4_000_000, 1000)).count(), 1250 + 24);
+    }
+
+    #[test]
+    fn a_shaper_spaces_packets_and_makes_up_for_lateness() {
+        let mut shape = Shape::new(Rate::mbit_s(12), 2_000_000);
+        let mut now = SECOND;
+        for _ in 0..3 {
+            // Two packets of idleness, and the third that takes the clock to the present.
+            assert!(shape.due <= now);
+            shape.sent(now, 1500);
+        }
+        assert_eq!(shape.due, SECOND + 1_000_000);
+        // 0.5 ms late is made up for.
+        now = shape.due + 500_000;
+        shape.sent(now, 1500);
+        assert_eq!(shape.due, SECOND + 2_000_000);
+    }
+}

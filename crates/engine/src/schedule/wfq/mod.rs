@@ -1,0 +1,629 @@
+//! WFQ and CBWFQ as Cisco's modular QoS has them: weights, guarantees and low-latency classes, worst-case fair inside.
+//!
+//! Demers, Keshav and Shenker 1989 and Parekh and Gallager 1993 gave weighted fair queueing; class-based WFQ gives a weight to a class
+//! instead of a flow. Three kinds of classes:
+//!
+//! - `low-latency` (LLQ): served first, level 1 before level 2, all of a level in the order of arrival. So that it starves nobody it is
+//!   policed at its rate, but only under congestion: when an arriving packet finds another that only the link keeps from going.
+//! - `bandwidth`, `bandwidth remaining` or `weight`: served by worst-case fair queueing ([`fair`]: WF2Q+ with QFQ's groups), in constant
+//!   time. A class that says nothing shares what nobody reserved. The excess goes in proportion to bandwidth (`excess proportional`,
+//!   classic IOS), or in equal parts (`excess equal`, IOS XE): then guarantees are served first, by a virtual clock that never jumps, and
+//!   what that leaves by a second order of equal weights.
+//! - any of these may be held to a rate: `shape` makes it wait, `police` drops what comes too early.
+//!
+//! All of it shows only under congestion: a packet that finds the link idle goes.
+
+mod fair;
+mod meter;
+mod promise;
+mod words;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::fifo::Fifo;
+use super::{Admit, Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use crate::account::DropReason;
+use crate::prefetch::prefetch;
+use crate::settings::{Kind as Is, Limit, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
+use fair::Fair;
+use meter::{Meter, Shape};
+use words::{Excess, Kind, Sums, Words};
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "wfq",
+    about: "class-based weighted fair queueing with low-latency classes, as Cisco's CBWFQ and LLQ",
+    words: &[Word {
+        name: "excess",
+        kind: Is::Choice(&["proportional", "equal"]),
+        help: "what guarantees leave goes in proportion to bandwidth, or in equal parts",
+        default: "proportional",
+    }],
+    class_words: &[
+        Word {
+            name: "bandwidth",
+            kind: Is::Rate,
+            help: "guaranteed under congestion, and the weight for the excess",
+            default: "an equal part of what nobody reserved",
+        },
+        Word {
+            name: "bandwidth remaining",
+            kind: Is::Percent,
+            help: "part of what guarantees and low-latency classes leave",
+            default: "none",
+        },
+        Word {
+            name: "weight",
+            kind: Is::Int { min: 1, max: 1_000_000 },
+            help: "parts of what guarantees and low-latency classes leave",
+            default: "1 where others have one",
+        },
+        Word {
+            name: "low-latency",
+            kind: Is::Rate,
+            help: "served before all others, policed at this rate when the link is congested",
+            default: "none",
+        },
+        Word {
+            name: "low-latency burst",
+            kind: Is::Bytes { min: 32, max: 2_000_000_000 },
+            help: "what may come at once under congestion, bytes; written behind low-latency's rate",
+            default: "200 ms of the rate",
+        },
+        Word {
+            name: "level",
+            kind: Is::Int { min: 1, max: 2 },
+            help: "of a low-latency class: 1 is served before 2",
+            default: "1",
+        },
+        Word { name: "shape", kind: Is::Rate, help: "the most it ever has: its packets wait", default: "none" },
+        Word { name: "police", kind: Is::Rate, help: "what arrives beyond this rate is dropped", default: "none" },
+        Word {
+            name: "police burst",
+            kind: Is::Bytes { min: 1, max: 2_000_000_000 },
+            help: "what may come at once, bytes; written behind police's rate",
+            default: "250 ms of the rate, at least 1500",
+        },
+    ],
+    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(64), settings: Settings::new() },
+    guarantee: |class| class.rate("bandwidth").or(class.rate("low-latency")),
+    promise: promise::promise,
+    build: |context, settings| Ok(Box::new(Wfq::new(context, words::scheduler(settings)))),
+};
+
+/// "No limits".
+const NONE: u32 = u32::MAX;
+
+/// A class, as a packet meets it.
+#[derive(Clone, Copy)]
+struct Class {
+    /// Length of its first packet.
+    len: u32,
+    packets: u32,
+    /// Length of the longest packet that was announced as a shorter one: what is inside the class may only be able to guess. Its packets
+    /// are taken to be at least as long from then on, so that nobody is late because of it twice.
+    surprise: u32,
+    /// Its [`Limits`], or [`NONE`].
+    limits: u32,
+    /// The level of a low-latency class.
+    urgent: Option<u8>,
+    /// The scheduler inside it holds back.
+    held: bool,
+    /// Its shaper makes it wait.
+    parked: bool,
+}
+
+const FREE: Class = Class { len: 0, packets: 0, surprise: 0, limits: NONE, urgent: None, held: false, parked: false };
+
+/// What holds a class to a rate.
+#[derive(Clone, Copy, Default)]
+struct Limits {
+    urgent: Option<Meter>,
+    police: Option<Meter>,
+    shape: Option<Shape>,
+}
+
+struct Wfq {
+    rate: Rate,
+    packet: u32,
+    excess: Excess,
+    now: Nanos,
+    /// Low-latency classes, by level.
+    urgent: [Fifo; 2],
+    /// All others: by their share, or by their guarantees where the excess goes by `spare`.
+    fair: Fair,
+    spare: Option<Fair>,
+    classes: Vec<Class>,
+    words: Vec<Option<Words>>,
+    limits: Vec<Limits>,
+    free_limits: Vec<u32>,
+    /// Classes that their shaper makes wait; an entry whose time is not the shaper's is void.
+    timers: BinaryHeap<Reverse<(Nanos, Slot)>>,
+    /// Weights are to be worked out anew.
+    stale: bool,
+    /// Log2 of the virtual time that a byte takes at a weight of 1.
+    unit: u32,
+}
+
+/// Log2 of the virtual time that a byte takes at the weight of all together: no weight is rounded by more than 2^-18 of itself.
+const FINE: u32 = 17;
+
+impl Wfq {
+    fn new(context: &Context, excess: Excess) -> Wfq {
+        let packet = context.overhead.charge(context.mtu);
+        let mut new = Wfq {
+            rate: context.rate,
+            packet,
+            excess,
+            now: 0,
+            urgent: [Fifo::new(), Fifo::new()],
+            fair: Fair::new(true, packet),
+            spare: None,
+            classes: vec![FREE],
+            words: vec![None],
+            limits: Vec::new(),
+            free_limits: Vec::new(),
+            timers: BinaryHeap::new(),
+            stale: true,
+            unit: 0,
+        };
+        new.set_excess(excess);
+        new
+    }
+
+    /// Sets up the orders for a way to divide the excess. Nobody waits in them then.
+    fn set_excess(&mut self, excess: Excess) {
+        self.excess = excess;
+        self.fair = Fair::new(excess == Excess::Proportional, self.packet);
+        self.spare = (excess == Excess::Equal).then(|| Fair::new(true, self.packet));
+        for slot in 0..self.classes.len() as Slot {
+            self.make_room(slot);
+        }
+        (self.stale, self.unit) = (true, 0);
+    }
+
+    fn make_room(&mut self, slot: Slot) {
+        self.fair.add(slot);
+        if let Some(spare) = &mut self.spare {
+            spare.add(slot);
+        }
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.words.iter().flatten().map(|words| words.kind)
+    }
+
+    /// Works out the weights after a change of classes or rates. Linear in the classes: the price of a change, not of a packet.
+    #[cold]
+    fn weigh(&mut self) {
+        self.stale = false;
+        let sums = Sums::of(self.rate, self.kinds());
+        let equal = self.excess == Excess::Equal;
+        let weight = |kind| if equal { sums.guarantee(kind) } else { sums.share(kind) };
+        let all = if equal { sums.whole() } else { self.kinds().map(weight).sum::<u128>().max(1) };
+        let bits = |n: u128| 128 - n.leading_zeros();
+        let wanted = (bits(all) + FINE).min(126);
+        if wanted.abs_diff(self.unit) > 4 {
+            // Another scale: all begin anew.
+            self.unit = wanted;
+            self.fair.clear();
+        }
+        let per_byte = |unit: u32, weight: u128| match weight {
+            0 => 0,
+            weight => (((1_u128 << unit) + weight / 2) / weight).clamp(1, u128::from(fair::DEAREST)) as u64,
+        };
+        self.fair.set_pace(per_byte(self.unit, all));
+        let parts: u128 = self.kinds().map(|kind| sums.part(kind)).sum::<u128>().max(1);
+        let spare_unit = (bits(parts) + FINE).min(126);
+        if let Some(spare) = &mut self.spare {
+            // Parts are few and change rarely: always anew.
+            spare.clear();
+            spare.set_pace(per_byte(spare_unit, parts));
+        }
+        for slot in 1..self.classes.len() as Slot {
+            let Some(words) = self.words[slot as usize] else { continue };
+            let class = self.classes[slot as usize];
+            self.fair.set_weight(slot, per_byte(self.unit, weight(words.kind)), class.len);
+            if let Some(spare) = &mut self.spare {
+                spare.set_weight(slot, per_byte(spare_unit, sums.part(words.kind)), class.len);
+            }
+            self.file(slot);
+        }
+    }
+
+    /// Takes a class in among those that wait, if it has something to send and nothing but the link keeps it.
+    fn file(&mut self, slot: Slot) {
+        let class = &self.classes[slot as usize];
+        if class.packets == 0 || class.held || class.parked || class.urgent.is_some() {
+            return;
+        }
+        self.fair.insert(slot, class.len);
+        if let Some(spare) = &mut self.spare {
+            spare.insert(slot, class.len);
+        }
+    }
+
+    fn unfile(&mut self, slot: Slot) {
+        self.fair.remove(slot);
+        if let Some(spare) = &mut self.spare {
+            spare.remove(slot);
+        }
+    }
+
+    /// Has a class wait whose shaper says so. True if it must.
+    fn park(&mut self, slot: Slot) -> bool {
+        let class = &mut self.classes[slot as usize];
+        let Some(Limits { shape: Some(shape), .. }) = self.limits.get(class.limits as usize) else { return false };
+        if shape.due <= self.now {
+            return false;
+        }
+        if !class.parked {
+            class.parked = true;
+            self.timers.push(Reverse((shape.due, slot)));
+        }
+        true
+    }
+
+    /// Until when a class is parked, if it is.
+    fn parked_until(&self, slot: Slot) -> Option<Nanos> {
+        let class = &self.classes[slot as usize];
+        if !class.parked {
+            return None;
+        }
+        self.limits.get(class.limits as usize).and_then(|limits| limits.shape).map(|shape| shape.due)
+    }
+
+    /// Time passes: classes whose shapers let them come back.
+    #[inline]
+    fn advance(&mut self, now: Nanos) {
+        self.now = now;
+        if self.stale {
+            self.weigh();
+        }
+        while let Some(&Reverse((time, slot))) = self.timers.peek() {
+            if time > now {
+                return;
+            }
+            self.timers.pop();
+            if self.parked_until(slot) == Some(time) {
+                self.classes[slot as usize].parked = false;
+                self.file(slot);
+            }
+        }
+    }
+
+    /// Whether a packet waits that only the link, or the shaper above, keeps from going.
+    fn congested(&mut self) -> bool {
+        !self.fair.is_empty()
+            || self.spare.as_ref().is_some_and(|spare| !spare.is_empty())
+            || self.urgent.iter_mut().any(|level| level.next_wakeup().is_some())
+    }
+
+    /// Gives a class the limits that its words say. Meters and clocks of the same rate go on.
+    fn limit(&mut self, slot: Slot, words: &Words) {
+        let at = self.classes[slot as usize].limits;
+        let before = self.limits.get(at as usize).copied().unwrap_or_default();
+        let meter = |before: Option<Meter>, rate, burst| match before {
+            Some(meter) if meter.is(rate, burst) => meter,
+            _ => Meter::new(rate, burst),
+        };
+        let limits = Limits {
+            urgent: match words.kind {
+                Kind::Urgent { rate, burst, .. } => Some(meter(before.urgent, rate, burst)),
+                _ => None,
+            },
+            police: words.police.map(|(rate, burst)| meter(before.police, rate, burst)),
+            shape: words.shape.map(|rate| match before.shape {
+                Some(shape) if shape.is(rate) => shape,
+                _ => Shape::new(rate, words::shape_credit(rate, self.packet)),
+            }),
+        };
+        let any = limits.urgent.is_some() || limits.police.is_some() || limits.shape.is_some();
+        self.classes[slot as usize].limits = match (any, at) {
+            (true, NONE) => match self.free_limits.pop() {
+                Some(at) => {
+                    self.limits[at as usize] = limits;
+                    at
+                }
+                None => {
+                    self.limits.push(limits);
+                    (self.limits.len() - 1) as u32
+                }
+            },
+            (true, at) => {
+                self.limits[at as usize] = limits;
+                at
+            }
+            (false, NONE) => NONE,
+            (false, at) => {
+                self.free_limits.push(at);
+                NONE
+            }
+        };
+    }
+
+    /// Sets a class's words, new or changed, with its packets where they are.
+    fn set(&mut self, slot: Slot, words: Words) {
+        let urgent = match words.kind {
+            Kind::Urgent { level, .. } => Some(level),
+            _ => None,
+        };
+        let before = self.classes[slot as usize];
+        if before.urgent != urgent {
+            if let Some(level) = before.urgent {
+                self.urgent[usize::from(level)].remove(self.now, slot);
+            } else {
+                self.unfile(slot);
+            }
+            if let Some(level) = urgent {
+                let level = &mut self.urgent[usize::from(level)];
+                level.make_room(slot);
+                for at in 0..before.packets {
+                    level.queued(self.now, slot, before.len, at == 0);
+                }
+                if before.held {
+                    level.held(self.now, slot);
+                }
+            }
+            self.classes[slot as usize].urgent = urgent;
+        }
+        self.limit(slot, &words);
+        self.words[slot as usize] = Some(words);
+        self.classes[slot as usize].parked = false;
+        if self.park(slot) {
+            self.unfile(slot);
+        }
+        self.stale = true;
+    }
+
+    /// The class has lost its first packet, or has sent it; what is next.
+    fn next(&mut self, slot: Slot, next: Option<u32>) {
+        let class = &mut self.classes[slot as usize];
+        class.packets = class.packets.saturating_sub(1);
+        if let Some(len) = next {
+            class.len = len.max(class.surprise);
+        }
+    }
+}
+
+impl Scheduler for Wfq {
+    fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        let words = Words::read(settings)?;
+        flat(parent)?;
+        self.now = now;
+        if self.classes.len() <= slot as usize {
+            self.classes.resize(slot as usize + 1, FREE);
+            self.words.resize(slot as usize + 1, None);
+        }
+        self.make_room(slot);
+        self.classes[slot as usize] = FREE;
+        self.set(slot, words);
+        Ok(())
+    }
+
+    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        if slot == ROOT_SLOT {
+            let excess = words::scheduler(settings);
+            self.advance(now);
+            if excess != self.excess {
+                self.set_excess(excess);
+            }
+            return Ok(());
+        }
+        let words = Words::read(settings)?;
+        flat(parent)?;
+        self.advance(now);
+        self.set(slot, words);
+        Ok(())
+    }
+
+    fn remove(&mut self, now: Nanos, slot: Slot) {
+        self.advance(now);
+        self.unfile(slot);
+        let class = self.classes[slot as usize];
+        if let Some(level) = class.urgent {
+            self.urgent[usize::from(level)].remove(now, slot);
+        }
+        if class.limits != NONE {
+            self.free_limits.push(class.limits);
+        }
+        self.classes[slot as usize] = FREE;
+        self.words[slot as usize] = None;
+        self.stale = true;
+    }
+
+    fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
+        self.advance(now);
+        self.rate = rate;
+        self.stale = true;
+    }
+
+    fn hears_arrivals(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn arriving(&mut self, now: Nanos, slot: Slot, len: u32) -> Admit {
+        let at = self.classes[slot as usize].limits;
+        if at == NONE {
+            return Admit::Take;
+        }
+        self.advance(now);
+        let congested = self.congested();
+        let Some(limits) = self.limits.get_mut(at as usize) else { return Admit::Take };
+        if limits.police.as_mut().is_some_and(|meter| !meter.take(now, len)) {
+            return Admit::Drop(DropReason::Policed);
+        }
+        // All of its packets are counted, so that congestion finds the bucket as it is; only under congestion it decides.
+        if limits.urgent.as_mut().is_some_and(|meter| !meter.take(now, len)) && congested {
+            return Admit::Drop(DropReason::Policed);
+        }
+        Admit::Take
+    }
+
+    #[inline]
+    fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
+        let class = &mut self.classes[slot as usize];
+        class.packets += 1;
+        if first {
+            class.len = len.max(class.surprise);
+        }
+        if let Some(level) = class.urgent {
+            return self.urgent[usize::from(level)].queued(now, slot, len, first);
+        }
+        if first {
+            self.advance(now);
+            if !self.park(slot) {
+                self.file(slot);
+            }
+        }
+    }
+
+    fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
+        self.advance(now);
+        self.next(slot, next);
+        let class = self.classes[slot as usize];
+        if let Some(level) = class.urgent {
+            return self.urgent[usize::from(level)].head_lost(now, slot, next);
+        }
+        match next {
+            None => self.unfile(slot),
+            Some(_) => {
+                self.fair.relength(slot, class.len);
+                if let Some(spare) = &mut self.spare {
+                    spare.relength(slot, class.len);
+                }
+            }
+        }
+    }
+
+    fn passed_over(&mut self, now: Nanos, slot: Slot, packets: u32) {
+        let class = &mut self.classes[slot as usize];
+        class.packets = class.packets.saturating_sub(packets);
+        if let Some(level) = class.urgent {
+            self.urgent[usize::from(level)].passed_over(now, slot, packets);
+        }
+    }
+
+    fn tail_lost(&mut self, now: Nanos, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
+        class.packets = class.packets.saturating_sub(1);
+        if let Some(level) = class.urgent {
+            self.urgent[usize::from(level)].tail_lost(now, slot);
+        }
+    }
+
+    fn held(&mut self, now: Nanos, slot: Slot) {
+        self.advance(now);
+        self.classes[slot as usize].held = true;
+        match self.classes[slot as usize].urgent {
+            Some(level) => self.urgent[usize::from(level)].held(now, slot),
+            None => self.unfile(slot),
+        }
+    }
+
+    fn released(&mut self, now: Nanos, slot: Slot, len: u32) {
+        self.advance(now);
+        let class = &mut self.classes[slot as usize];
+        (class.held, class.len) = (false, len.max(class.surprise));
+        if let Some(level) = class.urgent {
+            self.urgent[usize::from(level)].released(now, slot, len);
+        } else if !self.park(slot) {
+            self.file(slot);
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, now: Nanos) -> Option<Slot> {
+        self.advance(now);
+        let urgent = self.urgent.iter_mut().find_map(|level| level.choose(now));
+        urgent.or_else(|| self.fair.pick()).or_else(|| self.spare.as_ref().and_then(Fair::pick))
+    }
+
+    #[inline]
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        self.advance(now);
+        if len > self.classes[slot as usize].len {
+            self.classes[slot as usize].surprise = len;
+        }
+        self.next(slot, next);
+        let class = self.classes[slot as usize];
+        if let Some(level) = class.urgent {
+            self.urgent[usize::from(level)].sent(now, slot, len, next);
+            if self.spare.is_some() {
+                // Guarantees are of all that the link carries.
+                self.fair.pass(len);
+            }
+            return false;
+        }
+        if let Some(Limits { shape: Some(shape), .. }) = self.limits.get_mut(class.limits as usize) {
+            shape.sent(now, len);
+        }
+        let next = next.filter(|_| !self.park(slot)).map(|_| class.len);
+        let Some(spare) = &mut self.spare else {
+            self.fair.served(slot, len, next);
+            return false;
+        };
+        let guaranteed = self.fair.pick() == Some(slot);
+        if guaranteed {
+            self.fair.served(slot, len, next);
+        } else {
+            spare.served(slot, len, next);
+            self.fair.pass(len);
+        }
+        let other = if guaranteed { spare } else { &mut self.fair };
+        match next {
+            Some(next) => other.relength(slot, next),
+            None => other.remove(slot),
+        }
+        !guaranteed
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        if self.stale {
+            self.weigh();
+        }
+        if self.congested() {
+            return Some(self.now);
+        }
+        while let Some(&Reverse((time, slot))) = self.timers.peek() {
+            if self.parked_until(slot) == Some(time) {
+                let class = &mut self.classes[slot as usize];
+                if class.packets > 0 && !class.held {
+                    return Some(time);
+                }
+                // It parks again when it has something to send.
+                class.parked = false;
+            }
+            self.timers.pop();
+        }
+        None
+    }
+
+    #[inline]
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.classes, slot as usize);
+        self.fair.fetch(slot);
+    }
+
+    fn memory(&self) -> usize {
+        self.urgent.iter().map(Scheduler::memory).sum::<usize>()
+            + self.fair.memory()
+            + self.spare.as_ref().map_or(0, Fair::memory)
+            + self.classes.capacity() * size_of::<Class>()
+            + self.words.capacity() * size_of::<Option<Words>>()
+            + self.limits.capacity() * size_of::<Limits>()
+            + self.timers.capacity() * size_of::<Reverse<(Nanos, Slot)>>()
+    }
+}
+
+/// CBWFQ's classes are flat.
+fn flat(parent: Slot) -> Result<(), SpecError> {
+    if parent == ROOT_SLOT {
+        return Ok(());
+    }
+    Err(SpecError::new("a class of wfq has no classes below it").help("write scheduler wfq, or another, in the class above"))
+}

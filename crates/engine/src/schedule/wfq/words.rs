@@ -1,0 +1,202 @@
+//! What a class's words mean, and what weights follow from all of them together.
+
+use crate::settings::{ONE, Settings};
+use crate::spec::SpecError;
+use crate::units::{Nanos, Rate};
+
+/// How much of a low-latency class's rate comes at once, where no burst is written: IOS's default of 200 ms.
+const URGENT_BURST: Nanos = 200_000_000;
+/// What a policer lets through at once where no burst is written: IOS's default of rate / 32 bytes, which is 250 ms, and no less than
+/// this.
+const LEAST_BURST: u64 = 1500;
+/// What a shaper makes up for after idleness: 25 ms, the interval of IOS's class-based shaping, and no less than packets of this number.
+const SHAPE_CREDIT: Nanos = 25_000_000;
+const SHAPE_PACKETS: u64 = 3;
+
+/// By what a class is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `low-latency`: before all others, held to a rate under congestion.
+    Urgent {
+        /// Most under congestion.
+        rate: Rate,
+        /// What may come at once, bytes.
+        burst: u64,
+        /// 0 goes before 1.
+        level: u8,
+    },
+    /// `bandwidth`: guaranteed this rate.
+    Bandwidth(Rate),
+    /// `bandwidth remaining`: billionths of what guarantees leave.
+    Remaining(u32),
+    /// `weight`: this many parts of what guarantees leave.
+    Weight(u64),
+    /// Nothing written: shares what nobody reserved.
+    Rest,
+}
+
+/// A class's words, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// By what it is served.
+    pub kind: Kind,
+    /// The most that it ever has.
+    pub shape: Option<Rate>,
+    /// What arrives beyond this rate and burst is dropped.
+    pub police: Option<(Rate, u64)>,
+}
+
+impl Words {
+    /// Reads a class's words.
+    pub fn read(settings: &Settings) -> Result<Words, SpecError> {
+        let rate = |word: &'static str| match settings.rate(word) {
+            Some(Rate::ZERO) if word != "bandwidth" => {
+                Err(SpecError::word(word, format!("{word} of 0 bit/s lets nothing through")).help("leave it out, or raise it"))
+            }
+            rate => Ok(rate),
+        };
+        let (bandwidth, urgent) = (rate("bandwidth")?, rate("low-latency")?);
+        let (shape, police) = (rate("shape")?, rate("police")?);
+        let (remaining, weight) = (settings.percent("bandwidth remaining"), settings.int("weight"));
+        for (word, needs, there) in [
+            ("low-latency burst", "low-latency", urgent.is_some()),
+            ("level", "low-latency", urgent.is_some()),
+            ("police burst", "police", police.is_some()),
+        ] {
+            if settings.get(word).is_some() && !there {
+                return Err(SpecError::word(word, format!("{word} means nothing without {needs}"))
+                    .help(format!("write {needs}, or leave it out")));
+            }
+        }
+        let kinds = [
+            ("bandwidth", bandwidth.is_some()),
+            ("bandwidth remaining", remaining.is_some()),
+            ("weight", weight.is_some()),
+            ("low-latency", urgent.is_some()),
+        ];
+        let mut given = kinds.into_iter().filter(|(_, given)| *given).map(|(word, _)| word);
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            return Err(SpecError::word(second, format!("{first} and {second} both say what the class gets")).help("leave one out"));
+        }
+        if let (Some(_), Some(_)) = (urgent, shape) {
+            return Err(SpecError::word("shape", "a low-latency class is policed and not shaped: a shaper would make it wait")
+                .help("leave shape out; low-latency holds it to its rate when there is congestion, police always"));
+        }
+        let kind = match (urgent, bandwidth, remaining, weight) {
+            (Some(rate), ..) => Kind::Urgent {
+                rate,
+                burst: settings.bytes("low-latency burst").unwrap_or_else(|| rate.bytes_in(URGENT_BURST)).max(1),
+                level: settings.int("level").unwrap_or(1).clamp(1, 2) as u8 - 1,
+            },
+            (_, Some(rate), ..) => Kind::Bandwidth(rate),
+            (_, _, Some(part), _) => Kind::Remaining(part),
+            (_, _, _, Some(weight)) => Kind::Weight(weight),
+            _ => Kind::Rest,
+        };
+        let burst = |rate: Rate| settings.bytes("police burst").unwrap_or_else(|| (rate.as_bit_s() / 32).max(LEAST_BURST));
+        Ok(Words { kind, shape, police: police.map(|rate| (rate, burst(rate))) })
+    }
+}
+
+/// What a shaper of this rate makes up for after idleness or lateness.
+pub fn shape_credit(rate: Rate, packet: u32) -> Nanos {
+    rate.time_for(SHAPE_PACKETS * u64::from(packet)).max(SHAPE_CREDIT)
+}
+
+/// How what is beyond the guarantees is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// In proportion to bandwidth (classic IOS): guarantees and the rest by one weight.
+    Proportional,
+    /// In equal parts, or by `weight` and `bandwidth remaining`, whatever the guarantees (IOS XE).
+    Equal,
+}
+
+/// Reads the scheduler's own words.
+pub fn scheduler(settings: &Settings) -> Excess {
+    if settings.choice("excess") == Some("equal") { Excess::Equal } else { Excess::Proportional }
+}
+
+/// Bits behind the point of a weight, so that small parts of small rates count.
+const POINT: u32 = 16;
+
+/// The classes together: what is reserved, and what follows for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// The rate of the place, bit/s.
+    pub rate: u128,
+    /// Of all low-latency classes.
+    pub urgent: u128,
+    /// Of all guarantees.
+    pub reserved: u128,
+    /// Parts of `weight`; a class that says nothing has one among them.
+    weights: u128,
+    /// Classes that say nothing.
+    rest: u128,
+    /// Billionths of the remaining that are given.
+    remaining: u128,
+}
+
+impl Sums {
+    /// Adds up the classes of a place of a rate.
+    pub fn of(rate: Rate, classes: impl Iterator<Item = Kind>) -> Sums {
+        let mut sums = Sums { rate: u128::from(rate.as_bit_s()), ..Sums::default() };
+        for kind in classes {
+            match kind {
+                Kind::Urgent { rate, .. } => sums.urgent += u128::from(rate.as_bit_s()),
+                Kind::Bandwidth(rate) => sums.reserved += u128::from(rate.as_bit_s()),
+                Kind::Remaining(part) => sums.remaining += u128::from(part),
+                Kind::Weight(weight) => sums.weights += u128::from(weight),
+                Kind::Rest => sums.rest += 1,
+            }
+        }
+        sums
+    }
+
+    /// What is left beside low-latency classes and guarantees; never less than a thousandth of all, so that nobody starves where
+    /// all is reserved.
+    fn left(&self) -> u128 {
+        self.rate.saturating_sub(self.urgent + self.reserved).max(self.rate / 1000).max(1) << POINT
+    }
+
+    /// Where `excess proportional` divides all by one weight: that of a class. Rates with [`POINT`] bits behind the point.
+    pub fn share(&self, kind: Kind) -> u128 {
+        let (left, one) = (self.left(), u128::from(ONE));
+        let weight = match kind {
+            Kind::Urgent { .. } => return 0,
+            Kind::Bandwidth(rate) => u128::from(rate.as_bit_s()) << POINT,
+            Kind::Remaining(part) => left * u128::from(part) / one,
+            Kind::Weight(weight) => left * u128::from(weight) / (self.weights + self.rest),
+            Kind::Rest if self.weights > 0 => left / (self.weights + self.rest),
+            // What percentages of the remaining have left over, and no less than a thousandth of it.
+            Kind::Rest => left * one.saturating_sub(self.remaining).max(one / 1000) / one / self.rest.max(1),
+        };
+        weight.max(1)
+    }
+
+    /// Where the excess is divided by itself: what a class is guaranteed, 0 for nothing.
+    pub fn guarantee(&self, kind: Kind) -> u128 {
+        match kind {
+            Kind::Bandwidth(rate) => u128::from(rate.as_bit_s()) << POINT,
+            _ => 0,
+        }
+    }
+
+    /// Where the excess is divided by itself: a class's part of it.
+    pub fn part(&self, kind: Kind) -> u128 {
+        let part = match kind {
+            Kind::Urgent { .. } => return 0,
+            Kind::Remaining(part) => u128::from(part),
+            Kind::Weight(weight) => u128::from(weight),
+            // As much as one of weight 1, or as one percent of the remaining.
+            Kind::Rest | Kind::Bandwidth(_) if self.remaining > 0 => u128::from(ONE / 100),
+            Kind::Rest | Kind::Bandwidth(_) => 1,
+        };
+        (part << POINT).max(1)
+    }
+
+    /// The place's rate as a weight.
+    pub fn whole(&self) -> u128 {
+        self.rate.max(self.reserved).max(1) << POINT
+    }
+}
