@@ -9,6 +9,7 @@ use crate::policy::{Class, Link};
 
 mod drr;
 mod hfsc;
+mod htb;
 pub(crate) mod rules;
 mod wfq;
 
@@ -25,9 +26,11 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             _ if class == ROOT => {}
             "cbq" => cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             "drr" => drr::class(link, class, findings),
+            "htb" => htb::class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             _ => {}
         }
     }
+    htb::quanta(link, &children, findings);
     wfq::places(link, &children, findings);
     rules::check(link, findings);
     if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {

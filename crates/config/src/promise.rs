@@ -14,8 +14,8 @@ const MAXBURST: u64 = 2;
 const PRIORITY: u64 = 1;
 
 impl Link {
-    /// The most that a class can have: the rate of the nearest class from here up that does not borrow, or a ceiling on the way,
-    /// whichever is less; else the link's.
+    /// The most that a class can have: the rate of the nearest class from here up that does not borrow, or a ceiling (of htb: a ceil) on
+    /// the way, whichever is less; else the link's.
     pub fn ceiling(&self, class: ClassId) -> Rate {
         let mut most = self.spec.rate;
         let mut at = class;
@@ -26,6 +26,9 @@ impl Link {
             }
             if let Some(limit) = spec.settings.curve("upperlimit") {
                 most = most.min(limit.then);
+            }
+            if self.scheduler_of(at) == "htb" {
+                most = most.min(spec.settings.rate("ceil").unwrap_or(self.guarantee(at).unwrap_or_default()));
             }
             // Only CBQ's classes are held to their guarantee.
             if self.scheduler_of(at) == "cbq" && !spec.settings.flag("borrow") {

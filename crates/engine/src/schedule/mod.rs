@@ -12,6 +12,7 @@ pub mod cbq;
 mod drr;
 mod fifo;
 mod hfsc;
+pub mod htb;
 mod priq;
 pub mod promise;
 mod wfq;
@@ -29,7 +30,7 @@ pub type Slot = u32;
 pub const ROOT_SLOT: Slot = 0;
 
 /// All schedulers.
-pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY, &wfq::ENTRY];
+pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
 
 /// The scheduler of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

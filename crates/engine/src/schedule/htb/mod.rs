@@ -1,0 +1,529 @@
+//! HTB, the hierarchical token bucket (Martin Devera 2001-2002; Linux's net/sched/sch_htb.c): link sharing as the kernel has it.
+//!
+//! Every class has a bucket of its `rate` and one of its `ceil`. It is *green* while neither is in debt, *yellow* while only the rate's
+//! is, *red* while the ceil's is. A green leaf sends at its own right. A yellow one borrows from the nearest class above it that
+//! is green, if none is red on the way. Green leaves go first (level 0), then who borrows from the lowest inner classes, then from
+//! those above; within a level the lowest `prio`; among equals in turns of `quantum` bytes, by deficit round robin. A packet is charged
+//! to the ceil's bucket of its class and of all above, and to the rate's from the lender upwards.
+//!
+//! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at a stretch. Its code is not: buckets
+//! are told by the time at which they are out of debt (`class`), rounds are bitmaps (`ring`), and only classes that want to send
+//! wait for a change of mode (`timers`). No step looks at all classes. What differs from the kernel is in docs/schedulers/htb.md.
+//!
+//! Packets of the place itself (class = the link or the class that holds this scheduler) are *direct*, as those are in tc that no
+//! filter and no default gives a class: they go first, unshaped, and are counted. Packets of an inner class, which the kernel does not
+//! have, borrow from it beside its children.
+
+mod class;
+mod promise;
+mod ring;
+mod timers;
+mod tree;
+pub mod words;
+
+use super::{Entry, ROOT_SLOT, Scheduler, Slot};
+use crate::prefetch::prefetch;
+use crate::settings::Settings;
+use crate::spec::SpecError;
+use crate::units::{Nanos, Rate};
+use class::{BACKLOGGED, Class, EXISTS, LEVELS, Mode, NIL};
+use ring::Ring;
+use timers::Timers;
+use words::{Defaults, Words};
+
+/// The registry's entry.
+pub const ENTRY: Entry = words::ENTRY;
+
+/// The caller's time 0 on the clocks here, so that buckets can be full at it.
+const EPOCH: Nanos = 1 << 60;
+
+/// Priorities.
+const PRIOS: usize = 8;
+
+/// The scheduler.
+struct Htb {
+    r2q: u64,
+    defaults: Defaults,
+    link_rate: Rate,
+    /// The present, from [`EPOCH`] on.
+    now: Nanos,
+    classes: Vec<Class>,
+    /// The classes' words, by slot.
+    words: Vec<Words>,
+    nodes: Vec<Node>,
+    free_nodes: Vec<u32>,
+    /// Green classes that want to send, by level.
+    rows: [Row; LEVELS],
+    /// Levels whose rows are not empty.
+    levels: u8,
+    timers: Timers,
+    /// The answer of `choose`, until something changes.
+    chosen: Option<Chosen>,
+    direct_packets: u64,
+}
+
+/// What a class has that is above others.
+#[derive(Default)]
+struct Node {
+    /// Slots of its children by their places; place 0 is its own packets.
+    members: Vec<Slot>,
+    free: Vec<u32>,
+    children: u32,
+    /// Its yellow children that want to send, by priority: the kernel's feeds. Made when needed.
+    feeds: [Option<Box<Ring>>; PRIOS],
+}
+
+/// Green classes of a level, by priority.
+#[derive(Default)]
+struct Row {
+    rings: [Ring; PRIOS],
+    /// Priorities in use.
+    prios: u8,
+}
+
+#[derive(Clone, Copy)]
+struct Chosen {
+    at: Nanos,
+    slot: Slot,
+    level: u8,
+    prio: u8,
+}
+
+impl Htb {
+    // ------------------------------------------------------------------ who wants to send
+
+    /// Puts a class that wants to send where its mode says, with these priorities of it, and those above as far as they hear of
+    /// it for the first time.
+    #[inline]
+    fn place(&mut self, mut slot: Slot, mut prios: u8) {
+        loop {
+            let class = &self.classes[slot as usize];
+            match class.mode {
+                Mode::Green => {
+                    let level = class.level();
+                    for prio in bits(prios) {
+                        self.rows[level].rings[prio].insert(slot);
+                    }
+                    self.rows[level].prios |= prios;
+                    self.levels |= 1 << level;
+                    return;
+                }
+                Mode::Yellow => {
+                    let (parent, at) = (class.parent, class.at);
+                    prios = self.feed(parent, at, prios);
+                    if prios == 0 {
+                        return;
+                    }
+                    slot = parent;
+                }
+                Mode::Red => return,
+            }
+        }
+    }
+
+    /// Puts a member into the feeds of an inner class. Returns the priorities that are new to it.
+    #[inline]
+    fn feed(&mut self, slot: Slot, at: u32, prios: u8) -> u8 {
+        let class = &mut self.classes[slot as usize];
+        let node = &mut self.nodes[class.node as usize];
+        for prio in bits(prios) {
+            node.feeds[prio].get_or_insert_default().insert(at);
+        }
+        let fresh = prios & !class.wants;
+        if class.wants == 0 {
+            class.mode = class.mode_at(self.now);
+            class.wants = fresh;
+            self.file(slot);
+        } else {
+            class.wants |= fresh;
+        }
+        fresh
+    }
+
+    /// Takes a class out of where its mode has put it, and those above as far as nothing is left below them.
+    #[inline]
+    fn unplace(&mut self, mut slot: Slot, mut prios: u8) {
+        loop {
+            let class = &self.classes[slot as usize];
+            match class.mode {
+                Mode::Green => {
+                    let level = class.level();
+                    let row = &mut self.rows[level];
+                    for prio in bits(prios) {
+                        row.rings[prio].remove(slot);
+                        if row.rings[prio].is_empty() {
+                            row.prios &= !(1 << prio);
+                        }
+                    }
+                    if row.prios == 0 {
+                        self.levels &= !(1 << level);
+                    }
+                    return;
+                }
+                Mode::Yellow => {
+                    let (parent, at) = (class.parent, class.at);
+                    prios = self.unfeed(parent, at, prios);
+                    if prios == 0 {
+                        return;
+                    }
+                    slot = parent;
+                }
+                Mode::Red => return,
+            }
+        }
+    }
+
+    /// Takes a member out of the feeds of an inner class. Returns the priorities in which nothing is left; the class still stands
+    /// where these put it.
+    #[inline]
+    fn unfeed(&mut self, slot: Slot, at: u32, prios: u8) -> u8 {
+        let class = &mut self.classes[slot as usize];
+        let node = &mut self.nodes[class.node as usize];
+        let mut gone = 0;
+        for prio in bits(prios) {
+            if let Some(feed) = &mut node.feeds[prio] {
+                feed.remove(at);
+                if feed.is_empty() {
+                    gone |= 1 << prio;
+                }
+            }
+        }
+        class.wants &= !gone;
+        gone
+    }
+
+    /// The class has packets of its own now.
+    #[inline]
+    fn wake(&mut self, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
+        if class.has(BACKLOGGED) {
+            return;
+        }
+        class.flags |= BACKLOGGED;
+        if slot == ROOT_SLOT {
+            return;
+        }
+        let prios = 1 << class.prio;
+        if class.node != NIL {
+            let fresh = self.feed(slot, 0, prios);
+            if fresh != 0 {
+                self.place(slot, fresh);
+            }
+            return;
+        }
+        class.wants = prios;
+        class.mode = class.mode_at(self.now);
+        self.place(slot, prios);
+        self.file(slot);
+    }
+
+    /// The class has no packets of its own any more.
+    #[inline]
+    fn rest(&mut self, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
+        if !class.has(BACKLOGGED) {
+            return;
+        }
+        class.flags &= !BACKLOGGED;
+        if slot == ROOT_SLOT {
+            return;
+        }
+        if class.node != NIL {
+            let prios = 1 << class.prio;
+            let gone = self.unfeed(slot, 0, prios);
+            if gone != 0 {
+                self.unplace(slot, gone);
+            }
+            return;
+        }
+        let prios = std::mem::take(&mut class.wants);
+        self.unplace(slot, prios);
+    }
+
+    // ------------------------------------------------------------------ modes
+
+    /// Gives a class that wants to send the mode that it has now.
+    #[inline]
+    fn turn(&mut self, slot: Slot) {
+        let class = &self.classes[slot as usize];
+        let (old, new, wants) = (class.mode, class.mode_at(self.now), class.wants);
+        if old == new {
+            return;
+        }
+        self.unplace(slot, wants);
+        let class = &mut self.classes[slot as usize];
+        class.mode = new;
+        class.overlimits = class.overlimits.wrapping_add(u32::from(new == Mode::Red));
+        self.place(slot, wants);
+    }
+
+    /// When a class can send at the earliest if nothing else goes: at its own right, or because one above can and it may borrow.
+    fn opens(&self, slot: Slot) -> Nanos {
+        let class = &self.classes[slot as usize];
+        let above = if class.parent == NIL { Nanos::MAX } else { self.opens(class.parent) };
+        class.ceil.clear.max(class.rate.clear.min(above))
+    }
+
+    /// When the mode of a class is to be looked at again; [`Nanos::MAX`] for never.
+    #[inline]
+    fn due(&self, slot: Slot) -> Nanos {
+        let class = &self.classes[slot as usize];
+        match class.mode {
+            Mode::Green => Nanos::MAX,
+            Mode::Yellow => class.rate.clear,
+            // What it could not use earlier need not wake anyone.
+            Mode::Red => self.opens(slot),
+        }
+    }
+
+    /// Sees to it that a class that waits is looked at in time.
+    #[inline]
+    fn file(&mut self, slot: Slot) {
+        let due = self.due(slot);
+        if due != Nanos::MAX {
+            self.timers.file(slot, due);
+        }
+    }
+
+    /// Puts the first entry of the timers right: removed, or put off to its true time. True if it was right.
+    #[inline]
+    fn right(&mut self, at: Nanos, slot: Slot) -> bool {
+        let due = if self.classes[slot as usize].wants == 0 { Nanos::MAX } else { self.due(slot) };
+        if due == Nanos::MAX {
+            self.timers.pop();
+        } else if due > at {
+            self.timers.put_off(due);
+        }
+        due <= at
+    }
+
+    /// Makes what has changed by now take effect. Done before anything else happens, so that it does not matter who asks when.
+    #[inline]
+    fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now.saturating_add(EPOCH));
+        while let Some((at, slot)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
+            if self.right(at, slot) {
+                self.timers.pop();
+                self.turn(slot);
+                self.file(slot);
+            }
+        }
+    }
+
+    #[inline]
+    fn touch(&mut self, now: Nanos) {
+        self.chosen = None;
+        self.advance(now);
+    }
+
+    // ------------------------------------------------------------------ who goes
+
+    fn choose_now(&self) -> Option<(Slot, u8, u8)> {
+        if self.classes[ROOT_SLOT as usize].has(BACKLOGGED) {
+            return Some((ROOT_SLOT, 0, 0));
+        }
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros() as usize;
+        let prio = self.rows[level].prios.trailing_zeros() as usize;
+        let mut slot = self.rows[level].rings.get(prio)?.turn()?;
+        // Down from the lender to a leaf, by whose turn it is in each feed.
+        loop {
+            let class = &self.classes[slot as usize];
+            if class.node == NIL {
+                return Some((slot, level as u8, prio as u8));
+            }
+            let node = &self.nodes[class.node as usize];
+            match node.feeds[prio].as_ref()?.turn()? {
+                0 => return Some((slot, level as u8, prio as u8)),
+                at => slot = node.members[at as usize],
+            }
+        }
+    }
+
+    /// The deficit round robin of the kernel: a turn ends with the packet that takes the deficit below 0. When it was the last turn of an
+    /// inner class's round, that class's turn among its own siblings ends too.
+    #[inline]
+    fn spend(&mut self, slot: Slot, level: usize, prio: usize, len: u32) {
+        let class = &mut self.classes[slot as usize];
+        let deficit = class.deficit[level].saturating_sub_unsigned(len);
+        class.deficit[level] = deficit;
+        if deficit >= 0 {
+            return;
+        }
+        class.deficit[level] = deficit.saturating_add_unsigned(class.quantum);
+        // Who borrows from his own class stands in its feed at place 0; a leaf in that of its parent.
+        let (mut at, mut above) = if class.node == NIL { (class.at, class.parent) } else { (0, slot) };
+        let mut lender = slot;
+        if level > 0 {
+            loop {
+                lender = above;
+                let class = &self.classes[above as usize];
+                let Some(feed) = &mut self.nodes[class.node as usize].feeds[prio] else { return };
+                if feed.next(at + 1).is_some() {
+                    feed.hand = at + 1;
+                    return;
+                }
+                feed.hand = 0;
+                if class.level() >= level {
+                    break;
+                }
+                (at, above) = (class.at, class.parent);
+            }
+        }
+        self.rows[level].rings[prio].hand = lender + 1;
+    }
+
+    /// Takes a packet's tokens from its class and all above. Returns whether another class than its own lent them.
+    #[inline]
+    fn charge(&mut self, leaf: Slot, level: usize, len: u32) -> bool {
+        let now = self.now;
+        let mut slot = leaf;
+        let mut lender = NIL;
+        while slot != NIL {
+            let class = &mut self.classes[slot as usize];
+            let bytes = class.charged(len);
+            class.ceil.charge(&mut class.over[1], now, bytes);
+            if class.level() >= level {
+                class.rate.charge(&mut class.over[0], now, bytes);
+                if lender == NIL {
+                    lender = slot;
+                    class.lends = class.lends.wrapping_add(1);
+                }
+            } else {
+                class.borrows = class.borrows.wrapping_add(1);
+            }
+            let parent = class.parent;
+            if class.wants != 0 {
+                self.turn(slot);
+                self.file(slot);
+            }
+            slot = parent;
+        }
+        lender != leaf
+    }
+}
+
+impl Scheduler for Htb {
+    fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        let words = Words::read(settings, &self.defaults)?;
+        self.check_depth(parent, 0)?;
+        self.touch(now);
+        self.add_class(slot, parent, words);
+        Ok(())
+    }
+
+    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        if slot == ROOT_SLOT {
+            self.touch(now);
+            self.set_r2q(words::r2q(settings));
+            return Ok(());
+        }
+        let words = Words::read(settings, &self.defaults)?;
+        if self.classes[slot as usize].parent != parent {
+            self.check_depth(parent, self.height(slot))?;
+        }
+        self.touch(now);
+        self.change_class(slot, parent, words);
+        Ok(())
+    }
+
+    fn remove(&mut self, now: Nanos, slot: Slot) {
+        self.touch(now);
+        self.remove_class(slot);
+    }
+
+    fn set_rate(&mut self, now: Nanos, _: Rate, link_rate: Rate) {
+        self.touch(now);
+        self.set_link_rate(link_rate);
+    }
+
+    #[inline]
+    fn queued(&mut self, now: Nanos, slot: Slot, _: u32, first: bool) {
+        if first {
+            self.touch(now);
+            self.wake(slot);
+        }
+    }
+
+    fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
+        if next.is_none() {
+            self.touch(now);
+            self.rest(slot);
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, now: Nanos) -> Option<Slot> {
+        if let Some(chosen) = self.chosen.filter(|chosen| chosen.at == now) {
+            return Some(chosen.slot);
+        }
+        self.touch(now);
+        let (slot, level, prio) = self.choose_now()?;
+        self.chosen = Some(Chosen { at: now, slot, level, prio });
+        Some(slot)
+    }
+
+    #[inline]
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        let chosen = self.chosen.filter(|chosen| chosen.slot == slot);
+        self.touch(now);
+        if slot == ROOT_SLOT {
+            self.direct_packets += 1;
+            if next.is_none() {
+                self.rest(slot);
+            }
+            return false;
+        }
+        let class = &self.classes[slot as usize];
+        let (level, prio) = chosen.map_or((class.level(), class.prio), |chosen| (usize::from(chosen.level), chosen.prio));
+        self.spend(slot, level, usize::from(prio), len);
+        if next.is_none() {
+            self.rest(slot);
+        }
+        self.charge(slot, level, len)
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        let now = self.now - EPOCH;
+        if self.choose(now).is_some() {
+            return Some(now);
+        }
+        loop {
+            let (at, slot) = self.timers.first()?;
+            if self.right(at, slot) {
+                return Some(at.saturating_sub(EPOCH));
+            }
+        }
+    }
+
+    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+        let Some(class) = self.classes.get(slot as usize).filter(|class| class.has(EXISTS)) else { return };
+        word("lends", u64::from(class.lends));
+        word("borrows", u64::from(class.borrows));
+        word("overlimits", u64::from(class.overlimits));
+        if slot == ROOT_SLOT {
+            word("direct_packets", self.direct_packets);
+        }
+    }
+
+    #[inline]
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.classes, slot as usize);
+    }
+
+    fn memory(&self) -> usize {
+        self.tree_memory() + self.timers.memory() + self.rows.iter().flat_map(|row| &row.rings).map(Ring::memory).sum::<usize>()
+    }
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+fn bits(mut mask: u8) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
+        mask &= mask - 1;
+        Some(at)
+    })
+}
