@@ -397,6 +397,9 @@ impl Engine {
             // A queue may drop all that it held instead.
             let Some((packet, next)) = self.depart(class) else { continue };
             let borrowed = self.nodes[0].sent(now, slot, &packet, next);
+            if self.leaves.len() >= FAR {
+                self.look_ahead(slot);
+            }
             return Some(self.departed(class, packet, borrowed));
         }
     }

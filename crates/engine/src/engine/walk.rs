@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use super::{Departure, Drop, Engine, HOLDS, Kind, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
-use crate::schedule::{Admit, ROOT_SLOT, Slot};
+use crate::prefetch::prefetch;
+use crate::schedule::{Admit, NOBODY, ROOT_SLOT, Slot};
 use crate::spec::ClassId;
 use crate::trace::{Event, What};
 use crate::units::Nanos;
@@ -145,6 +146,21 @@ impl Engine {
             regulator.spend(packet.wire);
         }
         Some((packet, next))
+    }
+
+    /// Fetches from memory what the packets after this one will need: of the next class its first packet, of the one after it the
+    /// records, in which that packet's place stands.
+    #[inline]
+    pub(super) fn look_ahead(&mut self, slot: Slot) {
+        let root = &self.nodes[0];
+        let [near, far] = root.inner.ahead(slot);
+        let class =
+            |slot: Slot| if root.same { slot } else { root.classes.get(slot as usize).map_or(NOBODY, |class| class & !HOLDS) };
+        if let Some(leaf) = self.leaves.get(class(near) as usize) {
+            self.slab.fetch(leaf.head);
+        }
+        prefetch(&self.leaves, class(far) as usize);
+        root.inner.fetch(far);
     }
 
     /// The end of a departure.

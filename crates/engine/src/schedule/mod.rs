@@ -29,6 +29,9 @@ pub type Slot = u32;
 /// The node that the scheduler sits in: the link, or the class that holds this scheduler. It exists from the start.
 pub const ROOT_SLOT: Slot = 0;
 
+/// No class, in [`Scheduler::ahead`].
+pub const NOBODY: Slot = Slot::MAX;
+
 /// All schedulers.
 pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
 
@@ -177,6 +180,12 @@ pub trait Scheduler: Send {
 
     /// A packet for the class comes soon: hints to the processor to fetch what the class keeps. Changes nothing.
     fn fetch(&self, _slot: Slot) {}
+
+    /// Classes whose packets probably go soon after the one that `slot` has just sent, the sooner one first; [`NOBODY`] where that is not
+    /// known at once. For hints to the processor only: a wrong answer costs nothing but time.
+    fn ahead(&self, _slot: Slot) -> [Slot; 2] {
+        [NOBODY; 2]
+    }
 
     /// Bytes of memory held.
     fn memory(&self) -> usize;

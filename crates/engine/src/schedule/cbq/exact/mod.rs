@@ -301,6 +301,18 @@ impl Scheduler for Exact {
         prefetch(&self.records.lines, slot as usize);
     }
 
+    #[inline]
+    fn ahead(&self, slot: Slot) -> [Slot; 2] {
+        let lines = &self.records.lines;
+        if let Some(first) = self.ready.first() {
+            return [first, lines.get(first as usize).map_or(NIL, |line| line.timer_next)];
+        }
+        // Behind it in its ring, if that is a leaf.
+        let behind = |slot: u32| lines.get(slot as usize).map_or(NIL, |line| line.ring_next);
+        let next = behind(slot);
+        [next, behind(next)]
+    }
+
     fn memory(&self) -> usize {
         self.records_memory()
             + self.rings.iter().map(Ring::memory).sum::<usize>()

@@ -98,6 +98,12 @@ impl Ready {
         None
     }
 
+    /// Who is probably first.
+    #[inline]
+    pub fn first(&self) -> Option<u32> {
+        if self.bits == 0 { None } else { Some(self.queues[self.bits.ilog2() as usize % 8].first as u32) }
+    }
+
     /// Takes out the one that [`front`](Ready::front) named.
     #[inline]
     pub fn pop(&mut self, records: &mut Records) {
