@@ -143,7 +143,10 @@ fn native_places_in_a_link() {
         ("class a { } class ^a { }", "duplicate-name", "two classes"),
         ("class ^l { }", "duplicate-name", "link"),
         ("class a { borrow default } class b { ^default }", "two-defaults", ""),
-        ("class a { queue ^red }", "not-built", "drop_tail"),
+        ("class a { queue ^cake }", "not-built", "drop_tail"),
+        ("class a { share 5% queue red { ^weight 500 } }", "refused", "weight 256 or 512"),
+        ("class a { share 5% queue red { limit 50packets ^min 5000bytes } }", "refused", "packets"),
+        ("class a { share 5% queue red { probability ^10% } }", "bad-value", "0.02"),
         ("class a { queue drop_tail { limit ^50 } }", "bad-value", "50packets"),
         ("class a { queue drop_tail { limit ^64KB } }", "bad-value", "65536"),
         ("class a { queue drop_tail { ^target 5ms } }", "unknown-word", "limit"),
@@ -299,7 +302,7 @@ fn languages_to_come_say_so() {
 
 #[test]
 fn several_errors_in_one_run_but_not_too_many() {
-    let text = link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue red\n borow }\nmatch dport x -> c");
+    let text = link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue cake\n borow }\nmatch dport x -> c");
     let (found, _, _) = findings(&text, Language::Native);
     let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
     assert_eq!(codes, ["unknown-word", "out-of-range", "unknown-word", "not-built", "unknown-word", "bad-value", "unknown-class"]);

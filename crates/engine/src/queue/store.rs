@@ -3,6 +3,7 @@
 use crate::account::DropReason;
 use crate::link::Overhead;
 use crate::packet::{CE, NIL, Packet, Slab};
+use crate::settings::Limit;
 use crate::units::Nanos;
 
 /// A list of packets, first in, first out. Its packets lie in the [`Store`]: an empty list takes no memory beyond itself.
@@ -42,6 +43,24 @@ impl List {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets == 0
+    }
+
+    /// Whether a packet more is within a limit.
+    #[inline]
+    pub fn fits(&self, limit: Limit, packet: &Packet) -> bool {
+        match limit {
+            Limit::Packets(most) => self.packets < most,
+            Limit::Bytes(most) => u64::from(self.bytes) + u64::from(packet.len) <= u64::from(most),
+        }
+    }
+
+    /// Whether it holds more than a limit.
+    #[inline]
+    pub fn over(&self, limit: Limit) -> bool {
+        match limit {
+            Limit::Packets(most) => self.packets > most,
+            Limit::Bytes(most) => self.bytes > most,
+        }
     }
 
     /// The charged length of its first packet.
@@ -106,6 +125,26 @@ impl<'e> Store<'e> {
         list.packets -= 1;
         list.bytes -= packet.len;
         Some(packet)
+    }
+
+    /// Loses the last packets of a list, as many as are beyond a limit that was lowered. False if all stay. Linear in the list.
+    pub fn cut(&mut self, list: &mut List, limit: Limit) -> bool {
+        if !list.over(limit) {
+            return false;
+        }
+        let mut kept = List::NEW;
+        while let Some(packet) = self.pop(list) {
+            if !kept.fits(limit, &packet) {
+                self.lose(packet, DropReason::LimitLowered);
+                break;
+            }
+            self.push(&mut kept, &packet);
+        }
+        while let Some(packet) = self.pop(list) {
+            self.lose(packet, DropReason::LimitLowered);
+        }
+        *list = kept;
+        true
     }
 
     /// When the first packet of a list arrived.

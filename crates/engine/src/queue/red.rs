@@ -1,0 +1,460 @@
+//! RED (Floyd and Jacobson 1993): a queue that drops a few packets, at random, before it is full.
+//!
+//! The average length, not the momentary one, says whether there is congestion: bursts pass, a standing queue does not. Below `min`
+//! nothing is dropped; from there to `max` the probability grows from 0 to `probability`, and drops are spread evenly over the packets
+//! that arrive (the more have passed since the last one, the more likely is the next); above `max` everything is dropped. `gentle`
+//! (Floyd 2000) lets the probability grow on from `probability` to 1 at twice `max` instead. Packets that understand ECN are marked
+//! instead, if asked for.
+//!
+//! `variant altq` is ALTQ's to the letter (altq.md 7.1): half as many drops for the same probability, none on the packet that first
+//! finds the average above `min` or at most one packet waiting, forced drops never as marks, and no decay of the average while a class
+//! is idle, because ALTQ's classes never ask an empty queue.
+//!
+//! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
+
+use super::random::Random;
+use super::{Context, Entry, List, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, ONE, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate, SECOND};
+
+/// The registry's entry. ALTQ's numbers (altq.md 7.1), but for `max`: three times `min`, as Floyd advises and as ALTQ's classes have it.
+pub const ENTRY: Entry = Entry {
+    name: "red",
+    about: "drops some at random before it is full, by the average length (RED)",
+    limit: Limit::Packets(60),
+    words: &[
+        Word {
+            name: "min",
+            kind: Kind::Limit,
+            help: "average length from which on some are dropped, in packets or bytes as the limit",
+            default: "a tenth of the limit",
+        },
+        Word { name: "max", kind: Kind::Limit, help: "average length from which on all are dropped", default: "three times min" },
+        Word { name: "probability", kind: Kind::Fraction, help: "part that is dropped just below max", default: "0.1" },
+        WEIGHT,
+        PACKETSIZE,
+        Word { name: "gentle", kind: Kind::Flag, help: "above max the part grows to all at twice max", default: "off" },
+        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word { name: "harddrop", kind: Kind::Flag, help: "with ecn: what is beyond max is dropped, not marked", default: "off" },
+        Word {
+            name: "variant",
+            kind: Kind::Choice(&["paper", "altq"]),
+            help: "as Floyd and Jacobson published it, or as ALTQ has it",
+            default: "paper",
+        },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(Red::new(*context, spec)?))),
+};
+
+/// How fast the average follows.
+pub(super) const WEIGHT: Word = Word {
+    name: "weight",
+    kind: Kind::Int { min: 1, max: 1 << 16 },
+    help: "the length counts by one part in so many in the average, a power of two",
+    default: "512; 128 below 300 packets/s, 64 below 50",
+};
+
+/// What idleness is measured by.
+pub(super) const PACKETSIZE: Word = Word {
+    name: "packetsize",
+    kind: Kind::Bytes { min: 1, max: 65_535 },
+    help: "usual packet: the average decays by as many of them as an idle class could have sent",
+    default: "1000",
+};
+
+/// Bits of a fraction in averages: 2^-24 packets or bytes.
+const BITS: u32 = 24;
+
+/// What an average is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// The length counts by one part in 2^this.
+    weight: u32,
+    /// The time of a usual packet at the class's rate.
+    packet_time: Nanos,
+}
+
+impl Clock {
+    /// From a queue's words.
+    pub fn read(context: &Context, settings: &Settings) -> Result<Clock, SpecError> {
+        // altq.md 7.1: 1000 bytes; weights that suit slow links.
+        let size = settings.bytes("packetsize").unwrap_or(1000) as u32;
+        let packet_time = context.rate.time_for(u64::from(context.overhead.charge(size))).max(1);
+        let weight = match settings.int("weight") {
+            Some(weight) if weight.is_power_of_two() => weight.ilog2(),
+            Some(weight) => {
+                let above = weight.next_power_of_two();
+                let message = format!("the weight {weight} is no power of two");
+                return Err(SpecError::word("weight", message).help(format!("write weight {} or {above}", above / 2)));
+            }
+            None => match SECOND / packet_time {
+                0..50 => 6,
+                50..300 => 7,
+                _ => 9,
+            },
+        };
+        Ok(Clock { weight, packet_time })
+    }
+}
+
+/// Where dropping begins and ends, and how likely it is between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thresholds {
+    /// In units of the average.
+    min: u64,
+    max: u64,
+    /// Probability (2^-64) for each unit of the average above `min`, times 2^32.
+    slope: u128,
+    /// From `max` on to twice that: the probability there, and its slope beyond.
+    gentle: Option<(u64, u128)>,
+}
+
+impl Thresholds {
+    /// `min` and `max` in packets or bytes, `probability` in billionths. `min` is below `max`.
+    pub fn new(min: u32, max: u32, probability: u32, gentle: bool) -> Thresholds {
+        let slope = |part: u32, over: u32| (u128::from(part) << (64 + 32 - BITS)) / (u128::from(ONE) * u128::from(over.max(1)));
+        let at_max = u64::try_from((u128::from(probability) << 64) / u128::from(ONE)).unwrap_or(u64::MAX);
+        Thresholds {
+            min: u64::from(min) << BITS,
+            max: u64::from(max) << BITS,
+            slope: slope(probability, max.saturating_sub(min)),
+            gentle: gentle.then(|| (at_max, slope(ONE.saturating_sub(probability), max))),
+        }
+    }
+
+    /// The part, in 2^-64, that is to be dropped at an average of at least `min`; `None`: all.
+    fn probability(&self, average: u64) -> Option<u64> {
+        // A slope times its span is a probability: below 2^96.
+        let on = |slope: u128, above: u64| u64::try_from((u128::from(above) * slope) >> 32).unwrap_or(u64::MAX);
+        if average < self.max {
+            return Some(on(self.slope, average - self.min));
+        }
+        let (at_max, slope) = self.gentle?;
+        (average < 2 * self.max).then(|| at_max.saturating_add(on(slope, average - self.max)))
+    }
+}
+
+/// What is to be done with an arriving packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is queued.
+    Pass,
+    /// The lot fell on it.
+    Early,
+    /// The average is above all bounds.
+    Forced,
+}
+
+/// An average length, and what has passed since the last drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Average {
+    /// The average, in 2^-24 packets or bytes.
+    average: u64,
+    /// Packets since the last drop, -1 below `min` (Floyd and Jacobson, figure 2).
+    count: i32,
+    /// ALTQ: the average was above `min` when the last packet came.
+    above: bool,
+}
+
+impl Average {
+    /// One of an empty queue.
+    pub const NEW: Average = Average { average: 0, count: -1, above: false };
+
+    /// The average, in packets or bytes, times 1000.
+    pub fn thousandths(&self) -> u64 {
+        ((u128::from(self.average) * 1000) >> BITS) as u64
+    }
+
+    /// A packet finds so many packets or bytes.
+    pub fn sample(&mut self, clock: &Clock, length: u32) {
+        let length = u64::from(length) << BITS;
+        if length >= self.average {
+            self.average += (length - self.average) >> clock.weight;
+        } else {
+            self.average -= (self.average - length) >> clock.weight;
+        }
+    }
+
+    /// The queue was empty for so long: as if it had been found so by each of the packets that could have been sent (Floyd and Jacobson,
+    /// section 4). Returns the time that is left over, less than a packet's.
+    pub fn idle(&mut self, clock: &Clock, time: Nanos) -> Nanos {
+        // (1 - 2^-weight)^n, by squaring, in 2^-63.
+        let mut n = time / clock.packet_time;
+        let mut base: u64 = (1 << 63) - (1 << (63 - clock.weight));
+        let times = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 63) as u64;
+        while n > 0 && self.average > 0 {
+            if n & 1 == 1 {
+                self.average = times(self.average, base);
+            }
+            base = times(base, base);
+            n >>= 1;
+        }
+        time % clock.packet_time
+    }
+
+    /// What becomes of a packet that arrives (Floyd and Jacobson, figure 2).
+    pub fn judge(&mut self, thresholds: &Thresholds, random: &mut Random) -> Verdict {
+        if self.average < thresholds.min {
+            self.count = -1;
+            return Verdict::Pass;
+        }
+        let Some(probability) = thresholds.probability(self.average) else {
+            self.count = 0;
+            return Verdict::Forced;
+        };
+        self.count = self.count.saturating_add(1);
+        self.draw(probability, 1, random)
+    }
+
+    /// The same as ALTQ has it. `packets`: waiting.
+    pub fn judge_altq(&mut self, thresholds: &Thresholds, packets: u32, random: &mut Random) -> Verdict {
+        self.count = self.count.saturating_add(1);
+        if self.average < thresholds.min || packets <= 1 {
+            self.above = false;
+            return Verdict::Pass;
+        }
+        let Some(probability) = thresholds.probability(self.average) else {
+            self.count = 0;
+            return Verdict::Forced;
+        };
+        if !self.above {
+            (self.count, self.above) = (1, true);
+            return Verdict::Pass;
+        }
+        self.draw(probability, 2, random)
+    }
+
+    /// Draws with p / (whole - count p): so that the packets between two drops are 1 to whole/p, all as likely.
+    fn draw(&mut self, probability: u64, whole: u64, random: &mut Random) -> Verdict {
+        let passed = u128::from(self.count.max(0) as u32) * u128::from(probability);
+        let left = (u128::from(whole) << 64).saturating_sub(passed);
+        let drawn = (u128::from(random.bits()) * (left >> 1)) >> 63;
+        if drawn < u128::from(probability) {
+            self.count = 0;
+            return Verdict::Early;
+        }
+        Verdict::Pass
+    }
+
+    /// A packet was dropped because nothing more fits.
+    pub fn tail_dropped(&mut self) {
+        self.count = 0;
+    }
+}
+
+/// What was dropped or marked, and why.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub prob_drop: u64,
+    pub prob_mark: u64,
+    pub forced_drop: u64,
+    pub forced_mark: u64,
+}
+
+impl Tally {
+    /// Carries a verdict out. False: the packet is to be dropped.
+    pub fn carry_out(
+        &mut self,
+        verdict: Verdict,
+        (ecn, harddrop): (bool, bool),
+        packet: &mut Packet,
+        store: &mut Store<'_>,
+    ) -> bool {
+        let (marks, drops, may_mark) = match verdict {
+            Verdict::Pass => return true,
+            Verdict::Early => (&mut self.prob_mark, &mut self.prob_drop, ecn),
+            Verdict::Forced => (&mut self.forced_mark, &mut self.forced_drop, ecn && !harddrop),
+        };
+        let marked = may_mark && store.mark(packet);
+        *(if marked { marks } else { drops }) += 1;
+        marked
+    }
+
+    pub fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        word("prob_mark", self.prob_mark);
+        word("prob_drop", self.prob_drop);
+        word("forced_mark", self.forced_mark);
+        word("forced_drop", self.forced_drop);
+    }
+}
+
+/// Words that a change may bring.
+#[derive(Clone)]
+struct Words {
+    limit: Limit,
+    clock: Clock,
+    thresholds: Thresholds,
+    altq: bool,
+    ecn: bool,
+    harddrop: bool,
+}
+
+impl Words {
+    fn read(context: &Context, spec: &QueueSpec) -> Result<Words, SpecError> {
+        let settings = &spec.settings;
+        let (limit, unit) = match spec.limit {
+            Limit::Packets(limit) => (limit, "packets"),
+            Limit::Bytes(limit) => (limit, "bytes"),
+        };
+        let length = |word: &'static str| match (settings.limit(word), spec.limit) {
+            (None, _) => Ok(None),
+            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) if n <= limit => Ok(Some(n)),
+            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) => {
+                let message = format!("an average of {n}{unit} is never seen: the queue holds {limit}{unit}");
+                Err(SpecError::word(word, message).help("raise limit, or lower this"))
+            }
+            (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so is {word}"))
+                .help(format!("write {word} {}{unit}", limit / 10))),
+        };
+        let min = length("min")?;
+        let max = length("max")?;
+        let max = max.unwrap_or(min.unwrap_or(limit / 10).max(1).saturating_mul(3));
+        let min = min.unwrap_or((limit / 10).max(1));
+        if min == 0 {
+            return Err(SpecError::word("min", "from an average of 0 on no packet could pass").help(format!("write min 1{unit}")));
+        }
+        if min >= max {
+            let message = format!("nothing lies between min {min}{unit} and max {max}{unit}");
+            let word = if settings.get("max").is_some() { "max" } else { "min" };
+            return Err(SpecError::word(word, message).help("max is best three times min"));
+        }
+        let probability = settings.fraction("probability").unwrap_or(ONE / 10);
+        if probability == 0 {
+            return Err(SpecError::word("probability", "0 would drop nothing until max is reached").help("write probability 0.1"));
+        }
+        let altq = settings.choice("variant") == Some("altq");
+        let (ecn, harddrop, gentle) = (settings.flag("ecn"), settings.flag("harddrop"), settings.flag("gentle"));
+        if gentle && altq {
+            return Err(SpecError::word("gentle", "ALTQ's RED is not gentle").help("leave it out, or write variant paper"));
+        }
+        if harddrop && !ecn {
+            return Err(SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out"));
+        }
+        let thresholds = Thresholds::new(min, max, probability, gentle);
+        let clock = Clock::read(context, settings)?;
+        Ok(Words { limit: spec.limit, clock, thresholds, altq, ecn, harddrop: harddrop || altq })
+    }
+}
+
+struct Red {
+    words: Words,
+    list: List,
+    average: Average,
+    idle_since: Option<Nanos>,
+    random: Random,
+    tally: Tally,
+    context: Context,
+    settings: Settings,
+}
+
+impl Red {
+    fn new(context: Context, spec: &QueueSpec) -> Result<Red, SpecError> {
+        Ok(Red {
+            words: Words::read(&context, spec)?,
+            list: List::NEW,
+            average: Average::NEW,
+            idle_since: None,
+            random: Random::new(context.seed),
+            tally: Tally::default(),
+            context,
+            settings: spec.settings.clone(),
+        })
+    }
+
+    fn length(&self) -> u32 {
+        if matches!(self.words.limit, Limit::Bytes(_)) { self.list.bytes() } else { self.list.packets() }
+    }
+
+    /// Packets have left.
+    fn left(&mut self, now: Nanos) {
+        if self.list.is_empty() {
+            self.idle_since = Some(now);
+        }
+    }
+}
+
+impl Queue for Red {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let words = &self.words;
+        let verdict = if words.altq {
+            self.average.sample(&words.clock, self.length());
+            self.average.judge_altq(&words.thresholds, self.list.packets(), &mut self.random)
+        } else {
+            match self.idle_since {
+                // What is left over counts the next time: or a class that drops all, its average above max, would never recover.
+                Some(since) if self.list.is_empty() => {
+                    self.idle_since = Some(now - self.average.idle(&words.clock, now.saturating_sub(since)));
+                }
+                _ => self.average.sample(&words.clock, self.length()),
+            }
+            self.average.judge(&words.thresholds, &mut self.random)
+        };
+        if !self.tally.carry_out(verdict, (words.ecn, words.harddrop), &mut packet, store) {
+            return Err(DropReason::Early);
+        }
+        if !self.list.fits(words.limit, &packet) {
+            self.average.tail_dropped();
+            return Err(DropReason::QueueFull);
+        }
+        store.push(&mut self.list, &packet);
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = store.pop(&mut self.list);
+        self.left(now);
+        packet
+    }
+
+    fn peek(&self) -> Option<u32> {
+        self.list.peek()
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.list.packets(), self.list.bytes())
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        store.pop(&mut self.list)
+    }
+
+    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(context, spec)?;
+        let same_unit = matches!(words.limit, Limit::Bytes(_)) == matches!(self.words.limit, Limit::Bytes(_));
+        (self.words, self.context, self.settings) = (words, *context, spec.settings.clone());
+        if store.cut(&mut self.list, spec.limit) {
+            self.left(now);
+        }
+        if !same_unit {
+            self.average = Average { average: u64::from(self.length()) << BITS, ..Average::NEW };
+        }
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate: Rate) {
+        self.context.rate = rate;
+        if let Ok(clock) = Clock::read(&self.context, &self.settings) {
+            self.words.clock = clock;
+        }
+    }
+
+    fn seed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        word("average_thousandths", self.average.thousandths());
+        self.tally.tell(word);
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Red>()
+    }
+}
