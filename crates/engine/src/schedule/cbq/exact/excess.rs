@@ -4,7 +4,7 @@
 //! stops it. The counts along the tree are exact at all times, so that coming back from idleness is seen when it happens: who comes
 //! back starts at the present of its ring and claims nothing for the time in which it could not take.
 
-use super::state::{AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, LINKED, NIL, NODE, ZERO, cost};
+use super::state::{AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, IN_ROW, LINKED, NIL, NODE, ZERO, cost};
 use super::words::Excess;
 use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
@@ -29,6 +29,35 @@ impl Exact {
             self.wake_cap(cap);
         }
         self.leaf_in(slot);
+    }
+
+    /// Whether a leaf that has packets can take excess all the way up, for no cap stands on it. Only in `excess share`.
+    #[inline]
+    pub(super) fn may_take(&mut self, slot: u32) -> bool {
+        let line = &self.records.lines[slot as usize];
+        self.excess == Excess::Share && line.has(BORROW) && line.cap == NIL && self.is_open(line.branch)
+    }
+
+    /// Whether what a branch has to offer always reaches the root: all from it upwards borrow, and have no cap.
+    #[inline]
+    fn is_open(&mut self, branch: u32) -> bool {
+        let open = self.records.branches[branch as usize].open;
+        if open >> 1 == self.changes & u32::MAX >> 1 { open & 1 != 0 } else { self.find_open(branch) }
+    }
+
+    fn find_open(&mut self, branch: u32) -> bool {
+        let (mut at, mut open) = (branch, true);
+        loop {
+            let b = &self.records.branches[at as usize];
+            let words = &self.records.nodes[b.node as usize].words;
+            open &= b.cap == NIL && (b.up == NIL || words.borrow || words.rate > 0);
+            if b.up == NIL || !open {
+                break;
+            }
+            at = b.up;
+        }
+        self.records.branches[branch as usize].open = self.changes << 1 | u32::from(open);
+        open
     }
 
     fn leaf_in(&mut self, slot: u32) {
@@ -273,7 +302,7 @@ impl Exact {
 
     fn push_row(&mut self, branch: u32) {
         let b = &self.records.branches[branch as usize];
-        if !b.in_row {
+        if b.flags & IN_ROW == 0 {
             let level = self.records.nodes[b.node as usize].level;
             self.rows.push(&mut self.records, level, branch);
         }
@@ -347,6 +376,31 @@ impl Exact {
             let time = cost(b.nspb, len, &mut b.rem);
             (ring, branch, cap) = (b.home, b.up, b.cap);
             b.s = self.rings[ring as usize].serve::<GUARANTEED>(b.s, time, LAG, b.flags & AVAIL != 0);
+            far = b.s > FAR;
+        }
+    }
+
+    /// The same for a packet beyond guarantees of a leaf that came [alone](Exact::alone): it comes back to its rings, and so do those
+    /// above it, at the present, and goes.
+    #[inline]
+    pub(super) fn charge_alone(&mut self, slot: u32, len: u32) {
+        let line = &mut self.records.lines[slot as usize];
+        let time = cost(line.nspb, len, &mut line.rem);
+        let mut branch = line.branch;
+        let mut ring = self.records.branches[branch as usize].rings[usize::from(line.has(ZERO))];
+        line.s = self.rings[ring as usize].serve_alone(line.s, time);
+        let mut far = line.s > FAR;
+        loop {
+            if far {
+                self.rebase(ring);
+            }
+            let b = &mut self.records.branches[branch as usize];
+            if b.up == NIL {
+                return;
+            }
+            let time = cost(b.nspb, len, &mut b.rem);
+            (ring, branch) = (b.home, b.up);
+            b.s = self.rings[ring as usize].serve_alone(b.s, time);
             far = b.s > FAR;
         }
     }

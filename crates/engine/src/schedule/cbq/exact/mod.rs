@@ -63,6 +63,15 @@ struct Exact {
     chosen_at: Nanos,
     /// The node whose bandwidth the chosen leaf takes, or [`GUARANTEE`].
     lender: u32,
+    /// Leaves that have packets.
+    busy: u32,
+    /// The only one of them, where it came alone: it was not filed anywhere, as it will be gone before anybody asks. [`NIL`] if there is
+    /// none, or it was filed since.
+    alone: Slot,
+    /// By which rule it goes: [`GUARANTEE`], or 0.
+    alone_lender: u32,
+    /// Counts changes of the tree; see [`Branch::open`](state::Branch::open).
+    changes: u32,
     /// The branch from which the chosen leaf borrows, when that is not the root's.
     lending: u32,
     /// Leaves in use.
@@ -140,17 +149,49 @@ impl Exact {
         }
     }
 
+    #[inline]
     fn empty(&mut self, slot: u32) {
         let line = &mut self.records.lines[slot as usize];
-        line.flags &= !BACKLOGGED;
-        if line.has(AVAIL) {
-            self.leaf_down(slot);
+        if line.has(BACKLOGGED) {
+            line.flags &= !BACKLOGGED;
+            self.busy -= 1;
+            if line.has(AVAIL) {
+                self.leaf_down(slot);
+            }
         }
+        if self.alone == slot {
+            self.alone = NIL;
+        }
+    }
+
+    /// Files the leaf that came alone as if it had not.
+    fn settle(&mut self) {
+        let slot = std::mem::replace(&mut self.alone, NIL);
+        if slot != NIL {
+            self.file_guarantee(slot);
+            if self.alone_lender != GUARANTEE {
+                self.leaf_up(slot);
+            }
+        }
+    }
+
+    /// Something other than a packet's coming or going is about to happen.
+    fn before_change(&mut self, now: Nanos) {
+        self.touch(now);
+        self.settle();
+        self.changes = self.changes.wrapping_add(1);
     }
 
     /// Who goes now, and on what.
     #[inline(always)]
     fn choose_now(&mut self) -> Option<(Slot, u32)> {
+        if self.alone != NIL {
+            if self.alone_lender == GUARANTEE || self.records.due(self.alone) > self.now {
+                self.advance();
+                return Some((self.alone, self.alone_lender));
+            }
+            self.settle();
+        }
         self.advance();
         // Design rule 8: excess never goes before a packet within guarantee.
         if let Some(slot) = self.ready.front(&mut self.records) {
@@ -172,7 +213,7 @@ impl Exact {
 impl Scheduler for Exact {
     fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         let words = Words::read(settings, self.mtu)?;
-        self.touch(now);
+        self.before_change(now);
         self.add_class(slot, parent, words);
         Ok(())
     }
@@ -180,23 +221,23 @@ impl Scheduler for Exact {
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
             let excess = words::scheduler(settings)?;
-            self.touch(now);
+            self.before_change(now);
             self.set_excess(excess);
             return Ok(());
         }
         let words = Words::read(settings, self.mtu)?;
-        self.touch(now);
+        self.before_change(now);
         self.change_class(slot, parent, words);
         Ok(())
     }
 
     fn remove(&mut self, now: Nanos, slot: Slot) {
-        self.touch(now);
+        self.before_change(now);
         self.remove_class(slot);
     }
 
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate) {
-        self.touch(now);
+        self.before_change(now);
         self.link_rate = link_rate.as_bit_s();
         self.set_root_rate(rate.as_bit_s());
     }
@@ -207,24 +248,41 @@ impl Scheduler for Exact {
             return;
         }
         self.touch(now);
+        if self.alone != NIL {
+            self.settle();
+        }
         let line = &mut self.records.lines[slot as usize];
         line.len = len;
         if line.has(BACKLOGGED) {
             return;
         }
         line.flags |= BACKLOGGED;
-        if !line.has(ZERO) {
-            // Idleness earns the burst and no more (design rule 10). A clock that is ahead stays there.
-            let slip = self.records.slip[line.priority as usize];
-            let credit = span(line.nspb, line.burst);
-            line.e = line.e.max(self.now.saturating_sub(slip).saturating_sub(credit));
-            self.file_guarantee(slot);
-            // Who is within guarantee goes before all excess: whether he takes some shows when that packet has gone.
-            if self.records.lines[slot as usize].has(READY) {
+        self.busy += 1;
+        let alone = self.busy == 1 && !line.has(READY);
+        if line.has(ZERO) {
+            if alone && self.may_take(slot) {
+                (self.alone, self.alone_lender) = (slot, 0);
+            } else {
+                self.leaf_up(slot);
+            }
+            return;
+        }
+        // Idleness earns the burst and no more (design rule 10). A clock that is ahead stays there.
+        let slip = self.records.slip[usize::from(line.priority) % 8];
+        let credit = span(line.nspb, line.burst);
+        line.e = line.e.max(self.now.saturating_sub(slip).saturating_sub(credit));
+        if alone {
+            let guaranteed = line.e.saturating_add(slip) <= self.now;
+            if guaranteed && !line.has(FILED) || !guaranteed && self.may_take(slot) {
+                (self.alone, self.alone_lender) = (slot, if guaranteed { GUARANTEE } else { 0 });
                 return;
             }
         }
-        self.leaf_up(slot);
+        self.file_guarantee(slot);
+        // Who is within guarantee goes before all excess: whether he takes some shows when that packet has gone.
+        if !self.records.lines[slot as usize].has(READY) {
+            self.leaf_up(slot);
+        }
     }
 
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
@@ -251,12 +309,16 @@ impl Scheduler for Exact {
         let lender = if self.chosen == slot { self.lender } else { 0 };
         self.touch(now);
         let guaranteed = lender == GUARANTEE;
+        let alone = self.alone == slot;
         if guaranteed {
-            self.ready.pop(&mut self.records);
+            if !alone {
+                self.ready.pop(&mut self.records);
+            }
             self.bound_owed(slot);
         }
         match (self.excess, guaranteed) {
             (Excess::Share, true) => self.charge::<true>(slot, len),
+            (Excess::Share, false) if alone => self.charge_alone(slot, len),
             (Excess::Share, false) => self.charge::<false>(slot, len),
             (Excess::Priority, _) => {
                 if !guaranteed && lender > 0 {
@@ -265,13 +327,16 @@ impl Scheduler for Exact {
                 self.charge_lent(slot, len, lender);
             }
         }
-        match next {
-            Some(len) => self.records.lines[slot as usize].len = len,
-            None => self.empty(slot),
-        }
-        if guaranteed {
+        let Some(next) = next else {
+            self.empty(slot);
+            return !guaranteed;
+        };
+        self.records.lines[slot as usize].len = next;
+        if alone | guaranteed {
+            self.alone = NIL;
             self.file_guarantee(slot);
-            if self.records.lines[slot as usize].flags & (BACKLOGGED | READY | BORROW | AVAIL) == BACKLOGGED | BORROW {
+            let flags = self.records.lines[slot as usize].flags;
+            if flags & (BORROW | AVAIL) == BORROW && (flags & READY == 0 || !guaranteed) {
                 self.leaf_up(slot);
             }
         }

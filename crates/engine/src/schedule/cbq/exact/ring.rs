@@ -13,6 +13,7 @@ use super::state::{AVAIL, LINKED, NIL, Records, span};
 const SLOTS: u64 = 64;
 
 /// The calendar.
+#[repr(align(64))]
 pub struct Ring {
     /// Virtual time: the largest start tag that was served.
     v: u64,
@@ -28,7 +29,7 @@ pub struct Ring {
     above: u64,
     /// Of the fastest child seen.
     fastest: u64,
-    levels: Vec<Level>,
+    levels: Box<[Level]>,
 }
 
 struct Level {
@@ -55,7 +56,7 @@ impl Level {
 
 impl Ring {
     pub fn new() -> Ring {
-        Ring { v: 0, ahead: 0, avail: 0, shift: 0, cur: 0, above: u64::MAX, fastest: u64::MAX, levels: Vec::new() }
+        Ring { v: 0, ahead: 0, avail: 0, shift: 0, cur: 0, above: u64::MAX, fastest: u64::MAX, levels: Box::default() }
     }
 
     fn is_empty(&self) -> bool {
@@ -99,6 +100,13 @@ impl Ring {
             self.v = self.v.max(tag);
         }
         tag.saturating_add(time)
+    }
+
+    /// A child comes back while no other can take anything, is served, and goes.
+    #[inline]
+    pub fn serve_alone(&mut self, tag: u64, time: u64) -> u64 {
+        self.v = self.v.max(self.ahead).max(tag);
+        self.v.saturating_add(time)
     }
 
     /// The present, for a child that comes back.
@@ -165,8 +173,8 @@ impl Ring {
         while (at >> (6 * level)) - (self.cur >> (6 * level)) >= SLOTS {
             level += 1;
         }
-        while self.levels.len() <= level as usize {
-            self.levels.push(Level { bits: 0, head: [NIL; SLOTS as usize], tail: [NIL; SLOTS as usize] });
+        if self.levels.len() <= level as usize {
+            self.deepen(level as usize);
         }
         let at = at >> (6 * level);
         if level > 0 {
@@ -180,6 +188,13 @@ impl Ring {
         } else {
             here.append(records, level as u16, at, id);
         }
+    }
+
+    #[cold]
+    fn deepen(&mut self, level: usize) {
+        let mut levels = std::mem::take(&mut self.levels).into_vec();
+        levels.resize_with(level + 1, || Level { bits: 0, head: [NIL; SLOTS as usize], tail: [NIL; SLOTS as usize] });
+        self.levels = levels.into_boxed_slice();
     }
 
     /// The child with the least tag that can take a packet.
@@ -298,6 +313,6 @@ impl Ring {
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.levels.capacity() * size_of::<Level>()
+        self.levels.len() * size_of::<Level>()
     }
 }

@@ -1,7 +1,7 @@
 //! Inner classes that may have bandwidth of their own to lend, for `excess priority`: by level, the lowest first, and in a level by the
 //! priority of those who would take it (Floyd and Jacobson 1995, formal link-sharing).
 
-use super::state::{NIL, Records};
+use super::state::{IN_ROW, NIL, Records};
 
 /// A list of branches for every level and band.
 #[derive(Default)]
@@ -21,7 +21,8 @@ impl Rows {
             self.bits.resize(row + 1, 0);
         }
         let b = &mut records.branches[branch as usize];
-        (b.in_row, b.row_next) = (true, NIL);
+        b.flags |= IN_ROW;
+        b.row_next = NIL;
         let band = b.band;
         let (first, last) = &mut self.lists[row][band as usize];
         if *first == NIL {
@@ -52,7 +53,7 @@ impl Rows {
     fn pop(&mut self, records: &mut Records, row: usize, band: usize) -> u32 {
         let first = self.lists[row][band].0;
         let b = &mut records.branches[first as usize];
-        b.in_row = false;
+        b.flags &= !IN_ROW;
         self.lists[row][band].0 = b.row_next;
         if b.row_next == NIL {
             self.bits[row] &= !(1 << band);
@@ -64,7 +65,7 @@ impl Rows {
     pub fn turn(&mut self, records: &mut Records, branch: u32) {
         let b = records.branches[branch as usize];
         let level = records.nodes[b.node as usize].level;
-        if b.in_row && self.lists[level as usize - 1][b.band as usize].0 == branch && b.row_next != NIL {
+        if b.flags & IN_ROW != 0 && self.lists[level as usize - 1][b.band as usize].0 == branch && b.row_next != NIL {
             self.pop(records, level as usize - 1, b.band as usize);
             self.push(records, level, branch);
         }
@@ -72,7 +73,7 @@ impl Rows {
 
     /// Empties all rows.
     pub fn clear(&mut self, records: &mut Records) {
-        records.branches.iter_mut().for_each(|b| b.in_row = false);
+        records.branches.iter_mut().for_each(|b| b.flags &= !IN_ROW);
         self.lists.clear();
         self.bits.clear();
     }

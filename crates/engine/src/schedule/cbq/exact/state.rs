@@ -81,6 +81,9 @@ pub const ZERO: u8 = 64;
 /// The slot is in use.
 pub const EXISTS: u8 = 128;
 
+/// Of a branch: stands in a row of those that have something to lend.
+pub const IN_ROW: u8 = 1;
+
 /// A leaf: all that a packet touches of it, in one cache line. The line of a class that has children is its implicit leaf
 /// (design rule 16).
 #[derive(Clone, Copy)]
@@ -140,6 +143,7 @@ impl Line {
 
 /// An inner class in the tree of one band: `excess share` has one band, `excess priority` one a priority in use.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 pub struct Branch {
     /// Start tag in the ring above.
     pub s: u64,
@@ -161,11 +165,15 @@ pub struct Branch {
     /// Next in its row.
     pub row_next: u32,
     pub filed: u16,
-    /// AVAIL, LINKED, ZERO as in a line.
+    /// AVAIL, LINKED, ZERO as in a line, and IN_ROW.
     pub flags: u8,
-    pub in_row: bool,
     pub band: u8,
+    /// Whether all from here to the root borrow and have no cap, in the last bit; before it, the count of changes when that was seen.
+    pub open: u32,
 }
+
+/// Branches, too, take one cache line each.
+const _: () = assert!(size_of::<Line>() == 64 && size_of::<Branch>() == 64);
 
 /// An inner class.
 #[derive(Clone, Copy)]

@@ -12,7 +12,7 @@ use super::state::{
 };
 use super::wheel::Wheel;
 use super::words::{Excess, Words};
-use super::{EPOCH, Exact, Free};
+use super::{EPOCH, Exact, Free, GUARANTEE};
 use crate::schedule::{Context, ROOT_SLOT};
 use crate::units::SECOND;
 
@@ -31,6 +31,10 @@ impl Exact {
             chosen: NIL,
             chosen_at: 0,
             lender: 0,
+            busy: 0,
+            alone: NIL,
+            alone_lender: GUARANTEE,
+            changes: 1,
             lending: NIL,
             leaves: 0,
             levels_stale: false,
@@ -427,8 +431,8 @@ impl Exact {
             row_next: NIL,
             filed: 0,
             flags: if zero { ZERO } else { 0 },
-            in_row: false,
             band,
+            open: 0,
         };
         let at = match self.free.branches.pop() {
             Some(at) => {
