@@ -81,6 +81,12 @@ impl Control {
         self.count
     }
 
+    /// Whether what it remembers of a queue that has emptied would change a decision later: how fast it dropped, for 16 intervals.
+    pub fn remembers(&self, law: &Law, now: Nanos) -> bool {
+        let delta = self.count.saturating_sub(u32::from(self.last_count));
+        self.dropping || self.first_above != 0 || delta > 1 && now.saturating_sub(self.drop_next) < 16 * law.interval
+    }
+
     /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289 5.6). `backlog`: bytes that
     /// stay behind it.
     fn too_long(&mut self, law: &Law, now: Nanos, packet: Option<&Packet>, backlog: u32) -> bool {

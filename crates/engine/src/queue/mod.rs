@@ -9,6 +9,8 @@
 mod codel;
 mod drop_head;
 mod drop_tail;
+mod flows;
+mod fq_codel;
 mod random;
 mod red;
 mod store;
@@ -23,7 +25,7 @@ use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
 /// All queues.
-pub const QUEUES: &[&Entry] = &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &red::ENTRY];
+pub const QUEUES: &[&Entry] = &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &fq_codel::ENTRY, &red::ENTRY];
 
 /// The queue of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

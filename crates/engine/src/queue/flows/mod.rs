@@ -1,0 +1,297 @@
+//! Flows of a queue: a table of buckets, and a record for each flow that has something to remember.
+//!
+//! A bucket takes four bytes. Records lie in a slab, one for every flow that is active; idle flows take none. What a queue does with
+//! them costs the same however many there are: finding one is a look into the table, rounds are [`Chain`]s of records, and the
+//! fattest flow, which loses packets when the queue overflows, is known at any time, because flows with packets also hang in
+//! lists by the length of their backlog ([`Rank`]).
+
+mod hash;
+#[cfg(test)]
+mod tests;
+
+pub(super) use hash::Hash;
+
+use std::marker::PhantomData;
+
+use super::{List, Store};
+use crate::packet::{NIL, Packet};
+
+/// The most buckets of a table.
+pub(super) const MOST: u64 = 1 << 20;
+
+/// In [`Flow::next`]: it stands in no chain.
+const OUT: u32 = NIL - 1;
+
+/// By what the fattest flow is meant.
+pub(super) trait Rank: Send {
+    /// The list for flows of this backlog: less than 128, greater for fatter ones, 0 for none.
+    fn of(list: &List) -> usize;
+}
+
+/// By bytes, four lists an octave: [`Flows::fattest`] holds more than 4/5 of the most that any flow holds.
+pub(super) struct ByBytes;
+
+impl Rank for ByBytes {
+    #[inline]
+    fn of(list: &List) -> usize {
+        let bytes = list.bytes();
+        if list.is_empty() {
+            return 0;
+        }
+        if bytes < 4 {
+            return 1 + bytes as usize;
+        }
+        let octave = bytes.ilog2();
+        // 4..8 is octave 2, whose quarters are 5 to 8: the greatest is 31, up to 124.
+        (4 * octave + (bytes >> (octave - 2) & 3)) as usize - 3
+    }
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "for sfq"))]
+/// By packets: exact to 127 packets, which is the most that such a queue lets a flow hold.
+pub(super) struct ByPackets;
+
+impl Rank for ByPackets {
+    #[inline]
+    fn of(list: &List) -> usize {
+        list.packets().min(127) as usize
+    }
+}
+
+/// A flow's record: 40 bytes and what its queue keeps.
+pub(super) struct Flow<S> {
+    /// Its packets.
+    pub list: List,
+    /// Bytes that it may send before its turn ends.
+    pub deficit: i32,
+    /// What the queue keeps of it.
+    pub state: S,
+    /// The next one in its chain, or of the free records.
+    next: u32,
+    bucket: u32,
+    /// Neighbours in the list of its rank.
+    up: u32,
+    down: u32,
+}
+
+/// The flows of a queue.
+pub(super) struct Flows<S, R> {
+    /// The record of the flow in each bucket.
+    buckets: Box<[u32]>,
+    records: Vec<Flow<S>>,
+    free: u32,
+    open: u32,
+    /// The first flow of each rank, and a bit for each that has one.
+    ranks: [u32; 128],
+    some: u128,
+    rank: PhantomData<R>,
+}
+
+/// Flows in a row, first in, first out. A flow stands in one at most.
+#[derive(Clone, Copy)]
+pub(super) struct Chain {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Chain {
+    pub const NEW: Chain = Chain { head: NIL, tail: NIL, len: 0 };
+
+    #[inline]
+    pub fn first(&self) -> Option<u32> {
+        (self.len > 0).then_some(self.head)
+    }
+
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<S: Default, R: Rank> Flows<S, R> {
+    /// A table of so many buckets, 1 to [`MOST`].
+    pub fn new(buckets: u32) -> Flows<S, R> {
+        let buckets = buckets.clamp(1, MOST as u32);
+        Flows {
+            buckets: vec![NIL; buckets as usize].into_boxed_slice(),
+            records: Vec::new(),
+            free: NIL,
+            open: 0,
+            ranks: [NIL; 128],
+            some: 0,
+            rank: PhantomData,
+        }
+    }
+
+    /// Flows that have a record.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for sfq"))]
+    pub fn open_flows(&self) -> u32 {
+        self.open
+    }
+
+    /// The flow in a bucket.
+    #[inline]
+    pub fn find(&self, bucket: u32) -> Option<u32> {
+        let at = self.buckets[bucket as usize];
+        (at != NIL).then_some(at)
+    }
+
+    /// A record for the flow of a bucket that has none.
+    #[inline]
+    pub fn open(&mut self, bucket: u32) -> u32 {
+        let fresh = Flow { list: List::NEW, deficit: 0, state: S::default(), next: OUT, bucket, up: NIL, down: NIL };
+        let at = self.free;
+        let at = if at == NIL {
+            self.records.push(fresh);
+            (self.records.len() - 1) as u32
+        } else {
+            let record = &mut self.records[at as usize];
+            self.free = record.next;
+            *record = fresh;
+            at
+        };
+        self.buckets[bucket as usize] = at;
+        self.open += 1;
+        at
+    }
+
+    /// The flow has no packets, stands in no chain, and is forgotten.
+    #[inline]
+    pub fn close(&mut self, at: u32) {
+        let record = &mut self.records[at as usize];
+        debug_assert!(record.list.is_empty());
+        let bucket = std::mem::replace(&mut record.bucket, NIL);
+        record.next = self.free;
+        self.free = at;
+        self.open -= 1;
+        if let Some(place) = self.buckets.get_mut(bucket as usize)
+            && *place == at
+        {
+            *place = NIL;
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, at: u32) -> &Flow<S> {
+        &self.records[at as usize]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, at: u32) -> &mut Flow<S> {
+        &mut self.records[at as usize]
+    }
+
+    /// Records that there are, used ones and free ones.
+    pub fn records(&self) -> u32 {
+        self.records.len() as u32
+    }
+
+    /// Whether a record is a flow's.
+    pub fn is_open(&self, at: u32) -> bool {
+        self.records[at as usize].bucket != NIL
+    }
+
+    // ------------------------------------------------------------------ packets
+
+    /// Lets the caller do something with a flow's packets.
+    #[inline]
+    pub fn work<T>(&mut self, at: u32, work: impl FnOnce(&mut Flow<S>) -> T) -> T {
+        let record = &mut self.records[at as usize];
+        let before = R::of(&record.list);
+        let answer = work(record);
+        let after = R::of(&record.list);
+        if before != after {
+            self.move_rank(at, before, after);
+        }
+        answer
+    }
+
+    #[inline]
+    pub fn push(&mut self, at: u32, packet: &Packet, store: &mut Store<'_>) {
+        self.work(at, |flow| store.push(&mut flow.list, packet));
+    }
+
+    #[inline]
+    pub fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Packet> {
+        self.work(at, |flow| store.pop(&mut flow.list))
+    }
+
+    /// A flow than which none is fatter, as far as [`Rank`] tells them apart.
+    #[inline]
+    pub fn fattest(&self) -> Option<u32> {
+        (self.some != 0).then(|| self.ranks[self.some.ilog2() as usize])
+    }
+
+    fn move_rank(&mut self, at: u32, before: usize, after: usize) {
+        let Flow { up, down, .. } = self.records[at as usize];
+        if before != 0 {
+            if up == NIL {
+                self.ranks[before] = down;
+                if down == NIL {
+                    self.some &= !(1 << before);
+                }
+            } else {
+                self.records[up as usize].down = down;
+            }
+            if down != NIL {
+                self.records[down as usize].up = up;
+            }
+        }
+        if after != 0 {
+            let first = std::mem::replace(&mut self.ranks[after], at);
+            if first != NIL {
+                self.records[first as usize].up = at;
+            }
+            self.some |= 1 << after;
+            let record = &mut self.records[at as usize];
+            (record.up, record.down) = (NIL, first);
+        }
+    }
+
+    // ------------------------------------------------------------------ rounds
+
+    /// Puts a flow at the end of a chain.
+    #[inline]
+    pub fn append(&mut self, chain: &mut Chain, at: u32) {
+        self.records[at as usize].next = NIL;
+        if chain.len == 0 {
+            chain.head = at;
+        } else {
+            self.records[chain.tail as usize].next = at;
+        }
+        chain.tail = at;
+        chain.len += 1;
+    }
+
+    /// Takes the first flow of a chain out.
+    #[inline]
+    pub fn shift(&mut self, chain: &mut Chain) -> Option<u32> {
+        let at = chain.first()?;
+        chain.head = std::mem::replace(&mut self.records[at as usize].next, OUT);
+        chain.len -= 1;
+        Some(at)
+    }
+
+    /// Whether a flow stands in a chain.
+    #[inline]
+    pub fn in_chain(&self, at: u32) -> bool {
+        self.records[at as usize].next != OUT
+    }
+
+    /// The flow behind one in a chain.
+    pub fn behind(&self, at: u32) -> Option<u32> {
+        let next = self.records[at as usize].next;
+        (next < OUT).then_some(next)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.buckets.len() * 4 + self.records.capacity() * size_of::<Flow<S>>()
+    }
+}

@@ -1,0 +1,362 @@
+//! FQ-CoDel (Høiland-Jørgensen, McKenney, Täht, Gettys and Dumazet 2018; RFC 8290): flows apart, each with a CoDel of its own.
+//!
+//! Packets are put into queues by a hash of their flow, and the queues are served in rounds of a `quantum` of bytes (deficit round robin).
+//! A flow that has just become active is *new*: new flows are served before the old ones, for one quantum. So a flow that sends less
+//! than a quantum a round, a name query, a call, a connection that opens, never waits behind those that fill the link; it need
+//! not be told from them by any rule. Each flow's CoDel keeps the standing delay of that flow down.
+//!
+//! A flow's record goes when it is out of the rounds and its CoDel remembers nothing that would change a later decision: so only
+//! active flows take memory. An overflow drops from the head of the fattest flow, known at any time ([`flows`](super::flows)).
+
+use super::codel::{Control, Law};
+use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
+use super::{Context, Entry, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::Nanos;
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "fq_codel",
+    about: "flows apart in rounds, new ones first, each with a CoDel of its own (RFC 8290)",
+    // RFC 8290 5.2.4.
+    limit: Limit::Packets(10_240),
+    words: &[
+        Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" },
+        Word { name: "interval", kind: Kind::Time, help: "for so long: about a round trip of the slowest", default: "100ms" },
+        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word { name: "flows", kind: Kind::Int { min: 1, max: MOST }, help: "queues that flows are hashed into", default: "1024" },
+        Word {
+            name: "quantum",
+            kind: Kind::Bytes { min: 256, max: 1 << 20 },
+            help: "bytes a flow and round, counted on the wire",
+            default: "the link's MTU and its overhead",
+        },
+        Word {
+            name: "drop_batch",
+            kind: Kind::Int { min: 1, max: 1024 },
+            help: "packets that an overflow drops at most, of half the fattest flow's",
+            default: "64",
+        },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(FqCodel::new(context, spec)?))),
+};
+
+/// What an active flow takes.
+const _: () = assert!(size_of::<Flow<Control>>() == 64);
+
+/// What is read from the words.
+struct Words {
+    law: Law,
+    flows: u32,
+    quantum: i32,
+    batch: u32,
+}
+
+impl Words {
+    fn read(context: &Context, settings: &Settings) -> Result<Words, SpecError> {
+        // Both kinds of number are within the bounds of the table, or a caller's own doing.
+        let mtu = u64::from(context.overhead.charge(context.mtu));
+        Ok(Words {
+            law: Law::read(context, settings)?,
+            flows: settings.int("flows").unwrap_or(1024).clamp(1, MOST) as u32,
+            quantum: settings.bytes("quantum").unwrap_or(mtu).clamp(256, 1 << 20) as i32,
+            batch: settings.int("drop_batch").unwrap_or(64).clamp(1, 1024) as u32,
+        })
+    }
+}
+
+struct FqCodel {
+    words: Words,
+    limit: Limit,
+    flows: Flows<Control, ByBytes>,
+    new: Chain,
+    old: Chain,
+    packets: u32,
+    bytes: u32,
+    hash: Hash,
+    /// A seed that came while packets waited: it holds from when none do, so that no flow changes its queue in between.
+    seed: Option<u64>,
+    /// Charged length of a full packet.
+    mtu: u32,
+    /// Flows out of the rounds that keep their record for what CoDel remembers, and the record that is looked at next.
+    resting: u32,
+    swept: u32,
+    largest: u32,
+    overflowed: u64,
+    begun: u64,
+    marked: u64,
+}
+
+impl FqCodel {
+    fn new(context: &Context, spec: &QueueSpec) -> Result<FqCodel, SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        Ok(FqCodel {
+            flows: Flows::new(words.flows),
+            words,
+            limit: spec.limit,
+            new: Chain::NEW,
+            old: Chain::NEW,
+            packets: 0,
+            bytes: 0,
+            hash: Hash::new(context.seed),
+            seed: None,
+            mtu: context.overhead.charge(context.mtu),
+            resting: 0,
+            swept: 0,
+            largest: 0,
+            overflowed: 0,
+            begun: 0,
+            marked: 0,
+        })
+    }
+
+    fn over(&self) -> bool {
+        match self.limit {
+            Limit::Packets(most) => self.packets > most,
+            Limit::Bytes(most) => self.bytes > most,
+        }
+    }
+
+    /// Starts again without flows. Nothing waits.
+    fn clear(&mut self, hash: Hash) {
+        self.flows = Flows::new(self.words.flows);
+        (self.new, self.old, self.resting, self.swept) = (Chain::NEW, Chain::NEW, 0, 0);
+        self.hash = hash;
+    }
+
+    /// Puts a packet into its flow's queue.
+    #[inline]
+    fn put(&mut self, now: Nanos, packet: &Packet, store: &mut Store<'_>) {
+        let bucket = self.hash.bucket(packet.flow, self.words.flows);
+        let at = match self.flows.find(bucket) {
+            Some(at) => {
+                if !self.flows.in_chain(at) {
+                    self.resting -= 1;
+                    self.begin(at);
+                }
+                at
+            }
+            None => {
+                if self.resting > 0 {
+                    self.sweep(now);
+                }
+                let at = self.flows.open(bucket);
+                self.begin(at);
+                at
+            }
+        };
+        self.flows.push(at, packet, store);
+        self.packets += 1;
+        self.bytes += packet.len;
+    }
+
+    /// A flow that was in neither list is new, and has a quantum of credit (RFC 8290 4.1).
+    #[inline]
+    fn begin(&mut self, at: u32) {
+        self.flows.get_mut(at).deficit = self.words.quantum;
+        self.flows.append(&mut self.new, at);
+        self.begun += 1;
+    }
+
+    /// A flow is out of the rounds.
+    #[inline]
+    fn retire(&mut self, now: Nanos, at: u32) {
+        if self.flows.get(at).state.remembers(&self.words.law, now) {
+            self.resting += 1;
+        } else {
+            self.flows.close(at);
+        }
+    }
+
+    /// Looks at two records more, whether they are still needed: one in which a flow begins anew takes the place of one at least.
+    #[cold]
+    fn sweep(&mut self, now: Nanos) {
+        for _ in 0..2 {
+            let at = self.swept;
+            self.swept = (at + 1) % self.flows.records().max(1);
+            if self.flows.is_open(at) && !self.flows.in_chain(at) && !self.flows.get(at).state.remembers(&self.words.law, now) {
+                self.flows.close(at);
+                self.resting -= 1;
+            }
+        }
+    }
+
+    /// Drops from the head of the fattest flow: half of its packets, [`Words::batch`] at most (RFC 8290 4.1). It stays in its round.
+    #[cold]
+    fn overflow(&mut self, store: &mut Store<'_>, reason: DropReason) {
+        let Some(at) = self.flows.fattest() else { return };
+        let batch = self.flows.get(at).list.packets().div_ceil(2).min(self.words.batch);
+        for _ in 0..batch {
+            let Some(packet) = self.flows.pop(at, store) else { break };
+            self.packets -= 1;
+            self.bytes -= packet.len;
+            self.overflowed += 1;
+            store.lose(packet, reason);
+            if reason == DropReason::LimitLowered && !self.over() {
+                break;
+            }
+        }
+    }
+
+    /// The rounds (RFC 8290 4.2). Every flow that is passed has been served, or emptied, since it was passed last.
+    #[inline]
+    fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Packet> {
+        loop {
+            let (at, new) = match self.new.first() {
+                Some(at) => (at, true),
+                None => (self.old.first()?, false),
+            };
+            let alone = self.new.len() + self.old.len() == 1;
+            let flow = self.flows.get_mut(at);
+            if flow.deficit <= 0 {
+                let quantum = self.words.quantum;
+                // One that is alone needs no rounds to go by.
+                let rounds = if alone { flow.deficit.unsigned_abs() / quantum as u32 + 1 } else { 1 };
+                flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum as u32);
+                self.flows.shift(if new { &mut self.new } else { &mut self.old });
+                self.flows.append(&mut self.old, at);
+                continue;
+            }
+            let (law, total) = (&self.words.law, self.bytes);
+            let (before, marked) = (flow.list, store.marked());
+            let packet = self.flows.work(at, |flow| match decide {
+                true => flow.state.dequeue(law, now, &mut flow.list, total, store),
+                false => store.pop(&mut flow.list),
+            });
+            self.marked += store.marked() - marked;
+            let flow = self.flows.get_mut(at);
+            self.packets -= before.packets() - flow.list.packets();
+            self.bytes -= before.bytes() - flow.list.bytes();
+            if let Some(packet) = packet {
+                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+                return Some(packet);
+            }
+            // It is empty. A new one goes through the old ones' round before it can be new again, or flows that send a packet at a
+            // time would starve the old ones.
+            if new {
+                self.flows.shift(&mut self.new);
+                if !self.old.is_empty() {
+                    self.flows.append(&mut self.old, at);
+                    continue;
+                }
+            } else {
+                self.flows.shift(&mut self.old);
+            }
+            self.retire(now, at);
+        }
+    }
+}
+
+impl Queue for FqCodel {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, now: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let never = match self.limit {
+            Limit::Packets(most) => most == 0,
+            Limit::Bytes(most) => most == 0 || packet.len > most,
+        };
+        if never || self.bytes.checked_add(packet.len).is_none() {
+            return Err(DropReason::QueueFull);
+        }
+        if self.packets == 0
+            && let Some(seed) = self.seed.take()
+        {
+            self.clear(Hash::new(seed));
+        }
+        self.largest = self.largest.max(packet.len);
+        self.put(now, &packet, store);
+        while self.over() {
+            self.overflow(store, DropReason::HeadDropped);
+        }
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = self.next(now, store, true);
+        if self.packets == 0 && packet.is_some() {
+            // All leave the rounds, as if the queue had been asked once more; nobody asks one that is empty.
+            self.next(now, store, true);
+        }
+        packet
+    }
+
+    fn peek(&self) -> Option<u32> {
+        if self.packets == 0 {
+            return None;
+        }
+        // The first of the rounds that has both packets and credit; a look at a few will do for a guess.
+        let mut at = self.new.first();
+        let mut chains = [self.new, self.old].into_iter();
+        for _ in 0..4 {
+            while at.is_none() {
+                match chains.next() {
+                    Some(chain) => at = chain.first(),
+                    None => return Some(self.mtu),
+                }
+            }
+            let flow = at.map(|at| self.flows.get(at));
+            if let Some(len) = flow.filter(|flow| flow.deficit > 0).and_then(|flow| flow.list.peek()) {
+                return Some(len);
+            }
+            at = at.and_then(|at| self.flows.behind(at));
+        }
+        Some(self.mtu)
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.packets, self.bytes)
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        self.next(0, store, false)
+    }
+
+    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        let moved = words.flows != self.words.flows;
+        self.words = words;
+        self.limit = spec.limit;
+        if moved {
+            // Other queues: all packets are put again, in the order in which they would have left.
+            let mut waiting = Vec::with_capacity(self.packets as usize);
+            while let Some(packet) = self.take(store) {
+                waiting.push(packet);
+            }
+            self.clear(self.hash);
+            for packet in &waiting {
+                self.put(now, packet, store);
+            }
+        }
+        while self.over() {
+            self.overflow(store, DropReason::LimitLowered);
+        }
+        Ok(())
+    }
+
+    fn seed(&mut self, seed: u64) {
+        if self.packets == 0 {
+            self.clear(Hash::new(seed));
+        } else {
+            self.seed = Some(seed);
+        }
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        // As `tc -s qdisc` names them.
+        word("maxpacket", u64::from(self.largest));
+        word("drop_overlimit", self.overflowed);
+        word("new_flow_count", self.begun);
+        word("ecn_mark", self.marked);
+        word("new_flows_len", u64::from(self.new.len()));
+        word("old_flows_len", u64::from(self.old.len()));
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<FqCodel>() + self.flows.memory()
+    }
+}
