@@ -1,8 +1,8 @@
 //! HFSC: the contract of a scheduler: changes while packets wait, schedulers in one another, timers, far times and odd rates.
 
-mod support;
 #[path = "support/hfsc.rs"]
 mod hfsc;
+mod support;
 
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, QueueSpec, SchedulerSpec};
@@ -68,7 +68,8 @@ fn any_changes_while_packets_wait() {
         let spec = link(rate, &classes);
         let mut engines = [Engine::new(&spec).unwrap(), Engine::new(&spec).unwrap()];
         // Class numbers in use, with their parents.
-        let mut parents: Vec<Option<u32>> = std::iter::once(Some(0)).chain(classes.iter().map(|class| Some(class.parent))).collect();
+        let mut parents: Vec<Option<u32>> =
+            std::iter::once(Some(0)).chain(classes.iter().map(|class| Some(class.parent))).collect();
         let (mut now, mut free, mut handle, mut arrived) = (0, 0, 0_u32, 0_u64);
         let mut left = [0_u64; 2];
         for _ in 0..600 {

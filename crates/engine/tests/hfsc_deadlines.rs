@@ -2,9 +2,9 @@
 //! the link, no packet's deadline is missed by more than a packet of maximum length takes. Deadlines are worked out here from the
 //! paper's definition (eq. 7): the least of the curves that began whenever the class became active.
 
-mod support;
 #[path = "support/hfsc.rs"]
 mod hfsc;
+mod support;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -88,7 +88,8 @@ fn random_scene(random: &mut Random) -> Scene {
     let alike = random.chance(60);
     for at in 0..n as usize {
         let parent = random.below(inner + 1) as u32;
-        let mut class = if random.chance(80) { share(parent, 1 + random.below(rate / 4)) } else { Class { parent, ..Class::default() } };
+        let mut class =
+            if random.chance(80) { share(parent, 1 + random.below(rate / 4)) } else { Class { parent, ..Class::default() } };
         let (a, b) = if alike { (first[at], then[at]) } else { (then[at], then[at]) };
         let curve = match (alike, a, b) {
             // Half of the link each in the first piece and in the second, whenever they come.

@@ -1,9 +1,9 @@
 //! HFSC: fairness of link-sharing. The bound is theorem 1 of Goyal, Vin and Cheng (Start-Time Fair Queueing, ToN 5(5), 1997): over any
 //! interval in which two siblings have packets, their service divided by their weights differs by at most L1/r1 + L2/r2.
 
-mod support;
 #[path = "support/hfsc.rs"]
 mod hfsc;
+mod support;
 
 use altq_engine::schedule::cbq::ideal::{Offer, Sharing, ideal};
 use altq_engine::units::Rate;
@@ -113,8 +113,7 @@ fn also_when_classes_come_and_go() {
         let sizes: Vec<&[u32]> = (0..n).map(|_| random.pick(&SIZES)).collect();
         let mut on = vec![false; n as usize + 1];
         // Of each pair, since both have packets: the difference at the start, its least and its most.
-        let mut pairs: Vec<(u32, u32, Option<(f64, f64)>)> =
-            (1..=n).flat_map(|a| (a + 1..=n).map(move |b| (a, b, None))).collect();
+        let mut pairs: Vec<(u32, u32, Option<(f64, f64)>)> = (1..=n).flat_map(|a| (a + 1..=n).map(move |b| (a, b, None))).collect();
         let weight = |class: u32| classes[class as usize - 1].share.map_or(1.0, |curve| curve.then.as_bit_s() as f64);
         for _ in 0..400 {
             if random.chance(30) {
@@ -131,7 +130,8 @@ fn also_when_classes_come_and_go() {
                     continue;
                 }
                 let difference = wire.bytes[*a as usize] as f64 / weight(*a) - wire.bytes[*b as usize] as f64 / weight(*b);
-                let (least, most) = range.map_or((difference, difference), |(least, most)| (least.min(difference), most.max(difference)));
+                let (least, most) =
+                    range.map_or((difference, difference), |(least, most)| (least.min(difference), most.max(difference)));
                 *range = Some((least, most));
                 let largest = |class: u32| f64::from(sizes[class as usize - 1].iter().copied().max().unwrap_or(0));
                 let bound = largest(*a) / weight(*a) + largest(*b) / weight(*b);
@@ -184,7 +184,10 @@ fn random_trees_have_the_ideal_shares() {
         for leaf in leaves(&classes) {
             let (got, expected) = (got[leaf as usize], expected[leaf as usize]);
             // Two packets more or less in four seconds, and a part in 200.
-            assert!((got - expected).abs() <= expected * 0.005 + 6000.0, "round {round}, leaf {leaf}: {got}, ideal {expected}\n{classes:#?}");
+            assert!(
+                (got - expected).abs() <= expected * 0.005 + 6000.0,
+                "round {round}, leaf {leaf}: {got}, ideal {expected}\n{classes:#?}"
+            );
         }
     }
 }

@@ -61,7 +61,9 @@ pub fn scheduler(link: &Link, holder: ClassId, children: &[Vec<ClassId>], holder
     let deadlines: Vec<_> = classes.iter().filter(|class| served(class)).filter_map(of).collect();
     sum(link, "realtime", holder, &deadlines, &whole(link, holder), findings);
     for class in classes {
-        words(link, class, served(&class), findings);
+        // Of a class without packets it says what those below it may have.
+        let below = children[class as usize].iter().any(|child| of(child).is_some());
+        words(link, class, served(&class) || below, findings);
     }
 }
 
@@ -123,12 +125,12 @@ fn mean(curve: &ServiceCurve, time: Nanos) -> Rate {
     Rate::bit_s(u64::try_from(early.saturating_add(late) / u128::from(time.max(1))).unwrap_or(u64::MAX))
 }
 
-/// Words of one class against each other.
-fn words(link: &Link, id: ClassId, served: bool, findings: &mut Findings) {
+/// Words of one class against each other; `deadlines` if its `realtime` means something.
+fn words(link: &Link, id: ClassId, deadlines: bool, findings: &mut Findings) {
     let class = &link.classes[id as usize];
     let settings = &link.spec.classes[id as usize].settings;
     let (name, realtime) = (&class.name, curve(settings, "realtime"));
-    if realtime.is_some() && !served {
+    if realtime.is_some() && !deadlines {
         let message = format!("the `realtime` of `{name}` has no effect: only classes that hold packets are served by deadline");
         let warning = Diagnostic::warning("no-effect", class.place("realtime"), message);
         findings.push(warning.help("give it to the classes below"));

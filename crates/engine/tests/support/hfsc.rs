@@ -1,4 +1,5 @@
 //! Links of hfsc classes.
+#![allow(dead_code)]
 
 use altq_engine::classify::RuleSet;
 use altq_engine::link::Overhead;

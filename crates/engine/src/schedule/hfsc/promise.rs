@@ -19,7 +19,11 @@ pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
     }
     if let Some(curve) = realtime(member) {
         let slowest = if whole.until > 0 { whole.first.min(whole.then) } else { whole.then };
-        let latency = slowest.time_for(u64::from(place.packet)).checked_add(place.promised.latency);
+        let packet = u64::from(place.packet);
+        // Of what stands inside the class only a guess at the next packet is known: at worst its deadline is that of the largest.
+        let pace = if curve.until > 0 && !curve.first.is_zero() { curve.first.min(curve.then) } else { curve.then };
+        let guess = if member.holds { pace.time_for(packet) } else { 0 };
+        let latency = slowest.time_for(packet).checked_add(place.promised.latency).and_then(|wait| wait.checked_add(guess));
         let latency = latency.filter(|latency| *latency < Nanos::MAX).ok_or("the place guarantees nothing at first")?;
         return Ok(Promise { latency, curve });
     }
