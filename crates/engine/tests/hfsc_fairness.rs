@@ -112,8 +112,9 @@ fn also_when_classes_come_and_go() {
         let mut wire = Wire::new(&link(200 * MBIT, &classes));
         let sizes: Vec<&[u32]> = (0..n).map(|_| random.pick(&SIZES)).collect();
         let mut on = vec![false; n as usize + 1];
-        // Of each pair, since both have packets: the difference at the start, its least and its most.
-        let mut pairs: Vec<(u32, u32, Option<(f64, f64)>)> = (1..=n).flat_map(|a| (a + 1..=n).map(move |b| (a, b, None))).collect();
+        // Of each pair, since both have packets: the least and the most of the difference.
+        let pairs: Vec<(u32, u32)> = (1..=n).flat_map(|a| (a + 1..=n).map(move |b| (a, b))).collect();
+        let mut ranges: Vec<Option<(f64, f64)>> = vec![None; pairs.len()];
         let weight = |class: u32| classes[class as usize - 1].share.map_or(1.0, |curve| curve.then.as_bit_s() as f64);
         for _ in 0..400 {
             if random.chance(30) {
@@ -124,7 +125,7 @@ fn also_when_classes_come_and_go() {
             // One packet at a time, so that nothing happens unseen.
             let next = wire.now + 1 + random.below(40_000);
             wire.run(next);
-            for (a, b, range) in &mut pairs {
+            for ((a, b), range) in pairs.iter().zip(&mut ranges) {
                 if !(on[*a as usize] && on[*b as usize]) {
                     *range = None;
                     continue;
@@ -149,14 +150,14 @@ fn random_trees_have_the_ideal_shares() {
     for round in 0..60 {
         let rate = 100 * MBIT;
         let mut classes = tree(&mut random, rate);
-        for at in 0..classes.len() {
-            let own = classes[at].share.map_or(0, |curve| curve.then.as_bit_s());
+        for class in &mut classes {
+            let own = class.share.map_or(0, |curve| curve.then.as_bit_s());
             // Shares so small that a packet takes seconds are not looked at here.
             if own < MBIT / 2 {
-                classes[at].share = Some(hfsc::line(MBIT / 2));
+                class.share = Some(hfsc::line(MBIT / 2));
             }
             if random.chance(25) {
-                classes[at] = classes[at].limit(MBIT + random.below(60) * MBIT);
+                *class = class.limit(MBIT + random.below(60) * MBIT);
             }
         }
         let mut demand = vec![0.0; classes.len() + 1];
