@@ -1,6 +1,7 @@
 //! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers, [`own`] through queues that decide for
 //! themselves, [`tree`] changes it, [`tell`] answers questions about it.
 
+mod nested;
 mod own;
 mod tell;
 mod tree;
@@ -147,8 +148,10 @@ struct Place {
     /// The scheduler among whose classes it is, and its place there. For the root: its own.
     scheduler: u32,
     slot: Slot,
-    /// What its words guarantee, or where that is nothing the link's rate.
+    /// What its words guarantee; where that is nothing, the rate by which the scheduler that serves it measures.
     rate: Rate,
+    /// Its words guarantee something.
+    guaranteed: bool,
     losses: Option<Box<Losses>>,
 }
 

@@ -14,7 +14,15 @@ use crate::units::{Nanos, Rate};
 impl Engine {
     pub(super) fn push_root(&mut self, root: &ClassSpec, scheduler: &SchedulerSpec) -> Result<(), SpecError> {
         let node = self.build_scheduler(ROOT, scheduler, self.rate)?;
-        self.places.push(Place { parent: ROOT, children: 0, scheduler: node, slot: ROOT_SLOT, rate: self.rate, losses: None });
+        self.places.push(Place {
+            parent: ROOT,
+            children: 0,
+            scheduler: node,
+            slot: ROOT_SLOT,
+            rate: self.rate,
+            guaranteed: true,
+            losses: None,
+        });
         let queue = root.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
         let policy = self.policy(ROOT, &queue, self.rate)?;
         let leaf = self.leaf(policy, queue.limit, node, ROOT_SLOT);
@@ -108,7 +116,8 @@ impl Engine {
         let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let queue = spec.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
-        let rate = entry.rate_inside(&spec.settings).unwrap_or(self.rate);
+        let guarantee = entry.rate_inside(&spec.settings);
+        let rate = guarantee.unwrap_or(self.measure(node));
         let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
         let policy = self.policy(id, &queue, rate)?;
         if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
@@ -146,7 +155,8 @@ impl Engine {
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
         let leaf = self.leaf(policy, queue.limit, own_node, own_slot);
-        let place = Place { parent: spec.parent, children: 0, scheduler: node, slot, rate, losses: None };
+        let place =
+            Place { parent: spec.parent, children: 0, scheduler: node, slot, rate, guaranteed: guarantee.is_some(), losses: None };
         if self.free.pop().is_some() {
             self.leaves[id as usize] = leaf;
             self.places[id as usize] = place;
@@ -155,6 +165,7 @@ impl Engine {
             self.places.push(place);
         }
         self.places[spec.parent as usize].children += 1;
+        self.reconsider(node);
         Ok(id)
     }
 
@@ -184,20 +195,16 @@ impl Engine {
             return Err(SpecError::new("a class cannot stand below itself"));
         }
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
-        let rate = entry.rate_inside(settings).unwrap_or(self.rate);
-        let inner = self.held_by(class);
-        if let Some(inner) = inner {
-            self.nodes[inner as usize].inner.check_rate(rate)?;
-        }
+        let guarantee = entry.rate_inside(settings);
+        let rates = self.rates_after(class, guarantee.unwrap_or(self.measure(node)));
+        self.check_rates(&rates)?;
         self.nodes[node as usize].inner.change(now, slot, parent_slot, settings)?;
-        if let Some(inner) = inner {
-            self.nodes[inner as usize].inner.set_rate(now, rate, self.rate);
-        }
         self.places[above as usize].children -= 1;
         self.places[parent as usize].children += 1;
         let place = &mut self.places[class as usize];
-        (place.parent, place.rate) = (parent, rate);
-        self.tell_queue_rate(class, rate);
+        (place.parent, place.guaranteed) = (parent, guarantee.is_some());
+        self.tell_rates(now, &rates);
+        self.reconsider(node);
         Ok(())
     }
 
@@ -255,6 +262,7 @@ impl Engine {
         self.forget_queue(class);
         self.leaves[class as usize].exists = false;
         self.free.push(class);
+        self.reconsider(serving);
         Ok(())
     }
 
@@ -334,6 +342,7 @@ impl Engine {
         let node = &mut self.nodes[inner as usize];
         node.inner.change(now, ROOT_SLOT, ROOT_SLOT, settings)?;
         node.spec.settings = settings.clone();
+        self.reconsider(inner);
         Ok(())
     }
 
@@ -341,9 +350,10 @@ impl Engine {
         if rate.is_zero() {
             return Err(SpecError::word("rate", "the link's rate is 0 bit/s"));
         }
-        self.nodes[0].inner.check_rate(rate)?;
+        let rates = self.rates_after(ROOT, rate);
+        self.check_rates(&rates)?;
         self.rate = rate;
-        self.nodes[0].inner.set_rate(now, rate, rate);
+        self.tell_rates(now, &rates);
         if let (Some(depth), Some(regulator)) = (self.regulator_depth(), &mut self.regulator) {
             regulator.set(now, rate, depth);
         }

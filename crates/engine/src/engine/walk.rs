@@ -230,8 +230,8 @@ impl Engine {
     }
 
     /// Tells the schedulers from a class upwards that a first packet is gone.
-    pub(super) fn head_lost(&mut self, mut node: u32, mut slot: Slot, mut next: Option<u32>) {
-        let mut tell = true;
+    pub(super) fn head_lost(&mut self, from: u32, mut slot: Slot, mut next: Option<u32>) {
+        let (mut node, mut tell, mut held) = (from, true, false);
         loop {
             let n = &mut self.nodes[node as usize];
             n.backlog -= 1;
@@ -239,10 +239,11 @@ impl Engine {
                 n.inner.head_lost(self.now, slot, next);
             }
             if node == 0 {
-                return;
+                break;
             }
             // Above, only the loss of the last packet shows, and one that was held back is out of the race already.
             let was_held = n.blocked.is_some();
+            held |= was_held;
             if n.backlog == 0 {
                 n.blocked = None;
                 next = None;
@@ -253,6 +254,9 @@ impl Engine {
             tell = n.backlog == 0 && !was_held;
             let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
+        }
+        if held {
+            self.reconsider(from);
         }
     }
 
@@ -269,22 +273,15 @@ impl Engine {
         self.nodes[place.scheduler as usize].inner.held(self.now, place.slot);
     }
 
-    /// Gives inner schedulers whose time has come back to the race, and with them those above that waited for them.
+    /// Gives inner schedulers whose time has come back to the race.
     pub(super) fn release(&mut self) {
         while let Some(&Reverse((time, node))) = self.wakeups.peek() {
             if time > self.now {
                 return;
             }
             self.wakeups.pop();
-            let mut node = node;
-            if self.nodes[node as usize].blocked != Some(time) {
-                continue;
-            }
-            while node != 0 && self.nodes[node as usize].blocked.take().is_some() {
-                let place = &self.places[self.nodes[node as usize].class as usize];
-                let len = self.overhead.charge(self.mtu);
-                self.nodes[place.scheduler as usize].inner.released(self.now, place.slot, len);
-                node = place.scheduler;
+            if self.nodes[node as usize].blocked == Some(time) {
+                self.unblock(node);
             }
         }
     }

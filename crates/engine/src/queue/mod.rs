@@ -52,7 +52,7 @@ pub type Build = fn(&Context, &QueueSpec) -> Result<Policy, SpecError>;
 /// What a queue is told about the place it works in.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// What the class is guaranteed by its words; where that is nothing, the link's rate.
+    /// What the class is guaranteed by its words; where that is nothing, the rate by which the scheduler that serves it measures.
     pub rate: Rate,
     /// The rate of the link.
     pub link_rate: Rate,

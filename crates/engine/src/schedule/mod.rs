@@ -62,7 +62,7 @@ pub struct Entry {
 
 impl Entry {
     /// By which rate a scheduler inside a class of these words measures shares: what the class is shaped to, or else guaranteed; `None`
-    /// where that is nothing, and the link's rate counts.
+    /// where that is nothing, and the rate counts by which the class is measured itself.
     pub fn rate_inside(&self, settings: &Settings) -> Option<Rate> {
         let shaped = self.class_words.iter().any(|word| word.name == "shape").then(|| settings.rate("shape")).flatten();
         shaped.or_else(|| (self.guarantee)(settings)).filter(|rate| !rate.is_zero())

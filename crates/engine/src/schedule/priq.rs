@@ -82,7 +82,8 @@ impl Default for Class {
 
 impl Priq {
     fn new() -> Priq {
-        Priq { waiting: 0, turn: [NIL; LEVELS], classes: vec![Class::default()] }
+        // Packets of the class that holds the scheduler go as those of a class without words.
+        Priq { waiting: 0, turn: [NIL; LEVELS], classes: vec![Class { level: PRIORITY as u8, ..Class::default() }] }
     }
 
     /// Puts a class that has packets at the end of its level's ring: before the one whose turn it is.

@@ -223,6 +223,14 @@ impl Wfq {
             spare.clear();
             spare.set_pace(per_byte(spare_unit, parts));
         }
+        // Packets of the class that holds the scheduler have no words to go by, and do not starve: a thousandth, as what is left always
+        // has.
+        let own = self.classes[ROOT_SLOT as usize].len;
+        match &mut self.spare {
+            Some(spare) => spare.set_weight(ROOT_SLOT, per_byte(spare_unit, (parts / 1000).max(1)), own),
+            None => self.fair.set_weight(ROOT_SLOT, per_byte(self.unit, (all / 1000).max(1)), own),
+        }
+        self.file(ROOT_SLOT);
         for slot in 1..self.classes.len() as Slot {
             let Some(words) = self.words[slot as usize] else { continue };
             let class = self.classes[slot as usize];
