@@ -90,8 +90,10 @@ impl Scheduler for Fifo {
         self.order.push_back(slot);
     }
 
-    fn head_lost(&mut self, _: Nanos, slot: Slot, _: Option<u32>) {
+    fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
         let class = &mut self.classes[slot as usize];
+        // Who has nothing holds nothing back: what comes next is not announced as released.
+        class.held &= next.is_some();
         if class.aside > 0 {
             class.aside -= 1;
         } else {

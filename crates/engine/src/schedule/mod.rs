@@ -135,7 +135,8 @@ pub trait Scheduler: Send {
     /// `None` if the class has nothing to send any more.
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>);
 
-    /// The scheduler inside the class holds back what it has: the class has nothing to send for now.
+    /// The scheduler inside the class holds back what it has: the class has nothing to send for now. It ends with
+    /// [`released`](Scheduler::released), or when the class has [lost](Scheduler::head_lost) all that it had.
     fn held(&mut self, now: Nanos, slot: Slot) {
         self.head_lost(now, slot, None);
     }

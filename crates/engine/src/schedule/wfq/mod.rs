@@ -142,6 +142,8 @@ struct Wfq {
     free_limits: Vec<u32>,
     /// Classes that their shaper makes wait; an entry whose time is not the shaper's is void.
     timers: BinaryHeap<Reverse<(Nanos, Slot)>>,
+    /// Packets waiting.
+    packets: u64,
     /// Weights are to be worked out anew.
     stale: bool,
     /// Log2 of the virtual time that a byte takes at a weight of 1.
@@ -167,6 +169,7 @@ impl Wfq {
             limits: Vec::new(),
             free_limits: Vec::new(),
             timers: BinaryHeap::new(),
+            packets: 0,
             stale: true,
             unit: 0,
         };
@@ -182,7 +185,8 @@ impl Wfq {
         for slot in 0..self.classes.len() as Slot {
             self.make_room(slot);
         }
-        (self.stale, self.unit) = (true, 0);
+        self.unit = 0;
+        self.reweigh();
     }
 
     fn make_room(&mut self, slot: Slot) {
@@ -196,6 +200,15 @@ impl Wfq {
         self.words.iter().flatten().map(|words| words.kind)
     }
 
+    /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear time; but at once where packets wait, so
+    /// that what follows does not depend on who asks when.
+    fn reweigh(&mut self) {
+        self.stale = true;
+        if self.packets > 0 {
+            self.weigh();
+        }
+    }
+
     /// Works out the weights after a change of classes or rates. Linear in the classes: the price of a change, not of a packet.
     #[cold]
     fn weigh(&mut self) {
@@ -206,8 +219,8 @@ impl Wfq {
         let all = if equal { sums.whole() } else { self.kinds().map(weight).sum::<u128>().max(1) };
         let bits = |n: u128| 128 - n.leading_zeros();
         let wanted = (bits(all) + FINE).min(126);
-        if wanted.abs_diff(self.unit) > 4 {
-            // Another scale: all begin anew.
+        if self.fair.is_empty() || wanted.abs_diff(self.unit) > 4 {
+            // Another scale, or nobody to care: all begin anew.
             self.unit = wanted;
             self.fair.clear();
         }
@@ -384,11 +397,12 @@ impl Wfq {
         if self.park(slot) {
             self.unfile(slot);
         }
-        self.stale = true;
+        self.reweigh();
     }
 
     /// The class has lost its first packet, or has sent it; what is next.
     fn next(&mut self, slot: Slot, next: Option<u32>) {
+        self.packets = self.packets.saturating_sub(1);
         let class = &mut self.classes[slot as usize];
         class.packets = class.packets.saturating_sub(1);
         if let Some(len) = next {
@@ -440,13 +454,13 @@ impl Scheduler for Wfq {
         }
         self.classes[slot as usize] = FREE;
         self.words[slot as usize] = None;
-        self.stale = true;
+        self.reweigh();
     }
 
     fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
         self.advance(now);
         self.rate = rate;
-        self.stale = true;
+        self.reweigh();
     }
 
     fn hears_arrivals(&self) -> bool {
@@ -474,6 +488,7 @@ impl Scheduler for Wfq {
 
     #[inline]
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
+        self.packets += 1;
         let class = &mut self.classes[slot as usize];
         class.packets += 1;
         if first {
@@ -493,6 +508,8 @@ impl Scheduler for Wfq {
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
         self.advance(now);
         self.next(slot, next);
+        // Who has nothing holds nothing back: what comes next is not announced as released.
+        self.classes[slot as usize].held &= next.is_some();
         let class = self.classes[slot as usize];
         if let Some(level) = class.urgent {
             return self.urgent[usize::from(level)].head_lost(now, slot, next);
@@ -509,6 +526,7 @@ impl Scheduler for Wfq {
     }
 
     fn passed_over(&mut self, now: Nanos, slot: Slot, packets: u32) {
+        self.packets = self.packets.saturating_sub(u64::from(packets));
         let class = &mut self.classes[slot as usize];
         class.packets = class.packets.saturating_sub(packets);
         if let Some(level) = class.urgent {
@@ -517,6 +535,7 @@ impl Scheduler for Wfq {
     }
 
     fn tail_lost(&mut self, now: Nanos, slot: Slot) {
+        self.packets = self.packets.saturating_sub(1);
         let class = &mut self.classes[slot as usize];
         class.packets = class.packets.saturating_sub(1);
         if let Some(level) = class.urgent {
