@@ -52,10 +52,16 @@ pub(crate) const NIL: u32 = u32::MAX;
 /// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not allocate. A cell holds the
 /// charged length of the *next* packet in place of its own, which is worked out again when it leaves: so that a departure need not
 /// fetch the packet behind it from memory.
-#[derive(Default)]
 pub(crate) struct Slab {
     cells: Vec<Cell>,
-    free: Vec<u32>,
+    /// The first free cell; each names the next.
+    free: u32,
+}
+
+impl Default for Slab {
+    fn default() -> Slab {
+        Slab { cells: Vec::new(), free: NIL }
+    }
 }
 
 /// Bit in [`Cell::ecn`] for [`Packet::high`].
@@ -83,28 +89,46 @@ impl Slab {
         let Packet { arrived, handle, len, wire: _, flow, segments, dscp, ecn, high, hosts: _ } = *packet;
         let ecn = ecn | if high { HIGH } else { 0 };
         let cell = Cell { arrived, handle, len, flow, segments, dscp, ecn, next: NIL, next_wire: 0 };
-        match self.free.pop() {
-            Some(at) => {
-                self.cells[at as usize] = cell;
+        let at = self.free;
+        match self.cells.get_mut(at as usize) {
+            Some(free) => {
+                self.free = free.next;
+                *free = cell;
                 at
             }
-            None => {
-                self.cells.push(cell);
-                // So that freeing never allocates.
-                self.free.reserve(self.cells.len());
-                (self.cells.len() - 1) as u32
-            }
+            None => self.grow(cell),
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, cell: Cell) -> u32 {
+        self.cells.push(cell);
+        (self.cells.len() - 1) as u32
+    }
+
+    /// The length and the charged length of the packet at a place, the next one's place, and its charged length.
+    #[inline]
+    pub(crate) fn first(&self, at: u32, overhead: &Overhead) -> (u32, u32, u32, u32) {
+        let cell = &self.cells[at as usize];
+        (cell.len, overhead.charge_segments(cell.len, cell.segments), cell.next, cell.next_wire)
+    }
+
+    /// Takes a packet out whose charged length is known.
+    #[inline]
+    pub(crate) fn take(&mut self, at: u32, wire: u32) -> Packet {
+        let cell = &mut self.cells[at as usize];
+        let Cell { arrived, handle, len, flow, segments, dscp, ecn, .. } = *cell;
+        cell.next = self.free;
+        self.free = at;
+        let (high, ecn) = (ecn & HIGH != 0, ecn & !HIGH);
+        Packet { arrived, handle, len, wire, flow, segments, dscp, ecn, high, hosts: [0; 2] }
     }
 
     /// Takes a packet out, with the next one's place and charged length. Its own is charged anew by the link's overhead.
     #[inline]
     pub(crate) fn remove(&mut self, at: u32, overhead: &Overhead) -> (Packet, u32, u32) {
-        let Cell { arrived, handle, len, flow, segments, dscp, ecn, next, next_wire } = self.cells[at as usize];
-        self.free.push(at);
-        let wire = overhead.charge_segments(len, segments);
-        let (high, ecn) = (ecn & HIGH != 0, ecn & !HIGH);
-        (Packet { arrived, handle, len, wire, flow, segments, dscp, ecn, high, hosts: [0; 2] }, next, next_wire)
+        let (_, wire, next, next_wire) = self.first(at, overhead);
+        (self.take(at, wire), next, next_wire)
     }
 
     /// Chains `next`, of `wire` bytes charged, behind `at`.
@@ -154,6 +178,6 @@ impl Slab {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.cells.capacity() * size_of::<Cell>() + self.free.capacity() * 4
+        self.cells.capacity() * size_of::<Cell>()
     }
 }

@@ -159,15 +159,15 @@ impl Classifier {
                 *hash = self.mix.hash(words);
                 self.narrow.fetch(*hash);
             }
-            for (key, (words, hash)) in keys.iter().zip(&packed) {
-                classes.push(if !self.used.is_narrow(key) {
+            classes.extend(keys.iter().zip(&packed).map(|(key, (words, hash))| {
+                if !self.used.is_narrow(key) {
                     self.classify_wide(key)
                 } else if let Some(class) = self.narrow.get(words, *hash) {
                     class
                 } else {
                     self.miss_narrow(key, words, *hash)
-                });
-            }
+                }
+            }));
         }
     }
 

@@ -16,11 +16,11 @@ use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
 use crate::prefetch::prefetch;
 use crate::queue::Queue;
-use crate::schedule::{Admit, Scheduler, Slot};
+use crate::schedule::{Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
-use crate::trace::Trace;
+use crate::trace::{Trace, What};
 use crate::units::{Nanos, Rate};
 
 /// How deep schedulers may stand in one another.
@@ -212,6 +212,8 @@ pub struct Engine {
     trace: Option<Trace>,
     /// Some scheduler hears every arrival.
     hears_arrivals: bool,
+    /// That, or a trace is kept: arrivals take the long way.
+    heard: bool,
     now: Nanos,
 }
 
@@ -259,6 +261,7 @@ impl Engine {
             default: None,
             trace: None,
             hears_arrivals: false,
+            heard: false,
             now: 0,
         };
         if spec.rate.is_zero() {
@@ -291,24 +294,29 @@ impl Engine {
         self.now = now;
         packet.arrived = now;
         packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
-        let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
-            return self.drop_unclassified(packet);
-        };
-        let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
-        let fits = leaf.fits(packet.len);
-        if self.hears_arrivals
-            && let Admit::Drop(reason) = self.knock(node, slot, packet.wire)
+        // The common way, short: a plain queue with room, served by the root's scheduler, and nobody who listens.
+        if !self.heard
+            && let Some(leaf) = self.leaves.get_mut(class as usize)
+            && leaf.exists
+            && leaf.kind != Kind::Own
+            && leaf.scheduler == 0
+            && leaf.fits(packet.len)
         {
-            return self.count_drop(class, packet, reason);
+            let at = self.slab.insert(&packet);
+            let root = &mut self.nodes[0];
+            root.backlog += 1;
+            leaf.packets += 1;
+            leaf.bytes += packet.len;
+            let before = std::mem::replace(&mut leaf.tail, at);
+            if leaf.packets == 1 {
+                leaf.head = at;
+                root.inner.queued(now, leaf.slot, packet.wire, true);
+            } else {
+                self.slab.link(before, at, packet.wire);
+            }
+            return;
         }
-        if kind == Kind::Own {
-            self.enqueue_own(class, packet);
-        } else if fits {
-            let first = self.append(class, &packet);
-            self.announce(node, slot, packet.wire, first);
-        } else {
-            self.overflow(class, packet);
-        }
+        self.enqueue_any(class, packet);
     }
 
     /// Finds the class of a packet by its key.
@@ -376,9 +384,10 @@ impl Engine {
     #[inline]
     pub fn dequeue(&mut self, now: Nanos) -> Option<Departure> {
         self.now = now;
-        if self.nodes[0].backlog == 0 {
-            if self.nodes[0].hears_arrivals {
-                self.nodes[0].inner.choose(now);
+        let root = &mut self.nodes[0];
+        if root.backlog == 0 {
+            if root.hears_arrivals {
+                root.inner.choose(now);
             }
             return None;
         }
@@ -394,16 +403,40 @@ impl Engine {
             let root = &mut self.nodes[0];
             let slot = root.inner.choose(now)?;
             let class = root.class(slot);
-            if class & HOLDS != 0 {
+            // No class has a number with HOLDS in it.
+            let many = self.leaves.len() >= FAR;
+            let Some(leaf) = self.leaves.get_mut(class as usize) else {
                 return self.dequeue_nested(slot);
+            };
+            if leaf.kind == Kind::Own {
+                match self.dequeue_own(class, slot) {
+                    Some(departure) => return Some(departure),
+                    None => continue,
+                }
             }
-            // A queue may drop all that it held instead.
-            let Some((packet, next)) = self.depart(class) else { continue };
-            let borrowed = self.nodes[0].sent(now, slot, &packet, next);
-            if self.leaves.len() >= FAR {
+            // As `depart` and `departed` do it; the packet itself is looked at last.
+            let at = leaf.head;
+            let (len, wire, next, next_wire) = self.slab.first(at, &self.overhead);
+            leaf.head = next;
+            leaf.packets -= 1;
+            leaf.bytes -= len;
+            leaf.sent_packets += 1;
+            leaf.sent_bytes += u64::from(len);
+            leaf.sent_wire_bytes += u64::from(wire);
+            if let Some(regulator) = &mut self.regulator {
+                regulator.spend(wire);
+            }
+            let next = (leaf.packets > 0).then_some(next_wire);
+            let borrowed = self.nodes[0].sent(now, slot, (len, wire), next);
+            if borrowed {
+                leaf.borrowed_bytes += u64::from(len);
+            }
+            if many {
                 self.look_ahead(slot);
             }
-            return Some(self.departed(class, packet, borrowed));
+            let packet = self.slab.take(at, wire);
+            self.note(class, &packet, What::Sent { borrowed });
+            return Some(Departure { class, packet });
         }
     }
 

@@ -120,6 +120,7 @@ impl Engine {
     /// Keeps the latest `capacity` events from now on; 0 ends it.
     pub fn trace(&mut self, capacity: usize) {
         self.trace = (capacity > 0).then(|| Trace::new(capacity));
+        self.heard = self.hears_arrivals || capacity > 0;
     }
 
     /// The event trace, if one is kept.

@@ -35,6 +35,7 @@ impl Engine {
         let context = Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, timer: self.timer };
         let inner = (entry.build)(&context, &spec.settings)?;
         self.hears_arrivals |= inner.hears_arrivals();
+        self.heard |= self.hears_arrivals;
         let node = Node {
             hears_arrivals: inner.hears_arrivals(),
             inner,

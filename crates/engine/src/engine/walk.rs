@@ -20,11 +20,11 @@ impl Node {
 
     /// A packet of the class at `slot` goes. True if it goes on bandwidth beyond the class's own.
     #[inline]
-    pub(super) fn sent(&mut self, now: Nanos, slot: Slot, packet: &Packet, next: Option<u32>) -> bool {
+    pub(super) fn sent(&mut self, now: Nanos, slot: Slot, (len, wire): (u32, u32), next: Option<u32>) -> bool {
         self.backlog -= 1;
-        let borrowed = self.inner.sent(now, slot, packet.wire, next);
+        let borrowed = self.inner.sent(now, slot, wire, next);
         if borrowed && self.hears_arrivals {
-            self.inner.lent(slot, packet.len);
+            self.inner.lent(slot, len);
         }
         borrowed
     }
@@ -43,6 +43,37 @@ impl Engine {
         if let Some(trace) = &mut self.trace {
             trace.push(Event { at: self.now, class, packet: *packet, what });
         }
+    }
+
+    /// [`enqueue`](Engine::enqueue) for every case. The packet's time and charge are written.
+    #[inline(never)]
+    pub(super) fn enqueue_any(&mut self, class: ClassId, packet: Packet) {
+        let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
+            return self.drop_unclassified(packet);
+        };
+        let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
+        let fits = leaf.fits(packet.len);
+        if self.hears_arrivals
+            && let Admit::Drop(reason) = self.knock(node, slot, packet.wire)
+        {
+            return self.count_drop(class, packet, reason);
+        }
+        if kind == Kind::Own {
+            self.enqueue_own(class, packet);
+        } else if fits {
+            let first = self.append(class, &packet);
+            self.announce(node, slot, packet.wire, first);
+        } else {
+            self.overflow(class, packet);
+        }
+    }
+
+    /// [`dequeue`](Engine::dequeue) of a class right below the root whose queue decides for itself. `None` if that dropped all it held.
+    #[inline(never)]
+    pub(super) fn dequeue_own(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
+        let (packet, next) = self.depart(class)?;
+        let borrowed = self.nodes[0].sent(self.now, slot, (packet.len, packet.wire), next);
+        Some(self.departed(class, packet, borrowed))
     }
 
     /// Puts a packet at the tail. True if the queue was empty.
@@ -126,7 +157,7 @@ impl Engine {
         let mut borrowed = false;
         for &(node, slot) in path[..depth].iter().rev() {
             let node = &mut self.nodes[node as usize];
-            borrowed |= node.sent(now, slot, &packet, next);
+            borrowed |= node.sent(now, slot, (packet.len, packet.wire), next);
             next = (node.backlog > 0).then_some(packet.wire);
         }
         Some(self.departed(class, packet, borrowed))
