@@ -103,12 +103,32 @@ pub struct Headers {
     pub transport: Option<u32>,
     /// Set for a fragment.
     pub fragment: Option<Fragment>,
+    /// Bytes behind the TCP header. `None`: there is no whole one, or its length lies, or this is a fragment.
+    pub payload: Option<u32>,
 }
 
 impl Headers {
     /// The descriptor of the packet, under the feeder's name for it.
     pub fn packet(&self, handle: u32) -> Packet {
-        Packet { dscp: self.key.dscp(), ecn: self.key.ecn(), ..Packet::new(handle, self.key.length) }
+        Packet { dscp: self.key.dscp(), ecn: self.key.ecn(), high: self.high(), ..Packet::new(handle, self.key.length) }
+    }
+}
+
+impl Headers {
+    /// True for what a queue of two levels serves first (altq.md section 9): TCP's SYN, SYN/ACK, and ACK without data; none with FIN or RST.
+    #[inline]
+    pub fn high(&self) -> bool {
+        const FIN: u8 = 0x01;
+        const SYN: u8 = 0x02;
+        const RST: u8 = 0x04;
+        const ACK: u8 = 0x10;
+        let flags = self.key.tcp_flags;
+        match self.payload {
+            Some(_) if flags & (FIN | RST) != 0 => false,
+            Some(0) => flags & (SYN | ACK) != 0,
+            Some(_) => flags & SYN != 0,
+            None => false,
+        }
     }
 }
 
@@ -334,7 +354,13 @@ fn transport(headers: &mut Headers, bytes: &[u8], at: usize, proto: u8) {
             key.sport = Some(u16::from_be_bytes([h[0], h[1]]));
             key.dport = Some(u16::from_be_bytes([h[2], h[3]]));
             if proto == TCP {
-                key.tcp_flags = bytes.get(at + 13).copied().unwrap_or(0);
+                let Some(&[offset, flags]) = chunk::<2>(bytes, at + 12) else { return };
+                key.tcp_flags = flags;
+                // RFC 9293 3.1: the header's length counts fours, at least five of them.
+                let (data, end) = (at + 4 * usize::from(offset >> 4), headers.layer3 as usize + key.length as usize);
+                if offset >= 5 << 4 && data <= end && headers.fragment.is_none() {
+                    headers.payload = Some((end - data) as u32);
+                }
             }
         }
         // RFC 4303 2.1.

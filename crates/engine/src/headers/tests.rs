@@ -364,3 +364,59 @@ proptest! {
         prop_assert_eq!(Key { vlan, ..bare.key }, h.key);
     }
 }
+
+/// altq.md section 9: SYN, SYN/ACK and pure ACK without FIN or RST are to go first.
+#[test]
+fn what_goes_first() {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const PSH: u8 = 8;
+    const ACK: u8 = 16;
+    let high = |segment: &[u8]| {
+        let (four, six) = (ip(&v4(6, 0, 0, segment)), ip(&v6(6, segment)));
+        assert_eq!((four.high(), four.payload), (six.high(), six.payload));
+        assert_eq!(four.packet(0).high, four.high());
+        (four.high(), four.payload)
+    };
+    for (flags, first) in [
+        (SYN, true),
+        (SYN | ACK, true),
+        (ACK, true),
+        (FIN | ACK, false),
+        (RST, false),
+        (RST | ACK, false),
+        (SYN | FIN, false),
+        (SYN | RST, false),
+        (0, false),
+    ] {
+        assert_eq!(high(&tcp(flags)), (first, Some(0)), "{flags:#x}");
+    }
+    let data = |flags: u8, bytes: usize| [tcp(flags), vec![0; bytes]].concat();
+    assert_eq!(high(&data(ACK, 1)), (false, Some(1)));
+    assert_eq!(high(&data(ACK | PSH, 1000)), (false, Some(1000)));
+    // Fast open (RFC 7413): still a connection that opens.
+    assert_eq!(high(&data(SYN, 100)), (true, Some(100)));
+    // Twelve bytes of options, as timestamps take, are no data.
+    let mut options = data(ACK, 12);
+    options[12] = 0x80;
+    assert_eq!(high(&options), (true, Some(0)));
+    // A length that lies, beyond the packet or below a header's least: not known.
+    for offset in [0xf0, 0x40] {
+        let mut lie = tcp(ACK);
+        lie[12] = offset;
+        assert_eq!(high(&lie), (false, None));
+    }
+    // Ethernet's padding is no data.
+    let mut padded = ethernet(&[], 0x0800, &v4(6, 0, 0, &tcp(ACK)));
+    padded.resize(60, 0);
+    let found = parse_ethernet(&padded, 60);
+    assert_eq!((found.high(), found.payload), (true, Some(0)));
+    // Only the beginning is there, the packet's length is known all the same.
+    let whole = v4(6, 0, 0, &data(ACK, 1000));
+    assert_eq!(parse_ip(&whole[..40], whole.len() as u32).payload, Some(1000));
+    // A fragment, UDP, and a TCP header that is cut off before its flags.
+    assert_eq!(ip(&v4(6, 0, 0x2000, &tcp(ACK))).payload, None);
+    assert_eq!(ip(&v4(17, 0, 0, &tcp(SYN))).payload, None);
+    assert!(!ip(&v4(6, 0, 0, &tcp(SYN)[..13])).high());
+}

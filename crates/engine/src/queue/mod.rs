@@ -14,6 +14,7 @@ mod fq_codel;
 mod random;
 mod red;
 mod store;
+mod two_level;
 
 pub use store::{List, Store};
 
@@ -25,7 +26,8 @@ use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
 /// All queues.
-pub const QUEUES: &[&Entry] = &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &fq_codel::ENTRY, &red::ENTRY];
+pub const QUEUES: &[&Entry] =
+    &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &fq_codel::ENTRY, &red::ENTRY, &two_level::ENTRY];
 
 /// The queue of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

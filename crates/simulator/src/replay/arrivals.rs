@@ -26,6 +26,8 @@ pub struct Arrivals {
     flows: Vec<u32>,
     /// DSCP and ECN as they stand in the IP header's octet; empty where neither was given.
     tos: Vec<u8>,
+    /// What a queue of two levels serves first; empty where it was not given.
+    high: Vec<bool>,
     /// Where the file was cut short, if it was.
     pub cut: Option<Cut>,
     /// The last line had all its fields but no newline.
@@ -116,7 +118,7 @@ pub enum ArrivalsError {
 }
 
 /// The columns that there may be.
-const COLUMNS: [&str; 7] = ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn"];
+const COLUMNS: [&str; 8] = ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn", "high"];
 const REQUIRED: usize = 4;
 const TIME: usize = 0;
 const CLASS: usize = 1;
@@ -125,6 +127,7 @@ const ID: usize = 3;
 const FLOW: usize = 4;
 const DSCP: usize = 5;
 const ECN: usize = 6;
+const HIGH: usize = 7;
 
 impl Arrivals {
     /// Room for `n` packets.
@@ -174,6 +177,12 @@ impl Arrivals {
     pub fn packet(&self, at: usize) -> (ClassId, u32, u32, u8) {
         let flow = self.flows.get(at).copied().unwrap_or(0);
         (self.classes[at], self.bytes[at], flow, self.tos.get(at).copied().unwrap_or(0))
+    }
+
+    /// Whether a queue of two levels serves a packet first.
+    #[inline]
+    pub fn high(&self, at: usize) -> bool {
+        self.high.get(at).copied().unwrap_or(false)
     }
 
     /// Writes a packet's id as it was read.
@@ -272,6 +281,9 @@ impl Arrivals {
         } else {
             None
         };
+        if columns.contains(&HIGH) {
+            self.high.push(whole(fields[HIGH], HIGH, line, 0, 1)? == 1);
+        }
         self.times.push(time);
         self.classes.push(class);
         self.bytes.push(bytes);
@@ -314,6 +326,7 @@ impl Arrivals {
             ID => !field.is_empty(),
             DSCP => whole(field, DSCP, line, 0, 63).is_ok(),
             ECN => whole(field, ECN, line, 0, 3).is_ok(),
+            HIGH => whole(field, HIGH, line, 0, 1).is_ok(),
             _ => true,
         }
     }

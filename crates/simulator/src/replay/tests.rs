@@ -125,6 +125,20 @@ fn any_order_of_columns_any_line_end_and_ids_as_written() {
 }
 
 #[test]
+fn high_packets_overtake_in_a_queue_of_two_levels() {
+    let policy = "link l { rate 8Mbit/s scheduler fifo class a { queue two_level { limit 3packets } } }";
+    let policy = altq_config::parse_str(policy, "t", altq_config::Language::Native).unwrap();
+    let list = "time_ns,class,bytes,id,high\n0,a,100,1,0\n0,a,100,2,0\n0,a,100,3,0\n0,a,100,4,1\n0,a,100,5,0\n0,a,100,6,1\n";
+    let (departures, drops, _) = replay(&policy.links[0], list, &Options::default());
+    // 1 is on the wire; 2, 3 and 4 wait; 5 is normal and the queue is full; the high list holds 1, not below half of 3 (1).
+    let ids = |text: &str| text.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        (ids(&departures), ids(&drops)),
+        (["1", "4", "2", "3"].map(String::from).to_vec(), ["5", "6"].map(String::from).to_vec())
+    );
+}
+
+#[test]
 fn bad_lists_are_refused_with_line_and_reason() {
     let header = "time_ns,class,bytes,id\n";
     for (list, reason) in [

@@ -16,6 +16,8 @@ pub struct Frame {
     pub time: Nanos,
     /// What it is classified by; its length at layer 3 is in there.
     pub key: Key,
+    /// Whether a queue of two levels serves it first.
+    pub high: bool,
     /// Its length on the medium, link layer included.
     pub len: u32,
     /// What was captured of it: a stretch of [`Capture::bytes`].
@@ -169,7 +171,7 @@ impl Capture {
     fn frame(&mut self, data: (usize, usize), len: u32, ethernet: bool) {
         let bytes = self.bytes.get(data.0..data.1).unwrap_or(&[]);
         let headers = if ethernet { parse_ethernet(bytes, len) } else { parse_ip(bytes, len) };
-        self.frames.push(Frame { time: 0, key: headers.key, len, data, ethernet });
+        self.frames.push(Frame { time: 0, key: headers.key, high: headers.high(), len, data, ethernet });
     }
 
     fn pcap(&mut self, big: bool, unit: i128, times: &mut Vec<i128>) -> Result<(), CaptureError> {

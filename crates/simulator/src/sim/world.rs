@@ -341,8 +341,14 @@ impl<'a> World<'a> {
         // `new` made sure that there is a way from the source, and every host on it is nearer.
         let Some(at) = self.routes[host][state.to] else { return Ok(()) };
         let key = self.key(flow as usize, len, number);
+        let descriptor = Packet {
+            flow: self.hash.flow(&key),
+            dscp: key.dscp(),
+            ecn: key.ecn(),
+            high: self.frame(flow as usize, number).is_some_and(|frame| frame.high),
+            ..Packet::new(packet, len)
+        };
         let port = &mut self.ports[at];
-        let descriptor = Packet { flow: self.hash.flow(&key), dscp: key.dscp(), ecn: key.ecn(), ..Packet::new(packet, len) };
         let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             let counters = governed.collector.turns(now).then(|| port.engine.all_counters());

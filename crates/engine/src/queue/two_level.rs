@@ -1,0 +1,151 @@
+//! Two levels (DragonFly BSD, 2013; altq.md section 9): connections that open and acknowledgements without data do not wait behind data.
+//!
+//! A high and a normal list, counted in packets and in bytes; the normal one is served when the high one is empty. TCP of the other
+//! direction lives by its acknowledgements, and connections by their first packets: behind a deep queue of data both starve. What is
+//! high comes with the packet ([`Packet::high`], from [`Headers::high`](crate::headers::Headers::high)).
+//!
+//! When the queue is full, a high packet throws out the head of the normal list, as long as the high list is below half of the limits;
+//! any other packet is dropped itself. So the high list cannot take more than half of a queue from the normal one.
+
+use super::{Context, Entry, List, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::Nanos;
+
+/// The registry's entry. DragonFly's own limit is that of the interface's queue, 50 packets and what its processors stage.
+pub const ENTRY: Entry = Entry {
+    name: "two_level",
+    about: "two lists: what opens connections and acknowledges goes first",
+    limit: Limit::Packets(50),
+    words: &[
+        Word {
+            name: "bytes",
+            kind: Kind::Bytes { min: 1, max: u32::MAX as u64 },
+            help: "the most bytes, besides a limit in packets",
+            default: "2048 a packet of the limit",
+        },
+        Word {
+            name: "prio_synack",
+            kind: Kind::Choice(&["on", "off"]),
+            help: "TCP's SYN, SYN/ACK and ACK without data go first",
+            default: "on",
+        },
+    ],
+    build: |_, spec| Ok(Policy::Own(Box::new(TwoLevel::new(Words::read(spec)?)))),
+};
+
+/// An mbuf cluster, by which DragonFly turns a limit in packets into one in bytes.
+const CLUSTER: u32 = 2048;
+
+#[derive(Clone, Copy)]
+struct Words {
+    packets: u32,
+    bytes: u32,
+    prio: bool,
+}
+
+impl Words {
+    fn read(spec: &QueueSpec) -> Result<Words, SpecError> {
+        let written = spec.settings.bytes("bytes").map(|bytes| bytes as u32);
+        let (packets, bytes) = match (spec.limit, written) {
+            (Limit::Packets(packets), bytes) => (packets, bytes.unwrap_or(packets.saturating_mul(CLUSTER))),
+            (Limit::Bytes(bytes), None) => (u32::MAX, bytes),
+            (Limit::Bytes(_), Some(bytes)) => {
+                return Err(SpecError::word("bytes", "the limit is in bytes already")
+                    .help(format!("leave it out, or write limit 50packets bytes {bytes}")));
+            }
+        };
+        Ok(Words { packets, bytes, prio: spec.settings.choice("prio_synack") != Some("off") })
+    }
+}
+
+struct TwoLevel {
+    words: Words,
+    high: List,
+    normal: List,
+    /// Normal packets that made room for high ones.
+    thrown_out: u64,
+    /// High packets queued.
+    high_queued: u64,
+}
+
+impl TwoLevel {
+    fn new(words: Words) -> TwoLevel {
+        TwoLevel { words, high: List::NEW, normal: List::NEW, thrown_out: 0, high_queued: 0 }
+    }
+
+    fn fits(&self, packet: &Packet) -> bool {
+        let (packets, bytes) = self.backlog();
+        packets < self.words.packets && u64::from(bytes) + u64::from(packet.len) <= u64::from(self.words.bytes)
+    }
+
+    fn over(&self) -> bool {
+        let (packets, bytes) = self.backlog();
+        packets > self.words.packets || bytes > self.words.bytes
+    }
+}
+
+impl Queue for TwoLevel {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, _: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let high = packet.high && self.words.prio;
+        if !self.fits(&packet) {
+            let below = self.high.packets() < self.words.packets / 2 && self.high.bytes() < self.words.bytes / 2;
+            // What is left when the normal list is empty must do: or packets would be thrown out for one that is dropped then.
+            let enough = u64::from(self.high.bytes()) + u64::from(packet.len) <= u64::from(self.words.bytes);
+            if !(high && below && enough) || self.normal.is_empty() {
+                return Err(DropReason::QueueFull);
+            }
+            // One as a rule; more where they are shorter than the packet and bytes are what is short.
+            while !self.fits(&packet) {
+                let Some(head) = store.pop(&mut self.normal) else { break };
+                store.lose(head, DropReason::HeadDropped);
+                self.thrown_out += 1;
+            }
+        }
+        self.high_queued += u64::from(high);
+        store.push(if high { &mut self.high } else { &mut self.normal }, &packet);
+        Ok(())
+    }
+
+    fn dequeue(&mut self, _: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        self.take(store)
+    }
+
+    fn peek(&self) -> Option<u32> {
+        self.high.peek().or_else(|| self.normal.peek())
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.high.packets() + self.normal.packets(), self.high.bytes() + self.normal.bytes())
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        if self.high.is_empty() { store.pop(&mut self.normal) } else { store.pop(&mut self.high) }
+    }
+
+    fn change(&mut self, _: Nanos, _: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        self.words = Words::read(spec)?;
+        while self.over() {
+            let Some(packet) = store.pop(&mut self.normal).or_else(|| store.pop(&mut self.high)) else { break };
+            store.lose(packet, DropReason::LimitLowered);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        word("high_packets", u64::from(self.high.packets()));
+        word("high_bytes", u64::from(self.high.bytes()));
+        word("high_queued", self.high_queued);
+        word("thrown_out", self.thrown_out);
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<TwoLevel>()
+    }
+}
