@@ -7,6 +7,7 @@ mod exit;
 mod lab;
 mod output;
 mod policy;
+mod stat_format;
 
 use std::process::ExitCode;
 

@@ -264,3 +264,22 @@ fn the_manual_names_every_key() {
         assert!(forms.iter().any(|form| manual.contains(form)), "docs/cases.md does not name {key}");
     }
 }
+
+#[test]
+fn counters_in_the_form_of_other_tools() {
+    let folder = Folder::new("stat");
+    folder.write("a.csv", &list());
+    let stat = |format: &str| folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--stat", format]);
+    let (code, out, err) = stat("tc");
+    assert_eq!(code, 0, "{err}");
+    assert!(out.starts_with("qdisc cbq 1: root refcnt 2 "), "{out}");
+    let blocks = altq_simulator::stat::tc::read(&out).unwrap();
+    assert_eq!(altq_simulator::stat::tc::disagreements(&blocks), Vec::<String>::new());
+    // The root's packets are all 4000 but those dropped.
+    assert_eq!(blocks[0].counts.packets + blocks[0].counts.dropped, 4000);
+    assert!(stat("tc-names").1.contains("class cbq slow#1:2 parent wan#1:1 leaf 20: rate 2000Kbit "));
+    assert!(stat("altqstat").1.contains("Default Class for Interface wan: fast\n"));
+    assert_eq!(stat("tbrconfig").1, "no token bucket regulater found on wan\n");
+    assert_eq!(stat("ifconfig").0, 2);
+    assert_eq!(folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--stat", "tc", "--json"]).0, 2);
+}

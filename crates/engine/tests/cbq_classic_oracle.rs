@@ -184,7 +184,7 @@ fn compare(seed: u64, rule: Rule) -> usize {
         assert_eq!(engine.counters(class as u32).borrowed_bytes, theirs.borrowed_bytes, "{what}");
         let expected =
             [("over", theirs.over), ("overactions", theirs.overactions), ("delays", theirs.delays), ("borrows", theirs.borrows)];
-        assert_eq!(engine.scheduler_counters(class as u32), expected, "class {class} of {what}");
+        assert_eq!(engine.scheduler_counters(class as u32)[..4], expected, "class {class} of {what}");
     }
     departures.len()
 }

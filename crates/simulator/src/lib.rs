@@ -16,5 +16,6 @@ pub mod replay;
 pub mod report;
 pub mod result;
 pub mod sim;
+pub mod stat;
 pub mod stats;
 pub mod wire;

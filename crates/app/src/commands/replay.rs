@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use altq_config::{Link, Policy};
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Departure, Drop, Engine};
 use altq_simulator::literal;
-use altq_simulator::replay::{self, Arrivals, CsvOutput, Options, ReplayError, Report};
+use altq_simulator::replay::{self, Arrivals, CsvOutput, Observer, Options, ReplayError, Report};
+use altq_simulator::stat::LinkStat;
 use anyhow::Context as _;
 
 use crate::exit::Exit;
 use crate::output;
 use crate::policy::PolicyFile;
+use crate::stat_format::Format;
 
 /// Options of `altq replay`.
 #[derive(Debug, clap::Args)]
@@ -53,6 +56,34 @@ pub struct Args {
     /// Prints altq.replay/1 instead of a table
     #[arg(long)]
     json: bool,
+    /// Prints the counters of the whole run in another tool's form instead of a table
+    #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    stat: Option<Format>,
+}
+
+/// Writes files while it runs, and keeps the counters of the end.
+struct Watch<'a, O> {
+    files: O,
+    link: &'a Link,
+    stat: Option<LinkStat>,
+}
+
+impl<O: Observer> Observer for Watch<'_, O> {
+    fn sent(&mut self, now: Nanos, at: usize, departure: &Departure, wire_end: Nanos) -> io::Result<()> {
+        self.files.sent(now, at, departure, wire_end)
+    }
+
+    fn dropped(&mut self, at: usize, drop: &Drop) -> io::Result<()> {
+        self.files.dropped(at, drop)
+    }
+
+    fn ended(&mut self, span: Nanos, engine: &Engine) {
+        let stat = LinkStat::of(self.link, engine, span);
+        match &mut self.stat {
+            Some(sum) => sum.add(&stat),
+            None => self.stat = Some(stat),
+        }
+    }
 }
 
 fn timer(word: &str) -> Result<Timer, String> {
@@ -91,8 +122,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         to: args.to,
         seed: args.seed,
     };
-    let mut output = CsvOutput::new(link, &arrivals, create(&args.departures)?, create(&args.drops)?)?;
-    let report = match replay::run(link, &arrivals, &options, &mut output) {
+    let files = CsvOutput::new(link, &arrivals, create(&args.departures)?, create(&args.drops)?)?;
+    let mut watch = Watch { files, link, stat: None };
+    let report = match replay::run(link, &arrivals, &options, &mut watch) {
         Ok(report) => report,
         Err(error @ (ReplayError::Spec(_) | ReplayError::BeyondTime(_) | ReplayError::TooMany(_))) => {
             eprintln!("altq replay: {error}");
@@ -100,7 +132,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         }
         Err(error) => return Err(error).context("a file of departures or drops cannot be written"),
     };
-    output.finish().context("a file of departures or drops cannot be written")?;
+    let Watch { files, stat, .. } = watch;
+    files.finish().context("a file of departures or drops cannot be written")?;
     if report.marks.iter().any(|mark| mark == replay::WIRE_SLOWER) {
         let wire = args.wire_rate.unwrap_or(link.spec.rate);
         eprintln!(
@@ -112,6 +145,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     if args.json {
         output::print_json(&report)?;
+    } else if let (Some(format), Some(stat)) = (args.stat, &stat) {
+        output::print(&format.text(stat))?;
     } else {
         output::print(&table(link, &report))?;
     }

@@ -5,12 +5,13 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use altq_simulator::case::Case;
-use altq_simulator::sim::{self, SimError};
+use altq_simulator::sim::{self, SimError, Watch};
 use anyhow::Context as _;
 
 use crate::case_result;
 use crate::exit::Exit;
 use crate::output;
+use crate::stat_format::Format;
 
 /// Options of `altq sim`.
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,9 @@ pub struct Args {
     /// Prints altq.result/1 instead of tables
     #[arg(long)]
     json: bool,
+    /// Prints the counters of every link with a policy in another tool's form instead of tables
+    #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    stat: Option<Format>,
 }
 
 /// Runs it.
@@ -41,7 +45,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
     let mut file = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
     let record = file.as_mut().map(|file| file as &mut dyn Write);
-    let result = match sim::run(&case, args.seed.unwrap_or(case.seed), record) {
+    let mut watch = Watch::default();
+    let result = match sim::run_watched(&case, args.seed.unwrap_or(case.seed), record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
             eprintln!("altq sim: {}: {error}", args.case.display());
@@ -54,6 +59,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     if args.json {
         output::print_json(&result)?;
+    } else if let Some(format) = args.stat {
+        for (column, stat) in &watch.stats {
+            let head = column.as_ref().map_or(String::new(), |column| format!("# {column}\n"));
+            output::print(&(head + &format.text(stat)))?;
+        }
     } else {
         output::print(&case_result::text(&case.description, &result))?;
     }

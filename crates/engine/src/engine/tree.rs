@@ -366,7 +366,8 @@ impl Engine {
         self.regulator = self.regulator_depth().map(|depth| TokenBucket::new(self.rate, depth, now));
     }
 
-    fn regulator_depth(&self) -> Option<u32> {
+    /// The depth in bytes of the token bucket between scheduler and device, if there is one.
+    pub fn regulator_depth(&self) -> Option<u32> {
         match self.regulator_spec {
             Regulator::None => None,
             Regulator::Auto => {

@@ -176,7 +176,8 @@ pub trait Scheduler: Send {
         None
     }
 
-    /// Tells what else it counts for a class, by name: `over`, `delays`, …
+    /// Tells what else it counts for a class, by name: `over`, `delays`, … A figure that may be negative (tokens in debt) is told as
+    /// an `i64` in two's complement.
     fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
 
     /// A packet for the class comes soon: hints to the processor to fetch what the class keeps. Changes nothing.

@@ -64,6 +64,9 @@ pub trait Observer {
 
     /// The packet at place `at` was dropped.
     fn dropped(&mut self, at: usize, drop: &Drop) -> std::io::Result<()>;
+
+    /// It is over, after so long. `engine` is the link's; where it has several transmit queues, each one's in turn.
+    fn ended(&mut self, _span: Nanos, _engine: &Engine) {}
 }
 
 /// Nobody listens.
@@ -170,6 +173,7 @@ pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut i
             }
         }
     }
+    observer.ended(last_end, &engine);
     let to = options.to.unwrap_or(last_end);
     let classes = collector.rows(&names(link), &engine.all_counters(), to);
     let mut marks = Vec::new();

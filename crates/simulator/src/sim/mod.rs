@@ -24,6 +24,7 @@ pub use random::Random;
 use crate::case::{Case, Column, Expectation, Kind, Measure, Subject};
 use crate::report::rate;
 use crate::result::{CaseResult, ClassResult, FlowResult, Outcome, Percentiles, World as Place};
+use crate::stat::LinkStat;
 use crate::stats::percentile;
 use world::World;
 
@@ -57,8 +58,20 @@ pub enum SimError {
     },
 }
 
+/// What is kept of a run besides its result.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// The counters of every link with a policy at the end, by column and direction.
+    pub stats: Vec<(Option<String>, LinkStat)>,
+}
+
 /// Runs every column of a case. `record`: where the packets of the first column go that leave the first link with a policy.
-pub fn run(case: &Case, seed: u64, mut record: Option<&mut dyn Write>) -> Result<CaseResult, SimError> {
+pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<CaseResult, SimError> {
+    run_watched(case, seed, record, &mut Watch::default())
+}
+
+/// [`run`], and what `watch` asks for.
+pub fn run_watched(case: &Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<CaseResult, SimError> {
     let mut result = CaseResult::new(&case.name, Place::Sim, seed);
     // Everything is checked before anything runs.
     let policies = case.columns.iter().map(|column| column.load(case)).collect::<Result<Vec<_>, _>>()?;
@@ -74,6 +87,7 @@ pub fn run(case: &Case, seed: u64, mut record: Option<&mut dyn Write>) -> Result
     for (column, policy) in case.columns.iter().zip(&policies) {
         let mut world = World::new(case, column, policy, &captures, seed)?;
         world.run(&mut record.take().map(Recorder::new).transpose().map_err(record_error)?)?;
+        watch.stats.extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
         report(case, column, world, &mut result)?;
     }
     Ok(result)

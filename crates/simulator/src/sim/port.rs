@@ -15,6 +15,7 @@ use crate::case::{CaseLink, What, WordValue};
 use crate::literal;
 use crate::nearest::nearest;
 use crate::report::{self, Collector};
+use crate::stat::LinkStat;
 use crate::wire::Wire;
 
 /// One direction of a link.
@@ -136,6 +137,13 @@ impl Governed {
 }
 
 impl Port {
+    /// The counters of a port under a policy, after `span`.
+    pub fn stat(&self, span: Nanos) -> Option<LinkStat> {
+        let policy = self.policy.as_ref()?;
+        let names: Vec<_> = policy.names.iter().map(|name| name.as_ref().map(|(name, _)| name.clone())).collect();
+        Some(LinkStat::with(&policy.link, &names, &policy.settings, policy.default, &self.engine, span))
+    }
+
     /// True if the change is about a class, and this port is governed by a policy that has it (or its parent, for a new one).
     pub fn concerns(&self, what: &What) -> bool {
         let Some(policy) = &self.policy else { return false };

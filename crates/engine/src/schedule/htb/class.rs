@@ -45,6 +45,20 @@ impl Bucket {
         self.depth = u64::try_from(u128::from(bytes) * u128::from(8 * SECOND) / rate).unwrap_or(u64::MAX);
     }
 
+    /// The tokens in it, as the time that they are worth in ns; negative in debt.
+    pub fn tokens(&self, now: Nanos) -> i64 {
+        if self.byte == 0 {
+            return 0;
+        }
+        let tokens = (i128::from(now) - i128::from(self.clear)).min(i128::from(self.depth));
+        i64::try_from(tokens).unwrap_or(i64::MIN)
+    }
+
+    /// The bytes that it holds when it is full, rounded down.
+    pub fn bytes(&self) -> u64 {
+        (u128::from(self.depth) << POINT).checked_div(u128::from(self.byte)).map_or(0, |bytes| bytes as u64)
+    }
+
     /// Another rate and depth; the bytes that are in it, or that it owes, stay.
     pub fn change(&mut self, now: Nanos, rate: u64, bytes: u64) {
         let old = self.byte;

@@ -503,6 +503,11 @@ impl Scheduler for Htb {
         word("lends", u64::from(class.lends));
         word("borrows", u64::from(class.borrows));
         word("overlimits", u64::from(class.overlimits));
+        // Levels, for `tc -s class`: nanoseconds of tokens, and what the buckets hold in bytes.
+        word("tokens", class.rate.tokens(self.now) as u64);
+        word("ctokens", class.ceil.tokens(self.now) as u64);
+        word("burst", class.rate.bytes());
+        word("cburst", class.ceil.bytes());
         if slot == ROOT_SLOT {
             word("direct_packets", self.direct_packets);
         }

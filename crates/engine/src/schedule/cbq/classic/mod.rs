@@ -375,11 +375,21 @@ impl Scheduler for Classic {
     }
 
     fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
-        if let Some(Class { stats, .. }) = self.classes.get(slot as usize) {
+        if let Some(class) = self.classes.get(slot as usize) {
+            let stats = &class.stats;
             word("over", stats.over);
             word("overactions", stats.overactions);
             word("delays", stats.delays);
             word("borrows", stats.borrows);
+            // What `altqstat` shows besides (altq.md section 13): levels, in the kernel's units.
+            word("priority", u64::from(class.priority));
+            word("depth", u64::from(class.depth));
+            word("ns_per_byte", class.numbers.ns_per_byte as u64);
+            word("wrr_allot", self.weight(slot) as u64);
+            word("offtime", class.numbers.offtime as u64);
+            word("maxidle", class.numbers.maxidle as u64);
+            word("minidle", class.numbers.minidle as u64);
+            word("avgidle", class.avgidle as u64);
         }
     }
 

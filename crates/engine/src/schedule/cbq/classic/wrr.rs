@@ -10,7 +10,7 @@ use crate::units::Nanos;
 
 impl Classic {
     /// What an average visit is worth to a class: its part of one MTU a class.
-    fn weight(&self, slot: Slot) -> i64 {
+    pub(super) fn weight(&self, slot: Slot) -> i64 {
         let class = &self.classes[slot as usize];
         let ring = &self.rings[class.priority as usize];
         let mean = if ring.classes == 0 { 0 } else { ring.allotments / (ring.classes * i64::from(self.mtu)) };
