@@ -23,6 +23,15 @@ fn queue(random: &mut Random) -> QueueSpec {
     if random.chance(50) && entry.words.iter().any(|word| word.name == "ecn") {
         settings.set("ecn", Value::Flag);
     }
+    if entry.name == "sfq" {
+        if settings.flag("ecn") || random.chance(30) {
+            settings.set("redflowlimit", Value::Bytes(random.pick(&[12_000, 40_000])));
+        }
+        settings.set("perturb", Value::Time(1_000_000_000)).set("divisor", Value::Int(random.pick(&[4, 64])));
+        if random.chance(50) {
+            settings.set("headdrop", Value::Flag);
+        }
+    }
     let limit = if random.chance(50) {
         Limit::Packets(random.below(40) as u32 + 5)
     } else {

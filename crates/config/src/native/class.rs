@@ -22,7 +22,7 @@ pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
 /// Schedulers of the field that are not built yet.
 const SCHEDULERS_TO_COME: &[&str] = &["fairq"];
 /// Queues of the field that are not built yet.
-const QUEUES_TO_COME: &[&str] = &["rio", "blue", "pie", "sfq", "cake"];
+const QUEUES_TO_COME: &[&str] = &["rio", "blue", "pie", "cake"];
 
 /// What other languages call a word.
 const FOREIGN: &[(&str, &str)] = &[

@@ -286,26 +286,7 @@ impl Queue for FqCodel {
     }
 
     fn peek(&self) -> Option<u32> {
-        if self.packets == 0 {
-            return None;
-        }
-        // The first of the rounds that has both packets and credit; a look at a few will do for a guess.
-        let mut at = self.new.first();
-        let mut chains = [self.new, self.old].into_iter();
-        for _ in 0..4 {
-            while at.is_none() {
-                match chains.next() {
-                    Some(chain) => at = chain.first(),
-                    None => return Some(self.mtu),
-                }
-            }
-            let flow = at.map(|at| self.flows.get(at));
-            if let Some(len) = flow.filter(|flow| flow.deficit > 0).and_then(|flow| flow.list.peek()) {
-                return Some(len);
-            }
-            at = at.and_then(|at| self.flows.behind(at));
-        }
-        Some(self.mtu)
+        (self.packets > 0).then(|| self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu))
     }
 
     fn backlog(&self) -> (u32, u32) {

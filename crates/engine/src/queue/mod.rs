@@ -13,6 +13,7 @@ mod flows;
 mod fq_codel;
 mod random;
 mod red;
+mod sfq;
 mod store;
 mod two_level;
 
@@ -27,7 +28,7 @@ use crate::units::{Nanos, Rate};
 
 /// All queues.
 pub const QUEUES: &[&Entry] =
-    &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &fq_codel::ENTRY, &red::ENTRY, &two_level::ENTRY];
+    &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &fq_codel::ENTRY, &red::ENTRY, &two_level::ENTRY, &sfq::ENTRY];
 
 /// The queue of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

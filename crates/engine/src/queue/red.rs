@@ -78,6 +78,11 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// One for averages that know no idleness: the length counts by one part in 2^`log`.
+    pub fn of_weight(log: u32) -> Clock {
+        Clock { weight: log.min(31), packet_time: 1 }
+    }
+
     /// From a queue's words.
     pub fn read(context: &Context, settings: &Settings) -> Result<Clock, SpecError> {
         // altq.md 7.1: 1000 bytes; weights that suit slow links.

@@ -22,6 +22,9 @@ pub(super) const MOST: u64 = 1 << 20;
 /// In [`Flow::next`]: it stands in no chain.
 const OUT: u32 = NIL - 1;
 
+/// In [`Flow::bucket`]: it has none.
+const NOWHERE: u32 = NIL - 1;
+
 /// By what the fattest flow is meant.
 pub(super) trait Rank: Send {
     /// The list for flows of this backlog: less than 128, greater for fatter ones, 0 for none.
@@ -47,7 +50,6 @@ impl Rank for ByBytes {
     }
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "for sfq"))]
 /// By packets: exact to 127 packets, which is the most that such a queue lets a flow hold.
 pub(super) struct ByPackets;
 
@@ -130,7 +132,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
     }
 
     /// Flows that have a record.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for sfq"))]
+    #[cfg(test)]
     pub fn open_flows(&self) -> u32 {
         self.open
     }
@@ -170,10 +172,18 @@ impl<S: Default, R: Rank> Flows<S, R> {
         record.next = self.free;
         self.free = at;
         self.open -= 1;
-        if let Some(place) = self.buckets.get_mut(bucket as usize)
-            && *place == at
-        {
-            *place = NIL;
+        if let Some(held) = self.buckets.get_mut(bucket as usize) {
+            *held = NIL;
+        }
+    }
+
+    /// Gives a flow another bucket, or none.
+    pub fn rehang(&mut self, at: u32, bucket: Option<u32>) {
+        let before = std::mem::replace(&mut self.records[at as usize].bucket, bucket.unwrap_or(NOWHERE));
+        for (bucket, place) in [(before, NIL), (bucket.unwrap_or(NOWHERE), at)] {
+            if let Some(held) = self.buckets.get_mut(bucket as usize) {
+                *held = place;
+            }
         }
     }
 
@@ -226,6 +236,12 @@ impl<S: Default, R: Rank> Flows<S, R> {
     #[inline]
     pub fn fattest(&self) -> Option<u32> {
         (self.some != 0).then(|| self.ranks[self.some.ilog2() as usize])
+    }
+
+    /// The flow counts as the last one that came to its rank.
+    pub fn touch(&mut self, at: u32) {
+        let rank = R::of(&self.records[at as usize].list);
+        self.move_rank(at, rank, rank);
     }
 
     fn move_rank(&mut self, at: u32, before: usize, after: usize) {
@@ -288,6 +304,27 @@ impl<S: Default, R: Rank> Flows<S, R> {
     pub fn behind(&self, at: u32) -> Option<u32> {
         let next = self.records[at as usize].next;
         (next < OUT).then_some(next)
+    }
+
+    /// The charged length of the packet that leaves next by rounds of these chains, one after the other: that of the first flow with
+    /// packets and credit, if one of the first few is it.
+    pub fn guess(&self, chains: &[Chain]) -> Option<u32> {
+        let mut looks = 0;
+        for chain in chains {
+            let mut at = chain.first();
+            while let Some(here) = at {
+                let flow = self.get(here);
+                if let Some(len) = flow.list.peek().filter(|_| flow.deficit > 0) {
+                    return Some(len);
+                }
+                looks += 1;
+                if looks == 4 {
+                    return None;
+                }
+                at = self.behind(here);
+            }
+        }
+        None
     }
 
     /// Bytes of memory held.

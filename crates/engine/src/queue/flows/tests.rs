@@ -1,13 +1,13 @@
+use super::super::random::Random;
 use super::super::store::Tub;
-use super::hash::step;
 use super::*;
 
 /// A random crowd of flows; after each step the fattest is compared with all.
 fn crowd<R: Rank>(seed: u64, measure: fn(&List) -> u32, least: fn(u32) -> u32) {
     let mut tub = Tub::default();
     let mut flows = Flows::<u32, R>::new(50);
-    let mut seed = seed;
-    let mut random = |n: u64| step(&mut seed) % n;
+    let mut lots = Random::new(seed);
+    let mut random = |n: u64| lots.bits() % n;
     for step in 0..20_000u32 {
         let bucket = random(50) as u32;
         let grow = random(100) < if step / 2000 % 2 == 0 { 60 } else { 35 };

@@ -1,0 +1,435 @@
+//! SFQ (McKenney 1990), stochastic fairness queueing, with RED inside as Linux has it since 3.3 (tc-sfq(8)): flows apart, in rounds.
+//!
+//! Flows are hashed into `divisor` queues, at most `flows` of them active, which are served in turn for a `quantum` of bytes each; two flows
+//! that meet in one share it until the hash is changed (`perturb`). When the queue is full the longest flow loses a packet, its
+//! last one or with `headdrop` its first one, so that who sends most is told, and told early.
+//!
+//! With `redflowlimit` each flow has a RED of its own on its bytes: what early CeroWrt ran as SFQ-RED before there was fq_codel. With
+//! `headdrop` the packet at the head is the one that is marked or dropped: the sender hears of it a queue's length sooner.
+//!
+//! A change of the hash moves flows over a few at a time: packets of a flow stay in order, and no call has more to do than a
+//! flow's packets.
+
+mod perturb;
+mod words;
+
+use perturb::Perturb;
+use words::{By, Words};
+
+use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST};
+use super::random::Random;
+use super::red::{Average, Verdict};
+use super::{Context, Entry, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::Nanos;
+
+/// The registry's entry. Defaults of tc-sfq(8).
+pub const ENTRY: Entry = Entry {
+    name: "sfq",
+    about: "flows apart in rounds, the longest loses; with a RED for each if asked for (SFQ, SFQ-RED)",
+    limit: Limit::Packets(127),
+    words: &[
+        Word {
+            name: "hash",
+            kind: Kind::Choice(&["flow", "src", "dst"]),
+            help: "what is kept apart: flows, source hosts or destination hosts",
+            default: "flow",
+        },
+        Word { name: "divisor", kind: Kind::Int { min: 1, max: MOST }, help: "queues that flows are hashed into", default: "1024" },
+        Word {
+            name: "flows",
+            kind: Kind::Int { min: 1, max: MOST },
+            help: "flows that may have packets at a time",
+            default: "127",
+        },
+        Word { name: "depth", kind: Kind::Int { min: 1, max: 127 }, help: "packets that a flow may have", default: "127" },
+        Word {
+            name: "quantum",
+            kind: Kind::Bytes { min: 256, max: 1 << 20 },
+            help: "bytes a flow and round, counted on the wire",
+            default: "the link's MTU and its overhead",
+        },
+        Word { name: "perturb", kind: Kind::Time, help: "the hash is another one after this time, at least 1s", default: "never" },
+        Word { name: "headdrop", kind: Kind::Flag, help: "drops and marks at a flow's head, not at its tail", default: "off" },
+        Word {
+            name: "redflowlimit",
+            kind: Kind::Bytes { min: 1, max: 1 << 30 },
+            help: "a RED in each flow, and bytes that a flow may have",
+            default: "no RED",
+        },
+        Word {
+            name: "min",
+            kind: Kind::Bytes { min: 1, max: 1 << 30 },
+            help: "RED: average bytes of a flow from which on some are dropped",
+            default: "a third of max",
+        },
+        Word {
+            name: "max",
+            kind: Kind::Bytes { min: 1, max: 1 << 30 },
+            help: "RED: average bytes from which on all are dropped",
+            default: "a quarter of redflowlimit",
+        },
+        Word { name: "probability", kind: Kind::Fraction, help: "RED: part that is dropped just below max", default: "0.02" },
+        Word {
+            name: "ewma",
+            kind: Kind::Int { min: 1, max: 31 },
+            help: "RED: the length counts by one part in 2^N in the average",
+            default: "what burst asks for",
+        },
+        Word {
+            name: "avpkt",
+            kind: Kind::Bytes { min: 1, max: 65_535 },
+            help: "RED: usual packet, by which burst is counted",
+            default: "1000",
+        },
+        Word {
+            name: "burst",
+            kind: Kind::Int { min: 1, max: 1 << 20 },
+            help: "RED: packets that may come at once without the average reaching min",
+            default: "(2 min + max) / (3 avpkt)",
+        },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "RED: marks packets that understand it instead of dropping them",
+            default: "off",
+        },
+        Word {
+            name: "harddrop",
+            kind: Kind::Flag,
+            help: "RED, with ecn: what is beyond max is dropped, not marked",
+            default: "off",
+        },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(Sfq::new(context, spec)?))),
+};
+
+/// What a flow keeps of its RED.
+struct Slot(Average);
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot(Average::NEW)
+    }
+}
+
+const _: () = assert!(size_of::<Flow<Slot>>() <= 64);
+
+/// Marks and drops of all REDs, by the names of `tc -s qdisc`.
+#[derive(Default)]
+struct Tally {
+    prob_mark: u64,
+    prob_mark_head: u64,
+    prob_drop: u64,
+    forced_mark: u64,
+    forced_mark_head: u64,
+    forced_drop: u64,
+}
+
+struct Sfq {
+    words: Words,
+    limit: Limit,
+    flows: Flows<Slot, ByPackets>,
+    ring: Chain,
+    /// Flows with packets.
+    active: u32,
+    packets: u32,
+    bytes: u32,
+    perturb: Perturb,
+    random: Random,
+    seed: Option<u64>,
+    mtu: u32,
+    tally: Tally,
+}
+
+impl Sfq {
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Sfq, SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        Ok(Sfq {
+            flows: Flows::new(words.buckets()),
+            perturb: Perturb::new(&words, Hash::new(context.seed)),
+            words,
+            limit: spec.limit,
+            ring: Chain::NEW,
+            active: 0,
+            packets: 0,
+            bytes: 0,
+            random: Random::new(context.seed),
+            seed: None,
+            mtu: context.overhead.charge(context.mtu),
+            tally: Tally::default(),
+        })
+    }
+
+    fn over(&self) -> bool {
+        match self.limit {
+            Limit::Packets(most) => self.packets > most,
+            Limit::Bytes(most) => self.bytes > most,
+        }
+    }
+
+    /// What a packet's flow goes by.
+    fn key(&self, packet: &Packet) -> u32 {
+        match self.words.by {
+            By::Flow => packet.flow,
+            By::Source => u32::from(packet.hosts[0]),
+            By::Destination => u32::from(packet.hosts[1]),
+        }
+    }
+
+    /// Starts again without flows. Nothing waits.
+    fn clear(&mut self, hash: Hash) {
+        self.flows = Flows::new(self.words.buckets());
+        (self.ring, self.active) = (Chain::NEW, 0);
+        self.perturb = Perturb::new(&self.words, hash);
+    }
+
+    /// Puts a packet at the end of its flow.
+    #[inline]
+    fn append(&mut self, at: u32, packet: &Packet, store: &mut Store<'_>) {
+        if self.flows.get(at).list.is_empty() {
+            self.active += 1;
+            if !self.flows.in_chain(at) {
+                // A new flow waits for its turn behind the old ones, or new flows could starve them.
+                self.flows.get_mut(at).deficit = self.words.quantum;
+                self.flows.append(&mut self.ring, at);
+            }
+        }
+        self.flows.push(at, packet, store);
+        self.packets += 1;
+        self.bytes += packet.len;
+    }
+
+    #[inline]
+    fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = self.flows.pop(at, store)?;
+        self.account(at, &packet);
+        Some(packet)
+    }
+
+    fn account(&mut self, at: u32, packet: &Packet) {
+        self.packets -= 1;
+        self.bytes -= packet.len;
+        self.active -= u32::from(self.flows.get(at).list.is_empty());
+    }
+
+    /// What a flow's RED does with a packet that arrives. False if one is to be dropped.
+    #[inline]
+    fn red(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> bool {
+        let Some(red) = &self.words.red else { return true };
+        let flow = self.flows.get_mut(at);
+        flow.state.0.sample(&red.clock, flow.list.bytes());
+        let tally = &mut self.tally;
+        let (may_mark, marks, marks_head, drops) = match flow.state.0.judge(&red.thresholds, &mut self.random) {
+            Verdict::Pass => return true,
+            Verdict::Early => (red.ecn, &mut tally.prob_mark, &mut tally.prob_mark_head, &mut tally.prob_drop),
+            Verdict::Forced => {
+                (red.ecn && !red.harddrop, &mut tally.forced_mark, &mut tally.forced_mark_head, &mut tally.forced_drop)
+            }
+        };
+        if may_mark && self.words.headdrop && store.mark_first(&flow.list) {
+            *marks_head += 1;
+        } else if may_mark && store.mark(packet) {
+            *marks += 1;
+        } else {
+            *drops += 1;
+            return false;
+        }
+        true
+    }
+
+    /// One packet of the longest flow is dropped.
+    fn drop_one(&mut self, store: &mut Store<'_>, reason: DropReason) {
+        let Some(mut at) = self.flows.fattest() else { return };
+        if self.flows.get(at).list.packets() == 1 {
+            // All have one: the flow whose turn it is.
+            while let Some(first) = self.ring.first() {
+                if !self.flows.get(first).list.is_empty() {
+                    at = first;
+                    break;
+                }
+                self.leave();
+            }
+        }
+        let packet = match self.words.headdrop {
+            true => self.pop(at, store),
+            // A flow is at most 127 packets long.
+            false => {
+                let packet = self.flows.work(at, |flow| store.pop_last(&mut flow.list));
+                packet.inspect(|packet| self.account(at, packet))
+            }
+        };
+        if let Some(packet) = packet {
+            store.lose(packet, reason);
+        }
+        if self.flows.get(at).list.is_empty() && self.ring.first() == Some(at) {
+            self.leave();
+        }
+    }
+
+    /// The first flow of the ring is empty, and forgotten.
+    fn leave(&mut self) {
+        if let Some(at) = self.flows.shift(&mut self.ring) {
+            self.flows.close(at);
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        loop {
+            let at = self.ring.first()?;
+            let flow = self.flows.get_mut(at);
+            if flow.list.is_empty() {
+                // A change of the hash left it behind.
+                self.leave();
+                continue;
+            }
+            if flow.deficit <= 0 {
+                let quantum = self.words.quantum as u32;
+                let rounds = if self.ring.len() == 1 { flow.deficit.unsigned_abs() / quantum + 1 } else { 1 };
+                flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum);
+                self.flows.shift(&mut self.ring);
+                self.flows.append(&mut self.ring, at);
+                continue;
+            }
+            let packet = self.pop(at, store)?;
+            let flow = self.flows.get_mut(at);
+            if flow.list.is_empty() {
+                self.leave();
+            } else {
+                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+            }
+            return Some(packet);
+        }
+    }
+}
+
+impl Queue for Sfq {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let never = match self.limit {
+            Limit::Packets(most) => most == 0,
+            Limit::Bytes(most) => packet.len > most || most == 0,
+        };
+        if never || self.bytes.checked_add(packet.len).is_none() {
+            return Err(DropReason::QueueFull);
+        }
+        if self.packets == 0
+            && let Some(seed) = self.seed.take()
+        {
+            self.clear(Hash::new(seed));
+        }
+        self.turn_hash(now, store);
+        let bucket = self.bucket(self.key(&packet));
+        let at = match self.flows.find(bucket) {
+            Some(at) => at,
+            None if self.active >= self.words.flows => return Err(DropReason::QueueFull),
+            None => self.flows.open(bucket),
+        };
+        let passes = self.red(at, &mut packet, store);
+        let flow = self.flows.get(at);
+        let deep = flow.list.packets() >= self.words.depth;
+        let long = self.words.red.is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
+        if !passes || deep || long {
+            let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
+            if flow.list.is_empty() {
+                // Longer than all that the flow may have.
+                if !self.flows.in_chain(at) {
+                    self.flows.close(at);
+                }
+                return Err(reason);
+            }
+            if !self.words.headdrop {
+                return Err(reason);
+            }
+            // The head goes in place of it: as many packets as before, so that no limit of packets is passed.
+            if let Some(head) = self.pop(at, store) {
+                store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
+            }
+        } else if !self.words.headdrop && self.limit == Limit::Packets(self.packets) {
+            // If this is one of the longest flows now, its last packet is the one that goes: the arriving one.
+            let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
+            if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
+                self.flows.touch(at);
+                return Err(DropReason::QueueFull);
+            }
+        }
+        self.append(at, &packet, store);
+        while self.over() {
+            self.drop_one(store, if self.words.headdrop { DropReason::HeadDropped } else { DropReason::QueueFull });
+        }
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        self.turn_hash(now, store);
+        self.next(store)
+    }
+
+    fn peek(&self) -> Option<u32> {
+        (self.packets > 0).then(|| self.flows.guess(&[self.ring]).unwrap_or(self.mtu))
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.packets, self.bytes)
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        self.next(store)
+    }
+
+    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        let moved = (words.buckets(), words.by) != (self.words.buckets(), self.words.by);
+        self.words = words;
+        self.limit = spec.limit;
+        if moved {
+            // All packets are put again, in the order in which they would have left. Hosts are not kept: where these are told apart, they
+            // are one flow until they have left.
+            let mut waiting = Vec::with_capacity(self.packets as usize);
+            while let Some(packet) = self.take(store) {
+                waiting.push(packet);
+            }
+            self.clear(self.perturb.hash());
+            for packet in waiting {
+                self.put_again(packet, store, DropReason::LimitLowered);
+            }
+        }
+        self.perturb.set_period(now, self.words.perturb);
+        while self.over() {
+            self.drop_one(store, DropReason::LimitLowered);
+        }
+        Ok(())
+    }
+
+    fn seed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+        if self.packets == 0 {
+            self.clear(Hash::new(seed));
+        } else {
+            self.seed = Some(seed);
+        }
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        word("flows", u64::from(self.active));
+        if self.words.red.is_some() {
+            word("prob_mark", self.tally.prob_mark);
+            word("prob_mark_head", self.tally.prob_mark_head);
+            word("prob_drop", self.tally.prob_drop);
+            word("forced_mark", self.tally.forced_mark);
+            word("forced_mark_head", self.tally.forced_mark_head);
+            word("forced_drop", self.tally.forced_drop);
+        }
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Sfq>() + self.flows.memory() + self.perturb.memory()
+    }
+}

@@ -1,0 +1,174 @@
+//! What an sfq is told.
+
+use super::super::Context;
+use super::super::flows::MOST;
+use super::super::red::{Clock, Thresholds};
+use crate::settings::{ONE, Settings};
+use crate::spec::SpecError;
+use crate::units::{Nanos, SECOND};
+
+/// What is kept apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Flow,
+    Source,
+    Destination,
+}
+
+/// The RED of every flow.
+#[derive(Clone, Copy)]
+pub(super) struct Red {
+    /// Bytes that a flow may have.
+    pub limit: u32,
+    pub clock: Clock,
+    pub thresholds: Thresholds,
+    pub ecn: bool,
+    pub harddrop: bool,
+}
+
+pub(super) struct Words {
+    pub by: By,
+    pub divisor: u32,
+    pub flows: u32,
+    pub depth: u32,
+    pub quantum: i32,
+    pub perturb: Option<Nanos>,
+    pub headdrop: bool,
+    pub red: Option<Red>,
+}
+
+const OF_RED: [&str; 8] = ["min", "max", "probability", "ewma", "avpkt", "burst", "ecn", "harddrop"];
+
+impl Words {
+    pub fn read(context: &Context, settings: &Settings) -> Result<Words, SpecError> {
+        let by = match settings.choice("hash") {
+            Some("src") => By::Source,
+            Some("dst") => By::Destination,
+            _ => By::Flow,
+        };
+        let perturb = settings.time("perturb").filter(|period| *period > 0);
+        if perturb.is_some_and(|period| period < SECOND) {
+            return Err(SpecError::word("perturb", "the hash may change once a second at most").help("write perturb 10s"));
+        }
+        if perturb.is_some() && by != By::Flow {
+            return Err(SpecError::word("perturb", "hosts are known when a packet arrives, and cannot be hashed anew later")
+                .help("leave it out, or keep flows apart"));
+        }
+        let red = match settings.bytes("redflowlimit") {
+            Some(limit) => Some(Red::read(limit, settings)?),
+            None => match OF_RED.iter().find(|word| settings.get(word).is_some()) {
+                Some(word) => {
+                    return Err(SpecError::word(word, format!("{word} is a word of the RED in each flow, which is off"))
+                        .help("write redflowlimit, the bytes that a flow may have"));
+                }
+                None => None,
+            },
+        };
+        let mtu = u64::from(context.overhead.charge(context.mtu));
+        Ok(Words {
+            by,
+            divisor: settings.int("divisor").unwrap_or(1024).clamp(1, MOST) as u32,
+            flows: settings.int("flows").unwrap_or(127).clamp(1, MOST) as u32,
+            depth: settings.int("depth").unwrap_or(127).clamp(1, 127) as u32,
+            quantum: settings.bytes("quantum").unwrap_or(mtu).clamp(256, 1 << 20) as i32,
+            perturb,
+            headdrop: settings.flag("headdrop"),
+            red,
+        })
+    }
+
+    /// Places in the table: twice as many where two hashes may hold at a time.
+    pub fn buckets(&self) -> u32 {
+        self.divisor * if self.perturb.is_some() { 2 } else { 1 }
+    }
+}
+
+impl Red {
+    /// tc-sfq(8) and tc-red(8).
+    fn read(limit: u64, settings: &Settings) -> Result<Red, SpecError> {
+        let limit = limit.clamp(1, 1 << 30);
+        let max = settings.bytes("max").unwrap_or(limit / 4).max(1);
+        let min = settings.bytes("min").unwrap_or(max / 3).max(1);
+        if max > limit {
+            let message = format!("an average of {max} bytes is never seen: a flow has at most {limit}");
+            return Err(SpecError::word("max", message).help("raise redflowlimit, or lower this"));
+        }
+        if min >= max {
+            let word = ["min", "max"].into_iter().find(|word| settings.get(word).is_some()).unwrap_or("redflowlimit");
+            let message = format!("nothing lies between min {min} and max {max}");
+            return Err(SpecError::word(word, message).help("max is best three times min, and redflowlimit four times max"));
+        }
+        let probability = settings.fraction("probability").unwrap_or(ONE / 50);
+        if probability == 0 {
+            return Err(SpecError::word("probability", "0 would drop nothing until max is reached").help("write probability 0.02"));
+        }
+        let (ecn, harddrop) = (settings.flag("ecn"), settings.flag("harddrop"));
+        if harddrop && !ecn {
+            return Err(SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out"));
+        }
+        let ewma = match settings.int("ewma") {
+            Some(ewma) => {
+                if let Some(word) = ["burst", "avpkt"].into_iter().find(|word| settings.get(word).is_some()) {
+                    return Err(SpecError::word(word, "ewma says already how fast the average follows").help("leave one out"));
+                }
+                ewma as u32
+            }
+            None => {
+                let avpkt = settings.bytes("avpkt").unwrap_or(1000).max(1);
+                let burst = settings.int("burst").unwrap_or((2 * min + max) / (3 * avpkt)).max(1);
+                if min < avpkt {
+                    let word = ["min", "avpkt", "max"].into_iter().find(|word| settings.get(word).is_some());
+                    let message = format!("min, {min} bytes, is less than a usual packet, avpkt, {avpkt} bytes");
+                    return Err(SpecError::word(word.unwrap_or("redflowlimit"), message)
+                        .help("min is a twelfth of redflowlimit where it is not written; raise it, or write ewma"));
+                }
+                weight(min, burst, avpkt).ok_or_else(|| {
+                    let word = ["burst", "avpkt", "min"].into_iter().find(|word| settings.get(word).is_some());
+                    let least = min.div_ceil(avpkt);
+                    let message = format!("{burst} packets of {avpkt} bytes at once do not bring the average to min, {min} bytes");
+                    SpecError::word(word.unwrap_or("redflowlimit"), message).help(format!("write burst {least} or more, or ewma"))
+                })?
+            }
+        };
+        let thresholds = Thresholds::new(min as u32, max as u32, probability, false);
+        Ok(Red { limit: limit as u32, clock: Clock::of_weight(ewma), thresholds, ecn, harddrop })
+    }
+}
+
+/// The least W for which a burst into an empty queue leaves the average below `min`: burst + 1 - min/avpkt <= (1 - (1 - w)^burst)/w with
+/// w = 2^-W (Floyd and Jacobson 1993, section 6, equation 3, with a packet less in the power, as tc has it).
+fn weight(min: u64, burst: u64, avpkt: u64) -> Option<u32> {
+    let least = burst as f64 + 1.0 - min as f64 / avpkt as f64;
+    if least < 1.0 {
+        return None;
+    }
+    (1..32).find(|log| {
+        let w = 1.0 / (1u64 << log) as f64;
+        // (1 - w)^burst by squaring: sums and products are the same on every machine.
+        let (mut power, mut base, mut n) = (1.0, 1.0 - w, burst);
+        while n > 0 {
+            if n & 1 == 1 {
+                power *= base;
+            }
+            base *= base;
+            n >>= 1;
+        }
+        least <= (1.0 - power) / w
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::weight;
+
+    #[test]
+    fn weights_by_hand() {
+        // min 5 packets, burst 50, the example of Floyd and Jacobson: 46 <= 256 (1 - (255/256)^50) = 45.5 does not hold,
+        // 46 <= 512 (1 - (511/512)^50) = 47.7 does.
+        assert_eq!(weight(5000, 50, 1000), Some(9));
+        // burst 1: 2 - 3 < 1: one packet cannot bring the average near 3.
+        assert_eq!(weight(3000, 1, 1000), None);
+        // burst 2, min 2 packets: 1 <= (1 - 0.25)/0.5 = 1.5 at once.
+        assert_eq!(weight(2000, 2, 1000), Some(1));
+    }
+}
