@@ -44,8 +44,8 @@ impl Link {
         if let Some(queue) = &self.spec.classes.get(class as usize)?.queue {
             return Some(queue.clone());
         }
-        let settings = self.serving(class)?;
-        Some((schedule::find(settings.name)?.default_queue)(&settings.settings))
+        let serving = self.serving(class)?;
+        Some(schedule::find(serving.name)?.queue(&serving.settings, &self.spec.classes.get(class as usize)?.settings))
     }
 }
 

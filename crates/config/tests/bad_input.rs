@@ -64,6 +64,7 @@ fn native_places() {
         (&wfq("class a { police 1Mbit/s burst ^0 }"), "out-of-range", "1 to"),
         (&wfq("class a { ^police burst 4000 }"), "refused", "without police"),
         (&wfq("class a { bandwidth 5% ^level 2 }"), "refused", "without low-latency"),
+        (&wfq("class a { ^fair-queue queue drop_tail { limit 9packets } }"), "given-twice", "sfq"),
         (&wfq("class a { low-latency 5% level ^3 }"), "out-of-range", "1 to 2"),
         (&wfq("class a { low-latency 5% ^shape 1Mbit/s }"), "refused", "police"),
         (&wfq("class a { ^low-latency 0bit/s }"), "refused", "nothing"),

@@ -242,6 +242,46 @@ fn a_policer_drops_what_comes_too_early() {
     }
 }
 
+/// Of two flows in one class, one that sends too much and one that does not, the second loses nothing and waits little.
+#[test]
+fn fair_queue_keeps_flows_apart() {
+    for fair in [false, true] {
+        let words = if fair { nothing().with("fair-queue", Value::Flag) } else { nothing() };
+        let mut link = spec(&[rate("bandwidth", 8_000_000)]);
+        link.classes.push(ClassSpec { parent: 0, settings: words, queue: None, scheduler: None });
+        let mut engine = Engine::new(&link).unwrap();
+        // 2 Mbit/s for the class: 3 Mbit/s of flow 1, and 500 kbit/s of flow 2.
+        let mut arrivals: Vec<(Nanos, u32, u32)> = source(2, 3_000_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 2, 1)).collect();
+        arrivals.extend(source(2, 500_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 2, 2)));
+        arrivals.extend(source(1, 9_000_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 1, 3)));
+        arrivals.sort_unstable();
+        let (mut lost, mut sent, mut longest, mut wire) = ([0; 4], [0_u64; 4], 0, 0);
+        for (at, class, flow) in arrivals {
+            while wire <= at
+                && let Some(departure) = engine.dequeue(wire)
+            {
+                sent[departure.packet.flow as usize] += 1;
+                if departure.packet.flow == 2 {
+                    longest = longest.max(wire - departure.packet.arrived);
+                }
+                wire += 800_000;
+            }
+            wire = wire.max(at);
+            engine.enqueue(at, class, Packet { flow, ..Packet::new(0, 1000) });
+            engine.drops().for_each(|drop| lost[drop.packet.flow as usize] += 1);
+        }
+        assert!((sent[1] + sent[2]).abs_diff(2500) < 30, "{sent:?}");
+        if fair {
+            // A turn of each flow, at 4 ms a packet of the class; and what the class may be late.
+            assert!(lost[2] == 0 && lost[1] > 1000 && longest < 20 * MS, "{lost:?} {longest}");
+        } else {
+            assert!(lost[2] > 100 && longest > 200 * MS, "{lost:?} {longest}");
+        }
+        let change = Change::SetClass { class: 2, parent: 0, settings: nothing().with("weight", Value::Int(1)) };
+        assert_eq!(engine.apply(wire, &change).is_err(), fair);
+    }
+}
+
 /// A class that holds a wfq of its own.
 fn holds(parent: u32, words: Settings, inner: &'static str) -> ClassSpec {
     let scheduler = SchedulerSpec { name: tree::name(inner), settings: Settings::new() };

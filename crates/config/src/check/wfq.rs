@@ -21,6 +21,7 @@ pub fn places(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
             mixed(link, below, findings);
             remaining(link, below, findings);
             bursts(link, below, findings);
+            fair_queues(link, below, findings);
             nothing_left(link, holder as ClassId, below, findings);
         }
     }
@@ -80,6 +81,21 @@ fn bursts(link: &Link, classes: &[ClassId], findings: &mut Findings) {
             );
             let warning = Diagnostic::warning("small-burst", place.place(word), message);
             findings.push(warning.help(format!("fine where its packets are small; else `{word} … burst {largest}`")));
+        }
+    }
+}
+
+/// `fair-queue` is a kind of queue.
+fn fair_queues(link: &Link, classes: &[ClassId], findings: &mut Findings) {
+    for class in classes.iter().filter(|class| words(link, **class).flag("fair-queue")) {
+        let (place, spec) = (&link.classes[*class as usize], &link.spec.classes[*class as usize]);
+        let span = place.place("fair-queue");
+        if spec.queue.is_some() {
+            let error = Diagnostic::error("given-twice", span, "`fair-queue` and `queue` both say which queue it is");
+            findings.push(error.label(place.place("queue"), "the queue").help("leave one of them out; `fair-queue` is an sfq"));
+        } else if spec.scheduler.is_some() {
+            let message = format!("`fair-queue` has no effect: `{}` holds a scheduler", place.name);
+            findings.push(Diagnostic::warning("no-effect", span, message).help("give it to the classes below"));
         }
     }
 }

@@ -116,7 +116,7 @@ impl Engine {
         self.existing(spec.parent)?;
         let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
-        let queue = spec.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
+        let queue = spec.queue.clone().unwrap_or_else(|| entry.queue(&self.nodes[node as usize].spec.settings, &spec.settings));
         let guarantee = entry.rate_inside(&spec.settings);
         let rate = guarantee.unwrap_or(self.measure(node));
         let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);

@@ -61,6 +61,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The queue of a class that names none: by its own words, or the scheduler's.
+    pub fn queue(&self, scheduler: &Settings, class: &Settings) -> QueueSpec {
+        let fair = class.flag("fair-queue") && self.class_words.iter().any(|word| word.name == "fair-queue");
+        if fair { wfq::fair_queue() } else { (self.default_queue)(scheduler) }
+    }
+
     /// By which rate a scheduler inside a class of these words measures shares: what the class is shaped to, or else guaranteed; `None`
     /// where that is nothing, and the rate counts by which the class is measured itself.
     pub fn rate_inside(&self, settings: &Settings) -> Option<Rate> {

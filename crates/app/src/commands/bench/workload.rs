@@ -63,6 +63,9 @@ pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpe
             if has("rate") {
                 words.set("rate", Value::Rate(Rate::bit_s(rate * below[level][at as usize])));
             }
+            if entry.name == "wfq" {
+                words.set("bandwidth", Value::Rate(Rate::bit_s(rate * below[level][at as usize])));
+            }
             let curve = Value::Curve(ServiceCurve::linear(Rate::bit_s(rate * below[level][at as usize])));
             if has("linkshare") {
                 words.set("linkshare", curve);

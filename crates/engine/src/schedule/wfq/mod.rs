@@ -25,7 +25,7 @@ use super::fifo::Fifo;
 use super::{Admit, Context, Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::account::DropReason;
 use crate::prefetch::prefetch;
-use crate::settings::{Kind as Is, Limit, Settings, Word};
+use crate::settings::{Kind as Is, Limit, Settings, Value, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 use fair::Fair;
@@ -87,12 +87,29 @@ pub const ENTRY: Entry = Entry {
             help: "what may come at once, bytes; written behind police's rate",
             default: "250 ms of the rate, at least 1500",
         },
+        Word {
+            name: "fair-queue",
+            kind: Is::Flag,
+            help: "flows of the class are kept apart and served fairly: its queue is an sfq",
+            default: "off",
+        },
     ],
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(64), settings: Settings::new() },
+    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(LIMIT), settings: Settings::new() },
     guarantee: |class| class.rate("bandwidth").or(class.rate("low-latency")),
     promise: promise::promise,
     build: |context, settings| Ok(Box::new(Wfq::new(context, words::scheduler(settings)))),
 };
+
+/// Packets that a class's queue holds, and the part of them that a flow may have with `fair-queue`: IOS's queue-limit of 64, and a
+/// quarter of it.
+const LIMIT: u32 = 64;
+const PER_FLOW: u64 = 16;
+
+/// The queue of a class with `fair-queue`.
+pub fn fair_queue() -> QueueSpec {
+    let settings = Settings::new().with("depth", Value::Int(PER_FLOW));
+    QueueSpec { name: "sfq", limit: Limit::Packets(LIMIT), settings }
+}
 
 /// "No limits".
 const NONE: u32 = u32::MAX;
@@ -437,6 +454,10 @@ impl Scheduler for Wfq {
         }
         let words = Words::read(settings)?;
         flat(parent)?;
+        if self.words[slot as usize].is_some_and(|before| before.fair_queue != words.fair_queue) {
+            return Err(SpecError::word("fair-queue", "fair-queue says which queue a class is made with, and it is made")
+                .help("give the class a queue of another kind"));
+        }
         self.advance(now);
         self.set(slot, words);
         Ok(())

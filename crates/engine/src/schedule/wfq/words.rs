@@ -44,6 +44,8 @@ pub struct Words {
     pub shape: Option<Rate>,
     /// What arrives beyond this rate and burst is dropped.
     pub police: Option<(Rate, u64)>,
+    /// Its queue keeps flows apart.
+    pub fair_queue: bool,
 }
 
 impl Words {
@@ -94,7 +96,7 @@ impl Words {
             _ => Kind::Rest,
         };
         let burst = |rate: Rate| settings.bytes("police burst").unwrap_or_else(|| (rate.as_bit_s() / 32).max(LEAST_BURST));
-        Ok(Words { kind, shape, police: police.map(|rate| (rate, burst(rate))) })
+        Ok(Words { kind, shape, police: police.map(|rate| (rate, burst(rate))), fair_queue: settings.flag("fair-queue") })
     }
 }
 
