@@ -201,6 +201,28 @@ fn native_policies_come_back_as_they_are() {
     assert!(read > 300 && rules > 500, "{read} policies, {rules} rules");
 }
 
+/// Words of two, percentages of what remains, and words that stand behind others.
+#[test]
+fn classes_of_wfq_come_back() {
+    let text = "link l { rate 10Mbit/s scheduler wfq { excess equal }
+        class v { low-latency 1Mbit/s burst 9000 level 2  police 2Mbit/s burst 3000bytes }
+        class w { low-latency burst 9000 low-latency 10% }
+        class a { bandwidth remaining 33.3% shape 5Mbit/s scheduler wfq  class c { weight 3 } class d { weight 4 } }
+        class b { bandwidth remaining 66.7% fair-queue default } }";
+    let policy = parse(text, Language::Native);
+    let settings = |name: &str| &policy.links[0].spec.classes[policy.links[0].class(name).unwrap() as usize].settings;
+    assert_eq!(settings("v").bytes("low-latency burst"), Some(9000));
+    assert_eq!((settings("v").bytes("police burst"), settings("w").bytes("low-latency burst")), (Some(3000), Some(9000)));
+    assert_eq!((settings("a").percent("bandwidth remaining"), settings("a").rate("bandwidth")), (Some(333_000_000), None));
+    let printed = print(&policy);
+    for part in ["scheduler wfq { excess equal }", "police burst 3000", "bandwidth remaining 33.3%", "fair-queue  default"] {
+        assert!(printed.text.contains(part), "{part} is not in {}", printed.text);
+    }
+    let again = parse(&printed.text, Language::Native);
+    same(&policy.links[0], &again.links[0], &printed.text);
+    assert_eq!(printed.text, print(&again).text);
+}
+
 /// A random altq.conf: classes, and filters that may overlap.
 fn altq_conf(random: &mut Random) -> String {
     let mut out = String::from("interface em0 bandwidth 10M cbq\nclass cbq em0 root_class NULL pbandwidth 100\n");
