@@ -8,7 +8,10 @@
 //!
 //! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn to turn.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+
 use altq_config::Link;
+use altq_engine::classify::{CacheSettings, FlowHash};
 use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
@@ -30,6 +33,11 @@ pub const LONGEST: Nanos = 1_000_000;
 
 /// A number that no class has: packets for it are dropped with the reason `no_class`.
 const NO_CLASS: ClassId = ClassId::MAX;
+
+/// A number that nobody outside knows: the system's random bytes, of which the standard library makes the keys of its hash tables.
+fn secret() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
 
 /// How a loop works.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +65,8 @@ pub struct Shaper<E> {
     pool: Pool,
     wire: Option<Pacer>,
     fragments: FragmentCache,
+    /// Where some queue looks at flows.
+    flows: Option<FlowHash>,
     /// The place of the interface by which packets come in the rules' list.
     interface: u16,
     /// Bytes that the link carries in [`LONGEST`].
@@ -94,10 +104,14 @@ impl<E: Edge> Shaper<E> {
         if wire.is_some() {
             spec.regulator = Regulator::None;
         }
-        let engine = Engine::new(&spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
+        let mut engine = Engine::new(&spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
+        // Packets here are strangers': none of them is to know which flows meet where, or whose lot falls when.
+        engine.set_seed(secret());
+        engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
         let (heads, bodies) = slots(link, tuning.memory);
         let now = edge.now();
         let place = spec.rules.interfaces.iter().position(|name| name == interface);
+        let flows = engine.keeps_flows().then(|| FlowHash::new(secret()));
         Ok(Shaper {
             name: link.name.clone(),
             edge,
@@ -105,6 +119,7 @@ impl<E: Edge> Shaper<E> {
             pool: Pool::new(heads, bodies),
             wire,
             fragments: FragmentCache::new(),
+            flows,
             interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
             longest: spec.rate.bytes_in(LONGEST),
             arrived: Vec::with_capacity(BATCH),
@@ -198,6 +213,9 @@ impl<E: Edge> Shaper<E> {
         }
         found.key.interface = self.interface;
         let mut packet = found.packet(handle);
+        if let Some(hash) = &self.flows {
+            (packet.flow, packet.hosts) = (hash.flow(&found.key), hash.hosts(&found.key));
+        }
         let Some(whole) = Super::read(&vnet, head, len) else {
             let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
             return self.enqueue(now, class, packet);

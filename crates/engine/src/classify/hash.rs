@@ -38,6 +38,25 @@ impl FlowHash {
             sip::<1, 3>(self.seed, 0, &bytes) as u32
         }
     }
+
+    /// The hosts of a packet, source and destination, for [`Packet::hosts`](crate::Packet::hosts): 0 for what is not IP.
+    ///
+    /// SipHash-1-3 under the key *seed, 1* of the address (4 bytes, 16 in IPv6, big-endian) and the family; the low 16 bits. A
+    /// host has the same number on either side.
+    pub fn hosts(&self, key: &Key) -> [u16; 2] {
+        [key.src, key.dst].map(|address| match key.family {
+            6 => {
+                let mut bytes = [6; 17];
+                bytes[..16].copy_from_slice(&address.to_be_bytes());
+                sip::<1, 3>(self.seed, 1, &bytes) as u16
+            }
+            4 => {
+                let [a, b, c, d] = (address as u32).to_be_bytes();
+                sip::<1, 3>(self.seed, 1, &[a, b, c, d, 4]) as u16
+            }
+            _ => 0,
+        })
+    }
 }
 
 /// SipHash-C-D: C rounds a word, D at the end.
@@ -151,6 +170,12 @@ mod tests {
             Key { proto: 17, ..key },
             Key { family: 6, ..key },
         ];
+        // Hosts, the same way: an address and its family.
+        let host = |bytes: &[u8]| sip::<1, 3>(7, 1, bytes) as u16;
+        assert_eq!(hash.hosts(&key), [host(&[0, 0, 0, 1, 4]), host(&[0, 0, 0, 2, 4])]);
+        let six = [&[0; 15][..], &[1, 6]].concat();
+        assert_eq!(hash.hosts(&Key { family: 6, ..key })[0], host(&six));
+        assert_eq!(hash.hosts(&Key { family: 0, ..key }), [0, 0]);
         for other in others {
             assert_ne!(hash.flow(&other), hash.flow(&key));
         }

@@ -82,6 +82,12 @@ impl Engine {
         all
     }
 
+    /// True if some queue looks at [`Packet::flow`](crate::Packet::flow) or [`Packet::hosts`](crate::Packet::hosts). A change may change
+    /// the answer.
+    pub fn keeps_flows(&self) -> bool {
+        self.queues.iter().flatten().any(|queue| queue.keeps_flows())
+    }
+
     /// A class's own drops by reason: packets and bytes.
     pub fn drop_reasons(&self, class: ClassId) -> impl Iterator<Item = (DropReason, u64, u64)> {
         let losses = self.places.get(class as usize).and_then(|place| place.losses.as_deref());

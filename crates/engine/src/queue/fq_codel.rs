@@ -319,6 +319,10 @@ impl Queue for FqCodel {
         Ok(())
     }
 
+    fn keeps_flows(&self) -> bool {
+        true
+    }
+
     fn seed(&mut self, seed: u64) {
         if self.packets == 0 {
             self.clear(Hash::new(seed));

@@ -106,6 +106,11 @@ pub trait Queue: Send {
     /// changed.
     fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError>;
 
+    /// True if it looks at [`Packet::flow`] or [`Packet::hosts`]: where no queue does, nobody needs to hash them.
+    fn keeps_flows(&self) -> bool {
+        false
+    }
+
     /// [`Context::rate`] is another one.
     fn set_rate(&mut self, _rate: Rate) {}
 

@@ -28,6 +28,8 @@ pub struct Arrivals {
     tos: Vec<u8>,
     /// What a queue of two levels serves first; empty where it was not given.
     high: Vec<bool>,
+    /// Hashes of the hosts' names, source and destination; empty where neither was given.
+    hosts: Vec<[u16; 2]>,
     /// Where the file was cut short, if it was.
     pub cut: Option<Cut>,
     /// The last line had all its fields but no newline.
@@ -118,7 +120,7 @@ pub enum ArrivalsError {
 }
 
 /// The columns that there may be.
-const COLUMNS: [&str; 8] = ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn", "high"];
+const COLUMNS: [&str; 10] = ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn", "high", "src", "dst"];
 const REQUIRED: usize = 4;
 const TIME: usize = 0;
 const CLASS: usize = 1;
@@ -128,6 +130,8 @@ const FLOW: usize = 4;
 const DSCP: usize = 5;
 const ECN: usize = 6;
 const HIGH: usize = 7;
+const SRC: usize = 8;
+const DST: usize = 9;
 
 impl Arrivals {
     /// Room for `n` packets.
@@ -183,6 +187,12 @@ impl Arrivals {
     #[inline]
     pub fn high(&self, at: usize) -> bool {
         self.high.get(at).copied().unwrap_or(false)
+    }
+
+    /// Hashes of a packet's source and destination host.
+    #[inline]
+    pub fn hosts(&self, at: usize) -> [u16; 2] {
+        self.hosts.get(at).copied().unwrap_or_default()
     }
 
     /// Writes a packet's id as it was read.
@@ -290,6 +300,9 @@ impl Arrivals {
         self.ids.push(fields[ID]);
         if columns.contains(&FLOW) {
             self.flows.push(flow_hash(fields[FLOW]));
+        }
+        if columns.contains(&SRC) || columns.contains(&DST) {
+            self.hosts.push([fields[SRC], fields[DST]].map(|host| flow_hash(host) as u16));
         }
         self.tos.extend(tos);
         Ok(())

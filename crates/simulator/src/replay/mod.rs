@@ -147,8 +147,14 @@ pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut i
         } else if timer != Some(now) {
             let (class, bytes, flow, tos) = arrivals.packet(next);
             collector.arrived(now, class, bytes);
-            let packet =
-                Packet { flow, dscp: tos >> 2, ecn: tos & 3, high: arrivals.high(next), ..Packet::new(next as u32, bytes) };
+            let packet = Packet {
+                flow,
+                dscp: tos >> 2,
+                ecn: tos & 3,
+                high: arrivals.high(next),
+                hosts: arrivals.hosts(next),
+                ..Packet::new(next as u32, bytes)
+            };
             engine.enqueue(now, class, packet);
             next += 1;
         }

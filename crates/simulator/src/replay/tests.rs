@@ -125,6 +125,29 @@ fn any_order_of_columns_any_line_end_and_ids_as_written() {
 }
 
 #[test]
+fn flows_and_hosts_are_columns() {
+    // Five packets of one, then one of the other, at the same time: in a queue that keeps them apart it is the third to leave, for the
+    // first one is on the wire already when it comes, and a flow has a packet a turn.
+    let policy = |hash: &str| {
+        format!("link l {{ rate 8Mbit/s scheduler fifo class a {{ queue sfq {{ quantum 1000bytes hash {hash} }} }} }}")
+    };
+    for (hash, column) in [("flow", "flow"), ("src", "src"), ("dst", "dst")] {
+        let policy = altq_config::parse_str(&policy(hash), "l.altq", altq_config::Language::Native).unwrap();
+        let link = &policy.links[0];
+        let mut list = format!("time_ns,class,bytes,id,{column}\n");
+        (0..5).for_each(|id| list += &format!("0,a,1000,{id},one\n"));
+        list += "0,a,1000,5,two\n";
+        let (departures, ..) = replay(link, &list, &Options::default());
+        let ids: Vec<_> = departures.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().to_string()).collect();
+        assert_eq!(ids, ["0", "1", "5", "2", "3", "4"], "{hash}");
+        // Without the column all are one flow.
+        let (departures, ..) =
+            replay(link, &list.replace(column, "high").replace("one", "0").replace("two", "1"), &Options::default());
+        assert_eq!(departures.lines().last().map(|line| line.contains(",5,")), Some(true));
+    }
+}
+
+#[test]
 fn high_packets_overtake_in_a_queue_of_two_levels() {
     let policy = "link l { rate 8Mbit/s scheduler fifo class a { queue two_level { limit 3packets } } }";
     let policy = altq_config::parse_str(policy, "t", altq_config::Language::Native).unwrap();

@@ -343,6 +343,7 @@ impl<'a> World<'a> {
         let key = self.key(flow as usize, len, number);
         let descriptor = Packet {
             flow: self.hash.flow(&key),
+            hosts: self.hash.hosts(&key),
             dscp: key.dscp(),
             ecn: key.ecn(),
             high: self.frame(flow as usize, number).is_some_and(|frame| frame.high),

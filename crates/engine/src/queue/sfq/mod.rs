@@ -408,6 +408,10 @@ impl Queue for Sfq {
         Ok(())
     }
 
+    fn keeps_flows(&self) -> bool {
+        true
+    }
+
     fn seed(&mut self, seed: u64) {
         self.random = Random::new(seed);
         if self.packets == 0 {
