@@ -92,12 +92,24 @@ pub fn text(description: &str, result: &CaseResult) -> String {
     }
     for peer in &result.peers {
         let column = peer.column.as_ref().map_or(String::new(), |column| format!("{column}: "));
-        let (ours, theirs) = (output::rate(peer.altq_bulk_bit_s), output::rate(peer.bulk_bit_s));
-        let ratio = peer.ratio.map_or("none".into(), |ratio| format!("{ratio:.3}"));
-        out += &format!(
-            "\n{column}bulk TCP through altq {ours}, through kernel {} {theirs}: ratio {ratio}\n",
-            peer.name.to_uppercase()
-        );
+        let (name, ratio) =
+            (peer.name.to_uppercase(), |ratio: Option<f64>| ratio.map_or("none".into(), |ratio| format!("{ratio:.3}")));
+        if peer.bulk_bit_s > 0 {
+            let (ours, theirs) = (output::rate(peer.altq_bulk_bit_s), output::rate(peer.bulk_bit_s));
+            out +=
+                &format!("\n{column}bulk TCP through altq {ours}, through kernel {name} {theirs}: ratio {}\n", ratio(peer.ratio));
+        }
+        for (what, all) in [("class, charged", &peer.classes), ("flow, payload", &peer.flows)] {
+            let mut rows = vec![row(&[what, "altq", &format!("kernel {name}"), "ratio"])];
+            rows.extend(all.iter().map(|one| {
+                let (ours, theirs) = (output::rate(one.altq_bit_s), output::rate(one.bit_s));
+                vec![format!("{column}{}", one.name), ours, theirs, ratio(one.ratio)]
+            }));
+            if rows.len() > 1 {
+                out += "\n";
+                out += &output::table(&rows);
+            }
+        }
     }
     out
 }

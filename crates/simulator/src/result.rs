@@ -127,6 +127,34 @@ pub struct PeerResult {
     /// altq's to the peer's; `None` where the peer delivered nothing.
     #[serde(serialize_with = "some_number")]
     pub ratio: Option<f64>,
+    /// Flow by flow: payload.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<PeerRow>,
+    /// Class by class, where the peer has the policy's classes: bytes charged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<PeerRow>,
+}
+
+/// A flow or class through the peer and through altq, from the warm-up on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerRow {
+    /// Its name.
+    pub name: String,
+    /// Through the peer, in bit/s.
+    pub bit_s: u64,
+    /// Through altq.
+    pub altq_bit_s: u64,
+    /// altq's to the peer's; `None` where the peer delivered nothing.
+    #[serde(serialize_with = "some_number")]
+    pub ratio: Option<f64>,
+}
+
+impl PeerRow {
+    /// A row with its ratio.
+    pub fn new(name: &str, altq_bit_s: u64, bit_s: u64) -> PeerRow {
+        let ratio = (bit_s > 0).then(|| altq_bit_s as f64 / bit_s as f64);
+        PeerRow { name: name.into(), bit_s, altq_bit_s, ratio }
+    }
 }
 
 /// A class's row.

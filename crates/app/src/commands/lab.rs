@@ -38,7 +38,7 @@ pub struct Args {
 /// What to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Peer {
-    /// One class of the kernel's HTB at the link's rate.
+    /// The kernel's HTB: with the policy's classes where it is one of htb, else one class at the link's rate.
     Htb,
 }
 

@@ -111,6 +111,12 @@ impl Figures<'_> {
         names.iter().enumerate().filter_map(row).collect()
     }
 
+    /// Bytes that the first link charged for a class in a window, in bit/s.
+    pub fn charged_rate(&self, class: u32, from: Duration, to: Duration) -> Option<u64> {
+        let window = self.links.first()?.1.window(from, to)?;
+        Some(rate(charged(&window, class as usize)?, window.length().as_nanos() as u64))
+    }
+
     /// What came out for an expectation; `None` if there was nothing to measure.
     pub fn measured(&self, expectation: &Expectation) -> Option<f64> {
         let (from, to) = (nanos(expectation.from), nanos(expectation.to));

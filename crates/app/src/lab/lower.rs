@@ -52,7 +52,12 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
     }
     let sides = sides(case, link_at)?;
     let addresses = |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
-    let hosts = topology::Plan { sources: addresses(Side::Sources), sinks: addresses(Side::Sinks), mtu, offload: wishes.offload };
+    let hosts = topology::Plan {
+        sources: addresses(Side::Sources),
+        sinks: addresses(Side::Sinks),
+        mtu,
+        offload: wishes.offload && case.offload,
+    };
     let flows = case
         .flows
         .iter()

@@ -3,12 +3,14 @@
 //! ```text
 //!  topology    namespaces and wires            generator   kernel TCP and UDP, threads in the namespaces
 //!  shaper      altq between the wires          peer        the kernel's own bridge and HTB instead
+//!  kernel_htb  a policy of htb in tc's words
 //!  measure     one run, readings in time       figures     from readings to rows and expectations
 //! ```
 
 pub mod clock;
 mod figures;
 pub mod generator;
+mod kernel_htb;
 mod lower;
 mod measure;
 mod peer;
@@ -24,8 +26,8 @@ use altq_config::Link;
 use altq_engine::Engine;
 use altq_engine::headers::Key;
 use altq_engine::spec::Timer;
-use altq_simulator::case::{Case, Column, Expectation, Measure};
-use altq_simulator::result::{CaseResult, ClassResult, Outcome, PeerResult, World};
+use altq_simulator::case::{Case, Column, Expectation, Measure, Subject};
+use altq_simulator::result::{CaseResult, ClassResult, Outcome, PeerResult, PeerRow, World};
 use anyhow::{Context, anyhow};
 
 use figures::{Figures, nanos};
@@ -69,7 +71,7 @@ impl std::fmt::Display for BadCase {
 
 impl std::error::Error for BadCase {}
 
-/// Runs a case, and after it the same traffic through kernel HTB where `peer` asks for it or an expectation speaks of it.
+/// Runs a case, and after it the same traffic through kernel HTB (see `kernel_htb` for policies of htb) where `peer` asks for it or an expectation speaks of it.
 ///
 /// # Errors
 /// [`Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`] before anything is started.
@@ -80,6 +82,13 @@ pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<Case
         column.run(case, peer, &mut result)?;
     }
     Ok(result)
+}
+
+/// What came of a run with the kernel in the middle.
+struct Peer {
+    /// Why its figures cannot be trusted.
+    invalid: Vec<String>,
+    result: PeerResult,
 }
 
 /// A column, checked and ready to run.
@@ -127,8 +136,8 @@ impl<'a> Prepared<'a> {
         for expectation in &expectations {
             let of = expectation.of.iter().map(String::as_str);
             let subject = match &expectation.subject {
-                altq_simulator::case::Subject::Class(class) => Some(class.as_str()),
-                altq_simulator::case::Subject::Flow(_) => None,
+                Subject::Class(class) => Some(class.as_str()),
+                Subject::Flow(_) => None,
             };
             if let Some(class) = subject.into_iter().chain(of).find(|class| !links.iter().any(|link| link.class(class).is_some())) {
                 return Err(
@@ -145,6 +154,8 @@ impl<'a> Prepared<'a> {
             None => case.name.clone(),
         };
         let classes = self.classes(case, result)?;
+        let speaks_of_peer = self.expectations.iter().any(|expectation| expectation.measure == Measure::HtbRatio);
+        let tc = if peer || speaks_of_peer { Some(self.kernel_htb(&classes)?) } else { None };
         let (run, readings) = self.altq(case, &title, result)?;
         self.distrust(case, &run, &readings, result);
         self.distrust_starved(case, &run, &readings, &classes, result);
@@ -160,14 +171,24 @@ impl<'a> Prepared<'a> {
                 report,
             }));
         }
-        let speaks_of_peer = self.expectations.iter().any(|expectation| expectation.measure == Measure::HtbRatio);
-        let ratios = if peer || speaks_of_peer { self.against_htb(case, &figures, &title, result)? } else { Vec::new() };
+        let peer = match tc {
+            Some(tc) => Some(self.against_htb(case, &figures, &tc, &title)?),
+            None => None,
+        };
+        let rows = |of: fn(&PeerResult) -> &Vec<PeerRow>| peer.as_ref().map_or(&[][..], |peer| of(&peer.result));
         for expectation in &self.expectations {
             let measured = match (expectation.measure, &expectation.subject) {
-                (Measure::HtbRatio, altq_simulator::case::Subject::Flow(flow)) => ratios.get(*flow).copied().flatten(),
+                (Measure::HtbRatio, Subject::Flow(flow)) => rows(|peer| &peer.flows).get(*flow).and_then(|row| row.ratio),
+                (Measure::HtbRatio, Subject::Class(class)) => {
+                    rows(|peer| &peer.classes).iter().find(|row| row.name == *class).and_then(|row| row.ratio)
+                }
                 _ => figures.measured(expectation),
             };
             result.expectations.push(Outcome::judge(case.expectation_name(self.column, &expectation.name), expectation, measured));
+        }
+        if let Some(peer) = peer {
+            peer.invalid.into_iter().for_each(|reason| result.invalid(reason));
+            result.peers.push(peer.result);
         }
         for (flow, meter) in self.lowered.flows.iter().zip(&run.meters) {
             let reordered = meter.read().reordered;
@@ -208,40 +229,57 @@ impl<'a> Prepared<'a> {
         times.into_iter().map(nanos).collect()
     }
 
-    /// The same flows through one HTB class of the kernel at the link's rate. Goodput's ratio, altq to HTB, by flow.
-    fn against_htb(
-        &self,
-        case: &Case,
-        altq: &Figures<'_>,
-        title: &str,
-        result: &mut CaseResult,
-    ) -> anyhow::Result<Vec<Option<f64>>> {
+    /// True if the first link's own scheduler is htb, so that the kernel can have its classes.
+    fn is_htb(&self) -> bool {
+        self.links.first().is_some_and(|link| link.spec.scheduler.name == "htb")
+    }
+
+    /// Lines for tc: the policy's classes where it is one of htb, else one class of the link's rate.
+    fn kernel_htb(&self, classes: &[Option<String>]) -> anyhow::Result<String> {
         let link = self.links.first().context("a link is shaped")?;
-        let topology = Topology::new(&self.lowered.hosts)?;
-        peer::join(&topology, Some(&peer::one_htb_class(link.spec.rate.as_bit_s())))?;
-        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), &|| Ok(()), &format!("{title}, kernel HTB"))?;
-        for reason in &run.invalid {
-            result.invalid(format!("kernel HTB: {reason}"));
+        if self.is_htb() {
+            kernel_htb::tc(link, &self.lowered.flows, classes)
+        } else {
+            Ok(peer::one_htb_class(link.spec.rate.as_bit_s()))
         }
-        let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[] };
+    }
+
+    /// The same flows through the kernel's HTB.
+    fn against_htb(&self, case: &Case, altq: &Figures<'_>, tc: &str, title: &str) -> anyhow::Result<Peer> {
+        let (link, own) = (self.links.first().context("a link is shaped")?, self.is_htb());
+        let topology = Topology::new(&self.lowered.hosts)?;
+        peer::join(&topology, Some(tc))?;
         let (from, to) = (nanos(case.warmup), nanos(case.duration));
+        let meter = kernel_htb::Meter::new(topology.middle(), from, to);
+        let check = || if own { meter.look() } else { Ok(()) };
+        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), &check, &format!("{title}, kernel HTB"))?;
+        let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[] };
         let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);
         let bulk: Vec<usize> =
             (0..self.lowered.flows.len()).filter(|at| matches!(self.lowered.flows[*at].kind, Kind::Bulk { .. })).collect();
         let sum = |figures: &Figures<'_>| bulk.iter().map(|flow| of(figures, *flow)).sum::<u64>();
-        let (peer_bit_s, altq_bit_s) = (sum(&htb), sum(altq));
-        result.peers.push(PeerResult {
-            column: self.column.name.clone(),
-            name: "htb".into(),
-            bulk_bit_s: peer_bit_s,
-            altq_bulk_bit_s: altq_bit_s,
-            ratio: (peer_bit_s > 0).then(|| altq_bit_s as f64 / peer_bit_s as f64),
-        });
-        let ratio = |flow| {
-            let htb = of(&htb, flow);
-            (htb > 0).then(|| of(altq, flow) as f64 / htb as f64)
-        };
-        Ok((0..self.lowered.flows.len()).map(ratio).collect())
+        let all = PeerRow::new("bulk", sum(altq), sum(&htb));
+        let flows = self.lowered.flows.iter().enumerate();
+        let mut classes = Vec::new();
+        if own {
+            for (id, name) in link.classes.iter().enumerate().skip(1).map(|(id, class)| (id as u32, &class.name)) {
+                if let (Some(ours), Some(theirs)) = (altq.charged_rate(id, from, to), meter.rate(id)) {
+                    classes.push(PeerRow::new(name, ours, theirs));
+                }
+            }
+        }
+        Ok(Peer {
+            invalid: run.invalid.iter().map(|reason| format!("kernel HTB: {reason}")).collect(),
+            result: PeerResult {
+                column: self.column.name.clone(),
+                name: "htb".into(),
+                bulk_bit_s: all.bit_s,
+                altq_bulk_bit_s: all.altq_bit_s,
+                ratio: all.ratio,
+                flows: flows.map(|(at, flow)| PeerRow::new(&flow.name, of(altq, at), of(&htb, at))).collect(),
+                classes,
+            },
+        })
     }
 
     /// Why the run's figures cannot be trusted, into the result.

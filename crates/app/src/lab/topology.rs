@@ -194,12 +194,22 @@ fn tool(namespace: &Namespace, name: &str, batch: &str) -> anyhow::Result<()> {
     })?
 }
 
+/// What `tc` prints for some words, in a namespace.
+pub fn tc_shows(namespace: &Namespace, words: &[&str]) -> anyhow::Result<String> {
+    namespace.run(|| {
+        let output = spawn("tc", |command| command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()))?.wait_with_output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    })?
+}
+
 /// An ordinary user's PATH may lack the directories of system programs.
 fn start(name: &str) -> anyhow::Result<std::process::Child> {
+    spawn(name, |command| command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()))
+}
+
+fn spawn(name: &str, with: impl Fn(&mut Command) -> &mut Command) -> anyhow::Result<std::process::Child> {
     for path in [name.to_string(), format!("/usr/sbin/{name}"), format!("/sbin/{name}")] {
-        let command =
-            Command::new(&path).args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        match command {
+        match with(&mut Command::new(&path)).spawn() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => return other.with_context(|| format!("cannot start `{path}`")),
         }

@@ -54,6 +54,7 @@ pub fn check(raw: raw::Case, path: &Path) -> Result<Case> {
         seed: raw.seed,
         duration,
         warmup,
+        offload: raw.offload.unwrap_or(true),
         hosts,
         links,
         columns,

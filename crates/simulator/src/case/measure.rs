@@ -91,8 +91,8 @@ pub enum Measure {
     RttP99,
     /// Flow: requests answered a second.
     Transactions,
-    /// Flow: its goodput as a ratio to that of the same flow through one class of kernel HTB at the link's rate, in the same run.
-    /// Only in the lab.
+    /// Flow: its goodput as a ratio to that of the same flow through kernel HTB, in the same run: the policy's own classes where its
+    /// scheduler is htb, else one class of the link's rate. Class, of a policy of htb: the same of its charged bytes. Only in the lab.
     HtbRatio,
 }
 
@@ -139,7 +139,7 @@ impl Measure {
     /// Whether it can be said of a class.
     pub fn of_class(self) -> bool {
         use Measure::*;
-        matches!(self, Share | Rate | DelayP50 | DelayP99 | DelayMax | Drops)
+        matches!(self, Share | Rate | DelayP50 | DelayP99 | DelayMax | Drops | HtbRatio)
     }
 
     /// Whether it can be said of a flow.

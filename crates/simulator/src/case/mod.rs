@@ -30,6 +30,8 @@ pub struct Case {
     pub duration: Nanos,
     /// What is measured begins here, where nothing else is said.
     pub warmup: Nanos,
+    /// In the lab, hosts send super-packets as network cards with segmentation offload let them.
+    pub offload: bool,
     /// Hosts and routers.
     pub hosts: Vec<Host>,
     /// Links between them, full duplex.

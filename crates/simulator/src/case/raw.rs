@@ -19,6 +19,7 @@ pub struct Case {
     pub duration: Spanned<Time>,
     #[serde(default)]
     pub warmup: Option<Spanned<Time>>,
+    pub offload: Option<bool>,
     pub policy: Option<Spanned<String>>,
     pub policy_file: Option<Spanned<PathBuf>>,
     pub language: Option<Spanned<String>>,

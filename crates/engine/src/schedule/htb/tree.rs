@@ -4,7 +4,6 @@ use super::class::{BACKLOGGED, Class, LEVELS, NIL};
 use super::words::{Defaults, Words};
 use super::{EPOCH, Htb, Node, Row};
 use crate::schedule::{Context, ROOT_SLOT, Slot};
-use crate::shape::token_bucket::TokenBucket;
 use crate::spec::SpecError;
 use crate::units::Rate;
 
@@ -34,13 +33,9 @@ impl Htb {
     }
 
     /// The place as a class: the link's rate is its rate and ceil, in a class that holds this scheduler as well: that one is held to
-    /// its own by who serves it. Twice as deep as the bucket of `regulator auto`: what a regulator lets pass after a silence (what
-    /// was left, and a full bucket), this does not hold back.
+    /// its own by who serves it.
     fn root_words(&self) -> Words {
-        let rate = self.link_rate.as_bit_s();
-        let packet = u32::try_from(self.defaults.packet).unwrap_or(u32::MAX);
-        let regulator = u64::from(TokenBucket::auto_depth(self.link_rate, packet));
-        let burst = self.defaults.burst(self.link_rate).max(2 * regulator);
+        let (rate, burst) = (self.link_rate.as_bit_s(), self.defaults.link_burst(self.link_rate));
         Words { rate, ceil: rate, burst, cburst: burst, ..Words::default() }
     }
 

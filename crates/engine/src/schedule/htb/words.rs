@@ -2,6 +2,7 @@
 
 use crate::schedule::{Context, Entry, Scheduler};
 use crate::settings::{Kind, Limit, Settings, Word};
+use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{QueueSpec, SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
@@ -114,6 +115,13 @@ impl Defaults {
     /// 1600 bytes; a link may have larger packets.
     pub fn burst(&self, rate: Rate) -> u64 {
         rate.bytes_in(self.tick).saturating_add(self.packet.max(TC_MTU))
+    }
+
+    /// The burst of the link as a class. Twice the bucket of `regulator auto`: what a regulator lets pass after a silence (what was
+    /// left, and a full bucket), this does not hold back.
+    pub fn link_burst(&self, rate: Rate) -> u64 {
+        let packet = u32::try_from(self.packet).unwrap_or(u32::MAX);
+        self.burst(rate).max(2 * u64::from(TokenBucket::auto_depth(rate, packet)))
     }
 }
 
