@@ -24,14 +24,20 @@ const SCHEDULERS_TO_COME: &[&str] = &["fairq"];
 /// Queues of the field that are not built yet.
 const QUEUES_TO_COME: &[&str] = &["rio", "blue", "pie", "cake"];
 
-/// What other languages call a word.
-const FOREIGN: &[(&str, &str)] = &[
-    ("bandwidth", "share 5%` or `rate 5Mbit/s"),
-    ("guarantee", "share 5%` or `rate 5Mbit/s"),
-    ("ceil", "ceiling"),
-    ("limit", "queue drop_tail { limit 50packets }"),
-    ("qlimit", "queue drop_tail { limit 50packets }"),
-    ("prio", "priority"),
+/// What other languages, and other schedulers, call a word: by the scheduler that knows it by its own name.
+const FOREIGN: &[(&str, &str, &str)] = &[
+    ("cbq", "bandwidth", "share 5%` or `rate 5Mbit/s"),
+    ("cbq", "guarantee", "share 5%` or `rate 5Mbit/s"),
+    ("cbq", "ceil", "ceiling"),
+    ("cbq", "limit", "queue drop_tail { limit 50packets }"),
+    ("cbq", "qlimit", "queue drop_tail { limit 50packets }"),
+    ("cbq", "prio", "priority"),
+    ("htb", "bandwidth", "rate 5Mbit/s"),
+    ("htb", "ceiling", "ceil"),
+    ("htb", "borrow", "ceil 10Mbit/s"),
+    ("htb", "priority", "prio"),
+    ("htb", "maxburst", "burst 6000bytes"),
+    ("htb", "limit", "queue drop_tail { limit 50packets }"),
 ];
 
 /// A link that is being read.
@@ -206,8 +212,8 @@ fn class_words(entry: &'static Entry) -> Vec<&'static str> {
 fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, entry: &Entry, words: &[&str]) {
     let text = reader.slice(tree.span);
     let place = format!("a class of {}", entry.name);
-    let foreign = FOREIGN.iter().find(|(word, _)| matches!(tree.what, What::Word) && *word == text);
-    if let Some((_, ours)) = foreign.filter(|_| entry.name == "cbq") {
+    let of = |(scheduler, word, _): &&(&str, &str, &str)| *scheduler == entry.name && *word == text;
+    if let Some((.., ours)) = FOREIGN.iter().find(of).filter(|_| matches!(tree.what, What::Word)) {
         reader.error("unknown-word", tree.span, format!("{place} does not know `{text}`"), Some(format!("write `{ours}`")));
         return cursor.skip(reader, |word| words.contains(&word));
     }

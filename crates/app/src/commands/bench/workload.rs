@@ -76,6 +76,12 @@ pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpe
             if has("borrow") {
                 words.set("borrow", Value::Flag);
             }
+            if has("ceil") {
+                words.set("ceil", Value::Rate(Rate::bit_s(RATE)));
+            }
+            if has("prio") && level + 1 == levels.len() {
+                words.set("prio", Value::Int(u64::from(at % 8)));
+            }
             if has("priority") && level + 1 == levels.len() {
                 words.set("priority", Value::Int(u64::from(at % 8)));
             }

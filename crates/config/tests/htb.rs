@@ -1,0 +1,96 @@
+//! What `check` says of policies of htb, with its place; `^` marks it.
+
+use altq_config::{Language, Severity, parse_str};
+
+/// The only finding has this code and severity and stands at the mark; its message or help holds `says`.
+#[track_caller]
+fn only(inside: &str, severity: Severity, code: &str, says: &str) {
+    let marked = format!("link l {{\n  rate 10Mbit/s\n  scheduler htb\n  {inside}\n}}\n");
+    let at = marked.find('^').expect("a mark");
+    let text = marked.replacen('^', "", 1);
+    let found = match parse_str(&text, "t", Language::Native) {
+        Ok(policy) => policy.warnings,
+        Err(failed) => failed.diagnostics,
+    };
+    let [only] = &found[..] else { panic!("{found:?} in\n{text}") };
+    assert_eq!((only.severity, only.code, only.span.start), (severity, code, at), "{}\n{text}", only.message);
+    let whole = format!("{} {}", only.message, only.help.clone().unwrap_or_default());
+    assert!(whole.contains(says), "`{says}` is not in: {whole}");
+}
+
+#[test]
+fn errors() {
+    for (inside, code, says) in [
+        ("class a { rate 6Mbit/s default } class b { ^rate 5Mbit/s }", "over-100-percent", "a 6Mbit/s + b 5Mbit/s"),
+        (
+            "class a { rate 5Mbit/s default class b { rate 3Mbit/s } class c { ^rate 3Mbit/s } }",
+            "over-parent",
+            "6Mbit/s of its 5Mbit/s",
+        ),
+        ("class a { rate 5Mbit/s ^ceil 4Mbit/s default }", "ceil-below-rate", "the ceil 4Mbit/s is below the rate 5Mbit/s"),
+        ("class a { rate 5Mbit/s prio ^8 default }", "out-of-range", "0 to 7"),
+        ("class a { rate 5Mbit/s burst ^0 default }", "out-of-range", "1 to"),
+        ("class a { rate 5Mbit/s mpu ^65536 default }", "out-of-range", "65535"),
+        ("class a { rate 5Mbit/s ^ceiling 6Mbit/s default }", "unknown-word", "`ceil`"),
+        ("class a { rate 5Mbit/s ^priority 1 default }", "unknown-word", "`prio`"),
+        ("class a { rate 5Mbit/s ^r2q 1 default }", "unknown-word", ""),
+    ] {
+        only(inside, Severity::Error, code, says);
+    }
+}
+
+#[test]
+fn warnings() {
+    for (inside, code, says) in [
+        ("class a { rate 1Mbit/s ceil 10Mbit/s ^quantum 1499 default }", "small-quantum", "largest packet, 1500"),
+        ("class a { rate 1Mbit/s ceil 10Mbit/s ^burst 1499 default }", "small-burst", "largest packet, 1500"),
+        ("class a { rate 1Mbit/s ceil 10Mbit/s ^cburst 1 default }", "small-burst", "cburst"),
+        ("class a { rate 1Mbit/s ^ceil 11Mbit/s default }", "no-effect", "10Mbit/s at most"),
+        ("class a { rate 1Mbit/s class b { rate 1Mbit/s ^ceil 2Mbit/s default } }", "no-effect", "1Mbit/s at most"),
+        ("class a { ^rate 0bit/s default }", "never-sends", "never sends"),
+        ("class a { rate 2Mbit/s ^prio 1 class b { rate 1Mbit/s default } }", "no-effect", "prio"),
+        ("class a { rate 2Mbit/s ^quantum 3000 class b { rate 1Mbit/s default } }", "no-effect", "quantum"),
+        ("class a { rate 2Mbit/s ^queue drop_tail { limit 9packets } class b { rate 1Mbit/s default } }", "no-effect", "queue"),
+        // 8 Mbit/s are 100000 bytes by r2q 10, 72 kbit/s 900.
+        (
+            "class a { rate 8Mbit/s default } class b { ^rate 72kbit/s ceil 10Mbit/s }",
+            "bounded-quantum",
+            "would be 900 bytes by r2q: it is 1000",
+        ),
+    ] {
+        only(inside, Severity::Warning, code, says);
+    }
+}
+
+/// A large link: quanta bounded above, in one warning; not where a larger r2q, or a quantum, is written; nor of who cannot borrow.
+#[test]
+fn bounded_quanta() {
+    let found = |scheduler: &str, a: &str| {
+        let text = format!(
+            "link l {{ rate 1Gbit/s scheduler {scheduler} class a {{ rate 600Mbit/s {a} default }} class b {{ rate 400Mbit/s ceil 1Gbit/s quantum 9000 }} }}"
+        );
+        let policy = parse_str(&text, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+        policy.warnings.iter().map(|warning| warning.code).collect::<Vec<_>>()
+    };
+    assert_eq!(found("htb", "ceil 1Gbit/s"), ["bounded-quantum"]);
+    assert!(found("htb { r2q 1000 }", "ceil 1Gbit/s").is_empty());
+    assert!(found("htb", "").is_empty());
+    assert!(found("htb", "ceil 1Gbit/s quantum 200000").is_empty());
+}
+
+/// Every word is read, printed and read again.
+#[test]
+fn read_and_printed() {
+    let text = "link l { rate 10Mbit/s scheduler htb { r2q 5 } class a { share 20%  ceil 50%  burst 3000  cburst 4000bytes  prio 3  quantum 2000  overhead 24  mpu 64  default } }";
+    let policy = parse_str(text, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    let link = &policy.links[0];
+    let settings = &link.spec.classes[1].settings;
+    assert_eq!(settings.rate("ceil").unwrap().as_bit_s(), 5_000_000);
+    let of = |word| settings.bytes(word).or(settings.int(word));
+    assert_eq!(["burst", "cburst", "prio", "quantum", "overhead", "mpu"].map(of), [3000, 4000, 3, 2000, 24, 64].map(Some));
+    assert_eq!(link.ceiling(1).as_bit_s(), 5_000_000);
+    let printed = altq_config::print(&policy).text;
+    let again = parse_str(&printed, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    assert_eq!(again.links[0].spec.classes[1].settings, *settings);
+    assert_eq!(again.links[0].spec.scheduler, link.spec.scheduler);
+}
