@@ -4,7 +4,7 @@
 //! stops it. The counts along the tree are exact at all times, so that coming back from idleness is seen when it happens: who comes
 //! back starts at the present of its ring and claims nothing for the time in which it could not take.
 
-use super::state::{AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, IN_ROW, LINKED, NIL, NODE, ZERO, cost};
+use super::state::{AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, IN_ROW, LINKED, Line, NIL, NODE, Records, ZERO, cost, span};
 use super::words::Excess;
 use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
@@ -262,7 +262,7 @@ impl Exact {
         }
         if n.live == 1 {
             // Idleness earns a burst; who is not idle is owed what came late.
-            let burst = super::state::span(n.nspb, n.words.burst);
+            let burst = span(n.nspb, n.words.burst);
             n.u = n.u.max(self.now.saturating_sub(burst));
         }
         if n.u <= self.now {
@@ -352,18 +352,22 @@ impl Exact {
     /// not.
     #[inline(always)]
     pub(super) fn charge<const GUARANTEED: bool>(&mut self, slot: u32, len: u32) {
-        let line = &mut self.records.lines[slot as usize];
+        let Records { lines, branches, slip, .. } = &mut self.records;
+        let line = &mut lines[slot as usize];
+        if GUARANTEED {
+            bound_owed(line, &mut slip[usize::from(line.priority) % 8], self.now);
+        }
         // The guarantee clock and the tag advance by the same: a class that gets just its guarantee moves 1 ns of virtual time in 1 ns.
         let time = cost(line.nspb, len, &mut line.rem);
         if GUARANTEED {
             line.e = line.e.saturating_add(time);
         }
-        let mut branch = line.branch;
-        let mut ring = self.records.branches[branch as usize].rings[usize::from(line.has(ZERO))];
-        line.s = self.rings[ring as usize].serve::<GUARANTEED>(line.s, time, LAG, line.has(AVAIL));
-        let (mut far, mut cap) = (line.s > FAR, line.cap);
+        let (mut branch, mut cap) = (line.branch, line.cap);
+        let mut ring = branches[branch as usize].rings[usize::from(line.has(ZERO))];
+        let mut tag = self.rings[ring as usize].serve::<GUARANTEED>(line.s, time, LAG, line.has(AVAIL));
+        line.s = tag;
         loop {
-            if far {
+            if tag > FAR {
                 self.rebase(ring);
             }
             if cap != NIL {
@@ -375,8 +379,8 @@ impl Exact {
             }
             let time = cost(b.nspb, len, &mut b.rem);
             (ring, branch, cap) = (b.home, b.up, b.cap);
-            b.s = self.rings[ring as usize].serve::<GUARANTEED>(b.s, time, LAG, b.flags & AVAIL != 0);
-            far = b.s > FAR;
+            tag = self.rings[ring as usize].serve::<GUARANTEED>(b.s, time, LAG, b.flags & AVAIL != 0);
+            b.s = tag;
         }
     }
 
@@ -409,13 +413,17 @@ impl Exact {
     /// down.
     pub(super) fn charge_lent(&mut self, slot: u32, len: u32, lender: u32) {
         let guaranteed = lender == GUARANTEE;
-        let line = &mut self.records.lines[slot as usize];
+        let Records { lines, branches, slip, .. } = &mut self.records;
+        let line = &mut lines[slot as usize];
+        if guaranteed {
+            bound_owed(line, &mut slip[usize::from(line.priority) % 8], self.now);
+        }
         let time = cost(line.nspb, len, &mut line.rem);
         let (mut branch, cap) = (line.branch, line.cap);
         if guaranteed {
             line.e = line.e.saturating_add(time);
         } else {
-            let ring = self.records.branches[branch as usize].rings[usize::from(line.has(ZERO))];
+            let ring = branches[branch as usize].rings[usize::from(line.has(ZERO))];
             line.s = self.rings[ring as usize].serve::<false>(line.s, time, LAG, true);
             if line.s > FAR {
                 self.rebase(ring);
@@ -458,13 +466,24 @@ impl Exact {
             return;
         }
         // While something below waits, credit that came late is owed, for a second at most; else idleness earns a burst.
-        let burst = super::state::span(n.nspb, n.words.burst);
+        let burst = span(n.nspb, n.words.burst);
         let lag = if n.live > 0 { burst.max(SECOND) } else { burst };
         n.u = n.u.max(now.saturating_sub(lag)).saturating_add(cost(n.nspb, len, &mut n.rem));
         if n.u > now && n.live > 0 && !n.filed {
             n.filed = true;
             self.wheel.file(&mut self.records, node | NODE, self.now);
         }
+    }
+}
+
+/// What a leaf is owed is bounded: a second's worth beyond the credit that it may have (design rule 14). The clocks of all of its
+/// priority are put back by the same, so that equals keep their proportions while the wire is slower than the guarantees.
+#[inline]
+fn bound_owed(line: &Line, slip: &mut u64, now: u64) {
+    let due = line.e.saturating_add(*slip);
+    if now.saturating_sub(due) > SECOND {
+        let oldest = now.saturating_sub(SECOND).saturating_sub(span(line.nspb, line.burst));
+        *slip += oldest.saturating_sub(due);
     }
 }
 

@@ -24,7 +24,7 @@ use super::super::{Context, ROOT_SLOT, Scheduler, Slot};
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::spec::SpecError;
-use crate::units::{Nanos, Rate, SECOND};
+use crate::units::{Nanos, Rate};
 use ready::Ready;
 use ring::Ring;
 use rows::Rows;
@@ -94,6 +94,12 @@ impl Exact {
     /// Makes timers that are due take effect.
     #[inline]
     fn advance(&mut self) {
+        if self.wheel.is_due(self.now) {
+            self.pop_timers();
+        }
+    }
+
+    fn pop_timers(&mut self) {
         while let Some(id) = self.wheel.pop(&mut self.records, self.now) {
             if id & CAP != 0 {
                 self.release_cap(id & !CAP);
@@ -127,25 +133,12 @@ impl Exact {
         if line.flags & (BACKLOGGED | FILED | READY | ZERO) != BACKLOGGED {
             return;
         }
-        let due = self.records.due(slot);
+        let due = self.records.leaf_due(line);
         if due <= self.now {
             self.make_ready(slot);
         } else {
             self.records.lines[slot as usize].flags |= FILED;
             self.wheel.file_at(&mut self.records, slot, due, self.now);
-        }
-    }
-
-    /// What a leaf is owed is bounded: a second's worth beyond the credit that it may have (design rule 14). The clocks of all of its
-    /// priority are put back by the same, so that equals keep their proportions while the wire is slower than the guarantees.
-    #[inline]
-    fn bound_owed(&mut self, slot: u32) {
-        let line = &self.records.lines[slot as usize];
-        let slip = &mut self.records.slip[line.priority as usize];
-        let due = line.e.saturating_add(*slip);
-        if self.now.saturating_sub(due) > SECOND {
-            let oldest = self.now.saturating_sub(SECOND).saturating_sub(span(line.nspb, line.burst));
-            *slip += oldest.saturating_sub(due);
         }
     }
 
@@ -186,7 +179,7 @@ impl Exact {
     #[inline(always)]
     fn choose_now(&mut self) -> Option<(Slot, u32)> {
         if self.alone != NIL {
-            if self.alone_lender == GUARANTEE || self.records.due(self.alone) > self.now {
+            if self.alone_lender == GUARANTEE || self.records.leaf_due(&self.records.lines[self.alone as usize]) > self.now {
                 self.advance();
                 return Some((self.alone, self.alone_lender));
             }
@@ -310,11 +303,8 @@ impl Scheduler for Exact {
         self.touch(now);
         let guaranteed = lender == GUARANTEE;
         let alone = self.alone == slot;
-        if guaranteed {
-            if !alone {
-                self.ready.pop(&mut self.records);
-            }
-            self.bound_owed(slot);
+        if guaranteed && !alone {
+            self.ready.pop(&mut self.records);
         }
         match (self.excess, guaranteed) {
             (Excess::Share, true) => self.charge::<true>(slot, len),
@@ -331,12 +321,13 @@ impl Scheduler for Exact {
             self.empty(slot);
             return !guaranteed;
         };
-        self.records.lines[slot as usize].len = next;
+        let line = &mut self.records.lines[slot as usize];
+        line.len = next;
         if alone | guaranteed {
+            let linked = line.flags & (BORROW | AVAIL) != BORROW;
             self.alone = NIL;
             self.file_guarantee(slot);
-            let flags = self.records.lines[slot as usize].flags;
-            if flags & (BORROW | AVAIL) == BORROW && (flags & READY == 0 || !guaranteed) {
+            if !linked && (!guaranteed || !self.records.lines[slot as usize].has(READY)) {
                 self.leaf_up(slot);
             }
         }

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::state::{At, BACKLOGGED, Line, NIL, READY, Records, at, time};
+use super::state::{At, BACKLOGGED, Line, NIL, READY, Records, at, time, with_id};
 
 /// The queue of such leaves.
 pub struct Ready {
@@ -57,7 +57,7 @@ impl Queue {
     fn pop(&mut self, lines: &mut [Line]) {
         let line = &mut lines[self.first as u32 as usize];
         line.flags &= !READY;
-        let next = at(time(self.first), line.timer_next);
+        let next = with_id(self.first, line.timer_next);
         if self.last == self.first {
             self.last = next;
         }

@@ -39,6 +39,15 @@ struct Level {
 }
 
 impl Level {
+    /// Takes the first child out of a slot, where `next` comes behind it.
+    #[inline(always)]
+    fn take_first(&mut self, slot: usize, next: u32) {
+        self.head[slot] = next;
+        if next == NIL {
+            self.bits &= !(1 << slot);
+        }
+    }
+
     /// Adds a child at the tail of slot `at` of this level, which is the `n`th.
     #[inline(always)]
     fn append(&mut self, records: &mut Records, n: u16, at: u64, id: u32) {
@@ -220,10 +229,7 @@ impl Ring {
                 return Some(id);
             }
             // Dead, or lying too early.
-            level.head[slot] = next;
-            if next == NIL {
-                level.bits &= !(1 << slot);
-            }
+            level.take_first(slot, next);
             if live {
                 self.place(records, id, tag);
             } else {

@@ -64,6 +64,12 @@ pub fn time(at: At) -> u64 {
     (at >> 32) as u64
 }
 
+/// The same time with another who waits for it.
+#[inline]
+pub fn with_id(at: At, id: u32) -> At {
+    at & !At::from(u32::MAX) | At::from(id)
+}
+
 /// Has packets.
 pub const BACKLOGGED: u8 = 1;
 /// Takes excess.
@@ -299,9 +305,25 @@ impl Records {
         } else if id & NODE != 0 {
             self.nodes[(id & !NODE) as usize].u
         } else {
-            let line = &self.lines[id as usize];
-            line.e.saturating_add(self.slip[line.priority as usize])
+            self.leaf_due(&self.lines[id as usize])
         }
+    }
+
+    /// When a timer is due, and the one after it in its list.
+    #[inline]
+    pub fn timer(&self, id: u32) -> (u64, u32) {
+        if id & (CAP | NODE) == 0 {
+            let line = &self.lines[id as usize];
+            (self.leaf_due(line), line.timer_next)
+        } else {
+            (self.due(id), self.timer_next(id))
+        }
+    }
+
+    /// When the first packet of a leaf is within guarantee.
+    #[inline]
+    pub fn leaf_due(&self, line: &Line) -> u64 {
+        line.e.saturating_add(self.slip[usize::from(line.priority) % 8])
     }
 
     #[inline]

@@ -61,7 +61,8 @@ impl Exact {
         self.give(above, 0, words.rate);
         self.records.nodes[above as usize].children += 1;
         self.attach_leaf(slot, above, words);
-        if self.leaves > 1 << self.wheel.shape().0 {
+        // Each time that there are twice as many.
+        if self.leaves.is_power_of_two() {
             self.shape_wheel();
         }
     }

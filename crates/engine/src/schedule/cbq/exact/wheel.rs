@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use super::state::{At, NIL, Records, at, time};
+use super::state::{At, NIL, Records, at, time, with_id};
 
 /// The wheel.
 pub struct Wheel {
@@ -25,6 +25,8 @@ pub struct Wheel {
     /// Slots in use; words of the level below that are not 0.
     bits: [Vec<u64>; 3],
     near: BinaryHeap<Reverse<At>>,
+    /// A list of timers out of a slot that is over, on their way out of [`pop`](Wheel::pop).
+    over: u32,
 }
 
 impl Wheel {
@@ -40,6 +42,7 @@ impl Wheel {
             heads: vec![NIL; n],
             bits: [vec![0; n.div_ceil(64)], vec![0; n.div_ceil(4096)], vec![0; n.div_ceil(262_144)]],
             near: BinaryHeap::new(),
+            over: NIL,
         }
     }
 
@@ -77,54 +80,50 @@ impl Wheel {
         }
     }
 
-    /// Takes out a timer that is due, the earliest first.
+    /// Whether a timer may be due.
     #[inline]
+    pub fn is_due(&self, now: u64) -> bool {
+        now >= self.soonest
+    }
+
+    /// Takes out a timer that is due. To be called until there is none. Earlier ones come before later ones, those of one slot that is
+    /// over in any order.
     pub fn pop(&mut self, records: &mut Records, now: u64) -> Option<u32> {
-        if now < self.soonest {
-            return None;
-        }
-        let id = self.pop_due(records, now);
-        self.soonest = self.near().min(if self.first == u64::MAX { u64::MAX } else { self.first << self.shift });
-        id
-    }
-
-    /// The first time in the heap.
-    #[inline]
-    fn near(&self) -> u64 {
-        self.near.peek().map_or(u64::MAX, |Reverse(first)| time(*first))
-    }
-
-    fn pop_due(&mut self, records: &mut Records, now: u64) -> Option<u32> {
         loop {
-            let near = self.near();
-            if self.first != u64::MAX {
-                let start = self.first << self.shift;
-                if start <= now && start <= near {
-                    // Mostly a slot holds one timer: it need not go through the heap.
-                    let slot = (self.first as usize) & (self.heads.len() - 1);
-                    let id = self.heads[slot];
-                    if records.timer_next(id) == NIL {
-                        let due = records.due(id);
-                        if due <= now && due < near && due >> self.shift == self.first {
-                            self.heads[slot] = NIL;
-                            self.cur = self.cur.max(self.first + 1);
-                            self.clear(slot);
-                            return Some(id);
-                        }
-                    }
-                    self.open(records, now);
-                    continue;
+            if self.over != NIL {
+                let id = self.over;
+                let (due, next) = records.timer(id);
+                self.over = next;
+                if due <= now {
+                    return Some(id);
                 }
+                // Put back since it was filed.
+                self.file_at(records, id, due, now);
+                continue;
+            }
+            let near = self.near.peek().map_or(u64::MAX, |Reverse(first)| time(*first));
+            let start = if self.first == u64::MAX { u64::MAX } else { self.first << self.shift };
+            if self.first != u64::MAX && start <= now.min(near) {
+                if (now - start) >> self.shift != 0 {
+                    let slot = (self.first as usize) & (self.heads.len() - 1);
+                    self.over = std::mem::replace(&mut self.heads[slot], NIL);
+                    self.cur = self.cur.max(self.first + 1);
+                    self.clear(slot);
+                } else {
+                    self.open(records, now);
+                }
+                continue;
             }
             if near > now {
+                self.soonest = near.min(start);
                 return None;
             }
             let id = self.pop_near(records)?;
-            if records.due(id) <= now {
+            let due = records.due(id);
+            if due <= now {
                 return Some(id);
             }
-            // Put back since it was filed.
-            self.file(records, id, now);
+            self.file_at(records, id, due, now);
         }
     }
 
@@ -214,7 +213,7 @@ impl Wheel {
             NIL => {
                 PeekMut::pop(top);
             }
-            next => top.0 = at(time(top.0), next),
+            next => top.0 = with_id(top.0, next),
         }
         Some(id)
     }
