@@ -22,7 +22,7 @@ pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
 /// Schedulers of the field that are not built yet.
 const SCHEDULERS_TO_COME: &[&str] = &["fairq"];
 /// Queues of the field that are not built yet.
-const QUEUES_TO_COME: &[&str] = &["rio", "blue", "pie", "cake"];
+const QUEUES_TO_COME: &[&str] = &["cake"];
 
 /// What other languages, and other schedulers, call a word: by the scheduler that knows it by its own name.
 const FOREIGN: &[(&str, &str, &str)] = &[

@@ -6,13 +6,16 @@
 //!
 //! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in [`QUEUES`].
 
+mod blue;
 mod codel;
 mod drop_head;
 mod drop_tail;
 mod flows;
 mod fq_codel;
+mod pie;
 mod random;
 mod red;
+mod rio;
 mod sfq;
 mod store;
 mod two_level;
@@ -27,8 +30,18 @@ use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
 /// All queues.
-pub const QUEUES: &[&Entry] =
-    &[&drop_tail::ENTRY, &drop_head::ENTRY, &codel::ENTRY, &fq_codel::ENTRY, &red::ENTRY, &two_level::ENTRY, &sfq::ENTRY];
+pub const QUEUES: &[&Entry] = &[
+    &drop_tail::ENTRY,
+    &drop_head::ENTRY,
+    &codel::ENTRY,
+    &fq_codel::ENTRY,
+    &red::ENTRY,
+    &rio::ENTRY,
+    &blue::ENTRY,
+    &pie::ENTRY,
+    &two_level::ENTRY,
+    &sfq::ENTRY,
+];
 
 /// The queue of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {

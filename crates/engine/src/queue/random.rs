@@ -18,6 +18,12 @@ impl Random {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
+
+    /// True in `part` of `whole` cases, to one part in 2^32 where `whole` is below that.
+    #[inline]
+    pub fn chance(&mut self, part: u64, whole: u64) -> bool {
+        (((u128::from(self.bits()) * u128::from(whole)) >> 64) as u64) < part
+    }
 }
 
 #[cfg(test)]

@@ -168,6 +168,11 @@ impl Average {
     /// One of an empty queue.
     pub const NEW: Average = Average { average: 0, count: -1, above: false };
 
+    /// One that has settled on a length.
+    pub fn of(length: u32) -> Average {
+        Average { average: u64::from(length) << BITS, ..Average::NEW }
+    }
+
     /// The average, in packets or bytes, times 1000.
     pub fn thousandths(&self) -> u64 {
         ((u128::from(self.average) * 1000) >> BITS) as u64
@@ -184,8 +189,12 @@ impl Average {
     }
 
     /// The queue was empty for so long: as if it had been found so by each of the packets that could have been sent (Floyd and Jacobson,
-    /// section 4). Returns the time that is left over, less than a packet's.
+    /// section 4); by this one at least, or an average would stand still that is fed by short pauses. Returns the time that is left over.
     pub fn idle(&mut self, clock: &Clock, time: Nanos) -> Nanos {
+        if time < clock.packet_time {
+            self.sample(clock, 0);
+            return 0;
+        }
         // (1 - 2^-weight)^n, by squaring, in 2^-63.
         let mut n = time / clock.packet_time;
         let mut base: u64 = (1 << 63) - (1 << (63 - clock.weight));
@@ -232,6 +241,11 @@ impl Average {
         self.draw(probability, 2, random)
     }
 
+    /// A packet arrives whose fate is another average's to decide.
+    pub fn pass(&mut self, thresholds: &Thresholds) {
+        self.count = if self.average < thresholds.min { -1 } else { self.count.saturating_add(1) };
+    }
+
     /// Draws with p / (whole - count p): so that the packets between two drops are 1 to whole/p, all as likely.
     fn draw(&mut self, probability: u64, whole: u64, random: &mut Random) -> Verdict {
         let passed = u128::from(self.count.max(0) as u32) * u128::from(probability);
@@ -244,8 +258,8 @@ impl Average {
         Verdict::Pass
     }
 
-    /// A packet was dropped because nothing more fits.
-    pub fn tail_dropped(&mut self) {
+    /// A packet was dropped, by another average or because nothing more fits.
+    pub fn dropped(&mut self) {
         self.count = 0;
     }
 }
@@ -393,7 +407,7 @@ impl Queue for Red {
             self.average.judge_altq(&words.thresholds, self.list.packets(), &mut self.random)
         } else {
             match self.idle_since {
-                // What is left over counts the next time: or a class that drops all, its average above max, would never recover.
+                // What is left over counts the next time, if this packet is dropped.
                 Some(since) if self.list.is_empty() => {
                     self.idle_since = Some(now - self.average.idle(&words.clock, now.saturating_sub(since)));
                 }
@@ -405,7 +419,7 @@ impl Queue for Red {
             return Err(DropReason::Early);
         }
         if !self.list.fits(words.limit, &packet) {
-            self.average.tail_dropped();
+            self.average.dropped();
             return Err(DropReason::QueueFull);
         }
         store.push(&mut self.list, &packet);
@@ -438,7 +452,7 @@ impl Queue for Red {
             self.left(now);
         }
         if !same_unit {
-            self.average = Average { average: u64::from(self.length()) << BITS, ..Average::NEW };
+            self.average = Average::of(self.length());
         }
         Ok(())
     }

@@ -62,3 +62,95 @@ pub fn uneven(counts: &[u64]) -> f64 {
     let square: f64 = counts.iter().map(|n| (*n as f64 - mean).powi(2) / mean).sum();
     (square - (cases - 1.0)) / (2.0 * (cases - 1.0)).sqrt()
 }
+
+/// SplitMix64 (Steele, Lea and Flood 2014), from its definition.
+#[derive(Clone)]
+pub struct Lots(pub u64);
+
+impl Lots {
+    /// The mixer.
+    pub fn mix(mut z: u64) -> u64 {
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// The lots that the queue of [`CLASS`] draws after `set_seed(seed)`.
+    pub fn of_class(seed: u64) -> Lots {
+        Lots(Lots::mix(seed ^ (u64::from(CLASS) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        Lots::mix(self.0)
+    }
+
+    /// From 0 to below 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * 2.0f64.powi(-53)
+    }
+
+    /// Below n.
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.fraction() * n as f64) as u64
+    }
+}
+
+/// An arrival, or a moment at which the wire takes a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Arrival(u64, Packet),
+    Departure(u64),
+}
+
+/// Traffic in phases: overload, light load, silence; a wire whose rate changes. Sojourns from none to seconds come of it.
+pub fn traffic(seed: u64, steps: u32) -> Vec<Step> {
+    let mut lots = Lots(seed);
+    let (mut now, mut all, mut handle) = (0u64, Vec::new(), 0);
+    let (mut share, mut pace) = (50, 1_000_000);
+    for step in 0..steps {
+        if step % 400 == 0 {
+            share = [30, 48, 52, 55, 60, 70, 90][lots.below(7) as usize];
+            pace = [50_000, 300_000, 1_000_000, 3_000_000][lots.below(4) as usize];
+            if lots.below(3) == 0 {
+                now += lots.below(3_000_000_000);
+            }
+        }
+        now += lots.below(2 * pace);
+        if lots.below(100) < share {
+            let len = [40, 300, 1000, 1500][lots.below(4) as usize];
+            all.push(Step::Arrival(now, Packet { ecn: lots.below(4) as u8, ..Packet::new(handle, len) }));
+            handle += 1;
+        } else {
+            all.push(Step::Departure(now));
+        }
+    }
+    all
+}
+
+/// What became of a packet: time, handle, and 's' sent, 'm' sent with a mark, 'd' dropped.
+pub type Fate = (u64, u32, char);
+
+/// Runs traffic through an engine.
+pub fn fates(engine: &mut Engine, traffic: &[Step]) -> Vec<Fate> {
+    let mut all = Vec::new();
+    for step in traffic {
+        let now = match *step {
+            Step::Arrival(now, packet) => {
+                engine.enqueue(now, CLASS, packet);
+                now
+            }
+            Step::Departure(now) => {
+                if let Some(departure) = engine.dequeue(now) {
+                    let mark = if departure.packet.ecn == 3 { 'm' } else { 's' };
+                    all.push((now, departure.packet.handle, mark));
+                }
+                now
+            }
+        };
+        all.extend(engine.drops().map(|drop| (now, drop.packet.handle, 'd')));
+    }
+    all.sort_unstable();
+    all
+}

@@ -1,0 +1,172 @@
+//! BLUE (Feng, Kandlur, Saha, Shin 1999): a queue that drops at random, and learns how often from overflow and idleness.
+//!
+//! No queue length is measured. A queue that overflows drops too little: the probability goes up, at most once a `holdtime`. A queue that
+//! runs empty drops too much: it goes down. So it settles where the link is just busy.
+//!
+//! Numbers and rules are ALTQ's (altq.md 7.4), with one difference: when the queue is full the arriving packet is dropped, as in the
+//! paper, where ALTQ takes one from anywhere in the queue.
+
+use super::random::Random;
+use super::{Context, Entry, List, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, ONE, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, SECOND};
+
+/// The registry's entry. ALTQ counts in 1/4000: up by an eighth of all, down by one.
+pub const ENTRY: Entry = Entry {
+    name: "blue",
+    about: "drops some at random, more after overflow, less after idleness (BLUE)",
+    limit: Limit::Packets(60),
+    words: &[
+        Word { name: "increment", kind: Kind::Fraction, help: "by so much the probability goes up", default: "0.125" },
+        Word { name: "decrement", kind: Kind::Fraction, help: "by so much it goes down", default: "0.00025" },
+        Word { name: "holdtime", kind: Kind::Time, help: "time between two changes at least", default: "1ms" },
+        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(Blue::new(context, spec)?))),
+};
+
+#[derive(Clone, Copy)]
+struct Law {
+    /// Billionths.
+    increment: u32,
+    decrement: u32,
+    holdtime: Nanos,
+    ecn: bool,
+}
+
+impl Law {
+    fn read(settings: &Settings) -> Result<Law, SpecError> {
+        let increment = settings.fraction("increment").unwrap_or(ONE / 8);
+        let decrement = settings.fraction("decrement").unwrap_or(ONE / 4000);
+        let holdtime = settings.time("holdtime").unwrap_or(1_000_000);
+        for (word, step, example) in [("increment", increment, "0.125"), ("decrement", decrement, "0.00025")] {
+            if step == 0 {
+                return Err(
+                    SpecError::word(word, "with a step of 0 the probability never learns").help(format!("write {word} {example}"))
+                );
+            }
+        }
+        if holdtime > SECOND {
+            return Err(SpecError::word("holdtime", "the probability may wait for a second at most").help("write holdtime 1ms"));
+        }
+        Ok(Law { increment, decrement, holdtime, ecn: settings.flag("ecn") })
+    }
+}
+
+struct Blue {
+    law: Law,
+    limit: Limit,
+    list: List,
+    /// Billionths.
+    probability: u32,
+    /// When it went up last.
+    raised: Option<Nanos>,
+    idle_since: Option<Nanos>,
+    random: Random,
+    dropped: u64,
+    marked: u64,
+}
+
+impl Blue {
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Blue, SpecError> {
+        let law = Law::read(&spec.settings)?;
+        let random = Random::new(context.seed);
+        Ok(Blue {
+            law,
+            limit: spec.limit,
+            list: List::NEW,
+            probability: 0,
+            raised: None,
+            idle_since: None,
+            random,
+            dropped: 0,
+            marked: 0,
+        })
+    }
+
+    /// A packet finds the queue empty, that has been so for a while.
+    fn was_idle(&mut self, time: Nanos) {
+        if time > SECOND {
+            self.probability = self.probability.min(self.law.decrement);
+        } else if time > self.law.holdtime {
+            self.probability = self.probability.saturating_sub(self.law.decrement);
+        }
+    }
+
+    fn overflow(&mut self, now: Nanos) {
+        if self.raised.is_none_or(|at| now.saturating_sub(at) > self.law.holdtime) {
+            self.probability = self.probability.saturating_add(self.law.increment).min(ONE);
+            self.raised = Some(now);
+        }
+    }
+}
+
+impl Queue for Blue {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        if let Some(since) = self.idle_since.take() {
+            self.was_idle(now.saturating_sub(since));
+        }
+        if !self.list.fits(self.limit, &packet) {
+            self.overflow(now);
+            return Err(DropReason::QueueFull);
+        }
+        if self.list.packets() > 1 && self.random.chance(self.probability.into(), ONE.into()) {
+            if !(self.law.ecn && store.mark(&mut packet)) {
+                self.dropped += 1;
+                return Err(DropReason::Early);
+            }
+            self.marked += 1;
+        }
+        store.push(&mut self.list, &packet);
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = store.pop(&mut self.list);
+        if self.list.is_empty() {
+            self.idle_since = Some(now);
+        }
+        packet
+    }
+
+    fn peek(&self) -> Option<u32> {
+        self.list.peek()
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.list.packets(), self.list.bytes())
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        store.pop(&mut self.list)
+    }
+
+    fn change(&mut self, now: Nanos, _: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        (self.law, self.limit) = (Law::read(&spec.settings)?, spec.limit);
+        if store.cut(&mut self.list, spec.limit) && self.list.is_empty() {
+            self.idle_since = Some(now);
+        }
+        Ok(())
+    }
+
+    fn seed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        word("probability_billionths", self.probability.into());
+        word("prob_drop", self.dropped);
+        word("prob_mark", self.marked);
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Blue>()
+    }
+}

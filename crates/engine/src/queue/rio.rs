@@ -1,0 +1,310 @@
+//! RIO (Clark and Fang 1998): RED that drops what is out of its profile before what is in.
+//!
+//! The drop precedence in the DSCP (RFC 2597) says what is which: three levels, each with its own RED. A packet is judged by the average of
+//! the packets of its own level and of those below it in precedence: packets that are to go first under congestion (`high`) see the
+//! whole queue, those that are to stay (`low`) only themselves. So `low` is dropped only when the queue is full of its kind.
+//!
+//! ALTQ's numbers and rules (altq.md 7.2); `variant altq` has ALTQ's formula (see red), `variant paper` that of RED's paper. ALTQ's rio
+//! never marks; here `ecn` asks for it.
+
+use super::random::Random;
+use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
+use super::{Context, Entry, List, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, ONE, Settings, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "rio",
+    about: "RED for each drop precedence: what is out of its profile goes first (RIO)",
+    limit: Limit::Packets(60),
+    words: &[
+        threshold("low-min", "35/60 of the limit"),
+        threshold("low-max", "45/60 of the limit"),
+        part("low-probability"),
+        threshold("medium-min", "20/60 of the limit"),
+        threshold("medium-max", "30/60 of the limit"),
+        part("medium-probability"),
+        threshold("high-min", "5/60 of the limit"),
+        threshold("high-max", "15/60 of the limit"),
+        part("high-probability"),
+        WEIGHT,
+        PACKETSIZE,
+        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word {
+            name: "variant",
+            kind: Kind::Choice(&["paper", "altq"]),
+            help: "the formula of RED's paper, or ALTQ's",
+            default: "paper",
+        },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(Rio::new(*context, spec)?))),
+};
+
+const fn threshold(name: &'static str, default: &'static str) -> Word {
+    Word { name, kind: Kind::Limit, help: "average length from which on some, or all, of this precedence are dropped", default }
+}
+
+const fn part(name: &'static str) -> Word {
+    Word { name, kind: Kind::Fraction, help: "part that is dropped just below max", default: "0.1" }
+}
+
+/// Levels of precedence.
+const LEVELS: usize = 3;
+
+/// Words of each, and ALTQ's thresholds in sixtieths of the limit.
+const NAMES: [(&str, &str, &str, [u64; 2]); LEVELS] = [
+    ("low-min", "low-max", "low-probability", [35, 45]),
+    ("medium-min", "medium-max", "medium-probability", [20, 30]),
+    ("high-min", "high-max", "high-probability", [5, 15]),
+];
+
+/// The drop precedence of a DSCP: AFx1 is low, AFx2 medium, AFx3 high; of any other the same two bits decide, none is low
+/// (altq.md 7.2).
+fn level(dscp: u8) -> usize {
+    usize::from((dscp >> 1) & 3).saturating_sub(1)
+}
+
+#[derive(Clone)]
+struct Words {
+    limit: Limit,
+    clock: Clock,
+    thresholds: [Thresholds; LEVELS],
+    altq: bool,
+    ecn: bool,
+}
+
+impl Words {
+    fn read(context: &Context, spec: &QueueSpec) -> Result<Words, SpecError> {
+        let settings = &spec.settings;
+        let (limit, unit) = match spec.limit {
+            Limit::Packets(limit) => (limit, "packets"),
+            Limit::Bytes(limit) => (limit, "bytes"),
+        };
+        let length = |word: &'static str| match (settings.limit(word), spec.limit) {
+            (None, _) => Ok(None),
+            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) => Ok(Some(n)),
+            (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so is {word}"))
+                .help(format!("write {word} {}{unit}", limit / 10))),
+        };
+        let mut thresholds = [Thresholds::new(1, 2, 1, false); LEVELS];
+        for (made, (min_word, max_word, part_word, sixtieths)) in thresholds.iter_mut().zip(NAMES) {
+            let default = sixtieths.map(|n| (u64::from(limit) * n / 60) as u32);
+            let min = length(min_word)?.unwrap_or(default[0].max(1));
+            let max = length(max_word)?.unwrap_or(default[1].max(min.saturating_add(1)));
+            if min == 0 {
+                let message = "from an average of 0 on no packet could pass";
+                return Err(SpecError::word(min_word, message).help(format!("write {min_word} 1{unit}")));
+            }
+            if min >= max {
+                let message = format!("nothing lies between {min_word} {min}{unit} and {max_word} {max}{unit}");
+                let word = if settings.get(max_word).is_some() { max_word } else { min_word };
+                return Err(SpecError::word(word, message).help("max is best three times min"));
+            }
+            if max > limit && settings.get(max_word).is_some() {
+                let message = format!("an average of {max}{unit} is never seen: the queue holds {limit}{unit}");
+                return Err(SpecError::word(max_word, message).help("raise limit, or lower this"));
+            }
+            let probability = settings.fraction(part_word).unwrap_or(ONE / 10);
+            if probability == 0 {
+                let message = "0 would drop nothing until max is reached";
+                return Err(SpecError::word(part_word, message).help(format!("write {part_word} 0.1")));
+            }
+            *made = Thresholds::new(min, max, probability, false);
+        }
+        Ok(Words {
+            limit: spec.limit,
+            clock: Clock::read(context, settings)?,
+            thresholds,
+            altq: settings.choice("variant") == Some("altq"),
+            ecn: settings.flag("ecn"),
+        })
+    }
+}
+
+/// The packets of a precedence and of all below it.
+#[derive(Clone, Copy)]
+struct Level {
+    average: Average,
+    packets: u32,
+    bytes: u32,
+    idle_since: Option<Nanos>,
+    tally: Tally,
+}
+
+struct Rio {
+    words: Words,
+    list: List,
+    levels: [Level; LEVELS],
+    random: Random,
+    context: Context,
+    settings: Settings,
+}
+
+impl Rio {
+    fn new(context: Context, spec: &QueueSpec) -> Result<Rio, SpecError> {
+        let level = Level { average: Average::NEW, packets: 0, bytes: 0, idle_since: None, tally: Tally::default() };
+        Ok(Rio {
+            words: Words::read(&context, spec)?,
+            list: List::NEW,
+            levels: [level; LEVELS],
+            random: Random::new(context.seed),
+            context,
+            settings: spec.settings.clone(),
+        })
+    }
+
+    /// A packet arrives: the averages that it belongs to, and what the first of them says.
+    fn judge(&mut self, now: Nanos, at: usize) -> Verdict {
+        let words = &self.words;
+        let in_bytes = matches!(words.limit, Limit::Bytes(_));
+        let mut verdict = Verdict::Pass;
+        for (nth, level) in self.levels.iter_mut().enumerate().skip(at) {
+            match level.idle_since {
+                Some(since) if level.packets == 0 => {
+                    level.idle_since = Some(now - level.average.idle(&words.clock, now.saturating_sub(since)));
+                }
+                _ => level.average.sample(&words.clock, if in_bytes { level.bytes } else { level.packets }),
+            }
+            let thresholds = &words.thresholds[nth];
+            if nth > at {
+                level.average.pass(thresholds);
+            } else if words.altq {
+                verdict = level.average.judge_altq(thresholds, level.packets, &mut self.random);
+            } else {
+                verdict = level.average.judge(thresholds, &mut self.random);
+            }
+        }
+        verdict
+    }
+
+    /// A packet of this level is dropped or marked: the next one is as far away for all that it belongs to.
+    fn hit(&mut self, at: usize) {
+        self.levels.iter_mut().skip(at).for_each(|level| level.average.dropped());
+    }
+
+    /// A packet is in the queue no more.
+    fn left(&mut self, now: Option<Nanos>, packet: &Packet) {
+        for level in self.levels.iter_mut().skip(level(packet.dscp)) {
+            level.packets = level.packets.saturating_sub(1);
+            level.bytes = level.bytes.saturating_sub(packet.len);
+            if level.packets == 0 && now.is_some() {
+                level.idle_since = now;
+            }
+        }
+    }
+}
+
+impl Queue for Rio {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let at = level(packet.dscp);
+        let verdict = self.judge(now, at);
+        if verdict != Verdict::Pass {
+            self.hit(at);
+        }
+        // Beyond max ALTQ never marks, in red neither.
+        let harddrop = self.words.altq;
+        if !self.levels[at].tally.carry_out(verdict, (self.words.ecn, harddrop), &mut packet, store) {
+            return Err(DropReason::Early);
+        }
+        if !self.list.fits(self.words.limit, &packet) {
+            self.hit(at);
+            return Err(DropReason::QueueFull);
+        }
+        store.push(&mut self.list, &packet);
+        for level in self.levels.iter_mut().skip(at) {
+            level.packets += 1;
+            level.bytes += packet.len;
+        }
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = store.pop(&mut self.list)?;
+        self.left(Some(now), &packet);
+        Some(packet)
+    }
+
+    fn peek(&self) -> Option<u32> {
+        self.list.peek()
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.list.packets(), self.list.bytes())
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = store.pop(&mut self.list)?;
+        self.left(None, &packet);
+        Some(packet)
+    }
+
+    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(context, spec)?;
+        let same_unit = matches!(words.limit, Limit::Bytes(_)) == matches!(self.words.limit, Limit::Bytes(_));
+        (self.words, self.context, self.settings) = (words, *context, spec.settings.clone());
+        // What is beyond a lower limit goes from the end; all are counted anew.
+        let (mut kept, mut full) = (List::NEW, false);
+        for level in &mut self.levels {
+            (level.packets, level.bytes) = (0, 0);
+        }
+        while let Some(packet) = store.pop(&mut self.list) {
+            full |= !kept.fits(spec.limit, &packet);
+            if full {
+                store.lose(packet, DropReason::LimitLowered);
+                continue;
+            }
+            store.push(&mut kept, &packet);
+            for level in self.levels.iter_mut().skip(level(packet.dscp)) {
+                level.packets += 1;
+                level.bytes += packet.len;
+            }
+        }
+        self.list = kept;
+        for level in &mut self.levels {
+            if level.packets == 0 {
+                level.idle_since.get_or_insert(now);
+            }
+            if !same_unit {
+                let length = if matches!(spec.limit, Limit::Bytes(_)) { level.bytes } else { level.packets };
+                level.average = Average::of(length);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate: Rate) {
+        self.context.rate = rate;
+        if let Ok(clock) = Clock::read(&self.context, &self.settings) {
+            self.words.clock = clock;
+        }
+    }
+
+    fn seed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        const TOLD: [[&str; 5]; LEVELS] = [
+            ["low_average_thousandths", "low_prob_drop", "low_prob_mark", "low_forced_drop", "low_forced_mark"],
+            ["medium_average_thousandths", "medium_prob_drop", "medium_prob_mark", "medium_forced_drop", "medium_forced_mark"],
+            ["high_average_thousandths", "high_prob_drop", "high_prob_mark", "high_forced_drop", "high_forced_mark"],
+        ];
+        for (level, names) in self.levels.iter().zip(TOLD) {
+            let Tally { prob_drop, prob_mark, forced_drop, forced_mark } = level.tally;
+            let figures = [level.average.thousandths(), prob_drop, prob_mark, forced_drop, forced_mark];
+            names.into_iter().zip(figures).for_each(|(name, figure)| word(name, figure));
+        }
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Rio>()
+    }
+}

@@ -1,0 +1,238 @@
+//! BLUE's steps by hand and its lots by statistics; RIO's levels against each other.
+
+#[path = "support/queue.rs"]
+mod support;
+
+use altq_engine::settings::{Limit, Value};
+use altq_engine::{Engine, Packet};
+use support::{Lots, arrive, link, queue, told, uneven};
+
+const MS: u64 = 1_000_000;
+
+fn blue(words: &[(&'static str, Value)]) -> Engine {
+    link(8_000_000, queue("blue", Limit::Packets(4), words)).unwrap()
+}
+
+#[test]
+fn blue_goes_up_on_overflow_and_down_after_idleness() {
+    let mut engine = blue(&[]);
+    let probability = |engine: &Engine| told(engine, "probability_billionths");
+    (0..4).for_each(|n| assert_eq!(arrive(&mut engine, 0, Packet::new(n, 100)), None));
+    assert_eq!(arrive(&mut engine, 0, Packet::new(4, 100)), Some("queue_full"));
+    assert_eq!(probability(&engine), 125_000_000);
+    // Not again within a millisecond; then once more.
+    arrive(&mut engine, MS, Packet::new(5, 100));
+    assert_eq!(probability(&engine), 125_000_000);
+    arrive(&mut engine, MS + 1, Packet::new(6, 100));
+    assert_eq!(probability(&engine), 250_000_000);
+    // To one, and no further.
+    for n in 2..22 {
+        arrive(&mut engine, n * 2 * MS, Packet::new(7, 100));
+    }
+    assert_eq!(probability(&engine), 1_000_000_000);
+    // Down by 1/4000 for an idle time of more than a millisecond, to 1/4000 after more than a second. At most one waits: no lot is drawn.
+    let mut now = 50 * MS;
+    let idle = |engine: &mut Engine, now: &mut u64, time: u64| {
+        while engine.dequeue(*now).is_some() {}
+        *now += time;
+        assert_eq!(arrive(engine, *now, Packet::new(9, 100)), None);
+        told(engine, "probability_billionths")
+    };
+    assert_eq!(idle(&mut engine, &mut now, MS), 1_000_000_000);
+    assert_eq!(idle(&mut engine, &mut now, MS + 1), 999_750_000);
+    assert_eq!(idle(&mut engine, &mut now, 1_000 * MS), 999_500_000);
+    assert_eq!(idle(&mut engine, &mut now, 1_000 * MS + 1), 250_000);
+    assert_eq!(idle(&mut engine, &mut now, 2 * MS), 0);
+    assert_eq!(idle(&mut engine, &mut now, 2 * MS), 0);
+}
+
+/// At a probability of 1/8 or 1/4 each packet is dropped on its own: a binomial; within five of its standard deviations.
+#[test]
+fn blue_drops_by_its_probability() {
+    for (overflows, p, ecn) in [(1, 0.125, 0), (2, 0.25, 0), (1, 0.125, 2)] {
+        let words = [("holdtime", Value::Time(0)), ("ecn", Value::Flag)];
+        let mut engine = link(8_000_000, queue("blue", Limit::Packets(20), &words)).unwrap();
+        engine.set_seed(11);
+        let mut now = 0;
+        for n in 0.. {
+            now += 1;
+            if arrive(&mut engine, now, Packet::new(n, 100)) == Some("queue_full")
+                && told(&engine, "probability_billionths") as f64 >= p * 1e9
+            {
+                break;
+            }
+        }
+        assert_eq!(told(&engine, "probability_billionths"), overflows * 125_000_000);
+        while engine.backlog() > 10 {
+            engine.dequeue(now);
+        }
+        let before = (told(&engine, "prob_drop"), told(&engine, "prob_mark"));
+        let n = 200_000u32;
+        for handle in 0..n {
+            if arrive(&mut engine, now, Packet { ecn, ..Packet::new(handle, 100) }).is_none() {
+                engine.dequeue(now);
+            }
+        }
+        let hits = (told(&engine, "prob_drop") - before.0, told(&engine, "prob_mark") - before.1);
+        assert_eq!((hits.0 == 0, hits.1 == 0), (ecn != 0, ecn == 0));
+        let (hits, n) = ((hits.0 + hits.1) as f64, f64::from(n));
+        assert!((hits - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{hits} of {n}");
+    }
+}
+
+fn packets(n: u32) -> Value {
+    Value::Limit(Limit::Packets(n))
+}
+
+const AF11: u8 = 10;
+const AF12: u8 = 12;
+const AF13: u8 = 14;
+
+/// Low 10 to 20, medium 6 to 16, high 2 to 12; the averages follow at once.
+fn rio(more: &[(&'static str, Value)]) -> Engine {
+    let words = [
+        ("low-min", packets(10)),
+        ("low-max", packets(20)),
+        ("medium-min", packets(6)),
+        ("medium-max", packets(16)),
+        ("high-min", packets(2)),
+        ("high-max", packets(12)),
+        ("weight", Value::Int(1)),
+    ];
+    let mut engine = link(8_000_000, queue("rio", Limit::Packets(60), &[&words, more].concat())).unwrap();
+    engine.set_seed(21);
+    engine
+}
+
+/// Fills the queue with so many of each, whatever is dropped on the way, and then lets packets of `dscp` arrive; each that is queued is
+/// made up for. What part was dropped, and the intervals between drops.
+fn hits(engine: &mut Engine, fill: &[(u8, u32)], dscp: u8, n: u32) -> Vec<u64> {
+    let mut handle = 0;
+    for (dscp, count) in fill {
+        let mut queued = 0;
+        while queued < *count {
+            queued += u32::from(arrive(engine, 0, Packet { dscp: *dscp, ..Packet::new(handle, 100) }).is_none());
+            handle += 1;
+        }
+    }
+    let (mut since, mut all, mut begun) = (0, Vec::new(), false);
+    for _ in 0..n {
+        since += 1;
+        if arrive(engine, 0, Packet { dscp, ..Packet::new(handle, 100) }).is_some() {
+            if begun {
+                all.push(since);
+            }
+            (since, begun) = (0, true);
+        } else {
+            // Of the same precedence, as only those were queued.
+            engine.dequeue(0);
+        }
+        handle += 1;
+    }
+    all
+}
+
+/// With 11 low packets waiting p = 0.1 (11 - 10) / 10 = 0.01 for another; 0.05 for medium ones in a queue of 11 medium ones; 0.09 for high ones in
+/// one of 11 high ones. Intervals as in RED: 1 to 1/p - 1, evenly.
+#[test]
+fn each_level_has_its_own_red() {
+    for (dscp, p) in [(AF11, 0.01), (AF12, 0.05), (AF13, 0.09)] {
+        let all = hits(&mut rio(&[]), &[(dscp, 11)], dscp, 300_000);
+        let n = all.len() as f64;
+        let mean = all.iter().sum::<u64>() as f64 / n;
+        let most = 1.0 / p - 1.0;
+        let allowed = 5.0 * (most * most / 12.0 / n).sqrt();
+        // Where 1/p is not whole (0.09) the last step is cut short: up to half a packet less.
+        let off = (mean - (most + 1.0) / 2.0).abs();
+        assert!(off < allowed + if p == 0.09 { 0.5 } else { 0.0 }, "{mean} at {p}");
+        if p != 0.09 {
+            let counts: Vec<u64> =
+                (1..=most.round() as u64).map(|gap| all.iter().filter(|seen| **seen == gap).count() as u64).collect();
+            assert_eq!(counts.iter().sum::<u64>(), all.len() as u64);
+            assert!(uneven(&counts) < 5.0, "{counts:?}");
+        }
+    }
+}
+
+#[test]
+fn high_precedence_sees_all_and_low_only_itself() {
+    // 12 low packets: none of high precedence passes, though none of them waits.
+    let mut engine = rio(&[]);
+    let mut handle = 0;
+    while engine.backlog() < 12 {
+        arrive(&mut engine, 0, Packet { dscp: AF11, ..Packet::new(handle, 100) });
+        handle += 1;
+    }
+    assert_eq!(arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(1000, 100) }), Some("early"));
+    assert_eq!(told(&engine, "high_forced_drop"), 1);
+    assert_eq!(told(&engine, "high_average_thousandths"), 12_000);
+    // A queue of 11 high packets and no low one: low ones do not see it.
+    let mut engine = rio(&[]);
+    handle = 0;
+    while engine.backlog() < 11 {
+        arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(handle, 100) });
+        handle += 1;
+    }
+    for n in 0..9 {
+        assert_eq!(arrive(&mut engine, 0, Packet { dscp: AF11, ..Packet::new(n, 100) }), None);
+    }
+    assert_eq!((told(&engine, "low_average_thousandths"), told(&engine, "medium_average_thousandths")), (8_000, 8_000));
+    assert_eq!(told(&engine, "high_average_thousandths"), 19_000);
+    // Without precedence (best effort, class selectors) a packet counts as low; by the two bits, EF as high (altq.md 7.2).
+    let mut engine = rio(&[]);
+    for (n, dscp) in [0, 8, 46, AF12].into_iter().enumerate() {
+        arrive(&mut engine, 0, Packet { dscp, ..Packet::new(n as u32, 100) });
+    }
+    engine.enqueue(0, 1, Packet { dscp: AF13, ..Packet::new(9, 100) });
+    assert_eq!(told(&engine, "low_average_thousandths"), 1_000, "found by the second");
+    assert_eq!(told(&engine, "medium_average_thousandths"), 2_000, "found by AF12: the two low ones");
+    assert_eq!(told(&engine, "high_average_thousandths"), 4_000);
+}
+
+/// Whatever comes and goes: the levels' figures are those of the packets that wait.
+#[test]
+fn levels_count_what_waits() {
+    let mut engine = rio(&[("ecn", Value::Flag)]);
+    let mut lots = Lots(5);
+    let mut waiting: std::collections::VecDeque<u8> = Default::default();
+    for handle in 0..20_000 {
+        if lots.below(100) < 51 {
+            let dscp = lots.below(64) as u8;
+            if arrive(&mut engine, 0, Packet { dscp, ecn: lots.below(4) as u8, ..Packet::new(handle, 100) }).is_none() {
+                waiting.push_back(dscp);
+            }
+        } else {
+            assert_eq!(engine.dequeue(0).map(|d| d.packet.dscp), waiting.pop_front());
+        }
+        if handle % 100 == 0 {
+            // What a high packet finds is all that waits.
+            let found = waiting.len() as u64;
+            if arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(handle, 100) }).is_none() {
+                waiting.push_back(AF13);
+            }
+            assert_eq!(told(&engine, "high_average_thousandths"), 1000 * found);
+        }
+    }
+    let marks: u64 = ["low", "medium", "high"]
+        .iter()
+        .map(|level| told(&engine, &format!("{level}_prob_mark")) + told(&engine, &format!("{level}_forced_mark")))
+        .sum();
+    assert_eq!(marks, engine.own_counters(1).marked_packets);
+    assert!(marks > 100);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let error = |name, words: &[(&'static str, Value)]| match link(8_000_000, queue(name, Limit::Packets(60), words)) {
+        Ok(_) => panic!("{words:?} was taken"),
+        Err(error) => error.word.expect("names its word"),
+    };
+    assert_eq!(error("blue", &[("increment", Value::Fraction(0))]), "increment");
+    assert_eq!(error("blue", &[("decrement", Value::Fraction(0))]), "decrement");
+    assert_eq!(error("blue", &[("holdtime", Value::Time(2_000 * MS))]), "holdtime");
+    assert_eq!(error("rio", &[("low-max", packets(30))]), "low-max");
+    assert_eq!(error("rio", &[("high-min", packets(0))]), "high-min");
+    assert_eq!(error("rio", &[("medium-max", packets(61))]), "medium-max");
+    assert_eq!(error("rio", &[("medium-probability", Value::Fraction(0))]), "medium-probability");
+    assert_eq!(error("rio", &[("low-min", Value::Limit(Limit::Bytes(3)))]), "low-min");
+}
