@@ -26,6 +26,8 @@ pub struct Class {
     /// Virtual time of its parent's, as far as this class has been served.
     pub share: Runtime,
     pub parent: u32,
+    /// The record of what is below its parent.
+    pub above: u32,
     /// The record of what is below it; [`NIL`] for a leaf.
     pub inner: u32,
     /// Its first packet, bytes.
@@ -63,6 +65,7 @@ impl Default for Class {
         Class {
             share: Runtime::default(),
             parent: 0,
+            above: NIL,
             inner: NIL,
             len: 0,
             flags: 0,
@@ -90,10 +93,27 @@ impl Class {
         !self.realtime.slope.is_zero()
     }
 
+    pub fn has_limit(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.limit.is_some())
+    }
+
     /// Its virtual time: that at which its next packet starts.
     #[inline]
     pub fn vt(&self) -> u128 {
         self.share.position(self.extra.as_ref().and_then(|extra| extra.share.as_ref()))
+    }
+
+    /// It has been served `len` bytes, which counts in its virtual time. Its virtual times before and after.
+    #[inline(always)]
+    pub fn advance(&mut self, len: u32) -> (u128, u128) {
+        let before = self.vt();
+        if self.extra.is_none() {
+            self.share.advance(None, len);
+        } else {
+            let (curve, first) = self.share_parts();
+            curve.advance(first, len);
+        }
+        (before, self.vt())
     }
 
     /// When its own upper limit lets it go: 0 without one.

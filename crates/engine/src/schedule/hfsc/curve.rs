@@ -10,8 +10,8 @@
 use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, SECOND};
 
-/// The caller's time 0 on these clocks, so that a class can have been idle before it.
-pub const EPOCH: u128 = 1 << 100;
+/// The caller's time 0 on these clocks, so that a class can have been idle before it, and the beginning of virtual time.
+pub const EPOCH: u128 = 1 << 90;
 
 /// A time on these clocks as the caller's, rounded up by [`Clock::due`]; [`Nanos::MAX`] for never.
 #[inline]
@@ -45,7 +45,7 @@ impl Slope {
     }
 
     /// Divides by the rate: how long `len` bytes and a remainder take, and the remainder that is left.
-    #[inline]
+    #[inline(always)]
     fn step(self, rem: u64, len: u32) -> (u128, u64) {
         // 2^29 bytes are less than 2^62, the remainder is less than 2^63.
         if self.inverse == 0 || len >= 1 << 29 {
@@ -95,7 +95,7 @@ impl Clock {
         self.whole() + u128::from(self.rem != 0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, slope: Slope, len: u32) {
         let (time, rem) = slope.step(self.rem, len);
         *self = Clock { rem, ..Clock::at(self.whole().saturating_add(time)) };
@@ -139,7 +139,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A curve that never ran. `None` if its first piece lets it have more than its second could make up for in 2^100 ns.
+    /// A curve that never ran. `None` if its first piece lets it have more than its second could make up for in 2^90 ns.
     pub fn new(curve: &ServiceCurve) -> Option<(Runtime, Option<First>)> {
         let then = curve.then.as_bit_s();
         let main = Runtime { slope: Slope::new(then), clock: Clock::default() };
@@ -185,7 +185,7 @@ impl Runtime {
     }
 
     /// `len` bytes have been served.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self, first: Option<&mut First>, len: u32) {
         self.clock.advance(self.slope, len);
         if let Some(first) = first

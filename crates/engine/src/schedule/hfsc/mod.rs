@@ -58,14 +58,16 @@ struct Hfsc {
     /// Records of `inners` whose class is gone.
     free: Vec<u32>,
     /// Classes by eligible time.
-    waiting: Heap<Nanos>,
+    waiting: Heap,
     /// Eligible classes by deadline.
-    ready: Heap<Nanos>,
+    ready: Heap,
     /// Places in `waiting` or `ready`, and in the heaps of the parent.
     realtime_at: Vec<u32>,
     share_at: Vec<u32>,
     /// The answer of `choose`, until something changes: the class, and whether it goes by deadline.
     chosen: Option<(Slot, bool)>,
+    /// Classes with an upper limit. Without any, none is ever parked.
+    limits: u32,
 }
 
 impl Hfsc {
@@ -87,6 +89,7 @@ impl Hfsc {
             realtime_at: Vec::new(),
             share_at: Vec::new(),
             chosen: None,
+            limits: 0,
         };
         hfsc.set_link_rate(context.link_rate);
         hfsc.room(ROOT_SLOT);
@@ -136,11 +139,12 @@ impl Hfsc {
         let inner = self.classes[parent as usize].inner;
         self.inners[inner as usize].children += 1;
         self.classes[slot as usize].parent = parent;
+        self.classes[slot as usize].above = inner;
     }
 
     fn unhang(&mut self, slot: Slot) {
-        let inner = self.classes[self.classes[slot as usize].parent as usize].inner;
-        if let Some(inner) = self.inners.get_mut(inner as usize) {
+        let above = self.classes[slot as usize].above;
+        if let Some(inner) = self.inners.get_mut(above as usize) {
             inner.children -= 1;
         }
     }
@@ -173,6 +177,7 @@ impl Scheduler for Hfsc {
         self.touch(now);
         self.room(slot);
         self.classes[slot as usize] = Class::default();
+        self.limits += u32::from(words.limit.is_some());
         self.set_words(slot, words);
         self.hang(slot, parent);
         Ok(())
@@ -185,7 +190,9 @@ impl Scheduler for Hfsc {
         let words = Words::read(settings)?;
         self.touch(now);
         let class = &self.classes[slot as usize];
-        let (before, had_realtime) = (class.parent, class.has_realtime());
+        let (before, had_realtime, had_limit) = (class.parent, class.has_realtime(), class.has_limit());
+        // Not less until nothing is parked by this class's any more.
+        self.limits += u32::from(words.limit.is_some());
         if class.has(ACTIVE) {
             self.leave(slot);
             self.deactivate(before);
@@ -210,6 +217,7 @@ impl Scheduler for Hfsc {
         if self.wants(slot) {
             self.activate(slot);
         }
+        self.limits -= u32::from(had_limit);
         Ok(())
     }
 
@@ -218,6 +226,7 @@ impl Scheduler for Hfsc {
         self.end(slot);
         self.unhang(slot);
         let gone = std::mem::take(&mut self.classes[slot as usize]);
+        self.limits -= u32::from(gone.has_limit());
         if gone.inner != NIL {
             self.free.push(gone.inner);
         }
@@ -292,7 +301,7 @@ impl Scheduler for Hfsc {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        let eligible = self.waiting.first().map(|(at, _)| at);
+        let eligible = self.waiting.first().map(|(at, _)| at as Nanos);
         eligible.into_iter().chain(self.least_time()).min()
     }
 

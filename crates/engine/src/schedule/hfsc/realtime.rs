@@ -14,10 +14,10 @@ impl Hfsc {
         class.eligible = class.eligible_time();
         if class.eligible <= self.now {
             class.flags |= READY;
-            self.ready.push(class.deadline(), slot, &mut self.realtime_at);
+            self.ready.push(u128::from(class.deadline()), slot, &mut self.realtime_at);
         } else {
             class.flags |= WAITING;
-            self.waiting.push(class.eligible, slot, &mut self.realtime_at);
+            self.waiting.push(u128::from(class.eligible), slot, &mut self.realtime_at);
         }
     }
 
@@ -38,7 +38,7 @@ impl Hfsc {
     pub(super) fn renew_deadline(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
         if class.has(READY) {
-            self.ready.update(class.deadline(), slot, &mut self.realtime_at);
+            self.ready.update(u128::from(class.deadline()), slot, &mut self.realtime_at);
         }
     }
 
@@ -51,7 +51,7 @@ impl Hfsc {
         class.served += u64::from(len);
         class.eligible = class.eligible_time();
         if more && class.has(READY) && class.eligible <= self.now {
-            let deadline = class.deadline();
+            let deadline = u128::from(class.deadline());
             self.ready.update(deadline, slot, &mut self.realtime_at);
         } else {
             self.unfile_realtime(slot);
@@ -65,13 +65,13 @@ impl Hfsc {
     #[inline]
     pub(super) fn make_eligible(&mut self) {
         while let Some((at, slot)) = self.waiting.first() {
-            if at > self.now {
+            if at > u128::from(self.now) {
                 return;
             }
             self.waiting.remove(slot, &mut self.realtime_at);
             let class = &mut self.classes[slot as usize];
             class.flags = class.flags & !WAITING | READY;
-            self.ready.push(class.deadline(), slot, &mut self.realtime_at);
+            self.ready.push(u128::from(class.deadline()), slot, &mut self.realtime_at);
         }
     }
 }

@@ -24,8 +24,8 @@ pub struct Inner {
     /// Active children.
     active: u32,
     pub children: u32,
-    fit: Heap<u128>,
-    parked: Heap<Nanos>,
+    fit: Heap,
+    parked: Heap,
 }
 
 impl Inner {
@@ -39,13 +39,6 @@ impl Inner {
 }
 
 impl Hfsc {
-    /// The record of what is below a class.
-    #[inline]
-    fn inner(&mut self, slot: Slot) -> Option<&mut Inner> {
-        let at = self.classes[slot as usize].inner;
-        self.inners.get_mut(at as usize)
-    }
-
     /// Whether a class has something to send by its share, itself or below it.
     #[inline]
     pub(super) fn wants(&self, slot: Slot) -> bool {
@@ -54,26 +47,37 @@ impl Hfsc {
     }
 
     /// When a class may go by its share; a time that has passed for now.
-    #[inline]
     fn fit_time(&self, slot: Slot) -> Nanos {
         let class = &self.classes[slot as usize];
         let own = class.limit_time();
         match self.inners.get(class.inner as usize) {
             Some(inner) if !class.has(OWN) && inner.fit.is_empty() => {
-                own.max(inner.parked.first().map_or(Nanos::MAX, |(at, _)| at))
+                own.max(inner.parked.first().map_or(Nanos::MAX, |(at, _)| at as Nanos))
             }
             _ => own,
         }
     }
 
-    /// Puts an active class where its virtual time and its limit say.
+    /// Puts an active class where its virtual time, `vt`, and its limit say.
     #[inline]
-    fn refile(&mut self, slot: Slot) {
-        let at = self.fit_time(slot);
-        let parent = self.classes[slot as usize].parent;
-        let inner = self.classes[parent as usize].inner;
-        let Some(inner) = self.inners.get_mut(inner as usize) else { return };
+    fn refile(&mut self, slot: Slot, vt: u128) {
+        if self.limits > 0 {
+            return self.refile_limited(slot);
+        }
         let class = &mut self.classes[slot as usize];
+        let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
+        if class.has(FIT) {
+            return inner.fit.update(vt, slot, &mut self.share_at);
+        }
+        class.flags |= FIT;
+        inner.fit.push(vt, slot, &mut self.share_at);
+    }
+
+    /// The same where there are upper limits.
+    fn refile_limited(&mut self, slot: Slot) {
+        let at = self.fit_time(slot);
+        let class = &mut self.classes[slot as usize];
+        let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
         if at <= self.now {
             if class.has(FIT) {
                 return inner.fit.update(class.vt(), slot, &mut self.share_at);
@@ -87,48 +91,50 @@ impl Hfsc {
             class.flags = class.flags & !PARKED | FIT;
             inner.fit.push(class.vt(), slot, &mut self.share_at);
         } else if class.has(PARKED) {
-            inner.parked.update(at, slot, &mut self.share_at);
+            inner.parked.update(u128::from(at), slot, &mut self.share_at);
         } else {
             if class.has(FIT) {
                 inner.fit.remove(slot, &mut self.share_at);
             }
             class.flags = class.flags & !FIT | PARKED;
-            inner.parked.push(at, slot, &mut self.share_at);
+            inner.parked.push(u128::from(at), slot, &mut self.share_at);
         }
     }
 
     /// Puts the classes from here up anew, as far as they may see a difference below.
-    pub(super) fn refile_up(&mut self, mut slot: Slot) {
-        while slot != ROOT_SLOT && self.classes[slot as usize].has(ACTIVE) {
+    fn refile_up(&mut self, mut slot: Slot) {
+        while self.limits > 0 && slot != ROOT_SLOT && self.classes[slot as usize].has(ACTIVE) {
             // One that may go stays so unless all below it are held back.
             if self.classes[slot as usize].has(FIT) && self.fit_time(slot) <= self.now {
                 return;
             }
-            self.refile(slot);
+            self.refile_limited(slot);
             slot = self.classes[slot as usize].parent;
         }
     }
 
     /// A class has something to send: it, and those above that had nothing, take part from here on.
     pub(super) fn activate(&mut self, mut slot: Slot) {
-        let now = EPOCH + u128::from(self.now);
-        while slot != ROOT_SLOT && self.classes[slot as usize].shares() && !self.classes[slot as usize].has(ACTIVE) {
-            let parent = self.classes[slot as usize].parent;
-            let Some(inner) = self.inner(parent) else { return };
+        while slot != ROOT_SLOT {
+            let class = &mut self.classes[slot as usize];
+            if class.has(ACTIVE) || !class.shares() {
+                break;
+            }
+            let parent = class.parent;
+            let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
             if inner.active == 0 {
                 // A new busy period of the parent begins, and all begin it alike.
                 inner.v = inner.v.max(inner.most);
             }
             inner.active += 1;
-            let v = inner.v;
-            let class = &mut self.classes[slot as usize];
             class.flags |= ACTIVE;
             let (curve, first) = class.share_parts();
-            curve.restart(first, v);
+            curve.restart(first, inner.v);
             if let Some(limit) = class.limit() {
-                limit.curve.restart(limit.first.as_mut(), now);
+                limit.curve.restart(limit.first.as_mut(), EPOCH + u128::from(self.now));
             }
-            self.refile(slot);
+            let vt = class.vt();
+            self.refile(slot, vt);
             slot = parent;
         }
         self.refile_up(slot);
@@ -147,52 +153,38 @@ impl Hfsc {
     #[inline]
     pub(super) fn leave(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
-        let (vt, fit, parked, parent) = (class.vt(), class.has(FIT), class.has(PARKED), class.parent);
-        class.flags &= !(ACTIVE | FIT | PARKED);
-        let inner = self.classes[parent as usize].inner;
-        let Some(inner) = self.inners.get_mut(inner as usize) else { return };
-        if fit {
+        let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
+        if class.has(FIT) {
             inner.fit.remove(slot, &mut self.share_at);
-        } else if parked {
+        } else if class.has(PARKED) {
             inner.parked.remove(slot, &mut self.share_at);
         }
+        class.flags &= !(ACTIVE | FIT | PARKED);
         inner.active -= 1;
-        inner.most = inner.most.max(vt);
+        inner.most = inner.most.max(class.vt());
     }
 
     /// `len` bytes of a class went, by whichever rule: virtual times and limits of all above it count them.
     #[inline]
     pub(super) fn charge(&mut self, mut slot: Slot, len: u32, by_share: bool) {
-        let now = EPOCH + u128::from(self.now);
         while slot != ROOT_SLOT {
-            let parent = self.classes[slot as usize].parent;
-            let above = self.classes[parent as usize].inner;
             let class = &mut self.classes[slot as usize];
-            let start = class.vt();
+            let (parent, above) = (class.parent, class.above);
             if class.shares() {
-                let (curve, first) = class.share_parts();
-                curve.advance(first, len);
-                if let Some(limit) = class.extra.as_mut().and_then(|extra| extra.limit.as_mut()) {
-                    let siblings = self.inners.get(above as usize).map_or(0, |inner| inner.active);
-                    // A class may be late behind its limit for as long as one packet of each of its siblings takes.
-                    let slack = limit.slack.saturating_add(u64::from(siblings).saturating_mul(self.packet_time));
-                    limit.curve.lift(limit.first.as_mut(), now.saturating_sub(u128::from(slack)));
-                    limit.curve.advance(limit.first.as_mut(), len);
+                let (start, vt) = class.advance(len);
+                if self.limits > 0 {
+                    self.charge_limit(slot, len);
                 }
-            }
-            if class.has(ACTIVE) {
-                if self.wants(slot) {
-                    self.refile(slot);
-                } else {
-                    self.leave(slot);
-                }
-                self.release(parent);
-                if let Some(inner) = self.inner(parent) {
-                    if by_share {
-                        inner.v = inner.v.max(start);
+                if self.classes[slot as usize].has(ACTIVE) {
+                    if self.wants(slot) {
+                        self.refile(slot, vt);
+                    } else {
+                        self.leave(slot);
                     }
-                    if let Some((vt, _)) = inner.fit.first() {
-                        inner.v = inner.v.max(vt);
+                    self.release(above);
+                    if let Some(inner) = self.inners.get_mut(above as usize) {
+                        let v = if by_share { inner.v.max(start) } else { inner.v };
+                        inner.v = inner.fit.first().map_or(v, |(vt, _)| v.max(vt));
                     }
                 }
             }
@@ -200,15 +192,29 @@ impl Hfsc {
         }
     }
 
+    /// The same for its limit.
+    fn charge_limit(&mut self, slot: Slot, len: u32) {
+        let class = &mut self.classes[slot as usize];
+        let above = class.above;
+        let Some(limit) = class.limit() else { return };
+        // A class may be late behind its limit for as long as one packet of each of its siblings takes.
+        let siblings = self.inners.get(above as usize).map_or(0, |inner| inner.active);
+        let slack = limit.slack.saturating_add(u64::from(siblings).saturating_mul(self.packet_time));
+        let oldest = (EPOCH + u128::from(self.now)).saturating_sub(u128::from(slack));
+        limit.curve.lift(limit.first.as_mut(), oldest);
+        limit.curve.advance(limit.first.as_mut(), len);
+    }
+
     /// Puts children back whose limit lets them go by now.
     #[inline]
-    fn release(&mut self, parent: Slot) {
-        while let Some(inner) = self.inner(parent)
+    fn release(&mut self, inner: u32) {
+        while self.limits > 0
+            && let Some(inner) = self.inners.get(inner as usize)
             && let Some((at, slot)) = inner.parked.first()
-            && at <= self.now
+            && at <= u128::from(self.now)
         {
-            // Parked by the least time of those below it: one of those, at least, is put back when its own turn comes.
-            self.refile(slot);
+            // An inner class is parked by the least time of those below it: one of those, at least, is put back in its turn.
+            self.refile_limited(slot);
             if self.classes[slot as usize].has(PARKED) {
                 debug_assert!(false, "a class is parked by another time than its own");
                 return;
@@ -221,9 +227,10 @@ impl Hfsc {
     pub(super) fn least(&mut self) -> Option<Slot> {
         let mut slot = ROOT_SLOT;
         loop {
-            if self.classes[slot as usize].inner != NIL {
-                self.release(slot);
-                if let Some((_, child)) = self.inner(slot).and_then(|inner| inner.fit.first()) {
+            let inner = self.classes[slot as usize].inner;
+            if inner != NIL {
+                self.release(inner);
+                if let Some((_, child)) = self.inners.get(inner as usize).and_then(|inner| inner.fit.first()) {
                     slot = child;
                     continue;
                 }
@@ -240,7 +247,7 @@ impl Hfsc {
         match self.inners.get(root.inner as usize) {
             _ if root.has(OWN) => Some(0),
             Some(inner) if !inner.fit.is_empty() => Some(0),
-            Some(inner) => inner.parked.first().map(|(at, _)| at),
+            Some(inner) => inner.parked.first().map(|(at, _)| at as Nanos),
             None => None,
         }
     }
