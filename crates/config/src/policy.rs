@@ -95,13 +95,15 @@ impl Link {
         Some(&self.spec.scheduler)
     }
 
-    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the class that holds it is guaranteed.
+    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the class that holds it is shaped to or
+    /// guaranteed; where that is nothing, the rate by which that class is measured.
     pub(crate) fn measure(&self, class: ClassId) -> Rate {
         let mut at = class;
         while let Some(parent) = self.spec.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
             at = parent;
-            if self.spec.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_some()) {
-                return self.capacity(at).unwrap_or_default();
+            let holds = self.spec.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_some());
+            if holds && let Some(rate) = self.capacity(at).filter(|rate| !rate.is_zero()) {
+                return rate;
             }
         }
         self.spec.rate

@@ -71,10 +71,29 @@ impl Promise {
     /// assert_eq!(Promise::new(1_000, Rate::mbit_s(8)).delay(1500), Some(1_501_000));
     /// ```
     pub const fn delay(&self, bytes: u64) -> Option<Nanos> {
-        match self.curve.time_for(bytes) {
-            Some(time) => self.latency.checked_add(time),
-            None => None,
+        let ServiceCurve { first, until, then } = self.curve;
+        let Some(mut time) = self.curve.time_for(bytes) else { return None };
+        // Of a convex curve the knee is furthest from a source that sends at the second slope all the while.
+        let early = first.bytes_in(until);
+        if first.as_bit_s() < then.as_bit_s() && bytes < early {
+            let sooner = then.time_for(early - bytes).saturating_sub(1);
+            let knee = until.saturating_sub(sooner);
+            time = if knee > time { knee } else { time };
         }
+        self.latency.checked_add(time)
+    }
+
+    /// What holds from any moment on at which the class has packets, not only from that at which it began to wait: the second slope,
+    /// late by what a slow beginning costs. A scheduler inside counts on this, for packets may come to one of its classes at any time.
+    pub const fn steady(&self) -> Promise {
+        let ServiceCurve { first, until, then } = self.curve;
+        let slow = if first.as_bit_s() < then.as_bit_s() {
+            // What the first piece gives takes so long at the second slope; a nanosecond less, for it was rounded up.
+            until.saturating_sub(then.time_for(first.bytes_in(until)).saturating_sub(1))
+        } else {
+            0
+        };
+        Promise::new(self.latency.saturating_add(slow), then)
     }
 }
 
@@ -94,7 +113,8 @@ pub struct Member<'s> {
 /// The place a scheduler works in, and all that it serves there.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'s> {
-    /// What the scheduler itself is promised: the link's rate without latency, or the promise of the class that holds it.
+    /// What the scheduler itself is promised: the link's rate without latency, or the promise of the class that holds it as far as it is
+    /// [steady](Promise::steady).
     pub promised: Promise,
     /// The rate by which shares are measured.
     pub rate: Rate,
@@ -108,3 +128,32 @@ pub struct Place<'s> {
 
 /// Works out what the class at an index is promised, or says in half a sentence why nothing is.
 pub type Promised = fn(&Place<'_>, usize) -> Result<Promise, String>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(first: u64, until: Nanos, then: u64) -> Promise {
+        let curve = ServiceCurve { first: Rate::mbit_s(first), until, then: Rate::mbit_s(then) };
+        Promise { latency: 1_000, curve }
+    }
+
+    #[test]
+    fn the_furthest_from_a_conforming_source_by_hand() {
+        // 8 Mbit/s for 1 ms, 1000 bytes, then 16: 500 bytes at 0 take 0.5 ms, but what comes at 16 Mbit/s behind them, up to the 1000th
+        // byte at 0.25 ms, leaves at the knee: 0.75 ms.
+        let delay = curve(8, 1_000_000, 16).delay(500).unwrap();
+        assert!((751_000..=751_002).contains(&delay), "{delay}");
+        assert_eq!(curve(8, 1_000_000, 16).delay(2000), Some(1_501_000));
+        // Concave: the beginning is furthest.
+        assert_eq!(curve(16, 1_000_000, 8).delay(500), Some(251_000));
+    }
+
+    #[test]
+    fn what_is_steady_by_hand() {
+        // 1000 bytes in the first ms where 16 Mbit/s would give 2000: half a millisecond late.
+        let steady = curve(8, 1_000_000, 16).steady();
+        assert!((501_000..=501_002).contains(&steady.latency) && steady.curve == ServiceCurve::linear(Rate::mbit_s(16)));
+        assert_eq!(curve(16, 1_000_000, 8).steady(), Promise::new(1_000, Rate::mbit_s(8)));
+    }
+}

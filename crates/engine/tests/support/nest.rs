@@ -100,7 +100,7 @@ impl Nest {
         for (at, (settings, holds)) in settings.iter().zip(holds).enumerate() {
             let promised = self.promised[holder as usize].clone().and_then(|promised| {
                 let place = promise::Place {
-                    promised,
+                    promised: promised.steady(),
                     rate: Rate::bit_s(self.rate[holder as usize]),
                     packet: self.spec.overhead.charge(self.spec.mtu),
                     scheduler: &scheduler.settings,

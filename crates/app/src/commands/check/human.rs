@@ -110,7 +110,7 @@ fn table(link: &Link) -> String {
             if cbq && holders[class as usize] { spec.settings.int("priority").unwrap_or(1).to_string() } else { String::new() };
         rows.push(vec![
             format!("{:depth$}{}{made}", "", link.class_name(class), depth = depth * 2),
-            link.guarantee(class).map_or_else(|| "-".to_owned(), rate),
+            promises.guaranteed(class).map_or_else(|| "-".to_owned(), rate),
             rate(link.ceiling(class)),
             show(bound.conforming),
             show(bound.queue_full),
@@ -126,7 +126,13 @@ fn served(out: &mut String, link: &Link) -> std::fmt::Result {
     let scheduler = &link.spec.scheduler;
     writeln!(out)?;
     if scheduler.name != "cbq" {
-        return writeln!(out, "  served: {}", if scheduler.name == "fifo" { "in the order of arrival" } else { scheduler.name });
+        let how = match scheduler.name {
+            "fifo" => "in the order of arrival",
+            "priq" => "by priority, 15 first; equals in turn, a packet each",
+            "drr" => "in turn, a quantum each",
+            name => name,
+        };
+        return writeln!(out, "  served: {how}");
     }
     let holders = link.holders();
     let mut by_priority: [Vec<&str>; 8] = Default::default();

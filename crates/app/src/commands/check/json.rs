@@ -144,7 +144,7 @@ fn class_report<'a>(link: &'a Link, promises: &Promises<'_>, class: ClassId, hol
         name: link.class_name(class),
         parent,
         scheduler: link.scheduler_of(class),
-        guaranteed_bit_s: link.guarantee(class).unwrap_or_default().as_bit_s(),
+        guaranteed_bit_s: promises.guaranteed(class).unwrap_or_default().as_bit_s(),
         ceiling_bit_s: link.ceiling(class).as_bit_s(),
         delay_bound_ns: Bound { conforming: bound.conforming, queue_full: bound.queue_full, assumes: bound.assumes },
         queue,
