@@ -283,3 +283,19 @@ fn counters_in_the_form_of_other_tools() {
     assert_eq!(stat("ifconfig").0, 2);
     assert_eq!(folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--stat", "tc", "--json"]).0, 2);
 }
+
+#[test]
+fn several_transmit_queues() {
+    let folder = Folder::new("queues");
+    folder.write("f.altq", "link wan { rate 8Mbit/s scheduler fifo class a { default } }");
+    folder.write("a.csv", "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,1,3,0\n0,a,10,2,1,1\n");
+    let args = ["replay", "f.altq", "--arrivals", "a.csv", "--tx-queues", "2", "--tx-ring", "512", "--departures", "d.csv"];
+    let (code, _, err) = folder.altq(&args);
+    assert_eq!(code, 0, "{err}");
+    // A byte a microsecond; the single packet goes between two segments.
+    assert_eq!(folder.read("d.csv").unwrap(), "time_ns,class,bytes,id,wire_end_ns\n0,a,300,1,310000\n0,a,10,2,110000\n");
+    folder.write("a.csv", "time_ns,class,bytes,id,tx_queue\n0,slow,300,1,0\n");
+    let (code, _, err) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--tx-queues", "2"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("need scheduler fifo"), "{err}");
+}

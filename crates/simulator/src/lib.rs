@@ -15,6 +15,7 @@ mod nearest;
 pub mod replay;
 pub mod report;
 pub mod result;
+pub mod rings;
 pub mod sim;
 pub mod stat;
 pub mod stats;

@@ -10,6 +10,7 @@ use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Departure, Drop, Engine};
 use altq_simulator::literal;
 use altq_simulator::replay::{self, Arrivals, CsvOutput, Observer, Options, ReplayError, Report};
+use altq_simulator::rings::MOST_QUEUES;
 use altq_simulator::stat::LinkStat;
 use anyhow::Context as _;
 
@@ -38,6 +39,9 @@ pub struct Args {
     /// Packets that the driver holds, the one on the wire included
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     tx_ring: u32,
+    /// Transmit queues of the card, each behind its own instance of the policy and with its own ring; the wire takes turns among them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES as i64))]
+    tx_queues: u32,
     /// What is counted begins here, such as 1s
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = literal::time)]
     from: Nanos,
@@ -118,6 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         wire_rate: args.wire_rate,
         timer: args.timer,
         tx_ring: args.tx_ring as usize,
+        tx_queues: args.tx_queues as usize,
         from: args.from,
         to: args.to,
         seed: args.seed,
@@ -126,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut watch = Watch { files, link, stat: None };
     let report = match replay::run(link, &arrivals, &options, &mut watch) {
         Ok(report) => report,
-        Err(error @ (ReplayError::Spec(_) | ReplayError::BeyondTime(_) | ReplayError::TooMany(_))) => {
+        Err(error @ (ReplayError::Spec(_) | ReplayError::BeyondTime(_) | ReplayError::TooMany(_) | ReplayError::Queues(_))) => {
             eprintln!("altq replay: {error}");
             return Ok(Exit::Usage);
         }

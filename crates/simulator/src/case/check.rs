@@ -17,6 +17,7 @@ use super::{Case, CaseLink, Column, Flow, Host, Kind, Pace, PolicySource, Shape,
 use crate::literal;
 use crate::nearest::nearest;
 use crate::replay::{LARGEST_PACKET, tick};
+use crate::rings::MOST_QUEUES;
 
 type Place = Option<Range<usize>>;
 type Result<T> = std::result::Result<T, (Place, String)>;
@@ -146,6 +147,13 @@ fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>>
             Some(n) => *n.get_ref() as usize,
             None => 1,
         };
+        let tx_queues = match &link.tx_queues {
+            Some(n) if !(1..=MOST_QUEUES as u32).contains(n.get_ref()) => {
+                return bad(n, format!("a card has 1 to {MOST_QUEUES} transmit queues"));
+            }
+            Some(n) => *n.get_ref() as usize,
+            None => 1,
+        };
         links.push(CaseLink {
             name: link.name.get_ref().clone(),
             from,
@@ -156,6 +164,7 @@ fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>>
             reverse: link.reverse.clone(),
             queue,
             tx_ring,
+            tx_queues,
         });
     }
     Ok(links)

@@ -78,6 +78,8 @@ pub struct CaseLink {
     pub queue: Limit,
     /// Packets that the driver holds, the one on the wire included.
     pub tx_ring: usize,
+    /// Transmit queues of the driver, each with such a ring and its own instance of the policy.
+    pub tx_queues: usize,
 }
 
 /// A policy to run the case with.

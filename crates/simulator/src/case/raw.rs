@@ -69,6 +69,7 @@ pub struct Link {
     pub reverse: Option<String>,
     pub queue: Option<Spanned<String>>,
     pub tx_ring: Option<Spanned<u32>>,
+    pub tx_queues: Option<Spanned<u32>>,
 }
 
 #[derive(Debug, Deserialize)]

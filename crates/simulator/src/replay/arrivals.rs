@@ -4,10 +4,12 @@ use std::fmt;
 use std::io::{self, BufRead};
 
 use altq_config::Link;
+use altq_engine::Packet;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
 
 use crate::nearest::nearest;
+use crate::rings::MOST_QUEUES;
 
 /// A line may be this long. A longer one is no arrival.
 const LONGEST_LINE: usize = 64 * 1024;
@@ -30,6 +32,10 @@ pub struct Arrivals {
     high: Vec<bool>,
     /// Hashes of the hosts' names, source and destination; empty where neither was given.
     hosts: Vec<[u16; 2]>,
+    /// Packets of the wire in each; empty where that was not given.
+    segments: Vec<u16>,
+    /// Transmit queues; empty where none were given.
+    queues: Vec<u8>,
     /// Where the file was cut short, if it was.
     pub cut: Option<Cut>,
     /// The last line had all its fields but no newline.
@@ -120,7 +126,8 @@ pub enum ArrivalsError {
 }
 
 /// The columns that there may be.
-const COLUMNS: [&str; 10] = ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn", "high", "src", "dst"];
+const COLUMNS: [&str; 12] =
+    ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn", "high", "src", "dst", "segments", "tx_queue"];
 const REQUIRED: usize = 4;
 const TIME: usize = 0;
 const CLASS: usize = 1;
@@ -132,6 +139,8 @@ const ECN: usize = 6;
 const HIGH: usize = 7;
 const SRC: usize = 8;
 const DST: usize = 9;
+const SEGMENTS: usize = 10;
+const TX_QUEUE: usize = 11;
 
 impl Arrivals {
     /// Room for `n` packets.
@@ -193,6 +202,33 @@ impl Arrivals {
     #[inline]
     pub fn hosts(&self, at: usize) -> [u16; 2] {
         self.hosts.get(at).copied().unwrap_or_default()
+    }
+
+    /// A packet as the engine takes it, but for its handle.
+    #[inline]
+    pub fn descriptor(&self, at: usize) -> Packet {
+        let (_, bytes, flow, tos) = self.packet(at);
+        let segments = self.segments.get(at).copied().unwrap_or(1);
+        Packet { flow, segments, dscp: tos >> 2, ecn: tos & 3, high: self.high(at), hosts: self.hosts(at), ..Packet::new(0, bytes) }
+    }
+
+    /// The transmit queue of a packet: the one given, or by its flow.
+    pub fn queue(&self, at: usize, of: usize) -> usize {
+        match self.queues.get(at) {
+            Some(queue) => usize::from(*queue) % of.max(1),
+            None => self.packet(at).2 as usize % of.max(1),
+        }
+    }
+
+    /// Whether it says which packet goes by which of so many transmit queues.
+    pub fn steered(&self, queues: usize) -> Result<(), String> {
+        if let Some(wrong) = self.queues.iter().find(|queue| usize::from(**queue) >= queues) {
+            return Err(format!("the list names transmit queue {wrong}, and there are {queues}, counted from 0"));
+        }
+        if self.queues.is_empty() && self.flows.is_empty() && !self.is_empty() {
+            return Err("the list must say who goes by which transmit queue: with a column tx_queue, or flow".into());
+        }
+        Ok(())
     }
 
     /// Writes a packet's id as it was read.
@@ -294,6 +330,13 @@ impl Arrivals {
         if columns.contains(&HIGH) {
             self.high.push(whole(fields[HIGH], HIGH, line, 0, 1)? == 1);
         }
+        if columns.contains(&SEGMENTS) {
+            let most = u64::from(bytes.min(u32::from(u16::MAX)));
+            self.segments.push(whole(fields[SEGMENTS], SEGMENTS, line, 1, most)? as u16);
+        }
+        if columns.contains(&TX_QUEUE) {
+            self.queues.push(whole(fields[TX_QUEUE], TX_QUEUE, line, 0, MOST_QUEUES as u64 - 1)? as u8);
+        }
         self.times.push(time);
         self.classes.push(class);
         self.bytes.push(bytes);
@@ -340,6 +383,8 @@ impl Arrivals {
             DSCP => whole(field, DSCP, line, 0, 63).is_ok(),
             ECN => whole(field, ECN, line, 0, 3).is_ok(),
             HIGH => whole(field, HIGH, line, 0, 1).is_ok(),
+            SEGMENTS => whole(field, SEGMENTS, line, 1, u64::from(u16::MAX)).is_ok(),
+            TX_QUEUE => whole(field, TX_QUEUE, line, 0, MOST_QUEUES as u64 - 1).is_ok(),
             _ => true,
         }
     }

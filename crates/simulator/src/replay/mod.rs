@@ -7,8 +7,10 @@
 mod arrivals;
 mod csv;
 mod output;
+pub(crate) mod queues;
 
 use altq_config::Link;
+use altq_engine::account::Counters;
 use altq_engine::spec::{SpecError, Timer};
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Departure, Drop, Engine, Packet};
@@ -32,6 +34,8 @@ pub struct Options {
     pub timer: Timer,
     /// Packets that the driver holds, the one on the wire included. At least 1.
     pub tx_ring: usize,
+    /// Transmit queues of the card, each with a ring of that size, 1 to [`MOST_QUEUES`](crate::rings::MOST_QUEUES).
+    pub tx_queues: usize,
     /// What counts begins here.
     pub from: Nanos,
     /// And ends before here; `None`: when the last packet has left the wire.
@@ -42,7 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { wire_rate: None, timer: Timer::Exact, tx_ring: 1, from: 0, to: None, seed: 1 }
+        Options { wire_rate: None, timer: Timer::Exact, tx_ring: 1, tx_queues: 1, from: 0, to: None, seed: 1 }
     }
 }
 
@@ -117,6 +121,9 @@ pub enum ReplayError {
     /// Handles of packets are 32 bits wide.
     #[error("the list has {0} packets; at most 4294967295 can be replayed at once")]
     TooMany(usize),
+    /// The link, or the list, is not one for several transmit queues.
+    #[error("{0}")]
+    Queues(String),
 }
 
 /// Nothing is waited for longer than this: about 100 years.
@@ -126,6 +133,9 @@ const NEVER: Nanos = 3_155_760_000 * SECOND;
 pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut impl Observer) -> Result<Report, ReplayError> {
     if arrivals.len() > u32::MAX as usize {
         return Err(ReplayError::TooMany(arrivals.len()));
+    }
+    if options.tx_queues > 1 {
+        return queues::run(link, arrivals, options, observer);
     }
     let mut spec = link.spec.clone();
     spec.timer = options.timer;
@@ -145,17 +155,9 @@ pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut i
         if complete == Some(now) {
             wire.complete();
         } else if timer != Some(now) {
-            let (class, bytes, flow, tos) = arrivals.packet(next);
-            collector.arrived(now, class, bytes);
-            let packet = Packet {
-                flow,
-                dscp: tos >> 2,
-                ecn: tos & 3,
-                high: arrivals.high(next),
-                hosts: arrivals.hosts(next),
-                ..Packet::new(next as u32, bytes)
-            };
-            engine.enqueue(now, class, packet);
+            let (class, packet) = (arrivals.packet(next).0, arrivals.descriptor(next));
+            collector.arrived(now, class, packet.len);
+            engine.enqueue(now, class, Packet { handle: next as u32, ..packet });
             next += 1;
         }
         timer = None;
@@ -180,16 +182,29 @@ pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut i
         }
     }
     observer.ended(last_end, &engine);
+    Ok(finish(link, arrivals, options, wire_rate, collector, &engine.all_counters(), last_end))
+}
+
+/// The report of a run that is over.
+fn finish(
+    link: &Link,
+    arrivals: &Arrivals,
+    options: &Options,
+    wire_rate: Rate,
+    collector: Collector,
+    counters: &[Counters],
+    last_end: Nanos,
+) -> Report {
     let to = options.to.unwrap_or(last_end);
-    let classes = collector.rows(&names(link), &engine.all_counters(), to);
+    let classes = collector.rows(&names(link), counters, to);
     let mut marks = Vec::new();
-    if wire_rate < spec.rate {
+    if wire_rate < link.spec.rate {
         marks.push(WIRE_SLOWER.to_string());
     }
     if arrivals.cut.is_some() {
         marks.push(CUT_SHORT.to_string());
     }
-    Ok(Report { schema: "altq.replay/1".into(), from_ns: options.from, to_ns: to, classes, marks })
+    Report { schema: "altq.replay/1".into(), from_ns: options.from, to_ns: to, classes, marks }
 }
 
 /// The first time at or after `at` at which a timer can fire.

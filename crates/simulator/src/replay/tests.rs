@@ -224,3 +224,76 @@ fn a_list_of_nothing_is_a_result() {
     assert_eq!(departures.lines().count(), 1);
     assert_eq!((report.to_ns, report.classes[0].rate_bit_s, report.classes[0].delay_ns.p50), (0, 0, None));
 }
+
+/// A ring of 2 a queue, 8 Mbit/s: a byte a microsecond. Queue 0 has super-packets, queue 1 single ones.
+#[test]
+fn several_transmit_queues_take_turns_by_segments() {
+    let list = "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,A,3,0\n0,a,200,B,2,0\n0,a,50,C,1,0\n0,b,10,D,1,1\n0,b,10,E,1,1\n0,b,10,F,1,1\n";
+    let options = Options { tx_queues: 2, tx_ring: 2, ..Options::default() };
+    let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &options);
+    // The wire: A1 (0-100), D (-110), A2 (-210), E (-220), A3 (-320), F (-330), B1 (-430), B2 (-530), C (-580).
+    // Rings hold two packets each: A, B at 0 and C when A has left at 320; D, E at 0 and F when D has left at 110.
+    assert_eq!(
+        departures.lines().skip(1).collect::<Vec<_>>(),
+        [
+            "0,a,300,A,320000",
+            "0,a,200,B,530000",
+            "0,b,10,D,110000",
+            "0,b,10,E,220000",
+            "110000,b,10,F,330000",
+            "320000,a,50,C,580000"
+        ]
+    );
+    assert_eq!(drops.lines().count(), 1);
+    let row = |name: &str| report.classes.iter().find(|c| c.name == name).unwrap();
+    assert_eq!((row("a").sent_bytes, row("b").sent_packets, row("wan").arrived_bytes, report.to_ns), (550, 3, 580, 580_000));
+    assert_eq!((row("a").delay_ns.max, row("b").delay_ns.max), (Some(320_000), Some(110_000)));
+}
+
+/// With one queue, or all packets in one of several, the wire sends the same.
+#[test]
+fn one_of_several_queues_is_one_queue() {
+    let list: String = (0..200).map(|n| format!("{},a,{},{n},0\n", n * 40_000, 40 + n * 7 % 1400)).collect();
+    let list = format!("time_ns,class,bytes,id,tx_queue\n{list}");
+    let link = link(Rate::bit_s(7_000_001), &["a"]);
+    for tx_ring in [1, 3] {
+        let run = |tx_queues| replay(&link, &list, &Options { tx_queues, tx_ring, ..Options::default() });
+        assert_eq!(run(1), run(5));
+    }
+}
+
+/// Each queue has a limit of its own, as in DragonFly: the other one's packets are none of its.
+#[test]
+fn a_full_queue_does_not_fill_the_others() {
+    let mut link = link(Rate::mbit_s(8), &["a"]);
+    link.spec.classes[1].queue = Some(altq_engine::spec::QueueSpec {
+        name: "two_level",
+        limit: altq_engine::settings::Limit::Packets(2),
+        settings: altq_engine::settings::Settings::new(),
+    });
+    let list = "time_ns,class,bytes,id,high,tx_queue\n0,a,100,1,0,0\n0,a,100,2,0,0\n0,a,100,3,0,0\n0,a,100,4,0,0\n0,a,100,5,1,1\n0,a,100,6,0,1\n0,a,100,7,0,1\n0,a,100,8,1,1\n";
+    let (departures, drops, report) = replay(&link, list, &Options { tx_queues: 2, ..Options::default() });
+    // 1 and 5 are in the rings. Queue 0: 2 and 3 wait, 4 is normal and dropped. Queue 1: 6 and 7 wait; 8 is high, 6 gives way, 8 goes first.
+    assert_eq!(drops.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect::<Vec<_>>(), ["4", "6"]);
+    let order: Vec<&str> = departures.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
+    assert_eq!(order, ["1", "5", "2", "8", "3", "7"]);
+    assert_eq!((report.classes[1].dropped_packets, report.classes[1].sent_packets), (2, 6));
+}
+
+#[test]
+fn what_cannot_have_several_queues_says_why() {
+    let options = Options { tx_queues: 4, ..Options::default() };
+    let fail = |link: &Link, list: &str| {
+        run(link, &Arrivals::read(list.as_bytes(), link).unwrap(), &options, &mut ()).unwrap_err().to_string()
+    };
+    let plain = "time_ns,class,bytes,id\n0,a,100,1\n";
+    assert!(fail(&link(Rate::mbit_s(8), &["a"]), plain).contains("a column tx_queue, or flow"));
+    let wrong = "time_ns,class,bytes,id,tx_queue\n0,a,100,1,4\n";
+    assert!(fail(&link(Rate::mbit_s(8), &["a"]), wrong).contains("transmit queue 4, and there are 4"));
+    let policy = "link wan { rate 8Mbit/s scheduler cbq class a { share 50% default } }";
+    let cbq = altq_config::parse_str(policy, "test.altq", Language::Native).unwrap().links.remove(0);
+    assert!(fail(&cbq, "time_ns,class,bytes,id,flow\n0,a,100,1,x\n").contains("need scheduler fifo"));
+    let (bad, low) = ("time_ns,class,bytes,id,tx_queue\n0,bulk,100,1,64\n", "time_ns,class,bytes,id,segments\n0,bulk,100,1,0\n");
+    assert!(read(bad).unwrap_err().contains("line 2, tx_queue: \"64\" is not a whole number from 0 to 63"));
+    assert!(read(low).unwrap_err().contains("line 2, segments: \"0\" is not a whole number from 1 to 100"));
+}

@@ -1,6 +1,7 @@
 //! A port: the sending end of a link in one direction. An engine, a wire, and the far end.
 
 use altq_config::Link;
+use altq_engine::account::Counters;
 use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
@@ -15,6 +16,7 @@ use crate::case::{CaseLink, What, WordValue};
 use crate::literal;
 use crate::nearest::nearest;
 use crate::report::{self, Collector};
+use crate::rings::Rings;
 use crate::stat::LinkStat;
 use crate::wire::Wire;
 
@@ -26,16 +28,85 @@ pub struct Port {
     pub to: usize,
     /// Propagation delay.
     pub delay: Nanos,
-    /// The scheduler.
-    pub engine: Engine,
+    /// The scheduler; of a card with several transmit queues one each.
+    pub engine: Engines,
     /// The transmitter.
     pub wire: Wire,
+    /// What stands in its place where there are several transmit queues.
+    pub rings: Option<Rings>,
     /// When timers can fire.
     pub timer: Timer,
     /// The timer that is set.
     pub wakeup: Option<Nanos>,
     /// What the policy says, where there is one.
     pub policy: Option<Governed>,
+}
+
+/// The instances of one policy, one a transmit queue; at least one.
+pub struct Engines {
+    first: Engine,
+    others: Vec<Engine>,
+}
+
+impl Engines {
+    fn new(spec: &LinkSpec, queues: usize) -> Result<Engines, SpecError> {
+        if queues > 1 {
+            crate::replay::queues::check(spec).map_err(SpecError::new)?;
+        }
+        let others = (1..queues).map(|_| Engine::new(spec)).collect::<Result<_, _>>()?;
+        Ok(Engines { first: Engine::new(spec)?, others })
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Engine> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Engine> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    /// The one of a queue; the first stands for those that there are not.
+    pub fn of(&mut self, queue: usize) -> &mut Engine {
+        match queue.checked_sub(1).and_then(|at| self.others.get_mut(at)) {
+            Some(engine) => engine,
+            None => &mut self.first,
+        }
+    }
+
+    /// Where random numbers start, of each from another place.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.iter_mut().zip(0u64..).for_each(|(engine, more)| engine.set_seed(seed.wrapping_add(more)));
+    }
+
+    /// The link's rate.
+    pub fn rate(&self) -> Rate {
+        self.first.rate()
+    }
+
+    /// Finds the class of a packet: all have the same rules.
+    pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
+        self.first.classify(key)
+    }
+
+    /// Changes all. What one refuses the first refuses, and then nothing has changed.
+    pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
+        let made = self.first.apply(now, change)?;
+        for engine in &mut self.others {
+            engine.apply(now, change)?;
+        }
+        Ok(made)
+    }
+
+    /// The sums over all.
+    pub fn all_counters(&self) -> Vec<Counters> {
+        let mut sums = self.first.all_counters();
+        for engine in &self.others {
+            sums.iter_mut().zip(engine.all_counters()).for_each(|(sum, more)| *sum += more);
+        }
+        sums
+    }
 }
 
 /// A port under a policy: the names of its classes, and what changes need to know of them.
@@ -81,8 +152,9 @@ impl Port {
             link: place,
             to: if back { case.from } else { case.to },
             delay: case.delay,
-            engine: Engine::new(&spec)?,
+            engine: Engines::new(&spec, case.tx_queues)?,
             wire: Wire::new(rate, case.tx_ring),
+            rings: (case.tx_queues > 1).then(|| Rings::new(rate, case.tx_queues, case.tx_ring)),
             timer,
             wakeup: None,
             policy: governed,
@@ -141,7 +213,11 @@ impl Port {
     pub fn stat(&self, span: Nanos) -> Option<LinkStat> {
         let policy = self.policy.as_ref()?;
         let names: Vec<_> = policy.names.iter().map(|name| name.as_ref().map(|(name, _)| name.clone())).collect();
-        Some(LinkStat::with(&policy.link, &names, &policy.settings, policy.default, &self.engine, span))
+        let stat = |engine| LinkStat::with(&policy.link, &names, &policy.settings, policy.default, engine, span);
+        self.engine.iter().map(stat).reduce(|mut sum, more| {
+            sum.add(&more);
+            sum
+        })
     }
 
     /// True if the change is about a class, and this port is governed by a policy that has it (or its parent, for a new one).

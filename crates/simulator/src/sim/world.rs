@@ -6,11 +6,11 @@ use std::io::Write;
 use std::ops::Range;
 
 use altq_config::{Link, Policy};
-use altq_engine::Packet;
 use altq_engine::classify::FlowHash;
 use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Departure, Packet};
 
 use super::capture::{Capture, Recorder};
 use super::endpoint::{Endpoint, Outbox, Playback, Source};
@@ -22,12 +22,15 @@ use super::{SimError, record_error};
 use crate::case::{Case, Column, Kind, What};
 use crate::nearest::nearest;
 use crate::replay::round_up;
+use crate::rings::Rings;
 
 /// The order of events at one instant.
 const COMPLETE: u8 = 0;
 const TIMER: u8 = 1;
 const CHANGE: u8 = 2;
 const ARRIVAL: u8 = 3;
+
+const BEYOND: &str = "a packet needs more than 584 years on its wire";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -235,7 +238,11 @@ impl<'a> World<'a> {
             self.segment = self.segments.find(now, self.segment);
             match event {
                 Event::Complete(port) => {
-                    self.ports[port as usize].wire.complete();
+                    if self.ports[port as usize].rings.is_some() {
+                        self.segment_ended(now, port as usize);
+                    } else {
+                        self.ports[port as usize].wire.complete();
+                    }
                     self.ask(now, port as usize, recorder)?;
                 }
                 Event::Timer(port) => {
@@ -366,7 +373,8 @@ impl<'a> World<'a> {
             }
         }
         // A class that does not exist makes the engine drop the packet, with the reason `no_class`.
-        port.engine.enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
+        let queue = port.rings.as_ref().map_or(0, |rings| descriptor.flow as usize % rings.queues());
+        port.engine.of(queue).enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
         self.ask(now, at, recorder)
     }
 
@@ -389,54 +397,115 @@ impl<'a> World<'a> {
         {
             governed.collector.turn(now, &port.engine.all_counters());
         }
-        loop {
-            let port = &mut self.ports[at];
-            if !port.wire.has_room() {
-                port.wakeup = None;
-                break;
-            }
-            let Some(departure) = port.engine.dequeue(now) else {
-                port.wire.rest();
-                let wakeup = port.engine.next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
-                if wakeup != port.wakeup {
-                    port.wakeup = wakeup;
-                    if let Some(time) = wakeup.filter(|time| *time < self.case.duration) {
-                        self.schedule(time, TIMER, Event::Timer(at as u32));
-                    }
-                }
-                break;
-            };
-            let packet = departure.packet;
-            let Some(end) = port.wire.take(now, packet.wire) else {
-                return Err(bad("a packet needs more than 584 years on its wire"));
-            };
-            let (delay, to) = (port.delay, port.to);
-            if let Some(governed) = &mut port.policy {
-                governed.collector.sent(now, departure.class, packet.len, packet.arrived);
-                let cell = self.tallies[at].cell(self.segment, departure.class as usize);
-                cell.sent += 1;
-                cell.bytes += u64::from(packet.len);
-                cell.charged += u64::from(packet.wire);
-                cell.delays.push(now - packet.arrived);
-            }
-            if self.recorded == Some(at)
-                && let Some(recorder) = recorder
-            {
-                self.record(now, packet.handle, packet.ecn, recorder)?;
-            }
-            self.schedule(end, COMPLETE, Event::Complete(at as u32));
-            let arrival = end.saturating_add(delay);
-            self.schedule(arrival, ARRIVAL, Event::Arrive { host: to as u32, packet: packet.handle });
+        if self.ports[at].rings.is_some() {
+            self.fill_rings(now, at, recorder)?;
+        } else {
+            self.fill_wire(now, at, recorder)?;
         }
         let port = &mut self.ports[at];
-        if port.engine.has_drops() {
-            for drop in port.engine.drops() {
+        for engine in port.engine.iter_mut().filter(|engine| engine.has_drops()) {
+            for drop in engine.drops() {
                 if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
                     governed.collector.dropped(drop.at, class, drop.packet.len);
                     self.tallies[at].cell(self.segment, class as usize).dropped += 1;
                 }
                 self.free.push(drop.packet.handle);
             }
+        }
+        Ok(())
+    }
+
+    /// Sets the port's timer.
+    fn set_timer(&mut self, at: usize, wakeup: Option<Nanos>) {
+        let port = &mut self.ports[at];
+        if wakeup != port.wakeup {
+            port.wakeup = wakeup;
+            if let Some(time) = wakeup.filter(|time| *time < self.case.duration) {
+                self.schedule(time, TIMER, Event::Timer(at as u32));
+            }
+        }
+    }
+
+    fn fill_wire(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
+        loop {
+            let port = &mut self.ports[at];
+            if !port.wire.has_room() {
+                port.wakeup = None;
+                return Ok(());
+            }
+            let Some(departure) = port.engine.of(0).dequeue(now) else {
+                port.wire.rest();
+                let wakeup = port.engine.of(0).next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
+                self.set_timer(at, wakeup);
+                return Ok(());
+            };
+            let packet = departure.packet;
+            let Some(end) = port.wire.take(now, packet.wire) else { return Err(bad(BEYOND)) };
+            let (delay, to) = (port.delay, port.to);
+            self.handed_over(now, at, &departure, recorder)?;
+            self.schedule(end, COMPLETE, Event::Complete(at as u32));
+            let arrival = end.saturating_add(delay);
+            self.schedule(arrival, ARRIVAL, Event::Arrive { host: to as u32, packet: packet.handle });
+        }
+    }
+
+    /// Fills the rings of a card with several transmit queues, each from its own engine, and sends what is next.
+    fn fill_rings(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
+        let mut wakeup: Option<Nanos> = None;
+        for queue in 0..self.ports[at].rings.as_ref().map_or(0, Rings::queues) {
+            loop {
+                let port = &mut self.ports[at];
+                let Some(rings) = port.rings.as_mut().filter(|rings| rings.has_room(queue)) else { break };
+                let engine = port.engine.of(queue);
+                let Some(departure) = engine.dequeue(now) else {
+                    let time = engine.next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
+                    wakeup = [wakeup, time].into_iter().flatten().min();
+                    break;
+                };
+                rings.take(queue, departure.packet.handle, &departure.packet, &engine.overhead());
+                self.handed_over(now, at, &departure, recorder)?;
+            }
+        }
+        self.set_timer(at, wakeup);
+        let Some(rings) = &mut self.ports[at].rings else { return Ok(()) };
+        let before = rings.next_end();
+        rings.start(now).map_err(|_| bad(BEYOND))?;
+        if let Some(end) = rings.next_end().filter(|_| before.is_none()) {
+            self.schedule(end, COMPLETE, Event::Complete(at as u32));
+        }
+        Ok(())
+    }
+
+    /// A segment has left by a port with several transmit queues. A packet is on its way to the far end when its last one has.
+    fn segment_ended(&mut self, now: Nanos, at: usize) {
+        let port = &mut self.ports[at];
+        let (delay, to) = (port.delay, port.to);
+        if let Some(packet) = port.rings.as_mut().and_then(Rings::complete).and_then(|ended| ended.packet) {
+            self.schedule(now.saturating_add(delay), ARRIVAL, Event::Arrive { host: to as u32, packet });
+        }
+    }
+
+    /// Counts a packet that a port's engine has handed over.
+    fn handed_over(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        departure: &Departure,
+        recorder: &mut Option<Recorder<&mut dyn Write>>,
+    ) -> Result<(), SimError> {
+        let packet = &departure.packet;
+        if let Some(governed) = &mut self.ports[at].policy {
+            governed.collector.sent(now, departure.class, packet.len, packet.arrived);
+            let cell = self.tallies[at].cell(self.segment, departure.class as usize);
+            cell.sent += 1;
+            cell.bytes += u64::from(packet.len);
+            cell.charged += u64::from(packet.wire);
+            cell.delays.push(now - packet.arrived);
+        }
+        if self.recorded == Some(at)
+            && let Some(recorder) = recorder
+        {
+            self.record(now, packet.handle, packet.ecn, recorder)?;
         }
         Ok(())
     }
@@ -463,6 +532,7 @@ impl<'a> World<'a> {
             What::LinkRate { link, rate } => {
                 for port in self.ports.iter_mut().filter(|port| port.link == *link) {
                     port.wire.set_rate(*rate);
+                    port.rings.iter_mut().for_each(|rings| rings.set_rate(*rate));
                     port.engine.apply(now, &altq_engine::Change::SetRate(*rate)).map_err(|e| bad(e.to_string()))?;
                 }
             }

@@ -1,0 +1,131 @@
+//! A replay over a card with several transmit queues: one instance of the link's policy a queue, as DragonFly has one plain queue a
+//! ring (altq.md section 9), behind it the ring, and one wire that serves the rings in turn ([`Rings`]).
+
+use std::collections::VecDeque;
+
+use altq_config::Link;
+use altq_engine::account::Counters;
+use altq_engine::spec::{LinkSpec, Regulator};
+use altq_engine::units::Nanos;
+use altq_engine::{Departure, Engine, Packet};
+
+use super::{Arrivals, NEVER, Observer, Options, ReplayError, Report, finish, round_up};
+use crate::report::Collector;
+use crate::rings::Rings;
+
+/// What a link must be to have several transmit queues.
+pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
+    if spec.scheduler.name != "fifo" {
+        return Err(format!(
+            "scheduler {} has one queue to the card: what goes by another one would pass it by, so ALTQ's disciplines use only the first \
+             (altq.md section 9). Several transmit queues need scheduler fifo",
+            spec.scheduler.name
+        ));
+    }
+    if spec.regulator != Regulator::None {
+        return Err("a regulator stands before one transmit queue, not before several; leave it out".into());
+    }
+    Ok(())
+}
+
+/// A packet that was handed over, and whose end is not known or not written yet.
+struct Pending {
+    at: Nanos,
+    departure: Departure,
+    end: Option<Nanos>,
+}
+
+/// [`super::run`] with [`Options::tx_queues`] of more than one.
+pub(super) fn run(
+    link: &Link,
+    arrivals: &Arrivals,
+    options: &Options,
+    observer: &mut impl Observer,
+) -> Result<Report, ReplayError> {
+    let mut spec = link.spec.clone();
+    spec.timer = options.timer;
+    check(&spec).map_err(ReplayError::Queues)?;
+    let queues = options.tx_queues;
+    arrivals.steered(queues).map_err(ReplayError::Queues)?;
+    let mut engines = (0..queues).map(|_| Engine::new(&spec)).collect::<Result<Vec<_>, _>>()?;
+    for (seed, engine) in (options.seed..).zip(&mut engines) {
+        engine.set_seed(seed);
+    }
+    let wire_rate = options.wire_rate.unwrap_or(spec.rate);
+    let mut rings = Rings::new(wire_rate, queues, options.tx_ring);
+    let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
+    let mut timers: Vec<Option<Nanos>> = vec![None; queues];
+    // Departures are written in the order of their hand-over, so they wait for the ends of those before them.
+    let mut pending: VecDeque<Pending> = VecDeque::new();
+    let mut written = 0u32;
+    let (mut next, mut last_end) = (0usize, 0);
+    loop {
+        let (complete, arrival) = (rings.next_end(), arrivals.time(next));
+        let timer = timers.iter().flatten().min().copied();
+        let Some(now) = [complete, timer, arrival].into_iter().flatten().min() else { break };
+        if collector.turns(now) {
+            collector.turn(now, &all_counters(&engines));
+        }
+        // At equal times: complete, timers, arrivals. Which queues there is something new for: those are asked.
+        let mut asked = 0u64;
+        if complete == Some(now) {
+            if let Some(ended) = rings.complete() {
+                last_end = now;
+                asked = 1 << ended.queue;
+                if let Some(token) = ended.packet
+                    && let Some(done) = pending.get_mut(token.wrapping_sub(written) as usize)
+                {
+                    done.end = Some(now);
+                }
+                while let Some(done) = pending.pop_front_if(|done| done.end.is_some()) {
+                    written = written.wrapping_add(1);
+                    let end = done.end.unwrap_or(done.at);
+                    observer.sent(done.at, done.departure.packet.handle as usize, &done.departure, end)?;
+                }
+            }
+        } else if timer == Some(now) {
+            asked = timers.iter().enumerate().filter(|(_, at)| **at == Some(now)).fold(0, |set, (queue, _)| set | 1 << queue);
+        } else {
+            let packet = arrivals.descriptor(next);
+            let (class, queue) = (arrivals.packet(next).0, arrivals.queue(next, queues));
+            collector.arrived(now, class, packet.len);
+            engines[queue].enqueue(now, class, Packet { handle: next as u32, ..packet });
+            asked = 1 << queue;
+            next += 1;
+        }
+        for (queue, engine) in engines.iter_mut().enumerate().filter(|(queue, _)| asked & (1 << queue) != 0) {
+            timers[queue] = None;
+            while rings.has_room(queue) {
+                let Some(departure) = engine.dequeue(now) else {
+                    let wakeup = engine.next_wakeup().filter(|at| *at < NEVER);
+                    timers[queue] = wakeup.and_then(|at| round_up(at.max(now + 1), options.timer));
+                    break;
+                };
+                let packet = &departure.packet;
+                collector.sent(now, departure.class, packet.len, packet.arrived);
+                rings.take(queue, written.wrapping_add(pending.len() as u32), packet, &spec.overhead);
+                pending.push_back(Pending { at: now, departure, end: None });
+            }
+            for drop in engine.drops() {
+                if let Some(class) = drop.class {
+                    collector.dropped(drop.at, class, drop.packet.len);
+                }
+                observer.dropped(drop.packet.handle as usize, &drop)?;
+            }
+        }
+        rings.start(now).map_err(|_| ReplayError::BeyondTime(wire_rate))?;
+    }
+    engines.iter().for_each(|engine| observer.ended(last_end, engine));
+    Ok(finish(link, arrivals, options, wire_rate, collector, &all_counters(&engines), last_end))
+}
+
+/// The sums over all queues.
+pub(crate) fn all_counters(engines: &[Engine]) -> Vec<Counters> {
+    let mut sums: Vec<Counters> = Vec::new();
+    for engine in engines {
+        let counters = engine.all_counters();
+        sums.resize(sums.len().max(counters.len()), Counters::default());
+        sums.iter_mut().zip(counters).for_each(|(sum, more)| *sum += more);
+    }
+    sums
+}

@@ -1,0 +1,240 @@
+//! A network card with several transmit queues: a ring each, served round robin, a packet of the wire at a time.
+//!
+//! What the operating system hands over lies in a queue's ring until its last bit has left. The card takes the rings in turn: of the
+//! next one that holds anything it sends one packet, and of a super-packet (TSO) one segment, so that a long one holds others up by
+//! one segment only (DragonFly's measurements: "round-robin is on TSO segment boundry"; altq.md section 9). Rings are deep, 512 and
+//! more: a priority given before them ends where they begin.
+
+use std::collections::VecDeque;
+
+use altq_engine::Packet;
+use altq_engine::link::Overhead;
+use altq_engine::units::{Nanos, Rate};
+
+use crate::wire::Wire;
+
+/// The most transmit queues of a link.
+pub const MOST_QUEUES: usize = 64;
+
+/// The rings of a card, and its wire.
+#[derive(Clone, Debug)]
+pub struct Rings {
+    wire: Wire,
+    rings: Vec<VecDeque<Held>>,
+    slots: usize,
+    /// Bit n: ring n holds something.
+    filled: u64,
+    /// The ring whose turn it is.
+    turn: usize,
+    /// The ring whose packet is on the wire.
+    sending: Option<usize>,
+}
+
+/// A packet in a ring.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    token: u32,
+    /// Bytes charged for a segment but the last, and for all that are left.
+    segment: u32,
+    left: u32,
+    segments: u16,
+}
+
+/// A packet of the wire has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Of which ring.
+    pub queue: usize,
+    /// The packet handed over, if that was its last segment.
+    pub packet: Option<u32>,
+}
+
+/// A packet would end beyond what 64 bits of nanoseconds hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BeyondTime;
+
+impl Rings {
+    /// `queues` empty rings, 1 to [`MOST_QUEUES`], of `slots` packets each (0 counts as 1).
+    pub fn new(rate: Rate, queues: usize, slots: usize) -> Rings {
+        let queues = queues.clamp(1, MOST_QUEUES);
+        Rings {
+            wire: Wire::new(rate, 1),
+            rings: vec![VecDeque::new(); queues],
+            slots: slots.max(1),
+            filled: 0,
+            turn: 0,
+            sending: None,
+        }
+    }
+
+    /// How many there are.
+    pub fn queues(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// True if a ring takes another packet.
+    #[inline]
+    pub fn has_room(&self, queue: usize) -> bool {
+        self.rings.get(queue).is_some_and(|ring| ring.len() < self.slots)
+    }
+
+    /// When what is on the wire ends.
+    #[inline]
+    pub fn next_end(&self) -> Option<Nanos> {
+        self.wire.next_end()
+    }
+
+    /// A packet, with its charged length in it, is handed over to a ring. `token` comes back when its last bit has left.
+    pub fn take(&mut self, queue: usize, token: u32, packet: &Packet, overhead: &Overhead) {
+        let segments = packet.segments.max(1);
+        // Equal segments but for a shorter last one, as the engine charges them; their sum is what it charged.
+        let segment = overhead.charge(packet.len.div_ceil(u32::from(segments)));
+        if let Some(ring) = self.rings.get_mut(queue) {
+            ring.push_back(Held { token, segment, left: packet.wire, segments });
+            self.filled |= 1 << queue;
+        }
+    }
+
+    /// If the wire is idle: sends what is next, from the ring whose turn it is. An idle wire and empty rings end the busy period.
+    pub fn start(&mut self, now: Nanos) -> Result<(), BeyondTime> {
+        if self.sending.is_some() {
+            return Ok(());
+        }
+        if self.filled == 0 {
+            self.wire.rest();
+            return Ok(());
+        }
+        // The first filled ring from `turn` on, around.
+        let ahead = self.filled & (u64::MAX << self.turn);
+        let queue = if ahead != 0 { ahead } else { self.filled }.trailing_zeros() as usize;
+        let Some(held) = self.rings.get_mut(queue).and_then(VecDeque::front_mut) else { return Ok(()) };
+        let bytes = if held.segments <= 1 { held.left } else { held.segment.min(held.left) };
+        held.left -= bytes;
+        held.segments = held.segments.saturating_sub(1);
+        self.wire.take(now, bytes).ok_or(BeyondTime)?;
+        self.sending = Some(queue);
+        self.turn = (queue + 1) % self.rings.len();
+        Ok(())
+    }
+
+    /// What was on the wire has ended. `None` if nothing was.
+    pub fn complete(&mut self) -> Option<Ended> {
+        let queue = self.sending.take()?;
+        self.wire.complete();
+        let ring = self.rings.get_mut(queue)?;
+        let packet = ring.pop_front_if(|held| held.segments == 0).map(|held| held.token);
+        if ring.is_empty() {
+            self.filled &= !(1 << queue);
+        }
+        Some(Ended { queue, packet })
+    }
+
+    /// The wire's rate.
+    pub fn rate(&self) -> Rate {
+        self.wire.rate()
+    }
+
+    /// Another rate, for what begins from now on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.wire.set_rate(rate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::link::Framing;
+    use rand_pcg::Pcg32;
+    use rand_pcg::rand_core::Rng;
+
+    use super::*;
+
+    fn packet(len: u32, segments: u16, overhead: &Overhead) -> Packet {
+        let wire = overhead.charge_segments(len, segments);
+        Packet { segments, wire, ..Packet::new(0, len) }
+    }
+
+    /// Ends of all that is in the rings, with the queue and what was done.
+    fn drain(rings: &mut Rings, mut now: Nanos) -> Vec<(Nanos, usize, Option<u32>)> {
+        let mut ends = Vec::new();
+        rings.start(now).unwrap();
+        while let Some(end) = rings.next_end() {
+            now = end;
+            let ended = rings.complete().unwrap();
+            ends.push((now, ended.queue, ended.packet));
+            rings.start(now).unwrap();
+        }
+        ends
+    }
+
+    #[test]
+    fn segments_of_several_rings_take_turns() {
+        // 8 Mbit/s: a byte a microsecond. Ring 0 has a super-packet of 100 + 100 + 50 bytes, ring 2 packets of 10 and 20.
+        let none = Overhead::NONE;
+        let mut rings = Rings::new(Rate::mbit_s(8), 4, 8);
+        rings.take(0, 7, &packet(250, 3, &none), &none);
+        rings.take(2, 8, &packet(10, 1, &none), &none);
+        rings.take(2, 9, &packet(20, 1, &none), &none);
+        // 250 in three: 84 + 84 + 82.
+        let expected = [(84_000, 0, None), (94_000, 2, Some(8)), (178_000, 0, None), (198_000, 2, Some(9)), (280_000, 0, Some(7))];
+        assert_eq!(drain(&mut rings, 0), expected);
+        // The next one's turn is that of ring 1, and it is empty: 3 goes before 0.
+        rings.take(0, 1, &packet(1, 1, &none), &none);
+        rings.take(3, 2, &packet(1, 1, &none), &none);
+        assert_eq!(drain(&mut rings, 300_000), [(301_000, 3, Some(2)), (302_000, 0, Some(1))]);
+    }
+
+    #[test]
+    fn a_ring_holds_a_packet_until_its_last_segment_has_left() {
+        let none = Overhead::NONE;
+        let mut rings = Rings::new(Rate::mbit_s(8), 2, 1);
+        rings.take(1, 5, &packet(200, 2, &none), &none);
+        assert!(rings.has_room(0) && !rings.has_room(1) && !rings.has_room(2));
+        rings.start(0).unwrap();
+        assert_eq!(rings.complete(), Some(Ended { queue: 1, packet: None }));
+        assert!(!rings.has_room(1));
+        rings.start(100_000).unwrap();
+        assert_eq!(rings.next_end(), Some(200_000));
+        assert_eq!(rings.complete(), Some(Ended { queue: 1, packet: Some(5) }));
+        assert!(rings.has_room(1));
+        assert_eq!(rings.complete(), None);
+    }
+
+    /// Whatever lies in the rings: the wire takes the sum of what was charged, to the fraction, and every ring keeps its order. Two
+    /// rings that never run dry differ by one segment at most.
+    #[test]
+    fn nothing_is_lost_and_turns_are_fair() {
+        let mut random = Pcg32::new(7, 3);
+        for overhead in [
+            Overhead::NONE,
+            Overhead { bytes: 38, mpu: 84, framing: Framing::Plain },
+            Overhead { bytes: 8, mpu: 0, framing: Framing::Atm },
+        ] {
+            let rate = Rate::bit_s(700_000_003);
+            let mut rings = Rings::new(rate, 3, usize::MAX);
+            let (mut total, mut pieces) = (0u64, [0u32; 3]);
+            for token in 0..600u32 {
+                let segments = (1 + random.next_u32() % 5) as u16;
+                let packet = packet(1 + random.next_u32() % (1500 * u32::from(segments)), segments, &overhead);
+                total += u64::from(packet.wire);
+                pieces[token as usize % 3] += u32::from(segments);
+                rings.take(token as usize % 3, token, &packet, &overhead);
+            }
+            let ends = drain(&mut rings, 0);
+            assert_eq!(ends.last().unwrap().0, (total * 8_000_000_000).div_ceil(rate.as_bit_s()));
+            assert_eq!(ends.len() as u32, pieces.iter().sum::<u32>());
+            let least = *pieces.iter().min().unwrap() as usize;
+            let mut sent = [0usize; 3];
+            let mut last = [None; 3];
+            for (_, queue, packet) in ends {
+                sent[queue] += 1;
+                if sent.iter().all(|n| *n < least) {
+                    assert!(sent.iter().max().unwrap() - sent.iter().min().unwrap() <= 1);
+                }
+                if let Some(token) = packet {
+                    assert!(last[queue].is_none_or(|before| before < token) && token as usize % 3 == queue);
+                    last[queue] = Some(token);
+                }
+            }
+        }
+    }
+}
