@@ -18,6 +18,7 @@ use crate::prefetch::prefetch;
 use crate::queue::Queue;
 use crate::schedule::{Scheduler, Slot};
 use crate::settings::Settings;
+use crate::shape::meter::Meter;
 use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
 use crate::trace::{Trace, What};
@@ -153,6 +154,8 @@ struct Place {
     /// Its words guarantee something.
     guaranteed: bool,
     losses: Option<Box<Losses>>,
+    /// What measures the packets of the class and of all below it.
+    meter: Option<Box<Meter>>,
 }
 
 /// From so many classes on their records do not stay in a processor's own caches, and a batch fetches them beforehand.
@@ -212,7 +215,9 @@ pub struct Engine {
     trace: Option<Trace>,
     /// Some scheduler hears every arrival.
     hears_arrivals: bool,
-    /// That, or a trace is kept: arrivals take the long way.
+    /// Some class has a meter.
+    metered: bool,
+    /// One of these, or a trace is kept: arrivals take the long way.
     heard: bool,
     now: Nanos,
 }
@@ -261,6 +266,7 @@ impl Engine {
             default: None,
             trace: None,
             hears_arrivals: false,
+            metered: false,
             heard: false,
             now: 0,
         };

@@ -62,13 +62,19 @@ impl Engine {
         }
     }
 
-    /// What the scheduler of a class counts for it, by name.
+    /// What the scheduler of a class counts for it, by name, and its meter: packets and bytes by colour.
     pub fn scheduler_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
             let place = &self.places[class as usize];
             let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
             self.nodes[node as usize].inner.tell(slot, &mut |name, count| all.push((name, count)));
+            if let Some(meter) = &place.meter {
+                let names = [("green", "green_bytes"), ("yellow", "yellow_bytes"), ("red", "red_bytes")];
+                for ((packets, bytes), count) in names.into_iter().zip(meter.counts()) {
+                    all.extend([(packets, count.0), (bytes, count.1)]);
+                }
+            }
         }
         all
     }
@@ -126,7 +132,7 @@ impl Engine {
     /// Keeps the latest `capacity` events from now on; 0 ends it.
     pub fn trace(&mut self, capacity: usize) {
         self.trace = (capacity > 0).then(|| Trace::new(capacity));
-        self.heard = self.hears_arrivals || capacity > 0;
+        self.heard = self.hears_arrivals || self.metered || capacity > 0;
     }
 
     /// The event trace, if one is kept.

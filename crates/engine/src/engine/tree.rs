@@ -7,12 +7,14 @@ use crate::packet::{NIL, Packet};
 use crate::queue::{self, Policy};
 use crate::schedule::{self, Context, ROOT_SLOT, Slot};
 use crate::settings::{Limit, Settings};
+use crate::shape::meter::{Meter, MeterSpec};
 use crate::shape::token_bucket::TokenBucket;
 use crate::spec::{ClassId, ClassSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
 impl Engine {
     pub(super) fn push_root(&mut self, root: &ClassSpec, scheduler: &SchedulerSpec) -> Result<(), SpecError> {
+        let meter = MeterSpec::read(&root.settings)?;
         let node = self.build_scheduler(ROOT, scheduler, self.rate)?;
         self.places.push(Place {
             parent: ROOT,
@@ -22,7 +24,9 @@ impl Engine {
             rate: self.rate,
             guaranteed: true,
             losses: None,
+            meter: None,
         });
+        self.set_meter(0, ROOT, meter);
         let queue = root.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
         let policy = self.policy(ROOT, &queue, self.rate)?;
         let leaf = self.leaf(policy, queue.limit, node, ROOT_SLOT);
@@ -117,6 +121,7 @@ impl Engine {
         let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let queue = spec.queue.clone().unwrap_or_else(|| entry.queue(&self.nodes[node as usize].spec.settings, &spec.settings));
+        let meter = MeterSpec::read(&spec.settings)?;
         let guarantee = entry.rate_inside(&spec.settings);
         let rate = guarantee.unwrap_or(self.measure(node));
         let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
@@ -156,8 +161,16 @@ impl Engine {
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
         let leaf = self.leaf(policy, queue.limit, own_node, own_slot);
-        let place =
-            Place { parent: spec.parent, children: 0, scheduler: node, slot, rate, guaranteed: guarantee.is_some(), losses: None };
+        let place = Place {
+            parent: spec.parent,
+            children: 0,
+            scheduler: node,
+            slot,
+            rate,
+            guaranteed: guarantee.is_some(),
+            losses: None,
+            meter: None,
+        };
         if self.free.pop().is_some() {
             self.leaves[id as usize] = leaf;
             self.places[id as usize] = place;
@@ -166,8 +179,20 @@ impl Engine {
             self.places.push(place);
         }
         self.places[spec.parent as usize].children += 1;
+        self.set_meter(now, id, meter);
         self.reconsider(node);
         Ok(id)
+    }
+
+    /// Gives a class a meter. One of the same words goes on as it stands.
+    fn set_meter(&mut self, now: Nanos, class: ClassId, spec: Option<MeterSpec>) {
+        let meter = &mut self.places[class as usize].meter;
+        if meter.as_ref().map(|meter| *meter.spec()) != spec {
+            *meter = spec.map(|spec| Box::new(Meter::new(spec, now)));
+        }
+        if spec.is_some() {
+            (self.metered, self.heard) = (true, true);
+        }
     }
 
     pub(super) fn nesting(&self, mut node: u32) -> usize {
@@ -196,6 +221,7 @@ impl Engine {
             return Err(SpecError::new("a class cannot stand below itself"));
         }
         let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
+        let meter = MeterSpec::read(settings)?;
         let guarantee = entry.rate_inside(settings);
         let rates = self.rates_after(class, guarantee.unwrap_or(self.measure(node)));
         self.check_rates(&rates)?;
@@ -204,6 +230,7 @@ impl Engine {
         self.places[parent as usize].children += 1;
         let place = &mut self.places[class as usize];
         (place.parent, place.guaranteed) = (parent, guarantee.is_some());
+        self.set_meter(now, class, meter);
         self.tell_rates(now, &rates);
         self.reconsider(node);
         Ok(())

@@ -7,7 +7,7 @@ use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::prefetch::prefetch;
 use crate::schedule::{Admit, NOBODY, ROOT_SLOT, Slot};
-use crate::spec::ClassId;
+use crate::spec::{ClassId, ROOT};
 use crate::trace::{Event, What};
 use crate::units::Nanos;
 
@@ -47,12 +47,15 @@ impl Engine {
 
     /// [`enqueue`](Engine::enqueue) for every case. The packet's time and charge are written.
     #[inline(never)]
-    pub(super) fn enqueue_any(&mut self, class: ClassId, packet: Packet) {
+    pub(super) fn enqueue_any(&mut self, class: ClassId, mut packet: Packet) {
         let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
             return self.drop_unclassified(packet);
         };
         let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
         let fits = leaf.fits(packet.len);
+        if self.metered && !self.measure_packet(class, &mut packet) {
+            return self.count_drop(class, packet, DropReason::Policed);
+        }
         if self.hears_arrivals
             && let Admit::Drop(reason) = self.knock(node, slot, packet.wire)
         {
@@ -65,6 +68,23 @@ impl Engine {
             self.announce(node, slot, packet.wire, first);
         } else {
             self.overflow(class, packet);
+        }
+    }
+
+    /// Lets a packet through the meters of its class and of those above, from below. False if one of them drops it.
+    fn measure_packet(&mut self, class: ClassId, packet: &mut Packet) -> bool {
+        let mut at = class;
+        loop {
+            let place = &mut self.places[at as usize];
+            if let Some(meter) = &mut place.meter
+                && !meter.apply(self.now, packet)
+            {
+                return false;
+            }
+            if at == ROOT {
+                return true;
+            }
+            at = place.parent;
         }
     }
 

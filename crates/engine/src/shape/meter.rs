@@ -1,0 +1,317 @@
+//! Meters: which part of the traffic keeps to its profile, told by three colours, and what becomes of each.
+//!
+//! - `bucket`: one token bucket; what finds its bytes in it is green, all else red.
+//! - `srtcm`, a single rate three color marker (RFC 2697): tokens come at CIR, first into the bucket C up to CBS, then into E up to EBS;
+//!   green what C pays for, yellow what E does, else red.
+//! - `trtcm`, a two rate three color marker (RFC 2698): P fills at PIR up to PBS, C at CIR up to CBS; red what P does not pay for, yellow
+//!   what C does not.
+//!
+//! A *colour-aware* meter makes no packet better than it came: its colour on arrival is the drop precedence of its AF codepoint (RFC 2597:
+//! AFx1 green, AFx2 yellow, AFx3 red), green where it has none. Bytes are the packet's own, from the IP header on, as the RFCs
+//! count. Tokens are whole bytes, and bytes come at multiples of a byte's time from time 0 on: the RFCs' "incremented CIR times
+//! per second" to the letter, so that everything can be checked against their text byte by byte.
+//!
+//! A meter's words stand among its class's, each behind `meter`: no scheduler reads them.
+
+use crate::packet::Packet;
+use crate::settings::{Kind, Settings, Value, Word};
+use crate::spec::SpecError;
+use crate::units::{Nanos, Rate, SECOND};
+
+/// What a packet is found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Colour {
+    /// Within the committed rate.
+    Green,
+    /// Beyond it, within the excess burst or the peak rate.
+    Yellow,
+    /// Beyond all.
+    Red,
+}
+
+impl Colour {
+    /// All, in the order of the counters.
+    pub const ALL: [Colour; 3] = [Colour::Green, Colour::Yellow, Colour::Red];
+}
+
+/// What becomes of a packet of a colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// It goes on as it is.
+    #[default]
+    Pass,
+    /// It is dropped.
+    Drop,
+    /// It goes on with this DSCP.
+    Dscp(u8),
+}
+
+/// The kinds, as they are written.
+pub const KINDS: &[&str] = &["bucket", "srtcm", "trtcm"];
+
+/// The colours' words.
+pub const COLOURS: [&str; 3] = ["green", "yellow", "red"];
+
+/// The largest bucket in bytes: 1 GiB.
+const MOST: u64 = 1 << 30;
+
+const fn bytes(name: &'static str, help: &'static str) -> Word {
+    Word { name, kind: Kind::Bytes { min: 1, max: MOST }, help, default: "must be written" }
+}
+
+/// The words in a meter's braces, besides the colours.
+pub const WORDS: &[Word] = &[
+    Word { name: "cir", kind: Kind::Rate, help: "committed information rate", default: "must be written" },
+    bytes("cbs", "committed burst size, bytes"),
+    bytes("ebs", "excess burst size, bytes: of srtcm"),
+    Word { name: "pir", kind: Kind::Rate, help: "peak information rate: of trtcm", default: "must be written" },
+    bytes("pbs", "peak burst size, bytes: of trtcm"),
+    Word {
+        name: "colour-aware",
+        kind: Kind::Flag,
+        help: "no packet comes out better than its AF drop precedence says",
+        default: "off: colour-blind",
+    },
+];
+
+/// The words of a class's settings that are its meter's, by the word in the braces: `kind` is that before them.
+pub fn setting(word: &str) -> Option<&'static str> {
+    const ALL: [(&str, &str); 10] = [
+        ("kind", "meter"),
+        ("cir", "meter cir"),
+        ("cbs", "meter cbs"),
+        ("ebs", "meter ebs"),
+        ("pir", "meter pir"),
+        ("pbs", "meter pbs"),
+        ("colour-aware", "meter colour-aware"),
+        ("green", "meter green"),
+        ("yellow", "meter yellow"),
+        ("red", "meter red"),
+    ];
+    ALL.iter().find(|(known, _)| *known == word).map(|(_, setting)| *setting)
+}
+
+/// A meter, by its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterSpec {
+    /// How it measures.
+    pub profile: Profile,
+    /// A packet's colour on arrival counts.
+    pub aware: bool,
+    /// What becomes of green, yellow and red.
+    pub actions: [Action; 3],
+}
+
+/// How a meter measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// One token bucket.
+    Bucket {
+        /// Bytes come at this rate.
+        cir: Rate,
+        /// Its depth, bytes.
+        cbs: u64,
+    },
+    /// RFC 2697.
+    SingleRate {
+        /// Committed information rate.
+        cir: Rate,
+        /// Committed burst size, bytes.
+        cbs: u64,
+        /// Excess burst size, bytes.
+        ebs: u64,
+    },
+    /// RFC 2698.
+    TwoRate {
+        /// Committed information rate.
+        cir: Rate,
+        /// Committed burst size, bytes.
+        cbs: u64,
+        /// Peak information rate, at least the committed one.
+        pir: Rate,
+        /// Peak burst size, bytes.
+        pbs: u64,
+    },
+}
+
+impl MeterSpec {
+    /// The meter that a class's settings name, if they do.
+    pub fn read(settings: &Settings) -> Result<Option<MeterSpec>, SpecError> {
+        let Some(kind) = settings.choice("meter") else { return Ok(None) };
+        let missing = |word: &str, of: &str| {
+            let error = SpecError::word("meter", format!("the meter `{kind}` needs `{word}`"));
+            error.help(format!("as `{word} {of}`"))
+        };
+        let rate = |word: &str| {
+            let rate = setting(word).and_then(|word| settings.rate(word)).ok_or_else(|| missing(word, "10Mbit/s"))?;
+            if rate.is_zero() { Err(SpecError::word("meter", format!("`{word} 0bit/s` lets nothing pass"))) } else { Ok(rate) }
+        };
+        let size = |word: &str| setting(word).and_then(|word| settings.bytes(word)).ok_or_else(|| missing(word, "15000bytes"));
+        let (cir, cbs) = (rate("cir")?, size("cbs")?);
+        let profile = match kind {
+            "srtcm" => Profile::SingleRate { cir, cbs, ebs: size("ebs")? },
+            "trtcm" => {
+                let (pir, pbs) = (rate("pir")?, size("pbs")?);
+                // RFC 2698, section 2: "The PIR must be equal to or greater than the CIR."
+                if pir < cir {
+                    let error = SpecError::word("meter", format!("the peak rate {pir} is below the committed rate {cir}"));
+                    return Err(error.help("`pir` is at least `cir`"));
+                }
+                Profile::TwoRate { cir, cbs, pir, pbs }
+            }
+            _ => Profile::Bucket { cir, cbs },
+        };
+        let used = |word: &str| match profile {
+            Profile::Bucket { .. } => !matches!(word, "ebs" | "pir" | "pbs" | "yellow" | "colour-aware"),
+            Profile::SingleRate { .. } => !matches!(word, "pir" | "pbs"),
+            Profile::TwoRate { .. } => word != "ebs",
+        };
+        for word in ["ebs", "pir", "pbs", "yellow", "colour-aware"] {
+            if !used(word) && setting(word).is_some_and(|word| settings.get(word).is_some()) {
+                let error = SpecError::word("meter", format!("the meter `{kind}` knows no `{word}`"));
+                return Err(error.help("leave it out, or use `srtcm` (RFC 2697) or `trtcm` (RFC 2698)"));
+            }
+        }
+        let mut actions = [Action::Pass; 3];
+        for (action, colour) in actions.iter_mut().zip(COLOURS) {
+            *action = match setting(colour).and_then(|word| settings.get(word)) {
+                Some(Value::Choice("drop")) => Action::Drop,
+                Some(Value::Int(dscp @ 0..=63)) => Action::Dscp(dscp as u8),
+                Some(Value::Int(dscp)) => return Err(SpecError::word("meter", format!("{dscp} is no DSCP: they are 0 to 63"))),
+                _ => Action::Pass,
+            };
+        }
+        let aware = settings.flag("meter colour-aware");
+        Ok(Some(MeterSpec { profile, aware, actions }))
+    }
+}
+
+/// Tokens that come at a rate, in whole bytes.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    rate: u128,
+    /// Bytes that have come since time 0.
+    come: u64,
+}
+
+impl Source {
+    fn new(rate: Rate, now: Nanos) -> Source {
+        let mut source = Source { rate: u128::from(rate.as_bit_s()), come: 0 };
+        source.come = source.until(now);
+        source
+    }
+
+    /// Byte n comes at n byte times from time 0.
+    fn until(&self, now: Nanos) -> u64 {
+        u64::try_from(self.rate * u128::from(now) / (8 * u128::from(SECOND))).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes that have come since it was asked last.
+    fn take(&mut self, now: Nanos) -> u64 {
+        let until = self.until(now).max(self.come);
+        until - std::mem::replace(&mut self.come, until)
+    }
+}
+
+/// A meter at work.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    spec: MeterSpec,
+    /// Committed tokens, and excess or peak tokens, bytes.
+    tokens: [u64; 2],
+    committed: Source,
+    peak: Source,
+    /// Packets and bytes by colour.
+    counts: [(u64, u64); 3],
+}
+
+impl Meter {
+    /// One with full buckets.
+    pub fn new(spec: MeterSpec, now: Nanos) -> Meter {
+        let (cir, pir, tokens) = match spec.profile {
+            Profile::Bucket { cir, cbs } => (cir, cir, [cbs, 0]),
+            Profile::SingleRate { cir, cbs, ebs } => (cir, cir, [cbs, ebs]),
+            Profile::TwoRate { cir, cbs, pir, pbs } => (cir, pir, [cbs, pbs]),
+        };
+        Meter { spec, tokens, committed: Source::new(cir, now), peak: Source::new(pir, now), counts: [(0, 0); 3] }
+    }
+
+    /// What it was made from.
+    pub fn spec(&self) -> &MeterSpec {
+        &self.spec
+    }
+
+    /// Packets and their own bytes by colour, in the order of [`Colour::ALL`].
+    pub fn counts(&self) -> &[(u64, u64); 3] {
+        &self.counts
+    }
+
+    /// Finds a packet's colour, counts it, and does to it what is to be done. False if it is to be dropped.
+    pub fn apply(&mut self, now: Nanos, packet: &mut Packet) -> bool {
+        let came = if self.spec.aware { precedence(packet.dscp) } else { Colour::Green };
+        let colour = self.colour(now, u64::from(packet.len), came);
+        let (packets, bytes) = &mut self.counts[colour as usize];
+        *packets += 1;
+        *bytes += u64::from(packet.len);
+        match self.spec.actions[colour as usize] {
+            Action::Pass => {}
+            Action::Dscp(dscp) => packet.dscp = dscp,
+            Action::Drop => return false,
+        }
+        true
+    }
+
+    /// The colour of a packet of `len` bytes that came as `came`; of a colour-blind meter it came green.
+    fn colour(&mut self, now: Nanos, len: u64, came: Colour) -> Colour {
+        let [c, e] = &mut self.tokens;
+        match self.spec.profile {
+            Profile::Bucket { cbs, .. } => {
+                *c = c.saturating_add(self.committed.take(now)).min(cbs);
+                if *c >= len {
+                    *c -= len;
+                    return Colour::Green;
+                }
+                Colour::Red
+            }
+            // RFC 2697, section 3.
+            Profile::SingleRate { cbs, ebs, .. } => {
+                let come = self.committed.take(now);
+                let into = come.min(cbs - *c);
+                *c += into;
+                *e = e.saturating_add(come - into).min(ebs);
+                if came == Colour::Green && *c >= len {
+                    *c -= len;
+                    return Colour::Green;
+                }
+                if came <= Colour::Yellow && *e >= len {
+                    *e -= len;
+                    return Colour::Yellow;
+                }
+                Colour::Red
+            }
+            // RFC 2698, section 3: here `e` is P.
+            Profile::TwoRate { cbs, pbs, .. } => {
+                *c = c.saturating_add(self.committed.take(now)).min(cbs);
+                *e = e.saturating_add(self.peak.take(now)).min(pbs);
+                if came == Colour::Red || *e < len {
+                    return Colour::Red;
+                }
+                *e -= len;
+                if came == Colour::Yellow || *c < len {
+                    return Colour::Yellow;
+                }
+                *c -= len;
+                Colour::Green
+            }
+        }
+    }
+}
+
+/// The colour that an AF codepoint says (RFC 2597, section 6): class in the first three bits, 1 to 4, drop precedence in the next two.
+fn precedence(dscp: u8) -> Colour {
+    match (dscp >> 3, dscp & 7) {
+        (1..=4, 4) => Colour::Yellow,
+        (1..=4, 6) => Colour::Red,
+        _ => Colour::Green,
+    }
+}

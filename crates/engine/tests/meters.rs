@@ -1,0 +1,218 @@
+//! Meters against the text of RFC 2697 and RFC 2698, byte by byte, and in the engine: what is dropped, marked and counted.
+
+mod support;
+#[path = "support/tree.rs"]
+mod tree;
+
+use altq_engine::account::DropReason;
+use altq_engine::settings::{Settings, Value};
+use altq_engine::shape::meter::{Colour, Meter, MeterSpec};
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_engine::{Change, Engine, Packet};
+use support::{MS, Random};
+
+fn words(kind: &'static str, numbers: &[(&'static str, u64)]) -> Settings {
+    let mut settings = Settings::new().with("meter", Value::Choice(kind));
+    for (word, n) in numbers {
+        let value = if word.ends_with("ir") { Value::Rate(Rate::bit_s(*n)) } else { Value::Bytes(*n) };
+        settings.set(word, value);
+    }
+    settings
+}
+
+fn meter(settings: &Settings) -> Meter {
+    Meter::new(MeterSpec::read(settings).unwrap().unwrap(), 0)
+}
+
+/// AF codepoints by colour (RFC 2597): AF21, AF22, AF23.
+const AF: [u8; 3] = [18, 20, 22];
+
+/// RFC 2697, section 3, as it reads: "the token counts Tc and Te are updated CIR times per second as follows" and what follows; RFC 2698,
+/// section 3, likewise. One byte at a time.
+struct Text {
+    tc: u64,
+    te: u64,
+    cbs: u64,
+    ebs: u64,
+    cir: u64,
+    pir: u64,
+    two_rates: bool,
+    /// The next byte of each source: byte n comes at n / rate.
+    next: [u64; 2],
+}
+
+impl Text {
+    fn update(&mut self, now: Nanos) {
+        let due = |n: u64, rate: u64| (u128::from(n) * 8 * u128::from(SECOND)).div_ceil(u128::from(rate)) <= u128::from(now);
+        while due(self.next[0], self.cir) {
+            self.next[0] += 1;
+            if self.tc < self.cbs {
+                // "If Tc is less than CBS, Tc is incremented by one, else"
+                self.tc += 1;
+            } else if !self.two_rates && self.te < self.ebs {
+                // "if Te is less then EBS, Te is incremented by one, else neither Tc nor Te is incremented."
+                self.te += 1;
+            }
+        }
+        while self.two_rates && due(self.next[1], self.pir) {
+            self.next[1] += 1;
+            // "the token count Tp is incremented by one PIR times per second up to PBS"
+            self.te += u64::from(self.te < self.ebs);
+        }
+    }
+
+    fn colour(&mut self, now: Nanos, b: u64, pre: Colour) -> Colour {
+        self.update(now);
+        if self.two_rates {
+            // "If the packet has been precolored as red or if Tp(t)-B < 0, the packet is red, else"
+            if pre == Colour::Red || self.te < b {
+                return Colour::Red;
+            }
+            // "if the packet has been precolored as yellow or if Tc(t)-B < 0, the packet is yellow and Tp is decremented by B, else"
+            if pre == Colour::Yellow || self.tc < b {
+                self.te -= b;
+                return Colour::Yellow;
+            }
+            // "the packet is green and both Tp and Tc are decremented by B."
+            self.te -= b;
+            self.tc -= b;
+            return Colour::Green;
+        }
+        // "If the packet has been precolored as green and Tc(t)-B >= 0, the packet is green and Tc is decremented by B down to the minimum
+        // value of 0, else"
+        if pre == Colour::Green && self.tc >= b {
+            self.tc -= b;
+            return Colour::Green;
+        }
+        // "If the packet has been precolored as green or yellow and if Te(t)-B >= 0, the packets is yellow and Te is decremented"
+        if (pre == Colour::Green || pre == Colour::Yellow) && self.te >= b {
+            self.te -= b;
+            return Colour::Yellow;
+        }
+        Colour::Red
+    }
+}
+
+/// Colour-blind is colour-aware with every packet green, in both texts.
+#[test]
+fn every_packet_has_the_colour_of_the_rfcs_text() {
+    let mut seen = [[0u32; 3]; 5];
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let cir = 8_001 + random.below(800_000);
+        let pir = cir + random.below(2 * cir);
+        let (cbs, ebs) = (1 + random.below(6000), 1 + random.below(9000));
+        let kind = random.pick(&[0usize, 1, 2]);
+        let aware = kind > 0 && random.chance(50);
+        let mut settings = match kind {
+            0 => words("bucket", &[("meter cir", cir), ("meter cbs", cbs)]),
+            1 => words("srtcm", &[("meter cir", cir), ("meter cbs", cbs), ("meter ebs", ebs)]),
+            _ => words("trtcm", &[("meter cir", cir), ("meter cbs", cbs), ("meter pir", pir), ("meter pbs", ebs)]),
+        };
+        if aware {
+            settings.set("meter colour-aware", Value::Flag);
+        }
+        let mut meter = meter(&settings);
+        // One token bucket is the single rate marker without an excess burst.
+        let ebs = if kind == 0 { 0 } else { ebs };
+        let mut text = Text { tc: cbs, te: ebs, cbs, ebs, cir, pir, two_rates: kind == 2, next: [1, 1] };
+        let mut now = 0;
+        for n in 0..400 {
+            now += random.below(1 + 2 * 700 * 8 * SECOND / cir);
+            let came = random.pick(&Colour::ALL);
+            let mut packet = Packet { dscp: AF[came as usize], ..Packet::new(n, 1 + random.below(1500) as u32) };
+            let before = *meter.counts();
+            assert!(meter.apply(now, &mut packet));
+            let colour = text.colour(now, u64::from(packet.len), if aware { came } else { Colour::Green });
+            let after = meter.counts();
+            for (at, (before, after)) in before.iter().zip(after).enumerate() {
+                let this = u64::from(at == colour as usize);
+                let counted = (after.0 - before.0, after.1 - before.1);
+                assert_eq!(counted, (this, this * u64::from(packet.len)), "seed {seed} packet {n} of kind {kind}: {colour:?}");
+            }
+            seen[kind + 2 * usize::from(aware)][colour as usize] += 1;
+        }
+    }
+    // Every kind met every colour that it has.
+    assert!(seen.iter().enumerate().all(|(kind, seen)| seen[0] > 50 && seen[2] > 50 && (kind == 0 || seen[1] > 50)), "{seen:?}");
+}
+
+#[test]
+fn what_cannot_be_a_meter() {
+    for (settings, says) in [
+        (words("srtcm", &[("meter cir", 8000), ("meter cbs", 1500)]), "`ebs`"),
+        (words("bucket", &[("meter cbs", 1500)]), "`cir`"),
+        (words("bucket", &[("meter cir", 8000), ("meter cbs", 1500), ("meter ebs", 1)]), "no `ebs`"),
+        (words("trtcm", &[("meter cir", 8000), ("meter cbs", 1), ("meter pir", 7000), ("meter pbs", 1)]), "below the committed"),
+        (words("bucket", &[("meter cir", 0), ("meter cbs", 1500)]), "lets nothing pass"),
+    ] {
+        let error = MeterSpec::read(&settings).unwrap_err();
+        assert!(error.message.contains(says) && error.word == Some("meter"), "{error}");
+    }
+    assert_eq!(MeterSpec::read(&Settings::new()).unwrap(), None);
+}
+
+/// 8 Mbit/s, a byte a microsecond: 3000 bytes committed, 3000 in excess.
+fn srtcm() -> Settings {
+    words("srtcm", &[("meter cir", 8_000_000), ("meter cbs", 3000), ("meter ebs", 3000)])
+        .with("meter green", Value::Int(10))
+        .with("meter yellow", Value::Int(12))
+        .with("meter red", Value::Choice("drop"))
+}
+
+fn arrive(engine: &mut Engine, now: Nanos, class: ClassId, n: u32) -> Vec<(u32, DropReason)> {
+    (0..n).for_each(|id| engine.enqueue(now, class, Packet { dscp: 46, ..Packet::new(id, 1000) }));
+    engine.drops().map(|drop| (drop.packet.handle, drop.reason)).collect()
+}
+
+fn left(engine: &mut Engine, now: Nanos) -> Vec<u8> {
+    std::iter::from_fn(|| engine.dequeue(now)).map(|departure| departure.packet.dscp).collect()
+}
+
+#[test]
+fn a_class_marks_and_drops_before_its_queue() {
+    let mut spec = tree::link(Rate::mbit_s(10), "fifo");
+    spec.classes.push(tree::class(0, srtcm(), 50));
+    spec.classes.push(tree::class(0, Settings::new(), 50));
+    let mut engine = Engine::new(&spec).unwrap();
+    let policed: Vec<(u32, DropReason)> = [6, 7].map(|id| (id, DropReason::Policed)).to_vec();
+    assert_eq!(arrive(&mut engine, 0, 1, 8), policed);
+    // Beside it nothing is measured.
+    assert_eq!(arrive(&mut engine, 0, 2, 2), []);
+    assert_eq!(left(&mut engine, 0), [10, 10, 10, 12, 12, 12, 46, 46]);
+    assert_eq!(engine.drop_reasons(1).collect::<Vec<_>>(), [(DropReason::Policed, 2, 2000)]);
+    let counters = engine.counters(1);
+    assert_eq!((counters.received_packets(), counters.sent_packets, counters.dropped_packets), (8, 6, 2));
+    let expected = [("green", 3), ("green_bytes", 3000), ("yellow", 3), ("yellow_bytes", 3000), ("red", 2), ("red_bytes", 2000)];
+    assert_eq!(engine.scheduler_counters(1), expected);
+    // 2 ms bring 2000 bytes, all for the committed bucket.
+    assert_eq!(arrive(&mut engine, 2 * MS, 1, 3).len(), 1);
+    assert_eq!(left(&mut engine, 2 * MS), [10, 10]);
+    // The same words again change nothing of what is in the buckets; others do.
+    let change = |settings| Change::SetClass { class: 1, parent: 0, settings };
+    engine.apply(2 * MS, &change(srtcm())).unwrap();
+    assert_eq!(arrive(&mut engine, 2 * MS, 1, 1).len(), 1);
+    engine.apply(2 * MS, &change(srtcm().with("meter cbs", Value::Bytes(1000)))).unwrap();
+    assert_eq!(arrive(&mut engine, 2 * MS, 1, 5).len(), 1);
+    engine.apply(2 * MS, &change(Settings::new())).unwrap();
+    assert_eq!(arrive(&mut engine, 2 * MS, 1, 9).len(), 0);
+    assert_eq!(engine.scheduler_counters(1), []);
+}
+
+/// From below: the class's meter, then its agency's, then the link's. What one drops the next never sees.
+#[test]
+fn meters_of_a_class_and_of_all_above_it() {
+    let mut spec = tree::link(Rate::mbit_s(10), "priq");
+    let bucket = |cbs, red| words("bucket", &[("meter cir", 8000), ("meter cbs", cbs)]).with("meter red", red);
+    spec.classes[ROOT as usize].settings = bucket(4000, Value::Int(8));
+    spec.classes.push(tree::class(0, bucket(6000, Value::Choice("drop")), 50));
+    spec.classes[1].scheduler = Some(altq_engine::spec::SchedulerSpec { name: tree::name("drr"), settings: Settings::new() });
+    spec.classes.push(tree::class(1, bucket(1000, Value::Int(14)), 50));
+    let mut engine = Engine::new(&spec).unwrap();
+    assert_eq!(arrive(&mut engine, 0, 2, 8).len(), 2);
+    // The class passes one and marks the others; the link marks what comes beyond its four.
+    assert_eq!(left(&mut engine, 0), [46, 14, 14, 14, 8, 8]);
+    let red = |engine: &Engine, class| engine.scheduler_counters(class).iter().find(|(name, _)| *name == "red").map(|(_, n)| *n);
+    assert_eq!((red(&engine, 2), red(&engine, 1), red(&engine, 0)), (Some(7), Some(2), Some(2)));
+}
