@@ -8,6 +8,7 @@ use crate::diagnostic::{Diagnostic, Findings, Span};
 use crate::policy::{Class, Link};
 
 mod drr;
+mod fairq;
 mod hfsc;
 mod htb;
 pub(crate) mod rules;
@@ -26,6 +27,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             _ if class == ROOT => {}
             "cbq" => cbq_class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             "drr" => drr::class(link, class, findings),
+            "fairq" => fairq::class(link, class, findings),
             "htb" => htb::class(link, class, (!children[class as usize].is_empty(), holders[class as usize]), findings),
             _ => {}
         }

@@ -20,7 +20,7 @@ use crate::suggest::did_you_mean;
 pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
 
 /// Schedulers of the field that are not built yet.
-const SCHEDULERS_TO_COME: &[&str] = &["fairq"];
+const SCHEDULERS_TO_COME: &[&str] = &[];
 /// Queues of the field that are not built yet.
 const QUEUES_TO_COME: &[&str] = &["cake"];
 

@@ -10,6 +10,7 @@ mod blue;
 mod codel;
 mod drop_head;
 mod drop_tail;
+pub(crate) mod fairq;
 mod flows;
 mod fq_codel;
 mod pie;
@@ -34,11 +35,12 @@ pub const QUEUES: &[&Entry] = &[
     &drop_tail::ENTRY,
     &drop_head::ENTRY,
     &codel::ENTRY,
+    &blue::ENTRY,
+    &fairq::ENTRY,
     &fq_codel::ENTRY,
+    &pie::ENTRY,
     &red::ENTRY,
     &rio::ENTRY,
-    &blue::ENTRY,
-    &pie::ENTRY,
     &two_level::ENTRY,
     &sfq::ENTRY,
 ];

@@ -10,6 +10,7 @@
 
 pub mod cbq;
 mod drr;
+mod fairq;
 mod fifo;
 mod hfsc;
 pub mod htb;
@@ -33,7 +34,8 @@ pub const ROOT_SLOT: Slot = 0;
 pub const NOBODY: Slot = Slot::MAX;
 
 /// All schedulers.
-pub const SCHEDULERS: &[&Entry] = &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
+pub const SCHEDULERS: &[&Entry] =
+    &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &fairq::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
 
 /// The scheduler of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -63,6 +65,9 @@ pub struct Entry {
 impl Entry {
     /// The queue of a class that names none: by its own words, or the scheduler's.
     pub fn queue(&self, scheduler: &Settings, class: &Settings) -> QueueSpec {
+        if self.name == fairq::ENTRY.name {
+            return fairq::queue(class);
+        }
         let fair = class.flag("fair-queue") && self.class_words.iter().any(|word| word.name == "fair-queue");
         if fair { wfq::fair_queue() } else { (self.default_queue)(scheduler) }
     }

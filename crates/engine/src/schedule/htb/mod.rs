@@ -17,7 +17,7 @@
 mod class;
 mod promise;
 mod ring;
-mod timers;
+pub(super) mod timers;
 mod tree;
 pub mod words;
 

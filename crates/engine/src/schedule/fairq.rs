@@ -1,0 +1,314 @@
+//! FAIRQ (DragonFly's ALTQ, 2008; altq.md section 5): priorities with a bandwidth up to which they count, and fair flows in each class.
+//!
+//! Classes have one of eight priorities and a bandwidth. The highest class that has packets and is not over its bandwidth goes; if all
+//! are over, the highest. So a bandwidth is a preference and no cap: what nobody else wants goes to who is over. How much a class
+//! sends is measured by sums that decay, over about its last eight packets ([`Decay`]).
+//!
+//! ALTQ has one class a priority and buckets for flows inside it. Here the two are apart: this is the scheduler, and `buckets` and `hogs`
+//! say how the queue that a class has by default keeps flows ([`fairq`](crate::queue)); several classes may share a priority, and
+//! take turns by packets. ALTQ compares what was sent before the packet at hand, with the time up to the last poll, and so lets a class
+//! have 8/7 of its bandwidth; here that packet counts, and the time, so a class has its bandwidth, whoever asks how often. A class
+//! that is over waits in a heap for the time at which it no longer is.
+
+use super::htb::timers::Timers;
+use super::priq::side_by_side;
+use super::promise::{Place, Promise};
+use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use crate::packet::NIL;
+use crate::prefetch::prefetch;
+use crate::queue;
+use crate::settings::{Kind, Settings, Value, Word};
+use crate::shape::decay::Decay;
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
+
+/// Levels of priority.
+const LEVELS: usize = 8;
+/// altq.md section 16.
+const PRIORITY: u64 = 1;
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "fairq",
+    about: "priorities that count up to a bandwidth, and fair flows in each class (FAIRQ)",
+    words: &[],
+    class_words: &[
+        Word {
+            name: "priority",
+            kind: Kind::Int { min: 0, max: LEVELS as u64 - 1 },
+            help: "who goes first, 7 before all others; equals take turns, a packet each",
+            default: "1",
+        },
+        Word {
+            name: "bandwidth",
+            kind: Kind::Rate,
+            help: "up to which the priority counts; with 0bit/s it never does",
+            default: "all of the link or of the class above",
+        },
+        queue::fairq::BUCKETS,
+        queue::fairq::HOGS,
+    ],
+    default_queue: |_| queue(&Settings::new()),
+    guarantee: |_| None,
+    promise,
+    build: |context: &Context, _: &Settings| Ok(Box::new(Fairq::new(context.rate))),
+};
+
+/// The queue of a class that names none.
+pub fn queue(class: &Settings) -> QueueSpec {
+    let entry = &queue::fairq::ENTRY;
+    let mut settings = Settings::new();
+    for word in entry.words {
+        if let Some(value) = class.get(word.name) {
+            settings.set(word.name, value);
+        }
+    }
+    QueueSpec { name: entry.name, limit: entry.limit, settings }
+}
+
+/// A preference is no promise: classes that are not over go first, and how long a class is not over depends on what it sent.
+fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
+    match (place.classes.len(), class) {
+        (1, 0) => Ok(place.promised),
+        _ => Err("fairq prefers classes, it guarantees nothing".to_owned()),
+    }
+}
+
+struct Fairq {
+    /// What a class has that states no bandwidth.
+    rate: Rate,
+    /// Bit n: level n has classes with packets that are not over, or are.
+    waiting: [u8; 2],
+    /// The class whose turn it is, of each level; not over, or over.
+    turn: [[Slot; LEVELS]; 2],
+    /// When those that are over no longer are.
+    timers: Timers,
+    classes: Vec<Class>,
+    /// `buckets` and `hogs` of each class: what its queue was made with.
+    made: Vec<[Option<Value>; 2]>,
+}
+
+/// One cache line a class.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Class {
+    sent: Decay,
+    bandwidth: Option<Rate>,
+    /// Neighbours in its ring; [`NIL`] when it has no packets.
+    next: Slot,
+    previous: Slot,
+    /// Length of its first packet.
+    len: u32,
+    level: u8,
+    /// In which of the two rings of its level it stands.
+    over: bool,
+}
+
+const _: () = assert!(size_of::<Class>() == 64);
+
+impl Class {
+    const NEW: Class =
+        Class { sent: Decay::NEW, bandwidth: None, next: NIL, previous: NIL, len: 0, level: PRIORITY as u8, over: false };
+}
+
+impl Class {
+    /// When it is no longer over; `None`: never.
+    #[inline]
+    fn from(&self, rate: Rate) -> Option<Nanos> {
+        self.sent.at_most_from(self.bandwidth.unwrap_or(rate), self.len)
+    }
+}
+
+impl Fairq {
+    fn new(rate: Rate) -> Fairq {
+        let mut timers = Timers::default();
+        timers.reserve(ROOT_SLOT);
+        // Packets of the class that holds the scheduler go as those of a class without words.
+        Fairq { rate, waiting: [0; 2], turn: [[NIL; LEVELS]; 2], timers, classes: vec![Class::NEW], made: vec![[None; 2]] }
+    }
+
+    /// Puts a class that has packets at the end of its ring.
+    fn link(&mut self, now: Nanos, slot: Slot) {
+        let rate = self.rate;
+        let class = &mut self.classes[slot as usize];
+        if class.next != NIL {
+            return;
+        }
+        let from = class.from(rate);
+        class.over = from.is_none_or(|from| from > now);
+        if let Some(from) = from.filter(|from| *from > now) {
+            self.timers.file(slot, from);
+        }
+        let (which, level) = (usize::from(class.over), usize::from(class.level));
+        let (next, previous) = if self.waiting[which] & 1 << level == 0 {
+            self.waiting[which] |= 1 << level;
+            self.turn[which][level] = slot;
+            (slot, slot)
+        } else {
+            let next = self.turn[which][level];
+            (next, self.classes[next as usize].previous)
+        };
+        self.classes[previous as usize].next = slot;
+        self.classes[next as usize].previous = slot;
+        let class = &mut self.classes[slot as usize];
+        (class.next, class.previous) = (next, previous);
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let Class { next, previous, level, over, .. } = self.classes[slot as usize];
+        if next == NIL {
+            return;
+        }
+        let (which, level) = (usize::from(over), usize::from(level));
+        if next == slot {
+            self.waiting[which] &= !(1 << level);
+        } else {
+            self.classes[previous as usize].next = next;
+            self.classes[next as usize].previous = previous;
+            if self.turn[which][level] == slot {
+                self.turn[which][level] = next;
+            }
+        }
+        let class = &mut self.classes[slot as usize];
+        (class.next, class.previous) = (NIL, NIL);
+    }
+
+    /// Puts a class where it belongs now, behind its like.
+    fn relink(&mut self, now: Nanos, slot: Slot) {
+        if self.classes[slot as usize].next != NIL {
+            self.unlink(slot);
+            self.link(now, slot);
+        }
+    }
+
+    /// Those that are no longer over.
+    fn forgive(&mut self, now: Nanos) {
+        while let Some((due, slot)) = self.timers.first().filter(|(due, _)| *due <= now) {
+            let class = &self.classes[slot as usize];
+            match class.from(self.rate).filter(|_| class.over && class.next != NIL) {
+                // An entry may lie there too early.
+                Some(from) if from > now => self.timers.put_off(from.max(due)),
+                Some(_) => {
+                    self.timers.pop();
+                    self.relink(now, slot);
+                }
+                None => self.timers.pop(),
+            }
+        }
+    }
+}
+
+impl Scheduler for Fairq {
+    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        side_by_side(ENTRY.name, parent)?;
+        if self.classes.len() <= slot as usize {
+            self.classes.resize(slot as usize + 1, Class::NEW);
+            self.made.resize(slot as usize + 1, [None; 2]);
+            self.timers.reserve(slot);
+        }
+        self.made[slot as usize] = made(settings);
+        self.classes[slot as usize] = Class { level: level(settings)?, bandwidth: settings.rate("bandwidth"), ..Class::NEW };
+        Ok(())
+    }
+
+    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
+        side_by_side(ENTRY.name, parent)?;
+        if slot == ROOT_SLOT {
+            return Ok(());
+        }
+        let level = level(settings)?;
+        let made = made(settings);
+        if made != self.made[slot as usize] {
+            let word = if made[0] != self.made[slot as usize][0] { "buckets" } else { "hogs" };
+            return Err(SpecError::word(word, format!("{word} says which queue a class is made with, and it is made"))
+                .help("give the class a queue fairq with the words that it is to have"));
+        }
+        self.forgive(now);
+        let waits = self.classes[slot as usize].next != NIL;
+        self.unlink(slot);
+        let class = &mut self.classes[slot as usize];
+        (class.level, class.bandwidth) = (level, settings.rate("bandwidth"));
+        if waits {
+            self.link(now, slot);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, _: Nanos, slot: Slot) {
+        self.unlink(slot);
+        self.timers.remove(slot);
+    }
+
+    fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
+        self.forgive(now);
+        self.rate = rate;
+        for slot in 0..self.classes.len() as Slot {
+            self.relink(now, slot);
+        }
+    }
+
+    #[inline]
+    fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
+        if first {
+            // Those whose time has come go before it, whether or not somebody asked in between.
+            self.forgive(now);
+            self.classes[slot as usize].len = len;
+            self.link(now, slot);
+        }
+    }
+
+    fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
+        let Some(len) = next else { return self.unlink(slot) };
+        self.forgive(now);
+        let class = &mut self.classes[slot as usize];
+        class.len = len;
+        if let Some(from) = class.from(self.rate).filter(|_| class.over && class.next != NIL) {
+            self.timers.file(slot, from);
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, now: Nanos) -> Option<Slot> {
+        self.forgive(now);
+        let which = usize::from(self.waiting[0] == 0);
+        let level = self.waiting[which].checked_ilog2()?;
+        Some(self.turn[which][level as usize])
+    }
+
+    #[inline]
+    fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        let class = &mut self.classes[slot as usize];
+        let over = class.over;
+        class.sent.add(now, len);
+        self.unlink(slot);
+        if let Some(len) = next {
+            self.classes[slot as usize].len = len;
+            self.link(now, slot);
+        }
+        over
+    }
+
+    fn next_wakeup(&mut self) -> Option<Nanos> {
+        (self.waiting != [0; 2]).then_some(0)
+    }
+
+    fn fetch(&self, slot: Slot) {
+        prefetch(&self.classes, slot as usize);
+    }
+
+    fn memory(&self) -> usize {
+        self.classes.capacity() * size_of::<Class>() + self.made.capacity() * size_of::<[Option<Value>; 2]>() + self.timers.memory()
+    }
+}
+
+fn made(settings: &Settings) -> [Option<Value>; 2] {
+    ["buckets", "hogs"].map(|word| settings.get(word))
+}
+
+fn level(settings: &Settings) -> Result<u8, SpecError> {
+    match settings.get("priority") {
+        None => Ok(PRIORITY as u8),
+        Some(Value::Int(n)) if n < LEVELS as u64 => Ok(n as u8),
+        Some(_) => Err(SpecError::word("priority", format!("the priority is one of 0 to {}", LEVELS - 1))),
+    }
+}

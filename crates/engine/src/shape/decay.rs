@@ -1,0 +1,74 @@
+//! A rate by sums that decay, as ALTQ's FAIRQ measures it (altq.md section 5).
+
+use crate::units::{Nanos, Rate, SECOND};
+
+/// Bytes and time since they were sent, both less an eighth with every packet: the rate of about the last eight packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decay {
+    time: Nanos,
+    bytes: u64,
+    last: Nanos,
+}
+
+/// A pause counts as so long at most.
+const PAUSE: Nanos = 8 * SECOND;
+
+impl Decay {
+    /// Nothing was sent.
+    pub const NEW: Decay = Decay { time: 0, bytes: 0, last: 0 };
+
+    /// A packet of so many bytes went.
+    #[inline]
+    pub fn add(&mut self, now: Nanos, bytes: u32) {
+        self.time += now.saturating_sub(self.last).min(PAUSE);
+        self.bytes += u64::from(bytes);
+        self.time -= self.time / 8;
+        self.bytes -= self.bytes / 8;
+        self.last = now;
+    }
+
+    /// False before its first packet.
+    #[inline]
+    pub fn measured(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// True if it was less than `rate` when the last packet went.
+    #[inline]
+    pub fn below(&self, rate: Rate) -> bool {
+        !rate.is_zero() && rate.time_for(self.bytes) < self.time
+    }
+
+    /// From when on it is at most `rate` with the next packet, of `bytes`, counted as sent; `None`: never. Who sends each packet then
+    /// sends at this rate: the sums stand at seven eighths of eight packets and eight intervals.
+    #[inline]
+    pub fn at_most_from(&self, rate: Rate, bytes: u32) -> Option<Nanos> {
+        if rate.is_zero() {
+            return None;
+        }
+        if !self.measured() {
+            return Some(0);
+        }
+        let due = rate.time_for(self.bytes + u64::from(bytes));
+        Some(self.last.saturating_add(due.saturating_sub(self.time)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rate_is_measured_exactly() {
+        // 1000 bytes each ms: 8 Mbit/s. Both sums decay alike, so their ratio is right from the start, but for the first pause.
+        let mut decay = Decay { last: 1_000_000_000, ..Decay::default() };
+        for n in 1..=50 {
+            decay.add(1_000_000_000 + n * 1_000_000, 1000);
+        }
+        assert!(decay.below(Rate::kbit_s(8_010)) && !decay.below(Rate::kbit_s(7_990)));
+        // The sums are 7 packets and 7 ms; with the next packet 8, which take 8 ms at the same rate and 16 at half of it.
+        let from = |rate| decay.at_most_from(rate, 1000).unwrap() - 1_050_000_000;
+        assert!(from(Rate::mbit_s(8)).abs_diff(1_000_000) < 20_000 && from(Rate::mbit_s(4)).abs_diff(9_000_000) < 20_000);
+        assert_eq!(decay.at_most_from(Rate::bit_s(0), 1000), None);
+    }
+}
