@@ -78,6 +78,13 @@ impl Link {
         holders
     }
 
+    /// Whether a meter gives packets another DSCP.
+    pub fn marks_dscp(&self) -> bool {
+        let marks = |colour: &str| altq_engine::shape::meter::setting(colour);
+        let words = altq_engine::shape::meter::COLOURS.map(marks);
+        self.spec.classes.iter().any(|class| words.iter().flatten().any(|word| class.settings.int(word).is_some()))
+    }
+
     /// The scheduler that serves a class: that of the nearest class above that holds one. For the root its own.
     pub fn scheduler_of(&self, class: ClassId) -> &'static str {
         self.serving(class).map_or("", |scheduler| scheduler.name)

@@ -97,6 +97,9 @@ impl Printer<'_> {
         if let Some(queue) = spec.classes.first().and_then(|root| root.queue.as_ref()) {
             self.line(1, &queue_words(queue));
         }
+        if let Some(meter) = spec.classes.first().and_then(|root| meter(&root.settings)) {
+            self.line(1, &meter);
+        }
         if spec.default == Some(ROOT) && spec.classes.len() > 1 {
             self.line(1, "default");
         }
@@ -207,6 +210,13 @@ fn queue_words(queue: &QueueSpec) -> String {
 fn settings(settings: &Settings) -> Vec<String> {
     let mut words = Vec::new();
     for (word, value) in settings.iter() {
+        // A meter's words stand together, in its braces.
+        if word == "meter" {
+            words.extend(meter(settings));
+            continue;
+        } else if word.starts_with("meter ") {
+            continue;
+        }
         words.push(match value {
             Value::Flag => word.to_owned(),
             Value::Rate(rate) => format!("{word} {rate}"),
@@ -220,6 +230,26 @@ fn settings(settings: &Settings) -> Vec<String> {
         });
     }
     words
+}
+
+/// A meter among a class's settings.
+fn meter(settings: &Settings) -> Option<String> {
+    let kind = settings.choice("meter")?;
+    let mut words = Vec::new();
+    for (word, value) in settings.iter() {
+        let Some(word) = word.strip_prefix("meter ") else { continue };
+        words.push(match value {
+            Value::Rate(rate) => format!("{word} {rate}"),
+            Value::Bytes(n) => format!("{word} {n}bytes"),
+            Value::Choice(choice) => format!("{word} {choice}"),
+            Value::Int(dscp) => {
+                let name = u32::try_from(dscp).ok().and_then(|dscp| names::name(Field::Dscp, dscp));
+                format!("{word} dscp {}", name.map_or_else(|| dscp.to_string(), str::to_owned))
+            }
+            _ => word.to_owned(),
+        });
+    }
+    Some(format!("meter {kind} {{ {} }}", words.join("  ")))
 }
 
 fn limit(limit: Limit) -> String {

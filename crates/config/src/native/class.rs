@@ -8,6 +8,7 @@ use altq_engine::settings::{Limit, Settings};
 use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SchedulerSpec};
 
 use super::link::{unknown, unknown_kind};
+use super::meter;
 use super::quantity;
 use super::reader::{Base, Cursor, Reader, short};
 use super::token::{Tree, What};
@@ -17,7 +18,7 @@ use crate::policy::{Class, Link};
 use crate::suggest::did_you_mean;
 
 /// Words of every class, whatever its scheduler; `share` goes with `rate`.
-pub const WORDS: &[&str] = &["class", "queue", "scheduler", "default"];
+pub const WORDS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
 
 /// Schedulers of the field that are not built yet.
 const SCHEDULERS_TO_COME: &[&str] = &[];
@@ -153,6 +154,7 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
                 draft.link.spec.classes[id as usize].queue = Some(queue);
                 draft.link.classes[id as usize].queue_words = places;
             }),
+            "meter" => meter::read(reader, &mut cursor, of, &base, &mut settings),
             "scheduler" => scheduler(reader, &mut cursor, of, &base).map(|(scheduler, places)| {
                 draft.link.spec.classes[id as usize].scheduler = Some(scheduler);
                 draft.link.classes[id as usize].scheduler_words = places;

@@ -17,7 +17,7 @@ use crate::suggest::did_you_mean;
 
 /// The words of a link.
 pub const WORDS: &[&str] =
-    &["device", "rate", "mtu", "overhead", "regulator", "overcommit", "scheduler", "queue", "default", "class", "match"];
+    &["device", "rate", "mtu", "overhead", "regulator", "overcommit", "scheduler", "queue", "meter", "default", "class", "match"];
 
 /// MTU of a link that states none.
 pub const DEFAULT_MTU: u32 = 1500;
@@ -31,6 +31,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let mut cells = None;
     let mut classes = Vec::new();
     let mut matches = Vec::new();
+    let mut settings = Settings::new();
     let (mut scheduler_words, mut queue_words) = (Vec::new(), Vec::new());
     let known = |word: &str| WORDS.contains(&word);
     let nowhere = Base { link: None, parent: None };
@@ -83,6 +84,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
                 queue_spec = Some(value);
                 queue_words = places;
             }),
+            "meter" => super::meter::read(reader, &mut cursor, of, &nowhere, &mut settings),
             "class" => class::head(reader, &mut cursor, of).map(|found| classes.extend(found)),
             _ => {
                 matches.push(super::matches::take(reader, &mut cursor, tree.span));
@@ -126,7 +128,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
             regulator: regulator.unwrap_or(unwritten),
             timer: Timer::Exact,
             scheduler,
-            classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: queue_spec, scheduler: None }],
+            classes: vec![ClassSpec { parent: ROOT, settings, queue: queue_spec, scheduler: None }],
             rules: RuleSet { rules: Vec::new(), order: Order::First, interfaces: Vec::new() },
             default: None,
         },

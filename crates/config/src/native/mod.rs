@@ -7,6 +7,7 @@ mod class;
 mod include;
 mod link;
 mod matches;
+mod meter;
 pub(crate) mod names;
 mod quantity;
 mod reader;
@@ -34,7 +35,15 @@ const BROKEN: &[&str] =
 /// queues are in their registries.
 pub fn words() -> impl Iterator<Item = &'static str> {
     let keys = KEYS.iter().map(|(key, _)| *key);
-    [WORDS, link::WORDS, class::WORDS].into_iter().flatten().copied().chain(keys).chain(["share", "limit", "all"])
+    let meters = meter_words();
+    [WORDS, link::WORDS, class::WORDS].into_iter().flatten().copied().chain(meters).chain(keys).chain(["share", "limit", "all"])
+}
+
+/// The words of meters.
+fn meter_words() -> impl Iterator<Item = &'static str> {
+    let words = altq_engine::shape::meter::WORDS.iter().map(|word| word.name);
+    let kinds = altq_engine::shape::meter::KINDS.iter().copied();
+    words.chain(kinds).chain(altq_engine::shape::meter::COLOURS).chain(["pass", "drop"])
 }
 
 /// Reads a text and what it includes.

@@ -11,9 +11,11 @@ use super::{Arrivals, Observer, csv};
 /// Written to its file when this many bytes have gathered.
 const CHUNK: usize = 64 * 1024;
 
-/// Writes `time_ns,class,bytes,id,wire_end_ns` for what departs and `time_ns,class,bytes,id,reason` for what is dropped.
+/// Writes `time_ns,class,bytes,id,wire_end_ns` for what departs, with a column `dscp` behind them where a meter marks packets, and `time_ns,class,bytes,id,reason` for what is dropped.
 pub struct CsvOutput<'a, D: Write, L: Write> {
     names: Vec<&'a str>,
+    /// Departures have a column `dscp`.
+    marks: bool,
     arrivals: &'a Arrivals,
     departures: Option<D>,
     drops: Option<L>,
@@ -24,14 +26,16 @@ pub struct CsvOutput<'a, D: Write, L: Write> {
 impl<'a, D: Write, L: Write> CsvOutput<'a, D, L> {
     /// Writes the header lines.
     pub fn new(link: &'a Link, arrivals: &'a Arrivals, mut departures: Option<D>, mut drops: Option<L>) -> io::Result<Self> {
+        let marks = link.marks_dscp();
         if let Some(file) = &mut departures {
-            file.write_all(b"time_ns,class,bytes,id,wire_end_ns\n")?;
+            file.write_all(b"time_ns,class,bytes,id,wire_end_ns")?;
+            file.write_all(if marks { b",dscp\n" } else { b"\n" })?;
         }
         if let Some(file) = &mut drops {
             file.write_all(b"time_ns,class,bytes,id,reason\n")?;
         }
         let names = link.classes.iter().map(|class| class.name.as_str()).collect();
-        Ok(CsvOutput { names, arrivals, departures, drops, out: Vec::with_capacity(CHUNK + 256), lost: Vec::new() })
+        Ok(CsvOutput { names, marks, arrivals, departures, drops, out: Vec::with_capacity(CHUNK + 256), lost: Vec::new() })
     }
 
     /// Writes what has gathered, and flushes the files.
@@ -65,6 +69,10 @@ impl<D: Write, L: Write> Observer for CsvOutput<'_, D, L> {
         let class = self.names.get(departure.class as usize).copied().unwrap_or("");
         row(&mut self.out, now, class, departure.packet.len, self.arrivals, at);
         csv::number(&mut self.out, wire_end);
+        if self.marks {
+            self.out.push(b',');
+            csv::number(&mut self.out, u64::from(departure.packet.dscp));
+        }
         self.out.push(b'\n');
         if self.out.len() >= CHUNK {
             file.write_all(&self.out)?;

@@ -1,0 +1,99 @@
+//! `meter KIND { … }`, in a class or a link.
+
+use altq_engine::classify::Field;
+use altq_engine::settings::{Settings, Value};
+use altq_engine::shape::meter::{COLOURS, KINDS, MeterSpec, WORDS, setting};
+
+use super::names;
+use super::reader::{Base, Cursor, Reader, Spanned, short};
+use super::token::What;
+use crate::suggest::did_you_mean;
+
+/// Reads a meter's kind and words into the settings of its class.
+pub fn read(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base, into: &mut Settings) -> Option<()> {
+    let Some((name, span)) = cursor.word(reader) else {
+        reader.error(
+            "missing-value",
+            of.1,
+            "`meter` needs a kind, as `meter bucket { cir 1Mbit/s cbs 15000bytes red drop }`",
+            None,
+        );
+        return None;
+    };
+    let Some(kind) = KINDS.iter().find(|kind| **kind == name) else {
+        let help = did_you_mean(name, KINDS.iter().copied()).or_else(|| Some(format!("there are {}", KINDS.join(", "))));
+        reader.error("unknown-word", span, format!("no meter is called `{}`", short(name)), help);
+        return None;
+    };
+    let Some((inside, ..)) = cursor.group() else {
+        let help = Some(format!("as `meter {kind} {{ cir 1Mbit/s  cbs 15000bytes  red drop }}`"));
+        reader.error("missing-braces", span, format!("`meter {kind}` needs braces"), help);
+        return None;
+    };
+    let errors = reader.findings.errors();
+    let mut words = Settings::new();
+    words.set("meter", Value::Choice(kind));
+    let mut places = Vec::new();
+    let mut cursor = Cursor::new(inside);
+    let known = |word: &str| WORDS.iter().any(|entry| entry.name == word) || COLOURS.contains(&word);
+    while let Some(tree) = cursor.next() {
+        let text = reader.slice(tree.span);
+        let of = (text, tree.span);
+        let word = setting(text).filter(|_| matches!(tree.what, What::Word) && known(text));
+        let Some(word) = word else {
+            let help = did_you_mean(text, WORDS.iter().map(|entry| entry.name).chain(COLOURS));
+            reader.error("unknown-word", tree.span, format!("a meter does not know `{}`", short(text)), help);
+            cursor.skip(reader, known);
+            continue;
+        };
+        let fresh = reader.once(&mut places, word, tree.span);
+        let value = match WORDS.iter().find(|entry| entry.name == text) {
+            Some(entry) => reader.registry_value(&mut cursor, entry, of, base),
+            None => action(reader, &mut cursor, of),
+        };
+        match value {
+            Some(value) if fresh => _ = words.set(word, value),
+            Some(_) => {}
+            None => cursor.skip(reader, known),
+        }
+    }
+    if reader.findings.errors() > errors {
+        return Some(());
+    }
+    match MeterSpec::read(&words) {
+        Ok(_) => words.iter().for_each(|(word, value)| _ = into.set(word, value)),
+        Err(error) => {
+            // At the word that it is about, if that is written.
+            let named = places
+                .iter()
+                .find(|(word, _)| word.strip_prefix("meter ").is_some_and(|word| error.message.contains(&format!("`{word}"))));
+            reader.error("bad-meter", named.map_or(span, |(_, span)| *span), error.message, error.help);
+        }
+    }
+    Some(())
+}
+
+/// What becomes of a colour: `pass`, `drop`, or `dscp` and a codepoint.
+fn action(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>) -> Option<Value> {
+    let (text, span) = reader.value(cursor, of, "`pass`, `drop` or `dscp af12`")?;
+    match &*text {
+        "pass" => Some(Value::Choice("pass")),
+        "drop" => Some(Value::Choice("drop")),
+        "dscp" => {
+            let (text, span) = reader.value(cursor, ("dscp", span), "a codepoint, as af12")?;
+            let number = text.parse::<u32>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let Some(dscp) = number.or_else(|| names::value(Field::Dscp, &text)).filter(|dscp| *dscp <= 63) else {
+                let name = did_you_mean(&text, names::all(Field::Dscp)).filter(|_| number.is_none());
+                let help = name.or_else(|| Some("a number from 0 to 63, or a name as ef, af12, cs1".to_owned()));
+                reader.error("bad-value", span, format!("`{}` is no DSCP", short(&text)), help);
+                return None;
+            };
+            Some(Value::Int(u64::from(dscp)))
+        }
+        _ => {
+            let help = did_you_mean(&text, ["pass", "drop", "dscp"]);
+            reader.error("unknown-word", span, format!("`{}` does not know `{}`", of.0, short(&text)), help);
+            None
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Meters in the native language: read, printed, and refused with their places.
+
+use altq_config::{Language, parse_str, print};
+use altq_engine::shape::meter::{Action, MeterSpec, Profile};
+use altq_engine::units::Rate;
+
+const TEXT: &str = "link l {
+    rate 10Mbit/s
+    scheduler cbq
+    meter bucket { cir 8Mbit/s cbs 100000bytes red dscp le }
+    class a { share 20%  meter srtcm { cir 10%  cbs 20000  ebs 40000bytes  green dscp af11  yellow dscp 12  red drop }  borrow }
+    class b { share 30%  default
+        meter trtcm { cir 1Mbit/s cbs 3000 pir 2Mbit/s pbs 6000 colour-aware red drop yellow pass } }
+}
+";
+
+#[test]
+fn read_and_printed() {
+    let policy = parse_str(TEXT, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    let meters: Vec<MeterSpec> =
+        policy.links[0].spec.classes.iter().map(|class| MeterSpec::read(&class.settings).unwrap().unwrap()).collect();
+    let cir = Rate::mbit_s(1);
+    assert_eq!(meters[0].profile, Profile::Bucket { cir: Rate::mbit_s(8), cbs: 100_000 });
+    assert_eq!(meters[0].actions, [Action::Pass, Action::Pass, Action::Dscp(1)]);
+    // 10 % of the link.
+    assert_eq!(meters[1].profile, Profile::SingleRate { cir, cbs: 20_000, ebs: 40_000 });
+    assert_eq!((meters[1].aware, meters[1].actions), (false, [Action::Dscp(10), Action::Dscp(12), Action::Drop]));
+    assert_eq!(meters[2].profile, Profile::TwoRate { cir, cbs: 3000, pir: Rate::mbit_s(2), pbs: 6000 });
+    assert_eq!((meters[2].aware, meters[2].actions), (true, [Action::Pass, Action::Pass, Action::Drop]));
+    assert!(policy.links[0].marks_dscp());
+    // What is printed reads back to the same.
+    let printed = print(&policy);
+    assert!(printed.left_out.is_empty() && printed.text.contains("yellow dscp af12"), "{}", printed.text);
+    let again = parse_str(&printed.text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}\n{}", printed.text));
+    for (one, two) in policy.links[0].spec.classes.iter().zip(&again.links[0].spec.classes) {
+        assert_eq!((&one.settings, &one.queue), (&two.settings, &two.queue));
+    }
+}
+
+/// `^` marks where the error must point.
+#[test]
+fn refused_with_their_places() {
+    for (meter, code, says) in [
+        ("meter ^bukket { cir 1Mbit/s }", "unknown-word", "`bucket`"),
+        ("meter ^bucket { cir 1Mbit/s }", "bad-meter", "`cbs`"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 ^ebs 1500 }", "bad-meter", "no `ebs`"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 ^yellow drop }", "bad-meter", "no `yellow`"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 ^pink drop }", "unknown-word", "`pink`"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 red ^lose }", "unknown-word", "`lose`"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 red dscp ^64 }", "bad-value", "0 to 63"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 red dscp ^afl1 }", "bad-value", "af"),
+        ("meter bucket { cir 1Mbit/s cbs 1500 ^cbs 3000 }", "given-twice", ""),
+        ("meter bucket { cir 1Mbit/s cbs ^0 }", "out-of-range", "1 to"),
+        ("meter bucket { ^cir 0bit/s cbs 1500 }", "bad-meter", "nothing pass"),
+        ("meter bucket { cir ^200% cbs 1500 }", "over-100-percent", ""),
+        ("meter ^bucket", "missing-braces", "braces"),
+        ("^meter", "missing-value", "kind"),
+    ] {
+        let marked = format!("link l {{ rate 10Mbit/s scheduler cbq\n class a {{ share 5% default\n {meter}\n }} }}");
+        let at = marked.find('^').unwrap();
+        let failed = parse_str(&marked.replacen('^', "", 1), "t.altq", Language::Native).map(|_| ()).expect_err(&marked);
+        let first = &failed.diagnostics[0];
+        assert_eq!((first.code, first.span.start), (code, at), "{}\n{marked}", first.message);
+        let whole = format!("{} {}", first.message, first.help.clone().unwrap_or_default());
+        assert!(whole.contains(says), "`{says}` is not in: {whole}");
+    }
+}
