@@ -132,6 +132,37 @@ fn queues_and_bandwidths_by_the_book() {
     assert_eq!(policy.warnings.iter().map(|w| w.code).collect::<Vec<_>>(), ["never-sends"]);
 }
 
+/// altq.md 2.2, 2.10, 7.1: 60 packets with red or rio; thresholds of a tenth and three tenths, or rio's own; ecn alone means red.
+#[test]
+fn active_queues_of_classes() {
+    let policy = parse(
+        "interface em0 bandwidth 100M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+         class cbq em0 def root borrow pbandwidth 20 default\nclass cbq em0 a root pbandwidth 10 red packetsize 500\n\
+         class cbq em0 b root pbandwidth 10 ecn\nclass cbq em0 c root pbandwidth 10 rio\nclass cbq em0 d root pbandwidth 10 rio maxdelay 60\n\
+         class cbq em0 e root pbandwidth 10 red maxdelay 1\nclass cbq em0 f root pbandwidth 10 red ecn maxdelay 60\nclass cbq em0 g root red\n",
+    );
+    let link = &policy.links[0];
+    let queue = |name: &str| {
+        let queue = link.spec.classes[link.class(name).unwrap() as usize].queue.clone().unwrap();
+        assert_eq!(queue.settings.choice("variant"), Some("altq"));
+        let words: Vec<_> = queue.settings.iter().map(|(word, _)| word).filter(|word| *word != "variant").collect();
+        let Limit::Packets(limit) = queue.limit else { panic!("{queue:?}") };
+        (queue.name, limit, words.join(" "), queue.settings.bytes("packetsize"))
+    };
+    assert_eq!(queue("a"), ("red", 60, "packetsize".into(), Some(500)));
+    assert_eq!(queue("b"), ("red", 60, "packetsize ecn".into(), Some(1500)));
+    assert_eq!(queue("c"), ("rio", 60, "packetsize".into(), Some(1500)));
+    let rio = "packetsize low-min low-max medium-min medium-max high-min high-max";
+    assert_eq!(queue("d"), ("rio", 50, rio.into(), Some(1500)));
+    assert_eq!(queue("e"), ("red", 4, "packetsize".into(), Some(1500)));
+    assert_eq!(queue("f"), ("red", 50, "packetsize ecn".into(), Some(1500)));
+    assert_eq!(queue("g"), ("red", 0, "packetsize".into(), Some(1500)));
+    // And it comes back from the native language.
+    let again = altq_config::parse_str(&altq_config::print(&policy).text, "t", Language::Native).unwrap_or_else(|e| panic!("{e}"));
+    let queues = |link: &altq_config::Link| link.spec.classes.iter().map(|class| class.queue.clone()).collect::<Vec<_>>();
+    assert_eq!(queues(link), queues(&again.links[0]));
+}
+
 #[test]
 fn integer_arithmetic_of_percentages() {
     // B / 100 * p: 12345678 / 100 = 123456.

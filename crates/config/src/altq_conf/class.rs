@@ -1,7 +1,8 @@
 //! `class cbq IF NAME PARENT { option }`.
 
 use altq_engine::schedule::cbq;
-use altq_engine::settings::{Settings, Value};
+use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::spec::QueueSpec;
 use altq_engine::units::Rate;
 
 use super::{DISCIPLINES, Draft, File, Words, words};
@@ -34,8 +35,12 @@ const ADMISSIONS: &[&str] = &["none", "cntlload", "guaranteed", "predictive", "c
 const CONTROL_SHARE: u64 = 2;
 /// Its name; a class of this name is the control class.
 const CONTROL_NAME: &str = "ctl_class";
-/// Packets that a class holds without `maxdelay`.
+/// Packets that a class holds without `maxdelay`, and with red or rio.
 const LIMIT: u32 = 30;
+const LIMIT_RED: u32 = 60;
+/// The thresholds that ALTQ's rio has built in, whatever the limit (altq.md 7.2).
+const RIO: [(&str, u32); 6] =
+    [("low-min", 35), ("low-max", 45), ("medium-min", 20), ("medium-max", 30), ("high-min", 5), ("high-max", 15)];
 
 impl File<'_> {
     pub(super) fn class(&mut self, words: &mut Words<'_>) {
@@ -219,7 +224,7 @@ impl File<'_> {
         if let Some(maxdelay) = options.maxdelay {
             timed.set("maxdelay", Value::Time(maxdelay));
         }
-        let limit = cbq::classic_queue_limit(rate, mtu, &timed, LIMIT);
+        let queue = options.queue(rate, mtu, &timed);
         let interface = &mut self.interfaces[at];
         if let Some(parent) = parent {
             interface.classes[parent].allocated += options.bandwidth;
@@ -233,7 +238,7 @@ impl File<'_> {
             bandwidth: options.bandwidth,
             allocated: 0,
             settings,
-            limit,
+            queue,
             words,
             made,
         });
@@ -319,10 +324,24 @@ impl File<'_> {
                     Some((n, _)) => options.sizes.push((option, Value::Bytes(n))),
                     None => good = false,
                 },
+                "red" => options.red = true,
+                "rio" => options.rio = Some(span),
+                "ecn" => options.ecn = Some(span),
                 _ => {
                     self.not_built(span, &format!("`{word}`"));
                     good = false;
                 }
+            }
+        }
+        if let Some(rio) = options.rio {
+            if options.red {
+                let help = Some("leave one of them out".to_owned());
+                self.error("wrong-class", rio, "a class has red or rio, not both", help);
+                good = false;
+            }
+            if let Some(ecn) = options.ecn {
+                let message = "`ecn` has no effect here: ALTQ's rio never marks";
+                self.findings.push(Diagnostic::warning("no-effect", ecn, message).help("write `red` for marks"));
             }
         }
         // exactbandwidth beats pbandwidth; neither is 0: only by borrowing.
@@ -394,4 +413,35 @@ struct Options {
     reserves: Option<Span>,
     maxdelay: Option<u64>,
     sizes: Vec<(&'static str, Value)>,
+    red: bool,
+    rio: Option<Span>,
+    ecn: Option<Span>,
+}
+
+impl Options {
+    /// The queue that altqd asked for: drop-head, or RED or RIO with ALTQ's parameters for classes (altq.md 2.2, 2.10).
+    fn queue(&self, rate: Rate, mtu: u32, settings: &Settings) -> QueueSpec {
+        // ecn alone means red.
+        let (rio, red) = (self.rio.is_some(), self.red || self.ecn.is_some());
+        let limit = cbq::classic_queue_limit(rate, mtu, settings, if rio || red { LIMIT_RED } else { LIMIT });
+        let mut queue = QueueSpec { name: "drop_head", limit: Limit::Packets(limit), settings: Settings::new() };
+        if rio || red {
+            let size = settings.bytes("packetsize").unwrap_or(u64::from(mtu));
+            queue.settings.set("variant", Value::Choice("altq")).set("packetsize", Value::Bytes(size));
+        }
+        if rio {
+            queue.name = "rio";
+            if limit != LIMIT_RED {
+                for (word, packets) in RIO {
+                    queue.settings.set(word, Value::Limit(Limit::Packets(packets)));
+                }
+            }
+        } else if red {
+            queue.name = "red";
+            if self.ecn.is_some() {
+                queue.settings.set("ecn", Value::Flag);
+            }
+        }
+        queue
+    }
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use altq_engine::classify::{Order, Rule, RuleSet};
 use altq_engine::link::Overhead;
-use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::settings::{Settings, Value};
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::Rate;
 
@@ -112,7 +112,7 @@ struct Draft {
     /// What its children have of it.
     allocated: u64,
     settings: Settings,
-    limit: u32,
+    queue: QueueSpec,
     words: Vec<(&'static str, Span)>,
     made: bool,
 }
@@ -374,12 +374,12 @@ impl Interface {
                 specs.push(ClassSpec {
                     parent: draft.parent.map_or(0, |parent| parent + shift) as ClassId,
                     settings: draft.settings,
-                    queue: Some(QueueSpec { name: "drop_head", limit: Limit::Packets(draft.limit), settings: Settings::new() }),
+                    queue: Some(draft.queue),
                     scheduler: None,
                 });
             } else if let Some(root) = specs.first_mut() {
                 // Packets of the root's own wait in a queue like any other class's.
-                root.queue = Some(QueueSpec { name: "drop_head", limit: Limit::Packets(draft.limit), settings: Settings::new() });
+                root.queue = Some(draft.queue);
             }
         }
         let (mut rules, mut places) = (Vec::new(), Vec::new());

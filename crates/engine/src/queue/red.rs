@@ -135,7 +135,7 @@ impl Thresholds {
         // A slope times its span is a probability: below 2^96.
         let on = |slope: u128, above: u64| u64::try_from((u128::from(above) * slope) >> 32).unwrap_or(u64::MAX);
         if average < self.max {
-            return Some(on(self.slope, average - self.min));
+            return Some(on(self.slope, average.saturating_sub(self.min)));
         }
         let (at_max, slope) = self.gentle?;
         (average < 2 * self.max).then(|| at_max.saturating_add(on(slope, average - self.max)))
@@ -318,9 +318,12 @@ impl Words {
             Limit::Packets(limit) => (limit, "packets"),
             Limit::Bytes(limit) => (limit, "bytes"),
         };
+        let altq = settings.choice("variant") == Some("altq");
         let length = |word: &'static str| match (settings.limit(word), spec.limit) {
             (None, _) => Ok(None),
-            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) if n <= limit => Ok(Some(n)),
+            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) if n <= limit || altq => {
+                Ok(Some(n))
+            }
             (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) => {
                 let message = format!("an average of {n}{unit} is never seen: the queue holds {limit}{unit}");
                 Err(SpecError::word(word, message).help("raise limit, or lower this"))
@@ -328,14 +331,22 @@ impl Words {
             (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so is {word}"))
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
-        let min = length("min")?;
-        let max = length("max")?;
-        let max = max.unwrap_or(min.unwrap_or(limit / 10).max(1).saturating_mul(3));
-        let min = min.unwrap_or((limit / 10).max(1));
+        let (min, max) = match (length("min")?, length("max")?) {
+            // A tenth and three tenths of the limit; where that is none, 5 and 15 (altq.md 2.10). What they are to each other or to the limit
+            // is not asked: from min on all is dropped then, or nothing ever.
+            (min, max) if altq => {
+                let tenths = |n: u64, or: u32| Some((u64::from(limit) * n / 10) as u32).filter(|n| *n > 0).unwrap_or(or);
+                (min.unwrap_or(tenths(1, 5)), max.unwrap_or(tenths(3, 15)))
+            }
+            (min, max) => {
+                let min = min.unwrap_or((limit / 10).max(1));
+                (min, max.unwrap_or(min.saturating_mul(3)))
+            }
+        };
         if min == 0 {
             return Err(SpecError::word("min", "from an average of 0 on no packet could pass").help(format!("write min 1{unit}")));
         }
-        if min >= max {
+        if min >= max && !altq {
             let message = format!("nothing lies between min {min}{unit} and max {max}{unit}");
             let word = if settings.get("max").is_some() { "max" } else { "min" };
             return Err(SpecError::word(word, message).help("max is best three times min"));
@@ -344,7 +355,6 @@ impl Words {
         if probability == 0 {
             return Err(SpecError::word("probability", "0 would drop nothing until max is reached").help("write probability 0.1"));
         }
-        let altq = settings.choice("variant") == Some("altq");
         let (ecn, harddrop, gentle) = (settings.flag("ecn"), settings.flag("harddrop"), settings.flag("gentle"));
         if gentle && altq {
             return Err(SpecError::word("gentle", "ALTQ's RED is not gentle").help("leave it out, or write variant paper"));

@@ -90,6 +90,7 @@ impl Words {
             (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so is {word}"))
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
+        let altq = settings.choice("variant") == Some("altq");
         let mut thresholds = [Thresholds::new(1, 2, 1, false); LEVELS];
         for (made, (min_word, max_word, part_word, sixtieths)) in thresholds.iter_mut().zip(NAMES) {
             let default = sixtieths.map(|n| (u64::from(limit) * n / 60) as u32);
@@ -104,7 +105,7 @@ impl Words {
                 let word = if settings.get(max_word).is_some() { max_word } else { min_word };
                 return Err(SpecError::word(word, message).help("max is best three times min"));
             }
-            if max > limit && settings.get(max_word).is_some() {
+            if max > limit && settings.get(max_word).is_some() && !altq {
                 let message = format!("an average of {max}{unit} is never seen: the queue holds {limit}{unit}");
                 return Err(SpecError::word(max_word, message).help("raise limit, or lower this"));
             }
@@ -115,13 +116,7 @@ impl Words {
             }
             *made = Thresholds::new(min, max, probability, false);
         }
-        Ok(Words {
-            limit: spec.limit,
-            clock: Clock::read(context, settings)?,
-            thresholds,
-            altq: settings.choice("variant") == Some("altq"),
-            ecn: settings.flag("ecn"),
-        })
+        Ok(Words { limit: spec.limit, clock: Clock::read(context, settings)?, thresholds, altq, ecn: settings.flag("ecn") })
     }
 }
 
