@@ -131,9 +131,12 @@ struct Class {
     held: bool,
     /// Its shaper makes it wait.
     parked: bool,
+    /// It was made with a queue that keeps flows apart.
+    fair_queue: bool,
 }
 
-const FREE: Class = Class { len: 0, packets: 0, surprise: 0, limits: NONE, urgent: None, held: false, parked: false };
+const FREE: Class =
+    Class { len: 0, packets: 0, surprise: 0, limits: NONE, urgent: None, held: false, parked: false, fair_queue: false };
 
 /// What holds a class to a rate.
 #[derive(Clone, Copy, Default)]
@@ -154,7 +157,7 @@ struct Wfq {
     fair: Fair,
     spare: Option<Fair>,
     classes: Vec<Class>,
-    words: Vec<Option<Words>>,
+    kinds: Vec<Option<Kind>>,
     limits: Vec<Limits>,
     free_limits: Vec<u32>,
     /// Classes that their shaper makes wait; an entry whose time is not the shaper's is void.
@@ -182,7 +185,7 @@ impl Wfq {
             fair: Fair::new(true, packet),
             spare: None,
             classes: vec![FREE],
-            words: vec![None],
+            kinds: vec![None],
             limits: Vec::new(),
             free_limits: Vec::new(),
             timers: BinaryHeap::new(),
@@ -214,7 +217,7 @@ impl Wfq {
     }
 
     fn kinds(&self) -> impl Iterator<Item = Kind> {
-        self.words.iter().flatten().map(|words| words.kind)
+        self.kinds.iter().flatten().copied()
     }
 
     /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear time; but at once where packets wait, so
@@ -262,11 +265,11 @@ impl Wfq {
         }
         self.file(ROOT_SLOT);
         for slot in 1..self.classes.len() as Slot {
-            let Some(words) = self.words[slot as usize] else { continue };
+            let Some(kind) = self.kinds[slot as usize] else { continue };
             let class = self.classes[slot as usize];
-            self.fair.set_weight(slot, per_byte(self.unit, weight(words.kind)), class.len);
+            self.fair.set_weight(slot, per_byte(self.unit, weight(kind)), class.len);
             if let Some(spare) = &mut self.spare {
-                spare.set_weight(slot, per_byte(spare_unit, sums.part(words.kind)), class.len);
+                spare.set_weight(slot, per_byte(spare_unit, sums.part(kind)), class.len);
             }
             self.file(slot);
         }
@@ -409,7 +412,8 @@ impl Wfq {
             self.classes[slot as usize].urgent = urgent;
         }
         self.limit(slot, &words);
-        self.words[slot as usize] = Some(words);
+        self.kinds[slot as usize] = Some(words.kind);
+        self.classes[slot as usize].fair_queue = words.fair_queue;
         self.classes[slot as usize].parked = false;
         if self.park(slot) {
             self.unfile(slot);
@@ -435,7 +439,7 @@ impl Scheduler for Wfq {
         self.now = now;
         if self.classes.len() <= slot as usize {
             self.classes.resize(slot as usize + 1, FREE);
-            self.words.resize(slot as usize + 1, None);
+            self.kinds.resize(slot as usize + 1, None);
         }
         self.make_room(slot);
         self.classes[slot as usize] = FREE;
@@ -454,7 +458,7 @@ impl Scheduler for Wfq {
         }
         let words = Words::read(settings)?;
         flat(parent)?;
-        if self.words[slot as usize].is_some_and(|before| before.fair_queue != words.fair_queue) {
+        if self.classes[slot as usize].fair_queue != words.fair_queue {
             return Err(SpecError::word("fair-queue", "fair-queue says which queue a class is made with, and it is made")
                 .help("give the class a queue of another kind"));
         }
@@ -474,7 +478,7 @@ impl Scheduler for Wfq {
             self.free_limits.push(class.limits);
         }
         self.classes[slot as usize] = FREE;
-        self.words[slot as usize] = None;
+        self.kinds[slot as usize] = None;
         self.reweigh();
     }
 
@@ -662,7 +666,7 @@ impl Scheduler for Wfq {
             + self.fair.memory()
             + self.spare.as_ref().map_or(0, Fair::memory)
             + self.classes.capacity() * size_of::<Class>()
-            + self.words.capacity() * size_of::<Option<Words>>()
+            + self.kinds.capacity() * size_of::<Option<Kind>>()
             + self.limits.capacity() * size_of::<Limits>()
             + self.timers.capacity() * size_of::<Reverse<(Nanos, Slot)>>()
     }
