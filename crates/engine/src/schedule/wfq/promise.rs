@@ -58,7 +58,7 @@ pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
     let of = if equal { capacity } else { left };
     let rate = of.saturating_mul(weight) / whole.max(1);
     // The packet's time in service of all, in 2^-16 bytes, as its tag has it: a power of two, and an eighth of that for its slot.
-    let exact = (packet << 16) * whole.max(weight) / weight;
+    let exact = (packet << 16).saturating_mul(whole.max(weight)) / weight;
     let span = 1_u128 << log2_up(u64::try_from(exact).unwrap_or(u64::MAX)).min(100);
     let tag = (span + (span >> FINE)) >> 16;
     let bytes = 2 * packet + tag + bursts[0] + bursts[1];
@@ -72,12 +72,13 @@ pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
     Ok(Promise::new(latency, rate.min(shape)))
 }
 
-/// The time after which `bytes` are through at `rate`, where service begins `late` / `rate`... later; rounded up.
+/// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns); rounded up.
 fn wait(late: u128, bytes: u128, rate: u128) -> Option<Nanos> {
     if rate == 0 {
         return None;
     }
-    Nanos::try_from((late + bytes * 8 * u128::from(SECOND)).div_ceil(rate)).ok()
+    let work = late.saturating_add(bytes.saturating_mul(8 * u128::from(SECOND)));
+    Nanos::try_from(work.div_ceil(rate)).ok()
 }
 
 fn clip(rate: u128) -> Rate {
