@@ -137,6 +137,7 @@ impl Engine {
             }
             return Err(error);
         }
+        self.listen(node);
         let holds = match &spec.scheduler {
             None => NIL,
             Some(inner) => match self.build_scheduler(id, inner, rate) {
@@ -226,6 +227,7 @@ impl Engine {
         let rates = self.rates_after(class, guarantee.unwrap_or(self.measure(node)));
         self.check_rates(&rates)?;
         self.nodes[node as usize].inner.change(now, slot, parent_slot, settings)?;
+        self.listen(node);
         self.places[above as usize].children -= 1;
         self.places[parent as usize].children += 1;
         let place = &mut self.places[class as usize];
@@ -234,6 +236,15 @@ impl Engine {
         self.tell_rates(now, &rates);
         self.reconsider(node);
         Ok(())
+    }
+
+    /// A scheduler may have got a class for which it wants to hear of every arrival.
+    fn listen(&mut self, node: u32) {
+        let node = &mut self.nodes[node as usize];
+        if node.inner.hears_arrivals() {
+            node.hears_arrivals = true;
+            (self.hears_arrivals, self.heard) = (true, true);
+        }
     }
 
     pub(super) fn remove_class(&mut self, now: Nanos, class: ClassId, heir: Option<ClassId>) -> Result<(), SpecError> {

@@ -127,7 +127,8 @@ pub trait Scheduler: Send {
     /// The rate of the place it works in is another one.
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
 
-    /// True if [`arriving`](Scheduler::arriving) and [`queued`](Scheduler::queued) want to be called for every packet.
+    /// True if [`arriving`](Scheduler::arriving) and [`queued`](Scheduler::queued) want to be called for every packet. Asked again when
+    /// a class was added or changed; what was true stays so.
     fn hears_arrivals(&self) -> bool {
         false
     }

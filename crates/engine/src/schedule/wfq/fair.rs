@@ -232,8 +232,19 @@ impl Fair {
             self.last = member.s;
         }
         self.v = self.v.wrapping_add(cost(self.per_byte, len));
-        if self.members[slot as usize].linked {
-            self.unlink(slot);
+        let member = &mut self.members[slot as usize];
+        if member.linked {
+            // It is the first of its slot.
+            debug_assert_eq!(member.prev, NIL);
+            member.linked = false;
+            let Member { next, shift, at, .. } = *member;
+            if next == NIL {
+                self.empty(usize::from(shift), usize::from(at));
+            } else {
+                self.groups[usize::from(self.place[usize::from(shift)])].head[usize::from(at & 63)] = next;
+                self.members[next as usize].prev = NIL;
+            }
+            self.linked -= 1;
         }
         if let Some(next) = next {
             self.link(slot, next);
@@ -317,9 +328,15 @@ impl Fair {
             prev => self.members[prev as usize].next = next,
         }
         self.linked -= 1;
-        if group.head[at] != NIL {
-            return;
+        if group.head[at] == NIL {
+            self.empty(shift, at);
         }
+    }
+
+    /// A slot holds nobody any more.
+    #[inline]
+    fn empty(&mut self, shift: usize, at: usize) {
+        let group = &mut self.groups[usize::from(self.place[shift])];
         group.full &= !(1 << at);
         if group.full == 0 {
             self.active &= !(1 << shift);

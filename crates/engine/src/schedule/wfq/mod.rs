@@ -119,7 +119,9 @@ const NONE: u32 = u32::MAX;
 struct Class {
     /// Length of its first packet.
     len: u32,
-    packets: u32,
+    /// Of a low-latency class: its places in the order of its level. As many as packets, or fewer where packets came before it was one; one
+    /// at least while it has packets.
+    places: u32,
     /// Length of the longest packet that was announced as a shorter one: what is inside the class may only be able to guess. Its packets
     /// are taken to be at least as long from then on, so that nobody is late because of it twice.
     surprise: u32,
@@ -127,7 +129,9 @@ struct Class {
     limits: u32,
     /// The level of a low-latency class.
     urgent: Option<u8>,
-    /// The scheduler inside it holds back.
+    /// It has something to send. A class that holds back what it has is one that has nothing, unless it is a low-latency class.
+    waiting: bool,
+    /// Of a low-latency class: the scheduler inside it holds back.
     held: bool,
     /// Its shaper makes it wait.
     parked: bool,
@@ -135,8 +139,17 @@ struct Class {
     fair_queue: bool,
 }
 
-const FREE: Class =
-    Class { len: 0, packets: 0, surprise: 0, limits: NONE, urgent: None, held: false, parked: false, fair_queue: false };
+const FREE: Class = Class {
+    len: 0,
+    places: 0,
+    surprise: 0,
+    limits: NONE,
+    urgent: None,
+    waiting: false,
+    held: false,
+    parked: false,
+    fair_queue: false,
+};
 
 /// What holds a class to a rate.
 #[derive(Clone, Copy, Default)]
@@ -162,8 +175,13 @@ struct Wfq {
     free_limits: Vec<u32>,
     /// Classes that their shaper makes wait; an entry whose time is not the shaper's is void.
     timers: BinaryHeap<Reverse<(Nanos, Slot)>>,
-    /// Packets waiting.
-    packets: u64,
+    /// The earliest of these times.
+    soonest: Nanos,
+    /// Classes that have something to send, and the low-latency ones among them.
+    waiting: u32,
+    calling: u32,
+    /// There is or was a class for which every arrival counts: a low-latency or a policed one.
+    hears: bool,
     /// Weights are to be worked out anew.
     stale: bool,
     /// Log2 of the virtual time that a byte takes at a weight of 1.
@@ -189,7 +207,10 @@ impl Wfq {
             limits: Vec::new(),
             free_limits: Vec::new(),
             timers: BinaryHeap::new(),
-            packets: 0,
+            soonest: Nanos::MAX,
+            waiting: 0,
+            calling: 0,
+            hears: false,
             stale: true,
             unit: 0,
         };
@@ -224,7 +245,7 @@ impl Wfq {
     /// that what follows does not depend on who asks when.
     fn reweigh(&mut self) {
         self.stale = true;
-        if self.packets > 0 {
+        if self.waiting > 0 {
             self.weigh();
         }
     }
@@ -278,7 +299,7 @@ impl Wfq {
     /// Takes a class in among those that wait, if it has something to send and nothing but the link keeps it.
     fn file(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
-        if class.packets == 0 || class.held || class.parked || class.urgent.is_some() {
+        if !class.waiting || class.parked || class.urgent.is_some() {
             return;
         }
         self.fair.insert(slot, class.len);
@@ -304,6 +325,7 @@ impl Wfq {
         if !class.parked {
             class.parked = true;
             self.timers.push(Reverse((shape.due, slot)));
+            self.soonest = self.soonest.min(shape.due);
         }
         true
     }
@@ -321,12 +343,19 @@ impl Wfq {
     #[inline]
     fn advance(&mut self, now: Nanos) {
         self.now = now;
+        if now >= self.soonest || self.stale {
+            self.catch_up();
+        }
+    }
+
+    #[cold]
+    fn catch_up(&mut self) {
         if self.stale {
             self.weigh();
         }
         while let Some(&Reverse((time, slot))) = self.timers.peek() {
-            if time > now {
-                return;
+            if time > self.now {
+                break;
             }
             self.timers.pop();
             if self.parked_until(slot) == Some(time) {
@@ -334,13 +363,14 @@ impl Wfq {
                 self.file(slot);
             }
         }
+        self.soonest = self.timers.peek().map_or(Nanos::MAX, |Reverse((time, _))| *time);
     }
 
     /// Whether a packet waits that only the link, or the shaper above, keeps from going.
     fn congested(&mut self) -> bool {
         !self.fair.is_empty()
             || self.spare.as_ref().is_some_and(|spare| !spare.is_empty())
-            || self.urgent.iter_mut().any(|level| level.next_wakeup().is_some())
+            || self.calling > 0 && self.urgent.iter_mut().any(|level| level.next_wakeup().is_some())
     }
 
     /// Gives a class the limits that its words say. Meters and clocks of the same rate go on.
@@ -396,22 +426,26 @@ impl Wfq {
         if before.urgent != urgent {
             if let Some(level) = before.urgent {
                 self.urgent[usize::from(level)].remove(self.now, slot);
+                self.calling -= u32::from(before.waiting);
+                self.classes[slot as usize].places = 0;
+                if before.held {
+                    self.classes[slot as usize].held = false;
+                    self.wait(slot, false);
+                }
             } else {
                 self.unfile(slot);
             }
+            self.classes[slot as usize].urgent = urgent;
             if let Some(level) = urgent {
-                let level = &mut self.urgent[usize::from(level)];
-                level.make_room(slot);
-                for at in 0..before.packets {
-                    level.queued(self.now, slot, before.len, at == 0);
-                }
-                if before.held {
-                    level.held(self.now, slot);
+                self.urgent[usize::from(level)].make_room(slot);
+                if self.classes[slot as usize].waiting {
+                    self.calling += 1;
+                    self.line_up(slot);
                 }
             }
-            self.classes[slot as usize].urgent = urgent;
         }
         self.limit(slot, &words);
+        self.hears |= urgent.is_some() || words.police.is_some();
         self.kinds[slot as usize] = Some(words.kind);
         self.classes[slot as usize].fair_queue = words.fair_queue;
         self.classes[slot as usize].parked = false;
@@ -421,13 +455,48 @@ impl Wfq {
         self.reweigh();
     }
 
-    /// The class has lost its first packet, or has sent it; what is next.
-    fn next(&mut self, slot: Slot, next: Option<u32>) {
-        self.packets = self.packets.saturating_sub(1);
+    /// A class with limits has sent `len` bytes. Its next packet, if it may compete for the link.
+    fn limited(&mut self, slot: Slot, limits: u32, len: u32, next: Option<u32>) -> Option<u32> {
+        if let Some(Limits { shape: Some(shape), .. }) = self.limits.get_mut(limits as usize) {
+            shape.sent(self.now, len);
+        }
+        next.filter(|_| !self.park(slot))
+    }
+
+    /// Notes whether a class has something to send.
+    #[inline]
+    fn wait(&mut self, slot: Slot, waiting: bool) {
         let class = &mut self.classes[slot as usize];
-        class.packets = class.packets.saturating_sub(1);
-        if let Some(len) = next {
-            class.len = len.max(class.surprise);
+        if class.waiting != waiting {
+            class.waiting = waiting;
+            let urgent = u32::from(class.urgent.is_some());
+            if waiting {
+                (self.waiting, self.calling) = (self.waiting + 1, self.calling + urgent);
+            } else {
+                (self.waiting, self.calling) = (self.waiting - 1, self.calling - urgent);
+            }
+        }
+    }
+
+    /// A low-latency class takes a place at the end of its level's order.
+    fn line_up(&mut self, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
+        if let Some(level) = class.urgent {
+            class.places += 1;
+            self.urgent[usize::from(level)].queued(self.now, slot, class.len, false);
+        }
+    }
+
+    /// A low-latency class has lost a packet, or sent one: its place is gone.
+    fn step_up(&mut self, slot: Slot, next: Option<u32>) {
+        let class = &mut self.classes[slot as usize];
+        class.places = class.places.saturating_sub(1);
+        // Packets that it had before it was a low-latency class have no place of their own.
+        if next.is_some() && class.places == 0 && !class.held {
+            self.line_up(slot);
+        }
+        if next.is_none() {
+            self.wait(slot, false);
         }
     }
 }
@@ -470,6 +539,7 @@ impl Scheduler for Wfq {
     fn remove(&mut self, now: Nanos, slot: Slot) {
         self.advance(now);
         self.unfile(slot);
+        self.wait(slot, false);
         let class = self.classes[slot as usize];
         if let Some(level) = class.urgent {
             self.urgent[usize::from(level)].remove(now, slot);
@@ -489,7 +559,7 @@ impl Scheduler for Wfq {
     }
 
     fn hears_arrivals(&self) -> bool {
-        true
+        self.hears
     }
 
     #[inline]
@@ -513,67 +583,74 @@ impl Scheduler for Wfq {
 
     #[inline]
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
-        self.packets += 1;
         let class = &mut self.classes[slot as usize];
-        class.packets += 1;
         if first {
             class.len = len.max(class.surprise);
-        }
-        if let Some(level) = class.urgent {
-            return self.urgent[usize::from(level)].queued(now, slot, len, first);
-        }
-        if first {
             self.advance(now);
-            if !self.park(slot) {
-                self.file(slot);
-            }
+            self.wait(slot, true);
+        }
+        if self.classes[slot as usize].urgent.is_some() {
+            self.line_up(slot);
+        } else if first && !self.park(slot) {
+            self.file(slot);
         }
     }
 
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
         self.advance(now);
-        self.next(slot, next);
-        // Who has nothing holds nothing back: what comes next is not announced as released.
-        self.classes[slot as usize].held &= next.is_some();
-        let class = self.classes[slot as usize];
-        if let Some(level) = class.urgent {
-            return self.urgent[usize::from(level)].head_lost(now, slot, next);
+        let class = &mut self.classes[slot as usize];
+        if let Some(len) = next {
+            class.len = len.max(class.surprise);
         }
-        match next {
-            None => self.unfile(slot),
-            Some(_) => {
-                self.fair.relength(slot, class.len);
-                if let Some(spare) = &mut self.spare {
-                    spare.relength(slot, class.len);
-                }
+        if let Some(level) = class.urgent {
+            // Who has nothing holds nothing back: what comes next is not announced as released.
+            class.held &= next.is_some();
+            if class.places > 0 {
+                self.urgent[usize::from(level)].head_lost(now, slot, next);
             }
+            return self.step_up(slot, next);
+        }
+        let len = class.len;
+        if next.is_none() {
+            self.wait(slot, false);
+            return self.unfile(slot);
+        }
+        self.fair.relength(slot, len);
+        if let Some(spare) = &mut self.spare {
+            spare.relength(slot, len);
         }
     }
 
     fn passed_over(&mut self, now: Nanos, slot: Slot, packets: u32) {
-        self.packets = self.packets.saturating_sub(u64::from(packets));
         let class = &mut self.classes[slot as usize];
-        class.packets = class.packets.saturating_sub(packets);
         if let Some(level) = class.urgent {
-            self.urgent[usize::from(level)].passed_over(now, slot, packets);
+            let places = packets.min(class.places.saturating_sub(1));
+            class.places -= places;
+            self.urgent[usize::from(level)].passed_over(now, slot, places);
         }
     }
 
     fn tail_lost(&mut self, now: Nanos, slot: Slot) {
-        self.packets = self.packets.saturating_sub(1);
         let class = &mut self.classes[slot as usize];
-        class.packets = class.packets.saturating_sub(1);
-        if let Some(level) = class.urgent {
+        if let Some(level) = class.urgent
+            && class.places > 1
+        {
+            class.places -= 1;
             self.urgent[usize::from(level)].tail_lost(now, slot);
         }
     }
 
     fn held(&mut self, now: Nanos, slot: Slot) {
         self.advance(now);
-        self.classes[slot as usize].held = true;
         match self.classes[slot as usize].urgent {
-            Some(level) => self.urgent[usize::from(level)].held(now, slot),
-            None => self.unfile(slot),
+            Some(level) => {
+                self.classes[slot as usize].held = true;
+                self.urgent[usize::from(level)].held(now, slot);
+            }
+            None => {
+                self.wait(slot, false);
+                self.unfile(slot);
+            }
         }
     }
 
@@ -581,8 +658,13 @@ impl Scheduler for Wfq {
         self.advance(now);
         let class = &mut self.classes[slot as usize];
         (class.held, class.len) = (false, len.max(class.surprise));
+        self.wait(slot, true);
+        let class = &self.classes[slot as usize];
         if let Some(level) = class.urgent {
             self.urgent[usize::from(level)].released(now, slot, len);
+            if self.classes[slot as usize].places == 0 {
+                self.line_up(slot);
+            }
         } else if !self.park(slot) {
             self.file(slot);
         }
@@ -591,30 +673,37 @@ impl Scheduler for Wfq {
     #[inline]
     fn choose(&mut self, now: Nanos) -> Option<Slot> {
         self.advance(now);
-        let urgent = self.urgent.iter_mut().find_map(|level| level.choose(now));
-        urgent.or_else(|| self.fair.pick()).or_else(|| self.spare.as_ref().and_then(Fair::pick))
+        if self.calling > 0
+            && let Some(slot) = self.urgent.iter_mut().find_map(|level| level.choose(now))
+        {
+            return Some(slot);
+        }
+        self.fair.pick().or_else(|| self.spare.as_ref().and_then(Fair::pick))
     }
 
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
         self.advance(now);
-        if len > self.classes[slot as usize].len {
-            self.classes[slot as usize].surprise = len;
+        let class = &mut self.classes[slot as usize];
+        if len > class.len {
+            class.surprise = len;
         }
-        self.next(slot, next);
-        let class = self.classes[slot as usize];
+        let next = next.map(|len| len.max(class.surprise));
+        class.len = next.unwrap_or_default();
         if let Some(level) = class.urgent {
             self.urgent[usize::from(level)].sent(now, slot, len, next);
+            self.step_up(slot, next);
             if self.spare.is_some() {
                 // Guarantees are of all that the link carries.
                 self.fair.pass(len);
             }
             return false;
         }
-        if let Some(Limits { shape: Some(shape), .. }) = self.limits.get_mut(class.limits as usize) {
-            shape.sent(now, len);
+        let limits = class.limits;
+        if next.is_none() {
+            self.wait(slot, false);
         }
-        let next = next.filter(|_| !self.park(slot)).map(|_| class.len);
+        let next = if limits == NONE { next } else { self.limited(slot, limits, len, next) };
         let Some(spare) = &mut self.spare else {
             self.fair.served(slot, len, next);
             return false;
@@ -644,7 +733,8 @@ impl Scheduler for Wfq {
         while let Some(&Reverse((time, slot))) = self.timers.peek() {
             if self.parked_until(slot) == Some(time) {
                 let class = &mut self.classes[slot as usize];
-                if class.packets > 0 && !class.held {
+                if class.waiting {
+                    self.soonest = time;
                     return Some(time);
                 }
                 // It parks again when it has something to send.
@@ -652,6 +742,7 @@ impl Scheduler for Wfq {
             }
             self.timers.pop();
         }
+        self.soonest = Nanos::MAX;
         None
     }
 
