@@ -30,7 +30,7 @@ pub fn words(scheduler: &str, at: usize, rate: u64, percent: u64, limited: bool)
         "cbq" => settings.with("rate", part).with("borrow", Value::Flag),
         "hfsc" => {
             let curve = Value::Curve(ServiceCurve::linear(Rate::bit_s((rate * percent / 100).max(1))));
-            let settings = if at % 2 == 0 { settings.with("realtime", curve) } else { settings };
+            let settings = if at.is_multiple_of(2) { settings.with("realtime", curve) } else { settings };
             let settings = settings.with("linkshare", curve);
             if limited { settings.with("upperlimit", curve) } else { settings }
         }
