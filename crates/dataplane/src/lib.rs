@@ -14,6 +14,7 @@ mod error;
 pub mod netns;
 pub mod pacer;
 pub mod pool;
+pub mod remark;
 pub mod segment;
 pub mod shaper;
 pub mod sketch;

@@ -23,6 +23,7 @@ use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
 use crate::pacer::Pacer;
 use crate::pool::Pool;
+use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::sketch::Sketch;
 use crate::stats::{ClassStat, Snapshot, Work};
@@ -73,6 +74,8 @@ pub struct Shaper<E> {
     longest: u64,
     arrived: Vec<u32>,
     parts: Vec<Part>,
+    /// By handle: DSCP and ECN as the packet brought them.
+    octets: Vec<u8>,
     /// Handed over by the engine, not yet taken by the edge.
     leaving: Vec<u32>,
     blocked: Option<Blocked>,
@@ -88,6 +91,11 @@ pub struct Shaper<E> {
     snapped: Nanos,
     sent_before: Vec<(u64, u64)>,
     next_snapshot: Option<Nanos>,
+}
+
+/// DSCP and ECN as they lie side by side in a header.
+fn octet_of(packet: &Packet) -> u8 {
+    packet.dscp << 2 | packet.ecn & 3
 }
 
 impl<E: Edge> Shaper<E> {
@@ -124,6 +132,7 @@ impl<E: Edge> Shaper<E> {
             longest: spec.rate.bytes_in(LONGEST),
             arrived: Vec::with_capacity(BATCH),
             parts: Vec::with_capacity(BATCH),
+            octets: vec![0; heads],
             leaving: Vec::with_capacity(BATCH),
             blocked: None,
             idle: true,
@@ -246,6 +255,9 @@ impl<E: Edge> Shaper<E> {
     }
 
     fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) {
+        if let Some(octet) = self.octets.get_mut(packet.handle as usize) {
+            *octet = octet_of(&packet);
+        }
         self.engine.enqueue(now, class, packet);
         if self.engine.has_drops() {
             for drop in self.engine.drops() {
@@ -291,6 +303,10 @@ impl<E: Edge> Shaper<E> {
             }
             if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
                 recent.add(now - packet.arrived);
+            }
+            // A meter or a queue has marked it: the frame says so too.
+            if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
+                remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
             }
             self.leaving.push(packet.handle);
         }

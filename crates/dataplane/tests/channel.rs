@@ -180,3 +180,30 @@ fn a_packet_without_a_class_is_counted() {
     let (left, last) = run(&link(text), frames, MS, |_| {});
     assert_eq!((left.len(), last.unclassified), (2, (1, 500)));
 }
+
+/// A meter's DSCP stands in the frames that leave, one by one, with a header checksum that is right again; those that it drops never do.
+#[test]
+fn frames_leave_as_a_meter_marks_them() {
+    use altq_dataplane::checksum::Sum;
+    // 8 Mbit/s bring 1000 bytes a ms: three packets at once find 2000 bytes committed and 1000 in excess; every ms one is green.
+    let link = link(
+        "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo
+            class a { default  meter srtcm { cir 8Mbit/s  cbs 2000  ebs 1000  green dscp af11  yellow dscp af12  red drop } } }",
+    );
+    let mut frames = Vec::new();
+    for (at, count) in [(0, 4u16), (MS, 2)] {
+        for number in 0..count {
+            let mut bytes = frame(17, 80, 1000, number);
+            bytes[15] = 46 << 2 | 2;
+            let sum = Sum::default().add(&bytes[14..34]).finish();
+            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+            frames.push(Timed { at, bytes, vnet: Vnet::default() });
+        }
+    }
+    let (left, last) = run(&link, frames, SECOND, |_| {});
+    let octets: Vec<u8> = left.iter().map(|frame| frame.bytes[15]).collect();
+    // ECT(0) stays as it came.
+    assert_eq!(octets, [10, 10, 12, 10].map(|dscp| dscp << 2 | 2));
+    assert!(left.iter().all(|frame| Sum::default().add(&frame.bytes[14..34]).folded() == 0xffff));
+    assert_eq!(last.classes[1].counters.dropped_packets, 2);
+}

@@ -297,3 +297,16 @@ fn what_cannot_have_several_queues_says_why() {
     assert!(read(bad).unwrap_err().contains("line 2, tx_queue: \"64\" is not a whole number from 0 to 63"));
     assert!(read(low).unwrap_err().contains("line 2, segments: \"0\" is not a whole number from 1 to 100"));
 }
+
+/// Where a meter marks packets the departures say so, in a column behind the fixed ones.
+#[test]
+fn a_meter_adds_a_column() {
+    let text = "link wan { rate 8Mbit/s scheduler fifo class a { meter bucket { cir 8Mbit/s cbs 100 green dscp ef red dscp 1 } } class b { default } }";
+    let link = altq_config::parse_str(text, "test.altq", Language::Native).unwrap().links.remove(0);
+    let list = "time_ns,class,bytes,id,dscp\n0,a,100,1,10\n0,a,50,2,10\n0,b,50,3,10\n";
+    let (departures, _, _) = replay(&link, list, &Options::default());
+    assert_eq!(
+        departures,
+        "time_ns,class,bytes,id,wire_end_ns,dscp\n0,a,100,1,100000,46\n100000,a,50,2,150000,1\n150000,b,50,3,200000,10\n"
+    );
+}

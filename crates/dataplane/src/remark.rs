@@ -1,0 +1,152 @@
+//! DSCP and ECN written into a frame: what a meter or a queue decided about a packet, on its way out.
+//!
+//! The octet that RFC 2474 calls DS field, with the two bits of RFC 3168 behind it: the second of an IPv4 header, under its checksum, which
+//! is brought up to date without summing the header anew (RFC 1624); of IPv6 the eight bits behind the version. No checksum of
+//! what lies inside covers it.
+
+/// Ethernet's two addresses.
+const ADDRESSES: usize = 12;
+/// Tags looked behind, at most; the engine's parser looks behind fewer.
+const TAGS: usize = 8;
+
+/// Writes a DSCP (0 to 63) and an ECN field (RFC 3168: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into an Ethernet frame, behind its VLAN tags if
+/// it has some. True if that changed the frame: false where they are as they should be, and for a frame that holds no IP header,
+/// or not all of one.
+///
+/// ```
+/// # use altq_dataplane::remark::remark;
+/// // IPv4 with DSCP 0, ECT(0), and a header checksum that is right.
+/// let mut frame = [vec![2; 12], vec![8, 0, 0x45, 2, 0, 20, 0, 0, 0, 0, 64, 17, 0x66, 0xd5, 10, 0, 0, 1, 10, 0, 0, 2]].concat();
+/// assert!(remark(&mut frame, 46, 3));
+/// assert_eq!(frame[15], 46 << 2 | 3);
+/// assert!(!remark(&mut frame, 46, 3));
+/// ```
+pub fn remark(frame: &mut [u8], dscp: u8, ecn: u8) -> bool {
+    let octet = (dscp & 0x3f) << 2 | ecn & 3;
+    let mut at = ADDRESSES;
+    for _ in 0..=TAGS {
+        let Some(&[high, low]) = frame.get(at..at + 2).and_then(|kind| kind.first_chunk()) else { return false };
+        let kind = u16::from_be_bytes([high, low]);
+        at += 2;
+        match kind {
+            // IEEE 802.1Q, 802.1ad, and what came before it.
+            0x8100 | 0x88a8 | 0x9100 | 0x9200 => at += 2,
+            0x0800 => return frame.get_mut(at..).is_some_and(|packet| remark_v4(packet, octet)),
+            0x86dd => return frame.get_mut(at..).is_some_and(|packet| remark_v6(packet, octet)),
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn remark_v4(packet: &mut [u8], octet: u8) -> bool {
+    let Some(header) = packet.first_chunk_mut::<20>() else { return false };
+    if header[0] >> 4 != 4 || header[0] & 15 < 5 || header[1] == octet {
+        return false;
+    }
+    let before = u16::from_be_bytes([header[0], header[1]]);
+    header[1] = octet;
+    let after = u16::from_be_bytes([header[0], header[1]]);
+    // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
+    let sum = u32::from(!u16::from_be_bytes([header[10], header[11]])) + u32::from(!before) + u32::from(after);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    [header[10], header[11]] = checksum.to_be_bytes();
+    true
+}
+
+fn remark_v6(packet: &mut [u8], octet: u8) -> bool {
+    let Some(header) = packet.first_chunk_mut::<40>() else { return false };
+    let now = header[0] << 4 | header[1] >> 4;
+    if header[0] >> 4 != 6 || now == octet {
+        return false;
+    }
+    header[0] = 0x60 | octet >> 4;
+    header[1] = octet << 4 | header[1] & 15;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::headers::parse_ethernet;
+
+    use super::*;
+    use crate::checksum::Sum;
+
+    /// A frame with these tags around an IPv4 header with options, or an IPv6 one, and some payload.
+    fn frame(v6: bool, tags: &[u16], octet: u8, noise: u8) -> (Vec<u8>, usize) {
+        let mut frame = vec![2; 12];
+        for tag in tags {
+            frame.extend(tag.to_be_bytes());
+            frame.extend([noise & 15, 7]);
+        }
+        frame.extend(if v6 { 0x86dd_u16 } else { 0x0800 }.to_be_bytes());
+        let at = frame.len();
+        if v6 {
+            frame.extend([0x60 | octet >> 4, octet << 4 | noise & 15, noise, 1, 0, 12, 17, 64]);
+            frame.extend([noise; 32]);
+        } else {
+            frame.extend([0x46, octet, 0, 36, noise, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, noise, 1, 192, 0, 2, noise, 1, 1, 1, 0]);
+            let sum = Sum::default().add(&frame[at..]).finish();
+            frame[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+        frame.extend([0x9c, 0x40, 1, 0xbb, 0, 12, 0, 0, 1, 2, 3, 4]);
+        (frame, at)
+    }
+
+    #[test]
+    fn every_octet_into_every_other_and_nothing_else_changes() {
+        for (v6, tags) in [(false, &[][..]), (false, &[0x8100]), (true, &[]), (true, &[0x88a8, 0x8100])] {
+            for from in 0..=255u8 {
+                let (before, at) = frame(v6, tags, from, from.wrapping_mul(37));
+                for to in (0..=255u8).step_by(7).chain([255]) {
+                    let mut after = before.clone();
+                    assert_eq!(remark(&mut after, to >> 2, to & 3), from != to);
+                    // The engine's parser reads what was written.
+                    let key = parse_ethernet(&after, after.len() as u32).key;
+                    assert_eq!((key.dscp(), key.ecn()), (to >> 2, to & 3), "{from:#x} to {to:#x}");
+                    if !v6 {
+                        // RFC 1071: over a header with its checksum the sum is all ones, whichever of the two zeros it has.
+                        assert_eq!(Sum::default().add(&after[at..at + 24]).folded(), 0xffff, "{from:#x} to {to:#x}");
+                    }
+                    assert!(remark(&mut after, from >> 2, from & 3) || from == to);
+                    let same = |n: usize| n == at + 10 || n == at + 11 || before[n] == after[n];
+                    assert!(before.len() == after.len() && (0..before.len()).all(same));
+                }
+            }
+        }
+    }
+
+    /// RFC 1624, section 4: where the sum comes to FFFF the checksum becomes 0000, as it would when summed anew, and not FFFF as by the
+    /// equation of RFC 1141.
+    #[test]
+    fn rfc_1624_zero() {
+        let mut header = [0u8; 20];
+        (header[0], header[1]) = (0x45, 0x55);
+        // ~HC + ~m + m' = FFCF + BAAA + 4585 = 1FFFE, folded FFFF.
+        let checksum = !0xffcf_u16;
+        [header[10], header[11]] = checksum.to_be_bytes();
+        assert!(remark_v4(&mut header, 0x85));
+        assert_eq!([header[10], header[11]], [0, 0]);
+    }
+
+    #[test]
+    fn what_is_no_ip_stays_as_it_is() {
+        let (whole, at) = frame(false, &[0x8100], 0, 9);
+        for cut in 0..at + 20 {
+            let mut short = whole[..cut].to_vec();
+            assert!(!remark(&mut short, 46, 3) && short == whole[..cut], "{cut}");
+        }
+        let mut arp = whole.clone();
+        (arp[at - 2], arp[at - 1]) = (8, 6);
+        let mut version = whole.clone();
+        version[at] = 0x65;
+        let mut short_header = whole.clone();
+        short_header[at] = 0x44;
+        let tags = [vec![2; 12], [0x81, 0, 0, 1].repeat(40)].concat();
+        for frame in [arp, version, short_header, tags] {
+            let mut marked = frame.clone();
+            assert!(!remark(&mut marked, 46, 3) && marked == frame);
+        }
+    }
+}
