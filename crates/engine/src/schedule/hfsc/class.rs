@@ -20,8 +20,8 @@ pub const WAITING: u8 = 16;
 /// Is eligible.
 pub const READY: u8 = 32;
 
-/// A class: a line for link-sharing, a line for real time.
-#[repr(align(64))]
+/// A class: a line for link-sharing, a line for real time, side by side, as processors fetch lines in pairs.
+#[repr(align(128))]
 pub struct Class {
     /// Virtual time of its parent's, as far as this class has been served.
     pub share: Runtime,

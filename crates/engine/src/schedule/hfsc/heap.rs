@@ -7,59 +7,86 @@
 /// A heap of classes by time, the earliest first. Where a class stands is kept outside, in one table for all heaps of which a class is
 /// in one at most.
 pub struct Heap {
-    entries: Vec<u128>,
+    /// The first entry, or [`NONE`].
+    root: u128,
+    /// The children of each entry in turn; [`NONE`] where there is none.
+    below: Vec<Children>,
+    len: usize,
 }
 
 const WAYS: usize = 4;
 /// The latest time.
 const LATEST: u128 = (1 << 96) - 1;
+/// No entry: later than any.
+const NONE: u128 = u128::MAX;
+
+/// The children of an entry: a cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Children([u128; WAYS]);
+
+impl Children {
+    /// The earliest, and which it is.
+    #[inline(always)]
+    fn least(&self) -> (u128, usize) {
+        let of = &self.0;
+        let left = if of[1] < of[0] { (of[1], 1) } else { (of[0], 0) };
+        let right = if of[3] < of[2] { (of[3], 3) } else { (of[2], 2) };
+        if right.0 < left.0 { right } else { left }
+    }
+}
 
 #[inline]
 fn entry(time: u128, id: u32) -> u128 {
     time.min(LATEST) << 32 | u128::from(id)
 }
 
-/// The earliest of four entries, and which it is.
-#[inline]
-fn least(of: &[u128; WAYS]) -> (u128, usize) {
-    let left = if of[1] < of[0] { (of[1], 1) } else { (of[0], 0) };
-    let right = if of[3] < of[2] { (of[3], 3) } else { (of[2], 2) };
-    if right.0 < left.0 { right } else { left }
-}
-
 impl Heap {
     pub const fn new() -> Heap {
-        Heap { entries: Vec::new() }
+        Heap { root: NONE, below: Vec::new(), len: 0 }
     }
 
     /// The time and the class of the first entry.
     #[inline]
     pub fn first(&self) -> Option<(u128, u32)> {
-        self.entries.first().map(|entry| (entry >> 32, *entry as u32))
+        if self.len == 0 { None } else { Some((self.root >> 32, self.root as u32)) }
     }
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len == 0
+    }
+
+    /// Where an entry is kept. The first is 0, the children of n are 4 n + 1 to 4 n + 4.
+    #[inline(always)]
+    fn slot(&mut self, place: usize) -> &mut u128 {
+        match place.checked_sub(1) {
+            None => &mut self.root,
+            Some(at) => &mut self.below[at / WAYS].0[at % WAYS],
+        }
     }
 
     /// Puts a class in.
     #[inline]
     pub fn push(&mut self, time: u128, id: u32, at: &mut [u32]) {
-        let (entry, place) = (entry(time, id), self.entries.len());
-        self.entries.push(entry);
+        let (entry, place) = (entry(time, id), self.len);
+        self.len += 1;
         if place == 0 {
+            self.root = entry;
             at[id as usize] = 0;
-        } else {
-            self.rise(place, entry, at);
+            return;
         }
+        if (place - 1) % WAYS == 0 {
+            self.below.push(Children([NONE; WAYS]));
+        }
+        self.rise(place, entry, at);
     }
 
     /// Gives a class that is in it another time.
     #[inline]
     pub fn update(&mut self, time: u128, id: u32, at: &mut [u32]) {
         let (entry, place) = (entry(time, id), at[id as usize] as usize);
-        if entry < self.entries[place] {
+        if entry < *self.slot(place) {
             self.rise(place, entry, at);
         } else {
             self.sink(place, entry, at);
@@ -70,59 +97,74 @@ impl Heap {
     #[inline]
     pub fn remove(&mut self, id: u32, at: &mut [u32]) {
         let place = at[id as usize] as usize;
-        let Some(last) = self.entries.pop() else { return };
-        if place == self.entries.len() {
+        self.len -= 1;
+        let last = self.len;
+        let moved = std::mem::replace(self.slot(last), NONE);
+        if last > 0 && (last - 1) % WAYS == 0 {
+            self.below.pop();
+        }
+        if place == last {
             return;
         }
-        if last < self.entries[place] {
-            self.rise(place, last, at);
+        if moved < *self.slot(place) {
+            self.rise(place, moved, at);
         } else {
-            self.sink(place, last, at);
+            self.sink(place, moved, at);
         }
     }
 
     /// Puts `entry` at `place` or above it.
     fn rise(&mut self, mut place: usize, entry: u128, at: &mut [u32]) {
-        let entries = self.entries.as_mut_slice();
         while place > 0 {
-            let above = (place - 1) / WAYS;
-            if entries[above] <= entry {
+            let parent = (place - 1) / WAYS;
+            let above = *self.slot(parent);
+            if above <= entry {
                 break;
             }
-            entries[place] = entries[above];
-            at[entries[place] as u32 as usize] = place as u32;
-            place = above;
+            *self.slot(place) = above;
+            at[above as u32 as usize] = place as u32;
+            place = parent;
         }
-        entries[place] = entry;
+        *self.slot(place) = entry;
         at[entry as u32 as usize] = place as u32;
     }
 
     /// Puts `entry` at `place` or below it.
     fn sink(&mut self, mut place: usize, entry: u128, at: &mut [u32]) {
-        let entries = self.entries.as_mut_slice();
-        loop {
-            let below = place * WAYS + 1;
-            let (first, which) = match entries.get(below..).and_then(|children| children.first_chunk()) {
-                Some(children) => least(children),
-                None => {
-                    let children = entries.get(below..).unwrap_or_default().iter().copied().zip(0..);
-                    let Some(first) = children.min() else { break };
-                    first
+        // The hole that moves down: whose child it is, and which.
+        let (mut parent, mut lane) = match place.checked_sub(1) {
+            Some(before) => (before / WAYS, before % WAYS),
+            None => match self.below.first().map(Children::least) {
+                Some((first, which)) if first < entry => {
+                    self.root = first;
+                    at[first as u32 as usize] = 0;
+                    place = 1 + which;
+                    (0, which)
                 }
-            };
+                _ => {
+                    self.root = entry;
+                    at[entry as u32 as usize] = 0;
+                    return;
+                }
+            },
+        };
+        let below = self.below.as_mut_slice();
+        while let Some(children) = below.get(place) {
+            let (first, which) = children.least();
             if entry <= first {
                 break;
             }
-            entries[place] = first;
+            below[parent].0[lane % WAYS] = first;
             at[first as u32 as usize] = place as u32;
-            place = below + which;
+            (parent, lane) = (place, which);
+            place = place * WAYS + 1 + which;
         }
-        entries[place] = entry;
+        below[parent].0[lane % WAYS] = entry;
         at[entry as u32 as usize] = place as u32;
     }
 
     pub fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<u128>()
+        self.below.capacity() * size_of::<Children>()
     }
 }
 

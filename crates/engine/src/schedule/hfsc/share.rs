@@ -58,23 +58,8 @@ impl Hfsc {
         }
     }
 
-    /// Puts an active class where its virtual time, `vt`, and its limit say.
-    #[inline]
-    fn refile(&mut self, slot: Slot, vt: u128) {
-        if self.limits > 0 {
-            return self.refile_limited(slot);
-        }
-        let class = &mut self.classes[slot as usize];
-        let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
-        if class.has(FIT) {
-            return inner.fit.update(vt, slot, &mut self.share_at);
-        }
-        class.flags |= FIT;
-        inner.fit.push(vt, slot, &mut self.share_at);
-    }
-
-    /// The same where there are upper limits.
-    fn refile_limited(&mut self, slot: Slot) {
+    /// Puts an active class where its virtual time and its limit say.
+    fn refile(&mut self, slot: Slot) {
         let at = self.fit_time(slot);
         let class = &mut self.classes[slot as usize];
         let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
@@ -108,7 +93,7 @@ impl Hfsc {
             if self.classes[slot as usize].has(FIT) && self.fit_time(slot) <= self.now {
                 return;
             }
-            self.refile_limited(slot);
+            self.refile(slot);
             slot = self.classes[slot as usize].parent;
         }
     }
@@ -133,8 +118,12 @@ impl Hfsc {
             if let Some(limit) = class.limit() {
                 limit.curve.restart(limit.first.as_mut(), EPOCH + u128::from(self.now));
             }
-            let vt = class.vt();
-            self.refile(slot, vt);
+            if self.limits > 0 {
+                self.refile(slot);
+            } else {
+                class.flags |= FIT;
+                inner.fit.push(class.vt(), slot, &mut self.share_at);
+            }
             slot = parent;
         }
         self.refile_up(slot);
@@ -167,27 +156,33 @@ impl Hfsc {
     /// `len` bytes of a class went, by whichever rule: virtual times and limits of all above it count them.
     #[inline]
     pub(super) fn charge(&mut self, mut slot: Slot, len: u32, by_share: bool) {
+        // Whether classes below are active, as far as that is known from the step before.
+        let mut below = self.inners.get(self.classes[slot as usize].inner as usize).is_some_and(|inner| inner.active > 0);
         while slot != ROOT_SLOT {
             let class = &mut self.classes[slot as usize];
             let (parent, above) = (class.parent, class.above);
-            if class.shares() {
-                let (start, vt) = class.advance(len);
-                if self.limits > 0 {
-                    self.charge_limit(slot, len);
-                }
-                if self.classes[slot as usize].has(ACTIVE) {
-                    if self.wants(slot) {
-                        self.refile(slot, vt);
-                    } else {
-                        self.leave(slot);
-                    }
-                    self.release(above);
-                    if let Some(inner) = self.inners.get_mut(above as usize) {
-                        let v = if by_share { inner.v.max(start) } else { inner.v };
-                        inner.v = inner.fit.first().map_or(v, |(vt, _)| v.max(vt));
-                    }
-                }
+            let (start, vt) = if class.shares() { class.advance(len) } else { (0, 0) };
+            if self.limits > 0 {
+                self.charge_limit(slot, len);
             }
+            let class = &mut self.classes[slot as usize];
+            let active = class.has(ACTIVE);
+            if active {
+                if !(class.has(OWN) || below) {
+                    self.leave(slot);
+                } else if self.limits > 0 {
+                    self.refile(slot);
+                } else if let Some(inner) = self.inners.get_mut(above as usize) {
+                    inner.fit.update(vt, slot, &mut self.share_at);
+                }
+                self.release(above);
+            }
+            let Some(inner) = self.inners.get_mut(above as usize) else { return };
+            if active {
+                let v = if by_share { inner.v.max(start) } else { inner.v };
+                inner.v = inner.fit.first().map_or(v, |(vt, _)| v.max(vt));
+            }
+            below = inner.active > 0;
             slot = parent;
         }
     }
@@ -214,7 +209,7 @@ impl Hfsc {
             && at <= u128::from(self.now)
         {
             // An inner class is parked by the least time of those below it: one of those, at least, is put back in its turn.
-            self.refile_limited(slot);
+            self.refile(slot);
             if self.classes[slot as usize].has(PARKED) {
                 debug_assert!(false, "a class is parked by another time than its own");
                 return;
