@@ -230,7 +230,17 @@ fn altq_conf(random: &mut Random) -> String {
     let classes = 2 + random.below(4);
     for class in 0..classes {
         out += &format!("class cbq em0 c{class} root_class pbandwidth {} priority {}", random.below(15), random.below(8));
-        out += random.one(&["", " borrow", " borrow root_class", " maxburst 8", " minburst 4 packetsize 200", " maxdelay 60", " red", " rio maxdelay 60", " ecn"]);
+        out += random.one(&[
+            "",
+            " borrow",
+            " borrow root_class",
+            " maxburst 8",
+            " minburst 4 packetsize 200",
+            " maxdelay 60",
+            " red",
+            " rio maxdelay 60",
+            " ecn",
+        ]);
         out += "\n";
     }
     for _ in 0..2 + random.below(10) {

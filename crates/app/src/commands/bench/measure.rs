@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::workload::{self, Work};
+use super::workload::{self, Load, Work};
 
 /// How packets come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -31,8 +31,8 @@ impl Mode {
     }
 
     /// The work, ready to be measured.
-    pub fn prepare(self, scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<Work> {
-        let mut work = Work::new(scheduler, classes, depth)?;
+    pub fn prepare(self, load: &Load<'_>) -> anyhow::Result<Work> {
+        let mut work = Work::new(load)?;
         if self == Mode::Saturated {
             work.fill()?;
         }
@@ -73,11 +73,11 @@ pub fn time(work: &mut Work, mode: Mode, classes: u32, runs: u32, progress: impl
     Ok(Timing(times))
 }
 
-/// Bytes of memory that a class more takes: the slope between 1,000 and 100,000 classes.
-pub fn bytes_per_class(scheduler: &str, depth: u32) -> anyhow::Result<f64> {
+/// Bytes of memory that a class (or flow) more takes: the slope between 1,000 and 100,000 of them.
+pub fn bytes_per_class(load: &Load<'_>) -> anyhow::Result<f64> {
     let (few, many) = (1_000, 100_000);
-    let slope = workload::memory(scheduler, many, depth)? as f64 - workload::memory(scheduler, few, depth)? as f64;
-    Ok(slope / f64::from(many - few))
+    let memory = |classes| workload::memory(&Load { classes, ..*load });
+    Ok((memory(many)? as f64 - memory(few)? as f64) / f64::from(many - few))
 }
 
 /// What this thread has spent on a processor: other processes do not count.

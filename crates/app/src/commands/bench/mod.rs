@@ -10,7 +10,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use self::measure::Mode;
-use self::workload::{PACKET, Work};
+use self::workload::{Load, PACKET, Work};
 use crate::exit::Exit;
 
 /// Options of `altq bench`.
@@ -52,9 +52,21 @@ struct Tree {
     /// The scheduler; cbq is measured with the exact estimator, cbq-classic with ALTQ's
     #[arg(long, value_name = "S", default_value = "cbq", value_parser = PossibleValuesParser::new(workload::scheduler_names()))]
     scheduler: String,
+    /// The queue of every leaf class [default: the scheduler's]
+    #[arg(long, value_name = "Q", value_parser = PossibleValuesParser::new(workload::queue_names()))]
+    queue: Option<String>,
+    /// --classes are flows of one leaf class, for queues that keep flows apart
+    #[arg(long)]
+    flows: bool,
     /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them
     #[arg(long, value_name = "D", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=8))]
     depth: u32,
+}
+
+impl Tree {
+    fn load(&self, classes: u32) -> Load<'_> {
+        Load { scheduler: &self.scheduler, queue: self.queue.as_deref(), flows: self.flows, classes, depth: self.depth }
+    }
 }
 
 /// What `--mode` takes.
@@ -106,6 +118,10 @@ enum Part {
 struct Line<'a> {
     schema: &'static str,
     scheduler: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    flows: bool,
     classes: u32,
     depth: u32,
     mode: &'static str,
@@ -127,11 +143,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 }
 
 fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
-    let Tree { scheduler, depth } = &args.tree;
+    let scheduler = args.tree.scheduler.as_str();
+    let depth = args.tree.depth;
+    let load = |classes| args.tree.load(classes);
     let mut out = std::io::stdout().lock();
     let progress = Progress::new();
     progress.say(&format!("{scheduler}: bytes a class"));
-    let bytes = measure::bytes_per_class(scheduler, *depth)?;
+    let bytes = measure::bytes_per_class(&load(1))?;
     progress.clear();
     if !args.json {
         writeln!(
@@ -151,7 +169,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
         for mode in args.mode.each() {
             let what = format!("{scheduler}, {classes} classes, {}", mode.name());
             progress.say(&format!("{what}: building"));
-            let mut work = mode.prepare(scheduler, *classes, *depth)?;
+            let mut work = mode.prepare(&load(*classes))?;
             let timing = measure::time(&mut work, *mode, *classes, args.runs, |run| match run {
                 0 => progress.say(&format!("{what}: warming up")),
                 _ => progress.say(&format!("{what}: run {run} of {}", args.runs)),
@@ -162,8 +180,10 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
                 let line = Line {
                     schema: "altq.bench/1",
                     scheduler,
+                    queue: args.tree.queue.as_deref(),
+                    flows: args.tree.flows,
                     classes: *classes,
-                    depth: *depth,
+                    depth,
                     mode: mode.name(),
                     classify: true,
                     ns_per_packet: tenths(median),
@@ -186,11 +206,11 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
 }
 
 fn work(args: &WorkArgs) -> anyhow::Result<Exit> {
-    let Tree { scheduler, depth } = &args.tree;
-    let prepare = |mode: Mode| mode.prepare(scheduler, args.classes, *depth);
+    let load = args.tree.load(args.classes);
+    let prepare = |mode: Mode| mode.prepare(&load);
     match args.part {
         Part::Parse => workload::parse(args.packets),
-        Part::Classify => Work::new(scheduler, args.classes, *depth)?.classify(args.packets),
+        Part::Classify => Work::new(&load)?.classify(args.packets),
         Part::Saturated => prepare(Mode::Saturated)?.saturated(args.packets)?,
         Part::OneAtATime => prepare(Mode::OneAtATime)?.one_at_a_time(args.packets)?,
     }

@@ -3,10 +3,11 @@
 use altq_engine::classify::{Address, BATCH, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
+use altq_engine::queue;
 use altq_engine::schedule;
-use altq_engine::settings::{Settings, Value};
+use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
-use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Engine, Packet};
 use anyhow::{Context, bail};
@@ -17,16 +18,53 @@ pub const PACKET: u32 = 512;
 /// The link's rate in bit/s.
 const RATE: u64 = 10_000_000_000;
 
+/// What `--queue` takes.
+pub fn queue_names() -> impl Iterator<Item = &'static str> {
+    queue::QUEUES.iter().map(|entry| entry.name)
+}
+
 /// What `--scheduler` takes: the registry's names, and `cbq-classic` for cbq with ALTQ's estimator.
 pub fn scheduler_names() -> impl Iterator<Item = &'static str> {
     schedule::SCHEDULERS.iter().map(|entry| entry.name).chain(["cbq-classic"])
+}
+
+/// What the work is done with.
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'a> {
+    /// The scheduler: one of [`scheduler_names`].
+    pub scheduler: &'a str,
+    /// The queue of every leaf class; `None`: the scheduler's.
+    pub queue: Option<&'a str>,
+    /// One leaf class with so many flows instead of so many leaf classes.
+    pub flows: bool,
+    /// Leaf classes, or flows.
+    pub classes: u32,
+    /// Levels of the tree.
+    pub depth: u32,
+}
+
+impl<'a> Load<'a> {
+    /// So many leaf classes with the scheduler's own queue.
+    #[cfg(test)]
+    pub fn new(scheduler: &'a str, classes: u32, depth: u32) -> Load<'a> {
+        Load { scheduler, queue: None, flows: false, classes, depth }
+    }
 }
 
 /// A link of so many leaf classes. Depth 2: link and leaves; every level more puts inner classes between: with n leaves, n to the
 /// power of k / (depth - 1) at level k, so about the square root of n at depth 3. Half of the link is guaranteed, in equal parts; all
 /// borrow; leaf i has priority i mod 8. What a scheduler has no word for is left out. Where a scheduler's classes stand side by side, an
 /// inner class holds another of its kind.
-pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpec> {
+pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
+    let Load { scheduler, depth, .. } = *load;
+    let classes = if load.flows { 1 } else { load.classes };
+    let queue = load.queue.map(|name| {
+        let entry = queue::find(name).with_context(|| format!("no queue is called {name}"))?;
+        // Long enough that what is measured is passing through, not dropping.
+        let limit = Limit::Packets(if load.flows { load.classes.saturating_mul(64) } else { 0 }.max(1000));
+        anyhow::Ok(QueueSpec { name: entry.name, limit, settings: Settings::new() })
+    });
+    let queue = queue.transpose()?;
     let name = scheduler.strip_suffix("-classic").unwrap_or(scheduler);
     let entry = schedule::find(name).with_context(|| format!("no scheduler is called {name}"))?;
     let mut settings = Settings::new();
@@ -85,7 +123,12 @@ pub fn link(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<LinkSpe
             if has("priority") && level + 1 == levels.len() {
                 words.set("priority", Value::Int(u64::from(at % 8)));
             }
-            specs.push(ClassSpec { parent: above + parent(level, at), settings: words, queue: None, scheduler: None });
+            specs.push(ClassSpec {
+                parent: above + parent(level, at),
+                settings: words,
+                queue: queue.clone().filter(|_| level + 1 == levels.len()),
+                scheduler: None,
+            });
         }
         above = first;
     }
@@ -135,12 +178,13 @@ pub fn key(at: u32) -> Key {
     }
 }
 
-/// A rule for each leaf, that names all five fields of its flow.
-pub fn rules(leaves: std::ops::Range<ClassId>) -> RuleSet {
+/// A rule for each leaf (or each of so many flows, to the first), that names all five fields of its flow.
+pub fn rules(leaves: std::ops::Range<ClassId>, flows: Option<u32>) -> RuleSet {
     let address = |bits| Values::Addresses(vec![Address { v6: false, bits, mask: u128::from(u32::MAX) }]);
     let number = |n: Option<u16>| Values::Ranges(n.map(|n| (n.into(), n.into())).into_iter().collect());
-    let rules = leaves.clone().map(|class| {
-        let key = key(class - leaves.start);
+    let rules = (0..flows.unwrap_or(leaves.end - leaves.start)).map(|at| {
+        let class = if flows.is_some() { leaves.start } else { leaves.start + at };
+        let key = key(at);
         let terms = [
             (Field::Src, address(key.src)),
             (Field::Dst, address(key.dst)),
@@ -157,27 +201,48 @@ pub fn rules(leaves: std::ops::Range<ClassId>) -> RuleSet {
 /// An engine with packets going through it, at the pace of its link.
 pub struct Work {
     engine: Engine,
+    /// Leaf classes, or flows of the one.
+    flows: u32,
     leaves: std::ops::Range<ClassId>,
     /// Packets since the start: the time is their time on the wire.
     packets: u64,
     random: u64,
     keys: Vec<Key>,
+    /// The places of the keys' flows.
+    places: Vec<u32>,
     classes: Vec<Option<ClassId>>,
+}
+
+/// A packet of flow `at`.
+#[inline]
+fn packet(at: u32) -> Packet {
+    // Fibonacci hashing (Knuth 6.4): a flow's hash that differs from its neighbours' in all bits.
+    let hash = at.wrapping_mul(0x9e37_79b1);
+    Packet { flow: hash, hosts: [at as u16 & 0xff, (hash >> 16) as u16], ..Packet::new(at, PACKET) }
 }
 
 impl Work {
     /// Builds the engine, and lets every flow be seen until the cache knows all.
-    pub fn new(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<Work> {
-        let mut spec = link(scheduler, classes, depth)?;
+    pub fn new(load: &Load<'_>) -> anyhow::Result<Work> {
+        let mut spec = link(load)?;
         let end = spec.classes.len() as ClassId;
-        let leaves = end - classes..end;
-        spec.rules = rules(leaves.clone());
+        let leaves = end - if load.flows { 1 } else { load.classes }..end;
+        let flows = load.classes;
+        spec.rules = rules(leaves.clone(), load.flows.then_some(flows));
         let engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let (keys, batch) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-        let mut work = Work { engine, leaves, packets: 0, random: 0x2545_f491_4f6c_dd1d, keys, classes: batch };
+        let mut work = Work {
+            engine,
+            flows,
+            leaves,
+            packets: 0,
+            random: 0x2545_f491_4f6c_dd1d,
+            keys: Vec::with_capacity(BATCH),
+            places: Vec::with_capacity(BATCH),
+            classes: Vec::with_capacity(BATCH),
+        };
         for _ in 0..16 {
             let before = work.engine.classifier().misses();
-            for at in 0..classes {
+            for at in 0..flows {
                 work.engine.classify(&key(at));
             }
             if work.engine.classifier().misses() == before {
@@ -193,11 +258,12 @@ impl Work {
 
     /// Queues packets in every leaf: enough that none is empty when a batch has been sent and its successors have not come.
     pub fn fill(&mut self) -> anyhow::Result<()> {
-        let each = (512 / (self.leaves.len() as u32)).clamp(2, 48);
+        let each = (512 / self.flows).clamp(2, 48);
         let now = self.now();
-        for class in self.leaves.clone() {
+        for at in 0..self.flows {
+            let class = self.leaves.start + if self.leaves.len() == 1 { 0 } else { at };
             for _ in 0..each {
-                self.engine.enqueue(now, class, Packet::new(class, PACKET));
+                self.engine.enqueue(now, class, packet(at));
             }
         }
         self.no_drops()
@@ -211,18 +277,21 @@ impl Work {
             let batch = left.min(BATCH as u64);
             left -= batch;
             self.keys.clear();
+            self.places.clear();
             for _ in 0..batch {
                 let Some(departure) = self.engine.dequeue(self.now()) else {
                     bail!("every class is backlogged, and nothing was sent")
                 };
-                self.keys.push(key(departure.class - self.leaves.start));
+                let place = departure.packet.handle;
+                self.keys.push(key(place));
+                self.places.push(place);
                 self.packets += 1;
             }
             self.classify_batch();
             let now = self.now();
             for at in 0..self.classes.len() {
                 let Some(class) = self.classes[at] else { bail!("a flow has no class") };
-                self.engine.enqueue(now, class, Packet::new(class, PACKET));
+                self.engine.enqueue(now, class, packet(self.places[at]));
             }
         }
         self.no_drops()
@@ -231,27 +300,31 @@ impl Work {
     /// Lets `packets` packets through an empty link, each alone, the leaves in random order. As a feeder does, it classifies a batch at a
     /// time.
     pub fn one_at_a_time(&mut self, packets: u64) -> anyhow::Result<()> {
-        let leaves = self.leaves.len() as u64;
+        let flows = u64::from(self.flows);
         let mut left = packets;
         while left > 0 {
             let batch = left.min(BATCH as u64);
             left -= batch;
             self.keys.clear();
+            self.places.clear();
             for _ in 0..batch {
                 // Marsaglia 2003: xorshift64.
                 self.random ^= self.random << 13;
                 self.random ^= self.random >> 7;
                 self.random ^= self.random << 17;
-                self.keys.push(key((((self.random >> 32) * leaves) >> 32) as u32));
+                let place = (((self.random >> 32) * flows) >> 32) as u32;
+                self.keys.push(key(place));
+                self.places.push(place);
             }
             self.classify_batch();
             for at in 0..self.classes.len() {
                 let Some(class) = self.classes[at] else { bail!("a flow has no class") };
                 let now = now(self.packets);
-                self.engine.enqueue(now, class, Packet::new(class, PACKET));
+                let place = self.places[at];
+                self.engine.enqueue(now, class, packet(place));
                 let Some(departure) = self.engine.dequeue(now) else { bail!("a packet alone on the link was held back") };
-                if departure.packet.handle != class {
-                    bail!("packet {class} went in, packet {} came out", departure.packet.handle);
+                if departure.packet.handle != place {
+                    bail!("packet {place} went in, packet {} came out", departure.packet.handle);
                 }
                 self.packets += 1;
             }
@@ -266,9 +339,9 @@ impl Work {
 
     /// Classifies `packets` packets and does nothing more.
     pub fn classify(&mut self, packets: u64) {
-        let leaves = self.leaves.len() as u64;
+        let flows = u64::from(self.flows);
         for packet in 0..packets {
-            std::hint::black_box(self.engine.classify(&key((packet % leaves) as u32)));
+            std::hint::black_box(self.engine.classify(&key((packet % flows) as u32)));
         }
     }
 
@@ -286,12 +359,12 @@ fn now(packets: u64) -> Nanos {
 }
 
 /// Bytes of memory of an engine of so many classes through each of which a packet has gone; packets, flows and rules not counted.
-pub fn memory(scheduler: &str, classes: u32, depth: u32) -> anyhow::Result<usize> {
-    let spec = link(scheduler, classes, depth)?;
+pub fn memory(load: &Load<'_>) -> anyhow::Result<usize> {
+    let spec = link(load)?;
     let mut engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
     let end = spec.classes.len() as ClassId;
-    for class in end - classes..end {
-        engine.enqueue(0, class, Packet::new(class, PACKET));
+    for at in 0..load.classes {
+        engine.enqueue(0, if load.flows { end - 1 } else { end - load.classes + at }, packet(at));
     }
     let mut now = 0;
     while engine.backlog() > 0 {
@@ -343,7 +416,7 @@ mod tests {
     #[test]
     fn the_tree_is_as_written() {
         for (n, agencies) in [(1, 1), (10, 3), (100, 10), (1000, 32), (10_000, 100)] {
-            let spec = &link("cbq", n, 3).unwrap();
+            let spec = &link(&Load::new("cbq", n, 3)).unwrap();
             assert_eq!(spec.classes.len() as u32, 1 + agencies + n);
             let rate = |at: usize| spec.classes[at].settings.rate("rate").unwrap_or_default().as_bit_s();
             let children = |of: u32| (1..spec.classes.len()).filter(move |at| spec.classes[*at].parent == of);
@@ -359,34 +432,48 @@ mod tests {
                 assert!(leaves.iter().any(|leaf| leaf.settings.int("priority") == Some(priority)));
             }
         }
-        assert_eq!(link("fifo", 7, 2).unwrap().classes.len(), 8);
+        assert_eq!(link(&Load::new("fifo", 7, 2)).unwrap().classes.len(), 8);
         for flat in ["priq", "drr"] {
-            let spec = link(flat, 10, 3).unwrap();
+            let spec = link(&Load::new(flat, 10, 3)).unwrap();
             assert!(spec.classes[1..4].iter().all(|agency| agency.scheduler.as_ref().is_some_and(|inner| inner.name == flat)));
             assert!(spec.classes[4..].iter().all(|leaf| leaf.scheduler.is_none()));
-            let mut work = Work::new(flat, 10, 3).unwrap();
+            let mut work = Work::new(&Load::new(flat, 10, 3)).unwrap();
             work.one_at_a_time(100).unwrap();
             work.fill().unwrap();
             work.saturated(100).unwrap();
         }
-        assert_eq!(link("fifo", 1000, 4).unwrap().classes.len(), 1 + 10 + 100 + 1000);
+        assert_eq!(link(&Load::new("fifo", 1000, 4)).unwrap().classes.len(), 1 + 10 + 100 + 1000);
+    }
+
+    #[test]
+    fn packets_go_through_every_queue() {
+        for queue in queue_names() {
+            for flows in [false, true] {
+                let load = Load { queue: Some(queue), flows, ..Load::new("fifo", 100, 2) };
+                assert_eq!(link(&load).unwrap().classes.len(), if flows { 2 } else { 101 });
+                let mut work = Work::new(&load).unwrap();
+                work.one_at_a_time(1000).unwrap_or_else(|error| panic!("{queue}: {error}"));
+                work.fill().unwrap_or_else(|error| panic!("{queue}: {error}"));
+                work.saturated(1000).unwrap_or_else(|error| panic!("{queue}: {error}"));
+            }
+        }
     }
 
     #[test]
     fn packets_go_through() {
         for mode in [Work::saturated, Work::one_at_a_time] {
-            let mut work = Work::new("fifo", 100, 3).unwrap();
+            let mut work = Work::new(&Load::new("fifo", 100, 3)).unwrap();
             work.fill().unwrap();
             mode(&mut work, 0).unwrap();
-            let mut work = Work::new("fifo", 100, 3).unwrap();
+            let mut work = Work::new(&Load::new("fifo", 100, 3)).unwrap();
             work.one_at_a_time(1000).unwrap();
             work.fill().unwrap();
             work.saturated(1000).unwrap();
         }
         // A packet is in the link already: what goes in is not what comes out.
-        let mut work = Work::new("fifo", 100, 3).unwrap();
+        let mut work = Work::new(&Load::new("fifo", 100, 3)).unwrap();
         work.fill().unwrap();
         assert!(work.one_at_a_time(10).is_err());
-        assert!(Work::new("fifo", 10, 3).unwrap().saturated(1).is_err());
+        assert!(Work::new(&Load::new("fifo", 10, 3)).unwrap().saturated(1).is_err());
     }
 }
