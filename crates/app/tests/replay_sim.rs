@@ -299,3 +299,23 @@ fn several_transmit_queues() {
     assert_eq!(code, 2);
     assert!(err.contains("need scheduler fifo"), "{err}");
 }
+
+#[test]
+fn plots_are_the_same_every_time() {
+    let folder = Folder::new("plot");
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases/borrow.toml");
+    let case = case.to_str().unwrap();
+    let draw = |file: &str, more: &[&str]| {
+        let (code, _, err) = folder.altq(&[&["sim", case, "--plot", file], more].concat());
+        assert_eq!(code, 0, "{err}");
+        folder.read(file).unwrap()
+    };
+    let svg = draw("a.svg", &[]);
+    assert_eq!(svg, draw("b.svg", &[]));
+    assert!(svg.starts_with("<svg ") && svg.contains(">rate [Mbit/s]</text>") && svg.contains(">slow</text>"));
+    // Rate, drops and delay of two classes.
+    assert_eq!(svg.matches("<polyline").count(), 6);
+    assert_eq!(draw("c.svg", &["--panels", "wait", "--by-flow"]).matches(">median delay [ms]</text>").count(), 1);
+    assert_eq!(folder.altq(&["sim", case, "--plot", "d.svg", "--panels", "pie"]).0, 2);
+    assert_eq!(folder.altq(&["sim", case, "--panels", "rate"]).0, 2);
+}

@@ -12,6 +12,7 @@
 pub mod case;
 pub mod literal;
 mod nearest;
+pub mod plot;
 pub mod replay;
 pub mod report;
 pub mod result;

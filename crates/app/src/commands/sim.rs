@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use altq_simulator::case::Case;
+use altq_simulator::plot::{self, By, PANELS, Panel};
 use altq_simulator::sim::{self, SimError, Watch};
 use anyhow::Context as _;
 
@@ -31,6 +32,20 @@ pub struct Args {
     /// Prints the counters of every link with a policy in another tool's form instead of tables
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
     stat: Option<Format>,
+    /// Draws what came out over time, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// The charts of the plot from top to bottom, of rate, drops, delay, wait, share [default: rate, drops if any, delay]
+    #[arg(long, value_name = "CHART,…", value_delimiter = ',', requires = "plot", value_parser = panel)]
+    panels: Vec<Panel>,
+    /// Lines of flows rather than of classes: bytes that arrived, time from source to destination
+    #[arg(long, requires = "plot")]
+    by_flow: bool,
+}
+
+fn panel(word: &str) -> Result<Panel, String> {
+    let names = || PANELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    PANELS.iter().find(|(name, _)| *name == word).map(|(_, panel)| *panel).ok_or_else(|| format!("a chart is one of {}", names()))
 }
 
 /// Runs it.
@@ -45,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
     let mut file = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
     let record = file.as_mut().map(|file| file as &mut dyn Write);
-    let mut watch = Watch::default();
+    let mut watch = Watch { series: args.plot.is_some().then(Vec::new), ..Watch::default() };
     let result = match sim::run_watched(&case, args.seed.unwrap_or(case.seed), record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
@@ -57,6 +72,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             });
         }
     };
+    if let (Some(path), Some(series)) = (&args.plot, &watch.series) {
+        let by = if args.by_flow { By::Flow } else { By::Class };
+        let svg = plot::figure(&case.name, series, &args.panels, by).svg();
+        std::fs::write(path, svg).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
     if args.json {
         output::print_json(&result)?;
     } else if let Some(format) = args.stat {

@@ -8,6 +8,7 @@ mod endpoint;
 mod frame;
 mod port;
 mod random;
+mod series;
 mod tally;
 mod world;
 
@@ -20,6 +21,7 @@ pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use endpoint::{Endpoint, Outbox, Playback, Source};
 pub use frame::UdpFlow;
 pub use random::Random;
+pub use series::{Row, Series};
 
 use crate::case::{Case, Column, Expectation, Kind, Measure, Subject};
 use crate::report::rate;
@@ -63,6 +65,8 @@ pub enum SimError {
 pub struct Watch {
     /// The counters of every link with a policy at the end, by column and direction.
     pub stats: Vec<(Option<String>, LinkStat)>,
+    /// What classes and flows did over time, a column each, if it is kept.
+    pub series: Option<Vec<Series>>,
 }
 
 /// Runs every column of a case. `record`: where the packets of the first column go that leave the first link with a policy.
@@ -86,8 +90,14 @@ pub fn run_watched(case: &Case, seed: u64, mut record: Option<&mut dyn Write>, w
     }
     for (column, policy) in case.columns.iter().zip(&policies) {
         let mut world = World::new(case, column, policy, &captures, seed)?;
+        if watch.series.is_some() {
+            world.keep_series(Series::new(column.name.clone(), case.duration));
+        }
         world.run(&mut record.take().map(Recorder::new).transpose().map_err(record_error)?)?;
         watch.stats.extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
+        if let (Some(all), Some(series)) = (&mut watch.series, world.take_series()) {
+            all.push(series);
+        }
         report(case, column, world, &mut result)?;
     }
     Ok(result)

@@ -17,6 +17,7 @@ use super::endpoint::{Endpoint, Outbox, Playback, Source};
 use super::frame::UdpFlow;
 use super::port::Port;
 use super::random::Random;
+use super::series::{Row, Series};
 use super::tally::{Cell, Segments, Tally};
 use super::{SimError, record_error};
 use crate::case::{Case, Column, Kind, What};
@@ -108,6 +109,7 @@ pub struct World<'a> {
     tallies: Vec<Tally>,
     pub flow_tally: Tally,
     recorded: Option<usize>,
+    series: Option<Series>,
 }
 
 fn bad(message: impl Into<String>) -> SimError {
@@ -162,6 +164,7 @@ impl<'a> World<'a> {
             hash: FlowHash::new(seed),
             segment: 0,
             tallies,
+            series: None,
             flow_tally: Tally::new(segments.len(), case.flows.len()),
             segments,
         };
@@ -214,6 +217,35 @@ impl<'a> World<'a> {
             Kind::TcpBulk { .. } | Kind::TcpRr { .. } => return Err(SimError::NoTcp(flow.name.clone())),
         };
         Ok(FlowState { endpoint, from: flow.from, to: flow.to, udp, active: false, wake: None, classes: Vec::new() })
+    }
+
+    /// Keeps from now on what classes and flows do.
+    pub fn keep_series(&mut self, mut series: Series) {
+        series.flows = self.case.flows.iter().map(|flow| Row::new(&flow.name, series.bins)).collect();
+        self.series = Some(series);
+    }
+
+    /// What was kept: of classes those that had packets.
+    pub fn take_series(&mut self) -> Option<Series> {
+        let mut series = self.series.take()?;
+        series.classes.retain(|row| row.bytes.iter().chain(&row.drops).any(|n| *n > 0));
+        Some(series)
+    }
+
+    /// Notes what became of a packet of a class, named by its port.
+    fn note_class(&mut self, now: Nanos, at: usize, class: ClassId, what: impl FnOnce(&mut Row, usize)) {
+        let Some(series) = &mut self.series else { return };
+        let names = self.ports[at].policy.as_ref().map_or(&[][..], |policy| &policy.names);
+        let Some((name, _)) = names.get(class as usize).and_then(|name| name.as_ref()) else { return };
+        let place = match series.classes.iter().position(|row| row.name == *name) {
+            Some(place) => place,
+            None => {
+                series.classes.push(Row::new(name, series.bins));
+                series.classes.len() - 1
+            }
+        };
+        let bin = series.at(now);
+        what(&mut series.classes[place], bin);
     }
 
     fn schedule(&mut self, at: Nanos, rank: u8, event: Event) {
@@ -340,6 +372,10 @@ impl<'a> World<'a> {
             cell.bytes += u64::from(len);
             cell.charged += u64::from(len.saturating_sub(headers));
             cell.delays.push(now - sent);
+            if let Some(series) = &mut self.series {
+                let bin = series.at(now);
+                series.flows[flow as usize].passed(bin, len, now - sent);
+            }
             self.free.push(packet);
             let mut out = Outbox::default();
             state.endpoint.received(now, len, number, &mut out);
@@ -402,15 +438,22 @@ impl<'a> World<'a> {
         } else {
             self.fill_wire(now, at, recorder)?;
         }
-        let port = &mut self.ports[at];
-        for engine in port.engine.iter_mut().filter(|engine| engine.has_drops()) {
-            for drop in engine.drops() {
-                if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
-                    governed.collector.dropped(drop.at, class, drop.packet.len);
-                    self.tallies[at].cell(self.segment, class as usize).dropped += 1;
-                }
-                self.free.push(drop.packet.handle);
+        let mut lost = Vec::new();
+        for engine in self.ports[at].engine.iter_mut().filter(|engine| engine.has_drops()) {
+            lost.extend(engine.drops());
+        }
+        for drop in lost {
+            let port = &mut self.ports[at];
+            if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
+                governed.collector.dropped(drop.at, class, drop.packet.len);
+                self.tallies[at].cell(self.segment, class as usize).dropped += 1;
+                self.note_class(drop.at, at, class, Row::dropped);
             }
+            if let Some(series) = &mut self.series {
+                let (flow, bin) = (self.packets[drop.packet.handle as usize].flow, series.at(drop.at));
+                series.flows[flow as usize].dropped(bin);
+            }
+            self.free.push(drop.packet.handle);
         }
         Ok(())
     }
@@ -501,6 +544,7 @@ impl<'a> World<'a> {
             cell.bytes += u64::from(packet.len);
             cell.charged += u64::from(packet.wire);
             cell.delays.push(now - packet.arrived);
+            self.note_class(now, at, departure.class, |row, bin| row.passed(bin, packet.len, now - packet.arrived));
         }
         if self.recorded == Some(at)
             && let Some(recorder) = recorder

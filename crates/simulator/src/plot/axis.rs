@@ -1,0 +1,178 @@
+//! Axes: units, round ticks, and what stands at them.
+
+/// What an axis counts. Values are in the base unit; the prefix is chosen by how large they get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Time,
+    /// bit/s.
+    Rate,
+    /// Nothing but a number.
+    Count,
+    /// A number a second.
+    PerSecond,
+    /// A part of one, shown in per cent.
+    Part,
+}
+
+/// An axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// What it shows.
+    pub label: String,
+    /// In what unit.
+    pub unit: Unit,
+    /// In decades rather than in steps.
+    pub log: bool,
+}
+
+impl Axis {
+    /// An axis in steps.
+    pub fn new(label: &str, unit: Unit) -> Axis {
+        Axis { label: label.to_owned(), unit, log: false }
+    }
+
+    /// An axis in decades.
+    pub fn log(label: &str, unit: Unit) -> Axis {
+        Axis { log: true, ..Axis::new(label, unit) }
+    }
+}
+
+impl Unit {
+    /// The scale and the word for values up to `most`.
+    pub(super) fn scale(self, most: f64) -> (f64, &'static str) {
+        match (self, most) {
+            (Unit::Time, ..1e-6) => (1e-9, "ns"),
+            (Unit::Time, ..1e-3) => (1e-6, "us"),
+            (Unit::Time, ..1.0) => (1e-3, "ms"),
+            (Unit::Time, _) => (1.0, "s"),
+            (Unit::Rate, ..1e3) => (1.0, "bit/s"),
+            (Unit::Rate, ..1e6) => (1e3, "kbit/s"),
+            (Unit::Rate, ..1e9) => (1e6, "Mbit/s"),
+            (Unit::Rate, _) => (1e9, "Gbit/s"),
+            (Unit::Count, _) => (1.0, ""),
+            (Unit::PerSecond, _) => (1.0, "1/s"),
+            (Unit::Part, _) => (0.01, "%"),
+        }
+    }
+}
+
+/// An axis with its range and ticks, ready to be drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scale {
+    log: bool,
+    from: f64,
+    to: f64,
+    /// Where the ticks are, and what stands there.
+    pub ticks: Vec<(f64, String)>,
+    /// The label with its unit.
+    pub label: String,
+}
+
+impl Scale {
+    /// For values from `least` to `most`. A stepped axis begins at 0 if its values are not negative.
+    pub fn new(axis: &Axis, least: f64, most: f64) -> Scale {
+        if axis.log { Scale::decades(axis, least, most) } else { Scale::steps(axis, least, most) }
+    }
+
+    /// [`new`](Scale::new), but a stepped axis ends with its values, not with a tick.
+    pub fn snug(axis: &Axis, least: f64, most: f64) -> Scale {
+        let mut scale = Scale::new(axis, least, most);
+        if !axis.log && most > scale.from {
+            scale.to = most;
+            scale.ticks.retain(|(value, _)| *value <= most * (1.0 + 1e-9));
+        }
+        scale
+    }
+
+    fn steps(axis: &Axis, least: f64, most: f64) -> Scale {
+        let (from, most) = (least.min(0.0), if most > least.min(0.0) { most } else { least.min(0.0) + 1.0 });
+        let (unit, word) = axis.unit.scale(most.abs().max(from.abs()));
+        let step = round_step((most - from) / unit / 7.0) * unit;
+        let (first, last) = ((from / step).floor() as i64, (most / step - 1e-9).ceil() as i64);
+        let decimals = decimals(step / unit);
+        let ticks = (first..=last).map(|n| (n as f64 * step, format!("{:.decimals$}", n as f64 * step / unit))).collect();
+        Scale { log: false, from: first as f64 * step, to: last as f64 * step, ticks, label: labelled(&axis.label, word) }
+    }
+
+    fn decades(axis: &Axis, least: f64, most: f64) -> Scale {
+        let most = if most > 0.0 { most } else { 1.0 };
+        let least = if least > 0.0 && least < most { least } else { most / 10.0 };
+        let (first, last) = ((least.log10() + 1e-9).floor() as i32, (most.log10() - 1e-9).ceil() as i32);
+        // More than nine decades are more than anyone reads.
+        let last = last.max(first + 1);
+        let first = first.max(last - 9);
+        let (unit, word) = axis.unit.scale(10f64.powi(last - 1));
+        let tick = |n: i32| {
+            let value = 10f64.powi(n) / unit;
+            let zeros = (-value.log10().round()).max(0.0) as usize;
+            (10f64.powi(n), format!("{value:.zeros$}"))
+        };
+        let ticks = (first..=last).map(tick).collect();
+        let (from, to) = (10f64.powi(first), 10f64.powi(last));
+        Scale { log: true, from, to, ticks, label: labelled(&axis.label, word) }
+    }
+
+    /// Where a value lies between the axis's ends, 0 to 1. Values beyond lie at the ends.
+    pub fn place(&self, value: f64) -> f64 {
+        let part = if self.log {
+            (value.max(self.from).log10() - self.from.log10()) / (self.to.log10() - self.from.log10())
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        part.clamp(0.0, 1.0)
+    }
+}
+
+fn labelled(label: &str, word: &str) -> String {
+    if word.is_empty() { label.to_owned() } else { format!("{label} [{word}]") }
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powi(least.log10().floor() as i32);
+    let digits = [1.0, 2.0, 5.0, 10.0].into_iter().find(|d| d * power >= least * (1.0 - 1e-9)).unwrap_or(10.0);
+    digits * power
+}
+
+/// Digits behind the point that a step needs.
+fn decimals(step: f64) -> usize {
+    (-(step.log10() + 1e-9).floor()).max(0.0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(axis: &Axis, least: f64, most: f64) -> (String, Vec<String>) {
+        let scale = Scale::new(axis, least, most);
+        (scale.label, scale.ticks.into_iter().map(|(_, text)| text).collect())
+    }
+
+    #[test]
+    fn round_ticks() {
+        let (label, ticks) = shown(&Axis::new("rate", Unit::Rate), 0.0, 9.7e6);
+        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("rate [Mbit/s]", "0 2 4 6 8 10"));
+        // What ends on a tick needs no further one.
+        assert_eq!(shown(&Axis::new("rate", Unit::Rate), 0.0, 10e6).1.join(" "), "0 2 4 6 8 10");
+        let (label, ticks) = shown(&Axis::new("wait", Unit::Time), 0.001, 0.0121);
+        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("wait [ms]", "0 2 4 6 8 10 12 14"));
+        assert_eq!(shown(&Axis::new("part", Unit::Part), 0.0, 0.04).1.join(" "), "0 1 2 3 4");
+        assert_eq!(shown(&Axis::new("", Unit::Count), 0.0, 0.9).1.join(" "), "0.0 0.2 0.4 0.6 0.8 1.0");
+        let scale = Scale::snug(&Axis::new("time", Unit::Time), 0.0, 11.9);
+        assert_eq!((scale.ticks.len(), scale.ticks[5].1.as_str(), scale.place(11.9)), (6, "10", 1.0));
+        // Nothing at all is an axis, too.
+        assert_eq!(shown(&Axis::new("drops", Unit::PerSecond), 0.0, 0.0).1.len(), 6);
+    }
+
+    #[test]
+    fn decades_and_places() {
+        let axis = Axis::log("delay", Unit::Time);
+        let (label, ticks) = shown(&axis, 0.000_25, 0.06);
+        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("delay [ms]", "0.1 1 10 100"));
+        let scale = Scale::new(&axis, 0.001, 0.1);
+        assert_eq!([0.001, 0.01, 0.1, 5.0, 0.0].map(|v| (scale.place(v) * 100.0).round()), [0.0, 50.0, 100.0, 100.0, 0.0]);
+        let scale = Scale::new(&Axis::new("", Unit::Count), 0.0, 10.0);
+        assert_eq!([0.0, 2.5, 10.0, 11.0].map(|v| scale.place(v)), [0.0, 0.25, 1.0, 1.0]);
+    }
+}
