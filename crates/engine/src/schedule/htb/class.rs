@@ -15,11 +15,11 @@ const POINT: u32 = 30;
 /// A token bucket, told by the time at which it will not be in debt any more.
 ///
 /// The kernel counts tokens in nanoseconds at the bucket's rate, lets a packet go while they are not below 0, and takes the packet's
-/// time then. Tokens are the present less `clear`; so nothing has to be filled up, and when the mode changes is known.
+/// time then. Tokens are the present less that time; so nothing has to be filled up, and when the mode changes is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
-    /// A packet may go from this time on; [`Nanos::MAX`]: never.
-    pub clear: Nanos,
+    /// The whole nanoseconds of that time; [`Nanos::MAX`]: never.
+    whole: Nanos,
     /// Time of a byte in 2^-30 ns, rounded up; 0 for rate 0.
     byte: u64,
     /// How long it takes to fill, ns.
@@ -27,19 +27,23 @@ pub struct Bucket {
 }
 
 impl Bucket {
+    /// One that is always in debt.
+    pub const NEVER: Bucket = Bucket { whole: Nanos::MAX, byte: 0, depth: 0 };
+
+    /// One that is never in debt.
+    pub const ALWAYS: Bucket = Bucket { whole: 0, byte: 0, depth: Nanos::MAX };
+
     /// A bucket of a rate in bit/s that holds `bytes`, full.
     pub fn full(rate: u64, bytes: u64, now: Nanos) -> Bucket {
-        let mut bucket = Bucket::default();
-        bucket.set(rate, bytes);
-        bucket.clear = if rate == 0 { Nanos::MAX } else { now.saturating_sub(bucket.depth) };
+        let mut bucket = Bucket::NEVER;
+        if rate > 0 {
+            bucket.set(rate, bytes);
+            bucket.whole = now.saturating_sub(bucket.depth);
+        }
         bucket
     }
 
     fn set(&mut self, rate: u64, bytes: u64) {
-        if rate == 0 {
-            (self.byte, self.depth) = (0, 0);
-            return;
-        }
         let rate = u128::from(rate);
         self.byte = (u128::from(8 * SECOND) << POINT).div_ceil(rate) as u64;
         self.depth = u64::try_from(u128::from(bytes) * u128::from(8 * SECOND) / rate).unwrap_or(u64::MAX);
@@ -50,7 +54,7 @@ impl Bucket {
         if self.byte == 0 {
             return 0;
         }
-        let tokens = (i128::from(now) - i128::from(self.clear)).min(i128::from(self.depth));
+        let tokens = (i128::from(now) - i128::from(self.whole)).min(i128::from(self.depth));
         i64::try_from(tokens).unwrap_or(i64::MIN)
     }
 
@@ -59,43 +63,45 @@ impl Bucket {
         (u128::from(self.depth) << POINT).checked_div(u128::from(self.byte)).map_or(0, |bytes| bytes as u64)
     }
 
-    /// Another rate and depth; the bytes that are in it, or that it owes, stay.
-    pub fn change(&mut self, now: Nanos, rate: u64, bytes: u64) {
-        let old = self.byte;
-        self.set(rate, bytes);
-        if self.byte == 0 {
-            self.clear = Nanos::MAX;
-        } else if old == 0 {
-            // It had no tokens and owed none.
-            self.clear = now;
-        } else {
-            let scaled =
-                |time: Nanos| u64::try_from(u128::from(time) * u128::from(self.byte) / u128::from(old)).unwrap_or(u64::MAX);
-            self.clear = match self.clear.checked_sub(now) {
-                Some(debt) => now.saturating_add(scaled(debt)),
-                None => now.saturating_sub(scaled(now - self.clear)),
-            };
+    /// Another rate and depth; the bytes that are in it, or that it owes, stay. `part` as for [`charge`](Bucket::charge).
+    pub fn change(&mut self, part: &mut u32, now: Nanos, rate: u64, bytes: u64) {
+        let (old, clear) = (self.byte, self.clear(*part));
+        *part = 0;
+        if rate == 0 {
+            *self = Bucket::NEVER;
+            return;
         }
+        self.set(rate, bytes);
+        if old == 0 {
+            // It had no tokens and owed none.
+            self.whole = now;
+            return;
+        }
+        let scaled = |time: Nanos| u64::try_from(u128::from(time) * u128::from(self.byte) / u128::from(old)).unwrap_or(u64::MAX);
+        self.whole = match clear.checked_sub(now) {
+            Some(debt) => now.saturating_add(scaled(debt)),
+            None => now.saturating_sub(scaled(now - clear)),
+        };
     }
 
-    /// Takes the tokens of `bytes`. What would not have fitted in since the last time is lost. `over` is by how much `clear` was
-    /// rounded up, in 2^-30 ns: it is carried, so that no rate drifts.
+    /// A packet may go from this time on.
     #[inline]
-    pub fn charge(&mut self, over: &mut u32, now: Nanos, bytes: u32) {
+    pub fn clear(&self, part: u32) -> Nanos {
+        self.whole.saturating_add(u64::from(part != 0))
+    }
+
+    /// Takes the tokens of `bytes`. What would not have fitted in since the last time is lost. `part` is of a nanosecond, in 2^-30: it
+    /// is carried, so that no rate drifts.
+    #[inline]
+    pub fn charge(&mut self, part: &mut u32, now: Nanos, bytes: u32) {
         let full = now.saturating_sub(self.depth);
-        if self.clear < full {
-            (self.clear, *over) = (full, 0);
+        if self.whole < full {
+            (self.whole, *part) = (full, 0);
         }
         // A rate of 0 has no time for a byte, and its time is never.
-        let cost = u128::from(self.byte) * u128::from(bytes);
-        match cost.checked_sub(u128::from(*over)) {
-            Some(more) => {
-                let whole = (more + ((1 << POINT) - 1)) >> POINT;
-                *over = ((whole << POINT) - more) as u32;
-                self.clear = self.clear.saturating_add(u64::try_from(whole).unwrap_or(u64::MAX));
-            }
-            None => *over -= cost as u32,
-        }
+        let sum = u128::from(self.byte) * u128::from(bytes) + u128::from(*part);
+        *part = (sum as u32) & ((1 << POINT) - 1);
+        self.whole = self.whole.saturating_add(u64::try_from(sum >> POINT).unwrap_or(u64::MAX));
     }
 }
 
@@ -124,8 +130,8 @@ pub struct Class {
     pub rate: Bucket,
     /// Tokens of its ceil.
     pub ceil: Bucket,
-    /// What the buckets carry, of the rate and of the ceil.
-    pub over: [u32; 2],
+    /// What the buckets carry of a nanosecond, of the rate and of the ceil.
+    pub part: [u32; 2],
     /// What is left of its quantum, by the level that it borrows from.
     pub deficit: [i32; LEVELS],
     /// The class above; [`NIL`] for the root.
@@ -162,9 +168,9 @@ const _: () = assert!(size_of::<Class>() == 128);
 impl Class {
     /// A free slot.
     pub const NONE: Class = Class {
-        rate: Bucket { clear: Nanos::MAX, byte: 0, depth: 0 },
-        ceil: Bucket { clear: Nanos::MAX, byte: 0, depth: 0 },
-        over: [0; 2],
+        rate: Bucket::NEVER,
+        ceil: Bucket::NEVER,
+        part: [0; 2],
         deficit: [0; LEVELS],
         parent: NIL,
         at: 0,
@@ -185,7 +191,8 @@ impl Class {
     /// A class with full buckets.
     pub fn new(now: Nanos, words: &Words, quantum: u32, parent: u32, depth: u8) -> Class {
         Class {
-            rate: Bucket::full(words.rate, words.burst, now),
+            // The root has nobody to borrow from: its ceil, which is its rate, is enough.
+            rate: if parent == NIL { Bucket::ALWAYS } else { Bucket::full(words.rate, words.burst, now) },
             ceil: Bucket::full(words.ceil, words.cburst, now),
             parent,
             quantum,
@@ -200,8 +207,11 @@ impl Class {
 
     /// Gives it other words.
     pub fn set(&mut self, now: Nanos, words: &Words, quantum: u32) {
-        self.rate.change(now, words.rate, words.burst);
-        self.ceil.change(now, words.ceil, words.cburst);
+        let [rate, ceil] = &mut self.part;
+        if self.parent != NIL {
+            self.rate.change(rate, now, words.rate, words.burst);
+        }
+        self.ceil.change(ceil, now, words.ceil, words.cburst);
         self.quantum = quantum;
         (self.overhead, self.mpu, self.prio) = (words.overhead, words.mpu, words.prio);
     }
@@ -224,16 +234,35 @@ impl Class {
         len.saturating_add(u32::from(self.overhead)).max(u32::from(self.mpu))
     }
 
+    /// It can have its rate from this time on.
+    #[inline]
+    pub fn rate_clear(&self) -> Nanos {
+        self.rate.clear(self.part[0])
+    }
+
+    /// It is not held by its ceil from this time on.
+    #[inline]
+    pub fn ceil_clear(&self) -> Nanos {
+        self.ceil.clear(self.part[1])
+    }
+
+    /// Takes a packet's tokens: of the ceil, and of the rate if it or a class below it borrowed from no lower class than this.
+    #[inline]
+    pub fn charge(&mut self, now: Nanos, bytes: u32, lends: bool) {
+        let [rate, ceil] = &mut self.part;
+        self.ceil.charge(ceil, now, bytes);
+        if lends {
+            self.rate.charge(rate, now, bytes);
+        }
+    }
+
     /// Its mode now. Without hysteresis, which today's kernels have only if told to.
     #[inline]
     pub fn mode_at(&self, now: Nanos) -> Mode {
-        if self.ceil.clear > now {
+        if self.ceil_clear() > now {
             Mode::Red
-        } else if self.rate.clear <= now {
+        } else if self.rate_clear() <= now {
             Mode::Green
-        } else if self.parent == NIL {
-            // The root has nobody to borrow from.
-            Mode::Red
         } else {
             Mode::Yellow
         }
@@ -249,12 +278,12 @@ mod tests {
     fn rounds_once() {
         for (rate, bytes) in [(1, 1), (3, 1500), (999_999_937, 1471), (10_000_000_000, 64), (100_000_000_000, 40), (1 << 40, 9000)]
         {
-            let (mut bucket, mut over) = (Bucket::full(rate, 0, 1 << 60), 0);
+            let (mut bucket, mut part) = (Bucket::full(rate, 0, 1 << 60), 0);
             for _ in 0..1000 {
-                bucket.charge(&mut over, 1 << 60, bytes);
+                bucket.charge(&mut part, 1 << 60, bytes);
             }
             let exact = (u128::from(bytes) * 1000 * 8_000_000_000).div_ceil(u128::from(rate)) as u64;
-            let took = bucket.clear - (1 << 60);
+            let took = bucket.clear(part) - (1 << 60);
             // The time of a byte is rounded up to 2^-30 ns.
             let most = exact + ((u64::from(bytes) * 1000) >> 30) + 1;
             assert!((exact..=most).contains(&took), "{rate}: {took}, exactly {exact}");
@@ -267,11 +296,11 @@ mod tests {
         let now = 1 << 60;
         let mut bucket = Bucket::full(1_000_000, 0, now);
         bucket.charge(&mut 0, now, 1500);
-        assert_eq!(bucket.clear, now + 12_000_000);
-        bucket.change(now, 4_000_000, 0);
-        assert_eq!(bucket.clear, now + 3_000_000);
+        assert_eq!(bucket.clear(0), now + 12_000_000);
+        bucket.change(&mut 0, now, 4_000_000, 0);
+        assert_eq!(bucket.clear(0), now + 3_000_000);
         let mut bucket = Bucket::full(1_000_000, 500, now);
-        bucket.change(now, 4_000_000, 2000);
-        assert_eq!(bucket.clear, now - 1_000_000);
+        bucket.change(&mut 0, now, 4_000_000, 2000);
+        assert_eq!(bucket.clear(0), now - 1_000_000);
     }
 }

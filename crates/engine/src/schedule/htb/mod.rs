@@ -242,26 +242,22 @@ impl Htb {
 
     // ------------------------------------------------------------------ modes
 
-    /// Gives a class that wants to send the mode that it has now.
-    #[inline]
-    fn turn(&mut self, slot: Slot) {
-        let class = &self.classes[slot as usize];
-        let (old, new, wants) = (class.mode, class.mode_at(self.now), class.wants);
-        if old == new {
-            return;
-        }
+    /// Gives a class that wants to send another mode.
+    fn turn(&mut self, slot: Slot, mode: Mode) {
+        let wants = self.classes[slot as usize].wants;
         self.unplace(slot, wants);
         let class = &mut self.classes[slot as usize];
-        class.mode = new;
-        class.overlimits = class.overlimits.wrapping_add(u32::from(new == Mode::Red));
+        class.mode = mode;
+        class.overlimits = class.overlimits.wrapping_add(u32::from(mode == Mode::Red));
         self.place(slot, wants);
+        self.file(slot);
     }
 
     /// When a class can send at the earliest if nothing else goes: at its own right, or because one above can and it may borrow.
     fn opens(&self, slot: Slot) -> Nanos {
         let class = &self.classes[slot as usize];
         let above = if class.parent == NIL { Nanos::MAX } else { self.opens(class.parent) };
-        class.ceil.clear.max(class.rate.clear.min(above))
+        class.ceil_clear().max(class.rate_clear().min(above))
     }
 
     /// When the mode of a class is to be looked at again; [`Nanos::MAX`] for never.
@@ -270,7 +266,7 @@ impl Htb {
         let class = &self.classes[slot as usize];
         match class.mode {
             Mode::Green => Nanos::MAX,
-            Mode::Yellow => class.rate.clear,
+            Mode::Yellow => class.rate_clear(),
             // What it could not use earlier need not wake anyone.
             Mode::Red => self.opens(slot),
         }
@@ -304,8 +300,12 @@ impl Htb {
         while let Some((at, slot)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
             if self.right(at, slot) {
                 self.timers.pop();
-                self.turn(slot);
-                self.file(slot);
+                let class = &self.classes[slot as usize];
+                // One that was put off until those above may lend can be what it was.
+                match class.mode_at(self.now) {
+                    mode if mode == class.mode => self.file(slot),
+                    mode => self.turn(slot, mode),
+                }
             }
         }
     }
@@ -383,10 +383,9 @@ impl Htb {
         let mut lender = NIL;
         while slot != NIL {
             let class = &mut self.classes[slot as usize];
-            let bytes = class.charged(len);
-            class.ceil.charge(&mut class.over[1], now, bytes);
-            if class.level() >= level {
-                class.rate.charge(&mut class.over[0], now, bytes);
+            let lends = class.level() >= level;
+            class.charge(now, class.charged(len), lends);
+            if lends {
                 if lender == NIL {
                     lender = slot;
                     class.lends = class.lends.wrapping_add(1);
@@ -395,9 +394,10 @@ impl Htb {
                 class.borrows = class.borrows.wrapping_add(1);
             }
             let parent = class.parent;
-            if class.wants != 0 {
-                self.turn(slot);
-                self.file(slot);
+            // While its mode stays it waits for a time that has only moved on: there is an entry for it already.
+            let mode = class.mode_at(now);
+            if class.wants != 0 && mode != class.mode {
+                self.turn(slot, mode);
             }
             slot = parent;
         }
@@ -467,8 +467,10 @@ impl Scheduler for Htb {
 
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
-        let chosen = self.chosen.filter(|chosen| chosen.slot == slot);
-        self.touch(now);
+        let chosen = self.chosen.take().filter(|chosen| chosen.slot == slot);
+        if chosen.is_none_or(|chosen| chosen.at != now) {
+            self.advance(now);
+        }
         if slot == ROOT_SLOT {
             self.direct_packets += 1;
             if next.is_none() {
@@ -504,9 +506,10 @@ impl Scheduler for Htb {
         word("borrows", u64::from(class.borrows));
         word("overlimits", u64::from(class.overlimits));
         // Levels, for `tc -s class`: nanoseconds of tokens, and what the buckets hold in bytes.
-        word("tokens", class.rate.tokens(self.now) as u64);
+        let rate = if slot == ROOT_SLOT { &class.ceil } else { &class.rate };
+        word("tokens", rate.tokens(self.now) as u64);
         word("ctokens", class.ceil.tokens(self.now) as u64);
-        word("burst", class.rate.bytes());
+        word("burst", rate.bytes());
         word("cburst", class.ceil.bytes());
         if slot == ROOT_SLOT {
             word("direct_packets", self.direct_packets);

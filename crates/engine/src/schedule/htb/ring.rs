@@ -11,6 +11,8 @@ pub struct Ring {
     /// Words of the first and of the second level.
     low: u32,
     mid: u32,
+    /// Places in it.
+    count: u32,
     /// The turn is of the first one from here on; of the first of all if there is none.
     pub hand: u32,
 }
@@ -19,7 +21,7 @@ impl Ring {
     /// Whether no place is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.words[(self.low + self.mid) as usize..].iter().all(|word| *word == 0)
+        self.count == 0
     }
 
     /// Puts a place in.
@@ -28,30 +30,36 @@ impl Ring {
         if at >> 6 >= self.low {
             self.grow(at);
         }
-        let (mid, top) = (self.low as usize, (self.low + self.mid) as usize);
-        self.words[(at >> 6) as usize] |= 1 << (at & 63);
-        self.words[mid + (at >> 12) as usize] |= 1 << (at >> 6 & 63);
-        self.words[top + (at >> 18) as usize] |= 1 << (at >> 12 & 63);
+        let word = &mut self.words[(at >> 6) as usize];
+        let (old, bit) = (*word, 1 << (at & 63));
+        *word |= bit;
+        self.count += u32::from(old & bit == 0);
+        if old == 0 {
+            let (mid, top) = (self.low as usize, (self.low + self.mid) as usize);
+            self.words[mid + (at >> 12) as usize] |= 1 << (at >> 6 & 63);
+            self.words[top + (at >> 18) as usize] |= 1 << (at >> 12 & 63);
+        }
     }
 
     /// Takes a place out.
     #[inline]
     pub fn remove(&mut self, at: u32) {
-        if at >> 6 >= self.low {
-            return;
+        let Some(word) = self.words.get_mut((at >> 6) as usize).filter(|_| at >> 6 < self.low) else { return };
+        let bit = 1 << (at & 63);
+        self.count -= u32::from(*word & bit != 0);
+        *word &= !bit;
+        if *word == 0 {
+            self.clear_above(at);
         }
+    }
+
+    fn clear_above(&mut self, at: u32) {
         let (mid, top) = (self.low as usize, (self.low + self.mid) as usize);
-        let word = &mut self.words[(at >> 6) as usize];
-        *word &= !(1 << (at & 63));
-        if *word != 0 {
-            return;
-        }
         let word = &mut self.words[mid + (at >> 12) as usize];
         *word &= !(1 << (at >> 6 & 63));
-        if *word != 0 {
-            return;
+        if *word == 0 {
+            self.words[top + (at >> 18) as usize] &= !(1 << (at >> 12 & 63));
         }
-        self.words[top + (at >> 18) as usize] &= !(1 << (at >> 12 & 63));
     }
 
     /// The first place from `at` on.
@@ -100,6 +108,7 @@ impl Ring {
         self.mid = self.low.div_ceil(64);
         let top = self.mid.div_ceil(64);
         self.words = vec![0; (self.low + self.mid + top) as usize];
+        self.count = 0;
         all.into_iter().for_each(|at| self.insert(at));
     }
 

@@ -9,9 +9,20 @@ const OUT: u32 = u32::MAX;
 /// The heap.
 #[derive(Default)]
 pub struct Timers {
-    heap: Vec<(u64, u32)>,
+    /// Time and slot in one number, so that they are compared at once.
+    heap: Vec<u128>,
     /// Where each slot's entry lies.
     places: Vec<u32>,
+}
+
+#[inline]
+fn entry(due: u64, slot: u32) -> u128 {
+    u128::from(due) << 32 | u128::from(slot)
+}
+
+#[inline]
+fn parts(entry: u128) -> (u64, u32) {
+    ((entry >> 32) as u64, entry as u32)
 }
 
 impl Timers {
@@ -27,25 +38,25 @@ impl Timers {
     /// Sees to it that the slot is asked at `due` or before.
     #[inline]
     pub fn file(&mut self, slot: u32, due: u64) {
-        let place = self.places[slot as usize];
+        let (place, entry) = (self.places[slot as usize], entry(due, slot));
         if place == OUT {
-            self.heap.push((due, slot));
-            self.up(self.heap.len() - 1, (due, slot));
-        } else if due < self.heap[place as usize].0 {
-            self.up(place as usize, (due, slot));
+            self.heap.push(entry);
+            self.up(self.heap.len() - 1, entry);
+        } else if entry < self.heap[place as usize] {
+            self.up(place as usize, entry);
         }
     }
 
     /// The first entry: its time and slot.
     #[inline]
     pub fn first(&self) -> Option<(u64, u32)> {
-        self.heap.first().copied()
+        self.heap.first().map(|entry| parts(*entry))
     }
 
     /// Gives the first entry a later time.
     pub fn put_off(&mut self, due: u64) {
-        if let Some(&(_, slot)) = self.heap.first() {
-            self.down(0, (due, slot));
+        if let Some((_, slot)) = self.first() {
+            self.down(0, entry(due, slot));
         }
     }
 
@@ -72,11 +83,11 @@ impl Timers {
     #[inline]
     fn take(&mut self, at: usize) {
         let Some(last) = self.heap.pop() else { return };
+        let gone = self.heap.get(at).copied().unwrap_or(last);
+        self.places[parts(gone).1 as usize] = OUT;
         if at == self.heap.len() {
-            self.places[last.1 as usize] = OUT;
             return;
         }
-        self.places[self.heap[at].1 as usize] = OUT;
         if at > 0 && last < self.heap[(at - 1) / 4] {
             self.up(at, last);
         } else {
@@ -86,7 +97,7 @@ impl Timers {
 
     /// Puts an entry at `at` or, as far as it belongs there, above.
     #[inline]
-    fn up(&mut self, mut at: usize, entry: (u64, u32)) {
+    fn up(&mut self, mut at: usize, entry: u128) {
         while at > 0 {
             let above = (at - 1) / 4;
             if self.heap[above] <= entry {
@@ -99,27 +110,34 @@ impl Timers {
     }
 
     /// Puts an entry at `at` or, as far as it belongs there, below.
-    #[inline]
-    fn down(&mut self, mut at: usize, entry: (u64, u32)) {
+    fn down(&mut self, mut at: usize, entry: u128) {
         loop {
             let first = at * 4 + 1;
-            let last = (first + 4).min(self.heap.len());
-            let Some(least) = (first..last).min_by_key(|at| self.heap[*at]).filter(|at| self.heap[*at] < entry) else { break };
-            self.set(at, self.heap[least]);
-            at = least;
+            let Some(below) = self.heap.get(first..(first + 4).min(self.heap.len())) else { break };
+            let (mut least, mut place) = (entry, at);
+            for (offset, other) in below.iter().enumerate() {
+                if *other < least {
+                    (least, place) = (*other, first + offset);
+                }
+            }
+            if place == at {
+                break;
+            }
+            self.set(at, least);
+            at = place;
         }
         self.set(at, entry);
     }
 
     #[inline]
-    fn set(&mut self, at: usize, entry: (u64, u32)) {
+    fn set(&mut self, at: usize, entry: u128) {
         self.heap[at] = entry;
-        self.places[entry.1 as usize] = at as u32;
+        self.places[parts(entry).1 as usize] = at as u32;
     }
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.heap.capacity() * size_of::<(u64, u32)>() + self.places.capacity() * 4
+        self.heap.capacity() * size_of::<u128>() + self.places.capacity() * 4
     }
 }
 
