@@ -143,7 +143,9 @@ fn native_places_in_a_link() {
         ("class a { } class ^a { }", "duplicate-name", "two classes"),
         ("class ^l { }", "duplicate-name", "link"),
         ("class a { borrow default } class b { ^default }", "two-defaults", ""),
-        ("class a { queue ^cake }", "not-built", "drop_tail"),
+        ("class a { queue ^sfc }", "unknown-word", "sfq"),
+        ("class a { share 5% default queue cake { flows ^hosts } }", "refused", "both"),
+        ("class a { share 5% default queue cake { ^queues 100 } }", "refused", "104"),
         ("class a { share 5% queue red { ^weight 500 } }", "refused", "weight 256 or 512"),
         ("class a { share 5% queue red { limit 50packets ^min 5000bytes } }", "refused", "packets"),
         ("class a { share 5% queue pie { ^max_ecnth 0.2 } }", "refused", "ecn"),
@@ -319,10 +321,13 @@ fn languages_to_come_say_so() {
 
 #[test]
 fn several_errors_in_one_run_but_not_too_many() {
-    let text = link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue cake\n borow }\nmatch dport x -> c");
+    let text = link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue cakes\n borow }\nmatch dport x -> c");
     let (found, _, _) = findings(&text, Language::Native);
     let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
-    assert_eq!(codes, ["unknown-word", "out-of-range", "unknown-word", "not-built", "unknown-word", "bad-value", "unknown-class"]);
+    assert_eq!(
+        codes,
+        ["unknown-word", "out-of-range", "unknown-word", "unknown-word", "unknown-word", "bad-value", "unknown-class"]
+    );
     let many = link(&"class a { x }\n".repeat(1000));
     let (found, _, _) = findings(&many, Language::Native);
     assert_eq!(found.len(), MOST_ERRORS + 1);

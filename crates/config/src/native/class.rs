@@ -23,7 +23,7 @@ pub const WORDS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
 /// Schedulers of the field that are not built yet.
 const SCHEDULERS_TO_COME: &[&str] = &[];
 /// Queues of the field that are not built yet.
-const QUEUES_TO_COME: &[&str] = &["cake"];
+const QUEUES_TO_COME: &[&str] = &[];
 
 /// What other languages, and other schedulers, call a word: by the scheduler that knows it by its own name.
 const FOREIGN: &[(&str, &str, &str)] = &[

@@ -7,6 +7,7 @@
 //! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in [`QUEUES`].
 
 mod blue;
+mod cake;
 mod codel;
 mod drop_head;
 mod drop_tail;
@@ -34,6 +35,7 @@ use crate::units::{Nanos, Rate};
 pub const QUEUES: &[&Entry] = &[
     &drop_tail::ENTRY,
     &drop_head::ENTRY,
+    &cake::ENTRY,
     &codel::ENTRY,
     &blue::ENTRY,
     &fairq::ENTRY,

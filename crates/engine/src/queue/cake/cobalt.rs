@@ -1,0 +1,114 @@
+//! COBALT (Palmei and others 2019, "Design and Evaluation of COBALT Queue Discipline"): CoDel and BLUE side by side.
+//!
+//! CoDel as CAKE has it keeps its rate of drops when a queue falls below the target, and lets it sink as it rose: by interval/sqrt(count)
+//! for each step. BLUE drops at random by a probability that rises when the queue overflows and sinks when it is empty, for flows that
+//! do not listen to CoDel.
+
+use super::super::Store;
+use super::super::codel::control_law;
+use super::super::random::Random;
+use crate::packet::Packet;
+use crate::units::Nanos;
+
+/// What the law goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Law {
+    pub target: Nanos,
+    pub interval: Nanos,
+    /// The time of a full packet.
+    pub packet: Nanos,
+}
+
+/// BLUE's probability rises by 1/256 and sinks by 1/4096, at most once a target each.
+const RISE: u32 = 1 << 24;
+const SINK: u32 = 1 << 20;
+
+/// The state of a flow: 32 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cobalt {
+    drop_next: Nanos,
+    /// When the probability changed last.
+    changed: Nanos,
+    count: u32,
+    /// In 2^-32.
+    probability: u32,
+    dropping: bool,
+}
+
+impl Cobalt {
+    /// Whether a packet that leaves is to be dropped; it may have been marked instead.
+    pub fn drops(&mut self, law: &Law, now: Nanos, packet: &mut Packet, store: &mut Store<'_>, random: &mut Random) -> bool {
+        let sojourn = now.saturating_sub(packet.arrived);
+        let over = sojourn > law.target && sojourn > 4 * law.packet;
+        let mut due = self.count > 0 && now >= self.drop_next;
+        if over && !self.dropping {
+            self.dropping = true;
+            self.drop_next = control_law(now, law.interval, self.count);
+        }
+        self.dropping = over;
+        if over && self.count == 0 {
+            self.count = 1;
+        }
+        let mut drops = false;
+        let mut later = self.count > 0 && now > self.drop_next;
+        if due && self.dropping {
+            drops = !store.mark(packet);
+            self.count = self.count.saturating_add(1);
+            self.drop_next = control_law(self.drop_next, law.interval, self.count);
+            later = now > self.drop_next;
+        } else {
+            while due {
+                self.count -= 1;
+                self.drop_next = control_law(self.drop_next, law.interval, self.count);
+                due = self.count > 0 && now >= self.drop_next;
+                later = now > self.drop_next;
+            }
+        }
+        // Without ECN on purpose: who comes here does not listen.
+        if self.probability > 0 {
+            drops |= ((random.bits() >> 32) as u32) < self.probability;
+        }
+        if self.count == 0 {
+            self.drop_next = now.saturating_add(law.interval);
+        } else if later && !drops {
+            self.drop_next = now;
+        }
+        drops
+    }
+
+    /// The queue overflowed at this flow.
+    pub fn full(&mut self, law: &Law, now: Nanos) {
+        if now.saturating_sub(self.changed) > law.target {
+            self.probability = self.probability.saturating_add(RISE);
+            self.changed = now;
+        }
+        self.dropping = true;
+        self.drop_next = now;
+        self.count = self.count.max(1);
+    }
+
+    /// The flow has been empty, or out of the rounds, until now.
+    pub fn decay(&mut self, law: &Law, now: Nanos) {
+        self.dropping = false;
+        if self.probability > 0 {
+            let steps = now.saturating_sub(self.changed) / law.target.max(1);
+            let sunk = steps.saturating_mul(u64::from(SINK)).min(u64::from(self.probability));
+            self.probability -= sunk as u32;
+            self.changed = self.changed.saturating_add(steps.saturating_mul(law.target));
+        }
+        while self.count > 0 && now >= self.drop_next {
+            self.count -= 1;
+            self.drop_next = control_law(self.drop_next, law.interval, self.count);
+        }
+    }
+
+    /// Nothing in it would change a decision.
+    pub fn at_rest(&self) -> bool {
+        self.count == 0 && self.probability == 0
+    }
+
+    /// BLUE is at work.
+    pub fn blue(&self) -> bool {
+        self.probability > 0
+    }
+}

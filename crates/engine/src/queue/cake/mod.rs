@@ -1,0 +1,461 @@
+//! CAKE (Høiland-Jørgensen, Täht and Morton 2018): fairness between hosts and between the flows of a host, each flow with a COBALT.
+//!
+//! Flows are kept in queues that are served in rounds, new ones first, as in fq_codel; but a flow's part of a round is a quantum over the
+//! number of bulk flows of its host. So a host has its part whatever the number of its flows: by source, by destination, or by
+//! whichever is the busier of the two (triple isolation). The hash is eight-way set-associative: two flows meet in a queue only where
+//! eight others are in the way. [`Cobalt`] is CoDel for flows that listen and BLUE for those that do not.
+//!
+//! The engine shapes elsewhere, and what CAKE does by DSCP is done by classes; so this is the queue of one tin, `besteffort`.
+//!
+//! A flow whose part is small takes many rounds to a packet. They are not gone through: a flow waits in the round in which it may send,
+//! found in a calendar, so a packet costs the same however many flows its host has. State that decays in silence is
+//! worked out when it is looked at, as if an empty queue were asked all the time; it goes when it is at rest.
+
+mod cobalt;
+mod hosts;
+mod rounds;
+mod words;
+
+use cobalt::Cobalt;
+use hosts::Hosts;
+use rounds::Rounds;
+use words::Words;
+
+use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
+use super::random::Random;
+use super::{Context, Entry, Policy, Queue, Store};
+use crate::account::DropReason;
+use crate::packet::Packet;
+use crate::settings::{Kind, Limit, Word};
+use crate::spec::{QueueSpec, SpecError};
+use crate::units::{Nanos, Rate};
+
+/// Queues to a set of the hash.
+const WAYS: u32 = 8;
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "cake",
+    about: "fair between hosts and between their flows, each with a CoDel and a BLUE (CAKE)",
+    limit: Limit::Bytes(4 << 20),
+    words: &[
+        isolation("triple-isolate", "flows, and hosts at either end", "what holds where no other is written"),
+        isolation("dual-srchost", "flows, and source hosts", "off"),
+        isolation("dual-dsthost", "flows, and destination hosts", "off"),
+        isolation("flows", "flows only", "off"),
+        isolation("hosts", "pairs of hosts", "off"),
+        isolation("srchost", "source hosts", "off"),
+        isolation("dsthost", "destination hosts", "off"),
+        isolation("flowblind", "nothing: one queue", "off"),
+        Word {
+            name: "rtt",
+            kind: Kind::Time,
+            help: "the longest usual round trip: CoDel's interval, of which a twentieth is the target",
+            default: "100ms",
+        },
+        Word {
+            name: "queues",
+            kind: Kind::Int { min: 8, max: MOST },
+            help: "queues that flows are hashed into, in sets of eight",
+            default: "1024",
+        },
+    ],
+    build: |context, spec| Ok(Policy::Own(Box::new(Cake::new(*context, spec)?))),
+};
+
+const fn isolation(name: &'static str, help: &'static str, default: &'static str) -> Word {
+    Word { name, kind: Kind::Flag, help, default }
+}
+
+/// Where a flow stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Set {
+    /// In no round: what its COBALT remembers is decaying.
+    #[default]
+    Resting,
+    /// It sends less than its part: among the new ones.
+    Sparse,
+    /// It was sparse, is empty, and waits for its turn among the bulk flows.
+    Waits,
+    /// It sends all that it may.
+    Bulk,
+}
+
+/// What is kept of a flow besides its packets.
+#[derive(Default)]
+struct State {
+    cobalt: Cobalt,
+    /// Its hash, in full.
+    tag: u32,
+    /// Places of its hosts.
+    hosts: [u16; 2],
+    set: Set,
+}
+
+const _: () = assert!(size_of::<Flow<State>>() <= 88);
+
+struct Cake {
+    context: Context,
+    words: Words,
+    limit: Limit,
+    flows: Flows<State, ByBytes>,
+    hosts: Hosts,
+    new: Chain,
+    old: Rounds,
+    packets: u32,
+    bytes: u32,
+    hash: Hash,
+    random: Random,
+    seed: Option<u64>,
+    resting: u32,
+    swept: u32,
+    /// Of the present: flows that are sparse and bulk; of all time: how often a flow was found beside its own place, got a new
+    /// place, or had to share one.
+    sparse: u32,
+    bulk: u32,
+    ways: [u64; 3],
+    overflowed: u64,
+}
+
+impl Cake {
+    fn new(context: Context, spec: &QueueSpec) -> Result<Cake, SpecError> {
+        let words = Words::read(&context, &spec.settings)?;
+        Ok(Cake {
+            flows: Flows::new(words.queues),
+            hosts: Hosts::new(words.queues),
+            words,
+            limit: spec.limit,
+            new: Chain::NEW,
+            old: Rounds::new(),
+            packets: 0,
+            bytes: 0,
+            hash: Hash::new(context.seed),
+            random: Random::new(context.seed),
+            seed: None,
+            resting: 0,
+            swept: 0,
+            sparse: 0,
+            bulk: 0,
+            ways: [0; 3],
+            overflowed: 0,
+            context,
+        })
+    }
+
+    fn over(&self) -> bool {
+        match self.limit {
+            Limit::Packets(most) => self.packets > most,
+            Limit::Bytes(most) => self.bytes > most,
+        }
+    }
+
+    /// Starts again without flows. Nothing waits.
+    fn clear(&mut self, hash: Hash) {
+        self.flows = Flows::new(self.words.queues);
+        self.hosts = Hosts::new(self.words.queues);
+        (self.new, self.old, self.hash) = (Chain::NEW, Rounds::new(), hash);
+        (self.resting, self.swept, self.sparse, self.bulk) = (0, 0, 0, 0);
+    }
+
+    /// The flow of a packet: its own place, or one of the seven beside it; where all are taken it shares its own with who is there.
+    fn find(&mut self, packet: &Packet) -> u32 {
+        let tag = self.words.tag(packet);
+        let place = self.hash.bucket(tag, self.words.queues);
+        let (own, set) = (place % WAYS, place - place % WAYS);
+        let mut free = None;
+        for nth in 0..WAYS {
+            let place = set + (own + nth) % WAYS;
+            match self.flows.find(place) {
+                Some(at) if self.flows.get(at).state.tag == tag => {
+                    self.ways[0] += u64::from(nth > 0);
+                    return at;
+                }
+                Some(_) => {}
+                None => free = free.or(Some(place)),
+            }
+        }
+        if let Some(place) = free {
+            self.ways[1] += 1;
+            let at = self.flows.open(place);
+            // Not in the rounds yet: as one that rests.
+            self.resting += 1;
+            let state = &mut self.flows.get_mut(at).state;
+            state.tag = tag;
+            state.hosts = self.hosts.enter(packet.hosts);
+            return at;
+        }
+        self.ways[2] += 1;
+        // The set is full, so its own place is taken.
+        let at = self.flows.find(place).unwrap_or(0);
+        let state = &mut self.flows.get_mut(at).state;
+        let bulk = state.set == Set::Bulk;
+        if bulk {
+            self.hosts.count(state.hosts, -1);
+        }
+        self.hosts.leave(state.hosts);
+        (state.tag, state.hosts) = (tag, self.hosts.enter(packet.hosts));
+        if bulk {
+            self.hosts.count(state.hosts, 1);
+        }
+        at
+    }
+
+    /// By how many a flow's part of a round is divided: the bulk flows of its host.
+    fn load(&self, at: u32) -> u32 {
+        let [source, destination] = self.hosts.bulk(self.flows.get(at).state.hosts);
+        let source = if self.words.by_source { source } else { 1 };
+        let destination = if self.words.by_destination { destination } else { 1 };
+        source.max(destination).max(1)
+    }
+
+    fn put(&mut self, now: Nanos, packet: &Packet, store: &mut Store<'_>) {
+        if self.resting > 0 {
+            self.sweep(now);
+        }
+        let at = self.find(packet);
+        match self.flows.get(at).state.set {
+            Set::Resting => {
+                self.resting -= 1;
+                self.sparse += 1;
+                let part = (self.words.quantum / self.load(at)).max(1);
+                let flow = self.flows.get_mut(at);
+                flow.state.cobalt.decay(&self.words.law, now);
+                flow.state.set = Set::Sparse;
+                flow.deficit = part as i32;
+                self.flows.append(&mut self.new, at);
+            }
+            Set::Waits => {
+                self.sparse -= 1;
+                self.becomes_bulk(at);
+            }
+            Set::Sparse | Set::Bulk => {}
+        }
+        self.flows.push(at, packet, store);
+        self.packets += 1;
+        self.bytes += packet.len;
+    }
+
+    fn becomes_bulk(&mut self, at: u32) {
+        let state = &mut self.flows.get_mut(at).state;
+        state.set = Set::Bulk;
+        self.hosts.count(state.hosts, 1);
+        self.bulk += 1;
+    }
+
+    /// A flow is out of the rounds.
+    fn rest(&mut self, now: Nanos, at: u32) {
+        let state = &mut self.flows.get_mut(at).state;
+        state.cobalt.decay(&self.words.law, now);
+        match std::mem::replace(&mut state.set, Set::Resting) {
+            Set::Bulk => {
+                self.hosts.count(state.hosts, -1);
+                self.bulk -= 1;
+            }
+            _ => self.sparse -= 1,
+        }
+        self.resting += 1;
+        self.forget(at);
+    }
+
+    /// A record goes if there is nothing in it.
+    fn forget(&mut self, at: u32) {
+        let state = &self.flows.get(at).state;
+        if state.cobalt.at_rest() {
+            self.hosts.leave(state.hosts);
+            self.flows.close(at);
+            self.resting -= 1;
+        }
+    }
+
+    /// Looks at two records more, whether they are still needed.
+    fn sweep(&mut self, now: Nanos) {
+        for _ in 0..2 {
+            let at = self.swept;
+            self.swept = (at + 1) % self.flows.records().max(1);
+            if self.flows.records() > 0 && self.flows.is_open(at) && !self.flows.in_chain(at) {
+                self.flows.get_mut(at).state.cobalt.decay(&self.words.law, now);
+                self.forget(at);
+            }
+        }
+    }
+
+    /// One packet is dropped, from the head of the fattest flow, and its BLUE hears of it.
+    #[cold]
+    fn overflow(&mut self, now: Nanos, store: &mut Store<'_>, reason: DropReason) {
+        let Some(at) = self.flows.fattest() else { return };
+        if let Some(packet) = self.flows.pop(at, store) {
+            self.packets -= 1;
+            self.bytes -= packet.len;
+            self.overflowed += 1;
+            store.lose(packet, reason);
+        }
+        self.flows.get_mut(at).state.cobalt.full(&self.words.law, now);
+    }
+
+    /// A flow whose part is used up goes on to the round in which it has credit again.
+    fn on(&mut self, at: u32) {
+        let flow = self.flows.get(at);
+        if flow.state.set == Set::Sparse {
+            if flow.list.is_empty() {
+                // It still counts as sparse.
+                self.flows.get_mut(at).state.set = Set::Waits;
+            } else {
+                self.sparse -= 1;
+                self.becomes_bulk(at);
+            }
+        }
+        let load = self.load(at);
+        let missing = 1 - i64::from(self.flows.get(at).deficit);
+        // Rounds of quantum/load each; what division leaves over is drawn, so that nothing is lost in the mean.
+        let quantum = u64::from(self.words.quantum);
+        let rounds = (missing.max(1).unsigned_abs() * u64::from(load)).div_ceil(quantum).clamp(1, Rounds::MOST);
+        let (whole, rest) = (rounds * quantum / u64::from(load), rounds * quantum % u64::from(load));
+        let drawn = rest > 0 && self.random.bits() % u64::from(load) < rest;
+        let part = i32::try_from(whole + u64::from(drawn)).unwrap_or(i32::MAX);
+        let flow = self.flows.get_mut(at);
+        flow.deficit = flow.deficit.saturating_add(part);
+        self.old.append(&mut self.flows, at, rounds);
+    }
+
+    fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Packet> {
+        loop {
+            let (at, new) = match self.new.first() {
+                Some(at) => (at, true),
+                None => (self.old.first()?, false),
+            };
+            if self.flows.get(at).deficit <= 0 {
+                self.shift(new);
+                self.on(at);
+                continue;
+            }
+            while let Some(mut packet) = self.flows.pop(at, store) {
+                self.packets -= 1;
+                self.bytes -= packet.len;
+                let flow = self.flows.get_mut(at);
+                // The last packet of a flow may be marked, but is not dropped.
+                if decide
+                    && flow.state.cobalt.drops(&self.words.law, now, &mut packet, store, &mut self.random)
+                    && !flow.list.is_empty()
+                {
+                    store.lose(packet, DropReason::Early);
+                    continue;
+                }
+                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+                return Some(packet);
+            }
+            self.shift(new);
+            self.rest(now, at);
+        }
+    }
+
+    fn shift(&mut self, new: bool) {
+        if new {
+            self.flows.shift(&mut self.new);
+        } else {
+            self.old.shift(&mut self.flows);
+        }
+    }
+}
+
+impl Queue for Cake {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn enqueue(&mut self, now: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+        let never = match self.limit {
+            Limit::Packets(most) => most == 0,
+            Limit::Bytes(most) => most == 0 || packet.len > most,
+        };
+        if never || self.bytes.checked_add(packet.len).is_none() {
+            return Err(DropReason::QueueFull);
+        }
+        if self.packets == 0
+            && let Some(seed) = self.seed.take()
+        {
+            self.clear(Hash::new(seed));
+        }
+        self.put(now, &packet, store);
+        while self.over() {
+            self.overflow(now, store, DropReason::HeadDropped);
+        }
+        Ok(())
+    }
+
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+        let packet = self.next(now, store, true);
+        if self.packets == 0 && packet.is_some() {
+            // All leave the rounds, as if the queue had been asked once more; nobody asks one that is empty.
+            self.next(now, store, true);
+        }
+        packet
+    }
+
+    fn peek(&self) -> Option<u32> {
+        let mtu = self.context.overhead.charge(self.context.mtu);
+        (self.packets > 0).then(|| self.flows.guess(&[self.new, self.old.present()]).unwrap_or(mtu))
+    }
+
+    fn backlog(&self) -> (u32, u32) {
+        (self.packets, self.bytes)
+    }
+
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+        self.next(0, store, false)
+    }
+
+    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        let moved = words.keeps_apart() != self.words.keeps_apart();
+        (self.context, self.limit, self.words) = (*context, spec.limit, words);
+        if moved {
+            // All packets are put again, in the order in which they would have left. Hosts are not kept: theirs are unknown.
+            let mut waiting = Vec::with_capacity(self.packets as usize);
+            while let Some(packet) = self.take(store) {
+                waiting.push(packet);
+            }
+            self.clear(self.hash);
+            for packet in &waiting {
+                self.put(now, packet, store);
+            }
+        }
+        while self.over() {
+            self.overflow(now, store, DropReason::LimitLowered);
+        }
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate: Rate) {
+        self.context.rate = rate;
+        self.words.tune(&self.context);
+    }
+
+    fn keeps_flows(&self) -> bool {
+        true
+    }
+
+    fn seed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+        if self.packets == 0 {
+            self.clear(Hash::new(seed));
+        } else {
+            self.seed = Some(seed);
+        }
+    }
+
+    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+        // As `tc -s qdisc` names them.
+        word("sp_flows", u64::from(self.sparse));
+        word("bk_flows", u64::from(self.bulk));
+        let deaf = (0..self.flows.records()).filter(|at| self.flows.is_open(*at) && self.flows.get(*at).state.cobalt.blue());
+        word("un_flows", deaf.count() as u64);
+        word("way_inds", self.ways[0]);
+        word("way_miss", self.ways[1]);
+        word("way_cols", self.ways[2]);
+        word("drop_overlimit", self.overflowed);
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Cake>() + self.flows.memory() + self.hosts.memory() + self.old.memory()
+    }
+}
