@@ -11,6 +11,7 @@ mod drr;
 mod fairq;
 mod hfsc;
 mod htb;
+mod meter;
 pub(crate) mod rules;
 mod wfq;
 
@@ -20,6 +21,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     sums(link, &children, findings);
     for class in 0..link.classes.len() as ClassId {
         schedulers(link, class, findings);
+        meter::class(link, class, findings);
         if holds_hfsc(link, class) {
             hfsc::scheduler(link, class, &children, &holders, findings);
         }

@@ -3,6 +3,7 @@
 use altq_engine::schedule;
 use altq_engine::schedule::promise::{Member, Place, Promise};
 use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::shape::meter::{Action, MeterSpec, Profile};
 use altq_engine::spec::{ClassId, QueueSpec, ROOT};
 use altq_engine::units::{Nanos, Rate, SECOND};
 
@@ -16,12 +17,13 @@ const PRIORITY: u64 = 1;
 
 impl Link {
     /// The most that a class can have: the rate of the nearest class from here up that does not borrow, or a ceiling (of htb: a ceil) on
-    /// the way, whichever is less; else the link's.
+    /// the way, or what a meter lets through that drops what is red, whichever is less; else the link's.
     pub fn ceiling(&self, class: ClassId) -> Rate {
-        let mut most = self.spec.rate;
+        let mut most = self.spec.rate.min(self.metered(ROOT));
         let mut at = class;
         while at != ROOT {
             let Some(spec) = self.spec.classes.get(at as usize) else { break };
+            most = most.min(self.metered(at));
             for word in ["ceiling", "shape", "police"] {
                 most = spec.settings.rate(word).map_or(most, |ceiling| most.min(ceiling));
             }
@@ -38,6 +40,18 @@ impl Link {
             at = spec.parent;
         }
         most
+    }
+
+    /// What a class's meter lets through in the long run, if it drops what is red; else the link's rate.
+    fn metered(&self, class: ClassId) -> Rate {
+        let settings = self.spec.classes.get(class as usize).map(|class| &class.settings);
+        match settings.and_then(|settings| MeterSpec::read(settings).ok().flatten()) {
+            Some(MeterSpec { profile, actions: [.., Action::Drop], .. }) => match profile {
+                Profile::Bucket { cir, .. } | Profile::SingleRate { cir, .. } => cir,
+                Profile::TwoRate { pir, .. } => pir,
+            },
+            _ => self.spec.rate,
+        }
     }
 
     /// The queue of a class: its own, or the one that its scheduler gives.

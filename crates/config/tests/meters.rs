@@ -65,3 +65,18 @@ fn refused_with_their_places() {
         assert!(whole.contains(says), "`{says}` is not in: {whole}");
     }
 }
+
+#[test]
+fn what_check_makes_of_them() {
+    let text = "link l { rate 10Mbit/s scheduler drr meter trtcm { cir 1Mbit/s cbs 3000 pir 6Mbit/s pbs 6000 red drop }
+        class a { meter srtcm { cir 2Mbit/s cbs 3000 ebs 1400 red drop } } class b { meter bucket { cir 1Mbit/s cbs 3000 } default } }";
+    let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    let link = &policy.links[0];
+    let ceilings = ["l", "a", "b"].map(|name| link.ceiling(link.class(name).unwrap()).as_bit_s());
+    // The link's meter drops beyond its peak rate, that of a beyond its committed one; that of b drops nothing.
+    assert_eq!(ceilings, [6_000_000, 2_000_000, 6_000_000]);
+    assert_eq!(policy.warnings.len(), 1);
+    let warning = &policy.warnings[0];
+    assert_eq!((warning.code, warning.span.start), ("small-bucket", text.rfind("meter srtcm").unwrap()));
+    assert!(warning.message.contains("1400 bytes") && warning.message.contains("`ebs`"));
+}
