@@ -69,8 +69,8 @@ pub struct Fair {
     picked: u8,
     /// Beginning of the front slot, by span.
     front: [u64; 64],
-    /// Place in `groups`, by span.
-    place: [u8; 64],
+    /// Which of `groups`, by span.
+    groups_at: [u8; 64],
     groups: Vec<Group>,
     members: Vec<Member>,
 }
@@ -84,8 +84,7 @@ fn after(a: u64, b: u64) -> bool {
 /// The virtual time that `bytes` take.
 #[inline]
 fn cost(per_byte: u64, bytes: u32) -> u64 {
-    let exact = u128::from(per_byte) * u128::from(bytes);
-    if exact > u128::from(MOST) { MOST } else { exact as u64 }
+    per_byte.saturating_mul(u64::from(bytes)).min(MOST)
 }
 
 /// Log2, rounded up.
@@ -108,7 +107,7 @@ impl Fair {
             active: 0,
             picked: NONE,
             front: [0; 64],
-            place: [NONE; 64],
+            groups_at: [NONE; 64],
             groups: Vec::new(),
             members: Vec::new(),
         }
@@ -213,7 +212,7 @@ impl Fair {
         }
         let shift = usize::from(self.picked);
         let at = (self.front[shift] >> (shift as u32 - FINE)) & 63;
-        Some(self.groups[usize::from(self.place[shift])].head[at as usize])
+        Some(self.groups[usize::from(self.groups_at[shift])].head[at as usize])
     }
 
     /// Time passes by a packet of `len` bytes that was not served from here.
@@ -227,7 +226,8 @@ impl Fair {
     pub fn served(&mut self, slot: u32, len: u32, next: Option<u32>) {
         self.lengthen(len);
         let member = &mut self.members[slot as usize];
-        member.s = member.s.wrapping_add(cost(member.per_byte, len));
+        let span = cost(member.per_byte, len);
+        member.s = member.s.wrapping_add(span);
         if after(member.s, self.last) {
             self.last = member.s;
         }
@@ -239,15 +239,17 @@ impl Fair {
             member.linked = false;
             let Member { next, shift, at, .. } = *member;
             if next == NIL {
-                self.empty(usize::from(shift), usize::from(at));
+                self.empty(usize::from(shift & 63), usize::from(at & 63));
             } else {
-                self.groups[usize::from(self.place[usize::from(shift)])].head[usize::from(at & 63)] = next;
+                self.groups[usize::from(self.groups_at[usize::from(shift & 63)])].head[usize::from(at & 63)] = next;
                 self.members[next as usize].prev = NIL;
             }
             self.linked -= 1;
         }
-        if let Some(next) = next {
-            self.link(slot, next);
+        match next {
+            Some(next) if next == len => self.place(slot, span),
+            Some(next) => self.link(slot, next),
+            None => {}
         }
         self.settle();
     }
@@ -264,16 +266,22 @@ impl Fair {
     #[inline]
     fn link(&mut self, slot: u32, len: u32) {
         self.lengthen(len);
+        self.place(slot, cost(self.members[slot as usize].per_byte, len));
+    }
+
+    /// Files a member by its tag and the time that its first packet takes.
+    #[inline]
+    fn place(&mut self, slot: u32, span: u64) {
         let member = &mut self.members[slot as usize];
         let lead = member.s.wrapping_sub(self.v).cast_signed();
-        let mut shift = log2_up(cost(member.per_byte, len)).clamp(self.least, 62);
+        let mut shift = log2_up(span).max(self.least) & 63;
         if lead > 4 << shift.min(58) {
             // It sent more than it had announced. A wider group reaches as far as its tag.
             shift = log2_up(lead.cast_unsigned()) - 2;
         }
         let width = u32::from(shift) - FINE;
         let mut start = member.s >> width << width;
-        let (front, place) = (&mut self.front[usize::from(shift)], &mut self.place[usize::from(shift)]);
+        let (front, place) = (&mut self.front[usize::from(shift & 63)], &mut self.groups_at[usize::from(shift & 63)]);
         if *place == NONE {
             *place = self.groups.len() as u8;
             self.groups.push(Group { full: 0, head: [NIL; 64], tail: [NIL; 64] });
@@ -317,8 +325,8 @@ impl Fair {
         let member = &mut self.members[slot as usize];
         member.linked = false;
         let Member { next, prev, shift, at, .. } = *member;
-        let (shift, at) = (usize::from(shift), usize::from(at));
-        let group = &mut self.groups[usize::from(self.place[shift])];
+        let (shift, at) = (usize::from(shift & 63), usize::from(at & 63));
+        let group = &mut self.groups[usize::from(self.groups_at[shift])];
         match next {
             NIL => group.tail[at] = prev,
             next => self.members[next as usize].prev = prev,
@@ -336,7 +344,7 @@ impl Fair {
     /// A slot holds nobody any more.
     #[inline]
     fn empty(&mut self, shift: usize, at: usize) {
-        let group = &mut self.groups[usize::from(self.place[shift])];
+        let group = &mut self.groups[usize::from(self.groups_at[shift])];
         group.full &= !(1 << at);
         if group.full == 0 {
             self.active &= !(1 << shift);
