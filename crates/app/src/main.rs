@@ -15,6 +15,10 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{bench, check, convert, replay, run, sim};
 
+/// Records of many classes lie in large pages.
+#[global_allocator]
+static MEMORY: altq_dataplane::LargePages = altq_dataplane::LargePages;
+
 /// Class-based queueing for Linux: say who gets how much of a link, and see that it is so.
 #[derive(Debug, Parser)]
 #[command(name = "altq", version, max_term_width = 100)]

@@ -24,4 +24,5 @@ mod sys;
 pub mod vnet;
 
 pub use error::Error;
+pub use sys::memory::LargePages;
 pub use sys::signal;

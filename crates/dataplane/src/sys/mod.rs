@@ -2,6 +2,7 @@
 
 pub mod bpf;
 pub mod interface;
+pub mod memory;
 pub mod packet;
 pub mod signal;
 pub mod thread;
