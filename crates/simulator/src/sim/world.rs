@@ -58,6 +58,8 @@ struct Travelling {
     len: u32,
     number: u64,
     sent: Nanos,
+    /// DSCP and ECN as the last link left them; `None` before the first.
+    octet: Option<u8>,
 }
 
 /// A flow while it runs.
@@ -338,7 +340,7 @@ impl<'a> World<'a> {
         }
         let from = self.flows[at].from;
         for (len, number) in out.packets {
-            let travelling = Travelling { flow: at as u32, len, number, sent: now };
+            let travelling = Travelling { flow: at as u32, len, number, sent: now, octet: None };
             let packet = match self.free.pop() {
                 Some(place) => {
                     self.packets[place as usize] = travelling;
@@ -363,7 +365,7 @@ impl<'a> World<'a> {
         packet: u32,
         recorder: &mut Option<Recorder<&mut dyn Write>>,
     ) -> Result<(), SimError> {
-        let Travelling { flow, len, number, sent } = self.packets[packet as usize];
+        let Travelling { flow, len, number, sent, octet } = self.packets[packet as usize];
         let state = &mut self.flows[flow as usize];
         if host == state.to {
             let headers = state.udp.as_ref().map_or(0, UdpFlow::headers);
@@ -383,7 +385,8 @@ impl<'a> World<'a> {
         }
         // `new` made sure that there is a way from the source, and every host on it is nearer.
         let Some(at) = self.routes[host][state.to] else { return Ok(()) };
-        let key = self.key(flow as usize, len, number);
+        let mut key = self.key(flow as usize, len, number);
+        key.tos = octet.unwrap_or(key.tos);
         let descriptor = Packet {
             flow: self.hash.flow(&key),
             hosts: self.hash.hosts(&key),
@@ -537,6 +540,7 @@ impl<'a> World<'a> {
         recorder: &mut Option<Recorder<&mut dyn Write>>,
     ) -> Result<(), SimError> {
         let packet = &departure.packet;
+        self.packets[packet.handle as usize].octet = Some(packet.dscp << 2 | packet.ecn & 3);
         if let Some(governed) = &mut self.ports[at].policy {
             governed.collector.sent(now, departure.class, packet.len, packet.arrived);
             let cell = self.tallies[at].cell(self.segment, departure.class as usize);
@@ -549,16 +553,17 @@ impl<'a> World<'a> {
         if self.recorded == Some(at)
             && let Some(recorder) = recorder
         {
-            self.record(now, packet.handle, packet.ecn, recorder)?;
+            self.record(now, packet, recorder)?;
         }
         Ok(())
     }
 
-    fn record(&self, now: Nanos, packet: u32, ecn: u8, recorder: &mut Recorder<&mut dyn Write>) -> Result<(), SimError> {
-        let Travelling { flow, len, number, .. } = self.packets[packet as usize];
+    fn record(&self, now: Nanos, packet: &Packet, recorder: &mut Recorder<&mut dyn Write>) -> Result<(), SimError> {
+        let Travelling { flow, len, number, .. } = self.packets[packet.handle as usize];
         match &self.flows[flow as usize].udp {
             Some(udp) => {
-                let frame = udp.frame(len, number, ecn);
+                let marked = UdpFlow { dscp: packet.dscp, ..udp.clone() };
+                let frame = marked.frame(len, number, packet.ecn);
                 recorder.write(now, &frame, frame.len() as u32)
             }
             None => match (self.captures[flow as usize].as_ref(), self.frame(flow as usize, number)) {
