@@ -65,15 +65,25 @@ pub struct Control {
     drop_next: Nanos,
     /// Packets dropped since dropping began.
     count: u32,
-    /// What `count` was when it last began.
-    last_count: u16,
-    dropping: bool,
+    /// What `count` was when it last began, twice; and one more while it drops.
+    last: u32,
 }
+
+const _: () = assert!(size_of::<Control>() == 24);
 
 impl Control {
     /// True while it drops.
     pub fn dropping(&self) -> bool {
-        self.dropping
+        self.last & 1 == 1
+    }
+
+    fn drops_on(&mut self, on: bool) {
+        self.last = self.last & !1 | u32::from(on);
+    }
+
+    /// What `count` was when it last began to drop.
+    fn last_count(&self) -> u32 {
+        self.last >> 1
     }
 
     /// Packets dropped or marked since it began to.
@@ -83,8 +93,8 @@ impl Control {
 
     /// Whether what it remembers of a queue that has emptied would change a decision later: how fast it dropped, for 16 intervals.
     pub fn remembers(&self, law: &Law, now: Nanos) -> bool {
-        let delta = self.count.saturating_sub(u32::from(self.last_count));
-        self.dropping || self.first_above != 0 || delta > 1 && now.saturating_sub(self.drop_next) < 16 * law.interval
+        let delta = self.count.saturating_sub(self.last_count());
+        self.dropping() || self.first_above != 0 || delta > 1 && now.saturating_sub(self.drop_next) < 16 * law.interval
     }
 
     /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289 5.6). `backlog`: bytes that
@@ -109,9 +119,9 @@ impl Control {
         let others = backlog.saturating_sub(list.bytes());
         let mut packet = store.pop(list);
         let mut too_long = self.too_long(law, now, packet.as_ref(), others + list.bytes());
-        if self.dropping {
-            self.dropping = too_long;
-            while self.dropping && now >= self.drop_next {
+        if self.dropping() {
+            self.drops_on(too_long);
+            while self.dropping() && now >= self.drop_next {
                 self.count = self.count.saturating_add(1);
                 if law.ecn && packet.as_mut().is_some_and(|packet| store.mark(packet)) {
                     self.drop_next = control_law(self.drop_next, law.interval, self.count);
@@ -125,7 +135,7 @@ impl Control {
                 if too_long {
                     self.drop_next = control_law(self.drop_next, law.interval, self.count);
                 } else {
-                    self.dropping = false;
+                    self.drops_on(false);
                 }
             }
         } else if too_long {
@@ -136,13 +146,13 @@ impl Control {
                 packet = store.pop(list);
                 self.too_long(law, now, packet.as_ref(), others + list.bytes());
             }
-            self.dropping = true;
             // If dropping ended only a while ago, the rate that did control the queue is where it starts again.
-            let delta = self.count.saturating_sub(u32::from(self.last_count));
+            let delta = self.count.saturating_sub(self.last_count());
             let recent = now.saturating_sub(self.drop_next) < 16 * law.interval;
             self.count = if delta > 1 && recent { delta } else { 1 };
             self.drop_next = control_law(now, law.interval, self.count);
-            self.last_count = u16::try_from(self.count).unwrap_or(u16::MAX);
+            // Two thousand million drops without an end are not told from more.
+            self.last = self.count.min(u32::MAX >> 1) << 1 | 1;
         }
         packet
     }
