@@ -395,3 +395,36 @@ fn what_cannot_be_is_refused() {
     assert!(engine.apply(0, &change).is_err());
     assert_eq!(engine.dequeue(0).map(|sent| sent.packet.handle), Some(1));
 }
+
+/// The example of tc-hfsc(7): on 10 Mbit/s a class of 2 Mbit/s for 100 ms and then 7, and a second later one of 7 Mbit/s for 100 ms and
+/// then 2. Both could not be kept if the first were not served ahead of its curve while it was alone.
+#[test]
+fn a_convex_curve_is_served_ahead() {
+    let (slow, fast) = (bent(2 * MBIT, 100 * MS, 7 * MBIT), bent(7 * MBIT, 100 * MS, 2 * MBIT));
+    for load in [false, true] {
+        let deadline = |curve| Class { realtime: Some(curve), ..Class::default() };
+        let classes = [deadline(slow), deadline(fast), share(0, 10 * MBIT)];
+        let mut wire = Wire::new(&link(10 * MBIT, &classes));
+        wire.log = Some(Vec::new());
+        wire.greedy(1, &[1000]);
+        if load {
+            wire.greedy(3, &[1500]);
+        }
+        wire.run(S);
+        let begun = wire.now;
+        wire.greedy(2, &[1000]);
+        wire.run(2 * S);
+        let packet = 1_200_000;
+        for (class, curve, from) in [(1, slow, 0), (2, fast, begun)] {
+            let mut bytes = 0;
+            let log = wire.log.as_deref().unwrap_or_default();
+            for sent in log.iter().filter(|sent| sent.departure.class == class) {
+                bytes += 1000;
+                let (end, due) = (sent.at + 800_000, from + curve.time_for(bytes).unwrap());
+                assert!(end <= due + packet, "class {class}: {} ns late at {end}", end - due);
+            }
+            let promised = curve.bytes_in(2 * S - from - packet);
+            assert!(bytes + 1000 >= promised, "class {class}: {bytes} of {promised} bytes");
+        }
+    }
+}

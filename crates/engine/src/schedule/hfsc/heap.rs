@@ -76,7 +76,7 @@ impl Heap {
             at[id as usize] = 0;
             return;
         }
-        if (place - 1) % WAYS == 0 {
+        if (place - 1).is_multiple_of(WAYS) {
             self.below.push(Children([NONE; WAYS]));
         }
         self.rise(place, entry, at);
@@ -100,7 +100,7 @@ impl Heap {
         self.len -= 1;
         let last = self.len;
         let moved = std::mem::replace(self.slot(last), NONE);
-        if last > 0 && (last - 1) % WAYS == 0 {
+        if last > 0 && (last - 1).is_multiple_of(WAYS) {
             self.below.pop();
         }
         if place == last {
