@@ -110,6 +110,27 @@ fn changes_hold_from_then_on() {
     assert!(two > 3.5 && four > 4.5, "{two} and {four}");
 }
 
+/// Two that are held by their ceil; the words of one change: the other wakes when it would have.
+#[test]
+fn a_change_of_one_wakes_the_other_in_time() {
+    let mut engine =
+        Engine::new(&link("htb", vec![class(0, words(1_000_000, 1_000_000)), class(0, words(2_000_000, 2_000_000))])).unwrap();
+    for n in 0..20 {
+        engine.enqueue(0, 1 + n % 2, Packet::new(n, 1500));
+    }
+    while engine.dequeue(0).is_some() {}
+    // Four packets from a bucket of 6000 bytes, and the one for which a token is enough: 12 ms each at 1 Mbit/s, 6 at 2.
+    assert_eq!(engine.next_wakeup(), Some(6 * MS));
+    engine.apply(0, &Change::SetClass { class: 2, parent: 0, settings: words(500_000, 500_000) }).unwrap();
+    assert_eq!(engine.next_wakeup(), Some(12 * MS));
+    assert_eq!(engine.dequeue(12 * MS).map(|d| d.class), Some(1));
+    assert_eq!(engine.next_wakeup(), Some(24 * MS));
+    // Class 2 owed 1500 bytes: 24 ms at its new rate.
+    let mut both: Vec<u32> = std::iter::from_fn(|| engine.dequeue(24 * MS)).map(|d| d.class).collect();
+    both.sort_unstable();
+    assert_eq!(both, [1, 2]);
+}
+
 #[test]
 fn what_cannot_be_changes_nothing() {
     let mut engine = Engine::new(&link("htb", vec![class(0, words(1_000_000, 2_000_000))])).unwrap();

@@ -57,6 +57,10 @@ struct Htb {
     /// Levels whose rows are not empty.
     levels: u8,
     timers: Timers,
+    /// Classes that have packets of their own, the root aside.
+    waiting: u32,
+    /// One that came when nobody else had any: it is not put in its place until somebody comes or it has to wait.
+    lone: Slot,
     /// The answer of `choose`, until something changes.
     chosen: Option<Chosen>,
     direct_packets: u64,
@@ -203,6 +207,30 @@ impl Htb {
         if slot == ROOT_SLOT {
             return;
         }
+        self.waiting += 1;
+        if self.waiting == 1 {
+            self.lone = slot;
+            return;
+        }
+        self.settle();
+        self.enter(slot);
+    }
+
+    /// Puts one that was alone in its place.
+    fn settle(&mut self) {
+        let slot = std::mem::replace(&mut self.lone, NIL);
+        if slot != NIL {
+            self.enter(slot);
+            let class = &mut self.classes[slot as usize];
+            if class.node == NIL {
+                class.overlimits = class.overlimits.wrapping_add(u32::from(class.mode == Mode::Red));
+            }
+        }
+    }
+
+    /// Puts a class that has packets of its own in its place.
+    fn enter(&mut self, slot: Slot) {
+        let class = &mut self.classes[slot as usize];
         let prios = 1 << class.prio;
         if class.node != NIL {
             let fresh = self.feed(slot, 0, prios);
@@ -226,6 +254,11 @@ impl Htb {
         }
         class.flags &= !BACKLOGGED;
         if slot == ROOT_SLOT {
+            return;
+        }
+        self.waiting -= 1;
+        if slot == self.lone {
+            self.lone = NIL;
             return;
         }
         if class.node != NIL {
@@ -318,9 +351,30 @@ impl Htb {
 
     // ------------------------------------------------------------------ who goes
 
-    fn choose_now(&self) -> Option<(Slot, u8, u8)> {
+    /// The level of the class that lends to one that is alone: its own, or the nearest green one above with no red one on the way.
+    #[inline]
+    fn lender_of(&self, slot: Slot) -> Option<u8> {
+        let mut at = slot;
+        while at != NIL {
+            let class = &self.classes[at as usize];
+            match class.mode_at(self.now) {
+                Mode::Green => return Some(class.level() as u8),
+                Mode::Yellow => at = class.parent,
+                Mode::Red => return None,
+            }
+        }
+        None
+    }
+
+    fn choose_now(&mut self) -> Option<(Slot, u8, u8)> {
         if self.classes[ROOT_SLOT as usize].has(BACKLOGGED) {
             return Some((ROOT_SLOT, 0, 0));
+        }
+        if self.lone != NIL {
+            if let Some(level) = self.lender_of(self.lone) {
+                return Some((self.lone, level, self.classes[self.lone as usize].prio));
+            }
+            self.settle();
         }
         if self.levels == 0 {
             return None;
@@ -360,12 +414,14 @@ impl Htb {
             loop {
                 lender = above;
                 let class = &self.classes[above as usize];
-                let Some(feed) = &mut self.nodes[class.node as usize].feeds[prio] else { return };
-                if feed.next(at + 1).is_some() {
-                    feed.hand = at + 1;
-                    return;
+                // One that is alone stands in no feed.
+                if let Some(feed) = &mut self.nodes[class.node as usize].feeds[prio] {
+                    if feed.next(at + 1).is_some() {
+                        feed.hand = at + 1;
+                        return;
+                    }
+                    feed.hand = 0;
                 }
-                feed.hand = 0;
                 if class.level() >= level {
                     break;
                 }

@@ -21,6 +21,8 @@ impl Htb {
             rows: std::array::from_fn(|_| Row::default()),
             levels: 0,
             timers: Default::default(),
+            waiting: 0,
+            lone: NIL,
             chosen: None,
             direct_packets: 0,
         };
@@ -129,7 +131,7 @@ impl Htb {
             self.rest(*slot);
             self.timers.remove(*slot);
         }
-        if self.levels == 0 {
+        if self.waiting == 0 {
             // Nobody is left: nor need anything lie about.
             self.timers.clear();
         }
