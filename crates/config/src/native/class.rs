@@ -20,11 +20,6 @@ use crate::suggest::did_you_mean;
 /// Words of every class, whatever its scheduler; `share` goes with `rate`.
 pub const WORDS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
 
-/// Schedulers of the field that are not built yet.
-const SCHEDULERS_TO_COME: &[&str] = &[];
-/// Queues of the field that are not built yet.
-const QUEUES_TO_COME: &[&str] = &[];
-
 /// What other languages, and other schedulers, call a word: by the scheduler that knows it by its own name.
 const FOREIGN: &[(&str, &str, &str)] = &[
     ("cbq", "bandwidth", "share 5%` or `rate 5Mbit/s"),
@@ -239,7 +234,7 @@ pub fn scheduler(
         return None;
     };
     let Some(entry) = schedule::find(name) else {
-        unknown_kind(reader, "scheduler", (name, span), SCHEDULERS_TO_COME);
+        unknown_kind(reader, "scheduler", (name, span));
         return None;
     };
     let (mut settings, mut places) = (Settings::new(), Vec::new());
@@ -261,7 +256,7 @@ pub fn queue(
         return None;
     };
     let Some(entry) = queue::find(name) else {
-        unknown_kind(reader, "queue", (name, span), QUEUES_TO_COME);
+        unknown_kind(reader, "queue", (name, span));
         return None;
     };
     let mut spec = QueueSpec { name: entry.name, limit: entry.limit, settings: Settings::new() };

@@ -302,17 +302,12 @@ pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
     }
 }
 
-/// Names that are schedulers or queues of the field and are not built: what to say of them.
-pub fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span), coming: &[&str]) {
+/// A name that no scheduler or queue has.
+pub fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span)) {
     let there: Vec<&str> = match kind {
         "scheduler" => schedule::SCHEDULERS.iter().map(|entry| entry.name).collect(),
         _ => queue::QUEUES.iter().map(|entry| entry.name).collect(),
     };
-    if coming.contains(&name) {
-        let help = format!("there are {}", there.join(", "));
-        reader.error("not-built", span, format!("the {kind} `{name}` is known, but not built yet"), Some(help));
-    } else {
-        let help = did_you_mean(name, there.iter().copied());
-        reader.error("unknown-word", span, format!("no {kind} is called `{}`", short(name)), help);
-    }
+    let help = did_you_mean(name, there.iter().copied());
+    reader.error("unknown-word", span, format!("no {kind} is called `{}`", short(name)), help);
 }

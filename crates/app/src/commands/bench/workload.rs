@@ -5,7 +5,7 @@ use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::queue;
 use altq_engine::schedule;
-use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::settings::{Kind, Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate};
@@ -62,7 +62,17 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         let entry = queue::find(name).with_context(|| format!("no queue is called {name}"))?;
         // Long enough that what is measured is passing through, not dropping.
         let limit = Limit::Packets(if load.flows { load.classes.saturating_mul(64) } else { 0 }.max(1000));
-        anyhow::Ok(QueueSpec { name: entry.name, limit, settings: Settings::new() })
+        let mut settings = Settings::new();
+        if load.flows {
+            // Room for all flows, with about two places to each.
+            let places = u64::from(load.classes).saturating_mul(2).next_power_of_two().max(1024);
+            for word in entry.words.iter().filter(|word| ["flows", "divisor", "queues", "buckets"].contains(&word.name)) {
+                if let Kind::Int { min, max } = word.kind {
+                    settings.set(word.name, Value::Int(places.clamp(min, max)));
+                }
+            }
+        }
+        anyhow::Ok(QueueSpec { name: entry.name, limit, settings })
     });
     let queue = queue.transpose()?;
     let name = scheduler.strip_suffix("-classic").unwrap_or(scheduler);
