@@ -64,6 +64,29 @@ fn contract_and_identities_of_every_pair() {
     }
 }
 
+/// ALTQ's own CBQ in and around all others: the identities, and something leaves or the wake-up moves when it has come. (More calls than
+/// needed do change it: that is ALTQ.)
+#[test]
+fn classic_in_and_around_all_others() {
+    let classic = Settings::new().with("estimator", Value::Choice("classic"));
+    for other in names() {
+        for around in [true, false] {
+            let mut nest = if around { pair("cbq", other, (false, true)) } else { pair(other, "cbq", (true, true)) };
+            if around {
+                nest.spec.scheduler.settings = classic.clone();
+            } else if let Some(inner) = &mut nest.spec.classes[1].scheduler {
+                inner.settings = classic.clone();
+            }
+            let mut random = Random(other.len() as u64);
+            let events = traffic(&mut random, &[2, 3, 4, 5, 5, 1], RATE, 90, 1500);
+            let last = events.last().map_or(0, |(at, _)| *at);
+            println!("{other}, classic around it: {around}");
+            let left = run(&mut Engine::new(&nest.spec).unwrap(), Rate::bit_s(RATE), &events, Rules::default(), last + 20 * S);
+            assert!(left.len() > 300);
+        }
+    }
+}
+
 /// A change at random, that a class of this nest may or may not take.
 fn change(random: &mut Random, nest: &Nest) -> Change {
     let n = nest.spec.classes.len() as u64;
