@@ -49,3 +49,40 @@ fn the_example_is_read() {
     let policy = policy.unwrap_or_else(|failed| panic!("{failed}"));
     assert!(policy.warnings.is_empty(), "{:?}", policy.warnings);
 }
+
+fn read(file: &str) -> String {
+    let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The README's tables have every scheduler and queue, and nothing that is none.
+#[test]
+fn the_tables_of_schedulers_and_queues() {
+    let readme = read("README.md");
+    for (folder, names) in [
+        ("schedulers", SCHEDULERS.iter().map(|entry| entry.name).collect::<Vec<_>>()),
+        ("queues", QUEUES.iter().map(|entry| entry.name).collect()),
+    ] {
+        let row = |name: &str| format!("| [`{name}`](docs/{folder}/{name}.md) |");
+        let missing: Vec<_> = names.iter().filter(|name| !readme.contains(&row(name))).collect();
+        assert!(missing.is_empty(), "README.md has no row for {folder} {missing:?}, as {}", row("NAME"));
+        assert_eq!(readme.matches(&format!("](docs/{folder}/")).count(), names.len(), "{folder}");
+    }
+}
+
+/// Every scheduler and queue has a page; a page shows a plot, and the script that draws them knows it.
+#[test]
+fn every_page_has_its_plot() {
+    let script = read("docs/plots.sh");
+    let pages = SCHEDULERS.iter().map(|entry| format!("schedulers/{}", entry.name));
+    let mut drawn = 0;
+    for page in pages.chain(QUEUES.iter().map(|entry| format!("queues/{}", entry.name))) {
+        let text = read(&format!("docs/{page}.md"));
+        let svg = format!("{}.svg", page.split('/').next_back().unwrap());
+        assert!(text.contains(&format!("]({svg})")), "docs/{page}.md shows no {svg}");
+        assert!(read(&format!("docs/{page}.svg")).starts_with("<svg "), "docs/{page}.svg");
+        assert!(script.contains(&format!("draw {page}.svg ")), "docs/plots.sh does not draw {page}.svg");
+        drawn += 1;
+    }
+    assert_eq!(script.lines().filter(|line| line.starts_with("draw ")).count() - 1, drawn, "docs/plots.sh draws what no page shows");
+}

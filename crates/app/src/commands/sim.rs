@@ -41,6 +41,9 @@ pub struct Args {
     /// Lines of flows rather than of classes: bytes that arrived, time from source to destination
     #[arg(long, requires = "plot")]
     by_flow: bool,
+    /// Lines of all columns in the same charts
+    #[arg(long, requires = "plot")]
+    overlay: bool,
 }
 
 fn panel(word: &str) -> Result<Panel, String> {
@@ -74,7 +77,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     if let (Some(path), Some(series)) = (&args.plot, &watch.series) {
         let by = if args.by_flow { By::Flow } else { By::Class };
-        let svg = plot::figure(&case.name, series, &args.panels, by).svg();
+        let title = case.name.rsplit('/').next().unwrap_or(&case.name);
+        let over = if args.overlay { plot::overlay(series) } else { series.clone() };
+        let svg = plot::figure(title, &over, &args.panels, by).svg();
         std::fs::write(path, svg).with_context(|| format!("{} cannot be written", path.display()))?;
     }
     if args.json {

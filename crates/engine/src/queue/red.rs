@@ -83,6 +83,11 @@ impl Clock {
         Clock { weight: log.min(31), packet_time: 1 }
     }
 
+    /// The length counts by one part in 2^n.
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
     /// From a queue's words.
     pub fn read(context: &Context, settings: &Settings) -> Result<Clock, SpecError> {
         // altq.md 7.1: 1000 bytes; weights that suit slow links.

@@ -235,6 +235,12 @@ fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos) -> Result<
             return bad(&flow.to, "one end speaks IPv4 and the other IPv6");
         }
         let kind = kind(place, flow, v6)?;
+        let high = match &flow.high {
+            Some(high) if *high.get_ref() && flow.kind.get_ref() != "udp" => {
+                return bad(high, "only a flow of kind udp says so; what goes first of other kinds is told by their headers");
+            }
+            high => high.as_ref().is_some_and(|high| *high.get_ref()),
+        };
         let dscp = match &flow.dscp {
             None => 0,
             Some(word) => match dscp(word.get_ref()) {
@@ -252,6 +258,7 @@ fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos) -> Result<
             sport: flow.sport.as_ref().map_or(if tcp { 0 } else { 10_000u16.saturating_add(nth) }, |p| *p.get_ref()),
             dport: flow.dport.as_ref().map_or(5_000u16.saturating_add(nth), |p| *p.get_ref()),
             dscp,
+            high,
             active: active(flow, duration)?,
             kind,
         });

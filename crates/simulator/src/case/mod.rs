@@ -121,6 +121,8 @@ pub struct Flow {
     pub dport: u16,
     /// DSCP, 0 to 63.
     pub dscp: u8,
+    /// UDP in the simulator: its packets go first in the queue `two_level`, as those that open connections do.
+    pub high: bool,
     /// Spans of time in which it sends, in order, none overlapping.
     pub active: Vec<(Nanos, Nanos)>,
     /// What it is.

@@ -83,6 +83,7 @@ pub struct Flow {
     pub sport: Option<Spanned<u16>>,
     pub dport: Option<Spanned<u16>>,
     pub dscp: Option<Spanned<Number>>,
+    pub high: Option<Spanned<bool>>,
     pub start: Option<Spanned<Time>>,
     pub stop: Option<Spanned<Time>>,
     pub active: Option<Spanned<Vec<(Time, Time)>>>,

@@ -36,10 +36,13 @@ pub fn svg(figure: &Figure) -> String {
     }
     let _ = write!(out, "<g transform=\"translate(0 {head:.0})\">\n{legend}</g>\n");
     for (row, charts) in figure.rows.iter().enumerate() {
+        // Charts side by side have one scale, so that heights can be compared.
+        let heights = charts.iter().filter_map(|chart| range(&values(chart).1, chart.y.log));
+        let heights = heights.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         for (column, chart) in charts.iter().enumerate() {
             let (x, y) = (column as f64 * WIDTH, head + legend_height + row as f64 * HEIGHT);
             let _ = writeln!(out, "<g transform=\"translate({x:.0} {y:.0})\">");
-            draw(&mut out, chart);
+            draw(&mut out, chart, heights.unwrap_or((0.0, 0.0)));
             out += "</g>\n";
         }
     }
@@ -92,18 +95,24 @@ fn legend(names: &[String], width: f64) -> (String, f64) {
     (out, y + 8.0)
 }
 
-fn draw(out: &mut String, chart: &Chart) {
-    let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
-    text(out, LEFT + width / 2.0, 20.0, "middle", "", &chart.title);
-    let (xs, ys): (Vec<f64>, Vec<f64>) = match &chart.data {
+/// All values across and up.
+fn values(chart: &Chart) -> (Vec<f64>, Vec<f64>) {
+    match &chart.data {
         Data::Lines(lines) => lines.iter().flatten().filter(|(x, y)| x.is_finite() && y.is_finite()).copied().unzip(),
         Data::Bars(groups) => (Vec::new(), groups.iter().flat_map(|(_, bars)| bars).copied().filter(|y| y.is_finite()).collect()),
-    };
-    let range = |values: &[f64], log: bool| {
-        let values = values.iter().copied().filter(|value| !log || *value > 0.0);
-        values.fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))))
-    };
-    let (least, most) = range(&ys, chart.y.log).unwrap_or((0.0, 0.0));
+    }
+}
+
+/// The least and the greatest that an axis can show.
+fn range(values: &[f64], log: bool) -> Option<(f64, f64)> {
+    let values = values.iter().copied().filter(|value| !log || *value > 0.0);
+    values.fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))))
+}
+
+fn draw(out: &mut String, chart: &Chart, (least, most): (f64, f64)) {
+    let (width, height) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
+    text(out, LEFT + width / 2.0, 20.0, "middle", "", &chart.title);
+    let (xs, ys) = values(chart);
     let y = Scale::new(&chart.y, least, most);
     let up = |value: f64| TOP + height * (1.0 - y.place(value));
     for (value, label) in &y.ticks {

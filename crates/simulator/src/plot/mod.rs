@@ -8,7 +8,7 @@ mod draw;
 mod panels;
 
 pub use axis::{Axis, Unit};
-pub use panels::{By, PANELS, Panel, figure};
+pub use panels::{By, PANELS, Panel, figure, overlay};
 
 /// A grid of charts, with one legend.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -32,6 +32,22 @@ pub enum By {
     Flow,
 }
 
+/// All columns in one, its lines named by column, and by class or flow where a column has several: to be seen side by side.
+pub fn overlay(columns: &[Series]) -> Vec<Series> {
+    let Some(first) = columns.first() else { return Vec::new() };
+    let mut all = Series { column: None, bin: first.bin, bins: first.bins, ..Series::default() };
+    for series in columns {
+        let column = series.column.clone().unwrap_or_default();
+        let named = |row: &Row, alone: bool| {
+            let name = if alone { column.clone() } else { format!("{column} {}", row.name).trim().to_owned() };
+            Row { name, ..row.clone() }
+        };
+        all.classes.extend(series.classes.iter().map(|row| named(row, series.classes.len() == 1)));
+        all.flows.extend(series.flows.iter().map(|row| named(row, series.flows.len() == 1)));
+    }
+    vec![all]
+}
+
 /// A case's figure. `panels`: from top to bottom; none: rate, drops where there were any, and delay.
 pub fn figure(title: &str, columns: &[Series], panels: &[Panel], by: By) -> Figure {
     let rows = |series: &'_ Series| -> Vec<Row> {
@@ -150,6 +166,16 @@ mod tests {
         assert!(waits[0][1].1.is_nan());
         let bars = [("one".to_owned(), vec![1.0, 0.0]), ("two".to_owned(), vec![0.25, 0.75])];
         assert_eq!(figure.rows[2][0].data, Data::Bars(bars.to_vec()));
+    }
+
+    #[test]
+    fn columns_lie_over_one_another() {
+        let one = series("one", vec![row("a", vec![1, 1], vec![vec![], vec![]])]);
+        let two = series("two", vec![row("b", vec![1, 1], vec![vec![], vec![]]), row("a", vec![1, 1], vec![vec![], vec![]])]);
+        let both = overlay(&[one, two]);
+        let names: Vec<_> = both[0].classes.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!((both.len(), names), (1, vec!["one", "two b", "two a"]));
+        assert!(overlay(&[]).is_empty());
     }
 
     #[test]

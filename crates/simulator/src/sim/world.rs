@@ -231,6 +231,11 @@ impl<'a> World<'a> {
     pub fn take_series(&mut self) -> Option<Series> {
         let mut series = self.series.take()?;
         series.classes.retain(|row| row.bytes.iter().chain(&row.drops).any(|n| *n > 0));
+        // In the order of the policy, not in that of the first packets.
+        let governed = self.ports.iter().filter_map(|port| port.policy.as_ref());
+        let names: Vec<&str> =
+            governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
+        series.classes.sort_by_key(|row| names.iter().position(|name| *name == row.name));
         Some(series)
     }
 
@@ -392,7 +397,7 @@ impl<'a> World<'a> {
             hosts: self.hash.hosts(&key),
             dscp: key.dscp(),
             ecn: key.ecn(),
-            high: self.frame(flow as usize, number).is_some_and(|frame| frame.high),
+            high: self.case.flows[flow as usize].high || self.frame(flow as usize, number).is_some_and(|frame| frame.high),
             ..Packet::new(packet, len)
         };
         let port = &mut self.ports[at];

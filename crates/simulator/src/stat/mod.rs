@@ -26,6 +26,8 @@ pub struct LinkStat {
     pub rate: Rate,
     /// Its MTU, bytes.
     pub mtu: u32,
+    /// What the link charges for a packet of that size, bytes.
+    pub packet: u32,
     /// Depth of the token bucket between scheduler and device, bytes, if there is one.
     pub regulator: Option<u32>,
     /// Its scheduler.
@@ -134,6 +136,7 @@ impl LinkStat {
             name: link.name.clone(),
             rate: engine.rate(),
             mtu: link.spec.mtu,
+            packet: link.spec.overhead.charge(link.spec.mtu),
             regulator: engine.regulator_depth(),
             scheduler: link.spec.scheduler.clone(),
             default: default.and_then(place),

@@ -423,7 +423,9 @@ impl Queue for Sfq {
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
         word("flows", u64::from(self.active));
-        if self.words.red.is_some() {
+        if let Some(red) = &self.words.red {
+            // The weight of the average, 1 in 2^n: worked out from burst where it is not written.
+            word("ewma", u64::from(red.clock.weight()));
             word("prob_mark", self.tally.prob_mark);
             word("prob_mark_head", self.tally.prob_mark_head);
             word("prob_drop", self.tally.prob_drop);

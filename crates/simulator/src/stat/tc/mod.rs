@@ -344,7 +344,7 @@ pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
         } else if class.queues()
             && let Some(queue) = &class.queue
         {
-            let kind = self::queue(class, queue);
+            let kind = self::queue(class, queue, u64::from(link.packet));
             let early = match &kind {
                 Kind::Sfq(Sfq { red: Some(red), .. }) => {
                     red.prob_mark + red.prob_mark_head + red.prob_drop + red.forced_mark + red.forced_mark_head + red.forced_drop
@@ -453,15 +453,17 @@ fn scheduler(link: &LinkStat, at: usize, spec: &SchedulerSpec) -> Kind {
     Kind::Other { name: spec.name.into(), words, told: Vec::new() }
 }
 
-/// A queue as a qdisc.
-fn queue(class: &ClassStat, spec: &QueueSpec) -> Kind {
+/// A queue as a qdisc. `packet`: the link's largest, charged.
+fn queue(class: &ClassStat, spec: &QueueSpec, packet: u64) -> Kind {
     let told = |name: &str| class.queue_says(&[name]).map_or(0, unsigned);
     let given = &spec.settings;
     if let ("sfq", Limit::Packets(limit)) = (spec.name, spec.limit) {
-        let red = given.get("max").or(given.get("min")).map(|_| SfqRed {
-            ewma: given.int("ewma").unwrap_or_else(|| default_of("sfq", "ewma")),
-            min: given.bytes("min").unwrap_or_else(|| default_of("sfq", "min")),
-            max: given.bytes("max").unwrap_or_else(|| default_of("sfq", "max")),
+        // Where there is a limit of a flow there is RED, and what is not written follows from it (tc-sfq(8)).
+        let red = given.bytes("redflowlimit").map(|flow| (flow, given.bytes("max").unwrap_or(flow / 4)));
+        let red = red.map(|(_, max)| SfqRed {
+            ewma: told("ewma"),
+            min: given.bytes("min").unwrap_or(max / 3),
+            max,
             probability: given.fraction("probability").unwrap_or(20_000_000),
             ecn: given.flag("ecn"),
             harddrop: given.flag("harddrop"),
@@ -474,7 +476,7 @@ fn queue(class: &ClassStat, spec: &QueueSpec) -> Kind {
         });
         return Kind::Sfq(Sfq {
             limit,
-            quantum: given.bytes("quantum").unwrap_or_else(|| default_of("sfq", "quantum")),
+            quantum: given.bytes("quantum").unwrap_or(packet),
             depth: given.int("depth").unwrap_or_else(|| default_of("sfq", "depth")),
             headdrop: given.flag("headdrop"),
             divisor: given.int("divisor").unwrap_or_else(|| default_of("sfq", "divisor")),

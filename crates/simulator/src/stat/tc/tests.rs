@@ -228,3 +228,30 @@ fn an_idle_class_of_htb() {
     let expected = published.replace("1:10 parent 1:1", "1:2 parent 1:1 leaf 20:") + "\n\n";
     assert_eq!(classes(&stat, false)[1].to_string(), expected);
 }
+
+/// The leaf of the published policy in an engine: its words as tc prints them, and marks at the head that add up.
+#[test]
+fn sfq_of_an_engine() {
+    let policy = "link wan { rate 10Mbit/s overhead 14bytes scheduler fifo
+        class a { default  queue sfq { limit 300packets depth 42 headdrop divisor 1024 redflowlimit 100000bytes
+            ewma 4 min 3000bytes max 18000bytes probability 0.2 ecn } } }";
+    let link = altq_config::parse_str(policy, "test.altq", Language::Native).unwrap().links.remove(0);
+    let mut engine = Engine::new(&link.spec).unwrap();
+    let mut free = 0;
+    for n in 0..20_000u32 {
+        let now = u64::from(n) * 1_000_000;
+        engine.enqueue(now, 1, Packet { ecn: 2, flow: n % 3, ..Packet::new(n, 1500) });
+        while free <= now {
+            let Some(sent) = engine.dequeue(now) else { break };
+            free = now + u64::from(sent.packet.wire) * 800;
+        }
+    }
+    let printed = print(&crate::stat::LinkStat::of(&link, &engine, 20_000_000_000), false);
+    let words = "qdisc sfq 20: parent 1:2 limit 300p quantum 1514b depth 42 headdrop divisor 1024 \n \
+                 ewma 4 min 3000b max 18000b probability 0.2 ecn \n prob_mark ";
+    assert!(printed.contains(words), "{printed}");
+    let blocks = read(&printed).unwrap();
+    assert_eq!(disagreements(&blocks), Vec::<String>::new(), "{printed}");
+    let sfq = blocks.iter().find(|block| block.kind == "sfq").unwrap();
+    assert!(sfq.numbers["prob_mark_head"] + sfq.numbers["forced_mark_head"] > 0, "{printed}");
+}
