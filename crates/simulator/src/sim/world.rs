@@ -233,8 +233,7 @@ impl<'a> World<'a> {
         series.classes.retain(|row| row.bytes.iter().chain(&row.drops).any(|n| *n > 0));
         // In the order of the policy, not in that of the first packets.
         let governed = self.ports.iter().filter_map(|port| port.policy.as_ref());
-        let names: Vec<&str> =
-            governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
+        let names: Vec<&str> = governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
         series.classes.sort_by_key(|row| names.iter().position(|name| *name == row.name));
         Some(series)
     }
