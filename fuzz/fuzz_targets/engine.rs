@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use altq_engine::classify::{Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
 use altq_engine::link::{Framing, Overhead};
-use altq_engine::settings::{Limit, Settings, Value};
+use altq_engine::queue::QUEUES;
+use altq_engine::schedule::{self, SCHEDULERS};
+use altq_engine::settings::{Kind, Limit, ONE, Settings, Value, Word};
+use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Change, Engine, Packet};
@@ -24,58 +27,66 @@ fn rate(u: &mut Unstructured) -> Result<Rate> {
     })
 }
 
-fn scheduler(u: &mut Unstructured) -> Result<SchedulerSpec> {
+/// Any of a table's words, each with a value that its kind allows.
+fn settings(u: &mut Unstructured, words: &[Word], often: bool) -> Result<Settings> {
     let mut settings = Settings::new();
-    let name = match u.int_in_range(0..=4)? {
-        0 => "fifo",
-        1 | 2 => {
-            settings.set("estimator", Value::Choice("classic"));
-            settings.set("link-sharing", Value::Choice(u.choose(&["formal", "top-level", "ancestor-only"])?));
-            settings.set("rounds", Value::Choice(u.choose(&["wrr", "prr"])?));
-            if u.arbitrary()? {
-                settings.set("efficient", Value::Flag);
+    for word in words {
+        if !u.ratio(if often { 2 } else { 1 }, 4)? {
+            continue;
+        }
+        let within = |u: &mut Unstructured, min: u64, max: u64| {
+            Ok(if u.ratio(1, 4)? { u.int_in_range(min..=max)? } else { u.int_in_range(min..=max.min(min.saturating_add(3000)))? })
+        };
+        let value = match word.kind {
+            Kind::Flag => Value::Flag,
+            Kind::Rate => Value::Rate(rate(u)?),
+            Kind::Curve => {
+                let until = if u.arbitrary()? { 0 } else { u.int_in_range(0..=100_000_000)? };
+                let then = rate(u)?;
+                Value::Curve(ServiceCurve { first: if until == 0 { then } else { rate(u)? }, until, then })
             }
-            "cbq"
-        }
-        _ => {
-            settings.set("excess", Value::Choice(u.choose(&["share", "priority"])?));
-            "cbq"
-        }
-    };
-    Ok(SchedulerSpec { name, settings })
+            Kind::Int { min, max } => Value::Int(within(u, min, max)?),
+            Kind::Bytes { min, max } => Value::Bytes(within(u, min, max)?),
+            Kind::Time => Value::Time(if u.ratio(1, 8)? { u.arbitrary()? } else { u.int_in_range(0..=200_000_000)? }),
+            Kind::Limit => Value::Limit(limit(u)?),
+            Kind::Fraction => Value::Fraction(u.int_in_range(0..=ONE)?),
+            Kind::Percent => Value::Percent(u.int_in_range(0..=ONE)?),
+            Kind::Choice(choices) => Value::Choice(u.choose(choices)?),
+        };
+        settings.set(word.name, value);
+    }
+    Ok(settings)
 }
 
-fn words(u: &mut Unstructured) -> Result<Settings> {
-    let mut words = Settings::new();
-    words.set("rate", Value::Rate(rate(u)?));
-    if u.arbitrary()? {
-        words.set("borrow", Value::Flag);
-        if u.ratio(1, 4)? {
-            words.set("ceiling", Value::Rate(rate(u)?));
-        }
-    }
-    if u.arbitrary()? {
-        words.set("priority", Value::Int(u.int_in_range(0..=7)?));
-    }
-    if u.ratio(1, 4)? {
-        words.set("packetsize", Value::Bytes(u.int_in_range(1..=65_535)?));
-        words.set("maxburst", Value::Int(u.int_in_range(1..=65_535)?));
-    }
-    Ok(words)
+fn scheduler(u: &mut Unstructured) -> Result<SchedulerSpec> {
+    // CBQ more often than its share: it has most to get wrong.
+    let entry = if u.ratio(1, 3)? { &altq_engine::schedule::cbq::ENTRY } else { *u.choose(SCHEDULERS)? };
+    Ok(SchedulerSpec { name: entry.name, settings: settings(u, entry.words, true)? })
+}
+
+fn words(u: &mut Unstructured, scheduler: &str) -> Result<Settings> {
+    let often = u.arbitrary()?;
+    settings(u, schedule::find(scheduler).map_or(&[], |entry| entry.class_words), often)
+}
+
+fn limit(u: &mut Unstructured) -> Result<Limit> {
+    Ok(if u.arbitrary()? { Limit::Packets(u.int_in_range(0..=20)?) } else { Limit::Bytes(u.int_in_range(0..=9000)?) })
 }
 
 fn queue(u: &mut Unstructured) -> Result<QueueSpec> {
-    let name = u.choose(&["drop_tail", "drop_head"])?;
-    let limit = if u.arbitrary()? { Limit::Packets(u.int_in_range(0..=20)?) } else { Limit::Bytes(u.int_in_range(0..=9000)?) };
-    Ok(QueueSpec { name, limit, settings: Settings::new() })
+    let entry = *u.choose(QUEUES)?;
+    let words = if u.ratio(1, 4)? { &[] } else { entry.words };
+    let limit = if u.ratio(1, 4)? { entry.limit } else { limit(u)? };
+    Ok(QueueSpec { name: entry.name, limit, settings: settings(u, words, false)? })
 }
 
-fn class(u: &mut Unstructured, parent: ClassId) -> Result<ClassSpec> {
+/// A class below another one, which holds or is served by `scheduler`.
+fn class(u: &mut Unstructured, parent: ClassId, scheduler: &str) -> Result<ClassSpec> {
     Ok(ClassSpec {
         parent,
-        settings: words(u)?,
+        settings: words(u, scheduler)?,
         queue: if u.arbitrary()? { Some(queue(u)?) } else { None },
-        scheduler: if u.ratio(1, 5)? { Some(scheduler(u)?) } else { None },
+        scheduler: if u.ratio(1, 5)? { Some(self::scheduler(u)?) } else { None },
     })
 }
 
@@ -95,6 +106,10 @@ fn overhead(u: &mut Unstructured) -> Result<Overhead> {
         1 => Overhead { bytes: 38, mpu: 84, framing: Framing::Plain },
         _ => Overhead::NONE,
     })
+}
+
+fn at(below: &[&'static str], class: ClassId) -> &'static str {
+    below.get(class as usize).copied().unwrap_or("fifo")
 }
 
 fn classic(scheduler: &SchedulerSpec) -> bool {
@@ -131,14 +146,16 @@ struct Watch {
 }
 
 impl Watch {
-    fn packet(&mut self, len: u32, segments: u16) -> Packet {
+    fn packet(&mut self, len: u32, segments: u16, kind: u32) -> Packet {
         let handle = self.next;
         self.next += 1;
         self.inside.insert(handle, len);
         self.taken[0].0 += 1;
         self.taken[0].1 += u64::from(len);
         self.idle_until = None;
-        Packet { segments, ..Packet::new(handle, len) }
+        let [flow, fields, src, dst] = kind.to_le_bytes();
+        let (ecn, dscp, high) = (fields & 3, fields >> 2 & 31, fields & 1 << 7 != 0);
+        Packet { segments, flow: flow.into(), ecn, dscp, high, hosts: [src.into(), dst.into()], ..Packet::new(handle, len) }
     }
 
     fn out(&mut self, which: usize, packet: &Packet) {
@@ -188,10 +205,15 @@ impl Watch {
 }
 
 fn go(u: &mut Unstructured) -> Result<()> {
+    let scheduler = scheduler(u)?;
+    // The scheduler of what is below each class.
+    let mut below = vec![scheduler.name];
     let mut classes = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
     for at in 1..=u.int_in_range(0..=8)? {
-        let parent = u.int_in_range(0..=at - 1)?;
-        classes.push(class(u, parent)?);
+        let parent: ClassId = u.int_in_range(0..=at - 1)?;
+        let made = class(u, parent, below[parent as usize])?;
+        below.push(made.scheduler.as_ref().map_or(below[parent as usize], |scheduler| scheduler.name));
+        classes.push(made);
     }
     let mut count = classes.len() as ClassId;
     let spec = LinkSpec {
@@ -200,7 +222,7 @@ fn go(u: &mut Unstructured) -> Result<()> {
         overhead: overhead(u)?,
         regulator: *u.choose(&[Regulator::None, Regulator::None, Regulator::Auto, Regulator::Depth(3000)])?,
         timer: *u.choose(&[Timer::Exact, Timer::Tick(1_000_000), Timer::Tick(10_000_000)])?,
-        scheduler: scheduler(u)?,
+        scheduler,
         classes,
         rules: rules(u, count - 1)?,
         default: if u.arbitrary()? { Some(u.int_in_range(0..=count - 1)?) } else { None },
@@ -224,13 +246,13 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 let len = if u.ratio(1, 10)? { u.int_in_range(0..=65_535)? } else { u.int_in_range(1..=1500)? };
                 let segments = if u.ratio(1, 10)? { u.arbitrary()? } else { 1 };
                 let class = u.int_in_range(0..=count)?;
-                let packet = w.packet(len, segments);
+                let packet = w.packet(len, segments, u.arbitrary()?);
                 tell!("{}: {} of {len} x {segments} for {class}", w.now, packet.handle);
                 w.engine.enqueue(w.now, class, packet);
             }
             5 => {
                 let key = Key { dport: Some(u.int_in_range(0..=3)?), proto: 17, family: 4, ..Key::default() };
-                let packet = w.packet(100, 1);
+                let packet = w.packet(100, 1, 0);
                 w.engine.receive(w.now, &key, packet);
             }
             6..=9 => w.dequeue(),
@@ -249,14 +271,19 @@ fn go(u: &mut Unstructured) -> Result<()> {
             _ => {
                 let of = u.int_in_range(0..=count)?;
                 let change = match u.int_in_range(0..=8)? {
-                    0 => Change::AddClass(class(u, of)?),
-                    1 | 2 => Change::SetClass { class: of, parent: u.int_in_range(0..=count)?, settings: words(u)? },
+                    0 => Change::AddClass(class(u, of, at(&below, of))?),
+                    1 | 2 => {
+                        Change::SetClass { class: of, parent: u.int_in_range(0..=count)?, settings: words(u, at(&below, of))? }
+                    }
                     3 => Change::RemoveClass {
                         class: of,
                         heir: if u.arbitrary()? { Some(u.int_in_range(0..=count)?) } else { None },
                     },
                     4 => Change::SetQueue { class: of, queue: queue(u)? },
-                    5 => Change::SetScheduler { class: of, settings: scheduler(u)?.settings },
+                    5 => {
+                        let entry = schedule::find(at(&below, of)).map_or(&[][..], |entry| entry.words);
+                        Change::SetScheduler { class: of, settings: settings(u, entry, true)? }
+                    }
                     6 => Change::SetRate(rate(u)?),
                     7 => Change::SetRegulator(*u.choose(&[Regulator::None, Regulator::Auto, Regulator::Depth(100)])?),
                     _ => Change::SetRules { rules: rules(u, count)?, default: if u.arbitrary()? { Some(of) } else { None } },
@@ -265,8 +292,10 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 w.idles &= !matches!(&change, Change::AddClass(class) if holds_classic(class));
                 let done = w.engine.apply(w.now, &change);
                 tell!("{}: {change:?}: {done:?}", w.now);
-                if let Ok(Some(new)) = done {
+                if let (Ok(Some(new)), Change::AddClass(class)) = (done, &change) {
                     count = count.max(new + 1);
+                    below.resize(count as usize, "fifo");
+                    below[new as usize] = class.scheduler.as_ref().map_or(at(&below, class.parent), |scheduler| scheduler.name);
                 }
             }
         }
