@@ -38,20 +38,24 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
-fn the_engine_has_no_unsafe_code_no_clock_and_no_io() {
+fn the_engine_has_no_clock_and_no_io() {
     for file in sources(&workspace().join("crates/engine/src")) {
         let text = std::fs::read_to_string(&file).unwrap();
-        for word in ["unsafe {", "Instant::now", "SystemTime", "std::fs", "std::net", "std::thread", "println!"] {
+        for word in ["Instant::now", "SystemTime", "std::fs", "std::net", "std::thread", "println!"] {
             assert!(!text.contains(word), "{} has {word}", file.display());
         }
     }
 }
 
 #[test]
-fn unsafe_code_lives_in_the_dataplane_alone() {
+fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
     for name in ["engine", "config", "simulator", "app"] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
+            if file.ends_with("engine/src/prefetch.rs") {
+                assert_eq!(text.matches("unsafe {").count(), 1, "the hint is one instruction");
+                continue;
+            }
             for word in ["unsafe {", "unsafe fn", "unsafe impl"] {
                 assert!(!text.contains(word), "{} has {word}", file.display());
             }
