@@ -8,7 +8,7 @@ use altq_engine::schedule;
 use altq_engine::settings::{Kind, Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
-use altq_engine::units::{Nanos, Rate};
+use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
 use anyhow::{Context, bail};
 
@@ -70,6 +70,14 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
                 if let Kind::Int { min, max } = word.kind {
                     settings.set(word.name, Value::Int(places.clamp(min, max)));
                 }
+            }
+            // With many flows a packet waits its turn for long: CoDel is to judge it, not to drop it.
+            let has = |word: &str| entry.words.iter().any(|known| known.name == word);
+            if has("interval") {
+                settings.set("target", Value::Time(100 * SECOND)).set("interval", Value::Time(3000 * SECOND));
+            }
+            if has("rtt") {
+                settings.set("rtt", Value::Time(3000 * SECOND));
             }
         }
         anyhow::Ok(QueueSpec { name: entry.name, limit, settings })
