@@ -106,11 +106,13 @@ fn every_case_of_the_lab_comes_out() {
     }
 }
 
-/// The same file in virtual time and on real packets: what each class gets of the link differs by less than a percent of the link.
+/// The same file in virtual time and on real packets: what each class gets of the link differs by less than a percent of the link. As
+/// with the cases, a busy host gets more than one try: it fails if a valid run missed and none passed.
 #[test]
 fn one_file_runs_in_both_worlds() {
     let _one = alone();
     let path = write_case("worlds", WORLDS);
+    let mut missed = None;
     for _ in 0..TRIES {
         let shares = |world: &str| -> Result<Vec<f64>, String> {
             let output = altq().args([world, "--json"]).arg(&path).output().unwrap();
@@ -129,13 +131,17 @@ fn one_file_runs_in_both_worlds() {
             Err(reason) => eprintln!("AGAIN: {reason}"),
             Ok(lab) => {
                 assert_eq!(sim.len(), 4);
-                for (sim, lab) in sim.iter().zip(&lab) {
-                    assert!((sim - lab).abs() < 0.01, "simulated {sim}, measured {lab}");
+                if sim.iter().zip(&lab).all(|(sim, lab)| (sim - lab).abs() < 0.01) {
+                    let _ = fs::remove_file(path);
+                    return;
                 }
-                let _ = fs::remove_file(path);
-                return;
+                eprintln!("AGAIN: simulated {sim:?}, measured {lab:?}");
+                missed = Some((sim, lab));
             }
         }
+    }
+    if let Some((sim, lab)) = missed {
+        panic!("simulated {sim:?}, measured {lab:?}");
     }
     eprintln!("SKIPPED: no lab here, or it could not keep time in {TRIES} tries");
 }
