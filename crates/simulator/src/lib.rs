@@ -2,6 +2,7 @@
 //!
 //! - [`replay`]: one link, packets already classified, from a list (`altq replay`).
 //! - [`sim`]: hosts, links, sources and captures (`altq sim`).
+//! - [`gaps`]: gaps between the packets of a flow.
 //! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then arrivals, then the order in which
@@ -10,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod gaps;
 pub mod literal;
 mod nearest;
 pub mod plot;
