@@ -5,6 +5,7 @@ mod commands;
 mod demo;
 mod exit;
 mod lab;
+mod made;
 mod output;
 mod policy;
 mod stat_format;

@@ -1,9 +1,14 @@
 //! `altq.result/1`: what `altq sim` and `altq lab` write.
 
+mod series;
+
+use altq_config::{Link as PolicyLink, Promises};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::case::{Bound, Expectation, Measure};
+use crate::case::{Bound, Case, Expectation, Flow, Kind, Measure, What};
 use crate::report::ClassReport;
+pub(crate) use series::unless_zero;
+pub use series::{Delays, QUANTILES, Reclaim, RunSeries, SeriesRow};
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +23,18 @@ pub struct CaseResult {
     pub valid: bool,
     /// The seed that it ran with.
     pub seed: u64,
+    /// What the case shows, in its own words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// How long it ran, and from when on it was measured.
+    #[serde(default)]
+    pub duration_ns: u64,
+    /// From when on it was measured, where an expectation says nothing else.
+    #[serde(default)]
+    pub warmup_ns: u64,
+    /// By what, and from what, it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Made>,
     /// What had to come out, and what did.
     pub expectations: Vec<Outcome>,
     /// A row a flow, and a column where the case has several.
@@ -30,6 +47,38 @@ pub struct CaseResult {
     /// What the reader must know of this result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What is at [`Delays::ns`] of `series`: [`QUANTILES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<f64>,
+    /// Runs over time, where that was kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<RunSeries>,
+}
+
+/// How a result was made: all that is needed to make it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Version of altq.
+    pub version: String,
+    /// The command line.
+    pub command: String,
+    /// The case file and the files that it names, each with the SHA-256 of its bytes.
+    pub files: Vec<MadeFrom>,
+    /// The kernel, where it took part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Whether hosts could send super-packets, where that is theirs to decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offload: Option<bool>,
+}
+
+/// A file that a result was made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeFrom {
+    /// Its name, as the command or the case has it.
+    pub file: String,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub sha256: String,
 }
 
 impl CaseResult {
@@ -41,12 +90,29 @@ impl CaseResult {
             world,
             valid: true,
             seed,
+            description: String::new(),
+            duration_ns: 0,
+            warmup_ns: 0,
+            made: None,
             expectations: Vec::new(),
             flows: Vec::new(),
             classes: Vec::new(),
             peers: Vec::new(),
             notes: Vec::new(),
+            quantiles: Vec::new(),
+            series: Vec::new(),
         }
+    }
+
+    /// Says which case it is of.
+    pub fn describe(&mut self, case: &Case) {
+        (self.description, self.duration_ns, self.warmup_ns) = (case.description.trim().to_owned(), case.duration, case.warmup);
+    }
+
+    /// Keeps a run over time.
+    pub fn keep(&mut self, series: RunSeries) {
+        self.quantiles = QUANTILES.to_vec();
+        self.series.push(series);
     }
 
     /// Marks the result as not to be trusted.
@@ -158,7 +224,7 @@ impl PeerRow {
 }
 
 /// A class's row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassResult {
     /// The column, where the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,6 +234,41 @@ pub struct ClassResult {
     /// As in `altq replay`.
     #[serde(flatten)]
     pub report: ClassReport,
+    /// What the policy guarantees it, as the case begins; `None` where an event changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed_bit_s: Option<u64>,
+    /// The most that it may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling_bit_s: Option<u64>,
+    /// Bytes that the link charged for what it sent in the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_bytes: Option<u64>,
+}
+
+impl ClassResult {
+    /// A row, and what the policy's link promises the class.
+    pub fn new(
+        column: Option<String>,
+        link: &str,
+        report: ClassReport,
+        (policy, promises): (&PolicyLink, &Promises<'_>),
+        case: &Case,
+    ) -> ClassResult {
+        let changed = case.events.iter().any(|event| match &event.what {
+            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => *class == report.name,
+            What::LinkRate { .. } => true,
+            _ => false,
+        });
+        let class = policy.class(&report.name).filter(|_| !changed);
+        ClassResult {
+            column,
+            link: link.to_owned(),
+            guaranteed_bit_s: class.map(|class| promises.guaranteed(class).unwrap_or_default().as_bit_s()),
+            ceiling_bit_s: class.map(|class| policy.ceiling(class).as_bit_s()),
+            charged_bytes: None,
+            report,
+        }
+    }
 }
 
 /// A flow's row.
@@ -196,6 +297,38 @@ pub struct FlowResult {
     /// Packets that arrived.
     #[serde(default)]
     pub received_packets: Option<u64>,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
+}
+
+/// What a flow is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Its kind in the case.
+    pub kind: String,
+    /// The host that sends (of requests: that asks).
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// DSCP of its packets.
+    pub dscp: u8,
+    /// Connections side by side.
+    pub streams: u32,
+}
+
+impl Traffic {
+    /// That of a case's flow.
+    pub fn of(case: &Case, flow: &Flow) -> Traffic {
+        let (kind, streams) = match &flow.kind {
+            Kind::Udp(_) => ("udp", 1),
+            Kind::TcpBulk { streams, .. } => ("tcp_bulk", *streams),
+            Kind::TcpRr { streams, .. } => ("tcp_rr", *streams),
+            Kind::Pcap { .. } => ("pcap", 1),
+        };
+        let host = |at: usize| case.hosts.get(at).map_or(String::new(), |host| host.name.clone());
+        Traffic { kind: kind.to_owned(), from: host(flow.from), to: host(flow.to), dscp: flow.dscp, streams }
+    }
 }
 
 /// Two percentiles; `None` where nothing was measured.

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use altq_simulator::case::Case;
+use altq_simulator::result::Made;
 
 use crate::case_result;
 use crate::exit::Exit;
 use crate::lab::topology::Unsupported;
 use crate::lab::{self, BadCase, BadPolicy, Wishes};
+use crate::made;
 use crate::output;
 
 /// Options of `altq lab`.
@@ -57,10 +59,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         offload: !args.no_offload,
         seed: args.seed.unwrap_or(case.seed),
     };
-    let result = match lab::run_case(&case, &wishes, args.peer == Some(Peer::Htb)) {
+    let mut result = match lab::run_case(&case, &wishes, args.peer == Some(Peer::Htb)) {
         Ok(result) => result,
         Err(error) => return refused(error),
     };
+    let made = made::made(&args.case, &case);
+    result.made = Some(Made { kernel: Some(made::kernel()), offload: Some(case.offload && wishes.offload), ..made });
     if args.json {
         output::print_json(&result)?;
     } else {

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 
 use crate::case_result;
 use crate::exit::Exit;
+use crate::made;
 use crate::output;
 use crate::stat_format::Format;
 
@@ -63,8 +64,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
     let mut file = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
     let record = file.as_mut().map(|file| file as &mut dyn Write);
-    let mut watch = Watch { series: args.plot.is_some().then(Vec::new), ..Watch::default() };
-    let result = match sim::run_watched(&case, args.seed.unwrap_or(case.seed), record, &mut watch) {
+    let mut watch = Watch { series: (args.plot.is_some() || args.json).then(Vec::new), ..Watch::default() };
+    let mut result = match sim::run_watched(&case, args.seed.unwrap_or(case.seed), record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
             eprintln!("altq sim: {}: {error}", args.case.display());
@@ -75,6 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             });
         }
     };
+    result.made = Some(made::made(&args.case, &case));
     if let (Some(path), Some(series)) = (&args.plot, &watch.series) {
         let by = if args.by_flow { By::Flow } else { By::Class };
         let title = case.name.rsplit('/').next().unwrap_or(&case.name);

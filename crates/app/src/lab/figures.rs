@@ -5,7 +5,7 @@ use std::time::Duration;
 use altq_config::Link;
 use altq_simulator::case::{Case, Expectation, Measure, Subject};
 use altq_simulator::report::{ClassReport, names, rate};
-use altq_simulator::result::{FlowResult, Percentiles};
+use altq_simulator::result::{FlowResult, Percentiles, Traffic};
 use altq_simulator::stats::{Delay, percentile};
 
 use super::generator::{Flow, Kind, Reading};
@@ -72,6 +72,7 @@ impl Figures<'_> {
                 delay_ns: if counts.is_some() { times } else { Percentiles::default() },
                 sent_packets: counts.as_ref().map(|(begin, end, _)| end.sent - begin.sent),
                 received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
+                traffic: self.case.flows.get(at).map(|flow| Traffic::of(self.case, flow)),
             }
         };
         self.flows.iter().enumerate().map(row).collect()
@@ -115,6 +116,13 @@ impl Figures<'_> {
     pub fn charged_rate(&self, class: u32, from: Duration, to: Duration) -> Option<u64> {
         let window = self.links.first()?.1.window(from, to)?;
         Some(rate(charged(&window, class as usize)?, window.length().as_nanos() as u64))
+    }
+
+    /// Bytes that the link charged for a class from the warm-up on.
+    pub fn charged_bytes(&self, class: &str) -> Option<u64> {
+        let (link, readings) = self.links.iter().find(|(link, _)| link.class(class).is_some())?;
+        let window = readings.window(nanos(self.case.warmup), nanos(self.case.duration))?;
+        charged(&window, link.class(class)? as usize)
     }
 
     /// What came out for an expectation; `None` if there was nothing to measure.

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use altq_config::Link;
+use altq_config::{Link, Promises};
 use altq_engine::Engine;
 use altq_engine::headers::Key;
 use altq_engine::spec::Timer;
@@ -78,6 +78,7 @@ impl std::error::Error for BadCase {}
 pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
     let columns = case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut result = CaseResult::new(&case.name, World::Lab, wishes.seed);
+    result.describe(case);
     for column in &columns {
         column.run(case, peer, &mut result)?;
     }
@@ -164,11 +165,11 @@ impl<'a> Prepared<'a> {
         let name = self.column.name.as_deref();
         result.flows.extend(figures.flow_rows(name, &classes));
         for (link, readings) in &links {
-            let rows = figures.class_rows(link, readings).into_iter();
-            result.classes.extend(rows.map(|report| ClassResult {
-                column: name.map(str::to_string),
-                link: self.lowered.link.name.clone(),
-                report,
+            let (rows, promises) = (figures.class_rows(link, readings).into_iter(), Promises::new(link));
+            result.classes.extend(rows.map(|report| {
+                let charged_bytes = figures.charged_bytes(&report.name);
+                let row = ClassResult::new(name.map(str::to_string), &self.lowered.link.name, report, (link, &promises), case);
+                ClassResult { charged_bytes, ..row }
             }));
         }
         let peer = match tc {

@@ -141,11 +141,11 @@ mod tests {
     use super::*;
 
     fn row(name: &str, bytes: Vec<u64>, delays: Vec<Vec<u64>>) -> Row {
-        Row { name: name.into(), drops: vec![0; bytes.len()], bytes, delays }
+        Row { name: name.into(), drops: vec![0; bytes.len()], bytes, delays, ..Row::default() }
     }
 
     fn series(column: &str, classes: Vec<Row>) -> Series {
-        Series { column: Some(column.into()), bin: 500_000_000, bins: 2, classes, flows: Vec::new() }
+        Series { column: Some(column.into()), bin: 500_000_000, bins: 2, classes, ..Series::default() }
     }
 
     #[test]

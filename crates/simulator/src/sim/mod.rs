@@ -4,6 +4,7 @@
 //! were made. Nothing else decides, so the same case and seed give the same bytes on every machine.
 
 mod capture;
+mod comeback;
 mod endpoint;
 mod frame;
 mod port;
@@ -14,18 +15,18 @@ mod world;
 
 use std::io::Write;
 
-use altq_config::Failed;
+use altq_config::{Failed, Promises};
 use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use endpoint::{Endpoint, Outbox, Playback, Source};
 pub use frame::UdpFlow;
 pub use random::Random;
-pub use series::{Row, Series};
+pub use series::{BINS, Row, Series};
 
 use crate::case::{Case, Column, Expectation, Kind, Measure, Subject};
 use crate::report::rate;
-use crate::result::{CaseResult, ClassResult, FlowResult, Outcome, Percentiles, World as Place};
+use crate::result::{CaseResult, ClassResult, FlowResult, Outcome, Percentiles, Traffic, World as Place};
 use crate::stat::LinkStat;
 use crate::stats::percentile;
 use world::World;
@@ -77,6 +78,7 @@ pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<Cas
 /// [`run`], and what `watch` asks for.
 pub fn run_watched(case: &Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<CaseResult, SimError> {
     let mut result = CaseResult::new(&case.name, Place::Sim, seed);
+    result.describe(case);
     // Everything is checked before anything runs.
     let policies = case.columns.iter().map(|column| column.load(case)).collect::<Result<Vec<_>, _>>()?;
     for flow in &case.flows {
@@ -91,11 +93,12 @@ pub fn run_watched(case: &Case, seed: u64, mut record: Option<&mut dyn Write>, w
     for (column, policy) in case.columns.iter().zip(&policies) {
         let mut world = World::new(case, column, policy, &captures, seed)?;
         if watch.series.is_some() {
-            world.keep_series(Series::new(column.name.clone(), case.duration));
+            world.keep_series(Series::new(column.name.clone(), case.duration, BINS));
         }
         world.run(&mut record.take().map(Recorder::new).transpose().map_err(record_error)?)?;
         watch.stats.extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
-        if let (Some(all), Some(series)) = (&mut watch.series, world.take_series()) {
+        if let (Some(all), Some(mut series)) = (&mut watch.series, world.take_series()) {
+            result.keep(series.kept(case.warmup, case.duration, None));
             all.push(series);
         }
         report(case, column, world, &mut result)?;
@@ -161,16 +164,21 @@ fn report(case: &Case, column: &Column, mut world: World<'_>, result: &mut CaseR
             delay_ns: Percentiles::of(&mut cell.delays),
             sent_packets: Some(cell.sent),
             received_packets: Some(cell.received),
+            traffic: Some(Traffic::of(case, flow)),
         });
     }
-    for port in &mut world.ports {
+    for at in 0..world.ports.len() {
+        let charged = world.charged(at, whole.clone());
+        let port = &mut world.ports[at];
         let Some(governed) = port.policy.take() else { continue };
         let rows = governed.collector.rows(&governed.names, &port.engine.all_counters(), case.duration);
         let link = case.links[port.link].name.clone();
-        result.classes.extend(rows.into_iter().map(|report| ClassResult {
-            column: column.name.clone(),
-            link: link.clone(),
-            report,
+        let promises = Promises::new(&governed.link);
+        // Rows are those of the classes that exist, in the order of their numbers.
+        let existing = governed.names.iter().zip(charged).filter(|(name, _)| name.is_some());
+        result.classes.extend(rows.into_iter().zip(existing).map(|(report, (_, charged))| ClassResult {
+            charged_bytes: Some(charged),
+            ..ClassResult::new(column.name.clone(), &link, report, (&governed.link, &promises), case)
         }));
         if port.wire.rate() < port.engine.rate() {
             let (wire, rate) = (port.wire.rate(), port.engine.rate());

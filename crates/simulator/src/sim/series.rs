@@ -1,18 +1,35 @@
 //! What classes and flows did over time, in bins of a round width: for plots.
 
+use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
+
+use super::comeback::Comeback;
+use crate::result::{Delays, Reclaim, RunSeries, SeriesRow, unless_zero};
+use crate::stats::percentile;
+
+/// Classes, and flows, of which rows are kept.
+const MOST: usize = 64;
+
+/// Bins of a run at most, where nothing else is said.
+pub const BINS: u64 = 120;
 
 /// A row of bins for a class or a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Its name.
     pub name: String,
+    /// Of a class: the policy's link.
+    pub link: String,
     /// Own bytes that a class handed over, or that arrived at a flow's destination, by bin.
     pub bytes: Vec<u64>,
     /// Packets dropped, by bin.
     pub drops: Vec<u64>,
+    /// Packets marked with congestion experienced, by bin.
+    pub marks: Vec<u64>,
     /// How long packets waited in the link, or were on their way from source to destination, by bin of their end.
     pub delays: Vec<Vec<Nanos>>,
+    /// Of a class with a guarantee: the watch over how fast it comes back.
+    pub(crate) comeback: Option<Comeback>,
 }
 
 /// What is kept of one column of a run: its classes with packets of their own, and its flows.
@@ -28,12 +45,31 @@ pub struct Series {
     pub classes: Vec<Row>,
     /// Flows.
     pub flows: Vec<Row>,
+    /// Classes and flows that were too many to be kept.
+    pub left_out: u64,
+    /// By port, then class: its row, or that it has none.
+    pub(crate) places: Vec<Vec<Option<Place>>>,
+}
+
+/// Where a class's packets are noted: in which row, if any.
+pub(crate) type Place = Option<usize>;
+
+/// A packet as a class hands it over.
+pub(super) struct Passed {
+    /// Own bytes.
+    pub bytes: u32,
+    /// Bytes that the link charged.
+    pub charged: u32,
+    /// How long it waited.
+    pub delay: Nanos,
+    /// It was marked here.
+    pub marked: bool,
 }
 
 impl Series {
-    /// For a run of this length: about a hundred bins, of 1, 2 or 5 times a power of ten.
-    pub(super) fn new(column: Option<String>, duration: Nanos) -> Series {
-        let bin = width(duration);
+    /// For a run of this length: at most so many bins, of 1, 2 or 5 times a power of ten.
+    pub(super) fn new(column: Option<String>, duration: Nanos, most: u64) -> Series {
+        let bin = width(duration, most);
         Series { column, bin, bins: duration.div_ceil(bin) as usize, ..Series::default() }
     }
 
@@ -41,12 +77,112 @@ impl Series {
     pub(super) fn at(&self, now: Nanos) -> usize {
         (now / self.bin.max(1)) as usize
     }
+
+    /// Makes rows for flows.
+    pub(super) fn flows<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let all: Vec<Row> = names.map(|name| Row::new(name, self.bins)).collect();
+        self.left_out += all.len().saturating_sub(MOST) as u64;
+        self.flows = all;
+        self.flows.truncate(MOST);
+    }
+
+    /// True if nothing is known yet of a class of a port.
+    pub(super) fn is_new(&self, port: usize, class: ClassId) -> bool {
+        self.places.get(port).and_then(|places| places.get(class as usize)).is_none_or(Option::is_none)
+    }
+
+    /// Makes a row for a class of a port, unless there are enough.
+    pub(super) fn class(&mut self, port: usize, class: ClassId, link: &str, name: &str, guarantee: u64, mtu: u32) {
+        if self.places.len() <= port {
+            self.places.resize(port + 1, Vec::new());
+        }
+        let (places, class) = (&mut self.places[port], class as usize);
+        if places.len() <= class {
+            places.resize(class + 1, None);
+        }
+        if self.classes.len() < MOST {
+            places[class] = Some(Some(self.classes.len()));
+            let comeback = Comeback::new(guarantee, mtu);
+            self.classes.push(Row { link: link.to_owned(), comeback, ..Row::new(name, self.bins) });
+        } else {
+            places[class] = Some(None);
+            self.left_out += 1;
+        }
+    }
+
+    fn row(&mut self, port: usize, class: ClassId) -> Option<&mut Row> {
+        let place = (*self.places.get(port)?.get(class as usize)?)??;
+        self.classes.get_mut(place)
+    }
+
+    /// A packet of a class came to a port.
+    pub(super) fn arrived(&mut self, now: Nanos, port: usize, class: ClassId) {
+        if let Some(comeback) = self.row(port, class).and_then(|row| row.comeback.as_mut()) {
+            comeback.arrived(now);
+        }
+    }
+
+    /// A class handed a packet over.
+    pub(super) fn passed(&mut self, now: Nanos, port: usize, class: ClassId, packet: &Passed) {
+        let bin = self.at(now);
+        let Some(row) = self.row(port, class) else { return };
+        row.passed(bin, packet.bytes, packet.delay);
+        if let Some(count) = row.marks.get_mut(bin).filter(|_| packet.marked) {
+            *count += 1;
+        }
+        if let Some(comeback) = &mut row.comeback {
+            comeback.sent(now, packet.charged);
+        }
+    }
+
+    /// A packet of a class was dropped.
+    pub(super) fn dropped(&mut self, now: Nanos, port: usize, class: ClassId) {
+        let bin = self.at(now);
+        let Some(row) = self.row(port, class) else { return };
+        row.dropped(bin);
+        if let Some(comeback) = &mut row.comeback {
+            comeback.gone(now);
+        }
+    }
+
+    /// What a result keeps of it. `from`, `to`: the window of the distributions, by whole bins.
+    pub(super) fn kept(&mut self, from: Nanos, to: Nanos, row: Option<String>) -> RunSeries {
+        let first = (from.div_ceil(self.bin.max(1)) as usize).min(self.bins.saturating_sub(1));
+        let mut reclaims = Vec::new();
+        for row in &mut self.classes {
+            let (name, Some(comeback)) = (&row.name, &mut row.comeback) else { continue };
+            comeback.end(to);
+            let found = comeback.found.iter().map(|(at_ns, within_ns)| Reclaim {
+                class: name.clone(),
+                at_ns: *at_ns,
+                within_ns: *within_ns,
+                window_ns: comeback.window,
+            });
+            reclaims.extend(found);
+        }
+        RunSeries {
+            column: self.column.clone(),
+            row,
+            bin_ns: self.bin,
+            classes: self.classes.iter().map(|class| class.kept(first, self.several(&class.name))).collect(),
+            flows: self.flows.iter().map(|flow| flow.kept(first, false)).collect(),
+            reclaims,
+            left_out: self.left_out,
+        }
+    }
+
+    /// Several links have a class of this name.
+    fn several(&self, name: &str) -> bool {
+        self.classes.iter().filter(|row| row.name == name).count() > 1
+    }
 }
 
 impl Row {
     /// One without anything in it.
     pub(super) fn new(name: &str, bins: usize) -> Row {
-        Row { name: name.to_owned(), bytes: vec![0; bins], drops: vec![0; bins], delays: vec![Vec::new(); bins] }
+        let none = vec![0; bins];
+        let (bytes, drops, marks) = (none.clone(), none.clone(), none);
+        Row { name: name.to_owned(), bytes, drops, marks, delays: vec![Vec::new(); bins], ..Row::default() }
     }
 
     pub(super) fn passed(&mut self, bin: usize, bytes: u32, delay: Nanos) {
@@ -61,11 +197,25 @@ impl Row {
             *count += 1;
         }
     }
+
+    fn kept(&self, first: usize, with_link: bool) -> SeriesRow {
+        let of = |percent| self.delays.iter().map(|delays| percentile(&mut delays.clone(), percent)).collect();
+        let mut all: Vec<Nanos> = self.delays.iter().skip(first).flatten().copied().collect();
+        SeriesRow {
+            name: if with_link { format!("{}/{}", self.link, self.name) } else { self.name.clone() },
+            bytes: self.bytes.clone(),
+            drops: unless_zero(self.drops.clone()),
+            marks: unless_zero(self.marks.clone()),
+            delay_p50_ns: of(50),
+            delay_p99_ns: of(99),
+            delays: Delays::of(&mut all),
+        }
+    }
 }
 
-/// The least of 1, 2, 5 times a power of ten of which at most 120 cover the duration.
-fn width(duration: Nanos) -> Nanos {
-    let least = duration.div_ceil(120).max(1);
+/// The least of 1, 2, 5 times a power of ten of which at most so many cover the duration.
+pub(crate) fn width(duration: Nanos, most: u64) -> Nanos {
+    let least = duration.div_ceil(most.max(1)).max(1);
     let mut power: Nanos = 1;
     loop {
         for digit in [1, 2, 5] {
@@ -85,8 +235,11 @@ mod tests {
     #[test]
     fn bins_are_round() {
         let second = 1_000_000_000;
-        assert_eq!([width(12 * second), width(11 * second), width(second), width(1)], [100_000_000, 100_000_000, 10_000_000, 1]);
-        assert_eq!(width(121 * second), 2 * second);
-        assert!(width(u64::MAX) >= u64::MAX / 120);
+        assert_eq!(
+            [width(12 * second, 120), width(11 * second, 120), width(second, 120), width(1, 120)],
+            [100_000_000, 100_000_000, 10_000_000, 1]
+        );
+        assert_eq!(width(121 * second, 120), 2 * second);
+        assert!(width(u64::MAX, 120) >= u64::MAX / 120);
     }
 }

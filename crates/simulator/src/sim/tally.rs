@@ -77,6 +77,16 @@ impl Tally {
         &mut row[column]
     }
 
+    /// What the link charged over segments, by column.
+    pub fn charged(&self, segments: std::ops::Range<usize>) -> Vec<u64> {
+        let mut sums = Vec::new();
+        for row in self.segments.get(segments).unwrap_or(&[]) {
+            sums.resize(sums.len().max(row.len()), 0);
+            sums.iter_mut().zip(row).for_each(|(sum, cell)| *sum += cell.charged);
+        }
+        sums
+    }
+
     /// The sum over segments and columns.
     pub fn sum(&self, segments: std::ops::Range<usize>, columns: &[ClassId]) -> Cell {
         let mut sum = Cell::default();

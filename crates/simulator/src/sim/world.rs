@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::Write;
 use std::ops::Range;
 
-use altq_config::{Link, Policy};
+use altq_config::{Link, Policy, Promises};
 use altq_engine::classify::FlowHash;
 use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
@@ -17,7 +17,7 @@ use super::endpoint::{Endpoint, Outbox, Playback, Source};
 use super::frame::UdpFlow;
 use super::port::Port;
 use super::random::Random;
-use super::series::{Row, Series};
+use super::series::{Passed, Series};
 use super::tally::{Cell, Segments, Tally};
 use super::{SimError, record_error};
 use crate::case::{Case, Column, Kind, What};
@@ -223,7 +223,7 @@ impl<'a> World<'a> {
 
     /// Keeps from now on what classes and flows do.
     pub fn keep_series(&mut self, mut series: Series) {
-        series.flows = self.case.flows.iter().map(|flow| Row::new(&flow.name, series.bins)).collect();
+        series.flows(self.case.flows.iter().map(|flow| flow.name.as_str()));
         self.series = Some(series);
     }
 
@@ -238,20 +238,16 @@ impl<'a> World<'a> {
         Some(series)
     }
 
-    /// Notes what became of a packet of a class, named by its port.
-    fn note_class(&mut self, now: Nanos, at: usize, class: ClassId, what: impl FnOnce(&mut Row, usize)) {
-        let Some(series) = &mut self.series else { return };
-        let names = self.ports[at].policy.as_ref().map_or(&[][..], |policy| &policy.names);
-        let Some((name, _)) = names.get(class as usize).and_then(|name| name.as_ref()) else { return };
-        let place = match series.classes.iter().position(|row| row.name == *name) {
-            Some(place) => place,
-            None => {
-                series.classes.push(Row::new(name, series.bins));
-                series.classes.len() - 1
-            }
-        };
-        let bin = series.at(now);
-        what(&mut series.classes[place], bin);
+    /// What is kept, if anything is, with a row for a class of a port.
+    fn series_of(&mut self, at: usize, class: ClassId) -> Option<&mut Series> {
+        let series = self.series.as_mut()?;
+        if series.is_new(at, class) {
+            let policy = self.ports[at].policy.as_ref()?;
+            let (name, _) = policy.names.get(class as usize)?.as_ref()?;
+            let guarantee = Promises::new(&policy.link).guaranteed(class).unwrap_or_default().as_bit_s();
+            series.class(at, class, &policy.link.name, name, guarantee, policy.link.spec.mtu);
+        }
+        Some(series)
     }
 
     fn schedule(&mut self, at: Nanos, rank: u8, event: Event) {
@@ -380,7 +376,9 @@ impl<'a> World<'a> {
             cell.delays.push(now - sent);
             if let Some(series) = &mut self.series {
                 let bin = series.at(now);
-                series.flows[flow as usize].passed(bin, len, now - sent);
+                if let Some(row) = series.flows.get_mut(flow as usize) {
+                    row.passed(bin, len, now - sent);
+                }
             }
             self.free.push(packet);
             let mut out = Outbox::default();
@@ -418,6 +416,11 @@ impl<'a> World<'a> {
         // A class that does not exist makes the engine drop the packet, with the reason `no_class`.
         let queue = port.rings.as_ref().map_or(0, |rings| descriptor.flow as usize % rings.queues());
         port.engine.of(queue).enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
+        if let Some(class) = class
+            && let Some(series) = self.series_of(at, class)
+        {
+            series.arrived(now, at, class);
+        }
         self.ask(now, at, recorder)
     }
 
@@ -454,11 +457,15 @@ impl<'a> World<'a> {
             if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
                 governed.collector.dropped(drop.at, class, drop.packet.len);
                 self.tallies[at].cell(self.segment, class as usize).dropped += 1;
-                self.note_class(drop.at, at, class, Row::dropped);
+                if let Some(series) = self.series_of(at, class) {
+                    series.dropped(drop.at, at, class);
+                }
             }
             if let Some(series) = &mut self.series {
                 let (flow, bin) = (self.packets[drop.packet.handle as usize].flow, series.at(drop.at));
-                series.flows[flow as usize].dropped(bin);
+                if let Some(row) = series.flows.get_mut(flow as usize) {
+                    row.dropped(bin);
+                }
             }
             self.free.push(drop.packet.handle);
         }
@@ -535,6 +542,12 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The ECN bits with which a packet came.
+    fn ecn_of(&self, packet: u32) -> u8 {
+        let Travelling { flow, len, number, octet, .. } = self.packets[packet as usize];
+        octet.unwrap_or_else(|| self.key(flow as usize, len, number).tos) & 3
+    }
+
     /// Counts a packet that a port's engine has handed over.
     fn handed_over(
         &mut self,
@@ -544,6 +557,7 @@ impl<'a> World<'a> {
         recorder: &mut Option<Recorder<&mut dyn Write>>,
     ) -> Result<(), SimError> {
         let packet = &departure.packet;
+        let marked = self.series.is_some() && packet.ecn & 3 == 3 && self.ecn_of(packet.handle) != 3;
         self.packets[packet.handle as usize].octet = Some(packet.dscp << 2 | packet.ecn & 3);
         if let Some(governed) = &mut self.ports[at].policy {
             governed.collector.sent(now, departure.class, packet.len, packet.arrived);
@@ -552,7 +566,10 @@ impl<'a> World<'a> {
             cell.bytes += u64::from(packet.len);
             cell.charged += u64::from(packet.wire);
             cell.delays.push(now - packet.arrived);
-            self.note_class(now, at, departure.class, |row, bin| row.passed(bin, packet.len, now - packet.arrived));
+            if let Some(series) = self.series_of(at, departure.class) {
+                let passed = Passed { bytes: packet.len, charged: packet.wire, delay: now - packet.arrived, marked };
+                series.passed(now, at, departure.class, &passed);
+            }
         }
         if self.recorded == Some(at)
             && let Some(recorder) = recorder
@@ -624,6 +641,22 @@ impl<'a> World<'a> {
         let names = governed().flat_map(|(_, p)| p.names.iter().flatten().map(|(name, _)| name.as_str()));
         let hint = nearest(name, names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
         Err(bad(format!("no link of the case has a class {name:?}{hint}")))
+    }
+
+    /// What a port charged for each class and those below it, by number.
+    pub fn charged(&self, port: usize, window: Range<usize>) -> Vec<u64> {
+        let names = self.ports[port].policy.as_ref().map_or(&[][..], |policy| &policy.names);
+        let own = self.tallies[port].charged(window);
+        let mut sums = vec![0; names.len()];
+        for (class, charged) in own.iter().enumerate() {
+            let mut at = Some(class);
+            while let Some(class) = at {
+                let Some(Some((_, parent))) = names.get(class) else { break };
+                sums[class] += charged;
+                at = parent.map(|parent| parent as usize);
+            }
+        }
+        sums
     }
 
     /// What a class and those below it did.
