@@ -67,8 +67,8 @@ impl Default for Slab {
 /// Bit in [`Cell::ecn`] for [`Packet::high`].
 const HIGH: u8 = 1 << 7;
 
-/// [`Packet`] without its charged length.
-#[derive(Clone, Copy)]
+/// [`Packet`] without its charged length. Written and read field by field, and never copied as a whole: a processor waits for all
+/// writes to end before it reads many small ones as a large one.
 struct Cell {
     arrived: Nanos,
     handle: u32,
@@ -81,29 +81,56 @@ struct Cell {
     next_wire: u32,
 }
 
+impl Cell {
+    const EMPTY: Cell = Cell { arrived: 0, handle: 0, len: 0, flow: 0, segments: 0, dscp: 0, ecn: 0, next: NIL, next_wire: 0 };
+}
+
 const _: () = assert!(size_of::<Cell>() == 32);
+
+impl Cell {
+    #[inline(always)]
+    fn packet(&self, wire: u32) -> Packet {
+        Packet {
+            arrived: self.arrived,
+            handle: self.handle,
+            len: self.len,
+            wire,
+            flow: self.flow,
+            segments: self.segments,
+            dscp: self.dscp,
+            ecn: self.ecn & !HIGH,
+            high: self.ecn & HIGH != 0,
+            hosts: [0; 2],
+        }
+    }
+}
 
 impl Slab {
     #[inline]
     pub(crate) fn insert(&mut self, packet: &Packet) -> u32 {
-        let Packet { arrived, handle, len, wire: _, flow, segments, dscp, ecn, high, hosts: _ } = *packet;
-        let ecn = ecn | if high { HIGH } else { 0 };
-        let cell = Cell { arrived, handle, len, flow, segments, dscp, ecn, next: NIL, next_wire: 0 };
-        let at = self.free;
-        match self.cells.get_mut(at as usize) {
-            Some(free) => {
-                self.free = free.next;
-                *free = cell;
-                at
-            }
-            None => self.grow(cell),
+        if self.free as usize >= self.cells.len() {
+            self.grow();
         }
+        let at = self.free;
+        if let Some(cell) = self.cells.get_mut(at as usize) {
+            self.free = cell.next;
+            cell.arrived = packet.arrived;
+            cell.handle = packet.handle;
+            cell.len = packet.len;
+            cell.flow = packet.flow;
+            cell.segments = packet.segments;
+            cell.dscp = packet.dscp;
+            cell.ecn = packet.ecn | if packet.high { HIGH } else { 0 };
+            cell.next = NIL;
+            cell.next_wire = 0;
+        }
+        at
     }
 
     #[cold]
-    fn grow(&mut self, cell: Cell) -> u32 {
-        self.cells.push(cell);
-        (self.cells.len() - 1) as u32
+    fn grow(&mut self) {
+        self.free = self.cells.len() as u32;
+        self.cells.push(Cell::EMPTY);
     }
 
     /// The length and the charged length of the packet at a place, the next one's place, and its charged length.
@@ -114,21 +141,17 @@ impl Slab {
     }
 
     /// Takes a packet out whose charged length is known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, at: u32, wire: u32) -> Packet {
         let cell = &mut self.cells[at as usize];
-        let Cell { arrived, handle, len, flow, segments, dscp, ecn, .. } = *cell;
         cell.next = self.free;
         self.free = at;
-        let (high, ecn) = (ecn & HIGH != 0, ecn & !HIGH);
-        Packet { arrived, handle, len, wire, flow, segments, dscp, ecn, high, hosts: [0; 2] }
+        cell.packet(wire)
     }
 
-    /// Takes a packet out, with the next one's place and charged length. Its own is charged anew by the link's overhead.
-    #[inline]
-    pub(crate) fn remove(&mut self, at: u32, overhead: &Overhead) -> (Packet, u32, u32) {
-        let (_, wire, next, next_wire) = self.first(at, overhead);
-        (self.take(at, wire), next, next_wire)
+    /// The packet at a place whose charged length is known.
+    pub(crate) fn look(&self, at: u32, wire: u32) -> Packet {
+        self.cells[at as usize].packet(wire)
     }
 
     /// Chains `next`, of `wire` bytes charged, behind `at`.
@@ -174,6 +197,12 @@ impl Slab {
     #[inline]
     pub(crate) fn arrived(&self, at: u32) -> Nanos {
         self.cells[at as usize].arrived
+    }
+
+    /// The DSCP of the packet at a place.
+    #[inline]
+    pub(crate) fn dscp(&self, at: u32) -> u8 {
+        self.cells[at as usize].dscp
     }
 
     /// Bytes of memory held.

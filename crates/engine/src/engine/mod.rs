@@ -300,27 +300,36 @@ impl Engine {
         self.now = now;
         packet.arrived = now;
         packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
-        // The common way, short: a plain queue with room, served by the root's scheduler, and nobody who listens.
+        // The common way, short: nobody listens, and a plain queue has room.
         if !self.heard
             && let Some(leaf) = self.leaves.get_mut(class as usize)
             && leaf.exists
-            && leaf.kind != Kind::Own
-            && leaf.scheduler == 0
-            && leaf.fits(packet.len)
         {
-            let at = self.slab.insert(&packet);
-            let root = &mut self.nodes[0];
-            root.backlog += 1;
-            leaf.packets += 1;
-            leaf.bytes += packet.len;
-            let before = std::mem::replace(&mut leaf.tail, at);
-            if leaf.packets == 1 {
-                leaf.head = at;
-                root.inner.queued(now, leaf.slot, packet.wire, true);
-            } else {
-                self.slab.link(before, at, packet.wire);
+            if leaf.kind == Kind::Own {
+                return self.enqueue_own(class, packet);
             }
-            return;
+            if leaf.fits(packet.len) {
+                let at = self.slab.insert(&packet);
+                leaf.packets += 1;
+                leaf.bytes += packet.len;
+                let before = std::mem::replace(&mut leaf.tail, at);
+                let first = leaf.packets == 1;
+                if first {
+                    leaf.head = at;
+                } else {
+                    self.slab.link(before, at, packet.wire);
+                }
+                let (node, slot) = (leaf.scheduler, leaf.slot);
+                if node != 0 {
+                    return self.announce(node, slot, packet.wire, first);
+                }
+                let root = &mut self.nodes[0];
+                root.backlog += 1;
+                if first {
+                    root.inner.queued(now, slot, packet.wire, true);
+                }
+                return;
+            }
         }
         self.enqueue_any(class, packet);
     }
@@ -440,9 +449,10 @@ impl Engine {
             if many {
                 self.look_ahead(slot);
             }
-            let packet = self.slab.take(at, wire);
-            self.note(class, &packet, What::Sent { borrowed });
-            return Some(Departure { class, packet });
+            if self.trace.is_some() {
+                self.write_down(class, &self.slab.look(at, wire), What::Sent { borrowed });
+            }
+            return Some(Departure { class, packet: self.slab.take(at, wire) });
         }
     }
 

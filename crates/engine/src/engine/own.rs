@@ -3,7 +3,7 @@
 use super::{Engine, Kind};
 use crate::account::DropReason;
 use crate::packet::{NIL, Packet};
-use crate::queue::{Context, Policy, Queue, Store};
+use crate::queue::{Context, Policy, Queue, Store, Taken};
 use crate::settings::Limit;
 use crate::spec::{ClassId, QueueSpec, SpecError};
 use crate::trace::What;
@@ -73,7 +73,6 @@ impl Engine {
     }
 
     /// Lets a class's own queue work, and writes down what it holds then. What it lost is in `self.lost`.
-    #[inline]
     fn work<R>(&mut self, class: ClassId, work: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
         let leaf = &mut self.leaves[class as usize];
         let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
@@ -81,10 +80,23 @@ impl Engine {
         let answer = work(queue, &mut store);
         (leaf.packets, leaf.bytes) = queue.backlog();
         let marked = store.marked();
+        self.count_marks(class, marked);
+        Some(answer)
+    }
+
+    #[inline(always)]
+    fn count_marks(&mut self, class: ClassId, marked: u64) {
         if marked > 0 {
             self.places[class as usize].losses.get_or_insert_default().marked_packets += marked;
         }
-        Some(answer)
+    }
+
+    /// What a class holds, as its queue says: after losses.
+    fn recount(&mut self, class: ClassId) {
+        if let Some((packets, bytes)) = self.queue_of(class).map(Queue::backlog) {
+            let leaf = &mut self.leaves[class as usize];
+            (leaf.packets, leaf.bytes) = (packets, bytes);
+        }
     }
 
     /// The charged length of what would leave a class next.
@@ -97,13 +109,28 @@ impl Engine {
     }
 
     /// [`enqueue`](Engine::enqueue) where the class's queue decides.
-    pub(super) fn enqueue_own(&mut self, class: ClassId, packet: Packet) {
-        let (now, leaf) = (self.now, self.leaves[class as usize]);
-        let Some(answer) = self.work(class, |queue, store| queue.enqueue(now, packet, store)) else { return };
+    #[inline(never)]
+    pub(super) fn enqueue_own(&mut self, class: ClassId, mut packet: Packet) {
+        let leaf = &mut self.leaves[class as usize];
+        let (node, slot) = (leaf.scheduler, leaf.slot);
+        let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else { return };
+        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
+        let answer = queue.enqueue(self.now, &mut packet, &mut store);
+        let marked = store.marked();
+        let first = leaf.packets == 0;
+        if answer.is_ok() {
+            leaf.packets += 1;
+            leaf.bytes += packet.len;
+        }
+        self.count_marks(class, marked);
+        if !self.lost.is_empty() {
+            self.recount(class);
+        }
+        debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.held(class)));
         match answer {
             Ok(()) => {
                 self.note(class, &packet, What::Queued);
-                self.announce(leaf.scheduler, leaf.slot, packet.wire, leaf.packets == 0);
+                self.announce(node, slot, packet.wire, first);
             }
             Err(reason) => self.count_drop(class, packet, reason),
         }
@@ -112,18 +139,42 @@ impl Engine {
         }
     }
 
+    fn held(&self, class: ClassId) -> (u32, u32) {
+        let leaf = &self.leaves[class as usize];
+        (leaf.packets, leaf.bytes)
+    }
+
     /// Takes the packet that the class's queue sends, and says how long the next one is. `None` if it dropped all instead: the
     /// schedulers know it then, and are to choose again.
-    pub(super) fn depart_own(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
-        let now = self.now;
-        let packet = self.work(class, |queue, store| queue.dequeue(now, store))?;
-        if self.lost.is_empty() {
-            return packet.map(|packet| (packet, self.first_length(class)));
+    #[inline(always)]
+    pub(super) fn depart_own(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
+        let leaf = &mut self.leaves[class as usize];
+        let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
+        let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
+        let taken = queue.dequeue(self.now, &mut store);
+        let marked = store.marked();
+        if marked == 0
+            && self.lost.is_empty()
+            && let Some(taken) = taken
+        {
+            leaf.packets -= 1;
+            leaf.bytes -= taken.len;
+            debug_assert_eq!(queue.backlog(), (leaf.packets, leaf.bytes));
+            let next = if leaf.packets > 0 { queue.peek() } else { None };
+            return Some((taken, next));
         }
-        if packet.is_none() {
+        self.depart_with_losses(class, taken, marked)
+    }
+
+    /// The rest of [`depart_own`](Engine::depart_own) where the queue marked or dropped packets.
+    #[inline(never)]
+    fn depart_with_losses(&mut self, class: ClassId, taken: Option<Taken>, marked: u64) -> Option<(Taken, Option<u32>)> {
+        self.count_marks(class, marked);
+        self.recount(class);
+        let Some(taken) = taken else {
             self.count_lost(class, None);
             return None;
-        }
+        };
         // The schedulers' choice stands: they only hear how many were passed over.
         let lost = std::mem::take(&mut self.lost);
         for (packet, reason) in &lost {
@@ -131,27 +182,31 @@ impl Engine {
         }
         let packets = lost.len() as u32;
         self.keep_lost(lost);
-        let leaf = self.leaves[class as usize];
-        let (mut node, mut slot) = (leaf.scheduler, leaf.slot);
-        loop {
-            let n = &mut self.nodes[node as usize];
-            n.backlog -= packets;
-            n.inner.passed_over(now, slot, packets);
-            if node == 0 {
-                break;
+        if packets > 0 {
+            let leaf = self.leaves[class as usize];
+            let (mut node, mut slot) = (leaf.scheduler, leaf.slot);
+            loop {
+                let n = &mut self.nodes[node as usize];
+                n.backlog -= packets;
+                n.inner.passed_over(self.now, slot, packets);
+                if node == 0 {
+                    break;
+                }
+                let place = &self.places[n.class as usize];
+                (node, slot) = (place.scheduler, place.slot);
             }
-            let place = &self.places[n.class as usize];
-            (node, slot) = (place.scheduler, place.slot);
         }
-        packet.map(|packet| (packet, self.first_length(class)))
+        Some((taken, self.first_length(class)))
     }
 
     /// Takes the first packet of any queue without a decision on it.
     pub(super) fn take_first(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
         if self.leaves[class as usize].kind != Kind::Own {
-            return Some(self.take_head(class));
+            let (taken, next) = self.take_head(class);
+            return Some((self.slab.take(taken.at, taken.wire), next));
         }
-        let packet = self.work(class, |queue, store| queue.take(store))??;
+        let taken = self.work(class, |queue, store| queue.take(store))??;
+        let packet = self.slab.take(taken.at, taken.wire);
         Some((packet, self.first_length(class)))
     }
 
@@ -205,10 +260,10 @@ impl Engine {
         (leaf.limit, leaf.limit_in_bytes) = (new.limit, new.limit_in_bytes);
         let now = self.now;
         let mut refused = Vec::new();
-        for packet in waiting {
+        for mut packet in waiting {
             let taken = match self.leaves[class as usize].kind {
                 Kind::Own => {
-                    self.work(class, |queue, store| queue.enqueue(now, packet, store)).is_some_and(|answer| answer.is_ok())
+                    self.work(class, |queue, store| queue.enqueue(now, &mut packet, store)).is_some_and(|answer| answer.is_ok())
                 }
                 _ if self.leaves[class as usize].fits(packet.len) => {
                     self.put(class, &packet);

@@ -353,7 +353,8 @@ impl Engine {
             return self.drop_from_head(class, DropReason::LimitLowered);
         }
         let before = self.slab.before(leaf.head, leaf.tail);
-        let (packet, ..) = self.slab.remove(leaf.tail, &self.overhead);
+        let (_, wire, ..) = self.slab.first(leaf.tail, &self.overhead);
+        let packet = self.slab.take(leaf.tail, wire);
         self.slab.link(before, NIL, 0);
         let leaf = &mut self.leaves[class as usize];
         leaf.tail = before;

@@ -6,6 +6,7 @@ use super::{Departure, Drop, Engine, HOLDS, Kind, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::prefetch::prefetch;
+use crate::queue::Taken;
 use crate::schedule::{Admit, NOBODY, ROOT_SLOT, Slot};
 use crate::spec::{ClassId, ROOT};
 use crate::trace::{Event, What};
@@ -39,7 +40,7 @@ impl Engine {
     }
 
     #[cold]
-    fn write_down(&mut self, class: ClassId, packet: &Packet, what: What) {
+    pub(super) fn write_down(&mut self, class: ClassId, packet: &Packet, what: What) {
         if let Some(trace) = &mut self.trace {
             trace.push(Event { at: self.now, class, packet: *packet, what });
         }
@@ -91,9 +92,10 @@ impl Engine {
     /// [`dequeue`](Engine::dequeue) of a class right below the root whose queue decides for itself. `None` if that dropped all it held.
     #[inline(never)]
     pub(super) fn dequeue_own(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
-        let (packet, next) = self.depart(class)?;
-        let borrowed = self.nodes[0].sent(self.now, slot, (packet.len, packet.wire), next);
-        Some(self.departed(class, packet, borrowed))
+        let (taken, next) = self.depart_own(class)?;
+        self.count_sent(class, &taken);
+        let borrowed = self.nodes[0].sent(self.now, slot, (taken.len, taken.wire), next);
+        Some(self.departed(class, taken, borrowed))
     }
 
     /// Puts a packet at the tail. True if the queue was empty.
@@ -122,14 +124,15 @@ impl Engine {
 
     /// Takes the first packet, and says how long the next one is.
     #[inline]
-    pub(super) fn take_head(&mut self, class: ClassId) -> (Packet, Option<u32>) {
+    pub(super) fn take_head(&mut self, class: ClassId) -> (Taken, Option<u32>) {
         let leaf = &mut self.leaves[class as usize];
-        let (packet, next, next_wire) = self.slab.remove(leaf.head, &self.overhead);
+        let at = leaf.head;
+        let (len, wire, next, next_wire) = self.slab.first(at, &self.overhead);
         leaf.head = next;
         leaf.packets -= 1;
-        leaf.bytes -= packet.len;
+        leaf.bytes -= len;
         let next = (leaf.packets > 0).then_some(next_wire);
-        (packet, next)
+        (Taken { at, len, wire }, next)
     }
 
     /// A packet that does not fit: it, or those before it, are dropped.
@@ -151,7 +154,7 @@ impl Engine {
         let now = self.now;
         let mut path = [(0u32, ROOT_SLOT); MAX_NESTING];
         let (mut depth, mut node, mut chosen) = (0, 0u32, Some(slot));
-        let (class, packet, mut next) = loop {
+        let (class, taken, mut next) = loop {
             let Some(slot) = chosen else {
                 if node == 0 {
                     return None;
@@ -164,8 +167,8 @@ impl Engine {
             depth += 1;
             let class = self.nodes[node as usize].class(slot);
             if class & HOLDS == 0 {
-                if let Some((packet, next)) = self.depart(class) {
-                    break (class, packet, next);
+                if let Some((taken, next)) = self.depart(class) {
+                    break (class, taken, next);
                 }
                 (depth, node, chosen) = (0, 0, self.nodes[0].inner.choose(now));
                 continue;
@@ -177,26 +180,31 @@ impl Engine {
         let mut borrowed = false;
         for &(node, slot) in path[..depth].iter().rev() {
             let node = &mut self.nodes[node as usize];
-            borrowed |= node.sent(now, slot, (packet.len, packet.wire), next);
-            next = (node.backlog > 0).then_some(packet.wire);
+            borrowed |= node.sent(now, slot, (taken.len, taken.wire), next);
+            next = (node.backlog > 0).then_some(taken.wire);
         }
-        Some(self.departed(class, packet, borrowed))
+        Some(self.departed(class, taken, borrowed))
     }
 
     /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what has to come from memory comes at
     /// the same time. `None` if the queue dropped all that it held instead.
     #[inline]
-    pub(super) fn depart(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
-        let (packet, next) =
+    pub(super) fn depart(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
+        let (taken, next) =
             if self.leaves[class as usize].kind == Kind::Own { self.depart_own(class)? } else { self.take_head(class) };
+        self.count_sent(class, &taken);
+        Some((taken, next))
+    }
+
+    #[inline(always)]
+    fn count_sent(&mut self, class: ClassId, taken: &Taken) {
         let leaf = &mut self.leaves[class as usize];
         leaf.sent_packets += 1;
-        leaf.sent_bytes += u64::from(packet.len);
-        leaf.sent_wire_bytes += u64::from(packet.wire);
+        leaf.sent_bytes += u64::from(taken.len);
+        leaf.sent_wire_bytes += u64::from(taken.wire);
         if let Some(regulator) = &mut self.regulator {
-            regulator.spend(packet.wire);
+            regulator.spend(taken.wire);
         }
-        Some((packet, next))
     }
 
     /// Fetches from memory what the packets after this one will need: of the next class its first packet, of the one after it the
@@ -214,14 +222,16 @@ impl Engine {
         root.inner.fetch(far);
     }
 
-    /// The end of a departure.
-    #[inline]
-    pub(super) fn departed(&mut self, class: ClassId, packet: Packet, borrowed: bool) -> Departure {
+    /// The end of a departure. The packet itself is looked at only now: until then it has come from memory.
+    #[inline(always)]
+    pub(super) fn departed(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
         if borrowed {
-            self.leaves[class as usize].borrowed_bytes += u64::from(packet.len);
+            self.leaves[class as usize].borrowed_bytes += u64::from(taken.len);
         }
-        self.note(class, &packet, What::Sent { borrowed });
-        Departure { class, packet }
+        if self.trace.is_some() {
+            self.write_down(class, &self.slab.look(taken.at, taken.wire), What::Sent { borrowed });
+        }
+        Departure { class, packet: self.slab.take(taken.at, taken.wire) }
     }
 
     /// Tells the schedulers from a class upwards that a packet is at the door, until one refuses it.
@@ -271,7 +281,8 @@ impl Engine {
     pub(super) fn drop_from_head(&mut self, class: ClassId, reason: DropReason) {
         let leaf = self.leaves[class as usize];
         loop {
-            let (packet, next) = self.take_head(class);
+            let (taken, next) = self.take_head(class);
+            let packet = self.slab.take(taken.at, taken.wire);
             self.count_drop(class, packet, reason);
             self.head_lost(leaf.scheduler, leaf.slot, next);
             if !self.leaves[class as usize].over() {

@@ -7,7 +7,7 @@
 //! paper, where ALTQ takes one from anywhere in the queue.
 
 use super::random::Random;
-use super::{Context, Entry, List, Policy, Queue, Store};
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
@@ -109,26 +109,26 @@ impl Queue for Blue {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         if let Some(since) = self.idle_since.take() {
             self.was_idle(now.saturating_sub(since));
         }
-        if !self.list.fits(self.limit, &packet) {
+        if !self.list.fits(self.limit, packet.len) {
             self.overflow(now);
             return Err(DropReason::QueueFull);
         }
         if self.list.packets() > 1 && self.random.chance(self.probability.into(), ONE.into()) {
-            if !(self.law.ecn && store.mark(&mut packet)) {
+            if !(self.law.ecn && store.mark(packet)) {
                 self.dropped += 1;
                 return Err(DropReason::Early);
             }
             self.marked += 1;
         }
-        store.push(&mut self.list, &packet);
+        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = store.pop(&mut self.list);
         if self.list.is_empty() {
             self.idle_since = Some(now);
@@ -144,7 +144,7 @@ impl Queue for Blue {
         (self.list.packets(), self.list.bytes())
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         store.pop(&mut self.list)
     }
 

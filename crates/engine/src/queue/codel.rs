@@ -6,7 +6,7 @@
 //!
 //! [`Control`] is the law without a queue, as fq_codel has one a flow.
 
-use super::{Context, Entry, List, Policy, Queue, Store};
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Settings, Word};
@@ -99,8 +99,8 @@ impl Control {
 
     /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289 5.6). `backlog`: bytes that
     /// stay behind it.
-    fn too_long(&mut self, law: &Law, now: Nanos, packet: Option<&Packet>, backlog: u32) -> bool {
-        let sojourn = packet.map_or(0, |packet| now.saturating_sub(packet.arrived));
+    fn too_long(&mut self, law: &Law, now: Nanos, packet: &Option<Taken>, backlog: u32, store: &Store<'_>) -> bool {
+        let sojourn = packet.as_ref().map_or(0, |packet| now.saturating_sub(store.arrived_of(packet)));
         if sojourn < law.target || backlog <= law.mtu {
             self.first_above = 0;
             return false;
@@ -112,18 +112,25 @@ impl Control {
         now >= self.first_above
     }
 
+    /// As [`dequeue`](Control::dequeue) from an empty list: a packet that is not there has not waited (RFC 8289 5.6), so dropping ends.
+    #[inline]
+    pub fn found_empty(&mut self) {
+        self.first_above = 0;
+        self.drops_on(false);
+    }
+
     /// The packet of a list that leaves; others are dropped or marked on the way (RFC 8289 5.5). `backlog`: bytes that the queue as a
     /// whole holds, with this list's.
-    pub fn dequeue(&mut self, law: &Law, now: Nanos, list: &mut List, backlog: u32, store: &mut Store<'_>) -> Option<Packet> {
+    pub fn dequeue(&mut self, law: &Law, now: Nanos, list: &mut List, backlog: u32, store: &mut Store<'_>) -> Option<Taken> {
         // What others hold stays as it is.
         let others = backlog.saturating_sub(list.bytes());
         let mut packet = store.pop(list);
-        let mut too_long = self.too_long(law, now, packet.as_ref(), others + list.bytes());
+        let mut too_long = self.too_long(law, now, &packet, others + list.bytes(), store);
         if self.dropping() {
             self.drops_on(too_long);
             while self.dropping() && now >= self.drop_next {
                 self.count = self.count.saturating_add(1);
-                if law.ecn && packet.as_mut().is_some_and(|packet| store.mark(packet)) {
+                if law.ecn && packet.as_ref().is_some_and(|packet| store.mark_taken(packet)) {
                     self.drop_next = control_law(self.drop_next, law.interval, self.count);
                     return packet;
                 }
@@ -131,7 +138,7 @@ impl Control {
                     store.lose(packet, DropReason::Early);
                 }
                 packet = store.pop(list);
-                too_long = self.too_long(law, now, packet.as_ref(), others + list.bytes());
+                too_long = self.too_long(law, now, &packet, others + list.bytes(), store);
                 if too_long {
                     self.drop_next = control_law(self.drop_next, law.interval, self.count);
                 } else {
@@ -139,12 +146,12 @@ impl Control {
                 }
             }
         } else if too_long {
-            if !(law.ecn && packet.as_mut().is_some_and(|packet| store.mark(packet))) {
+            if !(law.ecn && packet.as_ref().is_some_and(|packet| store.mark_taken(packet))) {
                 if let Some(packet) = packet.take() {
                     store.lose(packet, DropReason::Early);
                 }
                 packet = store.pop(list);
-                self.too_long(law, now, packet.as_ref(), others + list.bytes());
+                self.too_long(law, now, &packet, others + list.bytes(), store);
             }
             // If dropping ended only a while ago, the rate that did control the queue is where it starts again.
             let delta = self.count.saturating_sub(self.last_count());
@@ -190,15 +197,15 @@ impl Queue for Codel {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, _: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         if self.over(packet.len.max(1)) {
             return Err(DropReason::QueueFull);
         }
-        store.push(&mut self.list, &packet);
+        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let backlog = self.list.bytes();
         self.control.dequeue(&self.law, now, &mut self.list, backlog, store)
     }
@@ -211,7 +218,7 @@ impl Queue for Codel {
         (self.list.packets(), self.list.bytes())
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         store.pop(&mut self.list)
     }
 
@@ -253,14 +260,17 @@ mod tests {
         let law = Law { target: 5_000_000, interval: 100_000_000, mtu: 1500, ecn: false };
         let mut codel = Codel::new(law, Limit::Packets(1000));
         for handle in 0..100 {
-            codel.enqueue(0, Packet::new(handle, 1000), &mut tub.store()).unwrap();
+            codel.enqueue(0, &mut Packet::new(handle, 1000), &mut tub.store()).unwrap();
         }
         // A packet a millisecond: above the target from 5 ms on, so the first is dropped at 105 ms, but then nothing waits any more;
         // with a packet each 2 ms it goes at 106 ms (above from 6 ms on), and the next one 100 ms later.
         let mut lost = Vec::new();
         for step in 0..110 {
             let now = 2_000_000 * step;
-            codel.dequeue(now, &mut tub.store());
+            let mut store = tub.store();
+            if let Some(taken) = codel.dequeue(now, &mut store) {
+                store.packet(taken);
+            }
             lost.extend(tub.lost.drain(..).map(|(packet, reason)| (now, packet.handle, reason)));
         }
         assert_eq!(lost, [(106_000_000, 53, DropReason::Early)]);

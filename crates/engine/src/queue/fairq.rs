@@ -9,7 +9,7 @@
 //! a flow, so that they stay in order.
 
 use super::flows::{ByPackets, Chain, Flow, Flows, Hash};
-use super::{Context, Entry, Policy, Queue, Store};
+use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Settings, Word};
@@ -96,7 +96,7 @@ impl Fairq {
     fn put(&mut self, packet: &Packet, store: &mut Store<'_>) -> bool {
         let bucket = self.hash.bucket(packet.flow, self.buckets);
         let at = self.flows.find(bucket).unwrap_or_else(|| self.flows.open(bucket));
-        if !self.flows.get(at).list.fits(self.limit, packet) {
+        if !self.flows.get(at).list.fits(self.limit, packet.len) {
             if !self.flows.in_chain(at) && self.hogs.is_zero() {
                 self.flows.close(at);
             }
@@ -120,7 +120,7 @@ impl Fairq {
     }
 
     /// The first packet of the ring, and its bucket.
-    fn next(&mut self, store: &mut Store<'_>) -> Option<(u32, Packet)> {
+    fn next(&mut self, store: &mut Store<'_>) -> Option<(u32, Taken)> {
         loop {
             let at = self.ring.first()?;
             if let Some(packet) = self.flows.pop(at, store) {
@@ -138,19 +138,19 @@ impl Queue for Fairq {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, _: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         if self.packets == 0
             && let Some(seed) = self.seed.take()
         {
             self.clear(Hash::new(seed));
         }
-        if self.bytes.checked_add(packet.len).is_none() || !self.put(&packet, store) {
+        if self.bytes.checked_add(packet.len).is_none() || !self.put(packet, store) {
             return Err(DropReason::QueueFull);
         }
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let (at, packet) = self.next(store)?;
         let hogs = self.hogs;
         let flow = self.flows.get_mut(at);
@@ -177,7 +177,7 @@ impl Queue for Fairq {
         (self.packets, self.bytes)
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         let (at, packet) = self.next(store)?;
         if self.flows.get(at).list.is_empty() {
             self.leave();
@@ -192,7 +192,7 @@ impl Queue for Fairq {
         // All packets are put again: it is a change, not the packets' way.
         let mut waiting = Vec::with_capacity(self.packets as usize);
         while let Some(packet) = self.take(store) {
-            waiting.push(packet);
+            waiting.push(store.packet(packet));
         }
         self.limit = spec.limit;
         self.buckets = buckets(&spec.settings);
@@ -200,7 +200,7 @@ impl Queue for Fairq {
         self.clear(self.hash);
         for packet in waiting {
             if !self.put(&packet, store) {
-                store.lose(packet, DropReason::LimitLowered);
+                store.lose_packet(packet, DropReason::LimitLowered);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@
 
 use super::codel::{Control, Law};
 use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
-use super::{Context, Entry, Policy, Queue, Store};
+use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Settings, Word};
@@ -201,9 +201,29 @@ impl FqCodel {
         }
     }
 
+    /// The packet of a flow that its CoDel lets go.
+    #[inline]
+    fn depart(&mut self, now: Nanos, at: u32, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
+        let (law, total, marked) = (&self.words.law, self.bytes, store.marked());
+        let list = self.flows.get(at).list;
+        let (packets, bytes) = (list.packets(), list.bytes());
+        let packet = self.flows.work(at, |flow| match decide {
+            true => flow.state.dequeue(law, now, &mut flow.list, total, store),
+            false => store.pop(&mut flow.list),
+        });
+        self.marked += store.marked() - marked;
+        let flow = self.flows.get_mut(at);
+        self.packets -= packets - flow.list.packets();
+        self.bytes -= bytes - flow.list.bytes();
+        if let Some(packet) = &packet {
+            flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+        }
+        packet
+    }
+
     /// The rounds (RFC 8290 4.2). Every flow that is passed has been served, or emptied, since it was passed last.
     #[inline]
-    fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Packet> {
+    fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         loop {
             let (at, new) = match self.new.first() {
                 Some(at) => (at, true),
@@ -220,18 +240,11 @@ impl FqCodel {
                 self.flows.append(&mut self.old, at);
                 continue;
             }
-            let (law, total) = (&self.words.law, self.bytes);
-            let (before, marked) = (flow.list, store.marked());
-            let packet = self.flows.work(at, |flow| match decide {
-                true => flow.state.dequeue(law, now, &mut flow.list, total, store),
-                false => store.pop(&mut flow.list),
-            });
-            self.marked += store.marked() - marked;
-            let flow = self.flows.get_mut(at);
-            self.packets -= before.packets() - flow.list.packets();
-            self.bytes -= before.bytes() - flow.list.bytes();
-            if let Some(packet) = packet {
-                flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+            if flow.list.is_empty() {
+                if decide {
+                    flow.state.found_empty();
+                }
+            } else if let Some(packet) = self.depart(now, at, store, decide) {
                 return Some(packet);
             }
             // It is empty. A new one goes through the old ones' round before it can be new again, or flows that send a packet at a
@@ -255,7 +268,7 @@ impl Queue for FqCodel {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let never = match self.limit {
             Limit::Packets(most) => most == 0,
             Limit::Bytes(most) => most == 0 || packet.len > most,
@@ -269,14 +282,14 @@ impl Queue for FqCodel {
             self.clear(Hash::new(seed));
         }
         self.largest = self.largest.max(packet.len);
-        self.put(now, &packet, store);
+        self.put(now, packet, store);
         while self.over() {
             self.overflow(store, DropReason::HeadDropped);
         }
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.next(now, store, true);
         if self.packets == 0 && packet.is_some() {
             // All leave the rounds, as if the queue had been asked once more; nobody asks one that is empty.
@@ -293,7 +306,7 @@ impl Queue for FqCodel {
         (self.packets, self.bytes)
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         self.next(0, store, false)
     }
 
@@ -306,7 +319,7 @@ impl Queue for FqCodel {
             // Other queues: all packets are put again, in the order in which they would have left.
             let mut waiting = Vec::with_capacity(self.packets as usize);
             while let Some(packet) = self.take(store) {
-                waiting.push(packet);
+                waiting.push(store.packet(packet));
             }
             self.clear(self.hash);
             for packet in &waiting {

@@ -22,7 +22,7 @@ mod sfq;
 mod store;
 mod two_level;
 
-pub use store::{List, Store};
+pub use store::{List, Store, Taken};
 
 use crate::account::DropReason;
 use crate::link::Overhead;
@@ -104,20 +104,20 @@ pub trait Queue: Send {
 
     /// A packet arrives, its time of arrival and charged length written in it. An error refuses it, and says why. To make room for it
     /// the queue may [lose](Store::lose) others, and it may have [marked](Store::mark) it or others.
-    fn enqueue(&mut self, now: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason>;
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason>;
 
     /// The packet that leaves now. The queue may [lose](Store::lose) others on the way. `None` only when it holds nothing any more.
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet>;
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken>;
 
     /// The charged length of the packet that would leave next if none arrived and none were dropped; `None` if the queue is empty.
     /// To schedulers it is a guess: a packet that arrives may come before it.
     fn peek(&self) -> Option<u32>;
 
-    /// Packets held, and their own bytes.
+    /// Packets held, and their own bytes. The engine asks after a change only; on the packets' way it counts itself.
     fn backlog(&self) -> (u32, u32);
 
     /// Takes out the packet that would leave next, without a decision on it: the class goes, or the kind of queue changes.
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet>;
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken>;
 
     /// Another limit or other words. What does not fit any more is lost, with [`DropReason::LimitLowered`]. On an error nothing has
     /// changed.

@@ -12,7 +12,7 @@
 //! they go by, so the result is the same. After a long silence what is left is worked out at once.
 
 use super::random::Random;
-use super::{Context, Entry, List, Policy, Queue, Store};
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
@@ -243,15 +243,15 @@ impl Queue for Pie {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         self.catch_up(now);
-        if !self.list.fits(self.limit, &packet) {
+        if !self.list.fits(self.limit, packet.len) {
             self.control.accumulated = 0.0;
             return Err(DropReason::QueueFull);
         }
         let (law, control) = (&self.law, &mut self.control);
         if control.burst == 0 && control.drops_early(law, self.list.bytes(), &mut self.random) {
-            if !(law.ecn.is_some_and(|most| control.probability <= most) && store.mark(&mut packet)) {
+            if !(law.ecn.is_some_and(|most| control.probability <= most) && store.mark(packet)) {
                 self.dropped += 1;
                 return Err(DropReason::Early);
             }
@@ -260,14 +260,14 @@ impl Queue for Pie {
         if control.probability == 0.0 && control.relaxed(law) {
             control.burst = law.burst;
         }
-        store.push(&mut self.list, &packet);
+        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         self.catch_up(now);
         let packet = store.pop(&mut self.list)?;
-        self.control.delay = seconds(now.saturating_sub(packet.arrived));
+        self.control.delay = seconds(now.saturating_sub(store.arrived_of(&packet)));
         Some(packet)
     }
 
@@ -279,7 +279,7 @@ impl Queue for Pie {
         (self.list.packets(), self.list.bytes())
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         store.pop(&mut self.list)
     }
 

@@ -13,7 +13,7 @@
 //! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
 
 use super::random::Random;
-use super::{Context, Entry, List, Policy, Queue, Store};
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
@@ -196,6 +196,10 @@ impl Average {
     /// The queue was empty for so long: as if it had been found so by each of the packets that could have been sent (Floyd and Jacobson,
     /// section 4); by this one at least, or an average would stand still that is fed by short pauses. Returns the time that is left over.
     pub fn idle(&mut self, clock: &Clock, time: Nanos) -> Nanos {
+        // Nothing is left to decay, so it does not matter from when on.
+        if self.average == 0 {
+            return 0;
+        }
         if time < clock.packet_time {
             self.sample(clock, 0);
             return 0;
@@ -415,7 +419,7 @@ impl Queue for Red {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let words = &self.words;
         let verdict = if words.altq {
             self.average.sample(&words.clock, self.length());
@@ -430,18 +434,18 @@ impl Queue for Red {
             }
             self.average.judge(&words.thresholds, &mut self.random)
         };
-        if !self.tally.carry_out(verdict, (words.ecn, words.harddrop), &mut packet, store) {
+        if !self.tally.carry_out(verdict, (words.ecn, words.harddrop), packet, store) {
             return Err(DropReason::Early);
         }
-        if !self.list.fits(words.limit, &packet) {
+        if !self.list.fits(words.limit, packet.len) {
             self.average.dropped();
             return Err(DropReason::QueueFull);
         }
-        store.push(&mut self.list, &packet);
+        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = store.pop(&mut self.list);
         self.left(now);
         packet
@@ -455,7 +459,7 @@ impl Queue for Red {
         (self.list.packets(), self.list.bytes())
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         store.pop(&mut self.list)
     }
 

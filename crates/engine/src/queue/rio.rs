@@ -9,7 +9,7 @@
 
 use super::random::Random;
 use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
-use super::{Context, Entry, List, Policy, Queue, Store};
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
@@ -182,8 +182,8 @@ impl Rio {
     }
 
     /// A packet is in the queue no more.
-    fn left(&mut self, now: Option<Nanos>, packet: &Packet) {
-        for level in self.levels.iter_mut().skip(level(packet.dscp)) {
+    fn left(&mut self, now: Option<Nanos>, packet: &Taken, dscp: u8) {
+        for level in self.levels.iter_mut().skip(level(dscp)) {
             level.packets = level.packets.saturating_sub(1);
             level.bytes = level.bytes.saturating_sub(packet.len);
             if level.packets == 0 && now.is_some() {
@@ -198,7 +198,7 @@ impl Queue for Rio {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let at = level(packet.dscp);
         let verdict = self.judge(now, at);
         if verdict != Verdict::Pass {
@@ -206,14 +206,14 @@ impl Queue for Rio {
         }
         // Beyond max ALTQ never marks, in red neither.
         let harddrop = self.words.altq;
-        if !self.levels[at].tally.carry_out(verdict, (self.words.ecn, harddrop), &mut packet, store) {
+        if !self.levels[at].tally.carry_out(verdict, (self.words.ecn, harddrop), packet, store) {
             return Err(DropReason::Early);
         }
-        if !self.list.fits(self.words.limit, &packet) {
+        if !self.list.fits(self.words.limit, packet.len) {
             self.hit(at);
             return Err(DropReason::QueueFull);
         }
-        store.push(&mut self.list, &packet);
+        store.push(&mut self.list, packet);
         for level in self.levels.iter_mut().skip(at) {
             level.packets += 1;
             level.bytes += packet.len;
@@ -221,9 +221,9 @@ impl Queue for Rio {
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = store.pop(&mut self.list)?;
-        self.left(Some(now), &packet);
+        self.left(Some(now), &packet, store.dscp_of(&packet));
         Some(packet)
     }
 
@@ -235,9 +235,9 @@ impl Queue for Rio {
         (self.list.packets(), self.list.bytes())
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         let packet = store.pop(&mut self.list)?;
-        self.left(None, &packet);
+        self.left(None, &packet, store.dscp_of(&packet));
         Some(packet)
     }
 
@@ -251,16 +251,16 @@ impl Queue for Rio {
             (level.packets, level.bytes) = (0, 0);
         }
         while let Some(packet) = store.pop(&mut self.list) {
-            full |= !kept.fits(spec.limit, &packet);
+            full |= !kept.fits(spec.limit, packet.len);
             if full {
                 store.lose(packet, DropReason::LimitLowered);
                 continue;
             }
-            store.push(&mut kept, &packet);
-            for level in self.levels.iter_mut().skip(level(packet.dscp)) {
+            for level in self.levels.iter_mut().skip(level(store.dscp_of(&packet))) {
                 level.packets += 1;
                 level.bytes += packet.len;
             }
+            store.put_back(&mut kept, packet);
         }
         self.list = kept;
         for level in &mut self.levels {

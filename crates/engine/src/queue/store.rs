@@ -45,12 +45,12 @@ impl List {
         self.packets == 0
     }
 
-    /// Whether a packet more is within a limit.
+    /// Whether a packet more, of `len` own bytes, is within a limit.
     #[inline]
-    pub fn fits(&self, limit: Limit, packet: &Packet) -> bool {
+    pub fn fits(&self, limit: Limit, len: u32) -> bool {
         match limit {
             Limit::Packets(most) => self.packets < most,
-            Limit::Bytes(most) => u64::from(self.bytes) + u64::from(packet.len) <= u64::from(most),
+            Limit::Bytes(most) => u64::from(self.bytes) + u64::from(len) <= u64::from(most),
         }
     }
 
@@ -68,6 +68,18 @@ impl List {
     pub fn peek(&self) -> Option<u32> {
         (self.packets > 0).then_some(self.first)
     }
+}
+
+/// A packet that was taken out of its list. It lies in the [`Store`] until it leaves the engine or is [lost](Store::lose): so that it is
+/// read once, when all is decided.
+#[derive(Debug)]
+#[must_use = "its place in the store would never be free again"]
+pub struct Taken {
+    pub(crate) at: u32,
+    /// Its own bytes.
+    pub len: u32,
+    /// The bytes charged for it.
+    pub wire: u32,
 }
 
 /// The packets that wait in a link, as a queue sees them.
@@ -88,43 +100,63 @@ impl<'e> Store<'e> {
     #[inline]
     pub fn push(&mut self, list: &mut List, packet: &Packet) {
         let at = self.slab.insert(packet);
+        self.chain(list, at, packet.len, packet.wire);
+    }
+
+    #[inline]
+    fn chain(&mut self, list: &mut List, at: u32, len: u32, wire: u32) {
         if list.packets == 0 {
             list.head = at;
-            list.first = packet.wire;
+            list.first = wire;
         } else {
-            self.slab.link(list.tail, at, packet.wire);
+            self.slab.link(list.tail, at, wire);
         }
         list.tail = at;
         list.packets += 1;
-        list.bytes += packet.len;
+        list.bytes += len;
     }
 
     /// Takes the first packet of a list.
     #[inline]
-    pub fn pop(&mut self, list: &mut List) -> Option<Packet> {
+    pub fn pop(&mut self, list: &mut List) -> Option<Taken> {
         if list.packets == 0 {
             return None;
         }
-        let (packet, next, wire) = self.slab.remove(list.head, self.overhead);
+        let at = list.head;
+        let (len, wire, next, next_wire) = self.slab.first(at, self.overhead);
         list.head = next;
-        list.first = wire;
+        list.first = next_wire;
         list.packets -= 1;
-        list.bytes -= packet.len;
-        Some(packet)
+        list.bytes -= len;
+        Some(Taken { at, len, wire })
     }
 
     /// Takes the last packet of a list. Linear in the list: for changes, not for packets' way.
-    pub fn pop_last(&mut self, list: &mut List) -> Option<Packet> {
+    pub fn pop_last(&mut self, list: &mut List) -> Option<Taken> {
         if list.packets <= 1 {
             return self.pop(list);
         }
-        let before = self.slab.before(list.head, list.tail);
-        let (packet, ..) = self.slab.remove(list.tail, self.overhead);
+        let at = list.tail;
+        let before = self.slab.before(list.head, at);
+        let (len, wire, ..) = self.slab.first(at, self.overhead);
         self.slab.link(before, NIL, 0);
         list.tail = before;
         list.packets -= 1;
-        list.bytes -= packet.len;
-        Some(packet)
+        list.bytes -= len;
+        Some(Taken { at, len, wire })
+    }
+
+    /// Puts a packet that was taken at the end of another list.
+    pub fn put_back(&mut self, list: &mut List, taken: Taken) {
+        let Taken { at, len, wire } = taken;
+        self.slab.link(at, NIL, 0);
+        self.chain(list, at, len, wire);
+    }
+
+    /// Takes a packet out of the store altogether.
+    #[inline]
+    pub fn packet(&mut self, taken: Taken) -> Packet {
+        self.slab.take(taken.at, taken.wire)
     }
 
     /// Loses the last packets of a list, as many as are beyond a limit that was lowered. False if all stay. Linear in the list.
@@ -134,11 +166,11 @@ impl<'e> Store<'e> {
         }
         let mut kept = List::NEW;
         while let Some(packet) = self.pop(list) {
-            if !kept.fits(limit, &packet) {
+            if !kept.fits(limit, packet.len) {
                 self.lose(packet, DropReason::LimitLowered);
                 break;
             }
-            self.push(&mut kept, &packet);
+            self.put_back(&mut kept, packet);
         }
         while let Some(packet) = self.pop(list) {
             self.lose(packet, DropReason::LimitLowered);
@@ -153,14 +185,41 @@ impl<'e> Store<'e> {
         (list.packets > 0).then(|| self.slab.arrived(list.head))
     }
 
+    /// When a packet that was taken arrived.
+    #[inline]
+    pub fn arrived_of(&self, taken: &Taken) -> Nanos {
+        self.slab.arrived(taken.at)
+    }
+
+    /// Its DSCP.
+    #[inline]
+    pub fn dscp_of(&self, taken: &Taken) -> u8 {
+        self.slab.dscp(taken.at)
+    }
+
     /// A packet that the queue held is dropped.
     #[inline]
-    pub fn lose(&mut self, packet: Packet, reason: DropReason) {
+    pub fn lose(&mut self, taken: Taken, reason: DropReason) {
+        let packet = self.packet(taken);
+        self.lose_packet(packet, reason);
+    }
+
+    /// A packet that is not in the store any more is dropped, though the queue had held it.
+    #[inline]
+    pub fn lose_packet(&mut self, packet: Packet, reason: DropReason) {
         self.lost.push((packet, reason));
     }
 
+    /// [`mark`](Store::mark) for one that was taken.
+    #[inline]
+    pub fn mark_taken(&mut self, taken: &Taken) -> bool {
+        let marks = self.slab.mark(taken.at);
+        self.marked += u64::from(marks);
+        marks
+    }
+
     /// Tells the sender of congestion by the ECN field instead of a drop, if the packet's transport understands it (RFC 3168, 5).
-    /// False, and nothing done, if it does not.
+    /// False, and nothing done, if it does not. For a packet that arrives.
     #[inline]
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
         if packet.ecn & CE == 0 {

@@ -7,7 +7,7 @@
 //! When the queue is full, a high packet throws out the head of the normal list, as long as the high list is below half of the limits;
 //! any other packet is dropped itself. So the high list cannot take more than half of a queue from the normal one.
 
-use super::{Context, Entry, List, Policy, Queue, Store};
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Word};
@@ -92,9 +92,9 @@ impl Queue for TwoLevel {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, _: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let high = packet.high && self.words.prio;
-        if !self.fits(&packet) {
+        if !self.fits(packet) {
             let below = self.high.packets() < self.words.packets / 2 && self.high.bytes() < self.words.bytes / 2;
             // What is left when the normal list is empty must do: or packets would be thrown out for one that is dropped then.
             let enough = u64::from(self.high.bytes()) + u64::from(packet.len) <= u64::from(self.words.bytes);
@@ -102,18 +102,18 @@ impl Queue for TwoLevel {
                 return Err(DropReason::QueueFull);
             }
             // One as a rule; more where they are shorter than the packet and bytes are what is short.
-            while !self.fits(&packet) {
+            while !self.fits(packet) {
                 let Some(head) = store.pop(&mut self.normal) else { break };
                 store.lose(head, DropReason::HeadDropped);
                 self.thrown_out += 1;
             }
         }
         self.high_queued += u64::from(high);
-        store.push(if high { &mut self.high } else { &mut self.normal }, &packet);
+        store.push(if high { &mut self.high } else { &mut self.normal }, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, _: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, _: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         self.take(store)
     }
 
@@ -125,7 +125,7 @@ impl Queue for TwoLevel {
         (self.high.packets() + self.normal.packets(), self.high.bytes() + self.normal.bytes())
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         if self.high.is_empty() { store.pop(&mut self.normal) } else { store.pop(&mut self.high) }
     }
 

@@ -180,20 +180,15 @@ fn side_by_side(link: &LinkSpec) -> bool {
 }
 
 /// The key of leaf `at`'s flow.
-#[inline]
 pub fn key(at: u32) -> Key {
-    Key {
-        src: u128::from(0x0a00_0000 | at & 0xff),
-        dst: u128::from(0x2000_0000 + at),
-        sport: Some(1024 + (at & 0x3fff) as u16),
-        dport: Some(443),
-        proto: 6,
-        family: 4,
-        tos: 0,
-        tcp_flags: 0x10,
-        length: PACKET,
-        ..Key::default()
-    }
+    let (src, dst, sport) = fields(at);
+    Key { src, dst, sport, dport: Some(443), proto: 6, family: 4, tos: 0, tcp_flags: 0x10, length: PACKET, ..Key::default() }
+}
+
+/// What tells leaf `at`'s flow from others: addresses and source port.
+#[inline]
+fn fields(at: u32) -> (u128, u128, Option<u16>) {
+    (u128::from(0x0a00_0000 | at & 0xff), u128::from(0x2000_0000 + at), Some(1024 + (at & 0x3fff) as u16))
 }
 
 /// A rule for each leaf (or each of so many flows, to the first), that names all five fields of its flow.
@@ -294,15 +289,11 @@ impl Work {
         while left > 0 {
             let batch = left.min(BATCH as u64);
             left -= batch;
-            self.keys.clear();
-            self.places.clear();
-            for _ in 0..batch {
-                let Some(departure) = self.engine.dequeue(self.now()) else {
-                    bail!("every class is backlogged, and nothing was sent")
-                };
-                let place = departure.packet.handle;
-                self.keys.push(key(place));
-                self.places.push(place);
+            self.empty_batch(batch as usize);
+            for nth in 0..batch as usize {
+                let departure = self.engine.dequeue(self.now());
+                let Some(departure) = &departure else { bail!("every class is backlogged, and nothing was sent") };
+                self.expect(nth, departure.packet.handle);
                 self.packets += 1;
             }
             self.classify_batch();
@@ -323,16 +314,14 @@ impl Work {
         while left > 0 {
             let batch = left.min(BATCH as u64);
             left -= batch;
-            self.keys.clear();
-            self.places.clear();
-            for _ in 0..batch {
+            self.empty_batch(batch as usize);
+            for nth in 0..batch as usize {
                 // Marsaglia 2003: xorshift64.
                 self.random ^= self.random << 13;
                 self.random ^= self.random >> 7;
                 self.random ^= self.random << 17;
                 let place = (((self.random >> 32) * flows) >> 32) as u32;
-                self.keys.push(key(place));
-                self.places.push(place);
+                self.expect(nth, place);
             }
             self.classify_batch();
             for at in 0..self.classes.len() {
@@ -340,7 +329,9 @@ impl Work {
                 let now = now(self.packets);
                 let place = self.places[at];
                 self.engine.enqueue(now, class, packet(place));
-                let Some(departure) = self.engine.dequeue(now) else { bail!("a packet alone on the link was held back") };
+                // By reference: a departure is read where it was written, not copied first.
+                let departure = self.engine.dequeue(now);
+                let Some(departure) = &departure else { bail!("a packet alone on the link was held back") };
                 if departure.packet.handle != place {
                     bail!("packet {place} went in, packet {} came out", departure.packet.handle);
                 }
@@ -348,6 +339,21 @@ impl Work {
             }
         }
         self.no_drops()
+    }
+
+    /// Makes room for a batch of packets, all alike but for what tells their flows apart.
+    fn empty_batch(&mut self, packets: usize) {
+        self.keys.resize_with(packets, || key(0));
+        self.places.resize(packets, 0);
+    }
+
+    /// The next packet of the batch is one of flow `place`.
+    #[inline]
+    fn expect(&mut self, nth: usize, place: u32) {
+        if let (Some(slot), Some(kept)) = (self.keys.get_mut(nth), self.places.get_mut(nth)) {
+            (slot.src, slot.dst, slot.sport) = fields(place);
+            *kept = place;
+        }
     }
 
     fn classify_batch(&mut self) {

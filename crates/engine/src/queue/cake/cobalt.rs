@@ -4,10 +4,9 @@
 //! for each step. BLUE drops at random by a probability that rises when the queue overflows and sinks when it is empty, for flows that
 //! do not listen to CoDel.
 
-use super::super::Store;
 use super::super::codel::control_law;
 use super::super::random::Random;
-use crate::packet::Packet;
+use super::super::{Store, Taken};
 use crate::units::Nanos;
 
 /// What the law goes by.
@@ -37,8 +36,8 @@ pub struct Cobalt {
 
 impl Cobalt {
     /// Whether a packet that leaves is to be dropped; it may have been marked instead.
-    pub fn drops(&mut self, law: &Law, now: Nanos, packet: &mut Packet, store: &mut Store<'_>, random: &mut Random) -> bool {
-        let sojourn = now.saturating_sub(packet.arrived);
+    pub fn drops(&mut self, law: &Law, now: Nanos, packet: &Taken, store: &mut Store<'_>, random: &mut Random) -> bool {
+        let sojourn = now.saturating_sub(store.arrived_of(packet));
         let over = sojourn > law.target && sojourn > 4 * law.packet;
         let mut due = self.count > 0 && now >= self.drop_next;
         if over && !self.dropping {
@@ -52,7 +51,7 @@ impl Cobalt {
         let mut drops = false;
         let mut later = self.count > 0 && now > self.drop_next;
         if due && self.dropping {
-            drops = !store.mark(packet);
+            drops = !store.mark_taken(packet);
             self.count = self.count.saturating_add(1);
             self.drop_next = control_law(self.drop_next, law.interval, self.count);
             later = now > self.drop_next;

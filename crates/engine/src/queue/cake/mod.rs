@@ -23,7 +23,7 @@ use words::Words;
 
 use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
 use super::random::Random;
-use super::{Context, Entry, Policy, Queue, Store};
+use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Word};
@@ -317,7 +317,7 @@ impl Cake {
         self.old.append(&mut self.flows, at, rounds);
     }
 
-    fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Packet> {
+    fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         loop {
             let (at, new) = match self.new.first() {
                 Some(at) => (at, true),
@@ -328,13 +328,13 @@ impl Cake {
                 self.on(at);
                 continue;
             }
-            while let Some(mut packet) = self.flows.pop(at, store) {
+            while let Some(packet) = self.flows.pop(at, store) {
                 self.packets -= 1;
                 self.bytes -= packet.len;
                 let flow = self.flows.get_mut(at);
                 // The last packet of a flow may be marked, but is not dropped.
                 if decide
-                    && flow.state.cobalt.drops(&self.words.law, now, &mut packet, store, &mut self.random)
+                    && flow.state.cobalt.drops(&self.words.law, now, &packet, store, &mut self.random)
                     && !flow.list.is_empty()
                 {
                     store.lose(packet, DropReason::Early);
@@ -362,7 +362,7 @@ impl Queue for Cake {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let never = match self.limit {
             Limit::Packets(most) => most == 0,
             Limit::Bytes(most) => most == 0 || packet.len > most,
@@ -375,14 +375,14 @@ impl Queue for Cake {
         {
             self.clear(Hash::new(seed));
         }
-        self.put(now, &packet, store);
+        self.put(now, packet, store);
         while self.over() {
             self.overflow(now, store, DropReason::HeadDropped);
         }
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.next(now, store, true);
         if self.packets == 0 && packet.is_some() {
             // All leave the rounds, as if the queue had been asked once more; nobody asks one that is empty.
@@ -400,7 +400,7 @@ impl Queue for Cake {
         (self.packets, self.bytes)
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         self.next(0, store, false)
     }
 
@@ -412,7 +412,7 @@ impl Queue for Cake {
             // All packets are put again, in the order in which they would have left. Hosts are not kept: theirs are unknown.
             let mut waiting = Vec::with_capacity(self.packets as usize);
             while let Some(packet) = self.take(store) {
-                waiting.push(packet);
+                waiting.push(store.packet(packet));
             }
             self.clear(self.hash);
             for packet in &waiting {

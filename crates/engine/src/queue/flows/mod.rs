@@ -13,7 +13,7 @@ pub(super) use hash::Hash;
 
 use std::marker::PhantomData;
 
-use super::{List, Store};
+use super::{List, Store, Taken};
 use crate::packet::{NIL, Packet};
 
 /// The most buckets of a table.
@@ -228,7 +228,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
     }
 
     #[inline]
-    pub fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Packet> {
+    pub fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Taken> {
         self.work(at, |flow| store.pop(&mut flow.list))
     }
 

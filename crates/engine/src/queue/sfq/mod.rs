@@ -19,7 +19,7 @@ use words::{By, Words};
 use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST};
 use super::random::Random;
 use super::red::{Average, Verdict};
-use super::{Context, Entry, Policy, Queue, Store};
+use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Word};
@@ -204,13 +204,13 @@ impl Sfq {
     }
 
     #[inline]
-    fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Packet> {
+    fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.flows.pop(at, store)?;
         self.account(at, &packet);
         Some(packet)
     }
 
-    fn account(&mut self, at: u32, packet: &Packet) {
+    fn account(&mut self, at: u32, packet: &Taken) {
         self.packets -= 1;
         self.bytes -= packet.len;
         self.active -= u32::from(self.flows.get(at).list.is_empty());
@@ -278,7 +278,7 @@ impl Sfq {
     }
 
     #[inline]
-    fn next(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn next(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         loop {
             let at = self.ring.first()?;
             let flow = self.flows.get_mut(at);
@@ -312,7 +312,7 @@ impl Queue for Sfq {
         ENTRY.name
     }
 
-    fn enqueue(&mut self, now: Nanos, mut packet: Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let never = match self.limit {
             Limit::Packets(most) => most == 0,
             Limit::Bytes(most) => packet.len > most || most == 0,
@@ -326,13 +326,13 @@ impl Queue for Sfq {
             self.clear(Hash::new(seed));
         }
         self.turn_hash(now, store);
-        let bucket = self.bucket(self.key(&packet));
+        let bucket = self.bucket(self.key(packet));
         let at = match self.flows.find(bucket) {
             Some(at) => at,
             None if self.active >= self.words.flows => return Err(DropReason::QueueFull),
             None => self.flows.open(bucket),
         };
-        let passes = self.red(at, &mut packet, store);
+        let passes = self.red(at, packet, store);
         let flow = self.flows.get(at);
         let deep = flow.list.packets() >= self.words.depth;
         let long = self.words.red.is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
@@ -360,14 +360,14 @@ impl Queue for Sfq {
                 return Err(DropReason::QueueFull);
             }
         }
-        self.append(at, &packet, store);
+        self.append(at, packet, store);
         while self.over() {
             self.drop_one(store, if self.words.headdrop { DropReason::HeadDropped } else { DropReason::QueueFull });
         }
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         self.turn_hash(now, store);
         self.next(store)
     }
@@ -380,7 +380,7 @@ impl Queue for Sfq {
         (self.packets, self.bytes)
     }
 
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Packet> {
+    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         self.next(store)
     }
 
@@ -394,7 +394,7 @@ impl Queue for Sfq {
             // are one flow until they have left.
             let mut waiting = Vec::with_capacity(self.packets as usize);
             while let Some(packet) = self.take(store) {
-                waiting.push(packet);
+                waiting.push(store.packet(packet));
             }
             self.clear(self.perturb.hash());
             for packet in waiting {

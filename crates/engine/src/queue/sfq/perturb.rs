@@ -108,7 +108,7 @@ impl Sfq {
         self.perturb.cursor = place + 1;
         let mut moving = std::mem::take(&mut self.perturb.moving);
         while let Some(packet) = self.pop(at, store) {
-            moving.push(packet);
+            moving.push(store.packet(packet));
         }
         // The record goes with the first packet, if there is room for it: mostly they are one flow.
         let first = moving.first().map(|packet| self.perturb.place(self.perturb.now, self.key(packet)));
@@ -124,7 +124,7 @@ impl Sfq {
         let place = self.perturb.place(self.perturb.now, self.key(&packet));
         let at = match self.flows.find(place) {
             Some(at) => at,
-            None if self.active >= self.words.flows => return store.lose(packet, reason),
+            None if self.active >= self.words.flows => return store.lose_packet(packet, reason),
             None => self.flows.open(place),
         };
         let list = &self.flows.get(at).list;
@@ -133,7 +133,7 @@ impl Sfq {
             if list.is_empty() && !self.flows.in_chain(at) {
                 self.flows.close(at);
             }
-            return store.lose(packet, reason);
+            return store.lose_packet(packet, reason);
         }
         self.append(at, &packet, store);
     }
