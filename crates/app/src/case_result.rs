@@ -35,8 +35,12 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         out += "\n";
         out += &output::table(&rows);
     }
+    out += &table(result);
+    // Of a table classes and flows are many; --json has them.
+    let is_table = result.figures.iter().any(|figure| figure.row.is_some());
+    let (classes, flows) = if is_table { (&[][..], &[][..]) } else { (result.classes.as_slice(), result.flows.as_slice()) };
     let mut rows = vec![row(&["class", "sent", "borrowed", "p50", "p99", "drops"])];
-    for class in &result.classes {
+    for class in classes {
         let report = &class.report;
         let delay = |value: Option<u64>| value.map_or("-".into(), output::time);
         let name = match (&class.column, &report.parent) {
@@ -66,7 +70,7 @@ pub fn text(description: &str, result: &CaseResult) -> String {
     let mut rows = vec![row(&["flow", "class", "goodput", "delay p50", "p99", "rtt p50", "p99"])];
     rows[0].extend(asks.then(|| "requests/s".to_string()));
     rows[0].extend(counts.then(|| "lost".to_string()));
-    for flow in &result.flows {
+    for flow in flows {
         let time = |value: Option<u64>| value.map_or("-".into(), output::time);
         rows.push(vec![
             flow.column.as_ref().map_or(flow.name.clone(), |column| format!("{column}: {}", flow.name)),
@@ -112,6 +116,70 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         }
     }
     out
+}
+
+/// The case's figures: published, and what came out in each column, with how far off that is.
+fn table(result: &CaseResult) -> String {
+    if result.figures.is_empty() {
+        return String::new();
+    }
+    fn unique<'a>(names: impl Iterator<Item = Option<&'a str>>) -> Vec<Option<&'a str>> {
+        let mut seen = Vec::new();
+        for name in names {
+            if !seen.contains(&name) {
+                seen.push(name);
+            }
+        }
+        seen
+    }
+    let columns = unique(result.figures.iter().map(|f| f.column.as_deref()));
+    let lines = unique(result.figures.iter().map(|f| f.row.as_deref()));
+    let names = unique(result.figures.iter().map(|f| Some(f.figure.as_str())));
+    let mut rows = vec![row(&["row", "figure", "published"])];
+    rows[0].extend(columns.iter().map(|column| column.unwrap_or("measured").to_owned()));
+    for line in lines {
+        for name in &names {
+            let of_line = || result.figures.iter().filter(|f| f.row.as_deref() == line && Some(f.figure.as_str()) == *name);
+            let Some(any) = of_line().next() else { continue };
+            let published = of_line().find_map(|f| f.published).map_or("-".into(), digits);
+            let unit = if any.unit.is_empty() { String::new() } else { format!(", {}", any.unit) };
+            let mut cells = vec![line.unwrap_or("").to_owned(), format!("{}{unit}", any.figure), published];
+            for column in &columns {
+                let cell = of_line().find(|f| f.column.as_deref() == *column);
+                cells.push(match cell.map(|f| (f.measured, f.error, &f.not_reproduced)) {
+                    None | Some((None, _, _)) => "-".into(),
+                    Some((Some(value), None, _)) => digits(value),
+                    Some((Some(value), Some(error), None)) => format!("{} ({:+.1} %)", digits(value), error * 100.0),
+                    Some((Some(value), Some(error), Some(_))) => {
+                        format!("{} ({:+.1} %, not reproduced)", digits(value), error * 100.0)
+                    }
+                });
+            }
+            rows.push(cells);
+        }
+    }
+    let mut out = "\n".to_owned() + &output::table(&rows);
+    let mut reasons: Vec<String> = Vec::new();
+    for figure in &result.figures {
+        let Some(reason) = &figure.not_reproduced else { continue };
+        let column = figure.column.as_ref().map_or(String::new(), |column| format!(", {column}"));
+        let line = format!("not reproduced ({}{column}): {reason}\n", figure.figure);
+        if !reasons.contains(&line) {
+            reasons.push(line);
+        }
+    }
+    out += &reasons.concat();
+    out
+}
+
+/// A figure with four digits that count, as published tables have them.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        1000.0.. => format!("{value:.0}"),
+        100.0.. => format!("{value:.1}"),
+        1.0.. => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
 }
 
 fn row(cells: &[&str]) -> Vec<String> {

@@ -2,28 +2,29 @@
 
 use std::path::Path;
 
-use altq_simulator::case::{Case, Kind, PolicySource};
+use altq_simulator::case::{CaseFile, Kind, PolicySource};
 use altq_simulator::result::{Made, MadeFrom};
 use sha2::{Digest, Sha256};
 
-/// All that is needed to make a result of `case`, read from `path`, again.
-pub fn made(path: &Path, case: &Case) -> Made {
-    let mut files = vec![from(&path.display().to_string(), path)];
-    let policies = case.columns.iter().filter_map(|column| match &column.policy {
-        PolicySource::File(file) => Some(file),
-        PolicySource::Text(_) => None,
-    });
-    let captures = case.flows.iter().filter_map(|flow| match &flow.kind {
-        Kind::Pcap { file, .. } => Some(file),
-        _ => None,
-    });
-    for file in policies.chain(captures) {
-        let name = case.folder.join(file);
-        let made = from(&name.display().to_string(), &name);
-        if !files.contains(&made) {
-            files.push(made);
+/// All that is needed to make a result of a case file again.
+pub fn made(file: &CaseFile) -> Made {
+    let mut paths = vec![file.path.clone()];
+    for case in file.runs.iter().map(|run| &run.case) {
+        let policies = case.columns.iter().filter_map(|column| match &column.policy {
+            PolicySource::File(file) => Some(file),
+            PolicySource::Text(_) => None,
+        });
+        let captures = case.flows.iter().filter_map(|flow| match &flow.kind {
+            Kind::Pcap { file, .. } => Some(file),
+            _ => None,
+        });
+        for path in policies.chain(captures).map(|file| case.folder.join(file)) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
         }
     }
+    let files = paths.iter().map(|path| from(&path.display().to_string(), path)).collect();
     Made { version: env!("CARGO_PKG_VERSION").into(), command: command(), files, kernel: None, offload: None }
 }
 

@@ -22,4 +22,5 @@ pub mod rings;
 pub mod sim;
 pub mod stat;
 pub mod stats;
+pub mod table;
 pub mod wire;

@@ -5,7 +5,8 @@ mod series;
 use altq_config::{Link as PolicyLink, Promises};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::case::{Bound, Case, Expectation, Flow, Kind, Measure, What};
+use crate::case::{Bound, Case, Column, Expectation, Flow, Kind, Measure, What};
+use crate::gaps::GapSummary;
 use crate::report::ClassReport;
 pub(crate) use series::unless_zero;
 pub use series::{Delays, QUANTILES, Reclaim, RunSeries, SeriesRow};
@@ -37,6 +38,9 @@ pub struct CaseResult {
     pub made: Option<Made>,
     /// What had to come out, and what did.
     pub expectations: Vec<Outcome>,
+    /// The case's figures, row by row and column by column, beside what was published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<FigureResult>,
     /// A row a flow, and a column where the case has several.
     pub flows: Vec<FlowResult>,
     /// A row a class, and a column where the case has several.
@@ -95,6 +99,7 @@ impl CaseResult {
             warmup_ns: 0,
             made: None,
             expectations: Vec::new(),
+            figures: Vec::new(),
             flows: Vec::new(),
             classes: Vec::new(),
             peers: Vec::new(),
@@ -142,8 +147,17 @@ pub enum World {
 pub struct Outcome {
     /// Its name; `CASE/COLUMN/NAME` where the case has columns.
     pub name: String,
+    /// The column, where the case has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// The row, where the case has rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
     /// What was measured.
     pub measure: Measure,
+    /// The unit of the three numbers below: `fraction`, `bit/s`, `ns`, or empty for a count.
+    #[serde(default)]
+    pub unit: String,
     /// What it had to be, in the measure's unit: a fraction, bit/s, ns, or a count.
     #[serde(serialize_with = "number")]
     pub expected: f64,
@@ -160,22 +174,63 @@ pub struct Outcome {
     pub pass: bool,
     /// Where the expected figure comes from.
     pub source: String,
+    /// The expected figure is a published one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub published: bool,
 }
 
 impl Outcome {
     /// Judges a measured figure.
-    pub fn judge(name: String, expectation: &Expectation, measured: Option<f64>) -> Outcome {
+    pub fn judge(case: &Case, column: &Column, expectation: &Expectation, measured: Option<f64>) -> Outcome {
+        let measure = expectation.probe.measure;
         Outcome {
-            name,
-            measure: expectation.measure,
+            name: case.expectation_name(column, &expectation.name),
+            column: column.name.clone(),
+            row: case.row.clone(),
+            measure,
+            unit: measure.unit().name().into(),
             expected: expectation.expected,
             tolerance: expectation.tolerance,
             bound: expectation.bound,
             measured,
             pass: measured.is_some_and(|m| expectation.holds(m)),
             source: expectation.source.clone(),
+            published: expectation.published,
         }
     }
+}
+
+/// A figure of the case's table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FigureResult {
+    /// The row, where the case has rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
+    /// The column, where the case has columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// Its name.
+    pub figure: String,
+    /// The unit of all numbers here.
+    pub unit: String,
+    /// What came out, the mean of the samples; `None` if there was nothing to measure.
+    #[serde(serialize_with = "some_number")]
+    pub measured: Option<f64>,
+    /// What came out of each sample, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Option<f64>>,
+    /// What was published for the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<f64>,
+    /// Where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Measured over published, less one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<f64>,
+    /// Why the published figure does not come out in this column, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_reproduced: Option<String>,
 }
 
 /// The same traffic through something else at the link's rate, in the same run.
@@ -226,6 +281,9 @@ impl PeerRow {
 /// A class's row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassResult {
+    /// The row of the case, where it has rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
     /// The column, where the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
@@ -261,6 +319,7 @@ impl ClassResult {
         });
         let class = policy.class(&report.name).filter(|_| !changed);
         ClassResult {
+            row: None,
             column,
             link: link.to_owned(),
             guaranteed_bit_s: class.map(|class| promises.guaranteed(class).unwrap_or_default().as_bit_s()),
@@ -274,6 +333,9 @@ impl ClassResult {
 /// A flow's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowResult {
+    /// The row of the case, where it has rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
     /// The column, where the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
@@ -300,6 +362,9 @@ pub struct FlowResult {
     /// What it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
+    /// The gaps between the packets that arrived, from the warm-up on; `None` where there were none, or too many flows to keep them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<GapSummary>,
 }
 
 /// What a flow is.

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use altq_simulator::case::{Case, Kind};
+use altq_simulator::case::{Case, CaseFile, Kind};
 use altq_simulator::result::CaseResult;
-use altq_simulator::sim::{self, SimError};
+use altq_simulator::sim::{self, SimError, Watch, Wishes};
 
 fn cases(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -25,14 +25,15 @@ fn every_case_holds() {
     let all = cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases"));
     let (mut ran, mut names) = (0, Vec::new());
     for path in &all {
-        let case = Case::load(path).unwrap_or_else(|error| panic!("{error}"));
-        names.push(case.name.clone());
+        let file = CaseFile::load(path).unwrap_or_else(|error| panic!("{error}"));
+        names.push(file.name.clone());
+        let run = || sim::run_file(&file, &Wishes::default(), None, &mut Watch::default());
         // Kernel TCP is the lab's.
-        if case.flows.iter().any(|flow| matches!(flow.kind, Kind::TcpBulk { .. } | Kind::TcpRr { .. })) {
-            assert!(matches!(sim::run(&case, case.seed, None), Err(SimError::NoTcp(_))), "{}", path.display());
+        if file.runs[0].case.flows.iter().any(|flow| matches!(flow.kind, Kind::TcpBulk { .. } | Kind::TcpRr { .. })) {
+            assert!(matches!(run(), Err(SimError::NoTcp(_))), "{}", path.display());
             continue;
         }
-        let result = sim::run(&case, case.seed, None).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let result = run().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for outcome in result.expectations.iter().filter(|outcome| !outcome.pass) {
             println!("{}: {outcome:?}", path.display());
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use altq_simulator::case::Case;
+use altq_simulator::case::CaseFile;
 use altq_simulator::result::Made;
 
 use crate::case_result;
@@ -46,8 +46,8 @@ enum Peer {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let case = match Case::load(&args.case) {
-        Ok(case) => case,
+    let file = match CaseFile::load(&args.case) {
+        Ok(file) => file,
         Err(error) => {
             eprintln!("altq lab: {error}");
             return Ok(Exit::Usage);
@@ -57,18 +57,19 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         congestion: args.cc.clone(),
         buffers: args.buffers,
         offload: !args.no_offload,
-        seed: args.seed.unwrap_or(case.seed),
+        seed: args.seed.unwrap_or(file.seed),
     };
-    let mut result = match lab::run_case(&case, &wishes, args.peer == Some(Peer::Htb)) {
+    let mut result = match lab::run_file(&file, &wishes, args.peer == Some(Peer::Htb)) {
         Ok(result) => result,
         Err(error) => return refused(error),
     };
-    let made = made::made(&args.case, &case);
-    result.made = Some(Made { kernel: Some(made::kernel()), offload: Some(case.offload && wishes.offload), ..made });
+    let made = made::made(&file);
+    let offload = file.runs.iter().all(|run| run.case.offload) && wishes.offload;
+    result.made = Some(Made { kernel: Some(made::kernel()), offload: Some(offload), ..made });
     if args.json {
         output::print_json(&result)?;
     } else {
-        output::print(&case_result::text(&case.description, &result))?;
+        output::print(&case_result::text(&file.description, &result))?;
     }
     for note in &result.notes {
         eprintln!("altq lab: {note}");

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use altq_simulator::case::Case;
+use altq_simulator::case::CaseFile;
 use altq_simulator::plot::{self, By, PANELS, Panel};
-use altq_simulator::sim::{self, SimError, Watch};
+use altq_simulator::sim::{self, SimError, Watch, Wishes};
 use anyhow::Context as _;
 
 use crate::case_result;
@@ -24,6 +24,15 @@ pub struct Args {
     /// Seed of every random choice [default: the case's own]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Only this row of the case
+    #[arg(long, value_name = "NAME")]
+    row: Option<String>,
+    /// Only this column of a case with rows
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    /// How many runs of a case with rows at once [default: one a processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
     /// Writes what the first link with a policy sends, as pcap with times to the nanosecond (of the first column)
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -54,18 +63,25 @@ fn panel(word: &str) -> Result<Panel, String> {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let case = match Case::load(&args.case) {
-        Ok(case) => case,
+    let file = match CaseFile::load(&args.case) {
+        Ok(file) => file,
         Err(error) => {
             eprintln!("altq sim: {error}");
             return Ok(Exit::Usage);
         }
     };
+    let wishes = match wishes(&file, args) {
+        Ok(wishes) => wishes,
+        Err(message) => {
+            eprintln!("altq sim: {}: {message}", args.case.display());
+            return Ok(Exit::Usage);
+        }
+    };
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
-    let mut file = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
-    let record = file.as_mut().map(|file| file as &mut dyn Write);
+    let mut pcap = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
+    let record = pcap.as_mut().map(|file| file as &mut dyn Write);
     let mut watch = Watch { series: (args.plot.is_some() || args.json).then(Vec::new), ..Watch::default() };
-    let mut result = match sim::run_watched(&case, args.seed.unwrap_or(case.seed), record, &mut watch) {
+    let mut result = match sim::run_file(&file, &wishes, record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
             eprintln!("altq sim: {}: {error}", args.case.display());
@@ -76,10 +92,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             });
         }
     };
-    result.made = Some(made::made(&args.case, &case));
+    result.made = Some(made::made(&file));
     if let (Some(path), Some(series)) = (&args.plot, &watch.series) {
         let by = if args.by_flow { By::Flow } else { By::Class };
-        let title = case.name.rsplit('/').next().unwrap_or(&case.name);
+        let title = file.name.rsplit('/').next().unwrap_or(&file.name);
         let over = if args.overlay { plot::overlay(series) } else { series.clone() };
         let svg = plot::figure(title, &over, &args.panels, by).svg();
         std::fs::write(path, svg).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -92,7 +108,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             output::print(&(head + &format.text(stat)))?;
         }
     } else {
-        output::print(&case_result::text(&case.description, &result))?;
+        output::print(&case_result::text(&file.description, &result))?;
     }
     for note in &result.notes {
         eprintln!("altq sim: {note}");
@@ -102,4 +118,27 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Failed);
     }
     Ok(if result.passed() { Exit::Ok } else { Exit::Differs })
+}
+
+/// What of a case with rows is to run.
+fn wishes(file: &CaseFile, args: &Args) -> Result<Wishes, String> {
+    let known = |names: &mut dyn Iterator<Item = &str>| names.collect::<Vec<_>>().join(", ");
+    let row = match &args.row {
+        None => None,
+        Some(_) if file.rows.is_empty() => return Err("--row: the case has no rows".into()),
+        Some(name) => Some(file.row(name).ok_or_else(|| {
+            format!("--row: there is no row {name:?}; rows: {}", known(&mut file.rows.iter().map(|row| row.name.as_str())))
+        })?),
+    };
+    let column = match &args.column {
+        None => None,
+        Some(_) if !file.is_table() => return Err("--column: the case has no rows; all its columns run together".into()),
+        Some(name) => Some(file.column(name).ok_or_else(|| {
+            format!("--column: there is no column {name:?}; columns: {}", known(&mut file.columns.iter().map(String::as_str)))
+        })?),
+    };
+    if file.rows.len() > 1 && row.is_none() && (args.plot.is_some() || args.stat.is_some()) {
+        return Err("--plot and --stat are of one row; name it with --row".into());
+    }
+    Ok(Wishes { seed: args.seed, row, column, jobs: args.jobs.map(usize::from) })
 }

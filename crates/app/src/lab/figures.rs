@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use altq_config::Link;
-use altq_simulator::case::{Case, Expectation, Measure, Subject};
+use altq_simulator::case::{Case, Measure, Probe, Subject};
 use altq_simulator::report::{ClassReport, names, rate};
 use altq_simulator::result::{FlowResult, Percentiles, Traffic};
 use altq_simulator::stats::{Delay, percentile};
@@ -63,6 +63,7 @@ impl Figures<'_> {
             let asks = self.asks(at);
             let counts = self.edges(at, from, to).filter(|_| self.datagrams(at));
             FlowResult {
+                row: self.case.row.clone(),
                 column: column.map(str::to_string),
                 name: flow.name.clone(),
                 class: classes.get(at).cloned().flatten(),
@@ -73,6 +74,7 @@ impl Figures<'_> {
                 sent_packets: counts.as_ref().map(|(begin, end, _)| end.sent - begin.sent),
                 received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
                 traffic: self.case.flows.get(at).map(|flow| Traffic::of(self.case, flow)),
+                gaps: None,
             }
         };
         self.flows.iter().enumerate().map(row).collect()
@@ -125,24 +127,25 @@ impl Figures<'_> {
         charged(&window, link.class(class)? as usize)
     }
 
-    /// What came out for an expectation; `None` if there was nothing to measure.
-    pub fn measured(&self, expectation: &Expectation) -> Option<f64> {
-        let (from, to) = (nanos(expectation.from), nanos(expectation.to));
-        match &expectation.subject {
-            Subject::Class(name) => self.of_class(name, expectation, from, to),
-            Subject::Flow(flow) => self.of_flow(*flow, expectation.measure, from, to),
+    /// What came out for a probe; `None` if there was nothing to measure.
+    pub fn measured(&self, probe: &Probe) -> Option<f64> {
+        let (from, to) = (nanos(probe.from), nanos(probe.to));
+        match &probe.subject {
+            Subject::Class(name) => self.of_class(name, probe, from, to),
+            Subject::Flow(flow) => self.of_flow(*flow, probe.measure, from, to),
+            Subject::Figures => None,
         }
     }
 
-    fn of_class(&self, name: &str, expectation: &Expectation, from: Duration, to: Duration) -> Option<f64> {
+    fn of_class(&self, name: &str, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
         let (link, readings) = self.links.iter().find(|(link, _)| link.class(name).is_some())?;
         let class = link.class(name)? as usize;
         let window = readings.window(from, to)?;
         let (begin, end) = window.edges(class)?;
         let delay = |per_cent: f64| Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.percentile(per_cent) as f64);
-        match expectation.measure {
+        match probe.measure {
             Measure::Share => {
-                let whole = match &expectation.of {
+                let whole = match &probe.of {
                     Some(of) => charged(&window, link.class(of)? as usize)? as f64,
                     None => link.spec.rate.as_bit_s() as f64 * window.length().as_secs_f64() / 8.0,
                 };

@@ -26,8 +26,9 @@ use altq_config::{Link, Promises};
 use altq_engine::Engine;
 use altq_engine::headers::Key;
 use altq_engine::spec::Timer;
-use altq_simulator::case::{Case, Column, Expectation, Measure, Subject};
-use altq_simulator::result::{CaseResult, ClassResult, Outcome, PeerResult, PeerRow, World};
+use altq_simulator::case::{Case, CaseFile, Column, Expectation, Measure, PolicyError, Probe, Subject};
+use altq_simulator::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
+use altq_simulator::table::{self, Ran};
 use anyhow::{Context, anyhow};
 
 use figures::{Figures, nanos};
@@ -79,9 +80,30 @@ pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<Case
     let columns = case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut result = CaseResult::new(&case.name, World::Lab, wishes.seed);
     result.describe(case);
-    for column in &columns {
-        column.run(case, peer, &mut result)?;
+    let ran = columns.iter().map(|column| column.run(case, peer)).collect::<anyhow::Result<Vec<_>>>()?;
+    table::collect(case, ran, &mut result);
+    Ok(result)
+}
+
+/// Runs a case file: its rows one after another, in each its columns, in each its samples. As [`run_case`] otherwise.
+///
+/// # Errors
+/// As [`run_case`]; everything is checked before anything is started.
+pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
+    let mut prepared = Vec::new();
+    for run in &file.runs {
+        let seed = wishes.seed.wrapping_add(u64::from(run.sample));
+        let wishes = Wishes { seed, ..wishes.clone() };
+        let columns = run.case.columns.iter().map(|column| Prepared::new(&run.case, column, &wishes));
+        prepared.push((run, columns.collect::<anyhow::Result<Vec<_>>>()?));
     }
+    let mut result = CaseResult::new(&file.name, World::Lab, wishes.seed);
+    file.runs.first().iter().for_each(|run| result.describe(&run.case));
+    let mut all = Vec::new();
+    for (run, columns) in &prepared {
+        all.push((*run, columns.iter().map(|column| column.run(&run.case, peer)).collect::<anyhow::Result<Vec<_>>>()?));
+    }
+    table::assemble(file, all, &mut result);
     Ok(result)
 }
 
@@ -98,12 +120,16 @@ struct Prepared<'a> {
     lowered: Lowered<'a>,
     /// The shaped links, as the bridge runs them.
     links: Vec<Link>,
-    expectations: Vec<&'a Expectation>,
+    /// The case's expectations, and whether each is about this column in this world.
+    expectations: Vec<(&'a Expectation, bool)>,
 }
 
 impl<'a> Prepared<'a> {
     fn new(case: &'a Case, column: &'a Column, wishes: &Wishes) -> anyhow::Result<Prepared<'a>> {
-        let policy = column.load(case).map_err(BadPolicy)?;
+        let policy = column.load(case).map_err(|error| match error {
+            PolicyError::Refused(failed) => anyhow::Error::from(BadPolicy(failed)),
+            PolicyError::Text(text) => BadCase(text).into(),
+        })?;
         if column.timer != Timer::Exact {
             let name = column.name.as_deref().unwrap_or("the case");
             return Err(Unsupported(format!("{name} has a timer of ticks, which only the simulator has (`altq sim`)")).into());
@@ -132,30 +158,31 @@ impl<'a> Prepared<'a> {
         }
         let links = shaper::wires(link, reverse);
         let of_column =
-            |e: &&Expectation| e.simulated != Some(true) && e.column.as_ref().is_none_or(|name| column.name.as_ref() == Some(name));
-        let expectations: Vec<&Expectation> = case.expectations.iter().filter(of_column).collect();
-        for expectation in &expectations {
-            let of = expectation.of.iter().map(String::as_str);
-            let subject = match &expectation.subject {
+            |e: &Expectation| e.simulated != Some(true) && e.column.as_ref().is_none_or(|name| column.name.as_ref() == Some(name));
+        let expectations: Vec<(&Expectation, bool)> = case.expectations.iter().map(|e| (e, of_column(e))).collect();
+        let asked = expectations.iter().filter(|(_, here)| *here).map(|(e, _)| (&e.name, &e.probe));
+        for (name, probe) in asked.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
+            let of = probe.of.iter().map(String::as_str);
+            let subject = match &probe.subject {
                 Subject::Class(class) => Some(class.as_str()),
-                Subject::Flow(_) => None,
+                _ => None,
             };
             if let Some(class) = subject.into_iter().chain(of).find(|class| !links.iter().any(|link| link.class(class).is_some())) {
-                return Err(
-                    BadCase(format!("case {}: `{}`: no shaped link has a class `{class}`", case.name, expectation.name)).into()
-                );
+                return Err(BadCase(format!("case {}: `{name}`: no shaped link has a class `{class}`", case.name)).into());
             }
         }
         Ok(Prepared { column, lowered, links, expectations })
     }
 
-    fn run(&self, case: &Case, peer: bool, result: &mut CaseResult) -> anyhow::Result<()> {
+    fn run(&self, case: &Case, peer: bool) -> anyhow::Result<Ran<'a>> {
+        let mut own = CaseResult::new(&case.name, World::Lab, 0);
+        let result = &mut own;
         let title = match &self.column.name {
             Some(column) => format!("{}, {column}", case.name),
             None => case.name.clone(),
         };
         let classes = self.classes(case, result)?;
-        let speaks_of_peer = self.expectations.iter().any(|expectation| expectation.measure == Measure::HtbRatio);
+        let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
         let tc = if peer || speaks_of_peer { Some(self.kernel_htb(&classes)?) } else { None };
         let (run, readings) = self.altq(case, &title, result)?;
         self.distrust(case, &run, &readings, result);
@@ -169,7 +196,7 @@ impl<'a> Prepared<'a> {
             result.classes.extend(rows.map(|report| {
                 let charged_bytes = figures.charged_bytes(&report.name);
                 let row = ClassResult::new(name.map(str::to_string), &self.lowered.link.name, report, (link, &promises), case);
-                ClassResult { charged_bytes, ..row }
+                ClassResult { row: case.row.clone(), charged_bytes, ..row }
             }));
         }
         let peer = match tc {
@@ -177,16 +204,20 @@ impl<'a> Prepared<'a> {
             None => None,
         };
         let rows = |of: fn(&PeerResult) -> &Vec<PeerRow>| peer.as_ref().map_or(&[][..], |peer| of(&peer.result));
-        for expectation in &self.expectations {
-            let measured = match (expectation.measure, &expectation.subject) {
-                (Measure::HtbRatio, Subject::Flow(flow)) => rows(|peer| &peer.flows).get(*flow).and_then(|row| row.ratio),
-                (Measure::HtbRatio, Subject::Class(class)) => {
-                    rows(|peer| &peer.classes).iter().find(|row| row.name == *class).and_then(|row| row.ratio)
-                }
-                _ => figures.measured(expectation),
-            };
-            result.expectations.push(Outcome::judge(case.expectation_name(self.column, &expectation.name), expectation, measured));
-        }
+        let measure = |probe: &Probe| match (probe.measure, &probe.subject) {
+            (Measure::HtbRatio, Subject::Flow(flow)) => rows(|peer| &peer.flows).get(*flow).and_then(|row| row.ratio),
+            (Measure::HtbRatio, Subject::Class(class)) => {
+                rows(|peer| &peer.classes).iter().find(|row| row.name == *class).and_then(|row| row.ratio)
+            }
+            _ => figures.measured(probe),
+        };
+        let measured_figures = table::figures(case, |probe| anyhow::Ok(measure(probe)))?;
+        let one = |(expectation, here): &(&Expectation, bool)| match expectation.figure {
+            _ if !here => None,
+            Some(figure) => measured_figures.get(figure).copied().flatten(),
+            None => measure(&expectation.probe),
+        };
+        let measured = self.expectations.iter().map(one).collect();
         if let Some(peer) = peer {
             peer.invalid.into_iter().for_each(|reason| result.invalid(reason));
             result.peers.push(peer.result);
@@ -202,7 +233,24 @@ impl<'a> Prepared<'a> {
                 result.notes.push(note.clone());
             }
         }
-        Ok(())
+        let (notes, invalid) = if own.valid { (own.notes, Vec::new()) } else { (Vec::new(), own.notes) };
+        Ok(Ran {
+            column: self.column,
+            figures: measured_figures,
+            measured,
+            flows: own.flows,
+            classes: own.classes,
+            peers: own.peers,
+            series: None,
+            notes,
+            invalid,
+        })
+    }
+
+    /// All that is asked of this column in the lab.
+    fn asked<'b>(&'b self, case: &'b Case) -> impl Iterator<Item = &'b Probe> {
+        let expectations = self.expectations.iter().filter(|(_, here)| *here).map(|(e, _)| &e.probe);
+        expectations.chain(case.figures.iter().filter_map(|figure| figure.probe()))
     }
 
     /// One run with altq in the middle.
@@ -224,9 +272,7 @@ impl<'a> Prepared<'a> {
     /// All moments at which somebody wants the meters' readings.
     fn moments(&self, case: &Case) -> Vec<Duration> {
         let mut times = BTreeSet::from([case.warmup, case.duration]);
-        for expectation in &self.expectations {
-            times.extend([expectation.from, expectation.to]);
-        }
+        times.extend(self.asked(case).flat_map(|probe| [probe.from, probe.to]));
         times.into_iter().map(nanos).collect()
     }
 

@@ -11,27 +11,27 @@ use altq_engine::spec::Timer;
 use altq_engine::units::Nanos;
 use toml::Spanned;
 
-use super::measure::{Bound, Expectation, Measure, Subject, Unit};
-use super::raw;
+use super::file::Context;
 use super::{Case, CaseLink, Column, Flow, Host, Kind, Pace, PolicySource, Shape, TimedEvent, Udp, What, WordValue};
+use super::{expect, raw};
 use crate::literal;
 use crate::nearest::nearest;
 use crate::replay::{LARGEST_PACKET, tick};
 use crate::rings::MOST_QUEUES;
 
 type Place = Option<Range<usize>>;
-type Result<T> = std::result::Result<T, (Place, String)>;
+pub type Result<T> = std::result::Result<T, (Place, String)>;
 
 /// IPv4 and UDP headers.
 pub const LEAST_UDP_V4: u32 = 28;
 /// IPv6 and UDP headers.
 pub const LEAST_UDP_V6: u32 = 48;
 
-fn bad<T, U>(at: &Spanned<T>, message: impl Into<String>) -> Result<U> {
+pub fn bad<T, U>(at: &Spanned<T>, message: impl Into<String>) -> Result<U> {
     Err((Some(at.span()), message.into()))
 }
 
-pub fn check(raw: raw::Case, path: &Path) -> Result<Case> {
+pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case> {
     let (name, duration) = (raw.name.get_ref().clone(), raw.duration.get_ref().0);
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
@@ -46,8 +46,13 @@ pub fn check(raw: raw::Case, path: &Path) -> Result<Case> {
     }
     let hosts = hosts(&raw.hosts)?;
     let links = links(&raw.links, &hosts)?;
-    let columns = columns(&raw)?;
-    let flows = flows(&raw.flows, &hosts, duration)?;
+    let columns = columns(&raw, context.column)?;
+    let mut flows = flows(&raw.flows, &hosts, duration)?;
+    for flow in &mut flows {
+        if context.flows.is_some_and(|names| !names.contains(&flow.name)) {
+            flow.active.clear();
+        }
+    }
     let events = events(&raw.events, &links, &flows, duration)?;
     let mut case = Case {
         name,
@@ -62,14 +67,17 @@ pub fn check(raw: raw::Case, path: &Path) -> Result<Case> {
         flows,
         events,
         expectations: Vec::new(),
+        figures: Vec::new(),
+        row: context.row.map(|row| row.name.clone()),
         folder: path.parent().map(PathBuf::from).unwrap_or_default(),
     };
-    case.expectations = expectations(&raw.expect, &case)?;
+    case.figures = expect::figures(&raw.figures, &case)?;
+    case.expectations = expect::expectations(&raw.expect, &case, context)?;
     Ok(case)
 }
 
 /// Names given once each, and not empty.
-fn unique(seen: &mut HashSet<String>, name: &Spanned<String>, what: &str) -> Result<()> {
+pub fn unique(seen: &mut HashSet<String>, name: &Spanned<String>, what: &str) -> Result<()> {
     if name.get_ref().is_empty() {
         return bad(name, format!("a {what} needs a name"));
     }
@@ -79,7 +87,8 @@ fn unique(seen: &mut HashSet<String>, name: &Spanned<String>, what: &str) -> Res
     Ok(())
 }
 
-fn find<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
+/// The place of a name among others.
+pub fn find<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
     match names.clone().position(|n| n == name.get_ref()) {
         Some(at) => Ok(at),
         None => {
@@ -160,8 +169,9 @@ fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>>
             to,
             rate: link.rate.as_ref().map(|rate| rate.get_ref().0),
             delay: link.delay.map_or(0, |delay| delay.0),
-            policy: link.policy.clone(),
-            reverse: link.reverse.clone(),
+            // An empty name: none. A row or column says so by a value.
+            policy: link.policy.clone().filter(|name| !name.is_empty()),
+            reverse: link.reverse.clone().filter(|name| !name.is_empty()),
             queue,
             tx_ring,
             tx_queues,
@@ -178,7 +188,7 @@ fn limit(text: &str) -> Option<Limit> {
     literal::size(text).ok().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).map(Limit::Bytes)
 }
 
-fn columns(raw: &raw::Case) -> Result<Vec<Column>> {
+fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
     let timer = |word: &Option<Spanned<raw::TimerWord>>| match word {
         None => Ok(Timer::Exact),
         Some(word) => match word.get_ref() {
@@ -202,21 +212,61 @@ fn columns(raw: &raw::Case) -> Result<Vec<Column>> {
         let Some(policy) = top else {
             return bad(&raw.name, "the case has no policy: write policy, policy_file, or [[columns]]");
         };
-        return Ok(vec![Column { name: None, policy, language: language(&raw.language)?, timer: timer(&raw.timer)? }]);
+        let replace = replacements(&raw.replace)?;
+        let (mtu, overhead) = (mtu(&raw.mtu)?, overhead(&raw.overhead)?);
+        let (language, timer) = (language(&raw.language)?, timer(&raw.timer)?);
+        return Ok(vec![Column { name: None, policy, language, timer, replace, mtu, overhead }]);
     }
     let mut names = HashSet::new();
     let mut columns = Vec::new();
     for column in &raw.columns {
         let c = column.get_ref();
         unique(&mut names, &c.name, "column")?;
+        if only.is_some_and(|only| only != c.name.get_ref()) {
+            continue;
+        }
         let Some(policy) = policy(&c.policy, &c.policy_file)?.or_else(|| top.clone()) else {
             return bad(&c.name, "the column has no policy, and there is none at the case's top");
         };
         let word = if c.language.is_some() { &c.language } else { &raw.language };
         let tick = if c.timer.is_some() { &c.timer } else { &raw.timer };
-        columns.push(Column { name: Some(c.name.get_ref().clone()), policy, language: language(word)?, timer: timer(tick)? });
+        // Replacements belong to a text: a column with a policy of its own has only its own.
+        let own = c.policy.is_some() || c.policy_file.is_some();
+        let mut replace = if own { Vec::new() } else { replacements(&raw.replace)? };
+        replace.extend(replacements(&c.replace)?);
+        columns.push(Column {
+            name: Some(c.name.get_ref().clone()),
+            policy,
+            language: language(word)?,
+            timer: timer(tick)?,
+            replace,
+            mtu: mtu(if c.mtu.is_some() { &c.mtu } else { &raw.mtu })?,
+            overhead: overhead(if c.overhead.is_some() { &c.overhead } else { &raw.overhead })?,
+        });
     }
     Ok(columns)
+}
+
+fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
+    let one = |r: &raw::Replace| match r.find.get_ref().is_empty() {
+        true => bad(&r.find, "what is to be replaced?"),
+        false => Ok((r.find.get_ref().clone(), r.with.clone())),
+    };
+    raw.iter().map(one).collect()
+}
+
+fn mtu(raw: &Option<Spanned<u32>>) -> Result<Option<u32>> {
+    match raw {
+        Some(mtu) if !(68..=65_535).contains(mtu.get_ref()) => bad(mtu, "an MTU is 68 to 65535 bytes"),
+        mtu => Ok(mtu.as_ref().map(|mtu| *mtu.get_ref())),
+    }
+}
+
+fn overhead(raw: &Option<Spanned<i32>>) -> Result<Option<i32>> {
+    match raw {
+        Some(bytes) if !(-64..=256).contains(bytes.get_ref()) => bad(bytes, "an overhead is -64 to 256 bytes"),
+        bytes => Ok(bytes.as_ref().map(|bytes| *bytes.get_ref())),
+    }
 }
 
 fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos) -> Result<Vec<Flow>> {
@@ -526,118 +576,4 @@ fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], durat
     // Those of one time stay in the order in which they were written.
     events.sort_by_key(|event| event.at);
     Ok(events)
-}
-
-fn expectations(raw: &[Spanned<raw::Expect>], case: &Case) -> Result<Vec<Expectation>> {
-    let mut names = HashSet::new();
-    let mut list = Vec::new();
-    for expect in raw {
-        let (place, e) = (expect, expect.get_ref());
-        let column = match &e.column {
-            None => None,
-            Some(name) => {
-                find(name, "column", case.columns.iter().map(|c| c.name.as_deref().unwrap_or("")))?;
-                Some(name.get_ref().clone())
-            }
-        };
-        if e.name.get_ref().is_empty() {
-            return bad(&e.name, "an expectation needs a name");
-        }
-        let simulated = match e.world.as_ref().map(|w| (w, w.get_ref().as_str())) {
-            None => None,
-            Some((_, "sim")) => Some(true),
-            Some((_, "lab")) => Some(false),
-            Some((at, _)) => return bad(at, "a world is \"sim\" or \"lab\""),
-        };
-        if !names.insert((column.clone(), simulated, e.name.get_ref().clone())) {
-            return bad(&e.name, format!("there are two expectations called {:?}", e.name.get_ref()));
-        }
-        let word = e.measure.get_ref().as_str();
-        let Some((_, measure)) = Measure::ALL.iter().find(|(name, _)| *name == word) else {
-            let all = Measure::ALL.map(|(name, _)| name);
-            let hint = nearest(word, all.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
-            return bad(&e.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
-        };
-        if *measure == Measure::HtbRatio && simulated != Some(false) {
-            return bad(&e.measure, "the simulator has no kernel HTB; write world = \"lab\"");
-        }
-        let subject = match (&e.class, &e.flow) {
-            (Some(class), None) if measure.of_class() => Subject::Class(class.get_ref().clone()),
-            (None, Some(flow)) if measure.of_flow() => {
-                Subject::Flow(find(flow, "flow", case.flows.iter().map(|f| f.name.as_str()))?)
-            }
-            (Some(class), None) => return bad(class, format!("{word} is measured of a flow")),
-            (None, Some(flow)) => return bad(flow, format!("{word} is measured of a class")),
-            _ => return bad(place, "of what? Write class or flow, one of them"),
-        };
-        if let Some(of) = e.of.as_ref().filter(|_| *measure != Measure::Share) {
-            return bad(of, "only a share is a share of something");
-        }
-        let from = e.from.as_ref().map_or(case.warmup, |t| t.get_ref().0);
-        let to = e.to.as_ref().map_or(case.duration, |t| t.get_ref().0);
-        if from >= to || to > case.duration {
-            let at = e.to.as_ref().or(e.from.as_ref()).map_or(place.span(), |t| t.span());
-            return Err((Some(at), "the window ends before it begins, or after the case is over".into()));
-        }
-        let bound = match e.bound.as_ref().map(|b| (b, b.get_ref().as_str())) {
-            None | Some((_, "within")) => Bound::Within,
-            Some((_, "at_most")) => Bound::AtMost,
-            Some((_, "at_least")) => Bound::AtLeast,
-            Some((at, _)) => return bad(at, "a bound is \"within\", \"at_most\" or \"at_least\""),
-        };
-        let expected = figure(&e.expected, measure.unit(), None)?;
-        let tolerance = match &e.tolerance {
-            Some(tolerance) => figure(tolerance, measure.unit(), Some(expected))?,
-            None if bound == Bound::Within => return bad(place, "how far off may it be? Write a tolerance"),
-            None => 0.0,
-        };
-        if e.source.get_ref().trim().is_empty() {
-            return bad(&e.source, "where does the expected figure come from?");
-        }
-        list.push(Expectation {
-            name: e.name.get_ref().clone(),
-            measure: *measure,
-            subject,
-            of: e.of.as_ref().map(|of| of.get_ref().clone()),
-            from,
-            to,
-            expected,
-            tolerance,
-            bound,
-            column,
-            simulated,
-            source: e.source.get_ref().clone(),
-        });
-    }
-    Ok(list)
-}
-
-/// A figure in the measure's unit. `relative_to`: what a percentage is of; `None`: of 1, for fractions only.
-fn figure(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) -> Result<f64> {
-    let value = match raw.get_ref() {
-        raw::Figure::Number(value) => *value,
-        raw::Figure::Text(text) => match text.trim().strip_suffix('%') {
-            Some(percent) => {
-                let base = match (relative_to, unit) {
-                    (Some(base), _) => base.abs(),
-                    (None, Unit::Fraction) => 1.0,
-                    (None, _) => return bad(raw, "a percentage of what?"),
-                };
-                match percent.trim().parse::<f64>() {
-                    Ok(percent) => base * percent / 100.0,
-                    Err(_) => return bad(raw, "that is no percentage"),
-                }
-            }
-            None => match unit {
-                Unit::Rate => literal::rate(text).map(|r| r.as_bit_s() as f64).or_else(|message| bad(raw, message))?,
-                Unit::Time => literal::time(text).map(|t| t as f64).or_else(|message| bad(raw, message))?,
-                Unit::Fraction => return bad(raw, "a fraction is written as 0.2 or \"20%\""),
-                Unit::Count => return bad(raw, "a count is a number"),
-            },
-        },
-    };
-    if !value.is_finite() || value < 0.0 {
-        return bad(raw, "a figure is a number from 0");
-    }
-    Ok(value)
 }

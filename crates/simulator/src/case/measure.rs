@@ -1,13 +1,11 @@
 //! What is measured, and what it must be.
 
-use altq_engine::units::Nanos;
+use altq_engine::units::{Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
-/// Something that must come out.
+/// What to measure, of what, and when.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expectation {
-    /// Its name, unique in its column.
-    pub name: String,
+pub struct Probe {
     /// What is measured.
     pub measure: Measure,
     /// Of what.
@@ -18,6 +16,92 @@ pub struct Expectation {
     pub from: Nanos,
     /// The window's end, itself not in it.
     pub to: Nanos,
+    /// Of [`Measure::Reach`]: the rate to be reached, in bit/s.
+    pub level: Rate,
+    /// Of [`Measure::Reach`]: over how long.
+    pub over: Nanos,
+}
+
+/// Something that is measured in every row, and stands in the table of the case beside what was published.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its name.
+    pub name: String,
+    /// Where its figure comes from.
+    pub what: Figured,
+    /// The unit in which it is published and shown.
+    pub unit: &'static Shown,
+}
+
+/// Where a figure comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Figured {
+    /// It is measured.
+    Probe(Probe),
+    /// The ratio of two other figures, by their places.
+    Ratio(usize, usize),
+}
+
+impl Figure {
+    /// The probe, if it is measured.
+    pub fn probe(&self) -> Option<&Probe> {
+        match &self.what {
+            Figured::Probe(probe) => Some(probe),
+            Figured::Ratio(..) => None,
+        }
+    }
+
+    /// What its number is.
+    pub fn measure(&self) -> Measure {
+        self.probe().map_or(Measure::Ratio, |probe| probe.measure)
+    }
+}
+
+/// A unit in which figures are published.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shown {
+    /// As it is written.
+    pub name: &'static str,
+    /// What it is a unit of.
+    pub unit: Unit,
+    /// How much of the measure's own unit it is.
+    pub factor: f64,
+}
+
+/// All units of figures. The first of each kind is the measure's own.
+pub const UNITS: [Shown; 15] = {
+    const fn shown(name: &'static str, unit: Unit, factor: f64) -> Shown {
+        Shown { name, unit, factor }
+    }
+    [
+        shown("bit/s", Unit::Rate, 1.0),
+        shown("kbit/s", Unit::Rate, 1e3),
+        shown("Mbit/s", Unit::Rate, 1e6),
+        // As ttcp counts: 1024 bytes.
+        shown("KB/s", Unit::Rate, 8192.0),
+        shown("ns", Unit::Time, 1.0),
+        shown("us", Unit::Time, 1e3),
+        shown("ms", Unit::Time, 1e6),
+        shown("s", Unit::Time, 1e9),
+        shown("fraction", Unit::Fraction, 1.0),
+        shown("%", Unit::Fraction, 0.01),
+        shown("", Unit::Count, 1.0),
+        shown("packets", Unit::Count, 1.0),
+        shown("packets/s", Unit::Count, 1.0),
+        shown("cells/s", Unit::Count, 1.0),
+        shown("a second", Unit::Count, 1.0),
+    ]
+};
+
+/// Something that must come out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// Its name, unique in its column; empty where the row says enough.
+    pub name: String,
+    /// What is measured.
+    pub probe: Probe,
+    /// It is about this figure of the case, by its place; the probe is the figure's, where it has one.
+    pub figure: Option<usize>,
     /// What it must be, in the measure's own unit.
     pub expected: f64,
     /// How far off it may be, in the same unit.
@@ -30,16 +114,19 @@ pub struct Expectation {
     pub simulated: Option<bool>,
     /// Where the expected figure comes from.
     pub source: String,
+    /// The expected figure is the published one.
+    pub published: bool,
 }
 
 impl Expectation {
+    /// Whether it is about this column, in the simulator.
+    pub fn concerns(&self, column: &super::Column) -> bool {
+        (self.column.is_none() || self.column == column.name) && self.simulated != Some(false)
+    }
+
     /// Whether a measured figure will do.
     pub fn holds(&self, measured: f64) -> bool {
-        match self.bound {
-            Bound::Within => (measured - self.expected).abs() <= self.tolerance,
-            Bound::AtMost => measured <= self.expected + self.tolerance,
-            Bound::AtLeast => measured >= self.expected - self.tolerance,
-        }
+        self.bound.holds(measured, self.expected, self.tolerance)
     }
 }
 
@@ -56,6 +143,17 @@ pub enum Bound {
     AtLeast,
 }
 
+impl Bound {
+    /// Whether a measured figure will do.
+    pub fn holds(self, measured: f64, expected: f64, tolerance: f64) -> bool {
+        match self {
+            Bound::Within => (measured - expected).abs() <= tolerance,
+            Bound::AtMost => measured <= expected + tolerance,
+            Bound::AtLeast => measured >= expected - tolerance,
+        }
+    }
+}
+
 /// What a figure is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
@@ -63,6 +161,8 @@ pub enum Subject {
     Class(String),
     /// A flow, as a place in the case's flows.
     Flow(usize),
+    /// Other figures.
+    Figures,
 }
 
 /// What is measured.
@@ -71,7 +171,7 @@ pub enum Subject {
 pub enum Measure {
     /// Class: bytes charged for what it sent, as a fraction of the base.
     Share,
-    /// Class: its own bytes sent, in bit/s.
+    /// Class: its own bytes sent, in bit/s; flow: bytes at layer 3 that arrived.
     Rate,
     /// Flow: payload delivered, in bit/s.
     Goodput,
@@ -94,6 +194,33 @@ pub enum Measure {
     /// Flow: its goodput as a ratio to that of the same flow through kernel HTB, in the same run: the policy's own classes where its
     /// scheduler is htb, else one class of the link's rate. Class, of a policy of htb: the same of its charged bytes. Only in the lab.
     HtbRatio,
+    /// Class: the time that its packets took on the wire, as a fraction of the window: share of an ATM link's cells.
+    WireShare,
+    /// Class: bytes on the wire as its medium frames them (53 a cell), in bit/s.
+    WireRate,
+    /// Class: cells sent a second.
+    Cells,
+    /// Class: packets handed over a second; flow: packets arrived a second.
+    Packets,
+    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the packets sent in it).
+    Queue,
+    /// Flow: mean of the gaps between the packets that arrive, nanoseconds.
+    GapMean,
+    /// Their standard deviation.
+    GapDeviation,
+    /// The mode of the gaps that holds most of them ([`crate::gaps`]).
+    GapMode,
+    /// The part of all gaps that it holds.
+    GapModeShare,
+    /// The mode that holds most of the others.
+    GapSecondMode,
+    /// Class: charged bytes, flow: payload: the time from the window's begin to that of the first span of `over` in which it had
+    /// `level` or more, nanoseconds.
+    Reach,
+    /// A ratio of two figures.
+    Ratio,
+    /// How far a series of figures is from rising (or falling) all the way: its worst step, as a fraction of the figure before it.
+    Monotone,
 }
 
 /// What unit a measure's figures have.
@@ -109,9 +236,21 @@ pub enum Unit {
     Count,
 }
 
+impl Unit {
+    /// As results name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Fraction => "fraction",
+            Unit::Rate => "bit/s",
+            Unit::Time => "ns",
+            Unit::Count => "",
+        }
+    }
+}
+
 impl Measure {
     /// All, with the words for them.
-    pub const ALL: [(&'static str, Measure); 12] = [
+    pub const ALL: [(&'static str, Measure); 23] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
         ("goodput", Measure::Goodput),
@@ -124,27 +263,66 @@ impl Measure {
         ("rtt_p99", Measure::RttP99),
         ("transactions", Measure::Transactions),
         ("htb_ratio", Measure::HtbRatio),
+        ("wire_share", Measure::WireShare),
+        ("wire_rate", Measure::WireRate),
+        ("cells", Measure::Cells),
+        ("packets", Measure::Packets),
+        ("queue", Measure::Queue),
+        ("gap_mean", Measure::GapMean),
+        ("gap_deviation", Measure::GapDeviation),
+        ("gap_mode", Measure::GapMode),
+        ("gap_mode_share", Measure::GapModeShare),
+        ("gap_second_mode", Measure::GapSecondMode),
+        ("reach", Measure::Reach),
     ];
 
     /// Its unit.
     pub fn unit(self) -> Unit {
+        use Measure::*;
         match self {
-            Measure::Share | Measure::Loss => Unit::Fraction,
-            Measure::Rate | Measure::Goodput => Unit::Rate,
-            Measure::Drops | Measure::Transactions | Measure::HtbRatio => Unit::Count,
-            _ => Unit::Time,
+            Share | Loss | WireShare | GapModeShare | Monotone => Unit::Fraction,
+            Rate | Goodput | WireRate => Unit::Rate,
+            Drops | Transactions | HtbRatio | Cells | Packets | Queue | Ratio => Unit::Count,
+            DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode | Reach => {
+                Unit::Time
+            }
         }
     }
 
     /// Whether it can be said of a class.
     pub fn of_class(self) -> bool {
         use Measure::*;
-        matches!(self, Share | Rate | DelayP50 | DelayP99 | DelayMax | Drops | HtbRatio)
+        matches!(
+            self,
+            Share
+                | Rate
+                | DelayP50
+                | DelayP99
+                | DelayMax
+                | Drops
+                | HtbRatio
+                | WireShare
+                | WireRate
+                | Cells
+                | Packets
+                | Queue
+                | Reach
+        )
     }
 
     /// Whether it can be said of a flow.
     pub fn of_flow(self) -> bool {
         use Measure::*;
-        matches!(self, Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions | HtbRatio)
+        match self {
+            Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions | HtbRatio => true,
+            Rate | Packets | GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode | Reach => true,
+            Share | Drops | WireShare | WireRate | Cells | Queue | Ratio | Monotone => false,
+        }
+    }
+
+    /// Whether the gaps between a flow's packets must be kept for it.
+    pub fn of_gaps(self) -> bool {
+        use Measure::*;
+        matches!(self, GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode)
     }
 }

@@ -3,8 +3,11 @@
 
 mod check;
 mod error;
+mod expect;
+mod file;
 mod measure;
 mod raw;
+mod template;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,9 @@ use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};
 
 pub use error::CaseError;
-pub use measure::{Bound, Expectation, Measure, Subject, Unit};
+pub use file::{CaseFile, Comparison, Judged, NotReproduced, Published, Row, Run};
+pub use measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
+pub use template::Values;
 
 /// A checked case. Names of hosts, links and flows in it exist; names of classes are checked when its policy is read.
 #[derive(Clone, Debug)]
@@ -44,6 +49,10 @@ pub struct Case {
     pub events: Vec<TimedEvent>,
     /// What must come out.
     pub expectations: Vec<Expectation>,
+    /// What is measured in every row.
+    pub figures: Vec<Figure>,
+    /// The row of the file that this is; `None` where it has none.
+    pub row: Option<String>,
     /// The file's folder: other files are named from there.
     pub folder: PathBuf,
 }
@@ -93,6 +102,12 @@ pub struct Column {
     pub language: Option<Language>,
     /// When the scheduler's timers can fire.
     pub timer: Timer,
+    /// Stretches of the policy's text that give way to others: each is there exactly once.
+    pub replace: Vec<(String, String)>,
+    /// The MTU of the policy's links, where its language cannot state one.
+    pub mtu: Option<u32>,
+    /// Bytes that they charge beyond a packet's length at layer 3, where its language cannot state them.
+    pub overhead: Option<i32>,
 }
 
 /// Where a policy is.
@@ -290,9 +305,17 @@ impl Case {
 
     /// Checks a case's text. `path` is what messages call it; files that it names are looked for beside that.
     pub fn parse(text: &str, path: &Path) -> Result<Case, CaseError> {
-        let raw: raw::Case =
-            toml::from_str(text).map_err(|error| CaseError::at(path, text, error.span(), error.message().to_string()))?;
-        check::check(raw, path).map_err(|(span, message)| CaseError::at(path, text, span, message))
+        let mut file = CaseFile::parse(text, path)?;
+        match (file.runs.pop(), file.runs.is_empty()) {
+            (Some(run), true) if !file.is_table() => Ok(run.case),
+            _ => Err(CaseError::plain(path, "it has rows, or columns with values of their own; only `altq sim` can run it".into())),
+        }
+    }
+
+    /// Everything that it asks to be measured: by its expectations and by its figures.
+    pub fn probes(&self) -> impl Iterator<Item = (&str, &Probe)> {
+        let expectations = self.expectations.iter().map(|e| (e.name.as_str(), &e.probe));
+        expectations.chain(self.figures.iter().filter_map(|f| f.probe().map(|p| (f.name.as_str(), p))))
     }
 
     /// The host of a name.
@@ -300,24 +323,71 @@ impl Case {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// How a result names an expectation: the name alone, or `CASE/COLUMN/NAME` where the case has columns.
+    /// How a result names an expectation: the name alone, or `CASE/COLUMN/ROW/NAME` of what of these there is.
     pub fn expectation_name(&self, column: &Column, name: &str) -> String {
-        match &column.name {
-            Some(column) => format!("{}/{column}/{name}", self.name),
-            None => name.to_string(),
+        if column.name.is_none() && self.row.is_none() {
+            return name.to_string();
         }
+        let parts = [Some(self.name.as_str()), column.name.as_deref(), self.row.as_deref(), Some(name).filter(|n| !n.is_empty())];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 }
 
 impl Column {
     /// Reads its policy.
-    pub fn load(&self, case: &Case) -> Result<altq_config::Policy, Box<altq_config::Failed>> {
-        match &self.policy {
-            PolicySource::Text(text) => {
-                let name = case.folder.join(format!("{} (policy)", case.name.replace('/', "_")));
-                altq_config::parse_str(text, &name.to_string_lossy(), self.language.unwrap_or(Language::Native))
+    pub fn load(&self, case: &Case) -> Result<altq_config::Policy, PolicyError> {
+        let name = case.folder.join(format!("{} (policy)", case.name.replace('/', "_"))).to_string_lossy().into_owned();
+        let (text, name, language) = match &self.policy {
+            PolicySource::Text(text) => (text.clone(), name, self.language.unwrap_or(Language::Native)),
+            PolicySource::File(file) if self.replace.is_empty() => {
+                return Ok(self.dress(altq_config::load(&case.folder.join(file), self.language)?));
             }
-            PolicySource::File(file) => altq_config::load(&case.folder.join(file), self.language),
-        }
+            PolicySource::File(file) => {
+                let path = case.folder.join(file);
+                let shown = path.display().to_string();
+                let text = std::fs::read_to_string(&path).map_err(|error| PolicyError::Text(format!("{shown}: {error}")))?;
+                let Some(language) = self.language.or_else(|| Language::of(&path, &text)) else {
+                    return Err(PolicyError::Text(format!("{shown}: its name does not tell its language; write language")));
+                };
+                (text, shown, language)
+            }
+        };
+        let text = self.replaced(text).map_err(|error| PolicyError::Text(format!("{name}: {error}")))?;
+        Ok(self.dress(altq_config::parse_str(&text, &name, language)?))
     }
+
+    fn replaced(&self, mut text: String) -> Result<String, String> {
+        for (find, with) in &self.replace {
+            let times = text.matches(find.as_str()).count();
+            if times != 1 {
+                return Err(format!("{find:?} is to be replaced, and is there {times} times, not once"));
+            }
+            text = text.replacen(find.as_str(), with, 1);
+        }
+        Ok(text)
+    }
+
+    /// What the policy's language cannot say.
+    fn dress(&self, mut policy: altq_config::Policy) -> altq_config::Policy {
+        for link in &mut policy.links {
+            if let Some(mtu) = self.mtu {
+                link.spec.mtu = mtu;
+            }
+            if let Some(bytes) = self.overhead {
+                link.spec.overhead = altq_engine::link::Overhead { bytes, ..link.spec.overhead };
+            }
+        }
+        policy
+    }
+}
+
+/// Why a column's policy cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// It is refused.
+    #[error("{0}")]
+    Refused(#[from] Box<altq_config::Failed>),
+    /// Its text is not there, or not what the case takes it for.
+    #[error("{0}")]
+    Text(String),
 }

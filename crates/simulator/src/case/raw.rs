@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use altq_engine::units::{Nanos, Rate as EngineRate};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::template::Values;
 use crate::literal;
 
 #[derive(Debug, Deserialize)]
@@ -34,6 +36,121 @@ pub struct Case {
     pub events: Vec<Spanned<Event>>,
     #[serde(default)]
     pub expect: Vec<Spanned<Expect>>,
+    #[serde(default)]
+    pub replace: Vec<Replace>,
+    pub mtu: Option<Spanned<u32>>,
+    pub overhead: Option<Spanned<i32>>,
+    #[serde(default)]
+    pub figures: Vec<Spanned<Figured>>,
+    // What [`Head`] reads.
+    #[serde(rename = "values")]
+    _values: Option<IgnoredAny>,
+    #[serde(rename = "rows")]
+    _rows: Option<IgnoredAny>,
+    #[serde(rename = "shape")]
+    _shape: Option<IgnoredAny>,
+    #[serde(rename = "not_reproduced")]
+    _not_reproduced: Option<IgnoredAny>,
+    #[serde(rename = "published_in")]
+    _published_in: Option<IgnoredAny>,
+}
+
+/// What says how often a case runs, and with which values; everything else in the file may depend on it.
+#[derive(Debug, Deserialize)]
+pub struct Head {
+    pub name: Spanned<String>,
+    pub description: String,
+    #[serde(default = "one")]
+    pub seed: u64,
+    pub published_in: Option<Spanned<String>>,
+    #[serde(default)]
+    pub values: Values,
+    #[serde(default)]
+    pub columns: Vec<Spanned<HeadColumn>>,
+    #[serde(default)]
+    pub rows: Vec<Spanned<Row>>,
+    #[serde(default)]
+    pub shape: Vec<Spanned<Shape>>,
+    #[serde(default)]
+    pub not_reproduced: Vec<Spanned<NotReproduced>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct HeadColumn {
+    pub name: Spanned<String>,
+    pub samples: Option<Spanned<Samples>>,
+    #[serde(default)]
+    pub values: Values,
+}
+
+/// How many seeds, or the values of each.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a number of seeds, or a list of values")]
+pub enum Samples {
+    Seeds(u32),
+    Values(Vec<Values>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    pub name: Spanned<String>,
+    #[serde(default)]
+    pub values: Values,
+    #[serde(default)]
+    pub published: BTreeMap<Spanned<String>, Spanned<(f64, Number)>>,
+    pub flows: Option<Spanned<Vec<Spanned<String>>>>,
+    pub columns: Option<Spanned<Vec<Spanned<String>>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    pub name: Spanned<String>,
+    pub figure: Spanned<String>,
+    pub column: Option<Spanned<String>>,
+    pub ratio: Option<Spanned<(Spanned<String>, Spanned<String>)>>,
+    pub columns: Option<Spanned<(Spanned<String>, Spanned<String>)>>,
+    pub monotone: Option<Spanned<String>>,
+    pub rows: Option<Spanned<Vec<Spanned<String>>>>,
+    pub expected: Option<Spanned<Figure>>,
+    pub tolerance: Option<Spanned<Figure>>,
+    pub bound: Option<Spanned<String>>,
+    pub source: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotReproduced {
+    pub figure: Spanned<String>,
+    pub column: Spanned<String>,
+    pub rows: Option<Spanned<Vec<Spanned<String>>>>,
+    pub reason: Spanned<String>,
+}
+
+/// Something measured in every row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figured {
+    pub name: Spanned<String>,
+    pub measure: Option<Spanned<String>>,
+    pub class: Option<Spanned<String>>,
+    pub flow: Option<Spanned<String>>,
+    pub of: Option<Spanned<String>>,
+    pub from: Option<Spanned<Time>>,
+    pub to: Option<Spanned<Time>>,
+    pub level: Option<Spanned<Rate>>,
+    pub over: Option<Spanned<Time>>,
+    pub ratio: Option<Spanned<(Spanned<String>, Spanned<String>)>>,
+    pub unit: Option<Spanned<String>>,
+}
+
+/// A stretch of the policy's text that gives way to another.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replace {
+    pub find: Spanned<String>,
+    pub with: String,
 }
 
 fn one() -> u64 {
@@ -48,6 +165,15 @@ pub struct Column {
     pub policy_file: Option<Spanned<PathBuf>>,
     pub language: Option<Spanned<String>>,
     pub timer: Option<Spanned<TimerWord>>,
+    #[serde(default)]
+    pub replace: Vec<Replace>,
+    pub mtu: Option<Spanned<u32>>,
+    pub overhead: Option<Spanned<i32>>,
+    // What [`Head`] reads.
+    #[serde(rename = "samples")]
+    _samples: Option<IgnoredAny>,
+    #[serde(rename = "values")]
+    _values: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,8 +251,12 @@ pub struct Event {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
-    pub name: Spanned<String>,
-    pub measure: Spanned<String>,
+    pub name: Option<Spanned<String>>,
+    pub figure: Option<Spanned<String>>,
+    pub rows: Option<Spanned<Vec<Spanned<String>>>>,
+    pub level: Option<Spanned<Rate>>,
+    pub over: Option<Spanned<Time>>,
+    pub measure: Option<Spanned<String>>,
     pub class: Option<Spanned<String>>,
     pub flow: Option<Spanned<String>>,
     pub of: Option<Spanned<String>>,
@@ -137,7 +267,7 @@ pub struct Expect {
     pub bound: Option<Spanned<String>>,
     pub column: Option<Spanned<String>>,
     pub world: Option<Spanned<String>>,
-    pub source: Spanned<String>,
+    pub source: Option<Spanned<String>>,
 }
 
 /// A time: text with a unit, or nanoseconds.

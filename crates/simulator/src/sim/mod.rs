@@ -6,11 +6,13 @@
 mod capture;
 mod comeback;
 mod endpoint;
+mod files;
 mod frame;
 mod port;
 mod random;
 mod series;
 mod tally;
+mod trace;
 mod world;
 
 use std::io::Write;
@@ -24,11 +26,14 @@ pub use frame::UdpFlow;
 pub use random::Random;
 pub use series::{BINS, Row, Series};
 
-use crate::case::{Case, Column, Expectation, Kind, Measure, Subject};
+use crate::case::{Case, Column, Kind, Measure, PolicyError, Probe, Subject};
+use crate::gaps::Gaps;
 use crate::report::rate;
-use crate::result::{CaseResult, ClassResult, FlowResult, Outcome, Percentiles, Traffic, World as Place};
+use crate::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries, Traffic, World as Place};
 use crate::stat::LinkStat;
 use crate::stats::percentile;
+use crate::table::{self, Ran};
+pub use files::{Wishes, run_file};
 use world::World;
 
 /// Why a case could not be run.
@@ -61,6 +66,15 @@ pub enum SimError {
     },
 }
 
+impl From<PolicyError> for SimError {
+    fn from(error: PolicyError) -> SimError {
+        match error {
+            PolicyError::Refused(failed) => SimError::Policy(failed),
+            PolicyError::Text(text) => SimError::Case(text),
+        }
+    }
+}
+
 /// What is kept of a run besides its result.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
@@ -68,6 +82,8 @@ pub struct Watch {
     pub stats: Vec<(Option<String>, LinkStat)>,
     /// What classes and flows did over time, a column each, if it is kept.
     pub series: Option<Vec<Series>>,
+    /// Into how many bins at most; `None`: [`BINS`].
+    pub bins: Option<u64>,
 }
 
 /// Runs every column of a case. `record`: where the packets of the first column go that leave the first link with a policy.
@@ -76,9 +92,15 @@ pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<Cas
 }
 
 /// [`run`], and what `watch` asks for.
-pub fn run_watched(case: &Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<CaseResult, SimError> {
+pub fn run_watched(case: &Case, seed: u64, record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<CaseResult, SimError> {
     let mut result = CaseResult::new(&case.name, Place::Sim, seed);
     result.describe(case);
+    let ran = columns(case, seed, record, watch)?;
+    table::collect(case, ran, &mut result);
+    Ok(result)
+}
+
+fn columns<'a>(case: &'a Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<Vec<Ran<'a>>, SimError> {
     // Everything is checked before anything runs.
     let policies = case.columns.iter().map(|column| column.load(case)).collect::<Result<Vec<_>, _>>()?;
     for flow in &case.flows {
@@ -86,33 +108,44 @@ pub fn run_watched(case: &Case, seed: u64, mut record: Option<&mut dyn Write>, w
             return Err(SimError::NoTcp(flow.name.clone()));
         }
     }
-    let captures = captures(case, &mut result)?;
+    let (captures, notes, invalid) = captures(case)?;
     for (column, policy) in case.columns.iter().zip(&policies) {
         World::new(case, column, policy, &captures, seed)?.rehearse()?;
     }
+    let mut all = Vec::new();
     for (column, policy) in case.columns.iter().zip(&policies) {
         let mut world = World::new(case, column, policy, &captures, seed)?;
         if watch.series.is_some() {
-            world.keep_series(Series::new(column.name.clone(), case.duration, BINS));
+            world.keep_series(Series::new(column.name.clone(), case.duration, watch.bins.unwrap_or(BINS)));
         }
+        let mut kept: Option<RunSeries> = None;
         world.run(&mut record.take().map(Recorder::new).transpose().map_err(record_error)?)?;
         watch.stats.extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
         if let (Some(all), Some(mut series)) = (&mut watch.series, world.take_series()) {
-            result.keep(series.kept(case.warmup, case.duration, None));
+            kept = Some(series.kept(case.warmup, case.duration, case.row.clone()));
             all.push(series);
         }
-        report(case, column, world, &mut result)?;
+        let mut ran = report(case, column, world)?;
+        ran.series = kept;
+        if all.is_empty() {
+            ran.notes.splice(0..0, notes.iter().cloned());
+            ran.invalid.splice(0..0, invalid.iter().cloned());
+        }
+        all.push(ran);
     }
-    Ok(result)
+    Ok(all)
 }
 
 fn record_error(error: std::io::Error) -> SimError {
     SimError::Io { file: "the capture of what left the link".into(), error }
 }
 
-/// Reads the captures that flows replay: by flow.
-fn captures(case: &Case, result: &mut CaseResult) -> Result<Vec<Option<Capture>>, SimError> {
-    let mut captures = Vec::new();
+/// Captures by flow, and notes on them: the first do no harm, the second make a result invalid.
+type Captures = (Vec<Option<Capture>>, Vec<String>, Vec<String>);
+
+/// Reads the captures that flows replay.
+fn captures(case: &Case) -> Result<Captures, SimError> {
+    let (mut captures, mut notes, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
     for flow in &case.flows {
         let Kind::Pcap { file, .. } = &flow.kind else {
             captures.push(None);
@@ -123,38 +156,40 @@ fn captures(case: &Case, result: &mut CaseResult) -> Result<Vec<Option<Capture>>
         let bytes = std::fs::read(&path).map_err(|error| SimError::Io { file: file.clone(), error })?;
         let capture = Capture::read(bytes).map_err(|error| SimError::Capture { file: file.clone(), error })?;
         if let Some(cut) = capture.cut {
-            result.invalid(format!("{CUT_SHORT}: {file}: {cut}; what came before it was replayed"));
+            invalid.push(format!("{CUT_SHORT}: {file}: {cut}; what came before it was replayed"));
         }
         if capture.disordered > 0 {
             let n = capture.disordered;
-            result.notes.push(format!("{file}: {n} packets are older than the one before; they were put in order of time"));
+            notes.push(format!("{file}: {n} packets are older than the one before; they were put in order of time"));
         }
         captures.push(Some(capture));
     }
-    Ok(captures)
+    Ok((captures, notes, invalid))
 }
 
 /// How a note on a capture that is cut short begins.
 pub const CUT_SHORT: &str = "cut short";
 
-fn report(case: &Case, column: &Column, mut world: World<'_>, result: &mut CaseResult) -> Result<(), SimError> {
+fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Result<Ran<'a>, SimError> {
+    let figures = table::figures(case, |probe| measure(probe, &world))?;
+    let mut measured = Vec::with_capacity(case.expectations.len());
     for expectation in &case.expectations {
-        let here = expectation.column.is_none() || expectation.column == column.name;
-        if !here || expectation.simulated == Some(false) {
-            continue;
-        }
-        let measured = measure(expectation, &world)?;
-        let name = case.expectation_name(column, &expectation.name);
-        result.expectations.push(Outcome::judge(name, expectation, measured));
+        measured.push(match expectation.figure {
+            _ if !expectation.concerns(column) => None,
+            Some(figure) => figures[figure],
+            None => measure(&expectation.probe, &world)?,
+        });
     }
+    let (mut flows, mut classes, mut notes, mut invalid) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let whole = world.segments.window(case.warmup, case.duration);
-    for (at, flow) in case.flows.iter().enumerate() {
+    for (at, flow) in case.flows.iter().enumerate().filter(|(_, flow)| !flow.active.is_empty()) {
         let mut cell = world.flow_tally.sum(whole.clone(), &[at as u32]);
         let class = world.flows[at].class_name();
         if let (Some(wanted), Some(other)) = (&flow.class, world.flows[at].stray(flow.class.as_deref())) {
-            result.invalid(format!("packets of flow {} went to class {other}, not only to {wanted}", flow.name));
+            invalid.push(format!("packets of flow {} went to class {other}, not only to {wanted}", flow.name));
         }
-        result.flows.push(FlowResult {
+        flows.push(FlowResult {
+            row: case.row.clone(),
             column: column.name.clone(),
             name: flow.name.clone(),
             class,
@@ -165,6 +200,7 @@ fn report(case: &Case, column: &Column, mut world: World<'_>, result: &mut CaseR
             sent_packets: Some(cell.sent),
             received_packets: Some(cell.received),
             traffic: Some(Traffic::of(case, flow)),
+            gaps: world.gaps.of(at, case.warmup, case.duration).and_then(Gaps::summary),
         });
     }
     for at in 0..world.ports.len() {
@@ -176,51 +212,77 @@ fn report(case: &Case, column: &Column, mut world: World<'_>, result: &mut CaseR
         let promises = Promises::new(&governed.link);
         // Rows are those of the classes that exist, in the order of their numbers.
         let existing = governed.names.iter().zip(charged).filter(|(name, _)| name.is_some());
-        result.classes.extend(rows.into_iter().zip(existing).map(|(report, (_, charged))| ClassResult {
+        classes.extend(rows.into_iter().zip(existing).map(|(report, (_, charged))| ClassResult {
             charged_bytes: Some(charged),
+            row: case.row.clone(),
             ..ClassResult::new(column.name.clone(), &link, report, (&governed.link, &promises), case)
         }));
         if port.wire.rate() < port.engine.rate() {
             let (wire, rate) = (port.wire.rate(), port.engine.rate());
-            result.notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
+            notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
         }
     }
-    Ok(())
+    Ok(Ran { column, figures, measured, flows, classes, peers: Vec::new(), series: None, notes, invalid })
 }
 
-/// What an expectation is about. `None`: nothing was there to measure.
-fn measure(expectation: &Expectation, world: &World<'_>) -> Result<Option<f64>, SimError> {
-    let span = expectation.to - expectation.from;
-    let window = world.segments.window(expectation.from, expectation.to);
-    let per_second = |bytes: u64| bytes as f64 * 8e9 / span as f64;
+/// What came out for a probe. `None`: nothing was there to measure.
+fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
+    let span = probe.to - probe.from;
+    let window = world.segments.window(probe.from, probe.to);
+    let per_second = |count: u64| count as f64 * 1e9 / span as f64;
+    let bits = |bytes: u64| per_second(bytes) * 8.0;
     let time = |delays: &mut Vec<Nanos>, percent| percentile(delays, percent).map(|t| t as f64);
-    let mut cell = match &expectation.subject {
+    let mut place = None;
+    let mut cell = match &probe.subject {
         Subject::Class(name) => {
             let (port, class) = world.class(name)?;
+            place = Some(port);
             world.class_cell(port, class, window.clone())
         }
+        Subject::Flow(flow) if world.is_silent(*flow) => return Ok(None),
         Subject::Flow(flow) => world.flow_tally.sum(window.clone(), &[*flow as u32]),
+        Subject::Figures => return Ok(None),
     };
-    Ok(match expectation.measure {
-        Measure::Share => match &expectation.of {
+    let gaps = || match &probe.subject {
+        Subject::Flow(flow) => world.gaps.of(*flow, probe.from, probe.to).and_then(Gaps::summary),
+        _ => None,
+    };
+    // Modes by how much of all gaps they hold.
+    let mode = |nth: usize| {
+        let mut modes = gaps()?.modes;
+        modes.sort_by(|a, b| b.share.total_cmp(&a.share));
+        modes.into_iter().nth(nth)
+    };
+    Ok(match probe.measure {
+        Measure::Share => match &probe.of {
             Some(of) => {
                 let (port, class) = world.class(of)?;
                 let whole = world.class_cell(port, class, window).charged;
                 (whole > 0).then(|| cell.charged as f64 / whole as f64)
             }
-            None => {
-                let Subject::Class(name) = &expectation.subject else { return Ok(None) };
-                let (port, _) = world.class(name)?;
-                Some(per_second(cell.charged) / world.link_rate(port).as_bit_s() as f64)
-            }
+            None => place.map(|port| bits(cell.charged) / world.link_rate(port).as_bit_s() as f64),
         },
-        Measure::Rate => Some(per_second(cell.bytes)),
-        Measure::Goodput => Some(per_second(cell.charged)),
+        Measure::Rate => Some(bits(cell.bytes)),
+        Measure::Goodput => Some(bits(cell.charged)),
         Measure::DelayP50 => time(&mut cell.delays, 50),
         Measure::DelayP99 => time(&mut cell.delays, 99),
         Measure::DelayMax => time(&mut cell.delays, 100),
         Measure::Drops => Some(cell.dropped as f64),
         Measure::Loss => (cell.sent > 0).then(|| cell.sent.saturating_sub(cell.received) as f64 / cell.sent as f64),
-        Measure::RttP50 | Measure::RttP99 | Measure::Transactions | Measure::HtbRatio => None,
+        Measure::WireShare => place.map(|port| bits(cell.wire) / world.ports[port].wire.rate().as_bit_s() as f64),
+        Measure::WireRate => Some(bits(cell.wire)),
+        Measure::Cells => Some(per_second(cell.wire) / 53.0),
+        Measure::Packets if place.is_some() => Some(per_second(cell.sent)),
+        Measure::Packets => Some(per_second(cell.received)),
+        // Little's law: packets a second times the seconds that each waits.
+        Measure::Queue => Some(cell.delays.iter().map(|d| *d as f64).sum::<f64>() / span as f64),
+        Measure::GapMean => gaps().map(|g| g.mean_ns as f64),
+        Measure::GapDeviation => gaps().map(|g| g.deviation_ns as f64),
+        Measure::GapMode => mode(0).map(|m| m.at_ns as f64),
+        Measure::GapModeShare => mode(0).map(|m| m.share),
+        Measure::GapSecondMode => mode(1).map(|m| m.at_ns as f64),
+        Measure::Reach => world.reached(probe),
+        Measure::RttP50 | Measure::RttP99 | Measure::Transactions => None,
+        Measure::HtbRatio | Measure::Ratio | Measure::Monotone => None,
     })
 }

@@ -52,6 +52,8 @@ pub struct Cell {
     pub dropped: u64,
     /// Packets that arrived at the flow's destination.
     pub received: u64,
+    /// Of a class: bytes on the wire, as the medium frames them.
+    pub wire: u64,
     /// Delays: in the link, or from source to destination.
     pub delays: Vec<Nanos>,
 }
@@ -98,6 +100,7 @@ impl Tally {
                 sum.charged += cell.charged;
                 sum.dropped += cell.dropped;
                 sum.received += cell.received;
+                sum.wire += cell.wire;
                 sum.delays.extend_from_slice(&cell.delays);
             }
         }

@@ -19,8 +19,9 @@ use super::port::Port;
 use super::random::Random;
 use super::series::{Passed, Series};
 use super::tally::{Cell, Segments, Tally};
+use super::trace::{FlowGaps, Trace};
 use super::{SimError, record_error};
-use crate::case::{Case, Column, Kind, What};
+use crate::case::{Case, Column, Kind, Measure, Probe, Subject, What};
 use crate::nearest::nearest;
 use crate::replay::round_up;
 use crate::rings::Rings;
@@ -30,6 +31,9 @@ const COMPLETE: u8 = 0;
 const TIMER: u8 = 1;
 const CHANGE: u8 = 2;
 const ARRIVAL: u8 = 3;
+
+/// Of more flows than this, gaps between packets are kept only where something asks for them: they take 10 KB each.
+const MOST_GAPS: usize = 64;
 
 const BEYOND: &str = "a packet needs more than 584 years on its wire";
 
@@ -112,6 +116,10 @@ pub struct World<'a> {
     pub flow_tally: Tally,
     recorded: Option<usize>,
     series: Option<Series>,
+    /// Gaps between packets that arrive.
+    pub gaps: FlowGaps,
+    /// What probes want to know of single packets.
+    traces: Vec<Trace>,
 }
 
 fn bad(message: impl Into<String>) -> SimError {
@@ -149,7 +157,7 @@ impl<'a> World<'a> {
             }
         }
         let mut cuts = vec![case.warmup, case.duration];
-        cuts.extend(case.expectations.iter().flat_map(|e| [e.from, e.to]));
+        cuts.extend(case.probes().flat_map(|(_, probe)| [probe.from, probe.to]));
         let segments = Segments::new(cuts);
         let tallies = ports.iter().map(|p| Tally::new(segments.len(), p.policy.as_ref().map_or(0, |g| g.names.len()))).collect();
         let mut world = World {
@@ -167,6 +175,8 @@ impl<'a> World<'a> {
             segment: 0,
             tallies,
             series: None,
+            gaps: FlowGaps::new(case.flows.len()),
+            traces: Vec::new(),
             flow_tally: Tally::new(segments.len(), case.flows.len()),
             segments,
         };
@@ -185,19 +195,21 @@ impl<'a> World<'a> {
         for (at, event) in case.events.iter().enumerate() {
             world.schedule(event.at, CHANGE, Event::Change(at as u32));
         }
-        for expectation in &case.expectations {
-            if expectation.column.is_some() && expectation.column != column.name || expectation.simulated == Some(false) {
-                continue;
-            }
+        let about = case.expectations.iter().filter(|e| e.concerns(column)).map(|e| (&e.name, &e.probe));
+        for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
             // A class that an event adds is known only then.
             let added = |name: &str| case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name));
-            let subject = match &expectation.subject {
+            let subject = match &probe.subject {
                 crate::case::Subject::Class(name) => Some(name),
-                crate::case::Subject::Flow(_) => None,
+                _ => None,
             };
-            for name in subject.into_iter().chain(&expectation.of).filter(|name| !added(name)) {
-                world.class(name).map_err(|e| bad(format!("expectation {}: {e}", expectation.name)))?;
+            for class in subject.into_iter().chain(&probe.of).filter(|name| !added(name)) {
+                world.class(class).map_err(|e| bad(format!("{name}: {e}")))?;
             }
+            world.watch(probe);
+        }
+        if case.flows.len() <= MOST_GAPS {
+            (0..case.flows.len()).for_each(|flow| world.gaps.keep(flow, case.warmup, case.duration));
         }
         Ok(world)
     }
@@ -374,6 +386,10 @@ impl<'a> World<'a> {
             cell.bytes += u64::from(len);
             cell.charged += u64::from(len.saturating_sub(headers));
             cell.delays.push(now - sent);
+            self.gaps.arrived(now, flow as usize);
+            if !self.traces.is_empty() {
+                self.traces.iter_mut().for_each(|t| t.flow(now, flow as usize, len.saturating_sub(headers)));
+            }
             if let Some(series) = &mut self.series {
                 let bin = series.at(now);
                 if let Some(row) = series.flows.get_mut(flow as usize) {
@@ -565,6 +581,10 @@ impl<'a> World<'a> {
             cell.sent += 1;
             cell.bytes += u64::from(packet.len);
             cell.charged += u64::from(packet.wire);
+            cell.wire += u64::from(packet.wire);
+            if !self.traces.is_empty() {
+                self.traces.iter_mut().for_each(|t| t.class(now, at, departure.class, packet.wire));
+            }
             cell.delays.push(now - packet.arrived);
             if let Some(series) = self.series_of(at, departure.class) {
                 let passed = Passed { bytes: packet.len, charged: packet.wire, delay: now - packet.arrived, marked };
@@ -663,6 +683,32 @@ impl<'a> World<'a> {
     pub fn class_cell(&self, port: usize, class: ClassId, window: Range<usize>) -> Cell {
         let below = self.ports[port].policy.as_ref().map(|p| p.below(class)).unwrap_or_default();
         self.tallies[port].sum(window, &below)
+    }
+
+    /// Keeps from now on what this probe asks of single packets.
+    fn watch(&mut self, probe: &Probe) {
+        match &probe.subject {
+            Subject::Flow(flow) if probe.measure.of_gaps() => self.gaps.keep(*flow, probe.from, probe.to),
+            Subject::Flow(flow) if probe.measure == Measure::Reach => self.traces.push(Trace::new(probe, None, vec![*flow as u32])),
+            Subject::Class(name) if probe.measure == Measure::Reach => {
+                // A class that comes later is not followed.
+                if let Ok((port, class)) = self.class(name) {
+                    let below = self.ports[port].policy.as_ref().map(|p| p.below(class)).unwrap_or_default();
+                    self.traces.push(Trace::new(probe, Some(port), below));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How long it took until what the probe follows had its level; `None`: never.
+    pub fn reached(&self, probe: &Probe) -> Option<f64> {
+        self.traces.iter().find(|trace| trace.probe == *probe).and_then(Trace::reached)
+    }
+
+    /// True if a flow does not run at all in this row.
+    pub fn is_silent(&self, flow: usize) -> bool {
+        self.case.flows.get(flow).is_none_or(|flow| flow.active.is_empty())
     }
 
     /// The rate by which shares of a port are measured: its policy's.

@@ -1,0 +1,116 @@
+//! `${x}` in a case's text: what differs from row to row and from column to column.
+//!
+//! A value stands wherever a text may stand. A text that is nothing but `${x}` becomes the value itself, with its type, so that a
+//! file stays valid TOML before and after. Places in the text that comes out are mapped back to the file, for errors.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Names and what stands for them.
+pub type Values = BTreeMap<String, toml::Value>;
+
+/// A text with its values in place.
+pub struct Filled {
+    /// The text.
+    pub text: String,
+    /// What was replaced: where it stands now, and where it stood.
+    pieces: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Filled {
+    /// Where a stretch of the text stands in the file.
+    pub fn original(&self, span: &Range<usize>) -> Range<usize> {
+        let start = self.place(span.start, false);
+        start..self.place(span.end, true).max(start)
+    }
+
+    fn place(&self, at: usize, end: bool) -> usize {
+        let mut shift: (usize, usize) = (0, 0);
+        for (now, before) in &self.pieces {
+            if at < now.start || end && at == now.start {
+                break;
+            }
+            if at < now.end || end && at == now.end {
+                return if end { before.end } else { before.start };
+            }
+            shift = (now.end, before.end);
+        }
+        shift.1 + (at - shift.0)
+    }
+}
+
+/// Puts the values in. An error has its place in the file.
+pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String)> {
+    let mut out = String::with_capacity(text.len());
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    while let Some(found) = text[done..].find("${") {
+        let start = done + found;
+        let Some(length) = text[start..].find('}') else {
+            return Err((start..start + 2, "${ without its }".into()));
+        };
+        let end = start + length + 1;
+        let name = &text[start + 2..end - 1];
+        let Some(value) = values.get(name) else {
+            let hint = crate::nearest::nearest(name, values.keys().map(String::as_str));
+            let hint = hint.map(|n| format!("; did you mean ${{{n}}}?")).unwrap_or_default();
+            return Err((start..end, format!("there is no value {name:?}{hint}")));
+        };
+        // The whole of a text: quote, placeholder, quote, and neither quote part of a longer run of them.
+        let bytes = text.as_bytes();
+        let quote = |at: Option<usize>| at.and_then(|at| bytes.get(at)).copied().filter(|b| matches!(b, b'"' | b'\''));
+        let whole = quote(start.checked_sub(1)).is_some_and(|q| {
+            quote(Some(end)) == Some(q) && quote(start.checked_sub(2)) != Some(q) && quote(Some(end + 1)) != Some(q)
+        });
+        let (from, to) = if whole { (start - 1, end + 1) } else { (start, end) };
+        out += &text[done..from];
+        let begin = out.len();
+        match value {
+            toml::Value::String(plain) if !whole => {
+                if plain.contains(['"', '\'', '\\', '\n', '\r']) {
+                    let message =
+                        format!("the value of {name} has quotes, backslashes or line ends; it can only be a text of its own");
+                    return Err((start..end, message));
+                }
+                out += plain;
+            }
+            other => out += &other.to_string(),
+        }
+        pieces.push((begin..out.len(), from..to));
+        done = to;
+    }
+    out += &text[done..];
+    Ok(Filled { text: out, pieces })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, toml::Value)]) -> Values {
+        pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    #[test]
+    fn a_whole_text_becomes_the_value_and_places_are_kept() {
+        let values = values(&[("n", 1500.into()), ("class", "slow".into())]);
+        let text = "size = \"${n}\"\nname = \"the ${class} one\"\npolicy = '''${n}'''\nend = 1";
+        let filled = fill(text, &values).unwrap();
+        assert_eq!(filled.text, "size = 1500\nname = \"the slow one\"\npolicy = '''1500'''\nend = 1");
+        for word in ["size", "name", "the ", " one", "policy", "end"] {
+            let (now, before) = (filled.text.find(word).unwrap(), text.find(word).unwrap());
+            assert_eq!(filled.original(&(now..now + word.len())), before..before + word.len(), "{word}");
+        }
+        let at = filled.text.find("1500").unwrap();
+        assert_eq!(&text[filled.original(&(at..at + 4))], "\"${n}\"");
+    }
+
+    #[test]
+    fn what_cannot_stand_is_refused() {
+        let values = values(&[("mtu", 1500.into()), ("text", "a\"b".into())]);
+        assert!(fill("x = \"${mtv}\"", &values).err().unwrap().1.contains("did you mean ${mtu}?"));
+        assert!(fill("x = \"${mtu\"", &values).err().unwrap().1.contains("without its }"));
+        assert!(fill("x = \"a ${text}\"", &values).err().unwrap().1.contains("quotes"));
+        assert_eq!(fill("x = \"${text}\"", &values).unwrap().text, "x = 'a\"b'");
+    }
+}

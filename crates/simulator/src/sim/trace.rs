@@ -1,0 +1,106 @@
+//! What some probes want to know of single packets.
+
+use std::collections::VecDeque;
+
+use altq_engine::spec::ClassId;
+use altq_engine::units::{Nanos, SECOND};
+
+use crate::case::Probe;
+use crate::gaps::Gaps;
+
+/// Gaps between the packets of flows, by windows.
+pub struct FlowGaps {
+    flows: Vec<Vec<(Nanos, Nanos, Gaps)>>,
+}
+
+impl FlowGaps {
+    /// For so many flows; none is kept yet.
+    pub fn new(flows: usize) -> FlowGaps {
+        FlowGaps { flows: vec![Vec::new(); flows] }
+    }
+
+    /// Keeps those of a flow that arrive in the window [from, to).
+    pub fn keep(&mut self, flow: usize, from: Nanos, to: Nanos) {
+        if self.of(flow, from, to).is_none()
+            && let Some(list) = self.flows.get_mut(flow)
+        {
+            list.push((from, to, Gaps::default()));
+        }
+    }
+
+    /// A packet of the flow has arrived.
+    #[inline]
+    pub fn arrived(&mut self, now: Nanos, flow: usize) {
+        for (from, to, gaps) in self.flows.get_mut(flow).into_iter().flatten() {
+            if (*from..*to).contains(&now) {
+                gaps.arrived(now);
+            }
+        }
+    }
+
+    /// Those of a window, if they were kept.
+    pub fn of(&self, flow: usize, from: Nanos, to: Nanos) -> Option<&Gaps> {
+        self.flows.get(flow)?.iter().find(|(a, b, _)| (*a, *b) == (from, to)).map(|(_, _, gaps)| gaps)
+    }
+}
+
+/// Follows a class or a flow until it has a rate.
+pub struct Trace {
+    /// The probe that asks.
+    pub probe: Probe,
+    /// The class's port; `None`: a flow's.
+    port: Option<usize>,
+    /// The class and all below it, or the flow.
+    numbers: Vec<ClassId>,
+    /// Bytes wanted in a span.
+    wanted: u128,
+    /// What came in the last span, and its sum.
+    last: VecDeque<(Nanos, u32)>,
+    sum: u64,
+    /// Where the first span began that had enough.
+    found: Option<Nanos>,
+}
+
+impl Trace {
+    /// For a probe of [`crate::case::Measure::Reach`].
+    pub fn new(probe: &Probe, port: Option<usize>, numbers: Vec<ClassId>) -> Trace {
+        // Bytes times 8 SECOND against bit/s times ns: exact.
+        let wanted = u128::from(probe.level.as_bit_s()) * u128::from(probe.over);
+        Trace { probe: probe.clone(), port, numbers, wanted, last: VecDeque::new(), sum: 0, found: None }
+    }
+
+    /// A packet of a class was handed over by a port.
+    pub fn class(&mut self, now: Nanos, port: usize, class: ClassId, bytes: u32) {
+        if self.port == Some(port) && self.numbers.contains(&class) {
+            self.came(now, bytes);
+        }
+    }
+
+    /// A flow's packet arrived.
+    pub fn flow(&mut self, now: Nanos, flow: usize, bytes: u32) {
+        if self.port.is_none() && self.numbers.contains(&(flow as u32)) {
+            self.came(now, bytes);
+        }
+    }
+
+    fn came(&mut self, now: Nanos, bytes: u32) {
+        if self.found.is_some() || now < self.probe.from || now >= self.probe.to {
+            return;
+        }
+        self.last.push_back((now, bytes));
+        self.sum += u64::from(bytes);
+        while let Some((at, bytes)) = self.last.front().copied().filter(|(at, _)| at + self.probe.over < now) {
+            self.last.pop_front();
+            self.sum -= u64::from(bytes);
+            debug_assert!(at <= now);
+        }
+        if u128::from(self.sum) * 8 * u128::from(SECOND) >= self.wanted {
+            self.found = Some(now.saturating_sub(self.probe.over).max(self.probe.from));
+        }
+    }
+
+    /// From the window's begin to that of the first span with enough, in nanoseconds.
+    pub fn reached(&self) -> Option<f64> {
+        self.found.map(|at| (at - self.probe.from) as f64)
+    }
+}
