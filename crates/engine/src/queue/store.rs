@@ -185,6 +185,12 @@ impl<'e> Store<'e> {
         (list.packets > 0).then(|| self.slab.arrived(list.head))
     }
 
+    /// The first packet of a list is needed soon.
+    #[inline]
+    pub fn fetch(&self, list: &List) {
+        self.slab.fetch(list.head);
+    }
+
     /// When a packet that was taken arrived.
     #[inline]
     pub fn arrived_of(&self, taken: &Taken) -> Nanos {

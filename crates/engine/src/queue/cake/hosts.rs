@@ -1,6 +1,7 @@
 //! Which host a flow belongs to, at either end, and how many bulk flows it has.
 
 use super::WAYS;
+use crate::prefetch::prefetch;
 
 #[derive(Clone, Copy, Default)]
 struct Host {
@@ -50,6 +51,14 @@ impl Hosts {
     #[inline]
     pub fn bulk(&self, places: [u16; 2]) -> [u32; 2] {
         [self.0[0][usize::from(places[0])].bulk, self.0[1][usize::from(places[1])].bulk]
+    }
+
+    /// What is known of these hosts is needed soon.
+    #[inline]
+    pub fn fetch(&self, places: [u16; 2]) {
+        for (table, place) in self.0.iter().zip(places) {
+            prefetch(table, usize::from(place));
+        }
     }
 
     pub fn memory(&self) -> usize {

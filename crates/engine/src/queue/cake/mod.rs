@@ -67,6 +67,9 @@ const fn isolation(name: &'static str, help: &'static str, default: &'static str
     Word { name, kind: Kind::Flag, help, default }
 }
 
+/// From so many packets on what is kept of them and of their flows does not stay in a processor's nearest cache.
+const MANY: u32 = 1024;
+
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Set {
@@ -328,6 +331,9 @@ impl Cake {
                 self.on(at);
                 continue;
             }
+            if self.packets >= MANY {
+                self.flows.look_ahead(at, store);
+            }
             while let Some(packet) = self.flows.pop(at, store) {
                 self.packets -= 1;
                 self.bytes -= packet.len;
@@ -341,6 +347,10 @@ impl Cake {
                     continue;
                 }
                 flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
+                if flow.deficit <= 0 {
+                    // The next packet begins with this flow's new round.
+                    self.hosts.fetch(flow.state.hosts);
+                }
                 return Some(packet);
             }
             self.shift(new);
