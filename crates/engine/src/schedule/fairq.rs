@@ -10,6 +10,8 @@
 //! have 8/7 of its bandwidth; here that packet counts, and the time, so a class has its bandwidth, whoever asks how often. A class
 //! that is over waits in a heap for the time at which it no longer is.
 
+use std::collections::BTreeMap;
+
 use super::htb::timers::Timers;
 use super::priq::side_by_side;
 use super::promise::{Place, Promise};
@@ -74,6 +76,9 @@ fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
     }
 }
 
+/// `buckets` and `hogs`, as far as they are stated.
+type Made = [Option<Value>; 2];
+
 struct Fairq {
     /// What a class has that states no bandwidth.
     rate: Rate,
@@ -84,8 +89,8 @@ struct Fairq {
     /// When those that are over no longer are.
     timers: Timers,
     classes: Vec<Class>,
-    /// `buckets` and `hogs` of each class: what its queue was made with.
-    made: Vec<[Option<Value>; 2]>,
+    /// `buckets` and `hogs` of the classes that state any: what their queues were made with.
+    made: BTreeMap<Slot, Made>,
 }
 
 /// One cache line a class.
@@ -93,7 +98,8 @@ struct Fairq {
 #[repr(align(64))]
 struct Class {
     sent: Decay,
-    bandwidth: Option<Rate>,
+    /// Up to which its priority counts.
+    bandwidth: Rate,
     /// Neighbours in its ring; [`NIL`] when it has no packets.
     next: Slot,
     previous: Slot,
@@ -102,20 +108,34 @@ struct Class {
     level: u8,
     /// In which of the two rings of its level it stands.
     over: bool,
+    /// It states no bandwidth: it has the scheduler's.
+    all: bool,
 }
 
 const _: () = assert!(size_of::<Class>() == 64);
 
 impl Class {
-    const NEW: Class =
-        Class { sent: Decay::NEW, bandwidth: None, next: NIL, previous: NIL, len: 0, level: PRIORITY as u8, over: false };
-}
+    const FREE: Class = Class {
+        sent: Decay::NEW,
+        bandwidth: Rate::ZERO,
+        next: NIL,
+        previous: NIL,
+        len: 0,
+        level: PRIORITY as u8,
+        over: false,
+        all: false,
+    };
 
-impl Class {
+    /// Whether it is over its bandwidth.
+    #[inline]
+    fn is_over(&self, now: Nanos) -> bool {
+        !self.sent.at_most(now, self.bandwidth, self.len)
+    }
+
     /// When it is no longer over; `None`: never.
     #[inline]
-    fn from(&self, rate: Rate) -> Option<Nanos> {
-        self.sent.at_most_from(self.bandwidth.unwrap_or(rate), self.len)
+    fn from(&self) -> Option<Nanos> {
+        self.sent.at_most_from(self.bandwidth, self.len)
     }
 }
 
@@ -124,42 +144,59 @@ impl Fairq {
         let mut timers = Timers::default();
         timers.reserve(ROOT_SLOT);
         // Packets of the class that holds the scheduler go as those of a class without words.
-        Fairq { rate, waiting: [0; 2], turn: [[NIL; LEVELS]; 2], timers, classes: vec![Class::NEW], made: vec![[None; 2]] }
+        let own = Class { bandwidth: rate, all: true, ..Class::FREE };
+        Fairq { rate, waiting: [0; 2], turn: [[NIL; LEVELS]; 2], timers, classes: vec![own], made: BTreeMap::new() }
+    }
+
+    /// Gives a class its priority and bandwidth.
+    fn set(&mut self, slot: Slot, level: u8, settings: &Settings) {
+        let stated = settings.rate("bandwidth");
+        let class = &mut self.classes[slot as usize];
+        (class.level, class.bandwidth, class.all) = (level, stated.unwrap_or(self.rate), stated.is_none());
     }
 
     /// Puts a class that has packets at the end of its ring.
+    #[inline]
     fn link(&mut self, now: Nanos, slot: Slot) {
-        let rate = self.rate;
         let class = &mut self.classes[slot as usize];
         if class.next != NIL {
             return;
         }
-        let from = class.from(rate);
-        class.over = from.is_none_or(|from| from > now);
-        if let Some(from) = from.filter(|from| *from > now) {
-            self.timers.file(slot, from);
+        class.over = class.is_over(now);
+        let (which, level) = (usize::from(class.over), usize::from(class.level) % LEVELS);
+        if class.over {
+            self.wait(slot);
         }
-        let (which, level) = (usize::from(class.over), usize::from(class.level));
         let (next, previous) = if self.waiting[which] & 1 << level == 0 {
             self.waiting[which] |= 1 << level;
             self.turn[which][level] = slot;
             (slot, slot)
         } else {
             let next = self.turn[which][level];
-            (next, self.classes[next as usize].previous)
+            let previous = std::mem::replace(&mut self.classes[next as usize].previous, slot);
+            self.classes[previous as usize].next = slot;
+            (next, previous)
         };
-        self.classes[previous as usize].next = slot;
-        self.classes[next as usize].previous = slot;
         let class = &mut self.classes[slot as usize];
         (class.next, class.previous) = (next, previous);
     }
 
+    /// Has a class that is over wait for the time at which it no longer is.
+    fn wait(&mut self, slot: Slot) {
+        if let Some(from) = self.classes[slot as usize].from() {
+            self.timers.file(slot, from);
+        }
+    }
+
+    #[inline]
     fn unlink(&mut self, slot: Slot) {
-        let Class { next, previous, level, over, .. } = self.classes[slot as usize];
+        let class = &mut self.classes[slot as usize];
+        let Class { next, previous, level, over, .. } = *class;
         if next == NIL {
             return;
         }
-        let (which, level) = (usize::from(over), usize::from(level));
+        (class.next, class.previous) = (NIL, NIL);
+        let (which, level) = (usize::from(over), usize::from(level) % LEVELS);
         if next == slot {
             self.waiting[which] &= !(1 << level);
         } else {
@@ -169,8 +206,6 @@ impl Fairq {
                 self.turn[which][level] = next;
             }
         }
-        let class = &mut self.classes[slot as usize];
-        (class.next, class.previous) = (NIL, NIL);
     }
 
     /// Puts a class where it belongs now, behind its like.
@@ -182,10 +217,17 @@ impl Fairq {
     }
 
     /// Those that are no longer over.
+    #[inline]
     fn forgive(&mut self, now: Nanos) {
+        if self.timers.first().is_some_and(|(due, _)| due <= now) {
+            self.forgive_some(now);
+        }
+    }
+
+    fn forgive_some(&mut self, now: Nanos) {
         while let Some((due, slot)) = self.timers.first().filter(|(due, _)| *due <= now) {
             let class = &self.classes[slot as usize];
-            match class.from(self.rate).filter(|_| class.over && class.next != NIL) {
+            match class.from().filter(|_| class.over && class.next != NIL) {
                 // An entry may lie there too early.
                 Some(from) if from > now => self.timers.put_off(from.max(due)),
                 Some(_) => {
@@ -202,12 +244,16 @@ impl Scheduler for Fairq {
     fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         side_by_side(ENTRY.name, parent)?;
         if self.classes.len() <= slot as usize {
-            self.classes.resize(slot as usize + 1, Class::NEW);
-            self.made.resize(slot as usize + 1, [None; 2]);
+            self.classes.resize(slot as usize + 1, Class::FREE);
             self.timers.reserve(slot);
         }
-        self.made[slot as usize] = made(settings);
-        self.classes[slot as usize] = Class { level: level(settings)?, bandwidth: settings.rate("bandwidth"), ..Class::NEW };
+        let level = level(settings)?;
+        let made = made(settings);
+        if made != [None; 2] {
+            self.made.insert(slot, made);
+        }
+        self.classes[slot as usize] = Class::FREE;
+        self.set(slot, level, settings);
         Ok(())
     }
 
@@ -217,17 +263,16 @@ impl Scheduler for Fairq {
             return Ok(());
         }
         let level = level(settings)?;
-        let made = made(settings);
-        if made != self.made[slot as usize] {
-            let word = if made[0] != self.made[slot as usize][0] { "buckets" } else { "hogs" };
+        let (made, before) = (made(settings), self.made.get(&slot).copied().unwrap_or_default());
+        if made != before {
+            let word = if made[0] != before[0] { "buckets" } else { "hogs" };
             return Err(SpecError::word(word, format!("{word} says which queue a class is made with, and it is made"))
                 .help("give the class a queue fairq with the words that it is to have"));
         }
         self.forgive(now);
         let waits = self.classes[slot as usize].next != NIL;
         self.unlink(slot);
-        let class = &mut self.classes[slot as usize];
-        (class.level, class.bandwidth) = (level, settings.rate("bandwidth"));
+        self.set(slot, level, settings);
         if waits {
             self.link(now, slot);
         }
@@ -237,12 +282,17 @@ impl Scheduler for Fairq {
     fn remove(&mut self, _: Nanos, slot: Slot) {
         self.unlink(slot);
         self.timers.remove(slot);
+        self.made.remove(&slot);
     }
 
     fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
         self.forgive(now);
         self.rate = rate;
         for slot in 0..self.classes.len() as Slot {
+            let class = &mut self.classes[slot as usize];
+            if class.all {
+                class.bandwidth = rate;
+            }
             self.relink(now, slot);
         }
     }
@@ -262,8 +312,8 @@ impl Scheduler for Fairq {
         self.forgive(now);
         let class = &mut self.classes[slot as usize];
         class.len = len;
-        if let Some(from) = class.from(self.rate).filter(|_| class.over && class.next != NIL) {
-            self.timers.file(slot, from);
+        if class.over && class.next != NIL {
+            self.wait(slot);
         }
     }
 
@@ -280,10 +330,20 @@ impl Scheduler for Fairq {
         let class = &mut self.classes[slot as usize];
         let over = class.over;
         class.sent.add(now, len);
-        self.unlink(slot);
-        if let Some(len) = next {
-            self.classes[slot as usize].len = len;
-            self.link(now, slot);
+        let (which, level) = (usize::from(over), usize::from(class.level) % LEVELS);
+        let Some(len) = next else {
+            self.unlink(slot);
+            return over;
+        };
+        class.len = len;
+        if self.turn[which][level] == slot && class.is_over(now) == over {
+            // From the head of its ring to the end of it: the turn is the next one's.
+            self.turn[which][level] = class.next;
+            if over {
+                self.wait(slot);
+            }
+        } else {
+            self.relink(now, slot);
         }
         over
     }
@@ -297,11 +357,11 @@ impl Scheduler for Fairq {
     }
 
     fn memory(&self) -> usize {
-        self.classes.capacity() * size_of::<Class>() + self.made.capacity() * size_of::<[Option<Value>; 2]>() + self.timers.memory()
+        self.classes.capacity() * size_of::<Class>() + self.made.len() * size_of::<(Slot, Made)>() + self.timers.memory()
     }
 }
 
-fn made(settings: &Settings) -> [Option<Value>; 2] {
+fn made(settings: &Settings) -> Made {
     ["buckets", "hogs"].map(|word| settings.get(word))
 }
 

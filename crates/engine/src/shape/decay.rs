@@ -39,6 +39,18 @@ impl Decay {
         !rate.is_zero() && rate.time_for(self.bytes) < self.time
     }
 
+    /// Whether it is at most `rate` at `now`, with a packet of `bytes` counted as sent: [`at_most_from`](Decay::at_most_from) is no later.
+    /// By a multiplication: who is asked with every packet, and is rarely over, need not divide.
+    #[inline]
+    pub fn at_most(&self, now: Nanos, rate: Rate, bytes: u32) -> bool {
+        if rate.is_zero() || !self.measured() {
+            return !rate.is_zero();
+        }
+        let Some(since) = now.checked_sub(self.last) else { return false };
+        let due = u128::from(self.bytes + u64::from(bytes)) * u128::from(8 * SECOND);
+        due <= u128::from(self.time.saturating_add(since)) * u128::from(rate.as_bit_s())
+    }
+
     /// From when on it is at most `rate` with the next packet, of `bytes`, counted as sent; `None`: never. Who sends each packet then
     /// sends at this rate: the sums stand at seven eighths of eight packets and eight intervals.
     #[inline]
@@ -70,5 +82,19 @@ mod tests {
         let from = |rate| decay.at_most_from(rate, 1000).unwrap() - 1_050_000_000;
         assert!(from(Rate::mbit_s(8)).abs_diff(1_000_000) < 20_000 && from(Rate::mbit_s(4)).abs_diff(9_000_000) < 20_000);
         assert_eq!(decay.at_most_from(Rate::bit_s(0), 1000), None);
+    }
+
+    #[test]
+    fn at_most_at_the_time_from_which_on() {
+        let mut decay = Decay::NEW;
+        assert!(decay.at_most(0, Rate::bit_s(1), 1000) && !decay.at_most(0, Rate::bit_s(0), 1000));
+        for n in 1..=40 {
+            decay.add(n * 777_777, 40 + 37 * n as u32);
+            for rate in [1, 999_983, 8_000_000, 100_000_007, 1 << 40].map(Rate::bit_s) {
+                let from = decay.at_most_from(rate, 1500).unwrap();
+                // It is never so before the last packet.
+                assert!(decay.at_most(from, rate, 1500) && !decay.at_most(from - 1, rate, 1500), "{n} {rate}");
+            }
+        }
     }
 }
