@@ -22,7 +22,8 @@ fn dependencies_point_one_way() {
         ("altq-config", &["altq-engine"]),
         ("altq-simulator", &["altq-engine", "altq-config"]),
         ("altq-dataplane", &["altq-engine", "altq-config"]),
-        ("altq", &["altq-engine", "altq-config", "altq-simulator", "altq-dataplane"]),
+        ("altq-traffic", &["altq-engine", "altq-config", "altq-simulator", "altq-dataplane"]),
+        ("altq", &["altq-engine", "altq-config", "altq-simulator", "altq-dataplane", "altq-traffic"]),
     ]);
     let packages = metadata["packages"].as_array().unwrap();
     assert_eq!(packages.len(), may.len(), "a crate was added: say here what it may depend on");
@@ -49,7 +50,7 @@ fn the_engine_has_no_clock_and_no_io() {
 
 #[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
-    for name in ["engine", "config", "simulator", "app"] {
+    for name in ["engine", "config", "simulator", "traffic", "app"] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
             if file.ends_with("engine/src/prefetch.rs") {

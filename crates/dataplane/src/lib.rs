@@ -26,3 +26,4 @@ pub mod vnet;
 pub use error::Error;
 pub use sys::memory::LargePages;
 pub use sys::signal;
+pub use sys::tcp_info::{TcpInfo, tcp_info};

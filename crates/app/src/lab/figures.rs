@@ -7,8 +7,9 @@ use altq_simulator::case::{Case, Measure, Probe, Subject};
 use altq_simulator::report::{ClassReport, names, rate};
 use altq_simulator::result::{FlowResult, Percentiles, Traffic};
 use altq_simulator::stats::{Delay, percentile};
+use altq_traffic::meter::Reading;
 
-use super::generator::{Flow, Kind, Reading};
+use super::generator::{Flow, Kind};
 use super::measure::Run;
 use super::shaper::{Readings, Window};
 
@@ -51,7 +52,7 @@ impl Figures<'_> {
     }
 
     fn asks(&self, flow: usize) -> bool {
-        matches!(self.flows.get(flow).map(|flow| &flow.kind), Some(Kind::Request { .. }))
+        self.flows.get(flow).is_some_and(|flow| flow.kind.asks())
     }
 
     /// A row a flow.

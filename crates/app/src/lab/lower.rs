@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use altq_engine::units::Nanos;
 use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, What};
+use altq_traffic::request::Sizes;
+use altq_traffic::socket::Tuning;
 use anyhow::{Context, bail};
 
 use super::generator::{Datagrams, Flow, Kind};
-use super::socket::Tuning;
 use super::topology::{self, Side, Unsupported};
 
 /// What the command line adds to a case.
@@ -116,9 +117,11 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         CaseKind::TcpBulk { streams, congestion, buffers } => {
             Kind::Bulk { streams: *streams, tuning: tuning(congestion, *buffers, false) }
         }
-        CaseKind::TcpRr { streams, request, response } => {
-            Kind::Request { streams: *streams, request: *request, response: *response, tuning: tuning(&None, None, true) }
-        }
+        CaseKind::TcpRr { streams, request, response } => Kind::Request {
+            streams: *streams,
+            sizes: Sizes { request: *request as usize, response: *response as usize },
+            tuning: tuning(&None, None, true),
+        },
         CaseKind::Udp(udp) => {
             let rates = case.events.iter().filter_map(|event| match event.what {
                 What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),

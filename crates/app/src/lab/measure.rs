@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use altq_traffic::clock::{self, BOUND, Lateness, Processors};
+use altq_traffic::meter::{Meter, Reading};
+use altq_traffic::run::Epoch;
 use anyhow::bail;
 
-use super::clock::{self, BOUND, Lateness, Processors};
-use super::generator::{self, Flow, Kind, Meter, Reading};
+use super::generator::{self, Flow, Kind};
 use super::topology::Topology;
 
 /// What was read at a moment.
@@ -50,7 +52,8 @@ const LEAD: Duration = Duration::from_millis(50);
 /// Share of the time that the hypervisor may take from this machine.
 const STOLEN: f64 = 0.05;
 
-/// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. `check` is asked ten
+/// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. Gaps are counted from
+/// `warmup` on. `check` is asked ten
 /// times a second whether all is well with what stands in the middle.
 ///
 /// # Errors
@@ -59,6 +62,7 @@ pub fn run(
     topology: &Topology,
     flows: &[Flow],
     moments: &[Duration],
+    warmup: Duration,
     check: &dyn Fn() -> anyhow::Result<()>,
     title: &str,
 ) -> anyhow::Result<Run> {
@@ -66,7 +70,7 @@ pub fn run(
     thread::scope(|scope| {
         let beat = thread::Builder::new().name("metronome".into()).spawn_scoped(scope, || clock::metronome(&stop))?;
         let processors = Processors::now()?;
-        let result = drive(topology, flows, moments, check, title);
+        let result = drive(topology, flows, moments, warmup, check, title);
         stop.store(true, Ordering::Relaxed);
         let beat = beat.join().unwrap_or_default();
         let mut run = result?;
@@ -81,12 +85,14 @@ fn drive(
     topology: &Topology,
     flows: &[Flow],
     moments: &[Duration],
+    warmup: Duration,
     check: &dyn Fn() -> anyhow::Result<()>,
     title: &str,
 ) -> anyhow::Result<Run> {
-    let epoch = Instant::now() + LEAD;
-    let running = generator::start(topology, flows, epoch)?;
     let end = moments.last().copied().unwrap_or_default();
+    let run = Epoch::after(LEAD);
+    let running = generator::start(topology, flows, run, (warmup, end))?;
+    let epoch = run.start();
     let mut progress = Progress::new(title, end);
     let mut samples = Vec::with_capacity(moments.len());
     for due in moments {

@@ -7,7 +7,6 @@
 //!  measure     one run, readings in time       figures     from readings to rows and expectations
 //! ```
 
-pub mod clock;
 mod figures;
 pub mod generator;
 mod kernel_htb;
@@ -15,7 +14,6 @@ mod lower;
 mod measure;
 mod peer;
 mod shaper;
-mod socket;
 pub mod topology;
 
 use std::collections::BTreeSet;
@@ -29,6 +27,7 @@ use altq_engine::spec::Timer;
 use altq_simulator::case::{Case, CaseFile, Column, Expectation, Measure, PolicyError, Probe, Subject};
 use altq_simulator::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
 use altq_simulator::table::{self, Ran};
+use altq_traffic::clock;
 use anyhow::{Context, anyhow};
 
 use figures::{Figures, nanos};
@@ -261,7 +260,7 @@ impl<'a> Prepared<'a> {
             true => Err(anyhow!("altq's bridge ended before its time")),
             false => Ok(()),
         };
-        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), &check, title);
+        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), nanos(case.warmup), &check, title);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
         // What ended the bridge explains more than what its end did to the flows.
@@ -299,7 +298,14 @@ impl<'a> Prepared<'a> {
         let (from, to) = (nanos(case.warmup), nanos(case.duration));
         let meter = kernel_htb::Meter::new(topology.middle(), from, to);
         let check = || if own { meter.look() } else { Ok(()) };
-        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), &check, &format!("{title}, kernel HTB"))?;
+        let run = measure::run(
+            &topology,
+            &self.lowered.flows,
+            &self.moments(case),
+            nanos(case.warmup),
+            &check,
+            &format!("{title}, kernel HTB"),
+        )?;
         let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[] };
         let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);
         let bulk: Vec<usize> =
@@ -417,7 +423,7 @@ fn key(flow: &Flow) -> Key {
         dst: bits(flow.to.ip()),
         sport: Some(flow.from.port()),
         dport: Some(flow.to.port()),
-        proto: if matches!(flow.kind, Kind::Datagrams(_)) { 17 } else { 6 },
+        proto: if flow.kind.is_udp() { 17 } else { 6 },
         family: if flow.from.is_ipv4() { 4 } else { 6 },
         tos: flow.dscp << 2,
         length: 1500,

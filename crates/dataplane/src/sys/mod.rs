@@ -5,6 +5,7 @@ pub mod interface;
 pub mod memory;
 pub mod packet;
 pub mod signal;
+pub mod tcp_info;
 pub mod thread;
 
 use std::io;

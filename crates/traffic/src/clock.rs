@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use anyhow::Context;
+use crate::error::{Doing, Error};
 
 /// How late something ran against its schedule: a histogram in powers of two.
 #[derive(Clone, Debug)]
@@ -102,6 +102,12 @@ pub fn precise() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
+/// CLOCK_MONOTONIC in ns: the same for all processes of a host.
+pub fn monotonic() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Beats every 2 ms until told to stop, and says how late the beats were: what any thread on this host had to bear.
 pub fn metronome(stop: &AtomicBool) -> Lateness {
     precise();
@@ -128,13 +134,16 @@ pub struct Processors {
 
 impl Processors {
     /// The figures since boot.
-    pub fn now() -> anyhow::Result<Processors> {
-        let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    ///
+    /// # Errors
+    /// Where /proc is not mounted, or is none of Linux.
+    pub fn now() -> Result<Processors, Error> {
+        let text = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat")?;
         // proc(5): cpu user nice system idle iowait irq softirq steal guest guest_nice; guest is within user.
         let fields: Vec<u64> =
             text.lines().next().unwrap_or("").split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect();
         let [user, nice, system, idle, iowait, irq, softirq, stolen] = fields[..] else {
-            anyhow::bail!("/proc/stat does not begin with eight figures of the processors");
+            return Err(Error::Unsupported("/proc/stat does not begin with eight figures of the processors".into()));
         };
         let busy = user + nice + system + irq + softirq;
         Ok(Processors { busy, stolen, total: busy + idle + iowait + stolen })

@@ -1,0 +1,302 @@
+//! Generators of the lab: the kernel's own TCP and UDP, driven by threads that belong to the hosts' namespaces.
+//!
+//! A flow has a receiver and a sender. Receivers are ready before the clock starts; senders wait for their flow's start.
+//! What counts is what the receiver has got.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use altq_dataplane::netns::Namespace;
+use altq_traffic::connect::{AllWelcome, Close};
+use altq_traffic::meter::{Keep, Meter};
+use altq_traffic::request::Sizes;
+use altq_traffic::run::{Epoch, Shared};
+use altq_traffic::socket::{self, Tuning};
+pub use altq_traffic::udp::Datagrams;
+use altq_traffic::udp::Reception;
+use altq_traffic::{Doing, Error, bulk, connect, echo, greeter, request, udp};
+use anyhow::{Context, bail};
+
+use super::topology::{Side, Topology, Unsupported};
+
+/// A flow to generate.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Its name in the result.
+    pub name: String,
+    /// On which side it begins.
+    pub side: Side,
+    /// Where it begins; port 0: the system's choice.
+    pub from: SocketAddr,
+    /// Where it ends.
+    pub to: SocketAddr,
+    /// Spans of time from the start of the run in which it sends, in order.
+    pub active: Vec<(Duration, Duration)>,
+    /// DSCP of its packets.
+    pub dscp: u8,
+    /// What it sends.
+    pub kind: Kind,
+}
+
+/// What a flow sends.
+#[derive(Clone, Debug)]
+#[allow(dead_code, reason = "cases name `udp_rr` and `tcp_connect` as soon as their format does")]
+pub enum Kind {
+    /// TCP that sends as much as it may; a new connection in every active span.
+    Bulk {
+        /// Connections side by side.
+        streams: u32,
+        /// Of both ends.
+        tuning: Tuning,
+    },
+    /// One request after another over a TCP connection, the next when the answer is complete.
+    Request {
+        /// Connections side by side.
+        streams: u32,
+        /// Bytes of requests and answers.
+        sizes: Sizes,
+        /// Of both ends.
+        tuning: Tuning,
+    },
+    /// UDP that nothing holds back.
+    Datagrams(Datagrams),
+    /// One request after another over UDP.
+    Echo {
+        /// Clients side by side.
+        streams: u32,
+        /// Payload of requests and answers.
+        sizes: Sizes,
+    },
+    /// One short connection after another: made, a byte each way, closed with a reset.
+    Connect {
+        /// Clients side by side.
+        streams: u32,
+        /// Of both ends.
+        tuning: Tuning,
+    },
+}
+
+impl Kind {
+    /// True for what the classifier sees as UDP.
+    pub fn is_udp(&self) -> bool {
+        matches!(self, Kind::Datagrams(_) | Kind::Echo { .. })
+    }
+
+    /// True for what goes to and fro, and so has round trips.
+    pub fn asks(&self) -> bool {
+        matches!(self, Kind::Request { .. } | Kind::Echo { .. } | Kind::Connect { .. })
+    }
+}
+
+/// Connections of one flow that wait for their answer, or to be closed.
+const GUESTS: greeter::Limits = greeter::Limits { bytes: 1, guests: 4096, patience: Duration::from_secs(10) };
+
+/// Flows under way.
+pub struct Running {
+    meters: Vec<Arc<Meter>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<(String, JoinHandle<Result<(), Error>>)>,
+}
+
+/// The spans in which a flow sends.
+type Spans = Vec<(Instant, Instant)>;
+
+/// Starts the threads of all flows: receivers first, then senders, which wait for `epoch` and their flow's start. Gaps are those
+/// of `window`, from the start of the run.
+pub fn start(topology: &Topology, flows: &[Flow], epoch: Epoch, window: (Duration, Duration)) -> anyhow::Result<Running> {
+    let mut running = Running { meters: Vec::new(), stop: Arc::default(), threads: Vec::new() };
+    let mut shared = Vec::new();
+    for _ in flows {
+        let meter = Arc::new(Meter::new(Keep::All, window.0.as_nanos() as u64..window.1.as_nanos() as u64));
+        running.meters.push(meter.clone());
+        shared.push(Shared { meter, stop: running.stop.clone(), epoch });
+    }
+    for (flow, shared) in flows.iter().zip(&shared) {
+        let far = match flow.side {
+            Side::Sources => topology.side(Side::Sinks),
+            Side::Sinks => topology.side(Side::Sources),
+        };
+        running.receiver(far, flow, shared.clone()).map_err(unsupported).with_context(|| format!("flow `{}`", flow.name))?;
+    }
+    for (flow, shared) in flows.iter().zip(&shared) {
+        let spans: Spans = flow.active.iter().map(|(begin, end)| (epoch.start() + *begin, epoch.start() + *end)).collect();
+        running.senders(topology.side(flow.side), flow, &spans, shared).with_context(|| format!("flow `{}`", flow.name))?;
+    }
+    Ok(running)
+}
+
+/// What the host lacks is said as the lab says it.
+fn unsupported(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(Error::Unsupported(lacks)) => Unsupported(lacks.clone()).into(),
+        _ => error,
+    }
+}
+
+impl Running {
+    /// The meters, in the order of the flows.
+    pub fn meters(&self) -> &[Arc<Meter>] {
+        &self.meters
+    }
+
+    /// True when a generator has ended by itself, which none does unless it failed.
+    pub fn failed(&self) -> bool {
+        self.threads.iter().any(|(_, thread)| thread.is_finished())
+    }
+
+    /// Ends all flows and waits for their threads.
+    ///
+    /// # Errors
+    /// The first thing that went wrong in a generator, with the flow's name.
+    pub fn finish(mut self) -> anyhow::Result<Vec<Arc<Meter>>> {
+        self.stop.store(true, Ordering::Relaxed);
+        for (name, thread) in std::mem::take(&mut self.threads) {
+            match thread.join() {
+                Ok(result) => result.map_err(|error| unsupported(error.into())).with_context(|| format!("flow `{name}`"))?,
+                Err(_) => bail!("flow `{name}`: its generator broke down"),
+            }
+        }
+        Ok(std::mem::take(&mut self.meters))
+    }
+
+    /// Starts a thread in a namespace. Sockets opened by `work` belong there.
+    fn thread(
+        &mut self,
+        name: &str,
+        namespace: &Namespace,
+        work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let thread =
+            namespace.run(|| std::thread::Builder::new().name("flow".into()).spawn(work))?.context("cannot start a thread")?;
+        self.threads.push((name.to_string(), thread));
+        Ok(())
+    }
+
+    fn receiver(&mut self, namespace: &Namespace, flow: &Flow, shared: Shared) -> anyhow::Result<()> {
+        let (at, name) = (flow.to, flow.name.as_str());
+        match &flow.kind {
+            Kind::Bulk { tuning, .. } => {
+                let listener = namespace.run(|| socket::listen_tcp(at, tuning))??;
+                let tuning = tuning.clone();
+                self.thread(name, namespace, move || {
+                    each(&listener, &tuning, &shared, |mut connection| {
+                        bulk::receive(&mut connection, None, &shared);
+                    })
+                })
+            }
+            Kind::Request { sizes, tuning, .. } => {
+                let (sizes, tuning) = (*sizes, tuning.clone());
+                let listener = namespace.run(|| socket::listen_tcp(at, &tuning))??;
+                self.thread(name, namespace, move || {
+                    each(&listener, &tuning, &shared, |mut connection| request::answer(&mut connection, sizes, &shared))
+                })
+            }
+            Kind::Datagrams(_) => {
+                let socket = namespace.run(|| socket::udp(at, 0))??;
+                let reception = Reception { one_clock: true, skip: None };
+                self.thread(name, namespace, move || udp::receive(&socket, reception, &shared))
+            }
+            Kind::Echo { sizes, .. } => {
+                let (dscp, response) = (flow.dscp, sizes.response);
+                let socket = namespace.run(|| socket::udp(at, dscp))??;
+                self.thread(name, namespace, move || echo::answer_all(&socket, response, &shared))
+            }
+            Kind::Connect { tuning, .. } => {
+                let listener = namespace.run(|| socket::listen_tcp(at, tuning))??;
+                self.thread(name, namespace, move || greeter::serve(&listener, GUESTS, &AllWelcome, &shared.stop))
+            }
+        }
+    }
+
+    fn senders(&mut self, namespace: &Namespace, flow: &Flow, spans: &Spans, shared: &Shared) -> anyhow::Result<()> {
+        let to = flow.to;
+        if let Kind::Datagrams(datagrams) = &flow.kind {
+            let (from, dscp, datagrams, spans, shared) = (flow.from, flow.dscp, datagrams.clone(), spans.clone(), shared.clone());
+            return self.thread(&flow.name, namespace, move || {
+                let socket = socket::udp(from, dscp)?;
+                socket.connect(to).doing(|| format!("no way from {from} to {to}"))?;
+                udp::send(&socket, &datagrams, &spans, &shared)?;
+                shared.in_spans(&[], |_, _| Ok(()))
+            });
+        }
+        let streams = match &flow.kind {
+            Kind::Bulk { streams, .. }
+            | Kind::Request { streams, .. }
+            | Kind::Echo { streams, .. }
+            | Kind::Connect { streams, .. } => *streams,
+            Kind::Datagrams(_) => 1,
+        };
+        for at in 0..streams {
+            let (kind, dscp, from, spans, shared) =
+                (flow.kind.clone(), flow.dscp, nth(flow.from, at)?, spans.clone(), shared.clone());
+            self.thread(&flow.name, namespace, move || {
+                shared.in_spans(&spans, |_, end| match &kind {
+                    Kind::Bulk { tuning, .. } => match opened(from, to, tuning, &shared)? {
+                        Some(mut connection) => bulk::send(&mut connection, at, end, bulk::Limits::default(), &shared),
+                        None => Ok(()),
+                    },
+                    Kind::Request { sizes, tuning, .. } => match opened(from, to, tuning, &shared)? {
+                        Some(mut connection) => request::ask(&mut connection, *sizes, None, end, &shared),
+                        None => Ok(()),
+                    },
+                    Kind::Echo { sizes, .. } => {
+                        let socket = socket::udp(from, dscp)?;
+                        socket.connect(to).doing(|| format!("no way from {from} to {to}"))?;
+                        echo::ask(&socket, *sizes, None, end, &shared)
+                    }
+                    Kind::Connect { tuning, .. } => connect::make(from, to, tuning, b"?", Close::Reset, end, &shared),
+                    Kind::Datagrams(_) => Ok(()),
+                })
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A connection; `None` when the run was shorter than the handshake.
+fn opened(from: SocketAddr, to: SocketAddr, tuning: &Tuning, shared: &Shared) -> Result<Option<TcpStream>, Error> {
+    match socket::connect_tcp(from, to, tuning) {
+        Ok(connection) => Ok(Some(connection)),
+        Err(_) if shared.stopped() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Serves every connection of a listener on a thread of its own, until the run is over.
+fn each(listener: &TcpListener, tuning: &Tuning, shared: &Shared, serve: impl Fn(TcpStream) + Sync) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        while !shared.stopped() {
+            match listener.accept() {
+                Ok((connection, _)) => {
+                    let connection = socket::accepted(connection, tuning)?;
+                    scope.spawn(|| serve(connection));
+                }
+                Err(error) if bulk::waiting(&error) => {}
+                Err(error) => return Err(error).doing(|| "accepting a connection"),
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Drop for Running {
+    /// A run that is given up leaves no thread behind that would go on sending.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for (_, thread) in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The address of the n-th connection: a written source port is the first's, the next ones follow.
+fn nth(from: SocketAddr, n: u32) -> anyhow::Result<SocketAddr> {
+    if from.port() == 0 {
+        return Ok(from);
+    }
+    let port = u32::from(from.port()) + n;
+    Ok(SocketAddr::new(from.ip(), u16::try_from(port).with_context(|| format!("source port {port} is over 65535"))?))
+}

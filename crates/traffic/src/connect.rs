@@ -1,0 +1,108 @@
+//! Connections a second: each is made, carries a few bytes and one byte back, and is closed.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use serde::{Deserialize, Serialize};
+
+use crate::bulk::waiting;
+use crate::error::Error;
+use crate::greeter::{Host, Verdict};
+use crate::run::Shared;
+use crate::socket::{self, Tuning};
+
+/// How the client closes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Close {
+    /// With a reset: its port is free at once.
+    #[default]
+    Reset,
+    /// With FIN, as programs do: its port waits for a minute (TIME_WAIT), so there are about 470 a second to one server port.
+    Fin,
+}
+
+/// Makes connections one after the other until `end`; each says `first` and waits for one byte. What takes more than a failed one's
+/// time is counted as failed.
+///
+/// # Errors
+/// When none can be made because the host has no port or descriptor left, or nobody is there.
+pub fn make(
+    from: SocketAddr,
+    to: SocketAddr,
+    tuning: &Tuning,
+    first: &[u8],
+    close: Close,
+    end: Instant,
+    shared: &Shared,
+) -> Result<(), Error> {
+    let mut running = 0;
+    while !shared.over(end) {
+        let begin = Instant::now();
+        shared.meter.sent_one();
+        match one(from, to, tuning, first, close, shared) {
+            Ok(true) => {
+                running = 0;
+                let now = Instant::now();
+                let at = shared.epoch.since(now);
+                shared.meter.took(at, now.duration_since(begin).as_nanos() as u64);
+                shared.meter.completed(at);
+            }
+            Ok(false) => return Ok(()),
+            Err(_) if shared.over(end) => return Ok(()),
+            Err(error) => {
+                shared.meter.failed();
+                running += 1;
+                // A queue of connections that overflows is what is measured; ten failures in a row with none between are not.
+                if running >= 10 {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One connection; false when the run was over before it was done.
+fn one(from: SocketAddr, to: SocketAddr, tuning: &Tuning, first: &[u8], close: Close, shared: &Shared) -> Result<bool, Error> {
+    let mut connection = socket::connect_tcp(from, to, tuning)?;
+    let io = |error: std::io::Error| Error::Io { doing: "a short connection".into(), source: error };
+    connection.write_all(first).map_err(io)?;
+    let (mut answer, begin) = ([0; 1], Instant::now());
+    loop {
+        match connection.read(&mut answer) {
+            Ok(0) => return Err(Error::Ended("a short connection was closed before its answer".into())),
+            Ok(_) => break,
+            Err(_) if shared.stopped() => return Ok(false),
+            Err(error) if waiting(&error) && begin.elapsed() < socket::CONNECT => {}
+            Err(error) => return Err(io(error)),
+        }
+    }
+    if close == Close::Fin {
+        let _ = sockopt::set_socket_linger(connection.as_fd(), None);
+        let _ = connection.shutdown(Shutdown::Write);
+        // The other end's FIN, so that the whole of closing is part of it.
+        while let Err(error) = connection.read(&mut answer) {
+            if !waiting(&error) || shared.stopped() || begin.elapsed() > socket::CONNECT {
+                break;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The other end where nobody else can be: every guest gets its answer.
+#[derive(Debug)]
+pub struct AllWelcome;
+
+impl Host for AllWelcome {
+    fn judge(&self, _: &[u8], _: SocketAddr) -> Verdict {
+        Verdict::Answer(0x41)
+    }
+
+    fn take(&self, _: TcpStream, _: &[u8], _: SocketAddr) {}
+}

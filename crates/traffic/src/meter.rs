@@ -1,0 +1,291 @@
+//! What a flow has done so far: senders and receivers count, whoever measures reads.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use altq_dataplane::TcpInfo;
+use altq_dataplane::sketch::Sketch;
+use altq_engine::units::Nanos;
+use altq_simulator::gaps::{GapSummary, Gaps};
+
+use crate::clock::Lateness;
+
+/// How times are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Each with its moment, for figures over any window afterwards: memory grows with the run.
+    All,
+    /// As a distribution, in fixed memory.
+    #[default]
+    Distribution,
+}
+
+/// The meter of a flow.
+#[derive(Debug)]
+pub struct Meter {
+    keep: Keep,
+    /// Since the run's start: what counts as the flow's figures.
+    window: Range<Nanos>,
+    received_bytes: AtomicU64,
+    received: AtomicU64,
+    window_bytes: AtomicU64,
+    window_received: AtomicU64,
+    sent: AtomicU64,
+    late: AtomicU64,
+    again: AtomicU64,
+    failed: AtomicU64,
+    /// Moment (since the start of the run) of the last payload, so that a transfer of given length has its time.
+    last: AtomicU64,
+    samples: Mutex<Vec<(Nanos, Nanos)>>,
+    times: Mutex<Times>,
+    gaps: Mutex<Gaps>,
+    transit: Mutex<Transit>,
+    lateness: Mutex<Lateness>,
+    connections: Mutex<BTreeMap<u32, TcpInfo>>,
+}
+
+/// Round trips, or one-way delays.
+#[derive(Debug, Default)]
+struct Times {
+    window: Sketch,
+    /// Since somebody last asked.
+    recent: Sketch,
+}
+
+/// How evenly datagrams arrive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transit {
+    last: Option<i128>,
+    /// RFC 3550, 6.4.1, in ns.
+    jitter: f64,
+}
+
+/// A reading of a [`Meter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Payload that the receiver has got, in bytes.
+    pub bytes: u64,
+    /// Datagrams received (each number once), transactions completed, or connections made and closed.
+    pub received: u64,
+    /// Datagrams or requests sent.
+    pub sent: u64,
+    /// Datagrams that came behind one with a higher number.
+    pub reordered: u64,
+    /// Datagrams that came a second time.
+    pub duplicates: u64,
+    /// Requests without an answer, connections that could not be made.
+    pub failed: u64,
+    /// Payload in the flow's window, in bytes.
+    pub window_bytes: u64,
+    /// What was received in the flow's window.
+    pub window_received: u64,
+    /// Since the start of the run, when the last payload came.
+    pub last: Nanos,
+}
+
+impl Meter {
+    /// A meter. `window` is the part of the run, in ns from its start, of which figures are given.
+    pub fn new(keep: Keep, window: Range<Nanos>) -> Meter {
+        Meter {
+            keep,
+            window,
+            received_bytes: AtomicU64::default(),
+            received: AtomicU64::default(),
+            window_bytes: AtomicU64::default(),
+            window_received: AtomicU64::default(),
+            sent: AtomicU64::default(),
+            late: AtomicU64::default(),
+            again: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            last: AtomicU64::default(),
+            samples: Mutex::default(),
+            times: Mutex::default(),
+            gaps: Mutex::default(),
+            transit: Mutex::default(),
+            lateness: Mutex::default(),
+            connections: Mutex::default(),
+        }
+    }
+
+    /// The counters now.
+    pub fn read(&self) -> Reading {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Reading {
+            bytes: of(&self.received_bytes),
+            received: of(&self.received),
+            sent: of(&self.sent),
+            reordered: of(&self.late),
+            duplicates: of(&self.again),
+            failed: of(&self.failed),
+            window_bytes: of(&self.window_bytes),
+            window_received: of(&self.window_received),
+            last: of(&self.last),
+        }
+    }
+
+    /// The part of the run of which figures are given.
+    pub fn window(&self) -> &Range<Nanos> {
+        &self.window
+    }
+
+    /// The times measured between two moments of the run (ns since its start), sorted; of [`Keep::All`]. Complete once the run is over.
+    pub fn times(&self, from: Nanos, to: Nanos) -> Vec<Nanos> {
+        let samples = locked(&self.samples);
+        let mut times: Vec<Nanos> = samples.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, time)| *time).collect();
+        times.sort_unstable();
+        times
+    }
+
+    /// The times measured in the window.
+    pub fn distribution(&self) -> Sketch {
+        locked(&self.times).window.clone()
+    }
+
+    /// The times measured since this was last asked.
+    pub fn recent(&self) -> Sketch {
+        std::mem::take(&mut locked(&self.times).recent)
+    }
+
+    /// Gaps between datagrams in the window.
+    pub fn gaps(&self) -> Option<GapSummary> {
+        locked(&self.gaps).summary()
+    }
+
+    /// Jitter of datagrams (RFC 3550, 6.4.1) in the window.
+    pub fn jitter(&self) -> Option<Nanos> {
+        let transit = locked(&self.transit);
+        transit.last.map(|_| transit.jitter as Nanos)
+    }
+
+    /// How late the sender ran. Complete once the run is over.
+    pub fn lateness(&self) -> Lateness {
+        locked(&self.lateness).clone()
+    }
+
+    /// What the kernel says of the connections that send, by number.
+    pub fn connections(&self) -> BTreeMap<u32, TcpInfo> {
+        locked(&self.connections).clone()
+    }
+
+    /// Payload has come at a moment of the run.
+    pub fn arrived(&self, now: Nanos, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.last.fetch_max(now, Ordering::Relaxed);
+        if self.window.contains(&now) {
+            self.window_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// One more received: a datagram, an answer, a connection.
+    pub fn completed(&self, now: Nanos) {
+        self.received.fetch_add(1, Ordering::Relaxed);
+        if self.window.contains(&now) {
+            self.window_received.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// So much was sent in all: datagrams or requests.
+    pub fn sent(&self, count: u64) {
+        self.sent.store(count, Ordering::Relaxed);
+    }
+
+    /// One more was sent, by one of several senders.
+    pub fn sent_one(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reordered(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn duplicated(&self) {
+        self.again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A round trip or a delay, ended at a moment of the run.
+    pub(crate) fn took(&self, now: Nanos, time: Nanos) {
+        match self.keep {
+            Keep::All => locked(&self.samples).push((now, time)),
+            Keep::Distribution => {
+                let mut times = locked(&self.times);
+                times.recent.add(time);
+                if self.window.contains(&now) {
+                    times.window.add(time);
+                }
+            }
+        }
+    }
+
+    /// A datagram has come: its part in gaps.
+    pub(crate) fn spaced(&self, now: Nanos) {
+        if self.window.contains(&now) {
+            locked(&self.gaps).arrived(now);
+        }
+    }
+
+    /// A datagram with a stamp has come: `transit` is its time on the way, off by whatever the clocks are off.
+    pub(crate) fn transit(&self, now: Nanos, transit: i128) {
+        if !self.window.contains(&now) {
+            return;
+        }
+        let mut state = locked(&self.transit);
+        if let Some(last) = state.last.replace(transit) {
+            // RFC 3550, 6.4.1: J += (|D| - J) / 16.
+            let jitter = state.jitter;
+            state.jitter += ((transit - last).unsigned_abs() as f64 - jitter) / 16.0;
+        }
+    }
+
+    pub(crate) fn note_lateness(&self, lateness: Lateness) {
+        *locked(&self.lateness) = lateness;
+    }
+
+    pub(crate) fn note_connection(&self, stream: u32, info: TcpInfo) {
+        locked(&self.connections).insert(stream, info);
+    }
+}
+
+/// A thread that broke down leaves counters that can be read nevertheless.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_those_of_the_window() {
+        let meter = Meter::new(Keep::Distribution, 100..200);
+        for (now, took) in [(50, 5), (100, 7), (199, 9), (200, 11)] {
+            meter.arrived(now, 1000);
+            meter.completed(now);
+            meter.took(now, took);
+            meter.spaced(now);
+        }
+        let reading = meter.read();
+        assert_eq!((reading.bytes, reading.received, reading.last), (4000, 4, 200));
+        assert_eq!((reading.window_bytes, reading.window_received), (2000, 2));
+        assert_eq!((meter.distribution().count(), meter.distribution().max()), (2, 9));
+        assert_eq!((meter.recent().count(), meter.recent().count()), (4, 0));
+        assert_eq!(meter.gaps().map(|gaps| (gaps.count, gaps.mean_ns)), Some((1, 99)));
+    }
+
+    #[test]
+    fn jitter_follows_the_rfc() {
+        let meter = Meter::new(Keep::Distribution, 0..100);
+        // Transit times 0, 160, 0: D is 160 twice. By hand: J = 10, then 10 + 150/16 = 19.375.
+        [0, 160, 0].into_iter().for_each(|transit| meter.transit(1, transit));
+        assert_eq!(meter.jitter(), Some(19));
+        // Clocks that differ change nothing.
+        let meter = Meter::new(Keep::Distribution, 0..100);
+        [-7_000_000, -6_999_840, -7_000_000].into_iter().for_each(|transit| meter.transit(1, transit));
+        assert_eq!(meter.jitter(), Some(19));
+    }
+}

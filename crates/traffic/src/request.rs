@@ -1,0 +1,94 @@
+//! Requests and responses over TCP: the round trip as an application sees it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::bulk::waiting;
+use crate::clock;
+use crate::error::{Doing, Error};
+use crate::run::Shared;
+
+/// Bytes of a request and of its answer, both at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of a request.
+    pub request: usize,
+    /// Of an answer.
+    pub response: usize,
+}
+
+/// Asks over a connection until `end`: the next when the answer is complete, or at the next beat of `interval`.
+///
+/// # Errors
+/// Those of the connection, before the end of the run.
+pub fn ask(
+    connection: &mut TcpStream,
+    sizes: Sizes,
+    interval: Option<Duration>,
+    end: Instant,
+    shared: &Shared,
+) -> Result<(), Error> {
+    let question = vec![0x51; sizes.request];
+    let mut answer = vec![0; sizes.response];
+    let mut due = Instant::now();
+    while !shared.over(end) {
+        let asked = Instant::now();
+        shared.meter.sent_one();
+        if !write(connection, &question, shared).doing(|| "sending a request")?
+            || !read(connection, &mut answer, shared).doing(|| "waiting for a response")?
+        {
+            break;
+        }
+        let answered = Instant::now();
+        let now = shared.epoch.since(answered);
+        shared.meter.took(now, answered.duration_since(asked).as_nanos() as u64);
+        shared.meter.completed(now);
+        shared.meter.arrived(now, sizes.request as u64);
+        if let Some(interval) = interval {
+            // A beat that was missed is not made up for.
+            while due <= answered {
+                due += interval;
+            }
+            if !clock::sleep_unless(&shared.stop, due.min(end)) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Answers until the connection or the run is over. Whatever ends the connection is the asking side's to report.
+pub fn answer(connection: &mut TcpStream, sizes: Sizes, shared: &Shared) {
+    let mut question = vec![0; sizes.request];
+    let answer = vec![0x41; sizes.response];
+    while matches!(read(connection, &mut question, shared), Ok(true)) && matches!(write(connection, &answer, shared), Ok(true)) {}
+}
+
+/// Writes all of it; false when the run was over before.
+fn write(connection: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::Result<bool> {
+    while !bytes.is_empty() {
+        match connection.write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(_) if shared.stopped() => return Ok(false),
+            Err(error) if waiting(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Fills the buffer; false when the run was over before.
+fn read(connection: &mut TcpStream, mut buffer: &mut [u8], shared: &Shared) -> io::Result<bool> {
+    while !buffer.is_empty() {
+        match connection.read(buffer) {
+            Ok(0) if shared.stopped() => return Ok(false),
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other end closed the connection")),
+            Ok(count) => buffer = buffer.get_mut(count..).unwrap_or_default(),
+            Err(_) if shared.stopped() => return Ok(false),
+            Err(error) if waiting(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,131 @@
+//! Numbers of datagrams: what came twice, and what came late.
+
+/// Numbers behind the highest that are remembered, to tell a datagram that came late from one that came twice.
+const WINDOW: u32 = 1 << 16;
+
+/// The numbers that have come.
+#[derive(Clone, Debug, Default)]
+pub struct Sequence {
+    highest: Option<u32>,
+    /// A bit a number, by its lower bits: those of the last `WINDOW` numbers up to the highest.
+    seen: Vec<u64>,
+}
+
+/// What a datagram is to those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Its number is the highest yet.
+    InOrder,
+    /// One with a higher number came before (RFC 4737, 3.3).
+    Late,
+    /// The same number came before.
+    Again,
+}
+
+impl Sequence {
+    /// Notes a datagram. Numbers go round: what is less than half of the way ahead is later. One that is late by more than
+    /// 65536 numbers counts as late, be it the second time that it comes or not.
+    pub fn note(&mut self, number: u32) -> Arrival {
+        if self.seen.is_empty() {
+            self.seen = vec![0; WINDOW as usize / 64];
+        }
+        let Some(highest) = self.highest else {
+            self.highest = Some(number);
+            self.mark(number);
+            return Arrival::InOrder;
+        };
+        let ahead = number.wrapping_sub(highest);
+        if ahead == 0 {
+            return Arrival::Again;
+        }
+        if ahead <= u32::MAX / 2 {
+            // The numbers between have not come, and their bits are those of others long past.
+            if ahead >= WINDOW {
+                self.seen.fill(0);
+            } else {
+                (1..ahead).for_each(|k| self.clear(highest.wrapping_add(k)));
+            }
+            self.highest = Some(number);
+            self.mark(number);
+            return Arrival::InOrder;
+        }
+        if highest.wrapping_sub(number) >= WINDOW {
+            return Arrival::Late;
+        }
+        if self.mark(number) { Arrival::Again } else { Arrival::Late }
+    }
+
+    /// Sets a number's bit, and says whether it was set.
+    fn mark(&mut self, number: u32) -> bool {
+        let (at, bit) = place(number);
+        let Some(word) = self.seen.get_mut(at) else { return false };
+        let was = *word & bit != 0;
+        *word |= bit;
+        was
+    }
+
+    fn clear(&mut self, number: u32) {
+        let (at, bit) = place(number);
+        if let Some(word) = self.seen.get_mut(at) {
+            *word &= !bit;
+        }
+    }
+}
+
+fn place(number: u32) -> (usize, u64) {
+    ((number % WINDOW / 64) as usize, 1 << (number % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_go_round() {
+        let mut sequence = Sequence::default();
+        for number in [u32::MAX - 1, u32::MAX, 0, 1] {
+            assert_eq!(sequence.note(number), Arrival::InOrder, "{number}");
+        }
+        assert_eq!(sequence.note(u32::MAX), Arrival::Again);
+        assert_eq!(sequence.note(1), Arrival::Again);
+        assert_eq!(sequence.note(u32::MAX - 5), Arrival::Late);
+        assert_eq!(sequence.note(u32::MAX - 5), Arrival::Again);
+    }
+
+    #[test]
+    fn old_bits_are_forgotten() {
+        let mut sequence = Sequence::default();
+        assert_eq!(sequence.note(3), Arrival::InOrder);
+        assert_eq!(sequence.note(4), Arrival::InOrder);
+        // The same places again, a window later: 3 + 65536 came, 4 + 65536 did not.
+        assert_eq!(sequence.note(3 + WINDOW), Arrival::InOrder);
+        assert_eq!(sequence.note(5 + WINDOW), Arrival::InOrder);
+        assert_eq!(sequence.note(4 + WINDOW), Arrival::Late);
+        assert_eq!(sequence.note(3 + WINDOW), Arrival::Again);
+        assert_eq!(sequence.note(3), Arrival::Late, "too long ago to tell");
+    }
+
+    proptest! {
+        /// Against a set that forgets nothing.
+        #[test]
+        fn as_a_set_would_say(start in any::<u32>(), steps in prop::collection::vec(0u32..400, 1..400)) {
+            let mut sequence = Sequence::default();
+            let (mut seen, mut highest) = (HashSet::new(), None::<u64>);
+            let start = u64::from(start) + (1 << 40);
+            for (k, step) in steps.iter().enumerate() {
+                let number = start + k as u64 + u64::from(*step);
+                let expected = match highest {
+                    _ if !seen.insert(number) => Arrival::Again,
+                    Some(highest) if number < highest => Arrival::Late,
+                    _ => Arrival::InOrder,
+                };
+                highest = highest.max(Some(number));
+                prop_assert_eq!(sequence.note(number as u32), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A rate that several threads keep to together.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use altq_engine::units::Rate;
+
+use crate::clock;
+
+/// What may be saved up in silence.
+const BURST: Duration = Duration::from_millis(20);
+
+/// A rate for all who ask.
+#[derive(Debug)]
+pub struct Throttle {
+    rate: Rate,
+    /// Up to when all that was granted takes at the rate, and whether anybody had to wait.
+    state: Mutex<(Instant, bool)>,
+}
+
+impl Throttle {
+    /// One of a rate above 0.
+    pub fn new(rate: Rate) -> Throttle {
+        Throttle { rate, state: Mutex::new((Instant::now(), false)) }
+    }
+
+    /// How much to ask for at once, at most: 10 ms' worth, so that no one waits long for another.
+    pub fn portion(&self, most: usize) -> usize {
+        usize::try_from(self.rate.as_bit_s() / 800).unwrap_or(most).clamp(1448.min(most), most)
+    }
+
+    /// Waits until so many bytes are within the rate.
+    pub fn take(&self, bytes: usize) {
+        let time = Duration::from_nanos(self.rate.time_for(bytes as u64));
+        let until = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let from = state.0.max(now.checked_sub(BURST).unwrap_or(now));
+            state.0 = from + time;
+            state.1 |= from > now;
+            from
+        };
+        clock::sleep_until(until);
+    }
+
+    /// True if it ever made somebody wait.
+    pub fn held(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_rate_and_one_burst() {
+        let throttle = Throttle::new(Rate::mbit_s(8));
+        let begin = Instant::now();
+        for _ in 0..20 {
+            throttle.take(5_000);
+        }
+        // The last one waits for the nineteen before it: 95 ms less the burst of 20 ms.
+        assert!(begin.elapsed() >= Duration::from_millis(74), "{:?}", begin.elapsed());
+        assert!(throttle.held());
+        assert_eq!(throttle.portion(1 << 17), 10_000);
+    }
+}

@@ -1,0 +1,166 @@
+//! UDP by the simulator's own sources, numbered and stamped: loss, order, gaps, jitter, and one-way delay where both ends have one clock.
+
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use altq_engine::units::{Nanos, Rate};
+use altq_simulator::case::Udp;
+use altq_simulator::sim::{Endpoint, Outbox, Random, Source};
+
+use crate::bulk::waiting;
+use crate::clock;
+use crate::echo::put;
+use crate::error::{Doing, Error};
+use crate::run::Shared;
+use crate::sequence::{Arrival, Sequence};
+
+/// Bytes of a datagram's number, at its head, big-endian.
+const NUMBER: usize = 4;
+
+/// Bytes of the time at which it was sent (CLOCK_MONOTONIC, ns, big-endian), behind the number. Datagrams too small for either go
+/// without.
+const STAMP: usize = 8;
+
+/// What a UDP flow sends: the same as in the simulator, by the same seed.
+#[derive(Clone, Debug)]
+pub struct Datagrams {
+    /// Sizes and times.
+    pub udp: Udp,
+    /// Of what is drawn.
+    pub seed: u64,
+    /// The flow's place: its stream of what is drawn.
+    pub stream: u64,
+    /// Other rates, from these times of the run on (ns), in order.
+    pub rates: Vec<(Nanos, Rate)>,
+}
+
+/// Bytes of IP and UDP headers in a packet's length at layer 3.
+pub fn headers(ipv4: bool) -> usize {
+    if ipv4 { 28 } else { 48 }
+}
+
+/// Sends in the spans what the source says, when it says so, to the socket's peer. A sender that is late sends at once what has become
+/// due, and notes how late it was. Returns at the end of the last span.
+///
+/// # Errors
+/// Those of the socket.
+pub fn send(socket: &UdpSocket, datagrams: &Datagrams, spans: &[(Instant, Instant)], shared: &Shared) -> Result<(), Error> {
+    clock::precise();
+    let headers = headers(socket.peer_addr().doing(|| "sending")?.is_ipv4());
+    let mut sender =
+        Sender { socket, shared, payload: vec![0x55; usize::from(u16::MAX)], lateness: clock::Lateness::default(), number: 0 };
+    let mut source = Source::new(datagrams.udp.clone(), Random::new(datagrams.seed, datagrams.stream));
+    let mut changes = datagrams.rates.iter().peekable();
+    let mut result = Ok(());
+    'spans: for (begin, end) in spans {
+        // The source lives in the run's time, and hears nothing of what was late here.
+        let mut due = shared.epoch.since(*begin);
+        let mut out = Outbox::default();
+        loop {
+            let moment = shared.epoch.at(due);
+            if moment >= *end || !clock::sleep_unless(&shared.stop, moment) {
+                source.stop();
+                break;
+            }
+            while let Some((_, rate)) = changes.next_if(|(at, _)| *at <= due) {
+                source.set_rate(*rate);
+            }
+            source.wake(due, &mut out);
+            for (size, _) in out.packets.drain(..) {
+                match sender.put((size as usize).saturating_sub(headers), moment) {
+                    Ok(true) => {}
+                    Ok(false) => break 'spans,
+                    Err(error) => {
+                        result = Err(error);
+                        break 'spans;
+                    }
+                }
+            }
+            match out.wake.take() {
+                Some(next) => due = next,
+                None => break,
+            }
+        }
+    }
+    shared.meter.note_lateness(sender.lateness);
+    result
+}
+
+struct Sender<'a> {
+    socket: &'a UdpSocket,
+    shared: &'a Shared,
+    payload: Vec<u8>,
+    lateness: clock::Lateness,
+    number: u64,
+}
+
+impl Sender<'_> {
+    /// Sends a datagram that was due at a moment; false when the run is over.
+    fn put(&mut self, bytes: usize, due: Instant) -> Result<bool, Error> {
+        let now = Instant::now();
+        self.lateness.note(due, now);
+        let stamp = self.shared.epoch.stamp(self.shared.epoch.since(now)).to_be_bytes();
+        self.payload[..NUMBER].copy_from_slice(&(self.number as u32).to_be_bytes());
+        self.payload[NUMBER..NUMBER + STAMP].copy_from_slice(&stamp);
+        let bytes = bytes.min(self.payload.len());
+        if !put(self.socket, &self.payload[..bytes], self.shared)? {
+            return Ok(false);
+        }
+        self.number += 1;
+        self.shared.meter.sent(self.number);
+        Ok(true)
+    }
+}
+
+/// What a receiver of datagrams is to make of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reception {
+    /// Both ends have the same clock, so that stamps give the time on the way.
+    pub one_clock: bool,
+    /// Datagrams that are none of the flow's.
+    pub skip: Option<fn(&[u8]) -> bool>,
+}
+
+/// Counts datagrams until the run is over.
+///
+/// # Errors
+/// Those of the socket.
+pub fn receive(socket: &UdpSocket, reception: Reception, shared: &Shared) -> Result<(), Error> {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    let mut sequence = Sequence::default();
+    while !shared.stopped() {
+        let bytes = match socket.recv(&mut buffer) {
+            Ok(bytes) => bytes,
+            // What the kernel reports of an earlier datagram that went the other way.
+            Err(error) if waiting(&error) || error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
+            Err(error) => return Err(error).doing(|| "receiving"),
+        };
+        let datagram = buffer.get(..bytes).unwrap_or_default();
+        if reception.skip.is_some_and(|skip| skip(datagram)) {
+            continue;
+        }
+        let now = shared.now();
+        let meter = &shared.meter;
+        let numbered = datagram.split_first_chunk::<NUMBER>();
+        match numbered.map(|(number, _)| sequence.note(u32::from_be_bytes(*number))) {
+            Some(Arrival::Again) => {
+                meter.duplicated();
+                continue;
+            }
+            Some(Arrival::Late) => meter.reordered(),
+            Some(Arrival::InOrder) | None => {}
+        }
+        meter.arrived(now, bytes as u64);
+        meter.completed(now);
+        meter.spaced(now);
+        let stamp = numbered.and_then(|(_, rest)| rest.first_chunk::<STAMP>());
+        if let Some(stamp) = stamp {
+            let transit = i128::from(shared.epoch.stamp(now)) - i128::from(u64::from_be_bytes(*stamp));
+            meter.transit(now, transit);
+            if reception.one_clock {
+                meter.took(now, u64::try_from(transit).unwrap_or(0));
+            }
+        }
+    }
+    Ok(())
+}
