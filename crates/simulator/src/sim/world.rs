@@ -200,7 +200,8 @@ impl<'a> World<'a> {
             // A class that an event adds is known only then.
             let added = |name: &str| case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name));
             let subject = match &probe.subject {
-                crate::case::Subject::Class(name) => Some(name),
+                // In a row without a policy there are no classes.
+                crate::case::Subject::Class(name) if world.is_governed() || case.row.is_none() => Some(name),
                 _ => None,
             };
             for class in subject.into_iter().chain(&probe.of).filter(|name| !added(name)) {
@@ -704,6 +705,11 @@ impl<'a> World<'a> {
     /// How long it took until what the probe follows had its level; `None`: never.
     pub fn reached(&self, probe: &Probe) -> Option<f64> {
         self.traces.iter().find(|trace| trace.probe == *probe).and_then(Trace::reached)
+    }
+
+    /// True if a policy governs a link.
+    pub fn is_governed(&self) -> bool {
+        self.ports.iter().any(|port| port.policy.is_some())
     }
 
     /// True if a flow does not run at all in this row.
