@@ -8,6 +8,7 @@ mod lab;
 mod made;
 mod output;
 mod policy;
+mod report;
 mod stat_format;
 
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ enum Command {
     Sim(sim::Args),
     /// Runs a case in network namespaces with the kernel's own TCP
     Lab(commands::lab::Args),
+    /// Makes a self-contained HTML page of results
+    Report(commands::report::Args),
     /// Shapes real interfaces until stopped
     Run(run::Args),
     /// Measures the engine
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
+        Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

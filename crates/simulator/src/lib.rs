@@ -3,7 +3,7 @@
 //! - [`replay`]: one link, packets already classified, from a list (`altq replay`).
 //! - [`sim`]: hosts, links, sources and captures (`altq sim`).
 //! - [`gaps`]: gaps between the packets of a flow.
-//! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out.
+//! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out; [`html`]: pages of it.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then arrivals, then the order in which
 //! they were made (published-models.md 1).
@@ -12,6 +12,7 @@
 
 pub mod case;
 pub mod gaps;
+pub mod html;
 pub mod literal;
 mod nearest;
 pub mod plot;

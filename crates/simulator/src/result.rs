@@ -153,6 +153,9 @@ pub struct Outcome {
     /// The row, where the case has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
+    /// The figure of the case that is judged, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<String>,
     /// What was measured.
     pub measure: Measure,
     /// The unit of the three numbers below: `fraction`, `bit/s`, `ns`, or empty for a count.
@@ -187,6 +190,7 @@ impl Outcome {
             name: case.expectation_name(column, &expectation.name),
             column: column.name.clone(),
             row: case.row.clone(),
+            figure: expectation.figure.and_then(|at| case.figures.get(at)).map(|figure| figure.name.clone()),
             measure,
             unit: measure.unit().name().into(),
             expected: expectation.expected,

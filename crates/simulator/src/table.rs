@@ -216,6 +216,7 @@ fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
                 name: parts.into_iter().flatten().collect::<Vec<_>>().join("/"),
                 column,
                 row,
+                figure: None,
                 measure: comparison.measure(),
                 unit: if comparison.measure().unit() == Unit::Fraction { "fraction".into() } else { String::new() },
                 expected: comparison.expected,

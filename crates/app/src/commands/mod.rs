@@ -6,5 +6,6 @@ pub mod convert;
 pub mod demo;
 pub mod lab;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod sim;

@@ -50,7 +50,7 @@ pub fn svg(figure: &Figure) -> String {
 }
 
 /// Text as it may stand in XML. Control characters cannot.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -4,8 +4,9 @@
 //! colour vision tell apart; from the eighth on a line is dashed as well. Same data, same bytes.
 
 mod axis;
-mod draw;
+pub(crate) mod draw;
 mod panels;
+pub mod sheet;
 
 pub use axis::{Axis, Unit};
 pub use panels::{By, PANELS, Panel, figure, overlay};

@@ -1,0 +1,3 @@
+//! Reports: results read back, and what becomes of them.
+
+pub mod load;

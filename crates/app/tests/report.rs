@@ -1,0 +1,156 @@
+//! `altq report`: pages that are whole, fetch nothing and run nothing; files that are no results.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn altq(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_altq"))
+        .args(args)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap()
+}
+
+/// A folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn result(folder: &Path, case: &str) -> String {
+    let out = altq(&["sim", case, "--json"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let path = folder.join(Path::new(case).with_extension("json").file_name().unwrap());
+    std::fs::write(&path, out.stdout).unwrap();
+    path.display().to_string()
+}
+
+/// Every element is closed, in order; none but those that HTML leaves open.
+fn whole(page: &str) {
+    let body = page.replace("<!doctype html>", "");
+    let style = body.find("<style>").unwrap()..body.find("</style>").unwrap();
+    let body = format!("{}<style>{}", &body[..style.start], &body[style.end..]);
+    let mut open: Vec<&str> = Vec::new();
+    for piece in body.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').unwrap_or_else(|| panic!("<{piece}"));
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        if ["meta", "link", "br"].contains(&name) || tag.ends_with('/') {
+            continue;
+        }
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "<{piece}"),
+            None => open.push(name),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+/// Nothing comes from elsewhere, nothing runs.
+fn alone(page: &str) {
+    for word in ["http:", "https:", "//cdn", "<script", "@import", "url(http", " onclick", " src="] {
+        assert!(!page.contains(word), "{word}");
+    }
+    for link in page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(link.starts_with("data:") || link.starts_with('#') || link.ends_with(".html") || link.ends_with(".json"), "{link}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("inf "), "a figure that is none");
+}
+
+#[test]
+fn a_page_holds_everything() {
+    let folder = folder("page");
+    let json = result(&folder, "cases/borrow.toml");
+    let out = altq(&["report", &json]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let page = String::from_utf8(out.stdout).unwrap();
+    whole(&page);
+    alone(&page);
+    for text in [
+        "<title>borrow</title>",
+        "PASS: 4 of 4 promises hold",
+        "throughput [Mbit/s]",
+        ">wait in the link [ms]<",
+        ">drops [1/s]<",
+        ">P99.9<",
+        "bar hatched s0",
+        "class=\"guarantee\"",
+        "class=\"ceiling\"",
+        "Time to reclaim a share",
+        "<pre>altq sim cases/borrow.toml --json</pre>",
+        "<dt>seed</dt><dd>1</dd>",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    // Both classes of 2 and 8 Mbit/s have the link for themselves for a while: 20 and 80 % guaranteed, of 100 % at most.
+    assert!(page.contains("<title>guaranteed 2 Mbit/s</title>") && page.contains("<title>ceiling 10 Mbit/s</title>"));
+    // The file's hash is what sha256sum says.
+    if let Ok(sum) =
+        Command::new("sha256sum").arg("cases/borrow.toml").current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).output()
+    {
+        let sum = String::from_utf8(sum.stdout).unwrap();
+        assert!(page.contains(sum.split(' ').next().unwrap()), "{sum}");
+    }
+}
+
+#[test]
+fn several_in_one_page_or_a_page_each() {
+    let folder = folder("several");
+    let one = result(&folder, "cases/20-80.toml");
+    let two = result(&folder, "cases/published/cbwfq-c.toml");
+    let page = folder.join("all.html").display().to_string();
+    assert!(altq(&["report", &one, &two, "-o", &page]).status.success());
+    let text = std::fs::read_to_string(&page).unwrap();
+    whole(&text);
+    alone(&text);
+    assert!(text.contains("<a href=\"#20-80\">") && text.contains("<section class=\"case\" id=\"cbwfq-c\">"));
+    let pages = folder.join("pages").display().to_string();
+    assert!(altq(&["report", &one, &two, "--each", &pages]).status.success());
+    for name in ["index.html", "20-80.html", "cbwfq-c.html"] {
+        let text = std::fs::read_to_string(Path::new(&pages).join(name)).unwrap();
+        whole(&text);
+        alone(&text);
+    }
+    // The same results, the same bytes.
+    assert!(altq(&["report", &one, &two, "-o", &format!("{page}2")]).status.success());
+    assert_eq!(text, std::fs::read_to_string(format!("{page}2")).unwrap());
+}
+
+#[test]
+fn names_are_text_not_markup() {
+    let folder = folder("names");
+    let json = std::fs::read_to_string(result(&folder, "cases/20-80.toml")).unwrap();
+    let path = folder.join("hostile.json");
+    std::fs::write(&path, json.replace("\"slow\"", "\"<b>&'slow\"").replace("20-80", "<script>alert(1)</script>")).unwrap();
+    let out = altq(&["report", &path.display().to_string()]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let page = String::from_utf8(out.stdout).unwrap();
+    whole(&page);
+    assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+}
+
+#[test]
+fn what_is_no_result_is_refused_with_place_and_way_out() {
+    let folder = folder("no-result");
+    let json = std::fs::read_to_string(result(&folder, "cases/20-80.toml")).unwrap();
+    let cut = &json[..json.len() / 2];
+    let check = String::from_utf8(altq(&["check", "examples/1997-atm.cbq.conf", "--json"]).stdout).unwrap();
+    for (name, text, wanted) in [
+        ("cut.json", cut, "the JSON is cut short: the command that wrote it did not end; run it again"),
+        ("check.json", check.as_str(), "the schema is \"altq.check/1\", not \"altq.result/1\""),
+        ("case.toml", "name = \"x\"\n", "case.toml:1:"),
+        ("empty.json", "", "altq sim CASE --json and altq lab CASE --json print results"),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        let out = altq(&["report", &path.display().to_string()]);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(2), "{name}: {said}");
+        assert!(said.contains(wanted) && out.stdout.is_empty(), "{name}: {said}");
+    }
+    let out = altq(&["report", "no/such/file.json"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("no/such/file.json: it cannot be read"));
+}

@@ -1,0 +1,132 @@
+//! Text of a page: what may stand in it, and figures as people read them.
+
+pub(crate) use crate::plot::draw::escaped;
+
+/// Paragraphs of a text whose lines are broken anywhere.
+pub fn paragraphs(text: &str) -> String {
+    let pieces = text.trim().split("\n\n").filter(|piece| !piece.trim().is_empty());
+    pieces.map(|piece| format!("<p>{}</p>\n", escaped(&piece.split_whitespace().collect::<Vec<_>>().join(" ")))).collect()
+}
+
+/// A number with four digits that count, and no zeros that say nothing.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".into();
+    }
+    let digits = match value.abs() {
+        0.0 => 0,
+        v => (3 - v.log10().floor() as i32).clamp(0, 6) as usize,
+    };
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text };
+    grouped(&text)
+}
+
+/// A whole number above 9,999 in groups of three.
+fn grouped(text: &str) -> String {
+    let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("−", rest));
+    let (whole, part) = rest.split_once('.').map_or((rest, String::new()), |(whole, part)| (whole, format!(".{part}")));
+    if whole.len() < 5 {
+        return format!("{sign}{whole}{part}");
+    }
+    let groups: Vec<&str> = whole.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
+    format!("{sign}{}{part}", groups.join(","))
+}
+
+/// A figure of `altq.result/1` with the unit that fits it.
+pub fn figure(value: f64, unit: &str) -> String {
+    match unit {
+        "fraction" => format!("{} %", number(value * 100.0)),
+        "bit/s" => scaled(value, &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")]),
+        "ns" => time(value),
+        "" => number(value),
+        unit => format!("{} {unit}", number(value)),
+    }
+}
+
+/// A time in nanoseconds.
+pub fn time(ns: f64) -> String {
+    scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    let fits = units.iter().find(|(size, _)| value.abs() >= *size).or(units.last());
+    fits.map_or(String::new(), |(size, word)| format!("{} {word}", number(value / size)))
+}
+
+/// A deviation with its sign: `+1.3 %`.
+pub fn deviation(part: f64) -> String {
+    if !part.is_finite() {
+        return "–".into();
+    }
+    let percent = part * 100.0;
+    let digits = if percent.abs() < 9.95 { 1 } else { 0 };
+    let text = format!("{:.digits$}", percent.abs());
+    let sign = if text.chars().all(|c| c == '0' || c == '.') {
+        ""
+    } else if percent < 0.0 {
+        "−"
+    } else {
+        "+"
+    };
+    format!("{sign}{text} %")
+}
+
+/// Bytes in base64 (RFC 4648, section 4).
+pub fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().enumerate().fold(0u32, |bits, (n, byte)| bits | u32::from(*byte) << (16 - 8 * n));
+        for n in 0..4 {
+            let letter = LETTERS.get((bits >> (18 - 6 * n) & 63) as usize).copied().unwrap_or(b'=');
+            out.push(if n <= group.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
+}
+
+/// A name as part of a link or a file's name.
+pub fn slug(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_as_people_read_them() {
+        assert_eq!(
+            [9.73, 0.0, 133.58, 0.25, 1234567.0, 12.0, 1e-3].map(number),
+            ["9.73", "0", "133.6", "0.25", "1,234,567", "12", "0.001"]
+        );
+        assert_eq!(figure(0.2, "fraction"), "20 %");
+        assert_eq!(figure(9_787_000.0, "bit/s"), "9.787 Mbit/s");
+        assert_eq!([0.0, 1500.0, 2_500_000.0, 3e9].map(time), ["0 ns", "1.5 µs", "2.5 ms", "3 s"]);
+        assert_eq!((figure(3.5, "KB/s"), figure(7.0, "")), ("3.5 KB/s".into(), "7".into()));
+        assert_eq!([0.013, -0.248, 0.0001, f64::NAN].map(deviation), ["+1.3 %", "−25 %", "0.0 %", "–"]);
+    }
+
+    #[test]
+    fn base64_of_the_rfc() {
+        // RFC 4648, section 10.
+        for (text, code) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(text.as_bytes()), code);
+        }
+    }
+
+    #[test]
+    fn text_is_markup() {
+        assert_eq!(paragraphs("a <b>\nc\n\n\nd"), "<p>a &lt;b&gt; c</p>\n<p>d</p>\n");
+        assert_eq!(slug("a/b c"), "a_b_c");
+    }
+}
