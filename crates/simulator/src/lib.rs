@@ -4,6 +4,8 @@
 //! - [`sim`]: hosts, links, sources and captures (`altq sim`).
 //! - [`gaps`]: gaps between the packets of a flow.
 //! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out; [`html`]: pages of it.
+//! - [`tcp`]: both ends of a connection.
+//! - [`case`]: case files, for virtual time and for namespaces; [`result`]: what came out.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then arrivals, then the order in which
 //! they were made (published-models.md 1).
@@ -24,4 +26,5 @@ pub mod sim;
 pub mod stat;
 pub mod stats;
 pub mod table;
+pub mod tcp;
 pub mod wire;

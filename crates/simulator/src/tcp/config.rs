@@ -1,0 +1,196 @@
+//! What an end of a connection is like.
+
+use altq_engine::units::{Nanos, SECOND};
+
+const MILLI: Nanos = SECOND / 1000;
+
+/// Congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Jacobson 1988: every loss starts over at one segment.
+    Tahoe,
+    /// Fast recovery that the first new acknowledgement ends (RFC 5681 3.2; 4.3BSD Reno).
+    Reno,
+    /// Fast recovery until all that was out at its start has come (RFC 6582).
+    NewReno,
+    /// RFC 9438.
+    Cubic,
+}
+
+/// When slow start ends without a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HyStart {
+    /// Never.
+    Off,
+    /// HyStart++ (RFC 9406).
+    Plus,
+    /// The first HyStart as Linux has it: a train of acknowledgements as long as half the round-trip time, or a delay that has grown by
+    /// an eighth, within 4 to 16 ms (Ha and Rhee, "Taming the elephants", Computer Networks 55, 2011).
+    Classic,
+}
+
+/// When data is acknowledged that nothing else makes urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelayedAck {
+    /// At once.
+    Off,
+    /// Every second full segment, or after `wait`; the first `quick` acknowledgements at once (RFC 5681 4.2; Linux: 40 ms, 16).
+    Modern {
+        /// The longest wait.
+        wait: Nanos,
+        /// Acknowledgements at once, at the start and after a silence.
+        quick: u8,
+    },
+    /// Every second segment, or at the next multiple of `tick` on the clock (4.4BSD: one timer of 200 ms for all connections).
+    Bsd {
+        /// The timer's period.
+        tick: Nanos,
+    },
+}
+
+/// What the lower bound of the retransmission timeout bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtoFloor {
+    /// The whole timeout (RFC 6298 2.4).
+    Total,
+    /// Its part for the variance: the timeout is never below the round-trip time plus the bound (Linux).
+    Variance,
+}
+
+/// What an end of a connection is like. Offered in the SYN what both must know: MSS, SACK, timestamps, window scale, ECN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Payload of a full segment in bytes, options already taken off; 1 to 65,535.
+    pub mss: u16,
+    /// IP and TCP headers without options: 40 with IPv4, 60 with IPv6. Timestamps add 12.
+    pub headers: u16,
+    /// Congestion control.
+    pub congestion: Algorithm,
+    /// Congestion window at the start, in segments (RFC 6928: 10; RFC 5681 3.1: 2 to 4; before: 1).
+    pub initial_window: u32,
+    /// The most bytes sent and not acknowledged.
+    pub send_buffer: u32,
+    /// The window offered: the application reads at once, so it is the buffer.
+    pub receive_buffer: u32,
+    /// Windows above 65,535 bytes (RFC 7323 2).
+    pub window_scaling: bool,
+    /// Timestamps (RFC 7323 3): 12 bytes a segment, and round-trip times of retransmissions too.
+    pub timestamps: bool,
+    /// Selective acknowledgements (RFC 2018, 2883).
+    pub sack: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// When data is acknowledged.
+    pub delayed_ack: DelayedAck,
+    /// The end of slow start.
+    pub hystart: HyStart,
+    /// Losses are found by time (RFC 8985), with loss probes; without it by three duplicates (RFC 6675, RFC 5681). Needs `sack`.
+    pub rack: bool,
+    /// Proportional rate reduction (RFC 6937); without it the window is halved at once.
+    pub prr: bool,
+    /// Timeouts are checked for having been needless (RFC 5682), and what they did is taken back (RFC 4015).
+    pub frto: bool,
+    /// The first two duplicates let new segments out (RFC 3042). With `sack` always.
+    pub limited_transmit: bool,
+    /// A segment that is not full waits for acknowledgements (RFC 896; RFC 9293 3.7.4).
+    pub nagle: bool,
+    /// The window grows by what an acknowledgement covers (RFC 3465), not by one for each acknowledgement.
+    pub byte_counting: bool,
+    /// Timeout before a round-trip time is known (RFC 6298 2.1).
+    pub rto_initial: Nanos,
+    /// Lower bound of the timeout.
+    pub rto_min: Nanos,
+    /// What it bounds.
+    pub rto_floor: RtoFloor,
+    /// Upper bound of the timeout (RFC 6298 2.5: at least 60 s).
+    pub rto_max: Nanos,
+    /// Granularity of the timeout's clock: round-trip times are whole ticks, timeouts fall on ticks; 0 is exact (4.4BSD: 500 ms).
+    pub rto_tick: Nanos,
+    /// How often a SYN is sent again before it is given up, and how many of these wait no longer than the first.
+    pub syn_retries: u8,
+    /// See `syn_retries` (Linux: 4).
+    pub syn_linear: u8,
+    /// How often data is sent again before the connection is given up.
+    pub retries: u8,
+    /// How long the end that closed first remembers the connection: two maximum segment lifetimes (RFC 9293 3.6.1).
+    pub time_wait: Nanos,
+}
+
+impl Config {
+    /// A Linux of today on Ethernet, IPv4: CUBIC with HyStart++, SACK, RACK-TLP, PRR, F-RTO, timestamps, initial window 10, delayed
+    /// acknowledgements of 40 ms, at least 200 ms of timeout. 4 MB of buffers, and 2 s of TIME_WAIT.
+    pub fn linux() -> Config {
+        Config {
+            mss: 1448,
+            headers: 40,
+            congestion: Algorithm::Cubic,
+            initial_window: 10,
+            send_buffer: 4 << 20,
+            receive_buffer: 4 << 20,
+            window_scaling: true,
+            timestamps: true,
+            sack: true,
+            ecn: false,
+            delayed_ack: DelayedAck::Modern { wait: 40 * MILLI, quick: 16 },
+            hystart: HyStart::Plus,
+            rack: true,
+            prr: true,
+            frto: true,
+            limited_transmit: true,
+            nagle: true,
+            byte_counting: true,
+            rto_initial: SECOND,
+            rto_min: 200 * MILLI,
+            rto_floor: RtoFloor::Variance,
+            rto_max: 120 * SECOND,
+            rto_tick: 0,
+            syn_retries: 6,
+            syn_linear: 4,
+            retries: 15,
+            time_wait: 2 * SECOND,
+        }
+    }
+
+    /// A BSD of 1997 on Ethernet with both socket buffers of `buffer` bytes: Reno without SACK, initial window 1, acknowledgements for
+    /// every second segment or at the next multiple of 200 ms, timeouts of at least a second on a clock of 500 ms, the window grown once an acknowledgement (Wright
+    /// and Stevens, TCP/IP Illustrated 2, chapters 24 to 28). Timestamps as in FreeBSD 2.2: 52 bytes of headers.
+    pub fn bsd_1997(buffer: u32) -> Config {
+        Config {
+            congestion: Algorithm::Reno,
+            initial_window: 1,
+            send_buffer: buffer,
+            receive_buffer: buffer,
+            sack: false,
+            delayed_ack: DelayedAck::Bsd { tick: 200 * MILLI },
+            hystart: HyStart::Off,
+            rack: false,
+            prr: false,
+            frto: false,
+            limited_transmit: false,
+            byte_counting: false,
+            rto_initial: 6 * SECOND,
+            rto_min: SECOND,
+            rto_floor: RtoFloor::Total,
+            rto_max: 64 * SECOND,
+            rto_tick: 500 * MILLI,
+            syn_retries: 4,
+            syn_linear: 0,
+            retries: 12,
+            time_wait: 60 * SECOND,
+            ..Config::linux()
+        }
+    }
+
+    /// The same with the segments that fit packets of `mtu` bytes.
+    pub fn with_mtu(self, mtu: u16) -> Config {
+        let options = if self.timestamps { 12 } else { 0 };
+        Config { mss: mtu.saturating_sub(self.headers).saturating_sub(options).max(1), ..self }
+    }
+
+    /// Length of a packet at layer 3 that carries `len` bytes and `blocks` SACK blocks.
+    pub(super) fn bytes(&self, stamps: bool, blocks: usize, len: u32) -> u32 {
+        // Options are padded to words (RFC 7323 appendix A, RFC 2018 3): 12 bytes, 4 + 8 a block.
+        let options = if stamps { 12 } else { 0 } + if blocks > 0 { 4 + 8 * blocks as u32 } else { 0 };
+        u32::from(self.headers) + options + len
+    }
+}

@@ -1,0 +1,121 @@
+//! Slow start, and its end before a loss.
+
+use altq_engine::units::Nanos;
+
+use super::{Ack, Window};
+use crate::tcp::config::HyStart;
+
+const MILLI: Nanos = 1_000_000;
+
+/// The state of slow start.
+#[derive(Debug)]
+pub struct SlowStart {
+    kind: HyStart,
+    /// The round ends when this is acknowledged.
+    round_end: u64,
+    /// The shortest round-trip time of the last round and of this one; `Nanos::MAX` if none was measured.
+    last_min: Nanos,
+    min: Nanos,
+    samples: u32,
+    /// Conservative slow start: the shortest round-trip time when it began, and the rounds that it has lasted.
+    conservative: Option<(Nanos, u32)>,
+    /// Classic: when the round began, and when its last acknowledgement came.
+    train: (Nanos, Nanos),
+}
+
+impl SlowStart {
+    /// Before the first segment.
+    pub fn new(kind: HyStart) -> SlowStart {
+        SlowStart { kind, round_end: 0, last_min: Nanos::MAX, min: Nanos::MAX, samples: 0, conservative: None, train: (0, 0) }
+    }
+
+    /// Grows the window; what is left for congestion avoidance.
+    pub fn grow(&mut self, window: &mut Window, ack: &Ack) -> u32 {
+        // RFC 9406 4.3: only the first slow start, in which the threshold is a guess. Linux's: every one.
+        match self.kind {
+            HyStart::Plus if window.ssthresh == u32::MAX => self.plus(window, ack),
+            HyStart::Classic => self.classic(window, ack),
+            _ => window.grow(ack.acked),
+        }
+    }
+
+    /// RFC 9406 4.2.
+    fn plus(&mut self, window: &mut Window, ack: &Ack) -> u32 {
+        /// Round-trip times that a round must have shown.
+        const N_RTT_SAMPLE: u32 = 8;
+        const MIN_RTT_THRESH: Nanos = 4 * MILLI;
+        const MAX_RTT_THRESH: Nanos = 16 * MILLI;
+        const MIN_RTT_DIVISOR: Nanos = 8;
+        const CSS_GROWTH_DIVISOR: u32 = 4;
+        const CSS_ROUNDS: u32 = 5;
+        /// Without pacing an acknowledgement counts for no more segments than this.
+        const L: u32 = 8;
+
+        if let Some(rtt) = ack.rtt {
+            self.min = self.min.min(rtt);
+            self.samples += 1;
+        }
+        let acked = ack.acked.min(L);
+        match &mut self.conservative {
+            None => {
+                window.grow(acked);
+                if self.samples >= N_RTT_SAMPLE && self.min < Nanos::MAX && self.last_min < Nanos::MAX {
+                    let threshold = (self.last_min / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
+                    if self.min >= self.last_min.saturating_add(threshold) {
+                        self.conservative = Some((self.min, 0));
+                    }
+                }
+            }
+            Some((baseline, _)) => {
+                window.count += acked;
+                window.cwnd += window.count / CSS_GROWTH_DIVISOR;
+                window.count %= CSS_GROWTH_DIVISOR;
+                // The delay was a passing one: slow start goes on.
+                if self.samples >= N_RTT_SAMPLE && self.min < *baseline {
+                    self.conservative = None;
+                }
+            }
+        }
+        if ack.una >= self.round_end {
+            if let Some((_, rounds)) = &mut self.conservative {
+                *rounds += 1;
+                if *rounds >= CSS_ROUNDS {
+                    window.ssthresh = window.cwnd;
+                }
+            }
+            self.round_end = ack.next;
+            (self.last_min, self.min, self.samples) = (self.min, Nanos::MAX, 0);
+        }
+        0
+    }
+
+    /// Ha and Rhee 2011, with the bounds that Linux documents: from 16 segments on, 8 samples, 4 to 16 ms, trains with gaps up to 2 ms.
+    fn classic(&mut self, window: &mut Window, ack: &Ack) -> u32 {
+        const LOW_WINDOW: u32 = 16;
+        const MIN_SAMPLES: u32 = 8;
+        const GAP: Nanos = 2 * MILLI;
+
+        if ack.una >= self.round_end {
+            self.round_end = ack.next;
+            self.train = (ack.now, ack.now);
+            (self.min, self.samples) = (Nanos::MAX, 0);
+        }
+        if let (Some(rtt), Some(shortest)) = (ack.rtt, ack.min_rtt)
+            && window.cwnd >= LOW_WINDOW
+        {
+            if ack.now.saturating_sub(self.train.1) <= GAP {
+                self.train.1 = ack.now;
+                if ack.now.saturating_sub(self.train.0) > shortest / 2 {
+                    window.ssthresh = window.cwnd;
+                }
+            }
+            if self.samples < MIN_SAMPLES {
+                self.min = self.min.min(rtt);
+                self.samples += 1;
+            } else if self.min > shortest.saturating_add((shortest / 8).clamp(4 * MILLI, 16 * MILLI)) {
+                window.ssthresh = window.cwnd;
+            }
+        }
+        window.grow(ack.acked)
+    }
+}

@@ -1,0 +1,401 @@
+//! What an acknowledgement, a timeout and a mark do to the sending half: RFC 5681, 6582, 6675, 5682, 8985, 3168, 4015.
+//!
+//! Windows are in segments. A segment that is lost or has arrived is not on its way any more, so without PRR the window is simply the
+//! threshold during recovery; RFC 5681's inflated window comes to the same.
+
+use altq_engine::units::Nanos;
+
+use super::config::{Algorithm, Config};
+use super::congestion::Ack;
+use super::prr::Prr;
+use super::rto::Rto;
+use super::scoreboard::Heard;
+use super::segment::{Flags, Options, Segment};
+use super::sender::{Sender, State, Timer};
+
+/// Duplicates that mean a loss (RFC 5681 3.2).
+const DUPLICATES: u32 = 3;
+
+impl Sender {
+    /// An acknowledgement has come.
+    pub fn acknowledged(&mut self, config: &Config, now: Nanos, segment: &Segment) {
+        // RFC 9293 3.10.7.4: what was never sent is not acknowledged, and what is old says nothing new.
+        if segment.ack > self.next || segment.ack < self.una {
+            return;
+        }
+        let edge = segment.ack + u64::from(segment.window);
+        let advanced = segment.ack > self.una;
+        // RFC 5681 2: a duplicate acknowledges nothing, carries nothing, and leaves the window as it is.
+        let duplicate = !advanced
+            && segment.len == 0
+            && !segment.flags.has(Flags::SYN)
+            && !segment.flags.has(Flags::FIN)
+            && edge == self.edge
+            && self.board.len() > 0;
+        self.edge = edge;
+        self.widest = self.widest.max(segment.window);
+
+        let mut heard = Heard::default();
+        let shortest = self.rto.min();
+        let mut rack = self.rack;
+        if self.sack && !segment.sack.is_empty() {
+            self.board.sack(segment, self.una, self.high, &mut heard, |sent| rack.arrived(now, shortest, sent));
+        }
+        if advanced {
+            self.board.acked(segment.ack, self.high, &mut heard, |sent| rack.arrived(now, shortest, sent));
+            self.una = segment.ack;
+            self.expired = 0;
+        }
+        self.rack = rack;
+        self.rack.reordered |= heard.reordered;
+        if let Some((from, to)) = heard.duplicate {
+            self.duplicate_report(from, to);
+        }
+        let measured = self.measure(config, now, segment, advanced, &heard);
+        if !self.sack {
+            self.count_duplicates(advanced, duplicate, &mut heard);
+        }
+        // RFC 6298 5.3, and for SACK: not by what was sent before the first segment was, else it might never expire.
+        let mut rearm = advanced || heard.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
+
+        let echo = self.ecn && segment.flags.has(Flags::ECE);
+        let lost = self.judge(config, now, segment, advanced, duplicate, echo, &heard, &mut rearm);
+        if self.board.len() == 0 {
+            self.timer = None;
+        } else if rearm && !self.schedule_probe(config, now, true) {
+            self.restart(config, now);
+        }
+
+        // RFC 6937 during a reduction, else slow start or avoidance.
+        if matches!(self.state, State::Recovery | State::Reduced) {
+            if config.prr {
+                let in_flight = self.in_flight(config);
+                self.prr.acked(&mut self.window, heard.delivered, in_flight, advanced && lost == 0);
+            }
+        } else if advanced && self.may_grow() {
+            let acked = if config.byte_counting { heard.delivered } else { 1 };
+            let ack =
+                Ack { now, acked, una: self.una, next: self.next, rtt: measured, srtt: self.rto.srtt(), min_rtt: self.rto.min() };
+            self.control.acked(&mut self.window, &ack);
+        }
+    }
+
+    /// Round-trip times: of segments sent once (Karn), else by the echoed timestamp (RFC 7323 4). The time of the last segment.
+    fn measure(&mut self, config: &Config, now: Nanos, segment: &Segment, advanced: bool, heard: &Heard) -> Option<Nanos> {
+        let stamp = (advanced && segment.options.has(Options::STAMPS)).then_some(segment.echo);
+        if let Some(sent) = heard.first.or(heard.sacked).or(stamp) {
+            self.rto.sample(config, now.saturating_sub(sent));
+        }
+        heard.last.or(heard.sacked).map(|sent| now.saturating_sub(sent))
+    }
+
+    /// Without SACK a duplicate says that one more segment has arrived (RFC 5681 3.2 step 4).
+    fn count_duplicates(&mut self, advanced: bool, duplicate: bool, heard: &mut Heard) {
+        if advanced {
+            // What the duplicates stood for is now acknowledged by number.
+            let known = self.duplicates.min(heard.acked.saturating_sub(1));
+            self.duplicates -= known;
+            heard.delivered = heard.acked.saturating_sub(known).max(1);
+            if self.state == State::Loss {
+                self.duplicates = 0;
+            }
+        } else if duplicate && (self.state != State::Loss || self.next > self.high) {
+            let holes = self.board.lost().max(1).min(self.board.len());
+            if self.duplicates + holes < self.board.len() {
+                self.duplicates += 1;
+            }
+            heard.delivered = 1;
+        }
+    }
+
+    /// RFC 2883, RFC 8985 6.2 step 4: something came twice.
+    fn duplicate_report(&mut self, from: u64, to: u64) {
+        if let Some((end, true)) = self.probe {
+            // The probe itself: nothing was lost (RFC 8985 7.4.2).
+            if from < end && to >= end {
+                self.probe = None;
+            }
+        }
+        if let Some(resent) = &mut self.undo_resent {
+            *resent = resent.saturating_sub(1);
+        }
+        self.rack.needless(self.una, self.next);
+    }
+
+    /// Loss detection and the change of states. How many segments are newly lost.
+    #[allow(clippy::too_many_arguments)]
+    fn judge(
+        &mut self,
+        config: &Config,
+        now: Nanos,
+        segment: &Segment,
+        advanced: bool,
+        duplicate: bool,
+        echo: bool,
+        heard: &Heard,
+        rearm: &mut bool,
+    ) -> u32 {
+        self.probe_answered(config, segment, advanced, duplicate, heard);
+        let mut lost = 0;
+        match self.state {
+            State::Loss => {
+                if self.repair_loss(segment, advanced, duplicate, heard) {
+                    return 0;
+                }
+                let resent = self.board.resent();
+                lost = self.find_losses(config, now, advanced, rearm);
+                // A retransmission that is lost again begins a recovery of its own.
+                if self.state == State::Loss && (self.board.resent() >= resent || lost == 0) {
+                    return lost;
+                }
+            }
+            State::Recovery if self.recovered(config, advanced) => {
+                if !self.take_back(segment, advanced) {
+                    self.end_reduction();
+                }
+                self.duplicates = 0;
+                self.open();
+            }
+            State::Recovery => {
+                // RFC 4015, RFC 2883: nothing was lost at all.
+                if advanced && self.take_back(segment, advanced) {
+                    self.board.unlose();
+                    self.open();
+                } else {
+                    return self.find_losses(config, now, advanced, rearm);
+                }
+            }
+            State::Reduced if self.una >= self.high => {
+                self.end_reduction();
+                self.open();
+            }
+            _ => {}
+        }
+        if advanced && self.state <= State::Disorder && !self.sack {
+            self.duplicates = 0;
+        }
+        if self.state <= State::Disorder && heard.duplicate.is_some() {
+            self.take_back(segment, advanced);
+        }
+        lost += self.find_losses(config, now, advanced, rearm);
+        if self.board.lost() > 0 {
+            self.enter_recovery(config, now, echo);
+        } else if echo && self.state < State::Reduced {
+            self.reduce(State::Reduced, config);
+            self.counters.marks += 1;
+        } else if self.state != State::Reduced {
+            self.open();
+        }
+        lost
+    }
+
+    /// Open, or Disorder if something has arrived out of order.
+    fn open(&mut self) {
+        let amiss = self.board.sacked() > 0 || self.duplicates > 0 || self.board.lost() > 0 || self.board.resent() > 0;
+        self.state = if amiss { State::Disorder } else { State::Open };
+        self.high = self.next;
+        if self.board.resent() == 0 {
+            self.resent_at = None;
+        }
+    }
+
+    /// RFC 8985 6, or RFC 6675 4, or RFC 5681 3.2.
+    fn find_losses(&mut self, config: &Config, now: Nanos, advanced: bool, rearm: &mut bool) -> u32 {
+        if !self.sack {
+            // RFC 6582 3.2 step 5: a partial acknowledgement shows the next loss.
+            let partial = self.state == State::Recovery && advanced;
+            if (self.state < State::Recovery && self.duplicates >= DUPLICATES) || partial {
+                return self.board.lose_head();
+            }
+            return 0;
+        }
+        if !config.rack {
+            return self.board.lose_by_count();
+        }
+        let recovering = self.state >= State::Recovery;
+        let (lost, due) = self.rack.detect(now, &mut self.board, &self.rto, recovering);
+        if let Some(at) = due {
+            self.timer = Some((Timer::Reorder, at.saturating_add(REORDER_SLACK)));
+            *rearm = false;
+        }
+        lost
+    }
+
+    /// RACK's own timer.
+    pub fn reorder_expired(&mut self, config: &Config, now: Nanos) {
+        let mut rearm = true;
+        let lost = self.find_losses(config, now, false, &mut rearm);
+        if lost > 0 && self.state != State::Recovery {
+            self.enter_recovery(config, now, false);
+            if config.prr {
+                let in_flight = self.in_flight(config);
+                self.prr.acked(&mut self.window, 1, in_flight, false);
+            }
+        }
+        if rearm {
+            self.restart(config, now);
+        }
+    }
+
+    /// Whether what was out when recovery began has come (RFC 6582 3.2, RFC 6675 5 step A).
+    fn recovered(&self, config: &Config, advanced: bool) -> bool {
+        match config.congestion {
+            // RFC 5681 3.2 step 6: the first new acknowledgement.
+            Algorithm::Tahoe | Algorithm::Reno if !self.sack => advanced,
+            // RFC 6582 4.1: without SACK not before something newer: duplicates of retransmissions are no losses.
+            _ if !self.sack => self.una > self.high || (self.una == self.high && self.board.len() == 0),
+            _ => self.una >= self.high,
+        }
+    }
+
+    /// The threshold after a loss, and all that a reduction sets.
+    fn reduce(&mut self, state: State, config: &Config) {
+        self.state = state;
+        self.high = self.next;
+        self.probe = None;
+        self.prr = Prr::begin(&self.window);
+        self.window.count = 0;
+        self.window.ssthresh = self.control.reduced(&self.window);
+        self.cwr = self.ecn;
+        if !config.prr {
+            self.window.cwnd = self.window.ssthresh;
+        }
+    }
+
+    /// RFC 6675 5, RFC 5681 3.2 step 2.
+    fn enter_recovery(&mut self, config: &Config, now: Nanos, echo: bool) {
+        self.counters.recoveries += 1;
+        if config.congestion == Algorithm::Tahoe {
+            // Jacobson 1988: as after a timeout.
+            return self.start_over(config, now, true);
+        }
+        if !matches!(self.state, State::Reduced | State::Recovery) {
+            self.undo = (!echo).then_some(self.window);
+            self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
+            self.reduce(State::Recovery, config);
+        } else {
+            // A reduction is under way already.
+            self.state = State::Recovery;
+            self.high = self.next;
+        }
+    }
+
+    /// RFC 6937 3: at the end the window is the threshold.
+    fn end_reduction(&mut self) {
+        self.window.cwnd = self.window.ssthresh;
+        self.undo = None;
+        self.rack.recovered();
+    }
+
+    /// The timeout has expired (RFC 6298 5.4 to 5.6).
+    pub fn expire(&mut self, config: &Config, now: Nanos) {
+        self.counters.timeouts += 1;
+        let first = self.expired == 0;
+        self.expired = self.expired.saturating_add(1);
+        // RFC 5682 2.1 step 1: not while recovering from a loss found before, but for repeated timeouts.
+        self.frto = config.frto && self.sack && (self.state < State::Recovery || !first);
+        self.start_over(config, now, first);
+        self.rto.back_off(config);
+        self.timer = Some((Timer::Timeout, Rto::deadline(config, now, self.rto.timeout())));
+    }
+
+    /// All is taken for lost, the window is one segment (RFC 5681 3.1, RFC 6675 5.1). `first`: no timeout without progress before.
+    fn start_over(&mut self, config: &Config, now: Nanos, first: bool) {
+        // RFC 5681 3.1: once a window, and by the first of several timeouts.
+        let reduce = self.state <= State::Disorder || self.una >= self.high || (self.state == State::Loss && first);
+        let (rack, rto) = (self.rack, &self.rto);
+        let by_time = self.by_time(config);
+        let sacked = self.board.sacked();
+        // RFC 8985 6.3: what was sent just now is not lost yet.
+        self.board.lose_all(|sent| by_time && !rack.overdue(now, sent, rto, sacked));
+        self.duplicates = 0;
+        if reduce {
+            self.undo = Some(self.window);
+            self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
+            self.window.ssthresh = self.control.reduced(&self.window);
+            self.cwr = self.ecn;
+        }
+        self.control.timed_out();
+        self.state = State::Loss;
+        self.window.count = 0;
+        self.window.cwnd = self.in_flight(config) + 1;
+        self.high = self.next;
+        (self.probe, self.probing, self.frto_new) = (None, false, false);
+    }
+
+    /// After a timeout: RFC 5682's test, and the end. True if nothing more is to be done for this acknowledgement.
+    fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, heard: &Heard) -> bool {
+        let recovered = self.una >= self.high;
+        self.frto_new = false;
+        // RFC 4015: the echoed timestamp is older than the first retransmission, so the original has arrived.
+        if advanced && self.take_back(segment, advanced) {
+            self.board.unlose();
+            self.open();
+            return true;
+        }
+        if self.frto {
+            // RFC 5682 3.1 step 3b: something sent once was acknowledged: not all was lost.
+            if heard.original && self.restore() {
+                self.board.unlose();
+                self.open();
+                return true;
+            }
+            if self.next > self.high {
+                if heard.sacked.is_some() || duplicate {
+                    self.frto = false;
+                }
+            } else if advanced && !recovered {
+                // RFC 5682 2.1 step 2b: two new segments will tell.
+                self.high = self.next;
+                self.frto_new = self.unsent() && self.edge > self.next;
+                self.frto = self.frto_new;
+                if self.frto_new {
+                    return true;
+                }
+            }
+        }
+        if recovered {
+            self.undo = None;
+            self.open();
+            self.duplicates = 0;
+        }
+        false
+    }
+
+    /// RFC 4015, RFC 3708: takes a reduction back if all that was retransmitted is known to have arrived twice, or the acknowledgement echoes a
+    /// timestamp from before the first retransmission.
+    fn take_back(&mut self, segment: &Segment, advanced: bool) -> bool {
+        let twice = self.undo_resent == Some(0);
+        let stamped = advanced && segment.options.has(Options::STAMPS) && self.resent_at.is_some_and(|at| segment.echo < at);
+        (twice || stamped) && self.restore()
+    }
+
+    fn restore(&mut self) -> bool {
+        let Some(before) = self.undo.take() else { return false };
+        self.window.cwnd = self.window.cwnd.max(before.cwnd);
+        self.window.ssthresh = self.window.ssthresh.max(before.ssthresh);
+        self.control.undo();
+        self.cwr = false;
+        (self.frto, self.frto_new) = (false, false);
+        self.counters.undone += 1;
+        true
+    }
+
+    /// RFC 8985 7.4: what the answer to a probe tells.
+    fn probe_answered(&mut self, config: &Config, segment: &Segment, advanced: bool, duplicate: bool, heard: &Heard) {
+        let Some((end, resent)) = self.probe.filter(|(end, _)| segment.ack >= *end) else { return };
+        if !resent || heard.duplicate.is_some() {
+            self.probe = None;
+        } else if segment.ack > end {
+            // A probe that repaired a loss: the window is reduced all the same.
+            self.reduce(State::Reduced, config);
+            self.end_reduction();
+            self.open();
+        } else if !advanced && duplicate && heard.delivered == 0 {
+            self.probe = None;
+        }
+    }
+}
+
+/// Two ticks of a clock of a thousand: RACK's timer is not sharper (RFC 8985 6.2 step 5).
+const REORDER_SLACK: Nanos = 2_000_000;

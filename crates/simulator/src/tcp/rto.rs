@@ -1,0 +1,85 @@
+//! The retransmission timeout (RFC 6298).
+
+use altq_engine::units::Nanos;
+
+use super::config::{Config, RtoFloor};
+
+/// Round-trip time, its variance, and the timeout that follows.
+#[derive(Debug)]
+pub struct Rto {
+    /// Smoothed round-trip time; 0 before the first sample.
+    srtt: Nanos,
+    rttvar: Nanos,
+    /// The shortest round-trip time seen; `Nanos::MAX` before the first.
+    min: Nanos,
+    rto: Nanos,
+    /// How often the timeout has been doubled.
+    doublings: u8,
+}
+
+impl Rto {
+    /// Before the first sample (RFC 6298 2.1).
+    pub fn new(config: &Config) -> Rto {
+        Rto { srtt: 0, rttvar: 0, min: Nanos::MAX, rto: config.rto_initial, doublings: 0 }
+    }
+
+    /// A round-trip time was measured.
+    pub fn sample(&mut self, config: &Config, rtt: Nanos) {
+        self.min = self.min.min(rtt);
+        let rtt = match config.rto_tick {
+            0 => rtt.max(1),
+            // A clock of whole ticks counts those that passed, and one at least.
+            tick => rtt.div_ceil(tick).max(1).saturating_mul(tick),
+        };
+        if self.srtt == 0 {
+            // RFC 6298 2.2
+            (self.srtt, self.rttvar) = (rtt, rtt / 2);
+        } else {
+            // RFC 6298 2.3: beta = 1/4, then alpha = 1/8.
+            self.rttvar = self.rttvar - self.rttvar / 4 + self.srtt.abs_diff(rtt) / 4;
+            self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
+        }
+        // RFC 6298 5.7, 5: a valid sample takes the doubling back.
+        self.doublings = 0;
+        self.set(config);
+    }
+
+    fn set(&mut self, config: &Config) {
+        let variance = self.rttvar.saturating_mul(4).max(config.rto_tick);
+        let rto = match config.rto_floor {
+            RtoFloor::Total => self.srtt.saturating_add(variance).max(config.rto_min),
+            RtoFloor::Variance => self.srtt.saturating_add(variance.max(config.rto_min)),
+        };
+        self.rto = rto.min(config.rto_max);
+    }
+
+    /// The timer has expired: twice as long from now on (RFC 6298 5.5).
+    pub fn back_off(&mut self, config: &Config) {
+        self.doublings = self.doublings.saturating_add(1);
+        self.rto = self.rto.saturating_mul(2).min(config.rto_max);
+    }
+
+    /// The timeout, doublings included.
+    pub fn timeout(&self) -> Nanos {
+        self.rto
+    }
+
+    /// The smoothed round-trip time, `None` before the first sample.
+    pub fn srtt(&self) -> Option<Nanos> {
+        (self.srtt > 0).then_some(self.srtt)
+    }
+
+    /// The shortest round-trip time, `None` before the first sample.
+    pub fn min(&self) -> Option<Nanos> {
+        (self.min < Nanos::MAX).then_some(self.min)
+    }
+
+    /// When a timer that is set now for `span` fires: ticks are whole.
+    pub fn deadline(config: &Config, now: Nanos, span: Nanos) -> Nanos {
+        let at = now.saturating_add(span);
+        match config.rto_tick {
+            0 => at,
+            tick => at.div_ceil(tick).saturating_mul(tick),
+        }
+    }
+}

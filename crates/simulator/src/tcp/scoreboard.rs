@@ -1,0 +1,392 @@
+//! What is on its way: a record a segment, in order of sequence, and how many of them are where.
+//!
+//! Nothing here walks the window for an acknowledgement. A SACK block is looked up by bisection, and only what the last
+//! acknowledgement's blocks did not cover already is gone through; both loss detectors keep a cursor that only moves up.
+
+use std::collections::VecDeque;
+
+use altq_engine::units::Nanos;
+
+use super::segment::Segment;
+
+/// It has been selectively acknowledged.
+pub const SACKED: u8 = 1;
+/// It is taken for lost.
+pub const LOST: u8 = 2;
+/// Its last retransmission is on its way.
+pub const RESENT: u8 = 4;
+/// It was retransmitted at least once, so acknowledgements of it are ambiguous (Karn).
+pub const AGAIN: u8 = 8;
+/// It carries the FIN.
+pub const FIN: u8 = 16;
+
+/// One segment on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Number of its first byte.
+    pub seq: u64,
+    /// When it was sent last.
+    pub sent: Nanos,
+    /// Payload.
+    pub len: u32,
+    /// The bits above.
+    pub flags: u8,
+}
+
+impl Sent {
+    /// The number after its last.
+    pub fn end(&self) -> u64 {
+        self.seq + u64::from(self.len) + u64::from(self.flags & FIN != 0)
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What one acknowledgement told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heard {
+    /// Segments that have arrived, as far as this acknowledgement is the first to say so.
+    pub delivered: u32,
+    /// Of these, acknowledged by number (the rest by SACK).
+    pub acked: u32,
+    /// When the first and the last of the segments acknowledged by number were sent, if never retransmitted.
+    pub first: Option<Nanos>,
+    /// See `first`.
+    pub last: Option<Nanos>,
+    /// The same of the first segment that was newly reported by SACK.
+    pub sacked: Option<Nanos>,
+    /// A segment sent once, below `high`, arrived.
+    pub original: bool,
+    /// A segment sent once arrived after one that was sent after it.
+    pub reordered: bool,
+    /// One that had been retransmitted was acknowledged.
+    pub resent: bool,
+    /// The blocks began with a duplicate report (RFC 2883).
+    pub duplicate: Option<(u64, u64)>,
+    /// The highest number SACKed before this acknowledgement.
+    pub highest: u64,
+}
+
+/// The segments that are on their way.
+#[derive(Debug, Default)]
+pub struct Scoreboard {
+    sent: VecDeque<Sent>,
+    /// Number of the first of `sent`; segments are numbered in the order in which they were first sent.
+    base: u64,
+    sacked: u32,
+    lost: u32,
+    resent: u32,
+    /// Lost, and not sent again since.
+    waiting: u32,
+    /// None below waits to be sent again.
+    next_resend: u64,
+    /// What was sent again, in that order: number and time.
+    again: VecDeque<(u64, Nanos)>,
+    /// RACK: originals below this were judged.
+    judged: u64,
+    /// RFC 6675: below this every segment is SACKed, lost, or was sent again; and how many SACKed ones lie there.
+    cursor: u64,
+    below: u32,
+    /// The highest number SACKed.
+    highest: u64,
+    /// The last acknowledgement's blocks.
+    blocks: [(u64, u64); 4],
+}
+
+impl Scoreboard {
+    /// Segments sent and not acknowledged by number.
+    pub fn len(&self) -> u32 {
+        self.sent.len() as u32
+    }
+
+    /// SACKed segments.
+    pub fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Segments taken for lost.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Retransmissions on their way.
+    pub fn resent(&self) -> u32 {
+        self.resent
+    }
+
+    /// Whether a lost segment waits to be sent again.
+    pub fn waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// The first segment.
+    pub fn head(&self) -> Option<&Sent> {
+        self.sent.front()
+    }
+
+    /// Room of the records, in bytes.
+    pub fn memory(&self) -> usize {
+        self.sent.capacity() * size_of::<Sent>() + self.again.capacity() * size_of::<(u64, Nanos)>()
+    }
+
+    fn at(&self, number: u64) -> Option<&Sent> {
+        self.sent.get(number.checked_sub(self.base)? as usize)
+    }
+
+    fn at_mut(&mut self, number: u64) -> Option<&mut Sent> {
+        self.sent.get_mut(number.checked_sub(self.base)? as usize)
+    }
+
+    /// A new segment goes.
+    pub fn push(&mut self, sent: Sent) {
+        if self.sent.is_empty() {
+            self.again.clear();
+            (self.judged, self.cursor, self.below, self.next_resend) = (self.base, self.base, 0, self.base);
+        }
+        self.sent.push_back(sent);
+    }
+
+    /// A segment is sent again: the first lost one that waits.
+    pub fn resend(&mut self, now: Nanos) -> Option<Sent> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let mut number = self.next_resend.max(self.base);
+        loop {
+            let sent = self.at(number)?;
+            if sent.is(LOST) && !sent.is(RESENT) {
+                break;
+            }
+            number += 1;
+        }
+        self.next_resend = number + 1;
+        self.waiting -= 1;
+        self.sent_again(number, now)
+    }
+
+    /// The last segment is sent again as a probe (RFC 8985 7.3).
+    pub fn resend_last(&mut self, now: Nanos) -> Option<Sent> {
+        let number = (self.base + self.sent.len() as u64).checked_sub(1)?;
+        let last = self.at(number)?;
+        if last.is(SACKED | RESENT) {
+            return None;
+        }
+        if last.is(LOST) {
+            self.waiting -= 1;
+        }
+        self.sent_again(number, now)
+    }
+
+    fn sent_again(&mut self, number: u64, now: Nanos) -> Option<Sent> {
+        let sent = self.at_mut(number)?;
+        sent.flags |= RESENT | AGAIN;
+        sent.sent = now;
+        let copy = *sent;
+        self.resent += 1;
+        self.again.push_back((number, now));
+        Some(copy)
+    }
+
+    /// Takes a segment for lost, once more if it was sent again. False if nothing changed.
+    fn lose(&mut self, number: u64) -> bool {
+        let Some(sent) = self.at_mut(number) else { return false };
+        if sent.is(SACKED) || (sent.is(LOST) && !sent.is(RESENT)) {
+            return false;
+        }
+        let before = sent.flags;
+        sent.flags = (sent.flags | LOST) & !RESENT;
+        if before & LOST == 0 {
+            self.lost += 1;
+        }
+        if before & RESENT != 0 {
+            self.resent -= 1;
+        }
+        self.waiting += 1;
+        self.next_resend = self.next_resend.min(number);
+        true
+    }
+
+    /// Takes the first segment for lost (RFC 5681 3.2, RFC 6582 3.2). How many are newly lost.
+    pub fn lose_head(&mut self) -> u32 {
+        // Lost already: that its retransmission is lost too is for the timeout to find.
+        match self.sent.front() {
+            Some(head) if !head.is(LOST) => u32::from(self.lose(self.base)),
+            _ => 0,
+        }
+    }
+
+    /// Takes all for lost that `keep` does not spare (after a timeout, RFC 6675 5.1), the first one always.
+    pub fn lose_all(&mut self, keep: impl Fn(&Sent) -> bool) {
+        for index in 0..self.sent.len() {
+            if index == 0 || self.sent.get(index).is_some_and(|sent| !keep(sent)) {
+                self.lose(self.base + index as u64);
+            }
+        }
+    }
+
+    /// None is lost after all.
+    pub fn unlose(&mut self) {
+        for sent in self.sent.iter_mut().filter(|sent| sent.flags & LOST != 0) {
+            sent.flags &= !LOST;
+        }
+        (self.lost, self.waiting) = (0, 0);
+    }
+
+    /// RFC 6675 4, IsLost: three segments above have been SACKed. How many are newly lost.
+    pub fn lose_by_count(&mut self) -> u32 {
+        let mut newly = 0;
+        while self.sacked - self.below >= 3 {
+            let Some(sent) = self.at(self.cursor).copied() else { break };
+            if sent.is(SACKED) {
+                self.below += 1;
+            } else if !sent.is(AGAIN) {
+                newly += u32::from(self.lose(self.cursor));
+            }
+            self.cursor += 1;
+        }
+        newly
+    }
+
+    /// RFC 8985 6.2 step 5: what was sent before `latest` (time and end of what arrived and was sent last) and has had `wait` since
+    /// then is lost. How many are newly lost, and when the next one is due.
+    pub fn lose_by_time(&mut self, now: Nanos, latest: (Nanos, u64), wait: Nanos) -> (u32, Option<Nanos>) {
+        let (mut newly, mut due) = (0, None);
+        let mut judge = |sent: &Sent| -> Option<bool> {
+            ((sent.sent, sent.end()) < latest).then(|| {
+                let lost = sent.sent.saturating_add(wait) <= now;
+                if !lost {
+                    // The last of them is due no later than this: one timer covers all (RFC 8985 6.2).
+                    due = Some(latest.0.saturating_add(wait));
+                }
+                lost
+            })
+        };
+        while let Some(sent) = self.at(self.judged.max(self.base)).copied() {
+            self.judged = self.judged.max(self.base);
+            // What was sent again is judged below, by its last sending.
+            if !sent.is(SACKED | LOST | AGAIN) {
+                if judge(&sent) != Some(true) {
+                    break;
+                }
+                newly += u32::from(self.lose(self.judged));
+            }
+            self.judged += 1;
+        }
+        while let Some((number, time)) = self.again.front().copied() {
+            if let Some(sent) = self.at(number).copied().filter(|sent| sent.sent == time && sent.is(RESENT) && !sent.is(SACKED)) {
+                if judge(&sent) != Some(true) {
+                    break;
+                }
+                newly += u32::from(self.lose(number));
+            }
+            self.again.pop_front();
+        }
+        (newly, due)
+    }
+
+    /// Books a segment that has arrived.
+    fn arrived(&mut self, sent: &Sent, high: u64, heard: &mut Heard) {
+        heard.delivered += 1;
+        if sent.is(LOST) {
+            self.lost -= 1;
+            self.waiting -= u32::from(!sent.is(RESENT));
+        }
+        self.resent -= u32::from(sent.is(RESENT));
+        if sent.is(AGAIN) {
+            heard.resent = true;
+        } else {
+            heard.original |= sent.end() <= high;
+            heard.reordered |= sent.end() < heard.highest;
+        }
+    }
+
+    /// Takes note of an acknowledgement's SACK blocks. `una` is what was acknowledged by number before, `high` the recovery point.
+    pub fn sack(&mut self, segment: &Segment, una: u64, high: u64, heard: &mut Heard, mut rack: impl FnMut(&Sent)) {
+        let mut seen = [(0, 0); 4];
+        heard.highest = self.highest;
+        for (at, (from, to)) in segment.sack_blocks().enumerate() {
+            if let Some(slot) = seen.get_mut(at) {
+                *slot = (from, to);
+            }
+            // RFC 2883 4: the first block is a duplicate if it is acknowledged by number, or lies within the second.
+            if at == 0 {
+                let second = segment.sack_blocks().nth(1);
+                if to <= segment.ack || second.is_some_and(|(low, up)| low <= from && to <= up) {
+                    heard.duplicate = Some((from, to));
+                    continue;
+                }
+            }
+            if from >= to || to <= una {
+                continue;
+            }
+            // What the last acknowledgement reported has been booked.
+            let old = self.blocks;
+            self.subtract(from, to, &old, high, heard, &mut rack);
+        }
+        self.blocks = seen;
+    }
+
+    /// Books what lies in `[from, to)` and in none of `old`.
+    fn subtract(&mut self, from: u64, to: u64, old: &[(u64, u64)], high: u64, heard: &mut Heard, rack: &mut impl FnMut(&Sent)) {
+        match old {
+            [] => self.sack_range(from, to, high, heard, rack),
+            [(low, up), rest @ ..] => {
+                if *up <= from || *low >= to {
+                    return self.subtract(from, to, rest, high, heard, rack);
+                }
+                if from < *low {
+                    self.subtract(from, *low, rest, high, heard, rack);
+                }
+                if *up < to {
+                    self.subtract(*up, to, rest, high, heard, rack);
+                }
+            }
+        }
+    }
+
+    fn sack_range(&mut self, from: u64, to: u64, high: u64, heard: &mut Heard, rack: &mut impl FnMut(&Sent)) {
+        let mut index = self.sent.partition_point(|sent| sent.seq < from);
+        while let Some(sent) = self.sent.get_mut(index).filter(|sent| sent.end() <= to) {
+            let before = *sent;
+            if !before.is(SACKED) {
+                sent.flags = (sent.flags | SACKED) & !(LOST | RESENT);
+                let number = self.base + index as u64;
+                self.sacked += 1;
+                self.below += u32::from(number < self.cursor);
+                self.arrived(&before, high, heard);
+                if !before.is(AGAIN) && heard.sacked.is_none() {
+                    heard.sacked = Some(before.sent);
+                }
+                rack(&before);
+            }
+            index += 1;
+        }
+        self.highest = self.highest.max(to);
+    }
+
+    /// Takes note of an acknowledgement by number.
+    pub fn acked(&mut self, ack: u64, high: u64, heard: &mut Heard, mut rack: impl FnMut(&Sent)) {
+        while let Some(sent) = self.sent.front().copied().filter(|sent| sent.end() <= ack) {
+            self.sent.pop_front();
+            if sent.is(SACKED) {
+                self.sacked -= 1;
+                self.below -= u32::from(self.base < self.cursor);
+            } else {
+                self.arrived(&sent, high, heard);
+                if !sent.is(AGAIN) {
+                    heard.first = heard.first.or(Some(sent.sent));
+                    heard.last = Some(sent.sent);
+                }
+                rack(&sent);
+            }
+            heard.acked += 1;
+            self.base += 1;
+        }
+        self.cursor = self.cursor.max(self.base);
+        if self.sent.is_empty() {
+            self.again.clear();
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! One end of a connection: opening, closing, and what goes next (RFC 9293).
+
+use std::sync::Arc;
+
+use altq_engine::units::Nanos;
+
+use super::config::Config;
+use super::receiver::Receiver;
+use super::rto::Rto;
+use super::scoreboard::FIN;
+use super::segment::{Flags, Options, Segment};
+use super::sender::{Counters, Sender};
+
+/// ECT(0): the packet's queue may mark it (RFC 3168 5).
+const ECT: u8 = 2;
+
+/// RFC 9293 3.3.2, as far as it is not told by what was sent and what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Listen,
+    SynSent,
+    SynReceived,
+    /// Both ways are open, or one, or both are about to close.
+    Open,
+    /// The end that closed first remembers the connection until then.
+    TimeWait(Nanos),
+    Closed,
+}
+
+/// One end of a TCP connection: a state machine without clock, I/O and payload.
+///
+/// Every method that takes `now` (nanoseconds, never decreasing) may change what [`Socket::poll_transmit`] and
+/// [`Socket::poll_timeout`] say; so do [`Socket::write`] and [`Socket::close`]. Poll after each. A late or spurious
+/// [`Socket::timeout`] is harmless.
+#[derive(Debug)]
+pub struct Socket {
+    config: Arc<Config>,
+    phase: Phase,
+    sender: Sender,
+    receiver: Receiver,
+    /// In use: what both ends offered.
+    options: Options,
+    /// Windows are counted in units of 2 to this power.
+    scale: u8,
+    /// When the SYN goes (again), and how often it went.
+    syn_at: Option<Nanos>,
+    syns: u8,
+    /// The application has closed.
+    closing: bool,
+    /// A reset is to be sent, with this number.
+    reset: Option<u64>,
+    failed: bool,
+}
+
+impl Socket {
+    fn new(config: Arc<Config>, phase: Phase) -> Socket {
+        let sender = Sender::new(&config);
+        let receiver = Receiver::new(&config);
+        let mut scale = 0;
+        // RFC 7323 2.2: as small as covers the buffer, 14 at most.
+        while config.window_scaling && scale < 14 && config.receive_buffer >> scale > 65_535 {
+            scale += 1;
+        }
+        let options = Options::default();
+        Socket {
+            config,
+            phase,
+            sender,
+            receiver,
+            options,
+            scale,
+            syn_at: None,
+            syns: 0,
+            closing: false,
+            reset: None,
+            failed: false,
+        }
+    }
+
+    /// The end that opens: its SYN goes at the next [`Socket::poll_transmit`].
+    pub fn connect(config: Arc<Config>) -> Socket {
+        let mut socket = Socket::new(config, Phase::SynSent);
+        socket.syn_at = Some(0);
+        socket
+    }
+
+    /// The end that waits for a SYN.
+    pub fn listen(config: Arc<Config>) -> Socket {
+        Socket::new(config, Phase::Listen)
+    }
+
+    /// The application writes `bytes` more; `u64::MAX`: it never stops. Nothing after [`Socket::close`].
+    pub fn write(&mut self, bytes: u64) {
+        if !self.closing {
+            self.sender.written = self.sender.written.saturating_add(bytes);
+        }
+    }
+
+    /// The application closes: a FIN follows what it has written. One that writes without end has written what was sent by now.
+    pub fn close(&mut self) {
+        if self.closing {
+            return;
+        }
+        self.closing = true;
+        if self.sender.written == u64::MAX {
+            self.sender.written = self.sender.next.max(1);
+        }
+        self.sender.closing = true;
+        if matches!(self.phase, Phase::Listen) || (self.phase == Phase::SynSent && self.syns == 0) {
+            self.phase = Phase::Closed;
+        }
+    }
+
+    /// The application gives up: a reset goes, and all is over.
+    pub fn abort(&mut self) {
+        if matches!(self.phase, Phase::SynReceived | Phase::Open) {
+            self.reset = Some(self.sender.next);
+        }
+        self.phase = Phase::Closed;
+        (self.syn_at, self.sender.timer) = (None, None);
+    }
+
+    /// A segment has come; `marked`: its packet carried congestion experienced (RFC 3168).
+    pub fn received(&mut self, now: Nanos, segment: &Segment, marked: bool) {
+        let flags = segment.flags;
+        if flags.has(Flags::RST) {
+            // RFC 9293 3.5.3
+            if !matches!(self.phase, Phase::Listen | Phase::Closed | Phase::TimeWait(_)) {
+                self.fail();
+            }
+            return;
+        }
+        match self.phase {
+            Phase::Closed => {
+                // RFC 9293 3.5.2: group 1.
+                self.reset = Some(segment.ack);
+                return;
+            }
+            Phase::Listen if flags.has(Flags::SYN) => {
+                self.negotiate(segment);
+                self.sender.ecn = self.config.ecn && flags.has(Flags::ECE.with(Flags::CWR));
+                self.receiver.opened(now, segment);
+                self.phase = Phase::SynReceived;
+                self.syn_at = Some(now);
+                return;
+            }
+            Phase::Listen => return,
+            Phase::SynSent => {
+                if !flags.has(Flags::SYN.with(Flags::ACK)) || segment.ack != 1 {
+                    return;
+                }
+                self.negotiate(segment);
+                // RFC 3168 6.1.1
+                self.sender.ecn = self.config.ecn && flags.has(Flags::ECE) && !flags.has(Flags::CWR);
+                self.receiver.opened(now, segment);
+                self.open(now, segment);
+                self.receiver.hurry();
+                return;
+            }
+            Phase::SynReceived => {
+                if flags.has(Flags::SYN) {
+                    // The peer has not heard the answer.
+                    self.syn_at = Some(now);
+                    return;
+                }
+                if !flags.has(Flags::ACK) || segment.ack == 0 {
+                    return;
+                }
+                self.open(now, segment);
+            }
+            Phase::Open | Phase::TimeWait(_) => {
+                if flags.has(Flags::SYN) {
+                    // The last part of the handshake was lost.
+                    return self.receiver.hurry();
+                }
+            }
+        }
+        if flags.has(Flags::ACK) {
+            self.sender.acknowledged(&self.config, now, segment);
+        }
+        if segment.len > 0 || flags.has(Flags::FIN) {
+            let stamps = self.options.has(Options::STAMPS);
+            let rto = self.sender.rto.timeout();
+            self.receiver.received(&self.config, now, segment, marked && self.sender.ecn, stamps, rto);
+        }
+        self.finish(now, flags.has(Flags::FIN));
+    }
+
+    /// Options are in use if both ends offer them.
+    fn negotiate(&mut self, segment: &Segment) {
+        self.options = Options(self.offer().0 & segment.options.0);
+        self.sender.sack = self.options.has(Options::SACK);
+        self.sender.mss = self.sender.mss.min(u32::from(segment.mss)).max(1);
+        if !self.options.has(Options::SCALE) {
+            self.scale = 0;
+        }
+    }
+
+    fn offer(&self) -> Options {
+        let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+        let config = &self.config;
+        Options(
+            bit(config.sack, Options::SACK) | bit(config.timestamps, Options::STAMPS) | bit(config.window_scaling, Options::SCALE),
+        )
+    }
+
+    /// The peer's SYN is acknowledged: data may flow.
+    fn open(&mut self, now: Nanos, segment: &Segment) {
+        self.phase = Phase::Open;
+        let sender = &mut self.sender;
+        (sender.una, sender.next, sender.high, self.syn_at) = (1, 1, 1, None);
+        sender.edge = segment.ack + u64::from(segment.window);
+        sender.widest = segment.window;
+        if self.options.has(Options::STAMPS) {
+            sender.rto.sample(&self.config, now.saturating_sub(segment.echo));
+        } else if self.syns == 1 {
+            sender.rto.sample(&self.config, now.saturating_sub(sender.last_sent));
+        }
+        if self.syns > 1 {
+            // RFC 6298 5.7, RFC 6928 2: a SYN was lost.
+            sender.window.cwnd = 1;
+        }
+        sender.last_sent = now;
+    }
+
+    /// Follows up what has been closed and acknowledged.
+    fn finish(&mut self, now: Nanos, fin: bool) {
+        let acknowledged = self.sender.fin_sent && self.sender.una == self.sender.next;
+        match self.phase {
+            Phase::Open if acknowledged && self.receiver.closed() => {
+                // RFC 9293 3.6: who sends its FIN without having seen the peer's waits. The other's FIN acknowledged the peer's.
+                self.phase =
+                    if self.sender.fin_early { Phase::TimeWait(now.saturating_add(self.config.time_wait)) } else { Phase::Closed };
+                self.sender.timer = None;
+            }
+            // RFC 9293 3.10.7.4: the peer has not heard the last acknowledgement.
+            Phase::TimeWait(_) if fin => self.phase = Phase::TimeWait(now.saturating_add(self.config.time_wait)),
+            _ => {}
+        }
+    }
+
+    fn fail(&mut self) {
+        self.phase = Phase::Closed;
+        self.failed = true;
+        (self.syn_at, self.sender.timer) = (None, None);
+    }
+
+    /// The time that [`Socket::poll_timeout`] named has come, or any other.
+    pub fn timeout(&mut self, now: Nanos) {
+        match self.phase {
+            Phase::TimeWait(at) if at <= now => self.phase = Phase::Closed,
+            Phase::Open => {
+                self.sender.timeout(&self.config, now);
+                // RFC 9293 3.8.3: R2.
+                if self.sender.expired > self.config.retries {
+                    self.fail();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The next segment to send now, and its ECN bits (0: not capable, 2: ECT(0)); `None`: nothing more for now.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+        if let Some(seq) = self.reset.take() {
+            let flags = Flags::RST.with(Flags::ACK);
+            return Some((
+                Segment { seq, ack: self.receiver.next(), flags, bytes: u32::from(self.config.headers), ..Segment::default() },
+                0,
+            ));
+        }
+        match self.phase {
+            Phase::SynSent | Phase::SynReceived => return self.syn(now),
+            Phase::Open => {}
+            Phase::Listen => return None,
+            Phase::TimeWait(_) | Phase::Closed => return self.acknowledgement(now),
+        }
+        match self.sender.transmit(&self.config, now) {
+            Some((sent, again)) => {
+                let mut segment = self.segment(now);
+                segment.seq = sent.seq;
+                segment.len = sent.len;
+                if sent.flags & FIN != 0 {
+                    segment.flags = segment.flags.with(Flags::FIN);
+                    if !again {
+                        self.sender.fin_early = !self.receiver.closed();
+                    }
+                }
+                if !self.sender.unsent() {
+                    segment.flags = segment.flags.with(Flags::PSH);
+                }
+                // RFC 3168 6.1.2, 6.1.5: the first new segment says that the window was reduced; retransmissions may not be marked.
+                let mut ecn = 0;
+                if self.sender.ecn && !again && sent.len > 0 {
+                    ecn = ECT;
+                    if std::mem::take(&mut self.sender.cwr) {
+                        segment.flags = segment.flags.with(Flags::CWR);
+                    }
+                }
+                segment.bytes += sent.len;
+                self.receiver.acknowledged();
+                Some((segment, ecn))
+            }
+            None => self.acknowledgement(now),
+        }
+    }
+
+    /// A segment that only acknowledges, if one is due.
+    fn acknowledgement(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+        if !self.receiver.urgent(now) {
+            return None;
+        }
+        let segment = self.segment(now);
+        self.receiver.acknowledged();
+        self.sender.counters.acks += 1;
+        Some((segment, 0))
+    }
+
+    /// A segment with all but what it carries.
+    fn segment(&self, now: Nanos) -> Segment {
+        let stamps = self.options.has(Options::STAMPS);
+        let sack = if self.options.has(Options::SACK) { self.receiver.sack(stamps) } else { Default::default() };
+        let echo = if self.receiver.marked() { Flags::ECE } else { Flags::default() };
+        Segment {
+            seq: self.sender.next,
+            ack: self.receiver.next(),
+            stamp: if stamps { now } else { 0 },
+            echo: if stamps { self.receiver.stamp() } else { 0 },
+            len: 0,
+            bytes: self.config.bytes(stamps, sack.len(), 0),
+            window: self.offered(),
+            sack,
+            mss: 0,
+            flags: Flags::ACK.with(echo),
+            options: self.options,
+        }
+    }
+
+    /// The window offered: the application reads at once, so it is the buffer, in units of the scale.
+    fn offered(&self) -> u32 {
+        (self.config.receive_buffer >> self.scale).min(65_535) << self.scale
+    }
+
+    /// The SYN, or the answer to one, if it is due.
+    fn syn(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+        if self.syn_at.is_none_or(|at| at > now) {
+            return None;
+        }
+        if self.syns > self.config.syn_retries {
+            self.fail();
+            return None;
+        }
+        let answer = self.phase == Phase::SynReceived;
+        // RFC 6298 5.5, 5.7
+        let span = self.sender.rto.timeout();
+        if self.syns >= self.config.syn_linear {
+            self.sender.rto.back_off(&self.config);
+        }
+        self.syn_at = Some(Rto::deadline(&self.config, now, span));
+        self.syns = self.syns.saturating_add(1);
+        self.sender.last_sent = now;
+        self.sender.counters.segments += 1;
+        self.sender.counters.retransmitted += u64::from(self.syns > 1);
+        let options = if answer { self.options } else { self.offer() };
+        let mut flags = Flags::SYN;
+        if answer {
+            flags = flags.with(Flags::ACK);
+            if self.sender.ecn {
+                flags = flags.with(Flags::ECE);
+            }
+        } else if self.config.ecn {
+            // RFC 3168 6.1.1
+            flags = flags.with(Flags::ECE).with(Flags::CWR);
+        }
+        // RFC 9293 3.2: MSS 4 bytes; SACK permitted 2, with timestamps 12; window scale 3; padded.
+        let (sack, stamps) = (options.has(Options::SACK), options.has(Options::STAMPS));
+        let bytes = 4 + if stamps { 12 } else { 4 * u32::from(sack) } + 4 * u32::from(options.has(Options::SCALE));
+        let segment = Segment {
+            seq: 0,
+            ack: self.receiver.next(),
+            stamp: now,
+            echo: self.receiver.stamp(),
+            len: 0,
+            bytes: u32::from(self.config.headers) + bytes,
+            // RFC 7323 2.2: never scaled.
+            window: self.config.receive_buffer.min(65_535),
+            sack: Default::default(),
+            mss: self.config.mss,
+            flags,
+            options,
+        };
+        Some((segment, 0))
+    }
+
+    /// When [`Socket::timeout`] or [`Socket::poll_transmit`] wants to be called next if nothing else happens.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let acknowledgement = self.receiver.deadline();
+        match self.phase {
+            Phase::Listen => None,
+            Phase::SynSent | Phase::SynReceived => self.syn_at,
+            Phase::Open => earlier(self.sender.timer.map(|(_, at)| at), acknowledgement),
+            Phase::TimeWait(at) => earlier(Some(at), acknowledgement),
+            Phase::Closed => acknowledgement,
+        }
+    }
+
+    /// Bytes handed to the application, in order.
+    pub fn delivered(&self) -> u64 {
+        self.receiver.delivered()
+    }
+
+    /// Bytes of the application that the peer has acknowledged.
+    pub fn acked(&self) -> u64 {
+        let fin = u64::from(self.sender.fin_sent && self.sender.una == self.sender.next);
+        self.sender.una.saturating_sub(1 + fin)
+    }
+
+    /// Bytes written and not acknowledged.
+    pub fn unacked(&self) -> u64 {
+        self.sender.written.saturating_sub(1 + self.acked())
+    }
+
+    /// The handshake is done and the connection is not over.
+    pub fn is_established(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// The peer has closed and all it sent has been delivered.
+    pub fn peer_closed(&self) -> bool {
+        self.receiver.closed()
+    }
+
+    /// Both have closed and all is acknowledged; this end may be waiting (TIME_WAIT).
+    pub fn is_done(&self) -> bool {
+        matches!(self.phase, Phase::TimeWait(_) | Phase::Closed)
+    }
+
+    /// All is over, TIME_WAIT too.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// It ended by a reset, or because nothing came back.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Congestion window in bytes.
+    pub fn cwnd(&self) -> u64 {
+        u64::from(self.sender.window.cwnd) * u64::from(self.sender.mss)
+    }
+
+    /// The window at which slow start ends, in bytes; `None` before the first loss.
+    pub fn ssthresh(&self) -> Option<u64> {
+        let ssthresh = self.sender.window.ssthresh;
+        (ssthresh < u32::MAX).then(|| u64::from(ssthresh) * u64::from(self.sender.mss))
+    }
+
+    /// Segments on their way.
+    pub fn in_flight(&self) -> u32 {
+        self.sender.in_flight(&self.config)
+    }
+
+    /// Smoothed round-trip time, once measured.
+    pub fn srtt(&self) -> Option<Nanos> {
+        self.sender.rto.srtt()
+    }
+
+    /// The timeout of RFC 6298 as it stands.
+    pub fn rto(&self) -> Nanos {
+        self.sender.rto.timeout()
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> Counters {
+        self.sender.counters
+    }
+
+    /// Bytes of memory that the socket takes, its lists included and its configuration not.
+    pub fn memory(&self) -> usize {
+        size_of::<Socket>() + self.sender.board.memory() + self.receiver.memory()
+    }
+}
+
+fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,207 @@
+//! Two hosts and a link for tests: a rate, a delay and a queue of so many packets each way.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use altq_engine::units::{Nanos, Rate};
+
+use crate::tcp::{Config, Flags, Segment, Socket};
+
+pub const MS: Nanos = 1_000_000;
+pub const S: Nanos = 1_000_000_000;
+
+/// A packet on its way: flow, whether to the listening end, segment, marked.
+type Packet = (usize, bool, Segment, u8);
+
+enum Event {
+    Done(usize),
+    Arrive(Packet),
+    Wake(usize, bool),
+    Start(usize),
+}
+
+/// Says of a packet whether it is lost.
+type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
+
+/// One direction.
+pub struct Way {
+    pub rate: Rate,
+    pub delay: Nanos,
+    pub limit: usize,
+    /// Marks instead of nothing from this length on, if ECN-capable.
+    pub mark: usize,
+    queue: VecDeque<Packet>,
+    busy: bool,
+    pub sent: u64,
+    pub dropped: u64,
+    /// Drops what it says before it is queued.
+    pub lose: Option<Lose>,
+}
+
+/// The world of a test.
+pub struct Net {
+    pub now: Nanos,
+    pub ways: [Way; 2],
+    pub pairs: Vec<(Socket, Socket)>,
+    wakes: Vec<[Nanos; 2]>,
+    events: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    store: Vec<Option<Event>>,
+    free: Vec<usize>,
+    order: u64,
+    /// What entered the forward way: time and segment.
+    pub log: Option<Vec<(Nanos, bool, Segment)>>,
+}
+
+impl Net {
+    pub fn new(rate: Rate, delay: Nanos, limit: usize) -> Net {
+        let way =
+            || Way { rate, delay, limit, mark: usize::MAX, queue: VecDeque::new(), busy: false, sent: 0, dropped: 0, lose: None };
+        Net {
+            now: 0,
+            ways: [way(), way()],
+            pairs: Vec::new(),
+            wakes: Vec::new(),
+            events: BinaryHeap::new(),
+            store: Vec::new(),
+            free: Vec::new(),
+            order: 0,
+            log: None,
+        }
+    }
+
+    /// A connection that opens at `start`; what its ends write is up to the test.
+    pub fn pair(&mut self, config: &Config, start: Nanos) -> usize {
+        let config = Arc::new(config.clone());
+        self.pair_of(&config.clone(), &config, start)
+    }
+
+    pub fn pair_of(&mut self, client: &Arc<Config>, server: &Arc<Config>, start: Nanos) -> usize {
+        self.pairs.push((Socket::connect(client.clone()), Socket::listen(server.clone())));
+        self.wakes.push([Nanos::MAX; 2]);
+        let flow = self.pairs.len() - 1;
+        self.at(start, Event::Start(flow));
+        flow
+    }
+
+    fn at(&mut self, time: Nanos, event: Event) {
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.store[slot] = Some(event);
+                slot
+            }
+            None => {
+                self.store.push(Some(event));
+                self.store.len() - 1
+            }
+        };
+        self.order += 1;
+        self.events.push(Reverse((time, self.order, slot)));
+    }
+
+    /// Takes what an end wants to send, and when it wants to be called.
+    pub fn poll(&mut self, flow: usize, server: bool) {
+        loop {
+            let now = self.now;
+            let socket = if server { &mut self.pairs[flow].1 } else { &mut self.pairs[flow].0 };
+            let Some((segment, ecn)) = socket.poll_transmit(now) else { break };
+            self.offer((flow, !server, segment, ecn));
+        }
+        let socket = if server { &self.pairs[flow].1 } else { &self.pairs[flow].0 };
+        if let Some(at) = socket.poll_timeout() {
+            let at = at.max(self.now);
+            if at < self.wakes[flow][usize::from(server)] {
+                self.wakes[flow][usize::from(server)] = at;
+                self.at(at, Event::Wake(flow, server));
+            }
+        }
+    }
+
+    fn offer(&mut self, mut packet: Packet) {
+        let at = usize::from(!packet.1);
+        if let Some(log) = &mut self.log {
+            log.push((self.now, packet.1, packet.2));
+        }
+        let now = self.now;
+        let way = &mut self.ways[at];
+        way.sent += 1;
+        if way.lose.as_mut().is_some_and(|lose| lose(now, &packet.2)) || way.queue.len() >= way.limit {
+            way.dropped += 1;
+            return;
+        }
+        if way.queue.len() >= way.mark && packet.3 != 0 {
+            packet.3 = 3;
+        }
+        way.queue.push_back(packet);
+        if !way.busy {
+            self.send(at);
+        }
+    }
+
+    fn send(&mut self, at: usize) {
+        let way = &mut self.ways[at];
+        way.busy = false;
+        if let Some(packet) = way.queue.front() {
+            way.busy = true;
+            let done = self.now + way.rate.time_for(u64::from(packet.2.bytes));
+            self.at(done, Event::Done(at));
+        }
+    }
+
+    /// Runs until `end`; what is due then has not happened.
+    pub fn run(&mut self, end: Nanos) {
+        while let Some(Reverse((time, _, slot))) = self.events.peek().copied() {
+            if time >= end {
+                break;
+            }
+            self.events.pop();
+            self.now = time;
+            let event = self.store[slot].take().unwrap();
+            self.free.push(slot);
+            match event {
+                Event::Start(flow) => self.poll(flow, false),
+                Event::Done(at) => {
+                    let packet = self.ways[at].queue.pop_front().unwrap();
+                    let arrival = time + self.ways[at].delay;
+                    self.at(arrival, Event::Arrive(packet));
+                    self.send(at);
+                }
+                Event::Arrive((flow, server, segment, ecn)) => {
+                    let socket = if server { &mut self.pairs[flow].1 } else { &mut self.pairs[flow].0 };
+                    socket.received(time, &segment, ecn == 3);
+                    self.poll(flow, server);
+                }
+                Event::Wake(flow, server) => {
+                    if self.wakes[flow][usize::from(server)] != time {
+                        continue;
+                    }
+                    self.wakes[flow][usize::from(server)] = Nanos::MAX;
+                    let socket = if server { &mut self.pairs[flow].1 } else { &mut self.pairs[flow].0 };
+                    socket.timeout(time);
+                    self.poll(flow, server);
+                }
+            }
+        }
+        self.now = end;
+    }
+}
+
+/// The n-th segments with payload going forward are lost, once each.
+#[allow(dead_code)]
+pub fn lose_nth(nth: &'static [u64]) -> Option<Lose> {
+    let mut n = 0;
+    Some(Box::new(move |_, segment| {
+        n += u64::from(segment.len > 0);
+        segment.len > 0 && nth.contains(&n)
+    }))
+}
+
+/// The segments that carry these first bytes are lost when they go first.
+#[allow(dead_code)]
+pub fn lose_first(numbers: &'static [u64]) -> Option<Lose> {
+    let mut left = numbers.to_vec();
+    Some(Box::new(move |_, segment| {
+        let at = left.iter().position(|seq| *seq == segment.seq && segment.len > 0 && !segment.flags.has(Flags::SYN));
+        at.map(|at| left.swap_remove(at)).is_some()
+    }))
+}
