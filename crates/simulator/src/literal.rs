@@ -7,7 +7,9 @@ use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::{Nanos, Rate};
 
 const TIMES: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
-const RATES: [(&str, u64); 4] = [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000)];
+/// A cell of ATM is 53 bytes.
+const RATES: [(&str, u64); 5] =
+    [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000), ("cells/s", 53 * 8)];
 const SIZES: [(&str, u64); 4] = [("bytes", 1), ("byte", 1), ("kbytes", 1_000), ("Mbytes", 1_000_000)];
 
 /// A span of time: `250us`, `2.84ms`, `10s`, `1min`.
@@ -15,7 +17,7 @@ pub fn time(text: &str) -> Result<Nanos, String> {
     number(text, "time", "ns", &TIMES)
 }
 
-/// A rate: `64kbit/s`, `1.5Mbit/s`, `10Gbit/s`.
+/// A rate: `64kbit/s`, `1.5Mbit/s`, `10Gbit/s`, `5139cells/s` (of 53 bytes).
 pub fn rate(text: &str) -> Result<Rate, String> {
     number(text, "rate", "bit/s", &RATES).map(Rate::bit_s)
 }

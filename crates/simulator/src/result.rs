@@ -5,7 +5,7 @@ mod series;
 use altq_config::{Link as PolicyLink, Promises};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::case::{Bound, Case, Column, Expectation, Flow, Kind, Measure, What};
+use crate::case::{Bound, Case, Column, Expectation, Flow, Measure, What};
 use crate::gaps::GapSummary;
 use crate::report::ClassReport;
 pub(crate) use series::unless_zero;
@@ -389,14 +389,9 @@ pub struct Traffic {
 impl Traffic {
     /// That of a case's flow.
     pub fn of(case: &Case, flow: &Flow) -> Traffic {
-        let (kind, streams) = match &flow.kind {
-            Kind::Udp(_) => ("udp", 1),
-            Kind::TcpBulk { streams, .. } => ("tcp_bulk", *streams),
-            Kind::TcpRr { streams, .. } => ("tcp_rr", *streams),
-            Kind::Pcap { .. } => ("pcap", 1),
-        };
         let host = |at: usize| case.hosts.get(at).map_or(String::new(), |host| host.name.clone());
-        Traffic { kind: kind.to_owned(), from: host(flow.from), to: host(flow.to), dscp: flow.dscp, streams }
+        let (kind, streams) = (flow.kind.word().to_owned(), flow.kind.streams());
+        Traffic { kind, from: host(flow.from), to: host(flow.to), dscp: flow.dscp, streams }
     }
 }
 

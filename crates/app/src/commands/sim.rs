@@ -86,7 +86,6 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(error) => {
             eprintln!("altq sim: {}: {error}", args.case.display());
             return Ok(match error {
-                SimError::NoTcp(_) => Exit::Unsupported,
                 SimError::Io { .. } => Exit::Failed,
                 SimError::Policy(_) | SimError::Case(_) | SimError::Capture { .. } => Exit::Usage,
             });

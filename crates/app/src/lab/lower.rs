@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use altq_engine::units::Nanos;
-use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, What};
+use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Stack, What};
 use altq_traffic::request::Sizes;
 use altq_traffic::socket::Tuning;
 use anyhow::{Context, bail};
@@ -113,15 +113,18 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         no_delay,
         dscp: flow.dscp,
     };
+    if flow.kind.tcp().is_some_and(|tcp| tcp.stack == Stack::Bsd) {
+        return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
+    }
     let kind = match &flow.kind {
-        CaseKind::TcpBulk { streams, congestion, buffers } => {
-            Kind::Bulk { streams: *streams, tuning: tuning(congestion, *buffers, false) }
-        }
-        CaseKind::TcpRr { streams, request, response } => Kind::Request {
+        CaseKind::TcpBulk { streams, tcp } => Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) },
+        CaseKind::TcpRr { streams, request, response, tcp } => Kind::Request {
             streams: *streams,
             sizes: Sizes { request: *request as usize, response: *response as usize },
-            tuning: tuning(&None, None, true),
+            tuning: tuning(&tcp.congestion, tcp.buffers, true),
         },
+        CaseKind::TcpConnect { .. } => return Err(only_simulated("the lab has no clients that connect over and over")),
+        CaseKind::UdpRr { .. } => return Err(only_simulated("the lab has no datagrams that ask and answer")),
         CaseKind::Udp(udp) => {
             let rates = case.events.iter().filter_map(|event| match event.what {
                 What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),
@@ -179,10 +182,10 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
 fn notes(case: &Case, shaped: usize) -> Vec<String> {
     let mut notes = Vec::new();
     for (at, link) in case.links.iter().enumerate() {
-        if link.delay > 0 {
+        if link.ways.iter().any(|way| way.delay > 0) {
             notes.push(format!("link `{}`: its propagation delay is not reproduced; the lab's wires have none", link.name));
         }
-        if at != shaped && link.rate.is_some() {
+        if at != shaped && link.ways.iter().any(|way| way.rate.is_some()) {
             notes.push(format!("link `{}`: it is as fast as this host; its rate is not reproduced", link.name));
         }
     }

@@ -145,7 +145,7 @@ impl<'a> Prepared<'a> {
         let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
         let shaped = lowered.link;
         for way in [link, reverse].into_iter().flatten() {
-            if let Some(rate) = shaped.rate.filter(|rate| *rate != way.spec.rate) {
+            if let Some(rate) = shaped.ways[0].rate.filter(|rate| *rate != way.spec.rate) {
                 let own = way.spec.rate;
                 lowered.notes.push(format!("link `{}`: the lab's wire has the policy's rate of {own}, not {rate}", shaped.name));
             }

@@ -6,26 +6,20 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use altq_config::Language;
-use altq_engine::settings::Limit;
 use altq_engine::spec::Timer;
 use altq_engine::units::Nanos;
 use toml::Spanned;
 
 use super::file::Context;
-use super::{Case, CaseLink, Column, Flow, Host, Kind, Pace, PolicySource, Shape, TimedEvent, Udp, What, WordValue};
+use super::flows::flows;
+use super::links::links;
+use super::{Case, CaseLink, Column, Flow, Host, Kind, PolicySource, Shape, TimedEvent, What, WordValue};
 use super::{expect, raw};
-use crate::literal;
 use crate::nearest::nearest;
-use crate::replay::{LARGEST_PACKET, tick};
-use crate::rings::MOST_QUEUES;
+use crate::replay::tick;
 
-type Place = Option<Range<usize>>;
+pub type Place = Option<Range<usize>>;
 pub type Result<T> = std::result::Result<T, (Place, String)>;
-
-/// IPv4 and UDP headers.
-pub const LEAST_UDP_V4: u32 = 28;
-/// IPv6 and UDP headers.
-pub const LEAST_UDP_V6: u32 = 48;
 
 pub fn bad<T, U>(at: &Spanned<T>, message: impl Into<String>) -> Result<U> {
     Err((Some(at.span()), message.into()))
@@ -120,72 +114,9 @@ fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
                 None => bad(&host.name, message),
             };
         }
-        hosts.push(Host { name: host.name.get_ref().clone(), address });
+        hosts.push(Host { name: host.name.get_ref().clone(), address, delay: host.delay.map_or(0, |delay| delay.0) });
     }
     Ok(hosts)
-}
-
-fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>> {
-    let mut names = HashSet::new();
-    let mut links = Vec::new();
-    if raw.get_ref().is_empty() {
-        return bad(raw, "a case needs a link at least");
-    }
-    for link in raw.get_ref() {
-        unique(&mut names, &link.name, "link")?;
-        let host = |name| find(name, "host", hosts.iter().map(|h| h.name.as_str()));
-        let (from, to) = (host(&link.from)?, host(&link.to)?);
-        if from == to {
-            return bad(&link.to, "a link needs two ends");
-        }
-        if link.rate.is_none() && link.policy.is_none() && link.reverse.is_none() {
-            return bad(&link.name, "a link without a policy needs a rate");
-        }
-        if let Some(rate) = link.rate.as_ref().filter(|rate| rate.get_ref().0.is_zero()) {
-            return bad(rate, "a link at 0 bit/s carries nothing");
-        }
-        let queue = match &link.queue {
-            None => Limit::Packets(1000),
-            Some(text) => match limit(text.get_ref()) {
-                Some(limit) => limit,
-                None => return bad(text, "a limit is written as \"50packets\" or \"64000bytes\""),
-            },
-        };
-        let tx_ring = match &link.tx_ring {
-            Some(n) if *n.get_ref() == 0 => return bad(n, "the driver holds one packet at least: the one on the wire"),
-            Some(n) => *n.get_ref() as usize,
-            None => 1,
-        };
-        let tx_queues = match &link.tx_queues {
-            Some(n) if !(1..=MOST_QUEUES as u32).contains(n.get_ref()) => {
-                return bad(n, format!("a card has 1 to {MOST_QUEUES} transmit queues"));
-            }
-            Some(n) => *n.get_ref() as usize,
-            None => 1,
-        };
-        links.push(CaseLink {
-            name: link.name.get_ref().clone(),
-            from,
-            to,
-            rate: link.rate.as_ref().map(|rate| rate.get_ref().0),
-            delay: link.delay.map_or(0, |delay| delay.0),
-            // An empty name: none. A row or column says so by a value.
-            policy: link.policy.clone().filter(|name| !name.is_empty()),
-            reverse: link.reverse.clone().filter(|name| !name.is_empty()),
-            queue,
-            tx_ring,
-            tx_queues,
-        });
-    }
-    Ok(links)
-}
-
-fn limit(text: &str) -> Option<Limit> {
-    let text = text.trim();
-    if let Some(n) = text.strip_suffix("packets") {
-        return n.trim().parse().ok().filter(|n| *n > 0).map(Limit::Packets);
-    }
-    literal::size(text).ok().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).map(Limit::Bytes)
 }
 
 fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
@@ -269,233 +200,6 @@ fn overhead(raw: &Option<Spanned<i32>>) -> Result<Option<i32>> {
     }
 }
 
-fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos) -> Result<Vec<Flow>> {
-    let mut names = HashSet::new();
-    let mut flows = Vec::new();
-    for (at, flow) in raw.iter().enumerate() {
-        let (place, flow) = (flow, flow.get_ref());
-        unique(&mut names, &flow.name, "flow")?;
-        let host = |name| find(name, "host", hosts.iter().map(|h| h.name.as_str()));
-        let (from, to) = (host(&flow.from)?, host(&flow.to)?);
-        if from == to {
-            return bad(&flow.to, "a flow to where it comes from meets no link");
-        }
-        let v6 = hosts[from].address.is_ipv6();
-        if v6 != hosts[to].address.is_ipv6() {
-            return bad(&flow.to, "one end speaks IPv4 and the other IPv6");
-        }
-        let kind = kind(place, flow, v6)?;
-        let high = match &flow.high {
-            Some(high) if *high.get_ref() && flow.kind.get_ref() != "udp" => {
-                return bad(high, "only a flow of kind udp says so; what goes first of other kinds is told by their headers");
-            }
-            high => high.as_ref().is_some_and(|high| *high.get_ref()),
-        };
-        let dscp = match &flow.dscp {
-            None => 0,
-            Some(word) => match dscp(word.get_ref()) {
-                Some(dscp) => dscp,
-                None => return bad(word, "a DSCP is a number from 0 to 63, or ef, va, be, le, afXY, csX"),
-            },
-        };
-        let nth = u16::try_from(at).unwrap_or(u16::MAX);
-        let tcp = matches!(kind, Kind::TcpBulk { .. } | Kind::TcpRr { .. });
-        flows.push(Flow {
-            name: flow.name.get_ref().clone(),
-            from,
-            to,
-            class: flow.class.clone(),
-            sport: flow.sport.as_ref().map_or(if tcp { 0 } else { 10_000u16.saturating_add(nth) }, |p| *p.get_ref()),
-            dport: flow.dport.as_ref().map_or(5_000u16.saturating_add(nth), |p| *p.get_ref()),
-            dscp,
-            high,
-            active: active(flow, duration)?,
-            kind,
-        });
-    }
-    Ok(flows)
-}
-
-fn active(flow: &raw::Flow, duration: Nanos) -> Result<Vec<(Nanos, Nanos)>> {
-    if let Some(spans) = &flow.active {
-        if let Some(at) = flow.start.as_ref().or(flow.stop.as_ref()) {
-            return bad(at, "active already says when the flow sends");
-        }
-        let list: Vec<_> = spans.get_ref().iter().map(|(from, to)| (from.0, to.0.min(duration))).collect();
-        let ordered = list.iter().all(|(from, to)| from < to) && list.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-        if !ordered || spans.get_ref().is_empty() {
-            return bad(spans, "active is a list of [from, to], in order, none overlapping, none beyond the case's duration");
-        }
-        return Ok(list);
-    }
-    let start = flow.start.as_ref().map_or(0, |t| t.get_ref().0);
-    let stop = flow.stop.as_ref().map_or(duration, |t| t.get_ref().0);
-    if let Some(at) = flow.start.as_ref().filter(|_| start >= duration) {
-        return bad(at, "it starts when the case is over");
-    }
-    if let Some(at) = flow.stop.as_ref().filter(|_| stop <= start || stop > duration) {
-        return bad(at, "it stops before it starts, or after the case is over");
-    }
-    Ok(vec![(start, stop)])
-}
-
-/// DSCP by number or by name: RFC 2474 (cs), 2597 (af), 3246 (ef), 5865 (va), 8622 (le).
-fn dscp(word: &raw::Number) -> Option<u8> {
-    let text = match word {
-        raw::Number::Whole(n) => return u8::try_from(*n).ok().filter(|n| *n < 64),
-        raw::Number::Text(text) => text.as_str(),
-    };
-    let digit = |c: Option<char>, most: u32| c.and_then(|c| c.to_digit(10)).filter(|d| *d <= most);
-    match text {
-        "ef" => Some(46),
-        "va" => Some(44),
-        "be" => Some(0),
-        "le" => Some(1),
-        _ => {
-            let mut letters = text.chars();
-            let value = match (letters.next()?, letters.next()?) {
-                ('c', 's') => digit(letters.next(), 7)? * 8,
-                ('a', 'f') => {
-                    let (class, drop) = (digit(letters.next(), 4)?, digit(letters.next(), 3)?);
-                    if class == 0 || drop == 0 {
-                        return None;
-                    }
-                    class * 8 + drop * 2
-                }
-                _ => return None,
-            };
-            letters.next().is_none().then_some(value as u8)
-        }
-    }
-}
-
-/// Keys that a kind of flow does not know.
-fn only(flow: &raw::Flow, kind: &str, known: &[&str]) -> Result<()> {
-    macro_rules! keys {
-        ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(|v| v.span()))),*] };
-    }
-    let keys = keys!(shape size rate interval on off random burst every streams congestion buffers request response file speed);
-    for (key, span) in keys {
-        if span.is_some() && !known.contains(&key) {
-            return Err((span, format!("a flow of kind {kind} knows no {key}; its own keys: {}", known.join(", "))));
-        }
-    }
-    Ok(())
-}
-
-fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> {
-    let streams = match &flow.streams {
-        Some(n) if !(1..=10_000).contains(n.get_ref()) => return bad(n, "streams are 1 to 10000"),
-        Some(n) => *n.get_ref(),
-        None => 1,
-    };
-    match flow.kind.get_ref().as_str() {
-        "udp" => udp(place, flow, v6).map(Kind::Udp),
-        "tcp_bulk" => {
-            only(flow, "tcp_bulk", &["streams", "congestion", "buffers"])?;
-            let buffers = match &flow.buffers {
-                // What the kernel takes as it is written: less is raised to its least, more is beyond a signed 32-bit number.
-                Some(n) if !(2048..=1 << 30).contains(n.get_ref()) => return bad(n, "buffers are 2048 to 1073741824 bytes"),
-                Some(n) => Some(*n.get_ref()),
-                None => None,
-            };
-            Ok(Kind::TcpBulk { streams, congestion: flow.congestion.as_ref().map(|c| c.get_ref().clone()), buffers })
-        }
-        "tcp_rr" => {
-            only(flow, "tcp_rr", &["streams", "request", "response"])?;
-            let bytes = |n: &Option<Spanned<u32>>| match n {
-                Some(n) if !(1..=1_000_000_000).contains(n.get_ref()) => bad(n, "1 to 1000000000 bytes"),
-                Some(n) => Ok(*n.get_ref()),
-                None => Ok(1),
-            };
-            Ok(Kind::TcpRr { streams, request: bytes(&flow.request)?, response: bytes(&flow.response)? })
-        }
-        "pcap" => {
-            only(flow, "pcap", &["file", "speed"])?;
-            let Some(file) = &flow.file else { return bad(place, "a flow of kind pcap needs its file") };
-            let speed = match &flow.speed {
-                Some(s) if !(s.get_ref().is_finite() && (1e-6..=1e6).contains(s.get_ref())) => {
-                    return bad(s, "a speed is 0.000001 to 1000000");
-                }
-                Some(s) => *s.get_ref(),
-                None => 1.0,
-            };
-            Ok(Kind::Pcap { file: file.get_ref().clone(), speed })
-        }
-        other => {
-            let kinds = ["udp", "tcp_bulk", "tcp_rr", "pcap"];
-            let hint = nearest(other, kinds.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
-            bad(&flow.kind, format!("there is no kind {other:?}{hint} Kinds: {}", kinds.join(", ")))
-        }
-    }
-}
-
-fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
-    let least = if v6 { LEAST_UDP_V6 } else { LEAST_UDP_V4 };
-    let sizes = match flow.size.as_ref() {
-        None => return bad(place, "a flow of kind udp needs the size of its packets at layer 3, in bytes"),
-        Some(sizes) => {
-            let list = match sizes.get_ref() {
-                raw::Sizes::One(size) => vec![*size],
-                raw::Sizes::Several(list) => list.clone(),
-            };
-            if list.is_empty() || list.iter().any(|s| !(least..=LARGEST_PACKET).contains(s)) {
-                let message = format!("sizes are {least} (IP and UDP headers) to {LARGEST_PACKET} bytes at layer 3");
-                return bad(sizes, message);
-            }
-            list
-        }
-    };
-    let pace = || match (&flow.rate, &flow.interval) {
-        (Some(_), Some(interval)) => bad(interval, "the rate already says how fast it sends"),
-        (Some(rate), None) if rate.get_ref().0.is_zero() => bad(rate, "a source at 0 bit/s sends nothing"),
-        (Some(rate), None) => Ok(Pace::Rate(rate.get_ref().0)),
-        (None, Some(interval)) if interval.get_ref().0 == 0 => bad(interval, "an interval of no time never ends"),
-        (None, Some(interval)) => Ok(Pace::Interval(interval.get_ref().0)),
-        (None, None) => bad(place, "how fast does it send? Write rate or interval"),
-    };
-    let time = |key: &Option<Spanned<raw::Time>>, name: &str| match key {
-        Some(t) if t.get_ref().0 == 0 => bad(t, format!("{name} takes some time")),
-        Some(t) => Ok(t.get_ref().0),
-        None => bad(place, format!("this shape needs {name}")),
-    };
-    let shape = flow.shape.as_ref().map_or("constant", |s| s.get_ref().as_str());
-    let shape = match shape {
-        "constant" => {
-            only(flow, "udp, shape constant,", &["shape", "size", "rate", "interval"])?;
-            Shape::Constant(pace()?)
-        }
-        "poisson" => {
-            only(flow, "udp, shape poisson,", &["shape", "size", "rate", "interval"])?;
-            Shape::Poisson(pace()?)
-        }
-        "on_off" => {
-            only(flow, "udp, shape on_off,", &["shape", "size", "rate", "interval", "on", "off", "random"])?;
-            let random = flow.random.as_ref().is_some_and(|r| *r.get_ref());
-            Shape::OnOff { pace: pace()?, on: time(&flow.on, "on")?, off: time(&flow.off, "off")?, random }
-        }
-        "bursts" => {
-            only(flow, "udp, shape bursts,", &["shape", "size", "burst", "every"])?;
-            let packets = match &flow.burst {
-                Some(n) if *n.get_ref() == 0 => return bad(n, "a burst of no packets is none"),
-                Some(n) => *n.get_ref(),
-                None => return bad(place, "this shape needs burst, a number of packets"),
-            };
-            Shape::Bursts { packets, every: time(&flow.every, "every")? }
-        }
-        other => {
-            let shapes = ["constant", "on_off", "poisson", "bursts"];
-            let hint = nearest(other, shapes.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
-            let message = format!("there is no shape {other:?}{hint} Shapes: {}", shapes.join(", "));
-            return match &flow.shape {
-                Some(at) => bad(at, message),
-                None => bad(place, message),
-            };
-        }
-    };
-    Ok(Udp { sizes, shape })
-}
-
 fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], duration: Nanos) -> Result<Vec<TimedEvent>> {
     let mut events = Vec::new();
     for event in raw {
@@ -559,7 +263,7 @@ fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], durat
             match (&event.rate, &event.active) {
                 (Some(rate), None) if rate.get_ref().0.is_zero() => return bad(rate, "write active = false instead"),
                 (Some(rate), None) => {
-                    let paced = matches!(&flows[flow].kind, Kind::Udp(udp) if !matches!(udp.shape, Shape::Bursts { .. }));
+                    let paced = matches!(&flows[flow].kind, Kind::Udp(udp) if !matches!(udp.shape, Shape::Bursts { .. } | Shape::Local { .. }));
                     if !paced {
                         return bad(rate, "only UDP flows with a pace have a rate");
                     }

@@ -272,6 +272,14 @@ fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -
     }
 }
 
+/// A share of packets, from 0 to 1.
+pub fn share(raw: &Spanned<raw::Figure>) -> Result<f64> {
+    match number(raw, Unit::Fraction, None)? {
+        share if share <= 1.0 => Ok(share),
+        _ => bad(raw, "a share is 0 to 1, or \"0%\" to \"100%\""),
+    }
+}
+
 /// A figure in the measure's unit. `relative_to`: what a percentage is of; `None`: of 1, for fractions only.
 fn number(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) -> Result<f64> {
     let value = match raw.get_ref() {

@@ -5,14 +5,17 @@ mod check;
 mod error;
 mod expect;
 mod file;
+mod flows;
+mod links;
 mod measure;
 mod raw;
 mod template;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use altq_config::Language;
+use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::Limit;
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};
@@ -64,10 +67,12 @@ pub struct Host {
     pub name: String,
     /// Its address; 10.0.0.N, N its place in the file from 1, where none is given.
     pub address: IpAddr,
+    /// How long it takes to get round to a packet that comes, to pass it on or for itself; simulator only.
+    pub delay: Nanos,
 }
 
 /// A link, full duplex.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CaseLink {
     /// Its name.
     pub name: String,
@@ -75,20 +80,116 @@ pub struct CaseLink {
     pub from: usize,
     /// The host at the other.
     pub to: usize,
-    /// Rate of the wire, each way. `None`: that of the policy's link.
-    pub rate: Option<Rate>,
-    /// Propagation delay, each way.
-    pub delay: Nanos,
+    /// From `from` to `to`, and the other way.
+    pub ways: [Way; 2],
+    /// What a packet is on the wire; `None`: what the policy charges for it, and its own bytes where there is none.
+    pub medium: Option<Medium>,
+    /// Both ways share one medium, by CSMA/CD.
+    pub half_duplex: bool,
+    /// The largest packet; `None`: the policy's, and 1500 bytes without one.
+    pub mtu: Option<u32>,
+    /// IPv6 packets cross it in IPv4.
+    pub tunnel: Option<Tunnel>,
     /// The policy's link that governs what goes from `from` to `to`; `None`: a plain FIFO.
     pub policy: Option<String>,
     /// The policy's link that governs the other way; `None`: a plain FIFO.
     pub reverse: Option<String>,
-    /// Limit of a plain FIFO.
-    pub queue: Limit,
     /// Packets that the driver holds, the one on the wire included.
     pub tx_ring: usize,
     /// Transmit queues of the driver, each with such a ring and its own instance of the policy.
     pub tx_queues: usize,
+}
+
+/// One way of a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    /// Rate of the wire. `None`: that of the policy's link.
+    pub rate: Option<Rate>,
+    /// Propagation delay.
+    pub delay: Nanos,
+    /// A packet takes up to so much longer, each span with equal chance.
+    pub jitter: Nanos,
+    /// Jitter lets none overtake another.
+    pub keep_order: bool,
+    /// What is lost on the way.
+    pub loss: Loss,
+    /// This share of the packets, from 0 to 1, is held back, and may be overtaken.
+    pub reorder: f64,
+    /// For so long.
+    pub reorder_delay: Nanos,
+    /// Limit of a plain FIFO.
+    pub queue: Limit,
+}
+
+impl Default for Way {
+    fn default() -> Way {
+        Way {
+            rate: None,
+            delay: 0,
+            jitter: 0,
+            keep_order: true,
+            loss: Loss::None,
+            reorder: 0.0,
+            reorder_delay: 0,
+            queue: Limit::Packets(1000),
+        }
+    }
+}
+
+/// What a medium loses, in probabilities from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    /// Nothing.
+    None,
+    /// Every packet with the same chance.
+    Random(f64),
+    /// The two states of Gilbert (1960) and Elliott (1963), which may change before every packet.
+    Bursts {
+        /// From good to bad.
+        enter: f64,
+        /// From bad to good.
+        leave: f64,
+        /// Loss while good.
+        good: f64,
+        /// Loss while bad.
+        bad: f64,
+    },
+}
+
+/// What a packet is on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Preamble, header, checksum and gap: 38 bytes; 84 in all at least (IEEE 802.3).
+    Ethernet,
+    /// AAL5 with LLC/SNAP (RFC 2684 5.1): 16 bytes more, in cells of 48 that are 53 on the wire.
+    Atm,
+    /// AAL5 with VC multiplexing (RFC 2684 6.1): 8 bytes more.
+    AtmVcMux,
+}
+
+impl Medium {
+    /// What it adds.
+    pub fn overhead(self) -> Overhead {
+        match self {
+            Medium::Ethernet => Overhead { bytes: 38, mpu: 84, framing: Framing::Plain },
+            Medium::Atm => Overhead { bytes: 16, mpu: 0, framing: Framing::Atm },
+            Medium::AtmVcMux => Overhead { bytes: 8, mpu: 0, framing: Framing::Atm },
+        }
+    }
+}
+
+/// IPv6 in IPv4, protocol 41, with the DSCP and ECN field of what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tunnel {
+    /// Between two configured addresses (RFC 4213): that of the link's `from`, and of its `to`.
+    Configured([Ipv4Addr; 2]),
+    /// The addresses stand in those of IPv6, 2002:V4ADDR::/48 (RFC 3056); any other is behind the relay 192.88.99.1 (RFC 3068).
+    SixToFour,
+}
+
+impl Tunnel {
+    /// Bytes that it adds: a header of IPv4.
+    pub const HEADER: u32 = 20;
 }
 
 /// A policy to run the case with.
@@ -153,10 +254,8 @@ pub enum Kind {
     TcpBulk {
         /// Connections side by side.
         streams: u32,
-        /// Congestion control by the system's name; `None`: the system's default.
-        congestion: Option<String>,
-        /// SO_SNDBUF and SO_RCVBUF of both ends, in bytes; `None`: the system's choice.
-        buffers: Option<u32>,
+        /// The ends.
+        tcp: Tcp,
     },
     /// TCP that asks and waits for the answer, over and over.
     TcpRr {
@@ -166,6 +265,32 @@ pub enum Kind {
         request: u32,
         /// Bytes of an answer.
         response: u32,
+        /// The ends.
+        tcp: Tcp,
+    },
+    /// Clients that open a connection, ask, hear the answer, and close it, over and over.
+    TcpConnect {
+        /// Clients side by side.
+        streams: u32,
+        /// Bytes of a request.
+        request: u32,
+        /// Bytes of an answer.
+        response: u32,
+        /// A client's port rests for twice this once its connection is closed (RFC 9293 3.4.1).
+        msl: Nanos,
+        /// The ends.
+        tcp: Tcp,
+    },
+    /// A datagram asks and another answers, over and over.
+    UdpRr {
+        /// Who ask side by side.
+        streams: u32,
+        /// Payload of a request.
+        request: u32,
+        /// Payload of an answer.
+        response: u32,
+        /// What is not answered by then is asked again.
+        retry: Nanos,
     },
     /// The packets of a capture, at the times that they have there.
     Pcap {
@@ -174,6 +299,66 @@ pub enum Kind {
         /// How many times faster than it was captured.
         speed: f64,
     },
+}
+
+impl Kind {
+    /// The ends of its connections, where it is TCP.
+    pub fn tcp(&self) -> Option<&Tcp> {
+        match self {
+            Kind::TcpBulk { tcp, .. } | Kind::TcpRr { tcp, .. } | Kind::TcpConnect { tcp, .. } => Some(tcp),
+            Kind::Udp(_) | Kind::UdpRr { .. } | Kind::Pcap { .. } => None,
+        }
+    }
+
+    /// Its word in a case.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Kind::Udp(_) => "udp",
+            Kind::UdpRr { .. } => "udp_rr",
+            Kind::TcpBulk { .. } => "tcp_bulk",
+            Kind::TcpRr { .. } => "tcp_rr",
+            Kind::TcpConnect { .. } => "tcp_connect",
+            Kind::Pcap { .. } => "pcap",
+        }
+    }
+
+    /// How many run side by side.
+    pub fn streams(&self) -> u32 {
+        match self {
+            Kind::TcpBulk { streams, .. }
+            | Kind::TcpRr { streams, .. }
+            | Kind::TcpConnect { streams, .. }
+            | Kind::UdpRr { streams, .. } => *streams,
+            Kind::Udp(_) | Kind::Pcap { .. } => 1,
+        }
+    }
+}
+
+/// The ends of a TCP connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// Congestion control by the system's name; `None`: the system's default, CUBIC in the simulator.
+    pub congestion: Option<String>,
+    /// SO_SNDBUF and SO_RCVBUF of both ends, in bytes; `None`: the system's choice.
+    pub buffers: Option<u32>,
+    /// What the ends do; simulator only.
+    pub stack: Stack,
+    /// Payload of a full segment; `None`: what the way's MTU leaves.
+    pub mss: Option<u32>,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// Streams start one after another over so long.
+    pub stagger: Nanos,
+}
+
+/// A TCP of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stack {
+    /// What Linux does today.
+    #[default]
+    Linux,
+    /// What BSD did in 1997.
+    Bsd,
 }
 
 /// A UDP source.
@@ -198,8 +383,16 @@ pub enum Shape {
         on: Nanos,
         /// How long off.
         off: Nanos,
-        /// True: lengths are drawn from exponential distributions with these means.
-        random: bool,
+        /// How these spans vary about their means.
+        spans: Spans,
+    },
+    /// A program on the host of the queue: the next packet comes so long after the last was taken; after a drop there (ENOBUFS) it
+    /// sleeps until the next tick of the column's timer.
+    Local {
+        /// From one packet to the next.
+        gap: Nanos,
+        /// How long it sleeps at least.
+        sleep: Nanos,
     },
     /// A Poisson process of this mean pace.
     Poisson(Pace),
@@ -210,6 +403,17 @@ pub enum Shape {
         /// From the start of one to the start of the next.
         every: Nanos,
     },
+}
+
+/// How spans of time vary about their mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Spans {
+    /// They do not.
+    Fixed,
+    /// Exponential.
+    Exponential,
+    /// Pareto with this shape, above 1: the least is mean·(shape-1)/shape.
+    Pareto(f64),
 }
 
 /// How fast a source sends.

@@ -181,6 +181,7 @@ pub struct Column {
 pub struct Host {
     pub name: Spanned<String>,
     pub address: Option<Spanned<std::net::IpAddr>>,
+    pub delay: Option<Time>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -190,12 +191,44 @@ pub struct Link {
     pub from: Spanned<String>,
     pub to: Spanned<String>,
     pub rate: Option<Spanned<Rate>>,
+    pub reverse_rate: Option<Spanned<Rate>>,
     pub delay: Option<Time>,
+    pub reverse_delay: Option<Time>,
+    pub jitter: Option<Time>,
+    pub reverse_jitter: Option<Time>,
+    pub keep_order: Option<bool>,
+    pub loss: Option<Spanned<Loss>>,
+    pub reverse_loss: Option<Spanned<Loss>>,
+    pub reorder: Option<Spanned<Figure>>,
+    pub reorder_delay: Option<Spanned<Time>>,
+    pub medium: Option<Spanned<String>>,
+    pub duplex: Option<Spanned<String>>,
+    pub mtu: Option<Spanned<u32>>,
+    pub tunnel: Option<Spanned<String>>,
+    pub tunnel_addresses: Option<Spanned<[std::net::Ipv4Addr; 2]>>,
     pub policy: Option<String>,
     pub reverse: Option<String>,
     pub queue: Option<Spanned<String>>,
+    pub reverse_queue: Option<Spanned<String>>,
     pub tx_ring: Option<Spanned<u32>>,
     pub tx_queues: Option<Spanned<u32>>,
+}
+
+/// A share of packets, or the four of Gilbert's and Elliott's model.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a share, or { enter, leave } with good and bad")]
+pub enum Loss {
+    Share(Figure),
+    Bursts(LossBursts),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LossBursts {
+    pub enter: Figure,
+    pub leave: Figure,
+    pub good: Option<Figure>,
+    pub bad: Option<Figure>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -222,6 +255,15 @@ pub struct Flow {
     pub random: Option<Spanned<bool>>,
     pub burst: Option<Spanned<u32>>,
     pub every: Option<Spanned<Time>>,
+    pub alpha: Option<Spanned<f64>>,
+    pub codec: Option<Spanned<String>>,
+    pub sleep: Option<Spanned<Time>>,
+    pub stack: Option<Spanned<String>>,
+    pub mss: Option<Spanned<u32>>,
+    pub ecn: Option<Spanned<bool>>,
+    pub stagger: Option<Spanned<Time>>,
+    pub msl: Option<Spanned<Time>>,
+    pub retry: Option<Spanned<Time>>,
     pub streams: Option<Spanned<u32>>,
     pub congestion: Option<Spanned<String>>,
     pub buffers: Option<Spanned<u32>>,

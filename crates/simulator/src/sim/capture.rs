@@ -369,13 +369,13 @@ impl<W: Write> Recorder<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::UdpFlow;
+    use super::super::{frame, stream::Load};
     use super::*;
 
     fn frames() -> Vec<Vec<u8>> {
-        let flow =
-            UdpFlow { src: ("10.0.0.1".parse().unwrap(), 0), dst: ("10.0.0.2".parse().unwrap(), 1), sport: 1, dport: 2, dscp: 0 };
-        [60, 1500, 41].iter().enumerate().map(|(n, len)| flow.frame(*len, n as u64, 0)).collect()
+        let flow = Key { src: 0x0a000001, dst: 0x0a000002, sport: Some(1), dport: Some(2), proto: 17, family: 4, ..Key::default() };
+        let frame = |(n, len): (u64, &u32)| frame::ethernet(&Key { length: *len, ..flow }, [0, 1], &Load::Number(n), None);
+        (0..).zip(&[60, 1500, 41]).map(frame).collect()
     }
 
     const TIMES: [u64; 3] = [5_000_000_123, 5_000_000_999, 7_123_456_789];

@@ -1,9 +1,9 @@
-//! The ends of a flow. A source sends when it is woken; a TCP, which this simulator does not have yet, will also hear.
+//! Sources: who sends without hearing anything.
 
 use altq_engine::units::{Nanos, Rate, SECOND};
 
 use super::random::Random;
-use crate::case::{Pace, Shape, Udp};
+use crate::case::{Pace, Shape, Spans, Udp};
 
 /// What an endpoint does when it is called.
 #[derive(Default)]
@@ -14,16 +14,13 @@ pub struct Outbox {
     pub wake: Option<Nanos>,
 }
 
-/// One end of a flow at a host.
+/// A source of packets.
 pub trait Endpoint {
     /// It is time: the flow starts to send (again), or the time that it asked for has come.
     fn wake(&mut self, now: Nanos, out: &mut Outbox);
 
     /// The flow stops sending.
     fn stop(&mut self) {}
-
-    /// A packet for it has come, with the number that its sender gave it. UDP sources and captures hear nothing.
-    fn received(&mut self, _now: Nanos, _len: u32, _number: u64, _out: &mut Outbox) {}
 
     /// Another rate, for those that have one.
     fn set_rate(&mut self, _rate: Rate) {}
@@ -74,8 +71,20 @@ impl Source {
     }
 
     /// The length of an on/off span.
-    fn span(&mut self, mean: Nanos, random: bool) -> Nanos {
-        if random { self.random.exponential(mean) } else { mean }
+    fn span(&mut self, mean: Nanos, spans: Spans) -> Nanos {
+        match spans {
+            Spans::Fixed => mean,
+            Spans::Exponential => self.random.exponential(mean),
+            Spans::Pareto(alpha) => self.random.pareto(mean, alpha),
+        }
+    }
+
+    /// A packet was dropped where it was to go in: how long the program sleeps, if it hears of that.
+    pub fn refused(&self) -> Option<Nanos> {
+        match self.udp.shape {
+            Shape::Local { sleep, .. } => Some(sleep),
+            _ => None,
+        }
     }
 }
 
@@ -100,18 +109,22 @@ impl Endpoint for Source {
                 };
                 self.next = now.saturating_add(self.random.exponential(mean));
             }
-            Shape::OnOff { pace, on, off, random } => {
+            Shape::OnOff { pace, on, off, spans } => {
                 if fresh {
-                    self.until = now.saturating_add(self.span(on, random));
+                    self.until = now.saturating_add(self.span(on, spans));
                 }
                 let size = self.send(out);
                 self.advance(pace, size);
                 if self.next >= self.until {
                     // Silence; the next span's first packet goes at its start.
-                    let start = self.until.saturating_add(self.span(off, random));
+                    let start = self.until.saturating_add(self.span(off, spans));
                     (self.next, self.rest) = (start, 0);
-                    self.until = start.saturating_add(self.span(on, random));
+                    self.until = start.saturating_add(self.span(on, spans));
                 }
+            }
+            Shape::Local { gap, .. } => {
+                self.send(out);
+                self.next = now.saturating_add(gap);
             }
             Shape::Bursts { packets, every } => {
                 for _ in 0..packets {
@@ -130,7 +143,7 @@ impl Endpoint for Source {
     fn set_rate(&mut self, rate: Rate) {
         match &mut self.udp.shape {
             Shape::Constant(pace) | Shape::Poisson(pace) | Shape::OnOff { pace, .. } => *pace = Pace::Rate(rate),
-            Shape::Bursts { .. } => {}
+            Shape::Bursts { .. } | Shape::Local { .. } => {}
         }
         self.rest = 0;
     }
@@ -197,11 +210,33 @@ mod tests {
 
     #[test]
     fn on_off_and_bursts() {
-        let shape = Shape::OnOff { pace: Pace::Interval(1_000), on: 3_000, off: 7_000, random: false };
+        let shape = Shape::OnOff { pace: Pace::Interval(1_000), on: 3_000, off: 7_000, spans: Spans::Fixed };
         let at: Vec<_> = times(shape, &[100], 20_001).iter().map(|(at, _)| *at).collect();
         assert_eq!(at, [0, 1_000, 2_000, 10_000, 11_000, 12_000, 20_000]);
         let at: Vec<_> = times(Shape::Bursts { packets: 2, every: 50 }, &[100], 100).iter().map(|(at, _)| *at).collect();
         assert_eq!(at, [0, 0, 50, 50]);
+    }
+
+    #[test]
+    fn pareto_spans_have_their_mean_and_tail() {
+        // Shape 3: the mean's own deviation is finite. Least span 2/3 of the mean; beyond twice the least lies 2^-3 of them.
+        let mut source = Source::new(Udp { sizes: vec![100], shape: Shape::Constant(Pace::Interval(1)) }, Random::new(5, 5));
+        let n = 100_000;
+        let spans: Vec<Nanos> = (0..n).map(|_| source.span(3_000_000, Spans::Pareto(3.0))).collect();
+        let mean = spans.iter().sum::<u64>() as f64 / n as f64;
+        // Deviation of one: mean / sqrt(shape (shape - 2)) = mean / sqrt(3).
+        assert!((mean / 3e6 - 1.0).abs() < 5.0 / (3.0 * n as f64).sqrt(), "{mean}");
+        assert!(spans.iter().all(|span| *span >= 2_000_000 - 1));
+        let beyond = spans.iter().filter(|span| **span > 4_000_000).count() as f64 / n as f64;
+        assert!((beyond - 0.125).abs() < 5.0 * (0.125 * 0.875 / n as f64).sqrt(), "{beyond}");
+    }
+
+    #[test]
+    fn a_local_source_counts_from_the_last_packet() {
+        let shape = Shape::Local { gap: 100, sleep: 18_000_000 };
+        assert_eq!(times(shape, &[500], 350), [(0, 500), (100, 500), (200, 500), (300, 500)]);
+        let source = Source::new(Udp { sizes: vec![500], shape }, Random::new(1, 1));
+        assert_eq!(source.refused(), Some(18_000_000));
     }
 
     #[test]

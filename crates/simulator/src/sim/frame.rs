@@ -1,111 +1,151 @@
-//! Frames: what a source's packet would look like on the wire.
-
-use std::net::IpAddr;
+//! Frames: what a simulated packet would look like on the wire. Headers are valid, checksums too; payload is a number, or nothing.
 
 use altq_engine::headers::Key;
+use altq_engine::units::Nanos;
 
-const UDP: u8 = 17;
+use super::stream::Load;
+use crate::tcp::{Flags, Options, Segment};
 
-/// Where a UDP flow's packets come from and go to.
-#[derive(Clone, Debug)]
-pub struct UdpFlow {
-    /// Source address, and the sender's place among the hosts (for its MAC address).
-    pub src: (IpAddr, usize),
-    /// Destination.
-    pub dst: (IpAddr, usize),
-    /// Source port.
-    pub sport: u16,
-    /// Destination port.
-    pub dport: u16,
-    /// DSCP.
-    pub dscp: u8,
+/// An Ethernet frame with a packet of this key, from and to the hosts of these places (for their MAC addresses). A datagram's payload
+/// is its number in eight bytes, as far as there is room, then zeros. `outer`: the header of IPv4 that it goes in.
+pub fn ethernet(key: &Key, hosts: [usize; 2], load: &Load, outer: Option<&Key>) -> Vec<u8> {
+    let mac = |host: usize| [2, 0, 0, 0, (host >> 8) as u8, host as u8];
+    let (transport, id) = match load {
+        Load::Number(number) => (datagram(key, *number), *number),
+        Load::Segment(segment) => (tcp(key, segment), segment.seq),
+    };
+    let mut f = Vec::with_capacity(54 + key.length as usize);
+    f.extend(mac(hosts[1]));
+    f.extend(mac(hosts[0]));
+    let outermost = outer.unwrap_or(key);
+    f.extend(if outermost.family == 6 { [0x86, 0xdd] } else { [0x08, 0x00] });
+    if let Some(outer) = outer {
+        ip(outer, id, &mut f);
+    }
+    ip(key, id, &mut f);
+    f.extend(transport);
+    f
 }
 
-impl UdpFlow {
-    /// The key by which a packet of `len` bytes is classified.
-    pub fn key(&self, len: u32) -> Key {
-        let bits = |address: IpAddr| match address {
-            IpAddr::V4(v4) => u128::from(v4.to_bits()),
-            IpAddr::V6(v6) => v6.to_bits(),
-        };
-        Key {
-            src: bits(self.src.0),
-            dst: bits(self.dst.0),
-            sport: Some(self.sport),
-            dport: Some(self.dport),
-            proto: UDP,
-            family: if self.src.0.is_ipv6() { 6 } else { 4 },
-            tos: self.dscp << 2,
-            length: len,
-            ..Key::default()
+/// The IP header of a packet.
+fn ip(key: &Key, id: u64, f: &mut Vec<u8>) {
+    if key.family == 6 {
+        f.extend([0x60 | key.tos >> 4, key.tos << 4, 0, 0]);
+        f.extend((key.length.saturating_sub(40) as u16).to_be_bytes());
+        f.extend([key.proto, 64]);
+        f.extend(key.src.to_be_bytes());
+        f.extend(key.dst.to_be_bytes());
+        return;
+    }
+    let start = f.len();
+    f.extend([0x45, key.tos]);
+    f.extend((key.length as u16).to_be_bytes());
+    f.extend((id as u16).to_be_bytes());
+    // Don't fragment; 64 hops.
+    f.extend([0x40, 0, 64, key.proto, 0, 0]);
+    f.extend((key.src as u32).to_be_bytes());
+    f.extend((key.dst as u32).to_be_bytes());
+    let sum = checksum(&f[start..]);
+    f[start + 10..start + 12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Bytes behind the IP header.
+fn behind_ip(key: &Key) -> u32 {
+    key.length.saturating_sub(if key.family == 6 { 40 } else { 20 })
+}
+
+/// The checksum of TCP and UDP: over the addresses, the protocol and the length as well (RFC 9293 3.1, RFC 8200 8.1).
+fn sum(key: &Key, transport: &[u8]) -> u16 {
+    let mut all = Vec::with_capacity(40 + transport.len());
+    if key.family == 6 {
+        all.extend(key.src.to_be_bytes());
+        all.extend(key.dst.to_be_bytes());
+    } else {
+        all.extend((key.src as u32).to_be_bytes());
+        all.extend((key.dst as u32).to_be_bytes());
+    }
+    all.extend([0, key.proto]);
+    all.extend((transport.len() as u16).to_be_bytes());
+    all.extend(transport);
+    checksum(&all)
+}
+
+fn datagram(key: &Key, number: u64) -> Vec<u8> {
+    let len = behind_ip(key);
+    let mut f = Vec::with_capacity(len as usize);
+    f.extend(key.sport.unwrap_or(0).to_be_bytes());
+    f.extend(key.dport.unwrap_or(0).to_be_bytes());
+    f.extend((len as u16).to_be_bytes());
+    f.extend([0, 0]);
+    let payload = len.saturating_sub(8) as usize;
+    f.extend(&number.to_be_bytes()[8 - payload.min(8)..]);
+    f.resize((len as usize).max(8), 0);
+    // RFC 768: a checksum of 0 is sent as all ones.
+    let sum = match sum(key, &f) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    f[6..8].copy_from_slice(&sum.to_be_bytes());
+    f
+}
+
+/// Windows in captures are scaled by this (RFC 7323 2.3 allows up to 14), so that any fits.
+const SCALE: u8 = 14;
+
+fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
+    let len = behind_ip(key) as usize;
+    let syn = segment.flags.has(Flags::SYN);
+    let mut f = Vec::with_capacity(len);
+    f.extend(key.sport.unwrap_or(0).to_be_bytes());
+    f.extend(key.dport.unwrap_or(0).to_be_bytes());
+    f.extend((segment.seq as u32).to_be_bytes());
+    f.extend((segment.ack as u32).to_be_bytes());
+    f.extend([0, segment.flags.0]);
+    let scaled = segment.options.has(Options::SCALE) && !syn;
+    let window = if scaled { segment.window >> SCALE } else { segment.window.min(u32::from(u16::MAX)) };
+    f.extend((window.min(u32::from(u16::MAX)) as u16).to_be_bytes());
+    f.extend([0, 0, 0, 0]);
+    // What TCP's header and options take is what the packet's length leaves; what is shown fits in there.
+    let room = len.saturating_sub(segment.len as usize).clamp(20, 60) & !3;
+    let mut options = Vec::new();
+    if syn {
+        options.extend([2, 4]);
+        options.extend(segment.mss.to_be_bytes());
+        if segment.options.has(Options::SACK) {
+            options.extend([4, 2]);
         }
     }
-
-    /// Bytes of the IP and UDP headers.
-    pub fn headers(&self) -> u32 {
-        if self.src.0.is_ipv6() { 48 } else { 28 }
-    }
-
-    /// An Ethernet frame with packet `number` of the flow, `len` bytes at layer 3: valid headers and checksums; the payload is the
-    /// number in eight bytes, as far as there is room, then zeros.
-    pub fn frame(&self, len: u32, number: u64, ecn: u8) -> Vec<u8> {
-        let mac = |host: usize| [2, 0, 0, 0, (host >> 8) as u8, host as u8];
-        let mut f = Vec::with_capacity(14 + len as usize);
-        f.extend(mac(self.dst.1));
-        f.extend(mac(self.src.1));
-        let tos = self.dscp << 2 | ecn;
-        let mut pseudo = Vec::with_capacity(40);
-        let udp = len.saturating_sub(self.headers() - 8) as u16;
-        match (self.src.0, self.dst.0) {
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                f.extend([0x86, 0xdd]);
-                f.extend([0x60 | tos >> 4, tos << 4, 0, 0]);
-                f.extend(udp.to_be_bytes());
-                f.extend([UDP, 64]);
-                f.extend(src.octets());
-                f.extend(dst.octets());
-                pseudo.extend(src.octets());
-                pseudo.extend(dst.octets());
-            }
-            (src, dst) => {
-                let octets = |address| match address {
-                    IpAddr::V4(v4) => v4.octets(),
-                    IpAddr::V6(_) => [0; 4],
-                };
-                f.extend([0x08, 0x00]);
-                let start = f.len();
-                f.extend([0x45, tos]);
-                f.extend((len as u16).to_be_bytes());
-                f.extend((number as u16).to_be_bytes());
-                // Don't fragment; 64 hops.
-                f.extend([0x40, 0, 64, UDP, 0, 0]);
-                f.extend(octets(src));
-                f.extend(octets(dst));
-                let sum = checksum(&f[start..]);
-                f[start + 10..start + 12].copy_from_slice(&sum.to_be_bytes());
-                pseudo.extend(octets(src));
-                pseudo.extend(octets(dst));
-            }
+    if segment.options.has(Options::STAMPS) {
+        // In microseconds, as Linux may have them (RFC 7323 5.4 lets the unit free).
+        let stamp = |t: Nanos| ((t / 1_000) as u32).to_be_bytes();
+        while options.len() % 4 != 2 {
+            options.push(1);
         }
-        pseudo.extend([0, UDP]);
-        pseudo.extend(udp.to_be_bytes());
-        let start = f.len();
-        f.extend(self.sport.to_be_bytes());
-        f.extend(self.dport.to_be_bytes());
-        f.extend(udp.to_be_bytes());
-        f.extend([0, 0]);
-        let payload = usize::from(udp).saturating_sub(8);
-        f.extend(&number.to_be_bytes()[8 - payload.min(8)..]);
-        f.resize(14 + len as usize, 0);
-        pseudo.extend(&f[start..]);
-        // RFC 768: a checksum of 0 is sent as all ones.
-        let sum = match checksum(&pseudo) {
-            0 => 0xffff,
-            sum => sum,
-        };
-        f[start + 6..start + 8].copy_from_slice(&sum.to_be_bytes());
-        f
+        options.extend([8, 10]);
+        options.extend(stamp(segment.stamp));
+        options.extend(stamp(segment.echo));
     }
+    if syn && segment.options.has(Options::SCALE) {
+        options.extend([1, 3, 3, SCALE]);
+    }
+    let blocks = segment.sack.len();
+    if blocks > 0 {
+        options.extend([1, 1, 5, 2 + 8 * blocks as u8]);
+        for (from, to) in segment.sack_blocks() {
+            options.extend((from as u32).to_be_bytes());
+            options.extend((to as u32).to_be_bytes());
+        }
+    }
+    if options.len() > room - 20 {
+        options.clear();
+    }
+    f.extend(options);
+    f.resize(room, 0);
+    f[12] = (room as u8 / 4) << 4;
+    f.resize(len.max(room), 0);
+    let sum = sum(key, &f);
+    f[16..18].copy_from_slice(&sum.to_be_bytes());
+    f
 }
 
 /// The Internet checksum (RFC 1071).
@@ -124,33 +164,66 @@ mod tests {
 
     use super::*;
 
-    fn flow(src: &str, dst: &str) -> UdpFlow {
-        UdpFlow { src: (src.parse().unwrap(), 0), dst: (dst.parse().unwrap(), 1), sport: 40_000, dport: 53, dscp: 46 }
+    const TCP: u8 = 6;
+
+    fn key(src: &str, dst: &str, proto: u8, length: u32) -> Key {
+        let bits = |text: &str| match text.parse().unwrap() {
+            std::net::IpAddr::V4(v4) => u128::from(v4.to_bits()),
+            std::net::IpAddr::V6(v6) => v6.to_bits(),
+        };
+        let family = if src.contains(':') { 6 } else { 4 };
+        let (sport, dport) = (Some(40_000), Some(53));
+        Key { src: bits(src), dst: bits(dst), sport, dport, proto, family, tos: 46 << 2 | 1, length, ..Key::default() }
     }
+
+    const V4: (&str, &str) = ("10.0.0.1", "192.0.2.7");
+    const V6: (&str, &str) = ("2001:db8::1", "2001:db8::2");
 
     #[test]
     fn the_parser_reads_back_the_key() {
-        for (flow, lens) in [
-            (flow("10.0.0.1", "192.0.2.7"), [28, 29, 190, 1500, 65535]),
-            (flow("2001:db8::1", "2001:db8::2"), [48, 49, 190, 1500, 9000]),
-        ] {
+        for ((src, dst), lens) in [(V4, [28, 29, 190, 1500, 65535]), (V6, [48, 49, 190, 1500, 9000])] {
             for len in lens {
-                let frame = flow.frame(len, 0x1234_5678_9abc, 0);
+                let key = key(src, dst, 17, len);
+                let frame = ethernet(&key, [0, 1], &Load::Number(0x1234_5678_9abc), None);
                 assert_eq!(frame.len(), 14 + len as usize);
-                assert_eq!(parse_ethernet(&frame, frame.len() as u32).key, flow.key(len), "{len}");
+                assert_eq!(parse_ethernet(&frame, frame.len() as u32).key, key, "{len}");
             }
         }
     }
 
     #[test]
+    fn segments_are_read_back_too() {
+        for (src, dst) in [V4, V6] {
+            let ip = if src == V4.0 { 20 } else { 40 };
+            for (flags, payload, header) in [(Flags::SYN, 0, 40), (Flags::ACK, 1448, 32), (Flags::ACK.with(Flags::FIN), 0, 32)] {
+                let options = Options(Options::SACK | Options::STAMPS | Options::SCALE);
+                let segment = Segment { seq: 5, ack: 9, len: payload, flags, options, mss: 1460, ..Segment::default() };
+                let key = Key { tcp_flags: flags.0, ..key(src, dst, TCP, ip + header + payload) };
+                let frame = ethernet(&key, [0, 1], &Load::Segment(segment), None);
+                let read = parse_ethernet(&frame, frame.len() as u32);
+                assert_eq!((read.key, read.payload), (key, Some(payload)));
+                assert_eq!(sum(&key, &frame[14 + ip as usize..]), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tunnel_stands_before_it() {
+        let inner = key(V6.0, V6.1, 17, 100);
+        let outer = Key { proto: 41, sport: None, dport: None, ..key("192.0.2.1", "192.0.2.2", 41, 120) };
+        let frame = ethernet(&inner, [0, 1], &Load::Number(1), Some(&outer));
+        assert_eq!(frame.len(), 14 + 120);
+        assert_eq!(parse_ethernet(&frame, 134).key, outer);
+        assert_eq!(altq_engine::headers::parse_ip(&frame[34..], 100).key, inner);
+    }
+
+    #[test]
     fn checksums_sum_to_zero() {
         // RFC 1071: summing over a header with its checksum gives 0.
-        let frame = flow("10.0.0.1", "192.0.2.7").frame(101, 7, 0);
+        let key = key(V4.0, V4.1, 17, 101);
+        let frame = ethernet(&key, [0, 1], &Load::Number(7), None);
         assert_eq!(checksum(&frame[14..34]), 0);
-        let mut pseudo = frame[26..34].to_vec();
-        pseudo.extend([0, UDP, 0, 81]);
-        pseudo.extend(&frame[34..]);
-        assert_eq!(checksum(&pseudo), 0);
+        assert_eq!(sum(&key, &frame[34..]), 0);
         // RFC 1071 section 3's example.
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
     }

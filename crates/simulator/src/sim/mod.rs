@@ -4,13 +4,22 @@
 //! were made. Nothing else decides, so the same case and seed give the same bytes on every machine.
 
 mod capture;
+mod carry;
+mod change;
 mod comeback;
+mod csma;
 mod endpoint;
+mod events;
+mod fifo;
 mod files;
+mod flight;
 mod frame;
 mod port;
 mod random;
 mod series;
+mod setup;
+mod stream;
+mod talk;
 mod tally;
 mod trace;
 mod world;
@@ -22,7 +31,6 @@ use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use endpoint::{Endpoint, Outbox, Playback, Source};
-pub use frame::UdpFlow;
 pub use random::Random;
 pub use series::{BINS, Row, Series};
 
@@ -45,9 +53,6 @@ pub enum SimError {
     /// Something in it does not fit together.
     #[error("{0}")]
     Case(String),
-    /// It needs a TCP.
-    #[error("flow {0}: a TCP for the simulator is not there yet; use altq lab")]
-    NoTcp(String),
     /// A capture cannot be read.
     #[error("{file}: {error}")]
     Capture {
@@ -84,6 +89,8 @@ pub struct Watch {
     pub series: Option<Vec<Series>>,
     /// Into how many bins at most; `None`: [`BINS`].
     pub bins: Option<u64>,
+    /// Events that the loops went through, of all columns.
+    pub events: u64,
 }
 
 /// Runs every column of a case. `record`: where the packets of the first column go that leave the first link with a policy.
@@ -103,23 +110,21 @@ pub fn run_watched(case: &Case, seed: u64, record: Option<&mut dyn Write>, watch
 fn columns<'a>(case: &'a Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<Vec<Ran<'a>>, SimError> {
     // Everything is checked before anything runs.
     let policies = case.columns.iter().map(|column| column.load(case)).collect::<Result<Vec<_>, _>>()?;
-    for flow in &case.flows {
-        if matches!(flow.kind, Kind::TcpBulk { .. } | Kind::TcpRr { .. }) {
-            return Err(SimError::NoTcp(flow.name.clone()));
-        }
-    }
     let (captures, notes, invalid) = captures(case)?;
     for (column, policy) in case.columns.iter().zip(&policies) {
-        World::new(case, column, policy, &captures, seed)?.rehearse()?;
+        World::new(case, column, policy, &captures, seed, false)?.rehearse()?;
     }
     let mut all = Vec::new();
     for (column, policy) in case.columns.iter().zip(&policies) {
-        let mut world = World::new(case, column, policy, &captures, seed)?;
+        let recorder =
+            record.take().map(|to| Recorder::new(Box::new(to) as Box<dyn Write + '_>)).transpose().map_err(record_error)?;
+        let mut world = World::new(case, column, policy, &captures, seed, recorder.is_some())?;
         if watch.series.is_some() {
             world.keep_series(Series::new(column.name.clone(), case.duration, watch.bins.unwrap_or(BINS)));
         }
         let mut kept: Option<RunSeries> = None;
-        world.run(&mut record.take().map(Recorder::new).transpose().map_err(record_error)?)?;
+        world.run(recorder)?;
+        watch.events += world.happened();
         watch.stats.extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
         if let (Some(all), Some(mut series)) = (&mut watch.series, world.take_series()) {
             kept = Some(series.kept(case.warmup, case.duration, case.row.clone()));
@@ -194,8 +199,8 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             name: flow.name.clone(),
             class,
             goodput_bit_s: rate(cell.charged, case.duration - case.warmup),
-            rtt_ns: Percentiles::default(),
-            transactions_per_s: None,
+            transactions_per_s: asks(&flow.kind).then(|| cell.transactions as f64 * 1e9 / (case.duration - case.warmup) as f64),
+            rtt_ns: Percentiles::of(&mut cell.rtts),
             delay_ns: Percentiles::of(&mut cell.delays),
             sent_packets: Some(cell.sent),
             received_packets: Some(cell.received),
@@ -223,6 +228,11 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
         }
     }
     Ok(Ran { column, figures, measured, flows, classes, peers: Vec::new(), series: None, notes, invalid })
+}
+
+/// Whether a flow asks and hears answers.
+fn asks(kind: &Kind) -> bool {
+    matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. })
 }
 
 /// What came out for a probe. `None`: nothing was there to measure.
@@ -284,7 +294,9 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::GapModeShare => mode(0).map(|m| m.share),
         Measure::GapSecondMode => mode(1).map(|m| m.at_ns as f64),
         Measure::Reach => world.reached(probe),
-        Measure::RttP50 | Measure::RttP99 | Measure::Transactions => None,
+        Measure::RttP50 => time(&mut cell.rtts, 50),
+        Measure::RttP99 => time(&mut cell.rtts, 99),
+        Measure::Transactions => Some(per_second(cell.transactions)),
         Measure::HtbRatio | Measure::Ratio | Measure::Monotone => None,
     })
 }

@@ -1,18 +1,23 @@
 //! A port: the sending end of a link in one direction. An engine, a wire, and the far end.
 
+use std::collections::VecDeque;
+
 use altq_config::Link;
 use altq_engine::account::Counters;
 use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::schedule;
-use altq_engine::settings::{Kind, Settings, Value, Word};
+use altq_engine::settings::{Kind, Limit, Settings, Value, Word};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
 use altq_engine::units::{Nanos, Rate};
-use altq_engine::{Change, Engine};
+use altq_engine::{Change, Engine, Packet};
 
-use crate::case::{CaseLink, What, WordValue};
+use super::fifo::Fifo;
+use super::flight::Flight;
+use super::random::Random;
+use crate::case::{CaseLink, Medium, Tunnel, What, WordValue};
 use crate::literal;
 use crate::nearest::nearest;
 use crate::report::{self, Collector};
@@ -20,26 +25,73 @@ use crate::rings::Rings;
 use crate::stat::LinkStat;
 use crate::wire::Wire;
 
+/// Byte times of the gap between frames of Ethernet (IEEE 802.3 4.4.2), which are part of what [`Medium::Ethernet`] takes.
+pub const ETHERNET_GAP: u32 = 12;
+
 /// One direction of a link.
 pub struct Port {
     /// The case's link, by its place.
     pub link: usize,
+    /// Whether it is the way from `to` to `from`.
+    pub back: bool,
     /// Where packets go.
     pub to: usize,
-    /// Propagation delay.
-    pub delay: Nanos,
+    /// What happens to a packet that has left.
+    pub flight: Flight,
     /// The scheduler; of a card with several transmit queues one each.
     pub engine: Engines,
     /// The transmitter.
     pub wire: Wire,
-    /// What stands in its place where there are several transmit queues.
+    /// What a packet is on the wire, if that is not what is charged for it.
+    pub medium: Option<Overhead>,
+    /// A FIFO in the engine's place: there is no policy, and nothing changes.
+    pub fifo: Option<Fifo>,
+    /// What stands in the wire's place where there are several transmit queues.
     pub rings: Option<Rings>,
+    /// What stands there on a medium that is shared.
+    pub station: Option<Station>,
+    /// The largest packet.
+    pub mtu: u32,
+    /// IPv6 goes in IPv4.
+    pub tunnel: Option<Tunnel>,
     /// When timers can fire.
     pub timer: Timer,
     /// The timer that is set.
     pub wakeup: Option<Nanos>,
     /// What the policy says, where there is one.
     pub policy: Option<Governed>,
+}
+
+/// A port's place on a half-duplex medium.
+pub struct Station {
+    /// Which medium.
+    pub medium: usize,
+    /// Frames that the driver has, the one that is sent or waits for the medium first: packets and their bytes on the wire.
+    pub ring: VecDeque<(u32, u32)>,
+    /// How many it takes.
+    pub slots: usize,
+}
+
+/// What a port is made from.
+pub struct Surroundings<'a> {
+    /// The case's link.
+    pub link: &'a CaseLink,
+    /// Its place in the case.
+    pub place: usize,
+    /// The way from `to` to `from`.
+    pub back: bool,
+    /// Of the wire.
+    pub rate: Rate,
+    /// When timers can fire.
+    pub timer: Timer,
+    /// What is measured.
+    pub window: (Nanos, Nanos),
+    /// What is drawn for what happens on the way.
+    pub random: Random,
+    /// The half-duplex medium that it shares.
+    pub medium: Option<usize>,
+    /// Whether the rate never changes and nobody listens.
+    pub steady: bool,
 }
 
 /// The instances of one policy, one a transmit queue; at least one.
@@ -126,18 +178,12 @@ pub struct Governed {
 
 impl Port {
     /// One direction of a case's link. `policy`: what governs it; `None`: a plain FIFO.
-    pub fn new(
-        place: usize,
-        case: &CaseLink,
-        back: bool,
-        policy: Option<&Link>,
-        timer: Timer,
-        window: (Nanos, Nanos),
-    ) -> Result<Port, SpecError> {
-        let rate = case.rate.or(policy.map(|p| p.spec.rate)).unwrap_or(Rate::ZERO);
+    pub fn new(around: Surroundings<'_>, policy: Option<&Link>) -> Result<Port, SpecError> {
+        let Surroundings { link: case, place, back, rate, timer, window, random, medium, steady } = around;
+        let way = &case.ways[usize::from(back)];
         let mut spec = match policy {
             Some(link) => link.spec.clone(),
-            None => plain(rate, case),
+            None => plain(rate, way.queue),
         };
         spec.timer = timer;
         let governed = policy.map(|link| Governed {
@@ -148,23 +194,36 @@ impl Port {
             default: spec.default,
             collector: Collector::new(spec.classes.len(), window.0, window.1),
         });
+        let known_ahead = steady && policy.is_none() && medium.is_none() && case.tx_queues == 1;
         Ok(Port {
             link: place,
+            back,
             to: if back { case.from } else { case.to },
-            delay: case.delay,
+            flight: Flight::new(way.clone(), random),
             engine: Engines::new(&spec, case.tx_queues)?,
-            wire: Wire::new(rate, case.tx_ring),
+            wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }),
+            medium: case.medium.map(Medium::overhead),
+            fifo: known_ahead.then(|| Fifo::new(way.queue, case.tx_ring)),
             rings: (case.tx_queues > 1).then(|| Rings::new(rate, case.tx_queues, case.tx_ring)),
+            station: medium.map(|medium| Station { medium, ring: VecDeque::new(), slots: case.tx_ring.max(1) }),
+            mtu: case.mtu.unwrap_or(policy.map_or(1500, |link| link.spec.mtu)),
+            tunnel: case.tunnel,
             timer,
             wakeup: None,
             policy: governed,
         })
     }
+
+    /// Bytes that a packet takes on the wire.
+    #[inline]
+    pub fn on_wire(&self, packet: &Packet) -> u32 {
+        self.medium.map_or(packet.wire, |medium| medium.charge_segments(packet.len, packet.segments))
+    }
 }
 
 /// A FIFO for all that comes.
-fn plain(rate: Rate, case: &CaseLink) -> LinkSpec {
-    let queue = QueueSpec { name: "drop_tail", limit: case.queue, settings: Settings::new() };
+fn plain(rate: Rate, limit: Limit) -> LinkSpec {
+    let queue = QueueSpec { name: "drop_tail", limit, settings: Settings::new() };
     LinkSpec {
         rate,
         mtu: 1500,

@@ -34,6 +34,17 @@ impl Random {
         }
     }
 
+    /// A span of time from 0 to `most`, all with equal chance.
+    pub fn up_to(&mut self, most: Nanos) -> Nanos {
+        // The high half of a 128-bit product: 2^64 draws over at most so many values favour none by more than most/2^64.
+        ((u128::from(self.0.next_u64()) * (u128::from(most) + 1)) >> 64) as Nanos
+    }
+
+    /// True with this probability.
+    pub fn chance(&mut self, share: f64) -> bool {
+        self.fraction() <= share
+    }
+
     /// A fraction above 0 and up to 1.
     fn fraction(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
@@ -44,6 +55,23 @@ impl Random {
         let span = minus_ln(self.fraction()) * mean as f64;
         (span as Nanos).max(1)
     }
+
+    /// A span of time drawn from the Pareto distribution of this mean and shape, above 1, at least a nanosecond: least / u^(1/shape).
+    pub fn pareto(&mut self, mean: Nanos, shape: f64) -> Nanos {
+        let least = mean as f64 * (shape - 1.0) / shape;
+        ((least * exp(minus_ln(self.fraction()) / shape)) as Nanos).max(1)
+    }
+}
+
+/// e^x for x from 0 on: x = k ln 2 + r with r within half of ln 2, a Taylor series of r, times 2^k.
+fn exp(x: f64) -> f64 {
+    let k = (x / std::f64::consts::LN_2).round().min(1000.0);
+    let r = x.min(700.0) - k * std::f64::consts::LN_2;
+    let mut sum = 1.0;
+    for n in (1..=18).rev() {
+        sum = 1.0 + sum * r / f64::from(n);
+    }
+    sum * f64::from_bits(((k as u64) + 1023) << 52)
 }
 
 /// -ln(x) for x above 0 and up to 1: x = m·2^e with m within a factor of sqrt(2) of 1, and ln m = 2 artanh((m-1)/(m+1)).
@@ -75,6 +103,14 @@ mod tests {
             assert!((minus_ln(x) + x.ln()).abs() <= 1e-14 * x.ln().abs().max(1.0), "{x}");
         }
         assert!((minus_ln(2f64.powi(-53)) - 53.0 * std::f64::consts::LN_2).abs() < 1e-13);
+    }
+
+    #[test]
+    fn exponential_function() {
+        for k in 0..=4_000 {
+            let x = k as f64 / 100.0;
+            assert!((exp(x) / x.exp() - 1.0).abs() <= 1e-13, "{x}");
+        }
     }
 
     #[test]

@@ -56,6 +56,10 @@ pub struct Cell {
     pub wire: u64,
     /// Delays: in the link, or from source to destination.
     pub delays: Vec<Nanos>,
+    /// Questions answered.
+    pub transactions: u64,
+    /// How long each took.
+    pub rtts: Vec<Nanos>,
 }
 
 /// Cells of many classes or flows.
@@ -102,6 +106,8 @@ impl Tally {
                 sum.received += cell.received;
                 sum.wire += cell.wire;
                 sum.delays.extend_from_slice(&cell.delays);
+                sum.transactions += cell.transactions;
+                sum.rtts.extend_from_slice(&cell.rtts);
             }
         }
         sum

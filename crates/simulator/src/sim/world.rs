@@ -1,138 +1,92 @@
-//! The world of a case: hosts, ports, flows, and the queue of events.
+//! The world of a case: hosts, ports, flows, and the loop over its events.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
 
 use altq_config::{Link, Policy, Promises};
+use altq_engine::Drop as Dropped;
 use altq_engine::classify::FlowHash;
-use altq_engine::headers::Key;
-use altq_engine::spec::ClassId;
+use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
-use altq_engine::{Departure, Packet};
 
-use super::capture::{Capture, Recorder};
-use super::endpoint::{Endpoint, Outbox, Playback, Source};
-use super::frame::UdpFlow;
-use super::port::Port;
+use super::SimError;
+use super::capture::{Capture, Frame, Recorder};
+use super::csma::Csma;
+use super::endpoint::Outbox;
+use super::events::{Event, Events, Rank};
+use super::port::{Port, Surroundings};
 use super::random::Random;
-use super::series::{Passed, Series};
+use super::series::Series;
+use super::setup::{self, FlowState};
+use super::stream::{Stream, Travelling};
 use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
-use super::{SimError, record_error};
-use crate::case::{Case, Column, Kind, Measure, Probe, Subject, What};
+use crate::case::{Case, Column, Measure, Probe, Subject, What};
 use crate::nearest::nearest;
-use crate::replay::round_up;
-use crate::rings::Rings;
-
-/// The order of events at one instant.
-const COMPLETE: u8 = 0;
-const TIMER: u8 = 1;
-const CHANGE: u8 = 2;
-const ARRIVAL: u8 = 3;
 
 /// Of more flows than this, gaps between packets are kept only where something asks for them: they take 10 KB each.
 const MOST_GAPS: usize = 64;
 
-const BEYOND: &str = "a packet needs more than 584 years on its wire";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    /// The packet on a port's wire has left.
-    Complete(u32),
-    /// A port's scheduler wanted to be asked.
-    Timer(u32),
-    /// The case's event of this place.
-    Change(u32),
-    /// A flow begins a span in which it sends.
-    Start(u32),
-    /// And ends it.
-    Stop(u32),
-    /// A flow's endpoint wanted to be woken.
-    Wake(u32),
-    /// A packet comes to a host.
-    Arrive { host: u32, packet: u32 },
-}
-
-/// A packet on its way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Travelling {
-    flow: u32,
-    len: u32,
-    number: u64,
-    sent: Nanos,
-    /// DSCP and ECN as the last link left them; `None` before the first.
-    octet: Option<u8>,
-}
-
-/// A flow while it runs.
-pub struct FlowState {
-    endpoint: Box<dyn Endpoint>,
-    from: usize,
-    to: usize,
-    /// What its packets look like; `None` for a capture, which has its own.
-    udp: Option<UdpFlow>,
-    active: bool,
-    /// When the endpoint is to be woken; an event of another time is void.
-    wake: Option<Nanos>,
-    /// Names of the classes that its packets met at the first governed port.
-    classes: Vec<String>,
-}
-
-impl FlowState {
-    /// The class of its packets, if it is one.
-    pub fn class_name(&self) -> Option<String> {
-        match self.classes.as_slice() {
-            [one] => Some(one.clone()),
-            _ => None,
-        }
-    }
-
-    /// A class that is not the one wanted.
-    pub fn stray(&self, wanted: Option<&str>) -> Option<&str> {
-        self.classes.iter().map(String::as_str).find(|class| Some(*class) != wanted)
-    }
-}
-
 /// Everything that a run of one column needs.
 pub struct World<'a> {
-    case: &'a Case,
+    pub(super) case: &'a Case,
     captures: &'a [Option<Capture>],
-    /// One or two a link.
+    /// Two a link.
     pub ports: Vec<Port>,
     pub flows: Vec<FlowState>,
+    pub(super) streams: Vec<Stream>,
+    /// Places of streams that nobody has.
+    pub(super) idle: Vec<u32>,
     /// The port towards each host, by host.
-    routes: Vec<Vec<Option<usize>>>,
-    packets: Vec<Travelling>,
-    free: Vec<u32>,
-    events: BinaryHeap<Reverse<(Nanos, u8, u64, Event)>>,
-    made: u64,
-    hash: FlowHash,
+    pub(super) routes: Vec<Vec<Option<usize>>>,
+    /// What is on its way, and places there that are free.
+    pub(super) packets: Vec<Travelling>,
+    pub(super) free: Vec<u32>,
+    pub(super) events: Events,
+    pub(super) hash: FlowHash,
+    /// Media that two stations share.
+    pub(super) media: Vec<Csma>,
+    /// The event that looks after each.
+    pub(super) looks: Vec<Option<Nanos>>,
+    /// Ticks of the column's timers.
+    pub(super) timer: Timer,
     pub segments: Segments,
-    segment: usize,
+    pub(super) segment: usize,
     /// By port, then class.
-    tallies: Vec<Tally>,
+    pub(super) tallies: Vec<Tally>,
     pub flow_tally: Tally,
-    recorded: Option<usize>,
-    series: Option<Series>,
+    /// The port whose packets are recorded, and where they go.
+    pub(super) recorded: Option<usize>,
+    pub(super) recorder: Option<Recorder<Box<dyn Write + 'a>>>,
+    pub(super) series: Option<Series>,
     /// Gaps between packets that arrive.
     pub gaps: FlowGaps,
     /// What probes want to know of single packets.
-    traces: Vec<Trace>,
+    pub(super) traces: Vec<Trace>,
+    /// Used again and again, so that nothing is allocated for a packet.
+    pub(super) out: Outbox,
+    pub(super) lost: Vec<Dropped>,
 }
 
-fn bad(message: impl Into<String>) -> SimError {
+/// Something in a case does not fit together.
+pub fn bad(message: impl Into<String>) -> SimError {
     SimError::Case(message.into())
 }
 
+/// Streams of chance beyond those of the flows, which are numbered from 0.
+const FLIGHTS: u64 = 1 << 32;
+const MEDIA: u64 = 1 << 33;
+
 impl<'a> World<'a> {
+    /// `record`: whether the first port with a policy keeps its packets for [`run`](World::run)'s recorder.
     pub fn new(
         case: &'a Case,
         column: &Column,
         policy: &Policy,
         captures: &'a [Option<Capture>],
         seed: u64,
+        record: bool,
     ) -> Result<World<'a>, SimError> {
         let governs = |name: &Option<String>| -> Result<Option<Link>, SimError> {
             let Some(name) = name else { return Ok(None) };
@@ -142,58 +96,72 @@ impl<'a> World<'a> {
                 None => Err(bad(format!("the policy has no link {name:?}{}", hint().unwrap_or_default()))),
             }
         };
-        let mut ports = Vec::new();
+        let governed = case.links.iter().flat_map(|link| [&link.policy, &link.reverse]);
+        let recorded = record.then(|| governed.clone().position(Option::is_some).unwrap_or(0));
+        let mut ports: Vec<Port> = Vec::new();
+        let mut media = Vec::new();
         for (place, link) in case.links.iter().enumerate() {
             let both = [governs(&link.policy)?, governs(&link.reverse)?];
-            // A way without a rate of its own takes that of the way that has a policy.
-            let rate = link.rate.or_else(|| both.iter().flatten().next().map(|p| p.spec.rate));
-            let link = crate::case::CaseLink { rate, ..link.clone() };
+            let rerated = case.events.iter().any(|e| matches!(e.what, What::LinkRate { link, .. } if link == place));
             for (back, policy) in both.iter().enumerate() {
-                let made = Port::new(place, &link, back == 1, policy.as_ref(), column.timer, (case.warmup, case.duration));
-                let mut made = made.map_err(|e| bad(e.to_string()))?;
+                let number = ports.len() as u64;
+                // A way without a rate of its own takes that of the way that has a policy.
+                let rate = link.ways[back].rate.or_else(|| both.iter().flatten().next().map(|p| p.spec.rate));
+                let around = Surroundings {
+                    link,
+                    place,
+                    back: back == 1,
+                    rate: rate.unwrap_or(Rate::ZERO),
+                    timer: column.timer,
+                    window: (case.warmup, case.duration),
+                    random: Random::new(seed, FLIGHTS + number),
+                    medium: link.half_duplex.then_some(media.len()),
+                    steady: !rerated && recorded != Some(ports.len()),
+                };
+                let mut made = Port::new(around, policy.as_ref()).map_err(|e| bad(e.to_string()))?;
                 // Each way draws lots of its own.
-                made.engine.set_seed(seed.wrapping_add((ports.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+                made.engine.set_seed(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
                 ports.push(made);
+            }
+            if link.half_duplex {
+                let rate = ports.last().map_or(Rate::ZERO, |port| port.wire.rate());
+                media.push(Csma::new(rate, Random::new(seed, MEDIA + place as u64)));
             }
         }
         let mut cuts = vec![case.warmup, case.duration];
         cuts.extend(case.probes().flat_map(|(_, probe)| [probe.from, probe.to]));
         let segments = Segments::new(cuts);
-        let tallies = ports.iter().map(|p| Tally::new(segments.len(), p.policy.as_ref().map_or(0, |g| g.names.len()))).collect();
+        let classes = |port: &Port| port.policy.as_ref().map_or(0, |g| g.names.len());
         let mut world = World {
             case,
             captures,
             routes: routes(case),
-            recorded: ports.iter().position(|p| p.policy.is_some()).or((!ports.is_empty()).then_some(0)),
+            recorded,
+            recorder: None,
+            tallies: ports.iter().map(|port| Tally::new(segments.len(), classes(port))).collect(),
             ports,
             flows: Vec::new(),
+            streams: Vec::new(),
+            idle: Vec::new(),
             packets: Vec::new(),
             free: Vec::new(),
-            events: BinaryHeap::new(),
-            made: 0,
+            events: Events::default(),
             hash: FlowHash::new(seed),
+            looks: vec![None; media.len()],
+            media,
+            timer: column.timer,
             segment: 0,
-            tallies,
             series: None,
             gaps: FlowGaps::new(case.flows.len()),
             traces: Vec::new(),
             flow_tally: Tally::new(segments.len(), case.flows.len()),
             segments,
+            out: Outbox::default(),
+            lost: Vec::new(),
         };
-        for (at, flow) in case.flows.iter().enumerate() {
-            if world.routes[flow.from][flow.to].is_none() {
-                let (from, to) = (&case.hosts[flow.from].name, &case.hosts[flow.to].name);
-                return Err(bad(format!("flow {}: no way leads from {from} to {to}", flow.name)));
-            }
-            let made = world.flow(at, seed)?;
-            world.flows.push(made);
-            for (start, stop) in &flow.active {
-                world.schedule(*start, ARRIVAL, Event::Start(at as u32));
-                world.schedule(*stop, CHANGE, Event::Stop(at as u32));
-            }
-        }
+        setup::flows(&mut world, seed)?;
         for (at, event) in case.events.iter().enumerate() {
-            world.schedule(event.at, CHANGE, Event::Change(at as u32));
+            world.schedule(event.at, Rank::Change, Event::Change(at as u32));
         }
         let about = case.expectations.iter().filter(|e| e.concerns(column)).map(|e| (&e.name, &e.probe));
         for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
@@ -215,25 +183,6 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    fn flow(&self, at: usize, seed: u64) -> Result<FlowState, SimError> {
-        let flow = &self.case.flows[at];
-        let host = |place: usize| (self.case.hosts[place].address, place);
-        let (endpoint, udp): (Box<dyn Endpoint>, _) = match &flow.kind {
-            Kind::Udp(udp) => {
-                let key =
-                    UdpFlow { src: host(flow.from), dst: host(flow.to), sport: flow.sport, dport: flow.dport, dscp: flow.dscp };
-                (Box::new(Source::new(udp.clone(), Random::new(seed, at as u64))), Some(key))
-            }
-            Kind::Pcap { speed, .. } => {
-                let frames = self.captures.get(at).and_then(|c| c.as_ref()).map_or(&[][..], |c| &c.frames);
-                let list = frames.iter().map(|f| ((f.time as f64 / speed) as Nanos, f.key.length)).collect();
-                (Box::new(Playback::new(list)), None)
-            }
-            Kind::TcpBulk { .. } | Kind::TcpRr { .. } => return Err(SimError::NoTcp(flow.name.clone())),
-        };
-        Ok(FlowState { endpoint, from: flow.from, to: flow.to, udp, active: false, wake: None, classes: Vec::new() })
-    }
-
     /// Keeps from now on what classes and flows do.
     pub fn keep_series(&mut self, mut series: Series) {
         series.flows(self.case.flows.iter().map(|flow| flow.name.as_str()));
@@ -252,7 +201,7 @@ impl<'a> World<'a> {
     }
 
     /// What is kept, if anything is, with a row for a class of a port.
-    fn series_of(&mut self, at: usize, class: ClassId) -> Option<&mut Series> {
+    pub(super) fn series_of(&mut self, at: usize, class: ClassId) -> Option<&mut Series> {
         let series = self.series.as_mut()?;
         if series.is_new(at, class) {
             let policy = self.ports[at].policy.as_ref()?;
@@ -263,9 +212,12 @@ impl<'a> World<'a> {
         Some(series)
     }
 
-    fn schedule(&mut self, at: Nanos, rank: u8, event: Event) {
-        self.made += 1;
-        self.events.push(Reverse((at, rank, self.made, event)));
+    #[inline]
+    pub(super) fn schedule(&mut self, at: Nanos, rank: Rank, event: Event) {
+        // What comes when all is over need not be kept.
+        if at < self.case.duration {
+            self.events.push(at, rank, event);
+        }
     }
 
     /// Applies the case's events to links that carry nothing, so that what cannot be is found before anything runs.
@@ -277,380 +229,62 @@ impl<'a> World<'a> {
     }
 
     /// Runs until the case's duration is over.
-    pub fn run(&mut self, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
-        while let Some(Reverse((now, _, _, event))) = self.events.pop() {
-            if now >= self.case.duration {
-                break;
-            }
+    pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>) -> Result<(), SimError> {
+        self.recorder = recorder;
+        while let Some((now, event)) = self.events.pop() {
             self.segment = self.segments.find(now, self.segment);
             match event {
-                Event::Complete(port) => {
-                    if self.ports[port as usize].rings.is_some() {
-                        self.segment_ended(now, port as usize);
-                    } else {
-                        self.ports[port as usize].wire.complete();
-                    }
-                    self.ask(now, port as usize, recorder)?;
-                }
+                Event::Complete(port) => self.complete(now, port as usize)?,
                 Event::Timer(port) => {
                     if self.ports[port as usize].wakeup == Some(now) {
                         self.ports[port as usize].wakeup = None;
-                        self.ask(now, port as usize, recorder)?;
+                        self.ask(now, port as usize)?;
                     }
                 }
+                Event::Medium(medium) => self.medium(now, medium as usize)?,
                 Event::Change(at) => {
                     self.change(now, at as usize)?;
                     for port in 0..self.ports.len() {
-                        self.ask(now, port, recorder)?;
+                        self.ask(now, port)?;
                     }
                 }
-                Event::Start(flow) => {
-                    self.flows[flow as usize].active = true;
-                    self.wake(now, flow as usize, recorder)?;
-                }
-                Event::Stop(flow) => self.stop(flow as usize),
-                Event::Wake(flow) => {
-                    if self.flows[flow as usize].wake == Some(now) {
-                        self.wake(now, flow as usize, recorder)?;
-                    }
-                }
-                Event::Arrive { host, packet } => self.arrive(now, host as usize, packet, recorder)?,
+                Event::Start(flow) => self.start(now, flow as usize)?,
+                Event::Stop(flow) => self.stop(now, flow as usize)?,
+                Event::Open(flow) => self.open(now, flow as usize)?,
+                Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
+                Event::Arrive(packet) => match self.host_delay(packet) {
+                    0 => self.handle(now, packet)?,
+                    delay => self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet)),
+                },
+                Event::Handle(packet) => self.handle(now, packet)?,
             }
         }
-        if let Some(recorder) = recorder.take() {
-            recorder.finish().map_err(record_error)?;
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish().map_err(super::record_error)?;
         }
         Ok(())
     }
 
-    fn stop(&mut self, flow: usize) {
-        let flow = &mut self.flows[flow];
-        (flow.active, flow.wake) = (false, None);
-        flow.endpoint.stop();
+    /// How long the host takes to get round to a packet.
+    #[inline]
+    fn host_delay(&self, packet: u32) -> Nanos {
+        let host = self.packets[packet as usize].host;
+        self.case.hosts.get(usize::from(host)).map_or(0, |host| host.delay)
     }
 
-    fn wake(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
-        let mut out = Outbox::default();
-        let flow = &mut self.flows[at];
-        flow.wake = None;
-        if flow.active {
-            flow.endpoint.wake(now, &mut out);
-        }
-        self.deliver(now, at, out, recorder)
+    /// How many events there were.
+    pub fn happened(&self) -> u64 {
+        self.events.taken()
     }
 
-    /// Does what an endpoint asked for.
-    fn deliver(
-        &mut self,
-        now: Nanos,
-        at: usize,
-        out: Outbox,
-        recorder: &mut Option<Recorder<&mut dyn Write>>,
-    ) -> Result<(), SimError> {
-        if let Some(wake) = out.wake {
-            self.flows[at].wake = Some(wake);
-            self.schedule(wake, ARRIVAL, Event::Wake(at as u32));
-        }
-        let from = self.flows[at].from;
-        for (len, number) in out.packets {
-            let travelling = Travelling { flow: at as u32, len, number, sent: now, octet: None };
-            let packet = match self.free.pop() {
-                Some(place) => {
-                    self.packets[place as usize] = travelling;
-                    place
-                }
-                None => {
-                    self.packets.push(travelling);
-                    (self.packets.len() - 1) as u32
-                }
-            };
-            self.flow_tally.cell(self.segment, at).sent += 1;
-            self.arrive(now, from, packet, recorder)?;
-        }
-        Ok(())
-    }
-
-    /// A packet is at a host: it is there, or goes on.
-    fn arrive(
-        &mut self,
-        now: Nanos,
-        host: usize,
-        packet: u32,
-        recorder: &mut Option<Recorder<&mut dyn Write>>,
-    ) -> Result<(), SimError> {
-        let Travelling { flow, len, number, sent, octet } = self.packets[packet as usize];
-        let state = &mut self.flows[flow as usize];
-        if host == state.to {
-            let headers = state.udp.as_ref().map_or(0, UdpFlow::headers);
-            let cell = self.flow_tally.cell(self.segment, flow as usize);
-            cell.received += 1;
-            cell.bytes += u64::from(len);
-            cell.charged += u64::from(len.saturating_sub(headers));
-            cell.delays.push(now - sent);
-            self.gaps.arrived(now, flow as usize);
-            if !self.traces.is_empty() {
-                self.traces.iter_mut().for_each(|t| t.flow(now, flow as usize, len.saturating_sub(headers)));
-            }
-            if let Some(series) = &mut self.series {
-                let bin = series.at(now);
-                if let Some(row) = series.flows.get_mut(flow as usize) {
-                    row.passed(bin, len, now - sent);
-                }
-            }
-            self.free.push(packet);
-            let mut out = Outbox::default();
-            state.endpoint.received(now, len, number, &mut out);
-            return self.deliver(now, flow as usize, out, recorder);
-        }
-        // `new` made sure that there is a way from the source, and every host on it is nearer.
-        let Some(at) = self.routes[host][state.to] else { return Ok(()) };
-        let mut key = self.key(flow as usize, len, number);
-        key.tos = octet.unwrap_or(key.tos);
-        let descriptor = Packet {
-            flow: self.hash.flow(&key),
-            hosts: self.hash.hosts(&key),
-            dscp: key.dscp(),
-            ecn: key.ecn(),
-            high: self.case.flows[flow as usize].high || self.frame(flow as usize, number).is_some_and(|frame| frame.high),
-            ..Packet::new(packet, len)
-        };
-        let port = &mut self.ports[at];
-        let class = port.engine.classify(&key);
-        if let Some(governed) = &mut port.policy {
-            let counters = governed.collector.turns(now).then(|| port.engine.all_counters());
-            if let Some(counters) = counters {
-                governed.collector.turn(now, &counters);
-            }
-            if let Some(class) = class {
-                governed.collector.arrived(now, class, len);
-                let name = governed.names.get(class as usize).and_then(|n| n.as_ref()).map_or("", |(name, _)| name.as_str());
-                let seen = &mut self.flows[flow as usize].classes;
-                if seen.last().is_none_or(|last| last != name) && !seen.iter().any(|c| c == name) {
-                    seen.push(name.to_string());
-                }
-            }
-        }
-        // A class that does not exist makes the engine drop the packet, with the reason `no_class`.
-        let queue = port.rings.as_ref().map_or(0, |rings| descriptor.flow as usize % rings.queues());
-        port.engine.of(queue).enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
-        if let Some(class) = class
-            && let Some(series) = self.series_of(at, class)
-        {
-            series.arrived(now, at, class);
-        }
-        self.ask(now, at, recorder)
-    }
-
-    fn key(&self, flow: usize, len: u32, number: u64) -> Key {
-        match &self.flows[flow].udp {
-            Some(udp) => udp.key(len),
-            None => self.frame(flow, number).map_or(Key::default(), |f| f.key),
-        }
-    }
-
-    fn frame(&self, flow: usize, number: u64) -> Option<&super::capture::Frame> {
+    /// A packet of a flow's capture.
+    pub(super) fn frame(&self, flow: usize, number: u64) -> Option<&Frame> {
         self.captures.get(flow)?.as_ref()?.frames.get(usize::try_from(number).ok()?)
     }
 
-    /// Asks a port's scheduler for all that may go now.
-    fn ask(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
-        let port = &mut self.ports[at];
-        if let Some(governed) = &mut port.policy
-            && governed.collector.turns(now)
-        {
-            governed.collector.turn(now, &port.engine.all_counters());
-        }
-        if self.ports[at].rings.is_some() {
-            self.fill_rings(now, at, recorder)?;
-        } else {
-            self.fill_wire(now, at, recorder)?;
-        }
-        let mut lost = Vec::new();
-        for engine in self.ports[at].engine.iter_mut().filter(|engine| engine.has_drops()) {
-            lost.extend(engine.drops());
-        }
-        for drop in lost {
-            let port = &mut self.ports[at];
-            if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
-                governed.collector.dropped(drop.at, class, drop.packet.len);
-                self.tallies[at].cell(self.segment, class as usize).dropped += 1;
-                if let Some(series) = self.series_of(at, class) {
-                    series.dropped(drop.at, at, class);
-                }
-            }
-            if let Some(series) = &mut self.series {
-                let (flow, bin) = (self.packets[drop.packet.handle as usize].flow, series.at(drop.at));
-                if let Some(row) = series.flows.get_mut(flow as usize) {
-                    row.dropped(bin);
-                }
-            }
-            self.free.push(drop.packet.handle);
-        }
-        Ok(())
-    }
-
-    /// Sets the port's timer.
-    fn set_timer(&mut self, at: usize, wakeup: Option<Nanos>) {
-        let port = &mut self.ports[at];
-        if wakeup != port.wakeup {
-            port.wakeup = wakeup;
-            if let Some(time) = wakeup.filter(|time| *time < self.case.duration) {
-                self.schedule(time, TIMER, Event::Timer(at as u32));
-            }
-        }
-    }
-
-    fn fill_wire(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
-        loop {
-            let port = &mut self.ports[at];
-            if !port.wire.has_room() {
-                port.wakeup = None;
-                return Ok(());
-            }
-            let Some(departure) = port.engine.of(0).dequeue(now) else {
-                port.wire.rest();
-                let wakeup = port.engine.of(0).next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
-                self.set_timer(at, wakeup);
-                return Ok(());
-            };
-            let packet = departure.packet;
-            let Some(end) = port.wire.take(now, packet.wire) else { return Err(bad(BEYOND)) };
-            let (delay, to) = (port.delay, port.to);
-            self.handed_over(now, at, &departure, recorder)?;
-            self.schedule(end, COMPLETE, Event::Complete(at as u32));
-            let arrival = end.saturating_add(delay);
-            self.schedule(arrival, ARRIVAL, Event::Arrive { host: to as u32, packet: packet.handle });
-        }
-    }
-
-    /// Fills the rings of a card with several transmit queues, each from its own engine, and sends what is next.
-    fn fill_rings(&mut self, now: Nanos, at: usize, recorder: &mut Option<Recorder<&mut dyn Write>>) -> Result<(), SimError> {
-        let mut wakeup: Option<Nanos> = None;
-        for queue in 0..self.ports[at].rings.as_ref().map_or(0, Rings::queues) {
-            loop {
-                let port = &mut self.ports[at];
-                let Some(rings) = port.rings.as_mut().filter(|rings| rings.has_room(queue)) else { break };
-                let engine = port.engine.of(queue);
-                let Some(departure) = engine.dequeue(now) else {
-                    let time = engine.next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
-                    wakeup = [wakeup, time].into_iter().flatten().min();
-                    break;
-                };
-                rings.take(queue, departure.packet.handle, &departure.packet, &engine.overhead());
-                self.handed_over(now, at, &departure, recorder)?;
-            }
-        }
-        self.set_timer(at, wakeup);
-        let Some(rings) = &mut self.ports[at].rings else { return Ok(()) };
-        let before = rings.next_end();
-        rings.start(now).map_err(|_| bad(BEYOND))?;
-        if let Some(end) = rings.next_end().filter(|_| before.is_none()) {
-            self.schedule(end, COMPLETE, Event::Complete(at as u32));
-        }
-        Ok(())
-    }
-
-    /// A segment has left by a port with several transmit queues. A packet is on its way to the far end when its last one has.
-    fn segment_ended(&mut self, now: Nanos, at: usize) {
-        let port = &mut self.ports[at];
-        let (delay, to) = (port.delay, port.to);
-        if let Some(packet) = port.rings.as_mut().and_then(Rings::complete).and_then(|ended| ended.packet) {
-            self.schedule(now.saturating_add(delay), ARRIVAL, Event::Arrive { host: to as u32, packet });
-        }
-    }
-
-    /// The ECN bits with which a packet came.
-    fn ecn_of(&self, packet: u32) -> u8 {
-        let Travelling { flow, len, number, octet, .. } = self.packets[packet as usize];
-        octet.unwrap_or_else(|| self.key(flow as usize, len, number).tos) & 3
-    }
-
-    /// Counts a packet that a port's engine has handed over.
-    fn handed_over(
-        &mut self,
-        now: Nanos,
-        at: usize,
-        departure: &Departure,
-        recorder: &mut Option<Recorder<&mut dyn Write>>,
-    ) -> Result<(), SimError> {
-        let packet = &departure.packet;
-        let marked = self.series.is_some() && packet.ecn & 3 == 3 && self.ecn_of(packet.handle) != 3;
-        self.packets[packet.handle as usize].octet = Some(packet.dscp << 2 | packet.ecn & 3);
-        if let Some(governed) = &mut self.ports[at].policy {
-            governed.collector.sent(now, departure.class, packet.len, packet.arrived);
-            let cell = self.tallies[at].cell(self.segment, departure.class as usize);
-            cell.sent += 1;
-            cell.bytes += u64::from(packet.len);
-            cell.charged += u64::from(packet.wire);
-            cell.wire += u64::from(packet.wire);
-            if !self.traces.is_empty() {
-                self.traces.iter_mut().for_each(|t| t.class(now, at, departure.class, packet.wire));
-            }
-            cell.delays.push(now - packet.arrived);
-            if let Some(series) = self.series_of(at, departure.class) {
-                let passed = Passed { bytes: packet.len, charged: packet.wire, delay: now - packet.arrived, marked };
-                series.passed(now, at, departure.class, &passed);
-            }
-        }
-        if self.recorded == Some(at)
-            && let Some(recorder) = recorder
-        {
-            self.record(now, packet, recorder)?;
-        }
-        Ok(())
-    }
-
-    fn record(&self, now: Nanos, packet: &Packet, recorder: &mut Recorder<&mut dyn Write>) -> Result<(), SimError> {
-        let Travelling { flow, len, number, .. } = self.packets[packet.handle as usize];
-        match &self.flows[flow as usize].udp {
-            Some(udp) => {
-                let marked = UdpFlow { dscp: packet.dscp, ..udp.clone() };
-                let frame = marked.frame(len, number, packet.ecn);
-                recorder.write(now, &frame, frame.len() as u32)
-            }
-            None => match (self.captures[flow as usize].as_ref(), self.frame(flow as usize, number)) {
-                (Some(capture), Some(frame)) => recorder.write(now, &capture.ethernet(frame), frame.len),
-                _ => Ok(()),
-            },
-        }
-        .map_err(record_error)
-    }
-
-    fn change(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        let case = self.case;
-        let what = &case.events[at].what;
-        match what {
-            What::LinkRate { link, rate } => {
-                for port in self.ports.iter_mut().filter(|port| port.link == *link) {
-                    port.wire.set_rate(*rate);
-                    port.rings.iter_mut().for_each(|rings| rings.set_rate(*rate));
-                    port.engine.apply(now, &altq_engine::Change::SetRate(*rate)).map_err(|e| bad(e.to_string()))?;
-                }
-            }
-            What::FlowRate { flow, rate } => self.flows[*flow].endpoint.set_rate(*rate),
-            What::FlowActive { flow, active: false } => self.stop(*flow),
-            What::FlowActive { flow, active: true } => self.schedule(now, ARRIVAL, Event::Start(*flow as u32)),
-            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => {
-                let keys: Vec<Key> = match what {
-                    What::AddClass { flows, .. } => {
-                        flows.iter().filter_map(|f| self.flows[*f].udp.as_ref()).map(|u| u.key(0)).collect()
-                    }
-                    _ => Vec::new(),
-                };
-                let mut found = false;
-                for port in &mut self.ports {
-                    if port.concerns(what) {
-                        found = true;
-                        port.change(now, what, &keys).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
-                    }
-                }
-                if !found {
-                    self.class(class).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
-                    return Err(bad(format!("event at {} ns: no link has the parent of class {class}", case.events[at].at)));
-                }
-            }
-        }
-        Ok(())
+    /// The capture of a flow.
+    pub(super) fn capture(&self, flow: usize) -> Option<&'a Capture> {
+        self.captures.get(flow)?.as_ref()
     }
 
     /// The class of a name: the first governed port that has it.

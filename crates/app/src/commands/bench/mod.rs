@@ -1,6 +1,7 @@
 //! `altq bench`.
 
 mod measure;
+mod simulator;
 mod workload;
 
 use std::io::{IsTerminal, Write};
@@ -24,6 +25,8 @@ pub struct Args {
 enum What {
     /// Classify, enqueue and dequeue on one core, in CPU time of the thread
     Engine(EngineArgs),
+    /// The simulator: packets of a dumbbell's bottleneck a second of CPU time, and bytes a flow
+    Sim(simulator::Args),
     /// A fixed amount of work without taking the time, for instruction counters
     #[command(hide = true)]
     Work(WorkArgs),
@@ -138,6 +141,7 @@ struct Line<'a> {
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match &args.what {
         What::Engine(args) => engine(args),
+        What::Sim(args) => simulator::run(args),
         What::Work(args) => work(args),
     }
 }

@@ -1,0 +1,170 @@
+//! `altq bench sim`: how many packets of a bottleneck the simulator carries a second of CPU time, and what a flow takes.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+
+use altq_engine::units::SECOND;
+use altq_simulator::case::Case;
+use altq_simulator::sim::{self, Watch};
+use anyhow::{Context, anyhow};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// A dumbbell: every flow has a source and a sink of its own, up to five of each; more flows share them
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// TCP flows
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tcp: u32,
+    /// UDP flows, at a tenth of the rate together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    udp: u32,
+    /// Rates of the bottleneck in Mbit/s
+    #[arg(long, value_name = "RATE", value_delimiter = ',', default_value = "10,100",
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    mbit: Vec<u64>,
+    /// Simulated time
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// The bottleneck's scheduler
+    #[arg(long, value_name = "S", default_value = "fifo", value_parser = ["fifo", "cbq", "htb"])]
+    scheduler: String,
+    /// One JSON line for each rate
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    scheduler: &'a str,
+    tcp: u32,
+    udp: u32,
+    rate_bit_s: u64,
+    simulated_s: u64,
+    cpu_s: f64,
+    bottleneck_packets: u64,
+    packets_per_cpu_s: u64,
+    events: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_flow: Option<u64>,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut out = std::io::stdout().lock();
+    if !args.json {
+        let (tcp, udp, seconds) = (args.tcp, args.udp, args.seconds);
+        writeln!(out, "dumbbell, {tcp} TCP and {udp} UDP flows, {seconds} simulated seconds, {}", args.scheduler)?;
+        writeln!(
+            out,
+            "{:>8} {:>9} {:>10} {:>12} {:>10} {:>11}",
+            "Mbit/s", "CPU s", "packets", "packets/s", "events", "bytes/flow"
+        )?;
+    }
+    for mbit in &args.mbit {
+        // What one flow takes is what more flows take more, as far as the system tells.
+        let before = (args.tcp >= 100).then(|| once(args, 1, *mbit, 1).and_then(|_| peak())).transpose()?;
+        let (cpu, packets, events) = once(args, args.tcp, *mbit, args.seconds)?;
+        let bytes = match before {
+            Some(before) => Some(peak()?.saturating_sub(before) / u64::from(args.tcp)),
+            None => None,
+        };
+        let rate = (packets as f64 / cpu) as u64;
+        if args.json {
+            let line = Line {
+                schema: "altq.bench/1",
+                scheduler: &args.scheduler,
+                tcp: args.tcp,
+                udp: args.udp,
+                rate_bit_s: mbit * 1_000_000,
+                simulated_s: args.seconds,
+                cpu_s: cpu,
+                bottleneck_packets: packets,
+                packets_per_cpu_s: rate,
+                events,
+                bytes_per_flow: bytes,
+            };
+            writeln!(out, "{}", serde_json::to_string(&line)?)?;
+        } else {
+            let bytes = bytes.map_or("-".to_string(), |bytes| bytes.to_string());
+            writeln!(out, "{mbit:>8} {cpu:>9.3} {packets:>10} {rate:>12} {events:>10} {bytes:>11}")?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// A run: CPU time in seconds, packets that the bottleneck sent, events.
+fn once(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> anyhow::Result<(f64, u64, u64)> {
+    let text = case(args, tcp, mbit, seconds);
+    let case = Case::parse(&text, Path::new("dumbbell")).map_err(|error| anyhow!("{error}"))?;
+    let before = cpu();
+    let mut watch = Watch::default();
+    let result = sim::run_watched(&case, 1, None, &mut watch)?;
+    let took = cpu() - before;
+    let link = result.classes.first().context("the bottleneck has a policy")?;
+    Ok((took, link.report.sent_packets, watch.events))
+}
+
+/// A dumbbell with access links of ten times the bottleneck's rate, 5 ms each, and 10 ms of bottleneck: a round trip of 40 ms.
+fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
+    let pairs = (tcp + args.udp).clamp(1, 5);
+    let queue = (mbit * 1_000_000 / 8 * 40 / 1000 / 1500).max(10);
+    let mut text = format!("name = 'dumbbell'\ndescription = 'altq bench sim'\nduration = '{seconds}s'\n");
+    let words = match args.scheduler.as_str() {
+        "fifo" => format!("class all {{ queue drop_tail {{ limit {queue}packets }} default }}"),
+        "cbq" => format!(
+            "class bulk {{ share 80% borrow queue drop_tail {{ limit {queue}packets }} default }} class rest {{ share 20% borrow }} \
+             match proto udp -> rest"
+        ),
+        _ => format!(
+            "class bulk {{ rate 80% queue drop_tail {{ limit {queue}packets }} default }} class rest {{ rate 20% }} \
+             match proto udp -> rest"
+        ),
+    };
+    let _ = write!(text, "policy = 'link wan {{ rate {mbit}Mbit/s scheduler {} {words} }}'\nhosts = [", args.scheduler);
+    for n in 0..pairs {
+        let _ = write!(text, "{{ name = 's{n}' }}, {{ name = 'd{n}' }}, ");
+    }
+    text += "{ name = 'l' }, { name = 'r' }]\nlinks = [{ name = 'wan', from = 'l', to = 'r', policy = 'wan', delay = '10ms' }, ";
+    let access = mbit * 10;
+    for n in 0..pairs {
+        let _ = write!(text, "{{ name = 's{n}', from = 's{n}', to = 'l', rate = '{access}Mbit/s', delay = '5ms' }}, ");
+        let _ = write!(text, "{{ name = 'd{n}', from = 'r', to = 'd{n}', rate = '{access}Mbit/s', delay = '5ms' }}, ");
+    }
+    text += "]\n";
+    // Flows of one pair of hosts are streams of one flow.
+    for n in 0..pairs.min(tcp) {
+        let streams = tcp / pairs.min(tcp) + u32::from(n < tcp % pairs.min(tcp));
+        let _ = writeln!(
+            text,
+            "[[flows]]\nname = 'tcp{n}'\nkind = 'tcp_bulk'\nfrom = 's{n}'\nto = 'd{n}'\nstreams = {streams}\nstagger = '100ms'"
+        );
+    }
+    for n in 0..args.udp {
+        let at = (tcp + n) % pairs;
+        let rate = mbit * 100_000 / u64::from(args.udp);
+        let _ = writeln!(
+            text,
+            "[[flows]]\nname = 'udp{n}'\nkind = 'udp'\nfrom = 's{at}'\nto = 'd{at}'\nsize = 1000\nrate = '{rate}bit/s'"
+        );
+    }
+    text
+}
+
+/// CPU time of this thread, in seconds.
+fn cpu() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / SECOND as f64
+}
+
+/// The most memory that this process has had, in bytes.
+fn peak() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status cannot be read")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("/proc/self/status has no VmHWM")?;
+    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().context("VmHWM is a number of kB")?;
+    Ok(kilobytes * 1024)
+}

@@ -1,0 +1,475 @@
+//! How a packet gets from host to host: routes, classes, queues, wires, and what a medium does to it.
+
+use std::net::Ipv4Addr;
+
+use altq_engine::headers::Key;
+use altq_engine::spec::ClassId;
+use altq_engine::units::Nanos;
+use altq_engine::{Departure, Drop as Dropped, Packet};
+
+use super::csma::Outcome;
+use super::events::{Event, Rank};
+use super::fifo::Fate;
+use super::series::Passed;
+use super::stream::{Load, Travelling};
+use super::talk::high;
+use super::world::{World, bad};
+use super::{SimError, frame, record_error};
+use crate::case::Tunnel;
+use crate::replay::round_up;
+use crate::rings::Rings;
+
+const BEYOND: &str = "a packet needs more than 584 years on its wire";
+
+/// IPv6 in IPv4 (RFC 4213).
+const IPV6: u8 = 41;
+
+impl World<'_> {
+    /// An end of a stream sends a packet. True if one was dropped at once where it goes in.
+    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, len: u32, octet: u8, load: Load) -> Result<bool, SimError> {
+        let stream = &self.streams[place];
+        let (host, to, flow) = (stream.ends[end].host, stream.ends[1 - end].host, stream.flow as usize);
+        let travelling =
+            Travelling { sent: now, stream: place as u32, life: stream.life, len, host: host as u16, end: end as u8, octet, load };
+        let packet = match self.free.pop() {
+            Some(packet) => {
+                self.packets[packet as usize] = travelling;
+                packet
+            }
+            None => {
+                self.packets.push(travelling);
+                (self.packets.len() - 1) as u32
+            }
+        };
+        if end == 0 {
+            self.flow_tally.cell(self.segment, flow).sent += 1;
+        }
+        match self.routes[host][to] {
+            Some(port) => self.enter(now, port, packet),
+            None => Ok(false),
+        }
+    }
+
+    /// A host has got round to a packet: it is for the host, or goes on.
+    pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
+        let travelling = &self.packets[packet as usize];
+        let (host, end) = (usize::from(travelling.host), usize::from(travelling.end));
+        let to = self.streams[travelling.stream as usize].ends[1 - end].host;
+        if host == to {
+            return self.delivered(now, packet);
+        }
+        // Set-up made sure that there is a way from the source, and every host on it is nearer.
+        match self.routes[host][to] {
+            Some(port) => self.enter(now, port, packet).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// What a packet is classified by, but for what stands in its octet; and whether a queue of two levels serves it first.
+    fn key(&self, packet: u32) -> (Key, bool) {
+        let travelling = &self.packets[packet as usize];
+        let stream = &self.streams[travelling.stream as usize];
+        let key = &stream.ends[usize::from(travelling.end)].key;
+        match &travelling.load {
+            Load::Segment(segment) => {
+                (Key { tcp_flags: segment.flags.0, length: travelling.len, ..*key }, high(segment.flags, segment.len))
+            }
+            Load::Number(number) => match self.frame(stream.flow as usize, *number) {
+                Some(frame) => (frame.key, frame.high),
+                None => {
+                    let first = self.case.flows.get(stream.flow as usize).is_some_and(|flow| flow.high);
+                    (Key { length: travelling.len, ..*key }, first && travelling.end == 0)
+                }
+            },
+        }
+    }
+
+    /// A packet comes to a port. True if one was dropped there at once.
+    fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
+        let port = &mut self.ports[at];
+        if let Some(fifo) = &mut port.fifo {
+            let travelling = &self.packets[packet as usize];
+            let stream = &self.streams[travelling.stream as usize];
+            let v6 = stream.ends[0].key.family == 6;
+            let len = travelling.len + if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
+            let charged = port.medium.map_or(len, |medium| medium.charge(len));
+            return match fifo.take(now, len, charged, &mut port.wire) {
+                Fate::Leaves(end) => {
+                    self.launch(end, at, packet);
+                    Ok(false)
+                }
+                Fate::Full => {
+                    self.flow_dropped(now, packet);
+                    Ok(true)
+                }
+                Fate::BeyondTime => Err(bad(BEYOND)),
+            };
+        }
+        let (mut key, high) = self.key(packet);
+        let travelling = &self.packets[packet as usize];
+        let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
+        key.tos = travelling.octet;
+        let stream = &self.streams[place];
+        let (flow, own) = (stream.flow as usize, &stream.ends[end]);
+        let (mut hash, mut hosts) = (own.flow, own.hosts);
+        if matches!(travelling.load, Load::Number(_)) && self.flows[flow].key.is_none() {
+            (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+        }
+        let port = &mut self.ports[at];
+        if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
+            key = encapsulate(tunnel, &key, port.back);
+            (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
+        }
+        let descriptor = Packet { flow: hash, hosts, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, key.length) };
+        let class = port.engine.classify(&key);
+        if let Some(governed) = &mut port.policy {
+            if governed.collector.turns(now) {
+                governed.collector.turn(now, &port.engine.all_counters());
+            }
+            if let Some(class) = class {
+                governed.collector.arrived(now, class, key.length);
+                // Answers and acknowledgements have classes of their own.
+                if end == 0 && self.flows[flow].last != Some((at, class)) {
+                    self.flows[flow].last = Some((at, class));
+                    let name = governed.names.get(class as usize).and_then(|n| n.as_ref()).map_or("", |(name, _)| name.as_str());
+                    let seen = &mut self.flows[flow].classes;
+                    if !seen.iter().any(|c| c == name) {
+                        seen.push(name.to_string());
+                    }
+                }
+            }
+        }
+        let queue = port.rings.as_ref().map_or(0, |rings| descriptor.flow as usize % rings.queues());
+        // A class that does not exist makes the engine drop the packet, with the reason `no_class`.
+        let engine = port.engine.of(queue);
+        engine.enqueue(now, class.unwrap_or(ClassId::MAX), descriptor);
+        let refused = engine.has_drops();
+        if self.series.is_some()
+            && let Some(class) = class
+            && let Some(series) = self.series_of(at, class)
+        {
+            series.arrived(now, at, class);
+        }
+        if refused && self.flows[flow].local {
+            self.collect_drops(at);
+            return Ok(true);
+        }
+        self.ask(now, at).map(|()| refused)
+    }
+
+    /// A packet's last bit leaves a port at `end`.
+    fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
+        let port = &mut self.ports[at];
+        match port.flight.launch(end) {
+            Some(arrival) => {
+                self.packets[packet as usize].host = port.to as u16;
+                self.schedule(arrival, Rank::Arrival, Event::Arrive(packet));
+            }
+            None => self.free.push(packet),
+        }
+    }
+
+    fn flow_dropped(&mut self, now: Nanos, packet: u32) {
+        if let Some(series) = &mut self.series {
+            let travelling = &self.packets[packet as usize];
+            let flow = self.streams[travelling.stream as usize].flow;
+            let bin = series.at(now);
+            if travelling.end == 0
+                && let Some(row) = series.flows.get_mut(flow as usize)
+            {
+                row.dropped(bin);
+            }
+        }
+        self.free.push(packet);
+    }
+
+    /// Asks a port's scheduler for all that may go now.
+    pub(super) fn ask(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let port = &mut self.ports[at];
+        if port.fifo.is_some() {
+            return Ok(());
+        }
+        if let Some(governed) = &mut port.policy
+            && governed.collector.turns(now)
+        {
+            governed.collector.turn(now, &port.engine.all_counters());
+        }
+        if self.ports[at].rings.is_some() {
+            self.fill_rings(now, at)?;
+        } else if self.ports[at].station.is_some() {
+            self.fill_station(now, at)?;
+        } else {
+            self.fill_wire(now, at)?;
+        }
+        if self.ports[at].engine.iter().any(altq_engine::Engine::has_drops) {
+            self.collect_drops(at);
+        }
+        Ok(())
+    }
+
+    fn collect_drops(&mut self, at: usize) {
+        let mut lost: Vec<Dropped> = std::mem::take(&mut self.lost);
+        for engine in self.ports[at].engine.iter_mut().filter(|engine| engine.has_drops()) {
+            lost.extend(engine.drops());
+        }
+        for drop in lost.drain(..) {
+            let port = &mut self.ports[at];
+            if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
+                governed.collector.dropped(drop.at, class, drop.packet.len);
+                self.tallies[at].cell(self.segment, class as usize).dropped += 1;
+                if let Some(series) = self.series_of(at, class) {
+                    series.dropped(drop.at, at, class);
+                }
+            }
+            self.flow_dropped(drop.at, drop.packet.handle);
+        }
+        self.lost = lost;
+    }
+
+    /// Sets the port's timer.
+    fn set_timer(&mut self, at: usize, wakeup: Option<Nanos>) {
+        let port = &mut self.ports[at];
+        if wakeup != port.wakeup {
+            port.wakeup = wakeup;
+            if let Some(time) = wakeup {
+                self.schedule(time, Rank::Timer, Event::Timer(at as u32));
+            }
+        }
+    }
+
+    fn fill_wire(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        loop {
+            let port = &mut self.ports[at];
+            if !port.wire.has_room() {
+                port.wakeup = None;
+                return Ok(());
+            }
+            let Some(departure) = port.engine.of(0).dequeue(now) else {
+                port.wire.rest();
+                let wakeup = port.engine.of(0).next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
+                self.set_timer(at, wakeup);
+                return Ok(());
+            };
+            let charged = port.on_wire(&departure.packet);
+            let Some(end) = port.wire.take(now, charged) else { return Err(bad(BEYOND)) };
+            self.handed_over(now, at, &departure)?;
+            self.schedule(end, Rank::Complete, Event::Complete(at as u32));
+            self.launch(end, at, departure.packet.handle);
+        }
+    }
+
+    /// Fills the rings of a card with several transmit queues, each from its own engine, and sends what is next.
+    fn fill_rings(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let mut wakeup: Option<Nanos> = None;
+        for queue in 0..self.ports[at].rings.as_ref().map_or(0, Rings::queues) {
+            loop {
+                let port = &mut self.ports[at];
+                let medium = port.medium;
+                let Some(rings) = port.rings.as_mut().filter(|rings| rings.has_room(queue)) else { break };
+                let engine = port.engine.of(queue);
+                let Some(departure) = engine.dequeue(now) else {
+                    let time = engine.next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
+                    wakeup = [wakeup, time].into_iter().flatten().min();
+                    break;
+                };
+                let mut packet = departure.packet;
+                let overhead = medium.unwrap_or_else(|| engine.overhead());
+                if medium.is_some() {
+                    packet.wire = overhead.charge_segments(packet.len, packet.segments);
+                }
+                rings.take(queue, packet.handle, &packet, &overhead);
+                self.handed_over(now, at, &departure)?;
+            }
+        }
+        self.set_timer(at, wakeup);
+        let Some(rings) = &mut self.ports[at].rings else { return Ok(()) };
+        let before = rings.next_end();
+        rings.start(now).map_err(|_| bad(BEYOND))?;
+        if let Some(end) = rings.next_end().filter(|_| before.is_none()) {
+            self.schedule(end, Rank::Complete, Event::Complete(at as u32));
+        }
+        Ok(())
+    }
+
+    /// Fills the ring of a station on a shared medium.
+    fn fill_station(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        loop {
+            let port = &mut self.ports[at];
+            let Some(station) = &mut port.station else { return Ok(()) };
+            if station.ring.len() >= station.slots {
+                port.wakeup = None;
+                return Ok(());
+            }
+            let Some(departure) = port.engine.of(0).dequeue(now) else {
+                let wakeup = port.engine.of(0).next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
+                self.set_timer(at, wakeup);
+                return Ok(());
+            };
+            let bytes = port.on_wire(&departure.packet);
+            if let Some(station) = &mut port.station {
+                station.ring.push_back((departure.packet.handle, bytes));
+                if station.ring.len() == 1 {
+                    let medium = station.medium;
+                    self.offer(now, at, medium, bytes);
+                }
+            }
+            self.handed_over(now, at, &departure)?;
+        }
+    }
+
+    /// A station's next frame asks for the medium.
+    fn offer(&mut self, now: Nanos, at: usize, medium: usize, bytes: u32) {
+        // The gap between frames is the medium's own.
+        let bytes = bytes.saturating_sub(super::port::ETHERNET_GAP);
+        self.media[medium].offer(now, at & 1, bytes);
+        self.look_after(medium);
+    }
+
+    /// Sets the event that looks after a medium.
+    fn look_after(&mut self, medium: usize) {
+        let next = self.media[medium].next();
+        let time = next.map(|(time, _)| time);
+        if time != self.looks[medium] {
+            self.looks[medium] = time;
+            if let Some((time, complete)) = next {
+                let rank = if complete { Rank::Complete } else { Rank::Timer };
+                self.schedule(time, rank, Event::Medium(medium as u32));
+            }
+        }
+    }
+
+    /// It is time to look after a medium.
+    pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Result<(), SimError> {
+        if self.looks[medium] != Some(now) {
+            return Ok(());
+        }
+        self.looks[medium] = None;
+        let outcome = self.media[medium].step(now);
+        if let Outcome::Sent(side) | Outcome::GivenUp(side) = outcome {
+            let belongs = |port: &super::port::Port| port.station.as_ref().is_some_and(|s| s.medium == medium);
+            let Some(first) = self.ports.iter().position(belongs) else { return Ok(()) };
+            let at = first + side;
+            let station = self.ports[at].station.as_mut();
+            let (sent, next) = station.map_or((None, None), |s| (s.ring.pop_front(), s.ring.front().copied()));
+            match (sent, outcome) {
+                (Some((packet, _)), Outcome::Sent(_)) => self.launch(now, at, packet),
+                (Some((packet, _)), _) => self.flow_dropped(now, packet),
+                (None, _) => {}
+            }
+            if let Some((_, bytes)) = next {
+                self.offer(now, at, medium, bytes);
+            }
+            self.ask(now, at)?;
+        }
+        self.look_after(medium);
+        Ok(())
+    }
+
+    /// What was on a port's wire has left.
+    pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let port = &mut self.ports[at];
+        match &mut port.rings {
+            // A packet is on its way to the far end when its last segment has left.
+            Some(rings) => {
+                if let Some(packet) = rings.complete().and_then(|ended| ended.packet) {
+                    self.launch(now, at, packet);
+                }
+            }
+            None => port.wire.complete(),
+        }
+        self.ask(now, at)
+    }
+
+    /// Counts a packet that a port's engine has handed over.
+    fn handed_over(&mut self, now: Nanos, at: usize, departure: &Departure) -> Result<(), SimError> {
+        let packet = &departure.packet;
+        let octet = &mut self.packets[packet.handle as usize].octet;
+        let marked = packet.ecn & 3 == 3 && *octet & 3 != 3;
+        *octet = packet.dscp << 2 | packet.ecn & 3;
+        let on_wire = self.ports[at].on_wire(packet);
+        if let Some(governed) = &mut self.ports[at].policy {
+            let waited = now - packet.arrived;
+            governed.collector.sent(now, departure.class, packet.len, packet.arrived);
+            let cell = self.tallies[at].cell(self.segment, departure.class as usize);
+            cell.sent += 1;
+            cell.bytes += u64::from(packet.len);
+            cell.charged += u64::from(packet.wire);
+            cell.wire += u64::from(on_wire);
+            cell.delays.push(waited);
+            if !self.traces.is_empty() {
+                self.traces.iter_mut().for_each(|t| t.class(now, at, departure.class, packet.wire));
+            }
+            if let Some(series) = self.series_of(at, departure.class) {
+                let passed = Passed { bytes: packet.len, charged: packet.wire, delay: waited, marked };
+                series.passed(now, at, departure.class, &passed);
+            }
+        }
+        if self.recorded == Some(at) {
+            self.record(now, at, packet)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, now: Nanos, at: usize, packet: &Packet) -> Result<(), SimError> {
+        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
+        let travelling = &self.packets[packet.handle as usize];
+        let stream = &self.streams[travelling.stream as usize];
+        let flow = stream.flow as usize;
+        let written = match (&travelling.load, self.capture(flow)) {
+            (Load::Number(number), Some(capture)) => match capture.frames.get(*number as usize) {
+                Some(captured) => recorder.write(now, &capture.ethernet(captured), captured.len),
+                None => Ok(()),
+            },
+            (load, _) => {
+                let end = usize::from(travelling.end);
+                let key = Key { tos: travelling.octet, length: travelling.len, ..stream.ends[end].key };
+                let hosts = [stream.ends[end].host, stream.ends[1 - end].host];
+                let tunnel = self.ports[at].tunnel.filter(|_| key.family == 6);
+                let outer = tunnel.map(|tunnel| encapsulate(tunnel, &key, self.ports[at].back));
+                let bytes = frame::ethernet(&key, hosts, load, outer.as_ref());
+                recorder.write(now, &bytes, bytes.len() as u32)
+            }
+        };
+        self.recorder = Some(recorder);
+        written.map_err(record_error)
+    }
+}
+
+/// The key of an IPv6 packet in IPv4. DSCP and ECN field are copied (RFC 2983 3.1, uniform; RFC 6040 4.1).
+fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
+    let (src, dst) = match tunnel {
+        Tunnel::Configured([from, to]) if back => (to, from),
+        Tunnel::Configured([from, to]) => (from, to),
+        Tunnel::SixToFour => (outside(inner.src), outside(inner.dst)),
+    };
+    Key {
+        src: u128::from(src.to_bits()),
+        dst: u128::from(dst.to_bits()),
+        proto: IPV6,
+        family: 4,
+        tos: inner.tos,
+        length: inner.length.saturating_add(Tunnel::HEADER),
+        mark: inner.mark,
+        vlan: inner.vlan,
+        interface: inner.interface,
+        ..Key::default()
+    }
+}
+
+/// The IPv4 address in one of 6to4, 2002:V4ADDR::/48 (RFC 3056 2); a relay's for any other (RFC 3068 2.4).
+fn outside(v6: u128) -> Ipv4Addr {
+    if v6 >> 112 == 0x2002 { Ipv4Addr::from_bits((v6 >> 80) as u32) } else { Ipv4Addr::new(192, 88, 99, 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_6to4() {
+        // RFC 3056's own form: 2002:c000:0204::/48 is the site of 192.0.2.4.
+        let bits = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().to_bits();
+        assert_eq!(outside(bits("2002:c000:204::1")), Ipv4Addr::new(192, 0, 2, 4));
+        assert_eq!(outside(bits("2001:db8::1")), Ipv4Addr::new(192, 88, 99, 1));
+    }
+}

@@ -1,0 +1,138 @@
+//! The queue of events, in order of time; at one instant by rank, then in the order in which they were made.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use altq_engine::units::Nanos;
+
+/// The order of events at one instant (published-models.md 1: transmission complete, timers, arrivals).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Rank {
+    /// A transmission is complete.
+    Complete = 0,
+    /// A timer: of a scheduler, of TCP.
+    Timer = 1,
+    /// The case changes something.
+    Change = 2,
+    /// A packet arrives, a source sends.
+    Arrival = 3,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// What was on a port's wire has left.
+    Complete(u32),
+    /// A port's scheduler wanted to be asked.
+    Timer(u32),
+    /// A half-duplex medium decides who sends, or is idle again.
+    Medium(u32),
+    /// The case's event of this place.
+    Change(u32),
+    /// A flow begins a span in which it sends.
+    Start(u32),
+    /// And ends it.
+    Stop(u32),
+    /// A flow opens another of its streams.
+    Open(u32),
+    /// An end of a stream wanted to be woken: twice the stream, and 1 for the end that it goes to.
+    Wake(u32),
+    /// A packet comes to the host that it was sent to.
+    Arrive(u32),
+    /// A host has got round to a packet that came.
+    Handle(u32),
+}
+
+/// 24 bytes; `order` is rank and number, so that two words decide.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    time: Nanos,
+    order: u64,
+    event: Event,
+}
+
+impl Entry {
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.time) << 64 | u128::from(self.order)
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    // The heap has its greatest on top: the least key.
+    #[inline]
+    fn cmp(&self, other: &Entry) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// The events to come.
+#[derive(Debug, Default)]
+pub struct Events {
+    heap: BinaryHeap<Entry>,
+    made: u64,
+    taken: u64,
+}
+
+impl Events {
+    /// Something happens at a time.
+    #[inline]
+    pub fn push(&mut self, time: Nanos, rank: Rank, event: Event) {
+        self.made += 1;
+        self.heap.push(Entry { time, order: (rank as u64) << 62 | self.made, event });
+    }
+
+    /// What happens next.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(Nanos, Event)> {
+        let entry = self.heap.pop()?;
+        self.taken += 1;
+        Some((entry.time, entry.event))
+    }
+
+    /// How many have happened.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_then_rank_then_number() {
+        let mut events = Events::default();
+        for (time, rank, n) in [
+            (7, Rank::Arrival, 0),
+            (7, Rank::Complete, 1),
+            (5, Rank::Arrival, 2),
+            (7, Rank::Timer, 3),
+            (7, Rank::Complete, 4),
+            (u64::MAX, Rank::Complete, 5),
+            (7, Rank::Change, 6),
+        ] {
+            events.push(time, rank, Event::Arrive(n));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        let expected = [(5, 2), (7, 1), (7, 4), (7, 3), (7, 6), (7, 0), (u64::MAX, 5)];
+        assert_eq!(order, expected.map(|(time, n)| (time, Event::Arrive(n))));
+        assert_eq!(events.taken(), 7);
+        assert_eq!(size_of::<Entry>(), 24);
+    }
+}

@@ -1,0 +1,143 @@
+//! A link without a policy: a FIFO before a wire. When a packet will leave is known when it comes, so that it needs no events of
+//! its own: a case's access links and the way of its acknowledgements are most of its hops.
+
+use std::collections::VecDeque;
+
+use altq_engine::settings::Limit;
+use altq_engine::units::Nanos;
+
+use crate::wire::Wire;
+
+/// A drop-tail FIFO, its driver's ring, and the wire. It does what the engine's `fifo` with `drop_tail` would.
+#[derive(Clone, Debug)]
+pub struct Fifo {
+    limit: Limit,
+    ring: usize,
+    /// Packets that have not left: the end of each, and the bytes that had come up to and with it.
+    held: VecDeque<(Nanos, u64)>,
+    bytes: u64,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its last bit will have left at this time.
+    Leaves(Nanos),
+    /// The FIFO is full.
+    Full,
+    /// It would leave beyond what 64 bits of nanoseconds hold.
+    BeyondTime,
+}
+
+impl Fifo {
+    /// An empty one before a driver that holds `ring` packets (0 counts as 1).
+    pub fn new(limit: Limit, ring: usize) -> Fifo {
+        Fifo { limit, ring: ring.max(1), held: VecDeque::new(), bytes: 0 }
+    }
+
+    /// A packet of `len` bytes, `charged` on the wire, comes.
+    pub fn take(&mut self, now: Nanos, len: u32, charged: u32, wire: &mut Wire) -> Fate {
+        // What ends now has left: completions come before arrivals.
+        while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {
+            wire.complete();
+        }
+        wire.rest();
+        // The driver has the first of those that are here; the others wait in the FIFO. Every packet goes through that, if only for
+        // a moment.
+        let waiting = self.held.len().saturating_sub(self.ring);
+        let fits = match self.limit {
+            Limit::Packets(most) => waiting < most as usize,
+            Limit::Bytes(most) => {
+                let before = match waiting {
+                    0 => self.bytes,
+                    _ => self.held.get(self.ring - 1).map_or(self.bytes, |(_, bytes)| *bytes),
+                };
+                self.bytes - before + u64::from(len) <= u64::from(most)
+            }
+        };
+        if !fits {
+            return Fate::Full;
+        }
+        let Some(end) = wire.take(now, charged) else { return Fate::BeyondTime };
+        self.bytes += u64::from(len);
+        self.held.push_back((end, self.bytes));
+        Fate::Leaves(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_engine::link::Overhead;
+    use altq_engine::settings::Settings;
+    use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+    use altq_engine::units::Rate;
+    use altq_engine::{Engine, Packet};
+    use rand_pcg::Pcg32;
+    use rand_pcg::rand_core::Rng;
+
+    use super::*;
+
+    /// The engine before the same wire, asked on arrivals and completions: what is to come out.
+    fn by_engine(limit: Limit, ring: usize, rate: Rate, arrivals: &[(Nanos, u32)]) -> Vec<(u32, Nanos)> {
+        let queue = QueueSpec { name: "drop_tail", limit, settings: Settings::new() };
+        let spec = LinkSpec {
+            rate,
+            mtu: 1500,
+            overhead: Overhead::NONE,
+            regulator: Regulator::None,
+            timer: Timer::Exact,
+            scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
+            classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
+            rules: Default::default(),
+            default: Some(ROOT),
+        };
+        let (mut engine, mut wire, mut left) = (Engine::new(&spec).unwrap(), Wire::new(rate, ring), Vec::new());
+        let ask = |now, engine: &mut Engine, wire: &mut Wire, left: &mut Vec<(u32, Nanos)>| {
+            while wire.has_room() {
+                let Some(departure) = engine.dequeue(now) else { return wire.rest() };
+                left.push((departure.packet.handle, wire.take(now, departure.packet.wire).unwrap()));
+            }
+        };
+        for (at, (time, len)) in arrivals.iter().enumerate() {
+            while let Some(end) = wire.next_end().filter(|end| end <= time) {
+                wire.complete();
+                ask(end, &mut engine, &mut wire, &mut left);
+            }
+            engine.enqueue(*time, ROOT, Packet::new(at as u32, *len));
+            ask(*time, &mut engine, &mut wire, &mut left);
+        }
+        while let Some(end) = wire.next_end() {
+            wire.complete();
+            ask(end, &mut engine, &mut wire, &mut left);
+        }
+        left
+    }
+
+    #[test]
+    fn it_does_what_the_engine_does() {
+        let mut random = Pcg32::new(3, 1);
+        for limit in [Limit::Packets(1), Limit::Packets(7), Limit::Bytes(1), Limit::Bytes(1500), Limit::Bytes(9000)] {
+            for ring in [1, 2, 5] {
+                let rate = Rate::bit_s(3_000_007);
+                let mut now = 0;
+                let arrivals: Vec<(Nanos, u32)> = (0..3_000)
+                    .map(|_| {
+                        // 760 bytes take 2 ms: about as many come as leave, at times on the same instant.
+                        now += u64::from(random.next_u32() % 4) * 1_000_000;
+                        (now, 40 + random.next_u32() % 1461)
+                    })
+                    .collect();
+                let (mut fifo, mut wire) = (Fifo::new(limit, ring), Wire::new(rate, usize::MAX));
+                let mut left = Vec::new();
+                for (at, (time, len)) in arrivals.iter().enumerate() {
+                    if let Fate::Leaves(end) = fifo.take(*time, *len, *len, &mut wire) {
+                        left.push((at as u32, end));
+                    }
+                }
+                let expected = by_engine(limit, ring, rate, &arrivals);
+                assert!(left == expected, "{limit:?}, ring {ring}: {} and {} of {}", left.len(), expected.len(), arrivals.len());
+                assert!(left.len() < arrivals.len() && (left.len() > 300) == (limit != Limit::Bytes(1)), "{}", left.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A case's flows as the world runs them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use altq_engine::headers::Key;
+use altq_engine::units::Nanos;
+
+use super::SimError;
+use super::endpoint::{Playback, Source};
+use super::events::{Event, Rank};
+use super::random::Random;
+use super::stream::{End, Stream, Talk};
+use super::talk::{Ask, Opener, Program, TcpPair, is_local};
+use super::world::{World, bad};
+use crate::case::{self, Case, Kind, Stack, Tunnel};
+use crate::tcp::{Algorithm, Config, Socket};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// The ports that Linux gives to those who do not ask for one.
+const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// A flow while it runs.
+#[derive(Default)]
+pub struct FlowState {
+    /// Whether it sends.
+    pub active: bool,
+    /// Its streams, as places: of a source one; of TCP those that are open.
+    pub(super) streams: Vec<u32>,
+    /// What all its packets from the near end have in common; `None` for a capture.
+    pub(super) key: Option<Key>,
+    /// For the streams that it opens.
+    pub(super) opener: Opener,
+    /// What the ends of its connections are like.
+    config: Option<Arc<Config>>,
+    /// A dropped packet does not make the scheduler run.
+    pub(super) local: bool,
+    /// The port and the class that its last packet met.
+    pub(super) last: Option<(usize, u32)>,
+    /// Names of the classes that its packets met.
+    pub(super) classes: Vec<String>,
+}
+
+impl FlowState {
+    /// The class of its packets, if it is one.
+    pub fn class_name(&self) -> Option<String> {
+        match self.classes.as_slice() {
+            [one] => Some(one.clone()),
+            _ => None,
+        }
+    }
+
+    /// A class that is not the one wanted.
+    pub fn stray(&self, wanted: Option<&str>) -> Option<&str> {
+        self.classes.iter().map(String::as_str).find(|class| Some(*class) != wanted)
+    }
+}
+
+/// Makes the flows of a world, and schedules their spans.
+pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
+    let case = world.case;
+    for (at, flow) in case.flows.iter().enumerate() {
+        let ways = [world.routes[flow.from][flow.to], world.routes[flow.to][flow.from]];
+        if ways.contains(&None) {
+            let (from, to) = (&case.hosts[flow.from].name, &case.hosts[flow.to].name);
+            return Err(bad(format!("flow {}: no way leads from {from} to {to}", flow.name)));
+        }
+        let made = state(world, at)?;
+        world.flows.push(made);
+        source(world, at, seed);
+        for (start, stop) in &flow.active {
+            world.schedule(*start, Rank::Arrival, Event::Start(at as u32));
+            world.schedule(*stop, Rank::Change, Event::Stop(at as u32));
+        }
+    }
+    Ok(())
+}
+
+/// The key of what a flow's near end sends.
+fn key(case: &Case, flow: &case::Flow) -> Key {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    };
+    let (from, to) = (case.hosts[flow.from].address, case.hosts[flow.to].address);
+    let tcp = flow.kind.tcp().is_some();
+    Key {
+        src: bits(from),
+        dst: bits(to),
+        // Several connections have a port each.
+        sport: (flow.kind.streams() == 1 && flow.sport > 0).then_some(flow.sport),
+        dport: Some(flow.dport),
+        proto: if tcp { TCP } else { UDP },
+        family: if from.is_ipv6() { 6 } else { 4 },
+        tos: flow.dscp << 2,
+        ..Key::default()
+    }
+}
+
+/// The key of what goes the other way.
+fn back(key: &Key) -> Key {
+    Key { src: key.dst, dst: key.src, sport: key.dport, dport: key.sport, ..*key }
+}
+
+fn state(world: &World<'_>, at: usize) -> Result<FlowState, SimError> {
+    let case = world.case;
+    let flow = &case.flows[at];
+    let key = (!matches!(flow.kind, Kind::Pcap { .. })).then(|| key(case, flow));
+    let mut state = FlowState { key, local: is_local(&flow.kind), ..FlowState::default() };
+    if let Some(tcp) = flow.kind.tcp() {
+        let mtu = mtu(world, flow.from, flow.to).min(mtu(world, flow.to, flow.from));
+        let msl = match &flow.kind {
+            Kind::TcpConnect { msl, .. } => Some(*msl),
+            _ => None,
+        };
+        let config = config(tcp, mtu, case.hosts[flow.from].address.is_ipv6(), msl);
+        state.config = Some(Arc::new(config.map_err(|why| bad(format!("flow {}: {why}", flow.name)))?));
+        state.opener.ports = ports(case, at);
+    }
+    Ok(state)
+}
+
+/// Source ports for a flow's connections: from the one that it names on, else so that flows between the same hosts to the same port
+/// do not meet.
+fn ports(case: &Case, at: usize) -> std::collections::VecDeque<u16> {
+    let flow = &case.flows[at];
+    let streams = flow.kind.streams();
+    let connects = matches!(flow.kind, Kind::TcpConnect { .. });
+    if flow.sport > 0 {
+        return (flow.sport..=u16::MAX).take(if connects { usize::MAX } else { streams as usize }).collect();
+    }
+    let same = |other: &&case::Flow| (other.from, other.to, other.dport) == (flow.from, flow.to, flow.dport);
+    let before: usize = case.flows[..at].iter().filter(same).map(|f| f.kind.streams() as usize).sum();
+    let rivals = case.flows.iter().filter(same).count();
+    let all = EPHEMERAL.clone().cycle().skip(before % EPHEMERAL.len());
+    match connects {
+        // All that nobody else has.
+        true if rivals == 1 => all.take(EPHEMERAL.len()).collect(),
+        _ => all.take((streams as usize).max(if connects { EPHEMERAL.len() / rivals } else { 0 })).collect(),
+    }
+}
+
+/// The largest packet that goes from host to host, as IPv6 or IPv4 at its ends.
+fn mtu(world: &World<'_>, from: usize, to: usize) -> u32 {
+    let v6 = world.case.hosts.get(from).is_some_and(|host| host.address.is_ipv6());
+    let (mut host, mut least) = (from, u32::MAX);
+    while host != to {
+        let Some(at) = world.routes[host][to] else { break };
+        let port = &world.ports[at];
+        let tunnel = if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
+        least = least.min(port.mtu.saturating_sub(tunnel));
+        host = port.to;
+    }
+    least
+}
+
+/// What the ends of a connection are like.
+fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Config, String> {
+    let mut config = match tcp.stack {
+        Stack::Linux => Config::linux(),
+        // 16 KB: net.inet.tcp.sendspace of FreeBSD 2.2.
+        Stack::Bsd => Config::bsd_1997(tcp.buffers.unwrap_or(16_384)),
+    };
+    if let Some(buffers) = tcp.buffers {
+        (config.send_buffer, config.receive_buffer) = (buffers, buffers);
+    }
+    if let Some(name) = &tcp.congestion {
+        config.congestion = match name.as_str() {
+            "tahoe" => Algorithm::Tahoe,
+            // What Linux calls reno is RFC 6582 with SACK.
+            "reno" if tcp.stack == Stack::Linux => Algorithm::NewReno,
+            "reno" => Algorithm::Reno,
+            "newreno" => Algorithm::NewReno,
+            "cubic" => Algorithm::Cubic,
+            other => return Err(format!("the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic")),
+        };
+    }
+    config.headers = if v6 { 60 } else { 40 };
+    config.ecn = tcp.ecn;
+    if let Some(msl) = msl {
+        config.time_wait = msl.saturating_mul(2);
+    }
+    let config = config.with_mtu(mtu.min(u32::from(u16::MAX)) as u16);
+    match tcp.mss {
+        Some(mss) if mss > u32::from(config.mss) => Err(format!(
+            "segments of {mss} bytes do not fit packets of {mtu}, the MTU of the way (a link's mtu); {} do",
+            config.mss
+        )),
+        Some(mss) => Ok(Config { mss: mss as u16, ..config }),
+        None => Ok(config),
+    }
+}
+
+/// The one stream of a flow that opens none.
+fn source(world: &mut World<'_>, at: usize, seed: u64) {
+    let case = world.case;
+    let flow = &case.flows[at];
+    let talk = match &flow.kind {
+        Kind::Udp(udp) => Talk::Source(Source::new(udp.clone(), Random::new(seed, at as u64))),
+        Kind::Pcap { speed, .. } => {
+            let frames = world.capture(at).map_or(&[][..], |c| &c.frames);
+            Talk::Playback(Playback::new(frames.iter().map(|f| ((f.time as f64 / speed) as Nanos, f.key.length)).collect()))
+        }
+        Kind::UdpRr { streams, request, response, retry } => {
+            let headers = if case.hosts[flow.from].address.is_ipv6() { 48 } else { 28 };
+            let ask = Ask { lens: [request + headers, response + headers], retry: *retry, number: 0, asked: 0, open: false };
+            for k in 0..*streams {
+                let sport = flow.sport.wrapping_add(k as u16);
+                world.add(at, Some(sport), Talk::Ask(ask.clone()));
+            }
+            return;
+        }
+        Kind::TcpBulk { .. } | Kind::TcpRr { .. } | Kind::TcpConnect { .. } => return,
+    };
+    world.add(at, Some(flow.sport), talk);
+}
+
+impl World<'_> {
+    /// A new stream of a flow, at a place of its own.
+    fn add(&mut self, at: usize, sport: Option<u16>, talk: Talk) {
+        let place = self.place(at, sport, talk);
+        self.flows[at].streams.push(place);
+    }
+
+    fn place(&mut self, at: usize, sport: Option<u16>, talk: Talk) -> u32 {
+        let flow = &self.case.flows[at];
+        let key = Key { sport, ..self.flows[at].key.unwrap_or_default() };
+        let ends = [End::new(flow.from, key, &self.hash), End::new(flow.to, back(&key), &self.hash)];
+        match self.idle.pop() {
+            Some(place) => {
+                let stream = &mut self.streams[place as usize];
+                (stream.flow, stream.talk) = (at as u32, talk);
+                for (old, mut new) in stream.ends.iter_mut().zip(ends) {
+                    // An event of the one before may still come; it is this one's as well.
+                    new.armed = old.armed;
+                    *old = new;
+                }
+                place
+            }
+            None => {
+                self.streams.push(Stream { flow: at as u32, life: 0, ends, talk });
+                (self.streams.len() - 1) as u32
+            }
+        }
+    }
+
+    /// A new connection of a flow.
+    pub(super) fn connect(&mut self, at: usize, sport: u16) -> u32 {
+        let config = self.flows[at].config.clone().unwrap_or_else(|| Arc::new(Config::linux()));
+        let ask = |request: u32, response: u32, once| Program::Ask {
+            request: u64::from(request),
+            response: u64::from(response),
+            asked: None,
+            done: 0,
+            given: 0,
+            once,
+        };
+        let program = match &self.case.flows[at].kind {
+            Kind::TcpRr { request, response, .. } => ask(*request, *response, None),
+            Kind::TcpConnect { request, response, .. } => ask(*request, *response, Some(0)),
+            _ => Program::Bulk,
+        };
+        let sockets = [Socket::connect(config.clone()), Socket::listen(config)];
+        let pair = TcpPair { sockets, program, counted: 0, active: true };
+        self.place(at, Some(sport), Talk::Tcp(Box::new(pair)))
+    }
+}

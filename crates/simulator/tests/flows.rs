@@ -1,0 +1,187 @@
+//! Flows of two ways: TCP in bulk, questions and answers, clients that connect, by hand-computed times and rates.
+
+use std::path::Path;
+
+use altq_simulator::case::Case;
+use altq_simulator::result::{CaseResult, FlowResult};
+use altq_simulator::sim;
+
+/// A case of two hosts and a link of 10 Mbit/s with this scheduler, 10 ms away, and a plain way back of 100 Mbit/s.
+fn parse(duration: &str, policy: &str, link: &str, flows: &str) -> Case {
+    let text = format!(
+        "name = 't'\ndescription = 'd'\nduration = '{duration}'\npolicy = '''{policy}'''\n\
+         hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+         links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', delay = '10ms', reverse_rate = '100Mbit/s', {link} }}]\n{flows}"
+    );
+    Case::parse(&text, Path::new("t.toml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn run(duration: &str, policy: &str, link: &str, flows: &str) -> CaseResult {
+    let case = parse(duration, policy, link, flows);
+    let result = sim::run(&case, 1, None).unwrap_or_else(|error| panic!("{error}"));
+    assert!(result.valid, "{:?}", result.notes);
+    result
+}
+
+const FIFO: &str = "link wan { rate 10Mbit/s scheduler fifo class all { queue drop_tail { limit 50packets } default } }";
+
+fn flow(words: &str) -> String {
+    format!("[[flows]]\nname = 'f'\nfrom = 'a'\nto = 'b'\n{words}\n")
+}
+
+fn one(result: &CaseResult) -> &FlowResult {
+    &result.flows[0]
+}
+
+fn class<'a>(result: &'a CaseResult, name: &str) -> &'a altq_simulator::report::ClassReport {
+    &result.classes.iter().find(|row| row.report.name == name).unwrap_or_else(|| panic!("no {name}")).report
+}
+
+#[test]
+fn bulk_fills_the_link_with_payload() {
+    let result = run("20s", FIFO, "", &flow("kind = 'tcp_bulk'\nclass = 'all'"));
+    let f = one(&result);
+    // 1448 of 1500 bytes are payload: 9.653 Mbit/s at most; a start and a few losses cost less than 3 %.
+    let most = 10e6 * 1448.0 / 1500.0;
+    assert!(f.goodput_bit_s as f64 <= most && f.goodput_bit_s as f64 > 0.97 * most, "{}", f.goodput_bit_s);
+    assert!(class(&result, "all").dropped_packets > 0);
+    // IPv6 and another MTU: headers of 72 bytes.
+    let text = parse("20s", FIFO, "mtu = 1280", &flow("kind = 'tcp_bulk'"));
+    let mut case = text.clone();
+    case.hosts[0].address = "2001:db8::1".parse().unwrap();
+    case.hosts[1].address = "2001:db8::2".parse().unwrap();
+    let result = sim::run(&case, 1, None).unwrap();
+    let most = 10e6 * (1280.0 - 72.0) / 1280.0;
+    let goodput = one(&result).goodput_bit_s as f64;
+    assert!(goodput <= most && goodput > 0.96 * most, "{goodput}");
+}
+
+#[test]
+fn acknowledgements_are_packets_of_the_other_way() {
+    let policy = "link wan { rate 10Mbit/s scheduler fifo class all { queue drop_tail { limit 50packets } default } }\n\
+                  link back { rate 1Mbit/s scheduler drr class acks { } class rest { default } match proto tcp sport 5000 length 0-100 -> acks }";
+    let result = run("10s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'"));
+    let (there, acks, rest) = (class(&result, "all"), class(&result, "acks"), class(&result, "rest"));
+    assert_eq!(rest.arrived_packets, 0);
+    // Every second segment is acknowledged, and those that follow a loss at once: 52 to 88 bytes each.
+    assert!(acks.sent_packets > there.sent_packets * 45 / 100 && acks.sent_packets < there.sent_packets, "{acks:?}");
+    assert!((52..=60).contains(&(acks.sent_bytes / acks.sent_packets)), "{acks:?}");
+    // A way back that is too slow for them holds the flow: 20 kbit/s carry 48 of 52 bytes a second, two segments each.
+    let mut case = parse("40s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'\nbuffers = 32768"));
+    case.links[0].ways[1].rate = Some(altq_engine::units::Rate::kbit_s(20));
+    let goodput = one(&sim::run(&case, 1, None).unwrap()).goodput_bit_s;
+    assert!(goodput < 48 * 2 * 1448 * 8 * 12 / 10 && goodput > 48 * 1448 * 8 / 2, "{goodput}");
+}
+
+#[test]
+fn questions_take_a_round_trip() {
+    // 53 bytes at 10 and at 100 Mbit/s, 10 ms each way.
+    let rtt = 20_000_000 + 42_400 + 4_240;
+    let result = run("10s", FIFO, "", &flow("kind = 'tcp_rr'"));
+    let f = one(&result);
+    assert_eq!((f.rtt_ns.p50, f.rtt_ns.p99), (Some(rtt), Some(rtt)));
+    // The handshake takes one round trip, of packets a little longer.
+    assert_eq!(f.transactions_per_s, Some(((10_000_000_000 - rtt - 10_000) / rtt) as f64 / 10.0));
+    // An answer of 100 segments comes with the slow start's rounds: 10, 20, 40, 30.
+    let result = run("10s", FIFO, "", &flow(&format!("kind = 'tcp_rr'\nresponse = {}", 100 * 1448)));
+    let p50 = one(&result).rtt_ns.p50.unwrap();
+    assert!((rtt..4 * rtt + 20_000_000).contains(&p50), "{p50}");
+    let eight = run("10s", FIFO, "", &flow("kind = 'tcp_rr'\nstreams = 8"));
+    let (rate, once) = (one(&eight).transactions_per_s.unwrap(), f.transactions_per_s.unwrap());
+    assert!((rate / once / 8.0 - 1.0).abs() < 0.03, "{rate} {once}");
+}
+
+#[test]
+fn clients_connect_again_and_again() {
+    // SYN, SYN/ACK, question, answer: two round trips of 20.05 ms, 50 clients.
+    let result = run("10s", FIFO, "", &flow("kind = 'tcp_connect'\nstreams = 50"));
+    let f = one(&result);
+    let (p50, rate) = (f.rtt_ns.p50.unwrap(), f.transactions_per_s.unwrap());
+    // The packets of 50 clients wait for each other for at most 50 · 50 µs.
+    assert!((40_090_000..46_000_000).contains(&p50), "{p50}");
+    // Little's law.
+    assert!((rate * p50 as f64 / 1e9 / 50.0 - 1.0).abs() < 0.05, "{rate} {p50}");
+    // 536 ports from 65000 on: each is taken for a connection's four round trips and 2 MSL.
+    let result = run("30s", FIFO, "", &flow("kind = 'tcp_connect'\nstreams = 50\nsport = 65000\nmsl = '1s'"));
+    let rate = one(&result).transactions_per_s.unwrap();
+    assert!((rate / (536.0 / 2.07) - 1.0).abs() < 0.08, "{rate}");
+}
+
+#[test]
+fn marks_reach_the_ends() {
+    let codel = "link wan { rate 10Mbit/s scheduler drr class all { queue codel { ecn } default } }";
+    let words = "kind = 'tcp_bulk'\nstreams = 4\nstagger = '100ms'";
+    let marked = run("20s", codel, "", &flow(&format!("{words}\necn = true")));
+    let dropped = run("20s", codel, "", &flow(words));
+    let (m, d) = (class(&marked, "all"), class(&dropped, "all"));
+    // Both are held back, about the same queue stands, one of them without loss.
+    assert_eq!(m.dropped_packets, 0);
+    assert!(d.dropped_packets > 50, "{d:?}");
+    for result in [&marked, &dropped] {
+        assert!(one(result).goodput_bit_s > 9_000_000, "{:?}", one(result));
+        assert!(class(result, "all").delay_ns.p50.unwrap() < 20_000_000, "{:?}", class(result, "all"));
+    }
+}
+
+#[test]
+fn a_span_ends_with_all_delivered() {
+    let result = run("10s", FIFO, "", &flow("kind = 'tcp_bulk'\nactive = [['0s', '2s'], ['5s', '7s']]"));
+    let all = class(&result, "all");
+    assert_eq!((all.queued_packets, all.arrived_packets), (0, all.sent_packets + all.dropped_packets));
+    let goodput = one(&result).goodput_bit_s as f64;
+    // 4 of 10 seconds, and what stood in the queue.
+    assert!((3.6e6..4.1e6).contains(&goodput), "{goodput}");
+}
+
+#[test]
+fn who_opens_goes_first_in_two_levels() {
+    // Bulk fills the queue of 1000 packets, 1.2 s. What opens a connection and acknowledges passes it; what asks and answers does not.
+    let policy = "link wan { rate 10Mbit/s scheduler drr class all { queue two_level { limit 1000packets } default } }";
+    let both = format!(
+        "{}{}",
+        flow("kind = 'udp'\nsize = 1000\nrate = '11Mbit/s'"),
+        flow("kind = 'tcp_connect'\nstreams = 1\nstart = '5s'").replace("'f'", "'c'")
+    );
+    let case = parse("20s", policy, "", &both);
+    let result = sim::run(&case, 1, None).unwrap();
+    let connect = result.flows[1].rtt_ns.p50.unwrap();
+    // One packet of the four, the question, waits 0.8 to 1.2 s; the SYN does not.
+    assert!((700_000_000..1_400_000_000).contains(&connect), "{connect}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let words = "kind = 'tcp_bulk'\nstreams = 3\nstagger = '10ms'";
+    let link = "jitter = '2ms', loss = '0.5%', keep_order = false";
+    let case = parse("5s", FIFO, link, &flow(words));
+    let text = |seed| serde_json::to_string(&sim::run(&case, seed, None).unwrap()).unwrap();
+    assert_eq!(text(1), text(1));
+    assert_ne!(text(1), text(2));
+    let goodput = one(&sim::run(&case, 1, None).unwrap()).goodput_bit_s;
+    assert!((2_000_000..9_700_000).contains(&goodput), "{goodput}");
+}
+
+#[test]
+fn captures_of_segments_are_valid() {
+    let case = parse("2s", FIFO, "", &flow("kind = 'tcp_bulk'"));
+    let mut bytes = Vec::new();
+    sim::run(&case, 1, Some(&mut bytes)).unwrap();
+    let capture = sim::Capture::read(bytes).unwrap();
+    assert!(capture.cut.is_none() && capture.frames.len() > 1000);
+    let first = &capture.frames[0].key;
+    // The SYN, 60 bytes: MSS, SACK, timestamps, window scale.
+    assert_eq!((first.tcp_flags & 0x3f, first.proto, first.length), (0x02, 6, 60));
+    assert!(capture.frames[2..].iter().all(|frame| frame.key.length == 1500 || frame.key.length == 52), "segments are full");
+}
+
+#[test]
+fn what_the_simulator_does_not_have_is_said() {
+    for (words, reason) in [
+        ("congestion = 'vegas'", "no congestion control \"vegas\""),
+        ("mss = 1460", "segments of 1460 bytes do not fit packets of 1500"),
+    ] {
+        let case = parse("1s", FIFO, "", &flow(&format!("kind = 'tcp_bulk'\n{words}")));
+        let error = sim::run(&case, 1, None).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("flow f"), "{error}");
+    }
+}
