@@ -9,6 +9,7 @@
 pub mod bridge;
 pub mod channel;
 pub mod checksum;
+pub mod distant;
 pub mod edge;
 mod error;
 pub mod netns;

@@ -47,6 +47,12 @@ impl Pacer {
         self.rest = (work % u128::from(self.rate)) as u64;
     }
 
+    /// Another rate, for packets that begin from now on. What is left of the last nanosecond is given away.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.free_at = self.free_at.saturating_add(u64::from(self.rest > 0));
+        (self.rate, self.rest) = (rate.as_bit_s().max(1), 0);
+    }
+
     /// Nothing was there to send: the time until now is lost, but for the credit.
     pub fn idle(&mut self, now: Nanos) {
         let earliest = now.saturating_sub(self.credit);
@@ -68,6 +74,15 @@ mod tests {
             pacer.sent(pacer.free_at(), bytes);
         }
         assert_eq!(pacer.free_at(), 4_000_000 + 800_000);
+    }
+
+    #[test]
+    fn another_rate_holds_from_the_next_packet_on() {
+        let mut pacer = Pacer::new(Rate::mbit_s(3), 0, 0);
+        pacer.sent(0, 100); // 266,666 2/3 ns
+        pacer.set_rate(Rate::mbit_s(12));
+        pacer.sent(pacer.free_at(), 1500); // 1 ms
+        assert_eq!(pacer.free_at(), 266_667 + 1_000_000);
     }
 
     #[test]

@@ -240,6 +240,25 @@ impl Pool {
         true
     }
 
+    /// Makes a frame a copy of one in another pool: false if it does not fit.
+    pub fn copy_from(&mut self, handle: u32, other: &Pool, of: u32) -> bool {
+        let (first, second) = (other.head(of), other.body(of));
+        let (head, body) = self.room_mut(handle);
+        // What was cut has less in its head than fits there, what was tagged more: the whole is laid out anew.
+        let (here, over) = first.split_at(first.len().min(HEAD_ROOM));
+        let (beside, rest) = second.split_at(second.len().min(HEAD_ROOM - here.len()));
+        if over.len() + rest.len() > body.len() {
+            return false;
+        }
+        head[START..START + here.len()].copy_from_slice(here);
+        head[START + here.len()..START + here.len() + beside.len()].copy_from_slice(beside);
+        body[..over.len()].copy_from_slice(over);
+        body[over.len()..over.len() + rest.len()].copy_from_slice(rest);
+        self.set_len(handle, first.len() + second.len());
+        *self.vnet_mut(handle) = *other.vnet(of);
+        true
+    }
+
     /// A copy of the whole frame.
     pub fn bytes(&self, handle: u32) -> Vec<u8> {
         [self.head(handle), self.body(handle)].concat()
@@ -252,6 +271,26 @@ mod tests {
 
     fn counting(len: usize) -> Vec<u8> {
         (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_copy_in_another_pool_has_the_same_bytes() {
+        for len in [60, HEAD_ROOM, HEAD_ROOM + 1, 9000, HEAD_ROOM + BODY] {
+            let (mut pool, mut other) = (Pool::new(4, 2), Pool::new(1, 1));
+            let whole = pool.take_large().unwrap();
+            assert!(pool.fill(whole, &counting(len)));
+            assert!(pool.insert_tag(whole, 0x8100, 7));
+            let cut = pool.cut(whole, 40, len / 2 + 20, len + 4).unwrap();
+            let copy = other.take_large().unwrap();
+            for of in [whole, cut] {
+                if pool.len(of) <= HEAD_ROOM + BODY {
+                    assert!(other.copy_from(copy, &pool, of));
+                    assert_eq!(other.bytes(copy), pool.bytes(of));
+                } else {
+                    assert!(!other.copy_from(copy, &pool, of));
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn to turn.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::mpsc::Receiver;
 
 use altq_config::Link;
 use altq_engine::classify::{CacheSettings, FlowHash};
@@ -17,7 +18,7 @@ use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
 use altq_engine::spec::{ClassId, Regulator};
 use altq_engine::units::{Nanos, SECOND};
-use altq_engine::{Departure, Engine};
+use altq_engine::{Change, Departure, Engine};
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
@@ -91,6 +92,8 @@ pub struct Shaper<E> {
     snapped: Nanos,
     sent_before: Vec<(u64, u64)>,
     next_snapshot: Option<Nanos>,
+    /// What is to change while it runs.
+    changes: Option<Receiver<Change>>,
 }
 
 /// DSCP and ECN as they lie side by side in a header.
@@ -144,7 +147,33 @@ impl<E: Edge> Shaper<E> {
             snapped: now,
             sent_before: vec![(0, 0); spec.classes.len()],
             next_snapshot: tuning.interval.map(|interval| now + interval),
+            changes: None,
         })
+    }
+
+    /// From now on what comes by this channel changes the link, at the loop's next turn: a snapshot's interval later at most. One that
+    /// the engine refuses changes nothing; who sends it has tried it on an engine of the same link before.
+    pub fn listen(&mut self, changes: Receiver<Change>) {
+        self.changes = Some(changes);
+    }
+
+    fn change(&mut self, now: Nanos) {
+        while let Some(change) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) {
+            if self.engine.apply(now, &change).is_err() {
+                self.work.unchanged += 1;
+            } else if let Change::SetRate(rate) = change {
+                self.longest = rate.bytes_in(LONGEST);
+                if let Some(wire) = &mut self.wire {
+                    wire.set_rate(rate);
+                }
+            }
+            // Classes that are new have their places from now on.
+            let classes = self.engine.all_counters().len();
+            self.sojourn.resize_with(classes.max(self.sojourn.len()), Default::default);
+            for drop in self.engine.drops() {
+                self.pool.free(drop.packet.handle);
+            }
+        }
     }
 
     /// Runs until the edge says that it is to stop. `tell` hears every snapshot, one at the end included, also where it ends with an error.
@@ -156,6 +185,9 @@ impl<E: Edge> Shaper<E> {
         let result = loop {
             let now = self.edge.now();
             self.work.turns += 1;
+            if self.changes.is_some() {
+                self.change(now);
+            }
             if self.next_snapshot.is_some_and(|at| at <= now) {
                 tell(self.snapshot(now, false));
             }

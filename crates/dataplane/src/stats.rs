@@ -63,6 +63,8 @@ pub struct Work {
     pub turns: u64,
     /// The most that the loop was late for a deadline.
     pub latest: Nanos,
+    /// Changes that the engine refused.
+    pub unchanged: u64,
 }
 
 impl Snapshot {

@@ -13,7 +13,9 @@ use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
 use altq_config::{Device, Link};
+use altq_engine::Change;
 
+use crate::distant::{Distant, Flight};
 use crate::error::Error;
 use crate::shaper::{Shaper, Tuning};
 use crate::stats::Snapshot;
@@ -29,6 +31,15 @@ pub struct Options {
     pub tuning: Tuning,
     /// Run the loops before all ordinary threads (SCHED_FIFO): exact under load, and a loop that never rests keeps others waiting.
     pub realtime: bool,
+}
+
+/// What a way of a bridge has besides its link.
+#[derive(Default)]
+pub struct Extra {
+    /// When what leaves arrives; `None`: at once.
+    pub flight: Option<Flight>,
+    /// What changes the link that shapes the way while it runs.
+    pub changes: Option<mpsc::Receiver<Change>>,
 }
 
 /// Links that run. When it is dropped they are stopped.
@@ -98,6 +109,15 @@ impl Drop for Running {
 /// [`Error::Link`] for a link without a bridge, or bridges that cannot stand together; [`Error::NoInterface`], [`Error::Interface`] for
 /// one that is not there or carries no frames; [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
+    run_with(links, options, |_, _| Extra::default())
+}
+
+/// [`run`], with what `extra` gives for each way, asked once by the names of the interface where frames come in and of the one by which they
+/// leave.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &str) -> Extra) -> Result<Running, Error> {
     let ways = ways(links)?;
     let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
     let mut notes = Vec::new();
@@ -118,10 +138,12 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let one_way = OneWay::open(input, output, guard, stop.clone())?;
+        let Extra { flight, changes } = extra(from, to);
+        let one_way = Distant::new(OneWay::open(input, output, guard, stop.clone())?, flight);
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
+                changes.into_iter().for_each(|changes| shaper.listen(changes));
                 let send = send.clone();
                 // Where nobody listens any more the loop goes on.
                 Box::new(move || shaper.run(|snapshot| _ = send.send(snapshot)))
