@@ -77,20 +77,28 @@ impl<const N: usize> Table<N> {
     #[inline]
     pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
         let set = self.set(hash)?;
+        // All places at once: which one it is cannot be foreseen, and a wrong guess costs a processor more than three comparisons.
+        let mut hits = 0u32;
         for (way, entry) in set.iter().enumerate() {
-            if same(entry, key) {
-                let found = class(entry);
-                if found == 0 {
-                    return None;
-                }
-                if way == WAYS - 1 {
-                    self.promote(hash);
-                }
-                return Some(found.checked_sub(2));
-            }
+            hits |= u32::from((entry[0] ^ key[0]) | (entry[1] ^ key[1]) == 0) << way;
         }
-        // Places fill in order and are never emptied: only a full set sends keys on.
-        if class(&set[WAYS - 1]) == 0 { None } else { self.get_second(key, hash.rotate_right(32)) }
+        let mut way = hits.trailing_zeros() as usize;
+        if !set.get(way).is_some_and(|entry| same(entry, key)) {
+            // Two keys of a set that begin alike are rare.
+            way = set.iter().position(|entry| same(entry, key)).unwrap_or(WAYS);
+        }
+        let Some(entry) = set.get(way) else {
+            // Places fill in order and are never emptied: only a full set sends keys on.
+            return if class(&set[WAYS - 1]) == 0 { None } else { self.get_second(key, hash.rotate_right(32)) };
+        };
+        let found = class(entry);
+        if found == 0 {
+            return None;
+        }
+        if way == WAYS - 1 {
+            self.promote(hash);
+        }
+        Some(found.checked_sub(2))
     }
 
     fn get_second(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
