@@ -33,6 +33,7 @@ pub fn figures<E>(case: &Case, mut measure: impl FnMut(&Probe) -> Result<Option<
     let mut figures: Vec<Option<f64>> = Vec::with_capacity(case.figures.len());
     for figure in &case.figures {
         let value = match &figure.what {
+            _ if !figure.here => None,
             Figured::Probe(probe) => measure(probe)?,
             Figured::Ratio(over, under) => ratio(figures[*over], figures[*under]),
         };

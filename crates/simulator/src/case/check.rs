@@ -65,7 +65,7 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
         row: context.row.map(|row| row.name.clone()),
         folder: path.parent().map(PathBuf::from).unwrap_or_default(),
     };
-    case.figures = expect::figures(&raw.figures, &case)?;
+    case.figures = expect::figures(&raw.figures, &case, context)?;
     case.expectations = expect::expectations(&raw.expect, &case, context)?;
     Ok(case)
 }

@@ -78,7 +78,7 @@ fn reach(words: &Words<'_>, measure: Measure, window: Nanos) -> Result<(Rate, Na
 }
 
 /// The figures of a case.
-pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case) -> Result<Vec<Figure>> {
+pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>) -> Result<Vec<Figure>> {
     let mut names = HashSet::new();
     let mut list: Vec<Figure> = Vec::new();
     for figure in raw {
@@ -129,7 +129,7 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case) -> Result<Vec<Figure>
             },
         };
         let Some(unit) = shown else { return Err((Some(figure.span()), "this figure has no unit".into())) };
-        list.push(Figure { name: f.name.get_ref().clone(), what, unit });
+        list.push(Figure { name: f.name.get_ref().clone(), what, unit, here: in_row(&f.rows, context)? });
     }
     Ok(list)
 }
@@ -222,7 +222,7 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
     Ok(list)
 }
 
-/// Whether an expectation is about this row.
+/// Whether an expectation or a figure is about this row.
 fn in_row(rows: &Option<Spanned<Vec<Spanned<String>>>>, context: &Context<'_>) -> Result<bool> {
     let Some(rows) = rows else { return Ok(true) };
     let mut here = false;

@@ -31,6 +31,8 @@ pub struct Figure {
     pub what: Figured,
     /// The unit in which it is published and shown.
     pub unit: &'static Shown,
+    /// False where the case's row is none of its rows: then it has no number.
+    pub here: bool,
 }
 
 /// Where a figure comes from.
@@ -43,17 +45,20 @@ pub enum Figured {
 }
 
 impl Figure {
-    /// The probe, if it is measured.
+    /// The probe, if it is measured in this row.
     pub fn probe(&self) -> Option<&Probe> {
         match &self.what {
-            Figured::Probe(probe) => Some(probe),
-            Figured::Ratio(..) => None,
+            Figured::Probe(probe) if self.here => Some(probe),
+            _ => None,
         }
     }
 
     /// What its number is.
     pub fn measure(&self) -> Measure {
-        self.probe().map_or(Measure::Ratio, |probe| probe.measure)
+        match &self.what {
+            Figured::Probe(probe) => probe.measure,
+            Figured::Ratio(..) => Measure::Ratio,
+        }
     }
 }
 
@@ -202,7 +207,7 @@ pub enum Measure {
     Cells,
     /// Class: packets handed over a second; flow: packets arrived a second.
     Packets,
-    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the packets sent in it).
+    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the packets that left it or were dropped).
     Queue,
     /// Flow: mean of the gaps between the packets that arrive, nanoseconds.
     GapMean,

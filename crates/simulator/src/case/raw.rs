@@ -143,6 +143,7 @@ pub struct Figured {
     pub over: Option<Spanned<Time>>,
     pub ratio: Option<Spanned<(Spanned<String>, Spanned<String>)>>,
     pub unit: Option<Spanned<String>>,
+    pub rows: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 /// A stretch of the policy's text that gives way to another.

@@ -216,7 +216,9 @@ impl World<'_> {
             let port = &mut self.ports[at];
             if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
                 governed.collector.dropped(drop.at, class, drop.packet.len);
-                self.tallies[at].cell(self.segment, class as usize).dropped += 1;
+                let cell = self.tallies[at].cell(self.segment, class as usize);
+                cell.dropped += 1;
+                cell.dropped_wait += u128::from(drop.at.saturating_sub(drop.packet.arrived));
                 if let Some(series) = self.series_of(at, class) {
                     series.dropped(drop.at, at, class);
                 }

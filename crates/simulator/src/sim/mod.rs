@@ -286,8 +286,11 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::Cells => Some(per_second(cell.wire) / 53.0),
         Measure::Packets if place.is_some() => Some(per_second(cell.sent)),
         Measure::Packets => Some(per_second(cell.received)),
-        // Little's law: packets a second times the seconds that each waits.
-        Measure::Queue => Some(cell.delays.iter().map(|d| *d as f64).sum::<f64>() / span as f64),
+        // Little's law: packets a second times the seconds that each waits, whether it is sent then or dropped.
+        Measure::Queue => {
+            let waited = cell.delays.iter().map(|d| u128::from(*d)).sum::<u128>() + cell.dropped_wait;
+            Some(waited as f64 / span as f64)
+        }
         Measure::GapMean => gaps().map(|g| g.mean_ns as f64),
         Measure::GapDeviation => gaps().map(|g| g.deviation_ns as f64),
         Measure::GapMode => mode(0).map(|m| m.at_ns as f64),

@@ -50,6 +50,8 @@ pub struct Cell {
     pub charged: u64,
     /// Packets dropped.
     pub dropped: u64,
+    /// Of a class: how long those had waited, together. A queue that drops from its head drops packets that have waited.
+    pub dropped_wait: u128,
     /// Packets that arrived at the flow's destination.
     pub received: u64,
     /// Of a class: bytes on the wire, as the medium frames them.
@@ -103,6 +105,7 @@ impl Tally {
                 sum.bytes += cell.bytes;
                 sum.charged += cell.charged;
                 sum.dropped += cell.dropped;
+                sum.dropped_wait += cell.dropped_wait;
                 sum.received += cell.received;
                 sum.wire += cell.wire;
                 sum.delays.extend_from_slice(&cell.delays);
