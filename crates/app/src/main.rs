@@ -4,6 +4,7 @@ mod case_result;
 mod commands;
 mod demo;
 mod exit;
+mod experiments;
 mod lab;
 mod made;
 mod output;
@@ -43,6 +44,8 @@ enum Command {
     Sim(sim::Args),
     /// Runs a case in network namespaces with the kernel's own TCP
     Lab(commands::lab::Args),
+    /// Runs the published cases, all at once; writes results, pages and EXPERIMENTS.md
+    Experiments(commands::experiments::Args),
     /// Makes a self-contained HTML page of results
     Report(commands::report::Args),
     /// Shapes real interfaces until stopped
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
+        Command::Experiments(args) => commands::experiments::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod convert;
 pub mod demo;
+pub mod experiments;
 pub mod lab;
 pub mod replay;
 pub mod report;

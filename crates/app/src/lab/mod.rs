@@ -106,6 +106,34 @@ pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<
     Ok(result)
 }
 
+/// Leaves of a case file what the lab can run here, and says why it cannot run the rest. What is wrong with it stays, and is said when it runs.
+pub fn retain_possible(file: &mut CaseFile, wishes: &Wishes) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for run in &mut file.runs {
+        let case = run.case.clone();
+        run.case.columns.retain(|column| match Prepared::new(&case, column, wishes) {
+            Err(error) if error.is::<Unsupported>() => {
+                let row = case.row.as_ref().map_or(String::new(), |row| format!("row {row}, "));
+                let name = column.name.as_ref().map_or(String::new(), |name| format!("column {name}: "));
+                reasons.push((format!("{row}{name}"), format!("not in the lab: {error}")));
+                false
+            }
+            _ => true,
+        });
+    }
+    file.runs.retain(|run| !run.case.columns.is_empty());
+    // One line a reason, with the first place where it holds.
+    let mut said: Vec<(String, String, usize)> = Vec::new();
+    for (place, reason) in reasons {
+        match said.iter_mut().find(|(_, known, _)| *known == reason) {
+            Some((_, _, more)) => *more += 1,
+            None => said.push((place, reason, 0)),
+        }
+    }
+    let more = |n: usize| if n == 0 { String::new() } else { format!(" (and {n} more)") };
+    said.into_iter().map(|(place, reason, n)| format!("{place}{reason}{}", more(n))).collect()
+}
+
 /// What came of a run with the kernel in the middle.
 struct Peer {
     /// Why its figures cannot be trusted.

@@ -68,6 +68,15 @@ pub const OUTSIDE: &str = "outside";
 const SOURCES_MAC: &str = "02:00:00:00:00:01";
 const SINKS_MAC: &str = "02:00:00:00:00:02";
 
+/// Whether this host can have a lab.
+///
+/// # Errors
+/// As [`Topology::new`].
+pub fn possible() -> anyhow::Result<()> {
+    let host = |n| std::net::IpAddr::from([10, 0, 0, n]);
+    Topology::new(&Plan { sources: vec![host(1)], sinks: vec![host(2)], mtu: 1500, offload: true }).map(drop)
+}
+
 impl Topology {
     /// Makes the namespaces and their wires. The middle joins nothing yet.
     ///

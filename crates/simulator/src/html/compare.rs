@@ -38,7 +38,7 @@ pub struct Cell<'a> {
     pub measured: Option<f64>,
     /// The least and the greatest of its samples.
     pub samples: Option<(f64, f64)>,
-    /// Measured over published, less one.
+    /// Measured over published, less one; of columns that are to be as published.
     pub error: Option<f64>,
     /// What it had to be, in the figure's unit, and whether it was.
     pub judged: Option<Judged>,
@@ -161,7 +161,7 @@ impl<'a> Comparison<'a> {
         line.cells[place] = Some(Cell {
             measured: figure.measured,
             samples,
-            error: figure.error,
+            error: figure.error.filter(|_| reproduces(figure, result)),
             judged: judged(figure, result),
             not_reproduced: figure.not_reproduced.as_deref(),
             valid: result.valid,
@@ -269,11 +269,21 @@ impl<'a> Comparison<'a> {
     }
 }
 
+/// True of a figure of a column that is to be as published: classic, and every one of which that is expected somewhere.
+fn reproduces(figure: &FigureResult, result: &CaseResult) -> bool {
+    let expected = |outcome: &Outcome| outcome.published && outcome.column == figure.column;
+    figure.column.as_deref().is_none_or(|column| column == "classic") || result.expectations.iter().any(expected)
+}
+
 /// What a figure had to be, in its own unit.
 fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
-    let outcome = result.expectations.iter().find(|outcome| {
+    let about = |outcome: &&Outcome| {
         outcome.figure.as_deref() == Some(&figure.figure) && outcome.row == figure.row && outcome.column == figure.column
-    })?;
+    };
+    let all = || result.expectations.iter().filter(about);
+    // Of several the published one is shown; all of them must hold.
+    let outcome = all().find(|outcome| outcome.published).or(all().next())?;
+    let pass = all().all(|outcome| outcome.pass);
     // Expectations are in the measure's unit; the figure's own is a multiple of it.
     let factor = match (outcome.measured, figure.measured) {
         (Some(theirs), Some(own)) if own != 0.0 && theirs != 0.0 => theirs / own,
@@ -286,7 +296,7 @@ fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
         Bound::AtLeast => (low, f64::INFINITY),
     };
     let own = Some(outcome.expected / factor).filter(|own| !outcome.published && own.is_finite());
-    Some(Judged { from, to, own, pass: outcome.pass })
+    Some(Judged { from, to, own, pass })
 }
 
 /// The plots and the table; nothing where the case has no figures.
@@ -298,12 +308,16 @@ pub fn section(sources: &[&Source<'_>]) -> String {
     let mut out = format!("<h2>{title}</h2>\n{}", first.legend());
     let captions: Vec<&str> = all.iter().map(|c| c.figure).collect();
     out += &super::beside(&captions, &|n, width| all.get(n).map_or(String::new(), |c| c.chart(width)));
-    out += "<p class=\"quiet small\">Shaded, or as a level stroke: what the tolerance allows. Errors are against what was published; of a column that is not to be as published, against what it is to be.</p>\n";
-    out += &table(&all);
+    out += "<p class=\"quiet small\">Shaded, or as a level stroke: what the tolerance allows.";
+    if has_published {
+        out += " Errors are against what was published; of a column that is not to be as published, against what it is to be.";
+    }
+    out += "</p>\n";
+    out += &table(&all, has_published);
     out
 }
 
-fn table(all: &[Comparison<'_>]) -> String {
+fn table(all: &[Comparison<'_>], has_published: bool) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for column in all.iter().flat_map(|c| &c.columns) {
         if !columns.contains(&column.as_str()) {
@@ -312,7 +326,9 @@ fn table(all: &[Comparison<'_>]) -> String {
     }
     let heads: String = columns.iter().map(|column| format!("<th colspan=\"3\">{}</th>", escaped(column))).collect();
     let mut out = format!(
-        "<div class=\"scroll\"><table class=\"compare\">\n<thead><tr><th>row</th><th>published</th>{heads}<th class=\"text\">where</th></tr></thead>\n<tbody>\n"
+        "<div class=\"scroll\"><table class=\"compare\">\n<thead><tr><th>row</th>{}{heads}{}</tr></thead>\n<tbody>\n",
+        if has_published { "<th>published</th>" } else { "" },
+        if has_published { "<th class=\"text\">where</th>" } else { "" },
     );
     let mut reasons: Vec<&str> = Vec::new();
     for comparison in all {
@@ -326,7 +342,9 @@ fn table(all: &[Comparison<'_>]) -> String {
                 "<tr><th scope=\"row\">{}</th>",
                 escaped(if line.row.is_empty() { comparison.figure } else { line.row })
             );
-            let _ = write!(out, "<td>{}</td>", line.published.map_or("–".into(), |(value, _)| number(value)));
+            if has_published {
+                let _ = write!(out, "<td>{}</td>", line.published.map_or("–".into(), |(value, _)| number(value)));
+            }
             for column in &columns {
                 let place = comparison.columns.iter().position(|c| c == column);
                 match place.and_then(|n| line.cells.get(n)).and_then(Option::as_ref) {
@@ -334,8 +352,10 @@ fn table(all: &[Comparison<'_>]) -> String {
                     None => out += "<td>–</td><td></td><td></td>",
                 }
             }
-            let _ =
-                writeln!(out, "<td class=\"text quiet\">{}</td></tr>", escaped(line.published.map_or("", |(_, source)| source)));
+            if has_published {
+                let _ = write!(out, "<td class=\"text quiet\">{}</td>", escaped(line.published.map_or("", |(_, source)| source)));
+            }
+            out += "</tr>\n";
         }
     }
     out += "</tbody></table></div>\n";

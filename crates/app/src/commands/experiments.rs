@@ -1,0 +1,207 @@
+//! `altq experiments`: all cases at once (docs/experiments.md).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use altq_dataplane::signal::Watch;
+use altq_dataplane::stop::Stop;
+use altq_simulator::case::CaseFile;
+use altq_simulator::result::World;
+use anyhow::Context as _;
+
+use crate::exit::Exit;
+use crate::experiments::document::{self, Missing};
+use crate::experiments::find::{self, FindError};
+use crate::experiments::pool::{self, Options, Outcome, Task};
+use crate::experiments::results::Results;
+use crate::output;
+
+/// Options of `altq experiments`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Runs cases side by side; writes results, pages, an index and EXPERIMENTS.md
+    Run(Run),
+    /// Lists the cases
+    List(List),
+}
+
+/// Options of `altq experiments run`.
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// Only cases whose names hold one of these
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    /// Folders and files of cases [default: cases/published]
+    #[arg(long, value_name = "PATH")]
+    cases: Vec<PathBuf>,
+    /// Virtual time, network namespaces with the kernel's own TCP (root), or both
+    #[arg(long, value_enum, default_value_t = Where::Sim)]
+    world: Where,
+    /// Where results go; those of cases that are not run again stay
+    #[arg(long, value_name = "DIR", default_value = "experiments")]
+    out: PathBuf,
+    /// How many cases at once in virtual time [default: one a processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Seed of every random choice [default: each case's own]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Prints a summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `altq experiments list`.
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only cases whose names hold one of these
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    /// Folders and files of cases [default: cases/published]
+    #[arg(long, value_name = "PATH")]
+    cases: Vec<PathBuf>,
+    /// Prints the list as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where cases run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Where {
+    Sim,
+    Lab,
+    Both,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> anyhow::Result<Exit> {
+    let (places, filters) = match &args.what {
+        What::Run(run) => (&run.cases, &run.filters),
+        What::List(list) => (&list.cases, &list.filters),
+    };
+    let (cases, folders) = match find::find(places, filters) {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("altq experiments: {error}");
+            return Ok(if matches!(error, FindError::Missing(..)) { Exit::Failed } else { Exit::Usage });
+        }
+    };
+    match &args.what {
+        What::List(list) => listed(&cases, list.json),
+        What::Run(run) => experiments(run, cases, &folders),
+    }
+}
+
+/// Prints the cases.
+fn listed(cases: &[CaseFile], json: bool) -> anyhow::Result<Exit> {
+    if json {
+        let rows: Vec<serde_json::Value> = cases
+            .iter()
+            .map(|case| {
+                serde_json::json!({
+                    "name": case.name, "file": case.path, "rows": case.rows.len(), "columns": case.columns, "runs": case.runs.len(),
+                    "published_in": case.published_in, "description": case.description.trim(),
+                })
+            })
+            .collect();
+        output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "cases": rows }))?;
+        return Ok(Exit::Ok);
+    }
+    let mut rows = vec![["case", "rows", "columns", "runs", "published in"].map(str::to_owned).to_vec()];
+    for case in cases {
+        let columns = if case.columns.is_empty() { "-".into() } else { case.columns.join(" ") };
+        let published = case.published_in.clone().unwrap_or("-".into());
+        rows.push(vec![case.name.clone(), case.rows.len().to_string(), columns, case.runs.len().to_string(), published]);
+    }
+    output::print(&output::table(&rows))?;
+    Ok(Exit::Ok)
+}
+
+fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow::Result<Exit> {
+    let worlds: &[World] = match args.world {
+        Where::Sim => &[World::Sim],
+        Where::Lab => &[World::Lab],
+        Where::Both => &[World::Sim, World::Lab],
+    };
+    if worlds.contains(&World::Lab)
+        && let Err(lacking) = crate::lab::topology::possible()
+    {
+        eprintln!("altq experiments: {lacking}; --world sim needs none of it");
+        return Ok(Exit::Unsupported);
+    }
+    // All cases of these places have their part in the summary, whether they run now or ran before.
+    let (all, _) = find::find(&args.cases, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let mut results = Results::open(&args.out, &all, |told| eprintln!("altq experiments: {told}"))?;
+    let stop = Stop::new().context("signals cannot be watched")?;
+    let watch = Watch::new().context("signals cannot be watched")?;
+    watch.stop_on_signal(stop.clone()).context("signals cannot be watched")?;
+
+    let cases: Vec<Arc<CaseFile>> = cases.into_iter().map(Arc::new).collect();
+    let tasks: Vec<Task> =
+        worlds.iter().flat_map(|world| cases.iter().map(|file| Task { file: file.clone(), world: *world })).collect();
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let (wanted, mut rows, mut missing, mut failed) = (tasks.len(), Vec::new(), Vec::new(), None);
+    let (mut differ, mut broken) = (false, false);
+    let stopped = pool::run(tasks, &Options { jobs, seed: args.seed }, &stop, |task, outcome| {
+        let name = &task.file.name;
+        let (word, why) = match outcome {
+            Outcome::Done(result) => {
+                let kept = result.expectations.iter().filter(|outcome| outcome.pass).count();
+                let word = if !result.valid {
+                    "INVALID"
+                } else if result.passed() {
+                    "PASS"
+                } else {
+                    "FAIL"
+                };
+                let text = format!("{kept} of {} promises", result.expectations.len());
+                differ |= !result.passed();
+                if let Err(error) = results.add(*result) {
+                    failed.get_or_insert(error);
+                }
+                (word, text)
+            }
+            Outcome::Cannot(why) => {
+                missing.push(Missing { case: name.clone(), world: task.world, why: why.clone() });
+                ("-", why)
+            }
+            Outcome::Failed(why) => {
+                broken = true;
+                missing.push(Missing { case: name.clone(), world: task.world, why: format!("it failed: {why}") });
+                ("ERROR", why)
+            }
+        };
+        let world = if task.world == World::Sim { "sim" } else { "lab" };
+        if args.json {
+            rows.push(serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why }));
+        } else {
+            // One line each, as soon as it is known.
+            let _ = output::print(&format!("{word:8} {world}  {name}: {why}\n"));
+        }
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    missing.sort_by(|a, b| (&a.case, a.world as u8).cmp(&(&b.case, b.world as u8)));
+    let text = document::document(folders, &results.sources(), &missing).map_err(|message| anyhow::anyhow!("{message}"))?;
+    results.finish("", &text)?;
+    if args.json {
+        output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "interrupted": stopped, "results": rows }))?;
+    }
+    if stopped {
+        eprintln!("altq experiments: interrupted; what was finished of {wanted} is in {}", args.out.display());
+        return Ok(Exit::Failed);
+    }
+    eprintln!("altq experiments: index.html, EXPERIMENTS.md, a page and the results of each case are in {}", args.out.display());
+    Ok(match (broken, differ) {
+        (true, _) => Exit::Failed,
+        (false, true) => Exit::Differs,
+        (false, false) => Exit::Ok,
+    })
+}

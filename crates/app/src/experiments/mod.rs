@@ -1,0 +1,13 @@
+//! All cases at once: found, run side by side, written down.
+//!
+//! ```text
+//!  find       the cases of folders and files, by name
+//!  pool       what runs when, and what came of it
+//!  results    results on disk, pages, the index
+//!  document   EXPERIMENTS.md
+//! ```
+
+pub mod document;
+pub mod find;
+pub mod pool;
+pub mod results;

@@ -1,0 +1,129 @@
+//! `altq experiments`: cases found, run, written down; kept when it is interrupted.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_altq"));
+    command.arg("experiments").args(args).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn altq(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command(folder, args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+}
+
+/// A case whose class gets the share that it asks for, or is expected to get another one.
+fn case(name: &str, seconds: u32, expected: &str) -> String {
+    format!(
+        "name = '{name}'\ndescription = 'd'\nduration = '{seconds}s'\npolicy = '''link wan {{ rate 10Mbit/s scheduler cbq\n class x {{ share 20% }}\n \
+         class y {{ share 80% default }}\n match dport 7 -> x }}'''\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+         links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
+         [[flows]]\nname = 'f'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\ndport = 7\nsize = 1500\nrate = '5Mbit/s'\n\
+         [[expect]]\nname = 'share'\nmeasure = 'share'\nclass = 'x'\nexpected = '{expected}'\ntolerance = '1%'\nsource = 'asked for'\n"
+    )
+}
+
+#[test]
+fn all_or_some_and_what_went_before_stays() {
+    let folder = folder("experiments");
+    let cases = folder.join("cases/published/deeper");
+    std::fs::create_dir_all(&cases).unwrap();
+    std::fs::write(cases.join("one.toml"), case("one", 2, "20%")).unwrap();
+    std::fs::write(folder.join("cases/published/two.toml"), case("two", 2, "40%")).unwrap();
+    let text = "# E\n\n{{summary}}\nmeasured {{one/share}}, {{no/such/thing}}\n\n{{failures}}";
+    std::fs::write(folder.join("cases/published/EXPERIMENTS.in.md"), text).unwrap();
+
+    let (code, out, _) = altq(&folder, &["list"]);
+    assert_eq!(code, 0);
+    assert!(out.lines().count() == 3 && out.contains("\none ") && out.contains("\ntwo "), "{out}");
+    let (_, out, _) = altq(&folder, &["list", "wo", "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((list["schema"].as_str(), list["cases"][0]["name"].as_str()), (Some("altq.experiments/1"), Some("two")));
+
+    // One fails: exit 3, and all is written.
+    let (code, out, error) = altq(&folder, &["run", "--out", "out"]);
+    assert_eq!(code, 3, "{error}");
+    assert!(out.contains("PASS     sim  one: 1 of 1 promises") && out.contains("FAIL     sim  two: 0 of 1 promises"), "{out}");
+    let read = |name: &str| std::fs::read_to_string(folder.join("out").join(name)).unwrap();
+    for name in ["one.html", "two.html", "index.html"] {
+        assert!(read(name).contains("</html>"), "{name}");
+    }
+    let document = read("EXPERIMENTS.md");
+    for text in [
+        "| [one](one.html) | sim |",
+        "| **FAIL** |",
+        "measured 20",
+        " %, *not measured in this run*",
+        "- `share` (sim): 20",
+        " % where 40 % was expected (asked for)",
+    ] {
+        assert!(document.contains(text), "{text} in\n{document}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&read("one.sim.json")).unwrap();
+    assert_eq!(json["made"]["command"], "altq sim cases/published/deeper/one.toml --json");
+    assert!(json["series"][0]["classes"][0]["bytes"].is_array());
+
+    // One case alone: the other's result stays in the summary, unless its case has changed since.
+    let (code, _, _) = altq(&folder, &["run", "one", "--out", "out"]);
+    assert_eq!(code, 0);
+    assert!(read("EXPERIMENTS.md").contains("| [two](two.html) |"));
+    std::fs::write(folder.join("cases/published/two.toml"), case("two", 1, "40%")).unwrap();
+    let (_, _, error) = altq(&folder, &["run", "one", "--out", "out"]);
+    assert!(error.contains("two.sim.json: left out: it was made from another version of the case"), "{error}");
+    assert!(!read("EXPERIMENTS.md").contains("two"));
+}
+
+#[test]
+fn what_is_not_there_or_wrong_is_said() {
+    let folder = folder("experiments-wrong");
+    let (code, _, error) = altq(&folder, &["run"]);
+    assert!(code == 1 && error.contains("cases/published is not here") && error.contains("--cases FOLDER"), "{code} {error}");
+    std::fs::create_dir_all(folder.join("empty")).unwrap();
+    let (code, _, error) = altq(&folder, &["list", "--cases", "empty"]);
+    assert!(code == 2 && error.contains("there is no case (a .toml file, docs/cases.md) in empty"), "{error}");
+    std::fs::create_dir_all(folder.join("c")).unwrap();
+    std::fs::write(folder.join("c/one.toml"), case("one", 1, "20%")).unwrap();
+    let (code, _, error) = altq(&folder, &["run", "three", "--cases", "c"]);
+    assert!(code == 2 && error.contains("no case has three in its name; cases: one"), "{error}");
+    std::fs::write(folder.join("c/bad.toml"), case("bad", 1, "20%").replace("'udp'", "'upd'")).unwrap();
+    let (code, _, error) = altq(&folder, &["run", "--cases", "c"]);
+    assert!(code == 2 && error.contains("c/bad.toml:12:8: "), "{error}");
+    std::fs::write(folder.join("c/bad.toml"), case("one", 1, "20%")).unwrap();
+    let (code, _, error) = altq(&folder, &["run", "--cases", "c"]);
+    assert!(code == 2 && error.contains("are both called one"), "{error}");
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_finished() {
+    let folder = folder("experiments-interrupt");
+    std::fs::create_dir_all(folder.join("c")).unwrap();
+    std::fs::write(folder.join("c/short.toml"), case("short", 1, "20%")).unwrap();
+    // Hours of virtual time, at some thousand times its pace.
+    std::fs::write(folder.join("c/long.toml"), case("long", 360_000, "20%")).unwrap();
+    let mut child =
+        command(&folder, &["run", "--cases", "c", "--out", "out", "--jobs", "2"]).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !folder.join("out/short.html").exists() {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "the short case did not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted; what was finished of 2 is in out"), "{said}");
+    let document = std::fs::read_to_string(folder.join("out/EXPERIMENTS.md")).unwrap();
+    assert!(document.contains("| [short](short.html) | sim |") && !document.contains("long"), "{document}");
+    assert!(folder.join("out/short.sim.json").exists() && folder.join("out/index.html").exists());
+}
