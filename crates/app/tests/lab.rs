@@ -279,6 +279,7 @@ fn an_ordinary_user_is_told_in_one_line() {
 #[test]
 fn what_cannot_run_is_refused_before_anything_starts() {
     let _one = alone();
+    let link = |words: &str| case("1s", POLICY).replace("policy = \"wan\" }", &format!("policy = \"wan\", {words} }}"));
     let refusals = [
         // A policy with an error, at its place.
         ("policy", case("1s", "link wan { rate 20Mbit/s  scheduler cbq  class all { shar 100% } }"), 2, "shar"),
@@ -287,6 +288,18 @@ fn what_cannot_run_is_refused_before_anything_starts() {
         ("key", case("1s", POLICY) + "nonsense = 1\n", 2, "nonsense"),
         // What only the simulator has.
         ("timer", format!("timer = 100\n{}", case("1s", POLICY)), 7, "altq sim"),
+        ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
+        ("cells", link("medium = \"atm\""), 7, "cells of ATM"),
+        ("tunnel", link("tunnel = \"6to4\""), 7, "a tunnel"),
+        ("ring", link("tx_ring = 64"), 7, "a driver's ring"),
+        ("bsd", case("1s", POLICY).replace("dport = 80", "dport = 80, stack = \"bsd\""), 7, "1997"),
+        ("goes", case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nremove = \"all\"\n", 7, "class `all` goes"),
+        (
+            "nobody",
+            case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nclass = \"al\"\nset = { borrow = true }\n",
+            2,
+            "no shaped link",
+        ),
     ];
     for (name, text, code, word) in refusals {
         let path = write_case(name, &text);

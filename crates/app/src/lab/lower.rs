@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use altq_engine::units::Nanos;
-use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Stack, What};
+use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Shape, Stack, What};
 use altq_traffic::request::Sizes;
 use altq_traffic::socket::Tuning;
 use anyhow::{Context, bail};
 
 use super::generator::{Datagrams, Flow, Kind};
+use super::path::{self, Path};
 use super::topology::{self, Side, Unsupported};
 
 /// What the command line adds to a case.
@@ -29,6 +30,12 @@ pub struct Wishes {
 pub struct Lowered<'a> {
     /// The link that is shaped.
     pub link: &'a CaseLink,
+    /// Its place in the case.
+    pub link_at: usize,
+    /// What lies behind its queue, towards the sinks and towards the sources.
+    pub paths: [Path; 2],
+    /// Of what is drawn on them.
+    pub seed: u64,
     /// Hosts, by side.
     pub hosts: topology::Plan,
     /// The flows, in the case's order.
@@ -43,21 +50,34 @@ const OVERTIME: Duration = Duration::from_secs(60);
 /// Lowers a case.
 ///
 /// # Errors
-/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link divides, captures, changes of the
-/// policy on the way.
+/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link divides, captures, media that are no
+/// wire, flows that meet different delays.
 pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
     let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
     let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
     if let Some((_, other)) = shaped.next() {
         return Err(only_simulated(&format!("it has two links with a policy, `{}` and `{}`", link.name, other.name)));
     }
+    let why = case.links.iter().enumerate().find_map(|(at, link)| path::only_simulated(link, at == link_at));
+    if let Some(why) = why {
+        return Err(only_simulated(&why));
+    }
     let sides = sides(case, link_at)?;
+    let paths = path::paths(case, &sides).map_err(|why| only_simulated(&why))?;
+    let mut notes = notes(case, link_at);
+    let offload = wishes.offload && case.offload;
+    let packets = paths.iter().any(Path::needs_packets);
+    if offload && packets {
+        notes.push("hosts send no super-packets: what the links delay and lose is packets".into());
+    }
     let addresses = |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
     let hosts = topology::Plan {
         sources: addresses(Side::Sources),
         sinks: addresses(Side::Sinks),
-        mtu,
-        offload: wishes.offload && case.offload,
+        // All wires have the least MTU of the case.
+        mtu: case.links.iter().filter_map(|link| link.mtu).fold(mtu, u32::min),
+        offload: offload && !packets,
+        ecn: ecn(case)?,
     };
     let flows = case
         .flows
@@ -65,11 +85,21 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
         .enumerate()
         .map(|(at, flow)| lower_flow(case, at, flow, &sides, wishes).with_context(|| format!("flow `{}`", flow.name)));
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
-    Ok(Lowered { link, hosts, flows, notes: notes(case, link_at) })
+    Ok(Lowered { link, link_at, hosts, flows, paths, seed: wishes.seed, notes })
 }
 
 fn only_simulated(why: &str) -> anyhow::Error {
     Unsupported(format!("this case runs in the simulator only (`altq sim`): {why}")).into()
+}
+
+/// Whether TCP offers ECN: a setting of a namespace, not of a flow.
+fn ecn(case: &Case) -> anyhow::Result<bool> {
+    let mut wishes = case.flows.iter().filter(|flow| !flow.active.is_empty()).filter_map(|flow| flow.kind.tcp()).map(|tcp| tcp.ecn);
+    let first = wishes.next().unwrap_or(false);
+    match wishes.all(|ecn| ecn == first) {
+        true => Ok(first),
+        false => Err(only_simulated("some TCP flows have `ecn` and others have not")),
+    }
 }
 
 /// On which side of the shaped link each host is.
@@ -113,8 +143,16 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         no_delay,
         dscp: flow.dscp,
     };
-    if flow.kind.tcp().is_some_and(|tcp| tcp.stack == Stack::Bsd) {
-        return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
+    if let Some(tcp) = flow.kind.tcp() {
+        if tcp.stack == Stack::Bsd {
+            return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
+        }
+        if tcp.mss.is_some() || tcp.stagger > 0 {
+            return Err(only_simulated("its `mss` and `stagger` are the simulator's; a link's `mtu` is the lab's too"));
+        }
+    }
+    if matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. })) {
+        return Err(only_simulated("a program of the lab does not hear of drops in altq's queue"));
     }
     let kind = match &flow.kind {
         CaseKind::TcpBulk { streams, tcp } => Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) },
@@ -166,11 +204,11 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
                     }
                 }
             }
-            What::FlowActive { .. } | What::FlowRate { .. } => {}
-            _ => return Err(only_simulated("the policy changes on the way")),
+            What::RemoveClass { class, .. } => return Err(only_simulated(&format!("class `{class}` goes on the way"))),
+            _ => {}
         }
     }
-    if spans.is_empty() {
+    if spans.is_empty() && !flow.active.is_empty() {
         bail!("it never sends");
     }
     // What lasts to the end goes on until the last reading has been taken.
@@ -182,9 +220,6 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
 fn notes(case: &Case, shaped: usize) -> Vec<String> {
     let mut notes = Vec::new();
     for (at, link) in case.links.iter().enumerate() {
-        if link.ways.iter().any(|way| way.delay > 0) {
-            notes.push(format!("link `{}`: its propagation delay is not reproduced; the lab's wires have none", link.name));
-        }
         if at != shaped && link.ways.iter().any(|way| way.rate.is_some()) {
             notes.push(format!("link `{}`: it is as fast as this host; its rate is not reproduced", link.name));
         }

@@ -52,9 +52,17 @@ const LEAD: Duration = Duration::from_millis(50);
 /// Share of the time that the hypervisor may take from this machine.
 const STOLEN: f64 = 0.05;
 
+/// Something that happens at a time of the run.
+pub struct Happening<'a> {
+    /// When.
+    pub at: Duration,
+    /// What.
+    pub act: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
+}
+
 /// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. Gaps are counted from
 /// `warmup` on. `check` is asked ten
-/// times a second whether all is well with what stands in the middle.
+/// times a second whether all is well with what stands in the middle. `happenings` are in order of time.
 ///
 /// # Errors
 /// When a generator or the check fails; all threads have ended then.
@@ -64,13 +72,14 @@ pub fn run(
     moments: &[Duration],
     warmup: Duration,
     check: &dyn Fn() -> anyhow::Result<()>,
+    happenings: &[Happening<'_>],
     title: &str,
 ) -> anyhow::Result<Run> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let beat = thread::Builder::new().name("metronome".into()).spawn_scoped(scope, || clock::metronome(&stop))?;
         let processors = Processors::now()?;
-        let result = drive(topology, flows, moments, warmup, check, title);
+        let result = drive(topology, flows, moments, warmup, check, happenings, title);
         stop.store(true, Ordering::Relaxed);
         let beat = beat.join().unwrap_or_default();
         let mut run = result?;
@@ -87,8 +96,10 @@ fn drive(
     moments: &[Duration],
     warmup: Duration,
     check: &dyn Fn() -> anyhow::Result<()>,
+    happenings: &[Happening<'_>],
     title: &str,
 ) -> anyhow::Result<Run> {
+    let mut happenings = happenings.iter().peekable();
     let end = moments.last().copied().unwrap_or_default();
     let run = Epoch::after(LEAD);
     let running = generator::start(topology, flows, run, (warmup, end))?;
@@ -97,7 +108,12 @@ fn drive(
     let mut samples = Vec::with_capacity(moments.len());
     for due in moments {
         while Instant::now() < epoch + *due {
-            clock::sleep_until((epoch + *due).min(Instant::now() + Duration::from_millis(100)));
+            let happens = happenings.peek().map(|next| epoch + next.at);
+            let until = (epoch + *due).min(Instant::now() + Duration::from_millis(100));
+            clock::sleep_until(happens.map_or(until, |at| until.min(at)));
+            while let Some(next) = happenings.next_if(|next| epoch + next.at <= Instant::now()) {
+                (next.act)()?;
+            }
             progress.show(epoch.elapsed());
             check()?;
             if running.failed() {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  topology    namespaces and wires            generator   kernel TCP and UDP, threads in the namespaces
-//!  shaper      altq between the wires          peer        the kernel's own bridge and HTB instead
+//!  shaper      altq between the wires          path        what lies behind its queue: delay, jitter, loss
+//!  peer        the kernel's own bridge and HTB instead
 //!  kernel_htb  a policy of htb in tc's words
 //!  measure     one run, readings in time       figures     from readings to rows and expectations
 //! ```
@@ -12,6 +13,7 @@ pub mod generator;
 mod kernel_htb;
 mod lower;
 mod measure;
+mod path;
 mod peer;
 mod shaper;
 pub mod topology;
@@ -21,11 +23,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use altq_config::{Link, Promises};
-use altq_engine::Engine;
 use altq_engine::headers::Key;
-use altq_engine::spec::Timer;
-use altq_simulator::case::{Case, CaseFile, Column, Expectation, Measure, PolicyError, Probe, Subject};
+use altq_engine::spec::{ROOT, Timer};
+use altq_engine::{Change, Engine};
+use altq_simulator::case::{Case, CaseFile, Column, Expectation, Measure, PolicyError, Probe, Subject, TimedEvent, What};
 use altq_simulator::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
+use altq_simulator::sim::{Shadow, flow_key};
 use altq_simulator::table::{self, Ran};
 use altq_traffic::clock;
 use anyhow::{Context, anyhow};
@@ -34,7 +37,7 @@ use figures::{Figures, nanos};
 use generator::{Flow, Kind};
 use lower::Lowered;
 pub use lower::Wishes;
-use measure::Run;
+use measure::{Happening, Run};
 use shaper::{Readings, Shaper};
 use topology::{Side, Topology, Unsupported};
 
@@ -147,6 +150,10 @@ struct Prepared<'a> {
     lowered: Lowered<'a>,
     /// The shaped links, as the bridge runs them.
     links: Vec<Link>,
+    /// The same with the classes that come on the way.
+    grown: Vec<Link>,
+    /// What changes in them, by their places, in order of time.
+    changes: Vec<(Duration, usize, Change)>,
     /// The case's expectations, and whether each is about this column in this world.
     expectations: Vec<(&'a Expectation, bool)>,
 }
@@ -184,6 +191,7 @@ impl<'a> Prepared<'a> {
             }
         }
         let links = shaper::wires(link, reverse);
+        let (grown, changes) = changes(case, lowered.link_at, &links)?;
         let of_column =
             |e: &Expectation| e.simulated != Some(true) && e.column.as_ref().is_none_or(|name| column.name.as_ref() == Some(name));
         let expectations: Vec<(&Expectation, bool)> = case.expectations.iter().map(|e| (e, of_column(e))).collect();
@@ -194,11 +202,11 @@ impl<'a> Prepared<'a> {
                 Subject::Class(class) => Some(class.as_str()),
                 _ => None,
             };
-            if let Some(class) = subject.into_iter().chain(of).find(|class| !links.iter().any(|link| link.class(class).is_some())) {
+            if let Some(class) = subject.into_iter().chain(of).find(|class| !grown.iter().any(|link| link.class(class).is_some())) {
                 return Err(BadCase(format!("case {}: `{name}`: no shaped link has a class `{class}`", case.name)).into());
             }
         }
-        Ok(Prepared { column, lowered, links, expectations })
+        Ok(Prepared { column, lowered, links, grown, changes, expectations })
     }
 
     fn run(&self, case: &Case, peer: bool) -> anyhow::Result<Ran<'a>> {
@@ -210,11 +218,20 @@ impl<'a> Prepared<'a> {
         };
         let classes = self.classes(case, result)?;
         let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
-        let tc = if peer || speaks_of_peer { Some(self.kernel_htb(&classes)?) } else { None };
+        let tc = if peer || speaks_of_peer {
+            if !self.changes.is_empty() || self.lowered.paths.iter().any(|path| !path.is_short()) {
+                return Err(
+                    Unsupported("kernel HTB is measured beside a wire without delays, losses and changes only".into()).into()
+                );
+            }
+            Some(self.kernel_htb(&classes)?)
+        } else {
+            None
+        };
         let (run, readings) = self.altq(case, &title, result)?;
         self.distrust(case, &run, &readings, result);
         self.distrust_starved(case, &run, &readings, &classes, result);
-        let links: Vec<(Link, Readings)> = self.links.iter().cloned().zip(readings).collect();
+        let links: Vec<(Link, Readings)> = self.grown.iter().cloned().zip(readings).collect();
         let figures = Figures { case, flows: &self.lowered.flows, run: &run, links: &links };
         let name = self.column.name.as_deref();
         result.flows.extend(figures.flow_rows(name, &classes));
@@ -283,12 +300,24 @@ impl<'a> Prepared<'a> {
     /// One run with altq in the middle.
     fn altq(&self, case: &Case, title: &str, result: &mut CaseResult) -> anyhow::Result<(Run, Vec<Readings>)> {
         let topology = Topology::new(&self.lowered.hosts)?;
-        let shaper = Shaper::start(&topology, &self.links)?;
+        let [there, back] = &self.lowered.paths;
+        let seed = self.lowered.seed;
+        let flight = |side| match side {
+            Side::Sources => there.flight(seed),
+            Side::Sinks => back.flight(seed),
+        };
+        let shaper = Shaper::start(&topology, &self.links, &flight)?;
+        let happen = |(at, link, change): &(Duration, usize, Change)| {
+            let (shaper, link, change) = (&shaper, *link, change.clone());
+            Happening { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }
+        };
+        let happenings: Vec<Happening<'_>> = self.changes.iter().map(happen).collect();
         let check = || match shaper.failed() {
             true => Err(anyhow!("altq's bridge ended before its time")),
             false => Ok(()),
         };
-        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), nanos(case.warmup), &check, title);
+        let run = measure::run(&topology, &self.lowered.flows, &self.moments(case), nanos(case.warmup), &check, &happenings, title);
+        drop(happenings);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
         // What ended the bridge explains more than what its end did to the flows.
@@ -332,6 +361,7 @@ impl<'a> Prepared<'a> {
             &self.moments(case),
             nanos(case.warmup),
             &check,
+            &[],
             &format!("{title}, kernel HTB"),
         )?;
         let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[] };
@@ -436,8 +466,64 @@ impl<'a> Prepared<'a> {
             }
             names.push(name);
         }
+        // A class that comes on the way has rules of its own in front of all others.
+        for event in &case.events {
+            if let What::AddClass { class, flows, .. } = &event.what {
+                for flow in flows {
+                    if let Some(name) = names.get_mut(*flow) {
+                        *name = Some(class.clone());
+                    }
+                }
+            }
+        }
         Ok(names)
     }
+}
+
+/// What the case's events do to the links, and the links with the classes that come by them.
+#[allow(clippy::type_complexity)]
+fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Link>, Vec<(Duration, usize, Change)>)> {
+    let (mut grown, mut changes) = (links.to_vec(), Vec::new());
+    let wrong = |event: &TimedEvent, why: String| BadCase(format!("case {}: event at {} ns: {why}", case.name, event.at));
+    let mut shadows = links.iter().map(Shadow::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
+    for event in &case.events {
+        match &event.what {
+            What::FlowActive { .. } | What::FlowRate { .. } => continue,
+            What::LinkRate { link, .. } if *link != shaped => {
+                return Err(Unsupported(
+                    "this case runs in the simulator only (`altq sim`): a link without a policy changes its rate".into(),
+                )
+                .into());
+            }
+            _ => {}
+        }
+        let keys: Vec<Key> = match &event.what {
+            What::AddClass { flows, .. } => flows.iter().filter_map(|flow| flow_key(case, *flow)).collect(),
+            _ => Vec::new(),
+        };
+        let before = changes.len();
+        for (at, shadow) in shadows.iter_mut().enumerate() {
+            let made = shadow.changes(event.at, &event.what, &keys).map_err(|why| wrong(event, why))?;
+            changes.extend(made.into_iter().map(|change| (nanos(event.at), at, change)));
+        }
+        if changes.len() == before {
+            return Err(wrong(event, "no shaped link has this class, or its parent".into()).into());
+        }
+    }
+    for (link, shadow) in grown.iter_mut().zip(&shadows) {
+        for name in shadow.names().iter().skip(link.classes.len()) {
+            let (Some((name, parent)), Some(mut spec), Some(mut class)) =
+                (name, link.spec.classes.last().cloned(), link.classes.last().cloned())
+            else {
+                continue;
+            };
+            (spec.parent, spec.queue, spec.scheduler) = (parent.unwrap_or(ROOT), None, None);
+            class.name = name.clone();
+            link.spec.classes.push(spec);
+            link.classes.push(class);
+        }
+    }
+    Ok((grown, changes))
 }
 
 /// What a classifier sees of a flow's packets.

@@ -1,20 +1,22 @@
 //! altq in the middle: the bridge path of `altq run`, and what it counted when.
 
-use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use altq_config::{Device, Link};
 use altq_dataplane::Error;
-use altq_dataplane::bridge::{self, Options, Running};
+use altq_dataplane::bridge::{self, Extra, Options, Running};
+use altq_dataplane::distant::Flight;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_dataplane::stop::Stop;
+use altq_engine::Change;
 use altq_engine::spec::Regulator;
 use anyhow::Context;
 
-use super::topology::{INSIDE, OUTSIDE, Topology, Unsupported};
+use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
 
 /// Time between two readings of a link's counters: windows begin and end at a reading.
 const EVERY: Duration = Duration::from_millis(10);
@@ -28,6 +30,8 @@ pub struct Shaper {
     seen: Arc<Mutex<Vec<Seen>>>,
     listener: JoinHandle<Result<(), Error>>,
     notes: Vec<String>,
+    /// Where changes of each link go.
+    steering: Vec<mpsc::Sender<Change>>,
 }
 
 /// A reading, and when it came.
@@ -63,14 +67,26 @@ impl Shaper {
     ///
     /// # Errors
     /// [`Unsupported`] where the kernel lacks packet sockets or what the bridge needs of them.
-    pub fn start(topology: &Topology, links: &[Link]) -> anyhow::Result<Shaper> {
+    ///
+    /// `flight` says for each way, towards the sinks and back, what is on the far side of it; it is asked again where the wires are not up yet.
+    pub fn start(topology: &Topology, links: &[Link], flight: &(dyn Fn(Side) -> Option<Flight> + Sync)) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
+        let mut steering;
         let tuning = Tuning { interval: Some(EVERY.as_nanos() as u64), ..Tuning::default() };
         let options = Options { tuning, ..Options::default() };
         // The kernel says a little after its interfaces are up that they carry frames.
         let deadline = Instant::now() + CARRIER;
         let running = loop {
-            match topology.middle().run(|| bridge::run(&links, options))? {
+            let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
+            let (senders, mut receivers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
+            let extra = |from: &str, _: &str| {
+                let side = if from == INSIDE { Side::Sources } else { Side::Sinks };
+                let of = |link: &&Link| matches!(&link.device, Some(Device::Bridge { from: own, .. }) if own == from);
+                let changes = links.iter().position(of).and_then(|at| receivers.get_mut(at)?.take());
+                Extra { flight: flight(side), changes }
+            };
+            steering = senders;
+            match topology.middle().run(|| bridge::run_with(&links, options, extra))? {
                 Err(Error::Interface { .. }) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
                 Err(error) if error.is_unsupported() => return Err(Unsupported(error.to_string()).into()),
                 other => break other?,
@@ -82,7 +98,16 @@ impl Shaper {
             let seen = seen.clone();
             move || listen(running, &seen)
         });
-        Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes })
+        Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes, steering })
+    }
+
+    /// Changes a link, by its place, within a reading's interval.
+    ///
+    /// # Errors
+    /// The bridge has ended.
+    pub fn change(&self, link: usize, change: Change) -> anyhow::Result<()> {
+        let gone = || anyhow::anyhow!("altq's bridge ended before its time");
+        self.steering.get(link).ok_or_else(gone)?.send(change).map_err(|_| gone())
     }
 
     /// What the bridge says of how it runs.
@@ -182,11 +207,12 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// A class as it was at the window's begin and at its end.
+    /// A class as it was at the window's begin and at its end. One that came in between had done nothing at its begin.
     pub fn edges(&self, class: usize) -> Option<(&'a ClassStat, &'a ClassStat)> {
+        static NOTHING: LazyLock<ClassStat> = LazyLock::new(ClassStat::default);
         let (_, first) = self.readings.first()?;
         let (_, last) = self.readings.last()?;
-        Some((first.classes.get(class)?, last.classes.get(class)?))
+        Some((first.classes.get(class).unwrap_or(&NOTHING), last.classes.get(class)?))
     }
 
     /// How long what the class sent in the window had waited.

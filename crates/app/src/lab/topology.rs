@@ -50,6 +50,8 @@ pub struct Plan {
     pub mtu: u32,
     /// False: the hosts send no super-packets, as with a network card without segmentation offload.
     pub offload: bool,
+    /// Connections of TCP offer ECN.
+    pub ecn: bool,
 }
 
 /// The namespaces. Dropping them takes everything away.
@@ -85,8 +87,8 @@ impl Topology {
     pub fn new(plan: &Plan) -> anyhow::Result<Topology> {
         let topology = Topology { sources: namespace()?, middle: namespace()?, sinks: namespace()? };
         topology.wires(plan)?;
-        topology.hosts(Side::Sources, &plan.sources, &plan.sinks, SINKS_MAC)?;
-        topology.hosts(Side::Sinks, &plan.sinks, &plan.sources, SOURCES_MAC)?;
+        topology.hosts(Side::Sources, &plan.sources, &plan.sinks, SINKS_MAC, plan.ecn)?;
+        topology.hosts(Side::Sinks, &plan.sinks, &plan.sources, SOURCES_MAC, plan.ecn)?;
         Ok(topology)
     }
 
@@ -134,7 +136,7 @@ impl Topology {
         Ok(())
     }
 
-    fn hosts(&self, side: Side, own: &[IpAddr], others: &[IpAddr], neighbour: &str) -> anyhow::Result<()> {
+    fn hosts(&self, side: Side, own: &[IpAddr], others: &[IpAddr], neighbour: &str, ecn: bool) -> anyhow::Result<()> {
         let mut batch = String::new();
         for address in own {
             match address {
@@ -153,6 +155,9 @@ impl Topology {
             // What a killed run leaves unsent must not keep its namespace: one retry, not minutes of them. The sockets of the
             // generators are closed with a reset anyway (see `socket.rs`); this is for one that was just being accepted.
             sysctl("net/ipv4/tcp_orphan_retries", "1")?;
+            if ecn {
+                sysctl("net/ipv4/tcp_ecn", "1")?;
+            }
             // Every connection begins without what an earlier one learnt.
             sysctl("net/ipv4/tcp_no_metrics_save", "1")
         })?

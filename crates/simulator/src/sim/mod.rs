@@ -31,8 +31,12 @@ use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use endpoint::{Endpoint, Outbox, Playback, Source};
+pub use flight::Flight;
+pub use port::Shadow;
 pub use random::Random;
 pub use series::{BINS, Row, Series};
+pub use setup::flow_key;
+pub use world::route;
 
 use crate::case::{Case, Column, Kind, Measure, PolicyError, Probe, Subject};
 use crate::gaps::Gaps;

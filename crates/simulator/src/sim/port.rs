@@ -17,7 +17,7 @@ use altq_engine::{Change, Engine, Packet};
 use super::fifo::Fifo;
 use super::flight::Flight;
 use super::random::Random;
-use crate::case::{CaseLink, Medium, Tunnel, What, WordValue};
+use crate::case::{CaseLink, Medium, Tunnel, Way, What, WordValue};
 use crate::literal;
 use crate::nearest::nearest;
 use crate::report::{self, Collector};
@@ -98,6 +98,8 @@ pub struct Surroundings<'a> {
 pub struct Engines {
     first: Engine,
     others: Vec<Engine>,
+    /// What was applied, where somebody wants to know.
+    applied: Option<Vec<Change>>,
 }
 
 impl Engines {
@@ -106,7 +108,7 @@ impl Engines {
             crate::replay::queues::check(spec).map_err(SpecError::new)?;
         }
         let others = (1..queues).map(|_| Engine::new(spec)).collect::<Result<_, _>>()?;
-        Ok(Engines { first: Engine::new(spec)?, others })
+        Ok(Engines { first: Engine::new(spec)?, others, applied: None })
     }
 
     /// All of them.
@@ -148,6 +150,7 @@ impl Engines {
         for engine in &mut self.others {
             engine.apply(now, change)?;
         }
+        self.applied.iter_mut().for_each(|applied| applied.push(change.clone()));
         Ok(made)
     }
 
@@ -234,6 +237,67 @@ fn plain(rate: Rate, limit: Limit) -> LinkSpec {
         classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
         rules: RuleSet::default(),
         default: Some(ROOT),
+    }
+}
+
+/// A link under a policy whose changes are worked out beforehand, for an engine that runs elsewhere.
+pub struct Shadow {
+    port: Port,
+}
+
+impl Shadow {
+    /// Of a link as its policy has it.
+    ///
+    /// # Errors
+    /// What the engine refuses.
+    pub fn new(link: &Link) -> Result<Shadow, SpecError> {
+        let case = CaseLink {
+            name: link.name.clone(),
+            from: 0,
+            to: 1,
+            ways: [Way::default(), Way::default()],
+            medium: None,
+            half_duplex: false,
+            mtu: None,
+            tunnel: None,
+            policy: Some(link.name.clone()),
+            reverse: None,
+            tx_ring: 1,
+            tx_queues: 1,
+        };
+        let around = Surroundings {
+            link: &case,
+            place: 0,
+            back: false,
+            rate: link.spec.rate,
+            timer: Timer::Exact,
+            window: (0, 0),
+            random: Random::new(0, 0),
+            medium: None,
+            steady: false,
+        };
+        let mut port = Port::new(around, Some(link))?;
+        port.engine.applied = Some(Vec::new());
+        Ok(Shadow { port })
+    }
+
+    /// What an event does to this link: changes for its engine, in order; none if it is about another. `keys`: what the flows of a new class
+    /// look like. Events come in order of time.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn changes(&mut self, now: Nanos, what: &What, keys: &[Key]) -> Result<Vec<Change>, String> {
+        if let What::LinkRate { rate, .. } = what {
+            self.port.engine.apply(now, &Change::SetRate(*rate)).map_err(|e| e.to_string())?;
+        } else if self.port.concerns(what) {
+            self.port.change(now, what, keys)?;
+        }
+        Ok(self.port.engine.applied.as_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    /// Names and parents of its classes as they are now, by number.
+    pub fn names(&self) -> &[Option<(String, Option<ClassId>)>] {
+        self.port.policy.as_ref().map_or(&[], |policy| &policy.names)
     }
 }
 

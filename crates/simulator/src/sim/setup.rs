@@ -78,6 +78,12 @@ pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
     Ok(())
 }
 
+/// What all packets of a flow have in common that go from `from` to `to`; `None` for a capture's.
+pub fn flow_key(case: &Case, at: usize) -> Option<Key> {
+    let flow = case.flows.get(at)?;
+    (!matches!(flow.kind, Kind::Pcap { .. })).then(|| key(case, flow))
+}
+
 /// The key of what a flow's near end sends.
 fn key(case: &Case, flow: &case::Flow) -> Key {
     let bits = |address: IpAddr| match address {
@@ -107,7 +113,7 @@ fn back(key: &Key) -> Key {
 fn state(world: &World<'_>, at: usize) -> Result<FlowState, SimError> {
     let case = world.case;
     let flow = &case.flows[at];
-    let key = (!matches!(flow.kind, Kind::Pcap { .. })).then(|| key(case, flow));
+    let key = flow_key(case, at);
     let mut state = FlowState { key, local: is_local(&flow.kind), ..FlowState::default() };
     if let Some(tcp) = flow.kind.tcp() {
         let mtu = mtu(world, flow.from, flow.to).min(mtu(world, flow.to, flow.from));

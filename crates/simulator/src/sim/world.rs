@@ -357,6 +357,20 @@ impl<'a> World<'a> {
     }
 }
 
+/// The way from host to host: links by their place, and whether each is passed from its `to` to its `from`. `None` if there is none.
+pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
+    let routes = routes(case);
+    let (mut host, mut way) = (from, Vec::new());
+    while host != to {
+        let port = (*routes.get(host)?.get(to)?)?;
+        let (link, back) = (port / 2, port % 2 == 1);
+        way.push((link, back));
+        let link = case.links.get(link)?;
+        host = if back { link.from } else { link.to };
+    }
+    Some(way)
+}
+
 /// For every pair of hosts the port to take: the way of fewest links, and of several the one that comes first in the file.
 fn routes(case: &Case) -> Vec<Vec<Option<usize>>> {
     let n = case.hosts.len();
