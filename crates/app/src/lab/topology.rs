@@ -76,7 +76,7 @@ const SINKS_MAC: &str = "02:00:00:00:00:02";
 /// As [`Topology::new`].
 pub fn possible() -> anyhow::Result<()> {
     let host = |n| std::net::IpAddr::from([10, 0, 0, n]);
-    Topology::new(&Plan { sources: vec![host(1)], sinks: vec![host(2)], mtu: 1500, offload: true }).map(drop)
+    Topology::new(&Plan { sources: vec![host(1)], sinks: vec![host(2)], mtu: 1500, offload: true, ecn: false }).map(drop)
 }
 
 impl Topology {
