@@ -185,3 +185,28 @@ fn what_the_simulator_does_not_have_is_said() {
         assert!(error.contains(reason) && error.contains("flow f"), "{error}");
     }
 }
+
+#[test]
+fn super_packets_are_cut_by_the_card() {
+    // 100 Mbit/s, 4 queues of 64 packets: what TCP hands over at once is one packet of the queue and up to 44 of the wire.
+    let text = |tso: bool| {
+        format!(
+            "name = 't'\ndescription = 'd'\nduration = '5s'\npolicy = 'link wan {{ rate 100Mbit/s scheduler fifo class all {{ queue drop_tail \
+             {{ limit 200packets }} default }} }}'\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\nlinks = [{{ name = 'wan', from = 'a', to = 'b', \
+             policy = 'wan', medium = 'ethernet', delay = '1ms', tx_queues = 4, tx_ring = 64 }}]\n{}",
+            flow(&format!("kind = 'tcp_bulk'\nstreams = 8\nbuffers = 200000\ntso = {tso}"))
+        )
+    };
+    let run = |tso| sim::run(&Case::parse(&text(tso), Path::new("t.toml")).unwrap(), 1, None).unwrap();
+    let (cut, plain) = (run(true), run(false));
+    let rate = |result: &CaseResult| one(result).goodput_bit_s as f64;
+    // The wire is what it is: 1448 of 1538 bytes.
+    for result in [&cut, &plain] {
+        assert!(rate(result) < 100e6 * 1448.0 / 1538.0 && rate(result) > 0.93 * 100e6 * 1448.0 / 1538.0, "{}", rate(result));
+    }
+    let packets = |result: &CaseResult| class(result, "all").sent_packets;
+    assert!(packets(&cut) * 3 < packets(&plain), "{} {}", packets(&cut), packets(&plain));
+    // As many packets arrive, however they were handed over.
+    let arrived = |result: &CaseResult| one(result).received_packets.unwrap() as f64;
+    assert!((arrived(&cut) / arrived(&plain) - 1.0).abs() < 0.05, "{} {}", arrived(&cut), arrived(&plain));
+}

@@ -122,7 +122,7 @@ fn only(flow: &raw::Flow, kind: &str, known: &[&str]) -> Result<()> {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(|v| v.span()))),*] };
     }
     let keys = keys!(shape size rate interval on off random burst every alpha codec sleep streams congestion buffers stack mss ecn
-        stagger request response msl retry file speed);
+        stagger tso request response msl retry file speed);
     for (key, span) in keys {
         if span.is_some() && !known.contains(&key) {
             return Err((span, format!("a flow of kind {kind} knows no {key}; its own keys: {}", known.join(", "))));
@@ -145,16 +145,16 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
     match flow.kind.get_ref().as_str() {
         "udp" => udp(place, flow, v6).map(Kind::Udp),
         "tcp_bulk" => {
-            only(flow, "tcp_bulk", &["streams", "congestion", "buffers", "stack", "mss", "ecn", "stagger"])?;
+            only(flow, "tcp_bulk", &["streams", "congestion", "buffers", "stack", "mss", "ecn", "stagger", "tso"])?;
             Ok(Kind::TcpBulk { streams, tcp: tcp(flow)? })
         }
         "tcp_rr" => {
-            let own = ["streams", "request", "response", "congestion", "buffers", "stack", "mss", "ecn", "stagger"];
+            let own = ["streams", "request", "response", "congestion", "buffers", "stack", "mss", "ecn", "stagger", "tso"];
             only(flow, "tcp_rr", &own)?;
             Ok(Kind::TcpRr { streams, request: bytes(&flow.request)?, response: bytes(&flow.response)?, tcp: tcp(flow)? })
         }
         "tcp_connect" => {
-            let own = ["streams", "request", "response", "msl", "congestion", "buffers", "stack", "mss", "ecn", "stagger"];
+            let own = ["streams", "request", "response", "msl", "congestion", "buffers", "stack", "mss", "ecn", "stagger", "tso"];
             only(flow, "tcp_connect", &own)?;
             // RFC 9293 3.4.1 has two minutes; what systems do is half a minute.
             let msl = flow.msl.as_ref().map_or(30_000_000_000, |msl| msl.get_ref().0);
@@ -221,6 +221,7 @@ fn tcp(flow: &raw::Flow) -> Result<Tcp> {
         mss,
         ecn: flow.ecn.as_ref().is_some_and(|ecn| *ecn.get_ref()),
         stagger: flow.stagger.as_ref().map_or(0, |t| t.get_ref().0),
+        tso: flow.tso.as_ref().is_some_and(|tso| *tso.get_ref()),
     })
 }
 

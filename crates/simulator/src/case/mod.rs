@@ -349,6 +349,8 @@ pub struct Tcp {
     pub ecn: bool,
     /// Streams start one after another over so long.
     pub stagger: Nanos,
+    /// Both ends hand super-packets of up to 65,535 bytes to their card, which cuts them (simulator; the lab's do as the case's `offload` says).
+    pub tso: bool,
 }
 
 /// A TCP of its time.

@@ -263,6 +263,7 @@ pub struct Flow {
     pub mss: Option<Spanned<u32>>,
     pub ecn: Option<Spanned<bool>>,
     pub stagger: Option<Spanned<Time>>,
+    pub tso: Option<Spanned<bool>>,
     pub msl: Option<Spanned<Time>>,
     pub retry: Option<Spanned<Time>>,
     pub streams: Option<Spanned<u32>>,

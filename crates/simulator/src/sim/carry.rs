@@ -12,7 +12,7 @@ use super::events::{Event, Rank};
 use super::fifo::Fate;
 use super::series::Passed;
 use super::stream::{Load, Travelling};
-use super::talk::high;
+use super::talk::{Parcel, high};
 use super::world::{World, bad};
 use super::{SimError, frame, record_error};
 use crate::case::Tunnel;
@@ -26,11 +26,21 @@ const IPV6: u8 = 41;
 
 impl World<'_> {
     /// An end of a stream sends a packet. True if one was dropped at once where it goes in.
-    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, len: u32, octet: u8, load: Load) -> Result<bool, SimError> {
+    pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Result<bool, SimError> {
+        let Parcel { len, segments, octet, load } = parcel;
         let stream = &self.streams[place];
         let (host, to, flow) = (stream.ends[end].host, stream.ends[1 - end].host, stream.flow as usize);
-        let travelling =
-            Travelling { sent: now, stream: place as u32, life: stream.life, len, host: host as u16, end: end as u8, octet, load };
+        let travelling = Travelling {
+            sent: now,
+            stream: place as u32,
+            life: stream.life,
+            len,
+            segments,
+            host: host as u16,
+            end: end as u8,
+            octet,
+            load,
+        };
         let packet = match self.free.pop() {
             Some(packet) => {
                 self.packets[packet as usize] = travelling;
@@ -42,7 +52,7 @@ impl World<'_> {
             }
         };
         if end == 0 {
-            self.flow_tally.cell(self.segment, flow).sent += 1;
+            self.flow_tally.cell(self.segment, flow).sent += u64::from(segments);
         }
         match self.routes[host][to] {
             Some(port) => self.enter(now, port, packet),
@@ -72,7 +82,9 @@ impl World<'_> {
         let key = &stream.ends[usize::from(travelling.end)].key;
         match &travelling.load {
             Load::Segment(segment) => {
-                (Key { tcp_flags: segment.flags.0, length: travelling.len, ..*key }, high(segment.flags, segment.len))
+                // Rules speak of packets as they are on the wire.
+                let length = travelling.len.div_ceil(u32::from(travelling.segments.max(1)));
+                (Key { tcp_flags: segment.flags.0, length, ..*key }, high(segment.flags, segment.len))
             }
             Load::Number(number) => match self.frame(stream.flow as usize, *number) {
                 Some(frame) => (frame.key, frame.high),
@@ -91,8 +103,9 @@ impl World<'_> {
             let travelling = &self.packets[packet as usize];
             let stream = &self.streams[travelling.stream as usize];
             let v6 = stream.ends[0].key.family == 6;
-            let len = travelling.len + if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
-            let charged = port.medium.map_or(len, |medium| medium.charge(len));
+            let each = if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
+            let len = travelling.len + each * u32::from(travelling.segments);
+            let charged = port.medium.map_or(len, |medium| medium.charge_segments(len, travelling.segments));
             return match fifo.take(now, len, charged, &mut port.wire) {
                 Fate::Leaves(end) => {
                     self.launch(end, at, packet);
@@ -109,6 +122,7 @@ impl World<'_> {
         let travelling = &self.packets[packet as usize];
         let (place, end) = (travelling.stream as usize, usize::from(travelling.end));
         key.tos = travelling.octet;
+        let (mut len, segments) = (travelling.len, travelling.segments);
         let stream = &self.streams[place];
         let (flow, own) = (stream.flow as usize, &stream.ends[end]);
         let (mut hash, mut hosts) = (own.flow, own.hosts);
@@ -118,16 +132,17 @@ impl World<'_> {
         let port = &mut self.ports[at];
         if let Some(tunnel) = port.tunnel.filter(|_| key.family == 6) {
             key = encapsulate(tunnel, &key, port.back);
+            len += Tunnel::HEADER * u32::from(segments);
             (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
         }
-        let descriptor = Packet { flow: hash, hosts, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, key.length) };
+        let descriptor = Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
         let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             if governed.collector.turns(now) {
                 governed.collector.turn(now, &port.engine.all_counters());
             }
             if let Some(class) = class {
-                governed.collector.arrived(now, class, key.length);
+                governed.collector.arrived(now, class, len);
                 // Answers and acknowledgements have classes of their own.
                 if end == 0 && self.flows[flow].last != Some((at, class)) {
                     self.flows[flow].last = Some((at, class));

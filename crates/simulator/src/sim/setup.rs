@@ -269,7 +269,8 @@ impl World<'_> {
             _ => Program::Bulk,
         };
         let sockets = [Socket::connect(config.clone()), Socket::listen(config)];
-        let pair = TcpPair { sockets, program, counted: 0, active: true };
+        let tso = self.case.flows[at].kind.tcp().is_some_and(|tcp| tcp.tso);
+        let pair = TcpPair { sockets, program, counted: 0, active: true, tso };
         self.place(at, Some(sport), Talk::Tcp(Box::new(pair)))
     }
 }

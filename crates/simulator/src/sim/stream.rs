@@ -31,6 +31,8 @@ pub struct Travelling {
     pub life: u32,
     /// Length at layer 3.
     pub len: u32,
+    /// Packets on the wire that it stands for.
+    pub segments: u16,
     /// The host that it comes to next.
     pub host: u16,
     /// The end that sent it.

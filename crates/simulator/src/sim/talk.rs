@@ -37,6 +37,50 @@ pub struct TcpPair {
     pub counted: u64,
     /// Whether the near program still begins anything.
     pub active: bool,
+    /// Both hand super-packets to their card.
+    pub tso: bool,
+}
+
+/// What an end hands to its host.
+#[derive(Clone, Copy, Debug)]
+pub struct Parcel {
+    /// Length at layer 3.
+    pub len: u32,
+    /// Packets on the wire.
+    pub segments: u16,
+    /// DSCP and ECN.
+    pub octet: u8,
+    /// What it carries.
+    pub load: Load,
+}
+
+/// The largest super-packet: what IPv4's length can say.
+const LARGEST: u32 = 65_535;
+
+impl Parcel {
+    /// One packet.
+    pub fn new(len: u32, octet: u8, load: Load) -> Parcel {
+        Parcel { len, segments: 1, octet, load }
+    }
+
+    /// Makes one super-packet of this and the next, if a card could cut it into them again: data that follows on, all segments alike but
+    /// for a last one that is shorter.
+    fn takes(&mut self, next: &Parcel) -> bool {
+        let (Load::Segment(first), Load::Segment(second)) = (&mut self.load, &next.load) else { return false };
+        let each = first.len.div_ceil(u32::from(self.segments));
+        let plain = |flags: Flags| flags.0 & !Flags::PSH.0 == Flags::ACK.0;
+        let follows = first.end() == second.seq && first.ack == second.ack && self.octet == next.octet;
+        let whole = first.len == each * u32::from(self.segments);
+        let fits = whole && second.len > 0 && second.len <= each && self.len + next.len <= LARGEST;
+        if !(follows && fits && plain(first.flags) && plain(second.flags)) {
+            return false;
+        }
+        first.len += second.len;
+        first.flags = first.flags.with(second.flags);
+        self.len += next.len;
+        self.segments += 1;
+        true
+    }
 }
 
 /// The programs at the ends of a connection.
@@ -209,7 +253,7 @@ impl World<'_> {
                 Talk::Playback(_) => self.frame(self.streams[place].flow as usize, *number).map_or(0, |frame| frame.key.tos),
                 _ => self.streams[place].ends[0].key.tos,
             };
-            let refused = self.send(now, place, 0, *len, octet, Load::Number(*number))?;
+            let refused = self.send(now, place, 0, Parcel::new(*len, octet, Load::Number(*number)))?;
             if refused
                 && let Talk::Source(source) = &mut self.streams[place].talk
                 && let Some(sleep) = source.refused()
@@ -235,7 +279,7 @@ impl World<'_> {
         let (len, number, retry) = (ask.lens[0], ask.number, ask.retry);
         let octet = stream.ends[0].key.tos;
         self.arm(place, 0, now.saturating_add(retry));
-        self.send(now, place, 0, len, octet, Load::Number(number)).map(|_| ())
+        self.send(now, place, 0, Parcel::new(len, octet, Load::Number(number))).map(|_| ())
     }
 
     /// A packet has come to where it goes.
@@ -248,7 +292,7 @@ impl World<'_> {
         let flow = stream.flow as usize;
         if end == 1 {
             let cell = self.flow_tally.cell(self.segment, flow);
-            cell.received += 1;
+            cell.received += u64::from(travelling.segments);
             cell.bytes += u64::from(len);
             cell.delays.push(now - travelling.sent);
             self.gaps.arrived(now, flow);
@@ -279,7 +323,7 @@ impl World<'_> {
                     let answer = ask.lens[1];
                     let octet = stream.ends[1].key.tos;
                     self.paid(now, flow, u64::from(len.saturating_sub(headers)));
-                    return self.send(now, place, 1, answer, octet, Load::Number(number)).map(|_| ());
+                    return self.send(now, place, 1, Parcel::new(answer, octet, Load::Number(number))).map(|_| ());
                 }
                 if ask.open && ask.number == number {
                     let cell = self.flow_tally.cell(self.segment, flow);
@@ -364,13 +408,24 @@ impl World<'_> {
 
     /// Sends what a socket has to send, and sets its timer.
     fn pump(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+        let mut whole: Option<Parcel> = None;
         loop {
             let stream = &mut self.streams[place];
             let Talk::Tcp(pair) = &mut stream.talk else { return Ok(()) };
-            let socket = &mut pair.sockets[end];
+            let (tso, socket) = (pair.tso, &mut pair.sockets[end]);
             let Some((segment, ecn)) = socket.poll_transmit(now) else { break };
             let octet = stream.ends[end].key.tos | ecn & 3;
-            self.send(now, place, end, segment.bytes, octet, Load::Segment(segment))?;
+            let parcel = Parcel::new(segment.bytes, octet, Load::Segment(segment));
+            if !tso {
+                self.send(now, place, end, parcel)?;
+            } else if !whole.as_mut().is_some_and(|whole| whole.takes(&parcel))
+                && let Some(full) = whole.replace(parcel)
+            {
+                self.send(now, place, end, full)?;
+            }
+        }
+        if let Some(rest) = whole {
+            self.send(now, place, end, rest)?;
         }
         let Talk::Tcp(pair) = &self.streams[place].talk else { return Ok(()) };
         let wake = pair.sockets[end].poll_timeout();
