@@ -5,11 +5,12 @@
 //! keeps its turn while it has packets, so that light flows are through quickly. Without `hogs` all take turns.
 //!
 //! The scheduler [`fairq`](crate::schedule) gives this queue to its classes. A bucket has a record while it has packets, with `hogs` from its
-//! first packet on, for what was measured. ALTQ puts packets whose flow is unknown into the bucket at the ring's end; here they are
+//! first packet on, for what was measured. One record lies in the queue itself, so that a class with a single flow takes three cache
+//! lines; the table of the buckets and further records come with a second bucket. ALTQ puts packets whose flow is unknown into the bucket at the ring's end; here they are
 //! a flow, so that they stay in order.
 
-use super::flows::{ByPackets, Chain, Flow, Flows, Hash};
-use super::{Context, Entry, Policy, Queue, Store, Taken};
+use super::flows::Hash;
+use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Settings, Word};
@@ -42,94 +43,223 @@ pub const HOGS: Word = Word {
     default: "0bit/s: all take turns",
 };
 
-const _: () = assert!(size_of::<Flow<Decay>>() == 64);
+/// No record, and no bucket.
+const NIL: u16 = u16::MAX;
+/// In [`Bucket::next`]: it is not in the ring.
+const OUT: u16 = NIL - 1;
 
-struct Fairq {
-    buckets: u32,
-    /// Bits a second.
-    hogs: Rate,
-    limit: Limit,
-    flows: Flows<Decay, ByPackets>,
-    ring: Chain,
-    packets: u32,
-    bytes: u32,
-    hash: Hash,
-    seed: Option<u64>,
-    mtu: u32,
+/// A bucket that has something to remember.
+struct Bucket {
+    /// What it sent, with `hogs`.
+    sent: Decay,
+    list: List,
+    /// The next one in the ring, or of the free records.
+    next: u16,
+    /// Its number; [`NIL`] for a free record.
+    number: u16,
 }
 
-fn buckets(settings: &Settings) -> u32 {
-    settings.int("buckets").unwrap_or(256).clamp(1, 2048) as u32
+impl Bucket {
+    fn new(number: u16) -> Bucket {
+        Bucket { sent: Decay::NEW, list: List::NEW, next: OUT, number }
+    }
+
+    fn free(next: u16) -> Bucket {
+        Bucket { next, ..Bucket::new(NIL) }
+    }
+}
+
+/// In the first line what a packet that goes looks at, in the second what one that comes looks at besides.
+#[repr(C, align(64))]
+struct Fairq {
+    /// Record 0.
+    first: Bucket,
+    packets: u32,
+    bytes: u32,
+    /// Buckets with packets, in turn.
+    head: u16,
+    tail: u16,
+    ring: u16,
+    /// How many buckets there are.
+    buckets: u16,
+    hash: Hash,
+    /// A bucket's.
+    limit: Limit,
+    hogs: Rate,
+    /// The record of each bucket; without any as long as there is but record 0.
+    table: Box<[u16]>,
+    /// The first free record.
+    free: u16,
+    /// Records from 1 on.
+    more: Vec<Bucket>,
+    seed: Option<u64>,
+}
+
+const _: () = assert!(size_of::<Fairq>() == 192);
+
+fn buckets(settings: &Settings) -> u16 {
+    settings.int("buckets").unwrap_or(256).clamp(1, 2048) as u16
 }
 
 impl Fairq {
     fn new(context: &Context, spec: &QueueSpec) -> Fairq {
-        let buckets = buckets(&spec.settings);
         Fairq {
-            buckets,
-            hogs: spec.settings.rate("hogs").unwrap_or_default(),
-            limit: spec.limit,
-            flows: Flows::new(buckets),
-            ring: Chain::NEW,
+            first: Bucket::free(NIL),
             packets: 0,
             bytes: 0,
+            head: NIL,
+            tail: NIL,
+            ring: 0,
+            buckets: buckets(&spec.settings),
             hash: Hash::new(context.seed),
+            limit: spec.limit,
+            hogs: spec.settings.rate("hogs").unwrap_or_default(),
+            table: Box::default(),
+            free: 0,
+            more: Vec::new(),
             seed: None,
-            mtu: context.overhead.charge(context.mtu),
         }
     }
 
+    /// Forgets all buckets, which have no packets.
     fn clear(&mut self, hash: Hash) {
-        self.flows = Flows::new(self.buckets);
-        (self.ring, self.hash) = (Chain::NEW, hash);
+        self.first = Bucket::free(NIL);
+        (self.head, self.tail, self.ring, self.free) = (NIL, NIL, 0, 0);
+        (self.table, self.more, self.hash) = (Box::default(), Vec::new(), hash);
     }
 
-    /// A bucket without packets is out of the ring; its record stays if what it measured counts.
-    fn leave(&mut self) {
-        if let Some(at) = self.flows.shift(&mut self.ring)
-            && self.hogs.is_zero()
-        {
-            self.flows.close(at);
+    #[inline]
+    fn bucket(&mut self, at: u16) -> &mut Bucket {
+        match at.checked_sub(1) {
+            None => &mut self.first,
+            Some(at) => &mut self.more[usize::from(at)],
         }
+    }
+
+    /// The record of a bucket, if it has one.
+    #[inline]
+    fn find(&self, number: u16) -> Option<u16> {
+        match self.table.get(usize::from(number)) {
+            None => (self.first.number == number).then_some(0),
+            Some(at) => (*at != NIL).then_some(*at),
+        }
+    }
+
+    /// A record for a bucket that has none.
+    #[inline]
+    fn open(&mut self, number: u16) -> u16 {
+        let at = self.free;
+        if at == NIL {
+            return self.open_more(number);
+        }
+        self.free = std::mem::replace(self.bucket(at), Bucket::new(number)).next;
+        if let Some(held) = self.table.get_mut(usize::from(number)) {
+            *held = at;
+        }
+        at
+    }
+
+    fn open_more(&mut self, number: u16) -> u16 {
+        self.more.push(Bucket::new(number));
+        // There are as many records as buckets at most, 2048.
+        let at = self.more.len() as u16;
+        if self.table.is_empty() {
+            self.table = vec![NIL; usize::from(self.buckets)].into_boxed_slice();
+            self.table[usize::from(self.first.number)] = 0;
+        }
+        self.table[usize::from(number)] = at;
+        at
+    }
+
+    /// Puts a bucket at the end of the ring.
+    #[inline]
+    fn append(&mut self, at: u16) {
+        self.bucket(at).next = NIL;
+        if self.ring == 0 {
+            self.head = at;
+        } else {
+            self.bucket(self.tail).next = at;
+        }
+        self.tail = at;
+        self.ring += 1;
+    }
+
+    /// Puts a bucket at the head of the ring.
+    fn prepend(&mut self, at: u16) {
+        if self.ring == 0 {
+            return self.append(at);
+        }
+        self.bucket(at).next = self.head;
+        self.head = at;
+        self.ring += 1;
+    }
+
+    /// The first bucket goes to the end of the ring.
+    #[inline]
+    fn turn(&mut self) {
+        if self.ring > 1 {
+            let at = self.head;
+            self.head = self.bucket(at).next;
+            self.ring -= 1;
+            self.append(at);
+        }
+    }
+
+    /// The first bucket has no packets any more, and is out of the ring; its record stays if what it measured counts.
+    #[inline]
+    fn leave(&mut self) {
+        let (at, forget) = (self.head, self.hogs.is_zero());
+        let free = self.free;
+        let bucket = self.bucket(at);
+        let next = std::mem::replace(&mut bucket.next, OUT);
+        if forget {
+            bucket.next = free;
+            let number = std::mem::replace(&mut bucket.number, NIL);
+            self.free = at;
+            if let Some(held) = self.table.get_mut(usize::from(number)) {
+                *held = NIL;
+            }
+        }
+        self.head = next;
+        self.ring -= 1;
     }
 
     fn put(&mut self, packet: &Packet, store: &mut Store<'_>) -> bool {
-        let bucket = self.hash.bucket(packet.flow, self.buckets);
-        let at = self.flows.find(bucket).unwrap_or_else(|| self.flows.open(bucket));
-        if !self.flows.get(at).list.fits(self.limit, packet.len) {
-            if !self.flows.in_chain(at) && self.hogs.is_zero() {
-                self.flows.close(at);
-            }
-            return false;
-        }
-        if !self.flows.in_chain(at) {
-            let rate = &self.flows.get(at).state;
+        let number = self.hash.bucket(packet.flow, u32::from(self.buckets)) as u16;
+        let (limit, hogs) = (self.limit, self.hogs);
+        let at = match self.find(number) {
+            Some(at) if !self.bucket(at).list.fits(limit, packet.len) => return false,
+            Some(at) => at,
+            None if !List::NEW.fits(limit, packet.len) => return false,
+            None => self.open(number),
+        };
+        let bucket = self.bucket(at);
+        store.push(&mut bucket.list, packet);
+        if bucket.next == OUT {
             // Light ones first.
-            if !self.hogs.is_zero() && rate.measured() && rate.below(Rate::bit_s(self.hogs.as_bit_s() / 8)) {
-                self.flows.prepend(&mut self.ring, at);
+            if !hogs.is_zero() && bucket.sent.measured() && bucket.sent.below(Rate::bit_s(hogs.as_bit_s() / 8)) {
+                self.prepend(at);
             } else {
-                self.flows.append(&mut self.ring, at);
+                self.append(at);
             }
-            // Flows of this queue have no credit: those with packets may send.
-            self.flows.get_mut(at).deficit = 1;
         }
-        self.flows.push(at, packet, store);
         self.packets += 1;
         self.bytes += packet.len;
         true
     }
 
-    /// The first packet of the ring, and its bucket.
-    fn next(&mut self, store: &mut Store<'_>) -> Option<(u32, Taken)> {
-        loop {
-            let at = self.ring.first()?;
-            if let Some(packet) = self.flows.pop(at, store) {
-                self.packets -= 1;
-                self.bytes -= packet.len;
-                return Some((at, packet));
-            }
-            self.leave();
+    /// The first packet of the ring, and whether its bucket has more.
+    #[inline]
+    fn next(&mut self, store: &mut Store<'_>) -> Option<(Taken, bool)> {
+        if self.ring == 0 {
+            return None;
         }
+        let list = &mut self.bucket(self.head).list;
+        let packet = store.pop(list)?;
+        let more = !list.is_empty();
+        self.packets -= 1;
+        self.bytes -= packet.len;
+        Some((packet, more))
     }
 }
 
@@ -151,26 +281,27 @@ impl Queue for Fairq {
     }
 
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let (at, packet) = self.next(store)?;
+        let (packet, more) = self.next(store)?;
         let hogs = self.hogs;
-        let flow = self.flows.get_mut(at);
-        let keeps_turn = if hogs.is_zero() {
-            false
-        } else {
-            flow.state.add(now, packet.wire);
-            flow.state.below(hogs)
+        let keeps_turn = !hogs.is_zero() && {
+            let bucket = self.bucket(self.head);
+            bucket.sent.add(now, packet.wire);
+            bucket.sent.below(hogs)
         };
-        if flow.list.is_empty() {
+        if !more {
             self.leave();
-        } else if !keeps_turn && self.ring.len() > 1 {
-            self.flows.shift(&mut self.ring);
-            self.flows.append(&mut self.ring, at);
+        } else if !keeps_turn {
+            self.turn();
         }
         Some(packet)
     }
 
     fn peek(&self) -> Option<u32> {
-        (self.packets > 0).then(|| self.flows.guess(&[self.ring]).unwrap_or(self.mtu))
+        let first = match self.head.checked_sub(1) {
+            None => Some(&self.first),
+            Some(at) => self.more.get(usize::from(at)),
+        };
+        first.filter(|_| self.ring > 0)?.list.peek()
     }
 
     fn backlog(&self) -> (u32, u32) {
@@ -178,12 +309,11 @@ impl Queue for Fairq {
     }
 
     fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        let (at, packet) = self.next(store)?;
-        if self.flows.get(at).list.is_empty() {
+        let (packet, more) = self.next(store)?;
+        if more {
+            self.turn();
+        } else {
             self.leave();
-        } else if self.ring.len() > 1 {
-            self.flows.shift(&mut self.ring);
-            self.flows.append(&mut self.ring, at);
         }
         Some(packet)
     }
@@ -219,10 +349,10 @@ impl Queue for Fairq {
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("buckets", u64::from(self.ring.len()));
+        word("buckets", u64::from(self.ring));
     }
 
     fn memory(&self) -> usize {
-        size_of::<Fairq>() + self.flows.memory()
+        size_of::<Fairq>() + self.table.len() * 2 + self.more.capacity() * size_of::<Bucket>()
     }
 }

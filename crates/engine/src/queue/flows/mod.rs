@@ -286,16 +286,6 @@ impl<S: Default, R: Rank> Flows<S, R> {
         chain.len += 1;
     }
 
-    /// Puts a flow at the head of a chain.
-    pub fn prepend(&mut self, chain: &mut Chain, at: u32) {
-        if chain.len == 0 {
-            return self.append(chain, at);
-        }
-        self.records[at as usize].next = chain.head;
-        chain.head = at;
-        chain.len += 1;
-    }
-
     /// Takes the first flow of a chain out.
     #[inline]
     pub fn shift(&mut self, chain: &mut Chain) -> Option<u32> {
