@@ -9,12 +9,28 @@
 /// Hints that the item at an index will be read or written. Out of range is nothing.
 #[inline(always)]
 pub(crate) fn prefetch<T>(items: &[T], at: usize) {
-    #[cfg(all(feature = "prefetch", target_arch = "x86_64"))]
     if let Some(item) = items.get(at) {
+        line(std::ptr::from_ref(item).cast());
+    }
+}
+
+/// Hints that something whose size is not known here will be: its first three lines of 64 bytes.
+#[inline(always)]
+pub(crate) fn prefetch_first<T: ?Sized>(item: &T) {
+    let start = std::ptr::from_ref(item).cast::<i8>();
+    line(start);
+    line(start.wrapping_add(64));
+    line(start.wrapping_add(128));
+}
+
+#[inline(always)]
+fn line(at: *const i8) {
+    #[cfg(all(feature = "prefetch", target_arch = "x86_64"))]
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction reads nothing that a program could see and faults on no address; this one is of a live reference.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) }
+        // SAFETY: the instruction reads nothing that a program could see and faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
     }
     #[cfg(not(all(feature = "prefetch", target_arch = "x86_64")))]
-    let _ = (items, at);
+    let _ = at;
 }

@@ -14,7 +14,7 @@ use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::link::Overhead;
 use crate::packet::{Packet, Slab};
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, prefetch_first};
 use crate::queue::Queue;
 use crate::schedule::{Scheduler, Slot};
 use crate::settings::Settings;
@@ -355,7 +355,19 @@ impl Engine {
         for class in classes[from..].iter().flatten() {
             if let Some(leaf) = self.leaves.get(*class as usize) {
                 self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
-                self.slab.fetch(leaf.tail);
+                if leaf.kind == Kind::Own {
+                    prefetch(&self.queues, leaf.head as usize);
+                } else {
+                    self.slab.fetch(leaf.tail);
+                }
+            }
+        }
+        if self.queues.len() < FAR {
+            return;
+        }
+        for class in classes[from..].iter().flatten() {
+            if let Some(queue) = self.queue_of(*class) {
+                prefetch_first(queue);
             }
         }
     }
