@@ -152,7 +152,14 @@ impl Fairq {
         if at == NIL {
             return self.open_more(number);
         }
-        self.free = std::mem::replace(self.bucket(at), Bucket::new(number)).next;
+        // Field by field: a record made elsewhere and copied would be read before it is written.
+        let bucket = self.bucket(at);
+        let free = bucket.next;
+        bucket.sent = Decay::NEW;
+        bucket.list = List::NEW;
+        bucket.next = OUT;
+        bucket.number = number;
+        self.free = free;
         if let Some(held) = self.table.get_mut(usize::from(number)) {
             *held = at;
         }

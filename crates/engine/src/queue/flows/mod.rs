@@ -148,17 +148,28 @@ impl<S: Default, R: Rank> Flows<S, R> {
     /// A record for the flow of a bucket that has none.
     #[inline]
     pub fn open(&mut self, bucket: u32) -> u32 {
-        let fresh = Flow { list: List::NEW, deficit: 0, state: S::default(), next: OUT, bucket, up: NIL, down: NIL };
+        if self.free == NIL {
+            self.free = self.records.len() as u32;
+            self.records.push(Flow {
+                list: List::NEW,
+                deficit: 0,
+                state: S::default(),
+                next: NIL,
+                bucket: NIL,
+                up: NIL,
+                down: NIL,
+            });
+        }
         let at = self.free;
-        let at = if at == NIL {
-            self.records.push(fresh);
-            (self.records.len() - 1) as u32
-        } else {
-            let record = &mut self.records[at as usize];
-            self.free = record.next;
-            *record = fresh;
-            at
-        };
+        // Field by field: a record made elsewhere and copied would be read before it is written.
+        let record = &mut self.records[at as usize];
+        self.free = record.next;
+        record.list = List::NEW;
+        record.deficit = 0;
+        record.state = S::default();
+        record.next = OUT;
+        record.bucket = bucket;
+        (record.up, record.down) = (NIL, NIL);
         self.buckets[bucket as usize] = at;
         self.open += 1;
         at
