@@ -1,4 +1,4 @@
-//! `altq bench engine`: the line that other programs read (interfaces.md), and usage errors.
+//! `altq bench`: the line that other programs read (interfaces.md), and usage errors.
 
 use std::process::{Command, Output};
 
@@ -29,6 +29,19 @@ fn one_json_line_a_configuration() {
             assert!((64.0..1000.0).contains(&number("bytes_per_class")), "{line}");
         }
     }
+}
+
+#[test]
+fn the_simulator_is_measured_too() {
+    let out = altq(&["bench", "sim", "--mbit", "10", "--seconds", "5", "--tcp", "200", "--json"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!((&line["schema"], line["rate_bit_s"].as_u64()), (&"altq.bench/1".into(), Some(10_000_000)));
+    let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+    // 10 Mbit/s for 5 s, full but for its start: 4166 packets of 1500 bytes, or a few more as some are shorter.
+    assert!((3500.0..6000.0).contains(&number("bottleneck_packets")), "{line}");
+    assert!((number("packets_per_cpu_s") * number("cpu_s") / number("bottleneck_packets") - 1.0).abs() < 0.01, "{line}");
+    assert!(number("bytes_per_flow") < 100_000.0, "{line}");
 }
 
 #[test]

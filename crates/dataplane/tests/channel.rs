@@ -5,6 +5,10 @@ use altq_dataplane::channel::{Channel, Timed};
 use altq_dataplane::shaper::{Shaper, Tuning};
 use altq_dataplane::stats::Snapshot;
 use altq_dataplane::vnet::{GSO_TCPV4, NEEDS_CSUM, Vnet};
+use altq_engine::Change;
+use altq_engine::settings::Value;
+use altq_engine::spec::ROOT;
+use altq_engine::units::Rate;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -71,6 +75,51 @@ fn overload(until: u64) -> Vec<Timed> {
         if port == 5001 { low += 40_000 } else { high += 100_000 }
     }
     frames
+}
+
+#[test]
+fn a_link_changes_while_it_runs() {
+    // Snapshots every 100 ms: with the one at 1 s the link becomes half as fast, and the classes change their shares.
+    let mut channel = Channel::new(2 * SECOND);
+    overload(2 * SECOND).into_iter().for_each(|frame| channel.arrive(frame));
+    let tuning = Tuning { memory: 64 << 20, interval: Some(100 * MS), ..Tuning::default() };
+    let link = link(SHARES);
+    let mut shaper = Shaper::new(&link, "a", channel, tuning).unwrap();
+    let (changes, listener) = std::sync::mpsc::channel();
+    shaper.listen(listener);
+    let class = |name: &str, share: u64| {
+        let id = link.class(name).unwrap();
+        let mut settings = link.spec.classes[id as usize].settings.clone();
+        settings.set("rate", Value::Rate(Rate::mbit_s(share)));
+        Change::SetClass { class: id, parent: ROOT, settings }
+    };
+    let list = [Change::SetRate(Rate::mbit_s(50)), class("high", 15), class("low", 35)];
+    let mut last = None;
+    shaper
+        .run(|snapshot| {
+            if snapshot.at == SECOND {
+                list.iter().for_each(|change| changes.send(change.clone()).unwrap());
+                // A class that there is not: refused and counted.
+                changes.send(Change::RemoveClass { class: 77, heir: None }).unwrap();
+            }
+            last = Some(snapshot);
+        })
+        .unwrap();
+    assert_eq!(last.unwrap().work.unchanged, 1);
+    let left = shaper.edge().departed();
+    let rate = |port: u16, from: u64, to: u64| {
+        let bytes: u64 = left.iter().filter(|f| (from..to).contains(&f.at) && dport(&f.bytes) == port).map(length).sum();
+        bytes as f64 * 8e9 / (to - from) as f64 / 1e6
+    };
+    for (port, from, to, wanted) in [
+        (5001, 200 * MS, SECOND, 20.0),
+        (80, 200 * MS, SECOND, 80.0),
+        (5001, 1_200 * MS, 2 * SECOND, 35.0),
+        (80, 1_200 * MS, 2 * SECOND, 15.0),
+    ] {
+        let measured = rate(port, from, to);
+        assert!((measured / wanted - 1.0).abs() < 0.02, "{port} from {from}: {measured} of {wanted}");
+    }
 }
 
 #[test]

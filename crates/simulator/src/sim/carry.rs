@@ -178,7 +178,17 @@ impl World<'_> {
         match port.flight.launch(end) {
             Some(arrival) => {
                 self.packets[packet as usize].host = port.to as u16;
-                self.schedule(arrival, Rank::Arrival, Event::Arrive(packet));
+                if arrival >= self.case.duration {
+                    return;
+                }
+                if !port.in_order {
+                    return self.schedule(arrival, Rank::Arrival, Event::Straggle(packet));
+                }
+                let number = self.events.number();
+                port.line.push_back((arrival, number, packet));
+                if port.line.len() == 1 {
+                    self.events.push_numbered(arrival, Rank::Arrival, number, Event::Arrive(at as u32));
+                }
             }
             None => self.free.push(packet),
         }
@@ -363,9 +373,7 @@ impl World<'_> {
         self.looks[medium] = None;
         let outcome = self.media[medium].step(now);
         if let Outcome::Sent(side) | Outcome::GivenUp(side) = outcome {
-            let belongs = |port: &super::port::Port| port.station.as_ref().is_some_and(|s| s.medium == medium);
-            let Some(first) = self.ports.iter().position(belongs) else { return Ok(()) };
-            let at = first + side;
+            let at = self.shared[medium] + side;
             let station = self.ports[at].station.as_mut();
             let (sent, next) = station.map_or((None, None), |s| (s.ring.pop_front(), s.ring.front().copied()));
             match (sent, outcome) {

@@ -38,8 +38,10 @@ pub enum Event {
     Open(u32),
     /// An end of a stream wanted to be woken: twice the stream, and 1 for the end that it goes to.
     Wake(u32),
-    /// A packet comes to the host that it was sent to.
+    /// The first packet on a port's line comes to the host that it was sent to.
     Arrive(u32),
+    /// This packet does: one that others may pass on the way.
+    Straggle(u32),
     /// A host has got round to a packet that came.
     Handle(u32),
 }
@@ -97,6 +99,34 @@ impl Events {
         self.heap.push(Entry { time, order: (rank as u64) << 62 | self.made, event });
     }
 
+    /// A place in the order in which events are made, for one that is pushed later.
+    #[inline]
+    pub fn number(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
+
+    /// Something happens at a time, and it came about when the number was taken.
+    #[inline]
+    pub fn push_numbered(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
+        self.heap.push(Entry { time, order: (rank as u64) << 62 | number, event });
+    }
+
+    /// Puts an event in the place of the one that comes next, which has been looked at.
+    #[inline]
+    pub fn replace(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
+        if let Some(mut first) = self.heap.peek_mut() {
+            self.taken += 1;
+            *first = Entry { time, order: (rank as u64) << 62 | number, event };
+        }
+    }
+
+    /// What happens next, and stays.
+    #[inline]
+    pub fn peek(&self) -> Option<(Nanos, Event)> {
+        self.heap.peek().map(|entry| (entry.time, entry.event))
+    }
+
     /// What happens next.
     #[inline]
     pub fn pop(&mut self) -> Option<(Nanos, Event)> {
@@ -133,6 +163,13 @@ mod tests {
         let expected = [(5, 2), (7, 1), (7, 4), (7, 3), (7, 6), (7, 0), (u64::MAX, 5)];
         assert_eq!(order, expected.map(|(time, n)| (time, Event::Arrive(n))));
         assert_eq!(events.taken(), 7);
+        // A number taken early keeps its place.
+        let early = events.number();
+        events.push(3, Rank::Timer, Event::Timer(1));
+        events.push_numbered(3, Rank::Timer, early, Event::Timer(2));
+        assert_eq!(events.peek(), Some((3, Event::Timer(2))));
+        events.replace(4, Rank::Timer, early, Event::Timer(3));
+        assert_eq!([events.pop(), events.pop()], [Some((3, Event::Timer(1))), Some((4, Event::Timer(3)))]);
         assert_eq!(size_of::<Entry>(), 24);
     }
 }

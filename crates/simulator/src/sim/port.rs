@@ -38,6 +38,11 @@ pub struct Port {
     pub to: usize,
     /// What happens to a packet that has left.
     pub flight: Flight,
+    /// Packets on their way in the order in which they arrive: when, their events' numbers, and which. Only the first has an event, so
+    /// that the queue of events is as short as the links are few.
+    pub line: VecDeque<(Nanos, u64, u32)>,
+    /// Whether all of them stand there.
+    pub in_order: bool,
     /// The scheduler; of a card with several transmit queues one each.
     pub engine: Engines,
     /// The transmitter.
@@ -202,6 +207,8 @@ impl Port {
             link: place,
             back,
             to: if back { case.from } else { case.to },
+            in_order: way.reorder == 0.0 && (way.keep_order || way.jitter == 0),
+            line: VecDeque::new(),
             flight: Flight::new(way.clone(), random),
             engine: Engines::new(&spec, case.tx_queues)?,
             wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }),

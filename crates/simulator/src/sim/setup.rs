@@ -1,5 +1,6 @@
 //! A case's flows as the world runs them.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -61,13 +62,17 @@ impl FlowState {
 /// Makes the flows of a world, and schedules their spans.
 pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
     let case = world.case;
+    let mut taken = Taken::default();
+    for flow in &case.flows {
+        taken.entry(pair(flow)).or_default().0 += 1;
+    }
     for (at, flow) in case.flows.iter().enumerate() {
         let ways = [world.routes[flow.from][flow.to], world.routes[flow.to][flow.from]];
         if ways.contains(&None) {
             let (from, to) = (&case.hosts[flow.from].name, &case.hosts[flow.to].name);
             return Err(bad(format!("flow {}: no way leads from {from} to {to}", flow.name)));
         }
-        let made = state(world, at)?;
+        let made = state(world, at, &mut taken)?;
         world.flows.push(made);
         source(world, at, seed);
         for (start, stop) in &flow.active {
@@ -110,7 +115,7 @@ fn back(key: &Key) -> Key {
     Key { src: key.dst, dst: key.src, sport: key.dport, dport: key.sport, ..*key }
 }
 
-fn state(world: &World<'_>, at: usize) -> Result<FlowState, SimError> {
+fn state(world: &World<'_>, at: usize, taken: &mut Taken) -> Result<FlowState, SimError> {
     let case = world.case;
     let flow = &case.flows[at];
     let key = flow_key(case, at);
@@ -123,24 +128,29 @@ fn state(world: &World<'_>, at: usize) -> Result<FlowState, SimError> {
         };
         let config = config(tcp, mtu, case.hosts[flow.from].address.is_ipv6(), msl);
         state.config = Some(Arc::new(config.map_err(|why| bad(format!("flow {}: {why}", flow.name)))?));
-        state.opener.ports = ports(case, at);
+        state.opener.ports = ports(flow, taken);
     }
     Ok(state)
 }
 
+/// Of the flows between two hosts to a port: how many there are, and how many source ports are given away.
+type Taken = HashMap<(usize, usize, u16), (usize, usize)>;
+
+fn pair(flow: &case::Flow) -> (usize, usize, u16) {
+    (flow.from, flow.to, flow.dport)
+}
+
 /// Source ports for a flow's connections: from the one that it names on, else so that flows between the same hosts to the same port
 /// do not meet.
-fn ports(case: &Case, at: usize) -> std::collections::VecDeque<u16> {
-    let flow = &case.flows[at];
+fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16> {
     let streams = flow.kind.streams();
     let connects = matches!(flow.kind, Kind::TcpConnect { .. });
     if flow.sport > 0 {
         return (flow.sport..=u16::MAX).take(if connects { usize::MAX } else { streams as usize }).collect();
     }
-    let same = |other: &&case::Flow| (other.from, other.to, other.dport) == (flow.from, flow.to, flow.dport);
-    let before: usize = case.flows[..at].iter().filter(same).map(|f| f.kind.streams() as usize).sum();
-    let rivals = case.flows.iter().filter(same).count();
-    let all = EPHEMERAL.clone().cycle().skip(before % EPHEMERAL.len());
+    let (rivals, before) = taken.entry(pair(flow)).or_default();
+    let (rivals, all) = ((*rivals).max(1), EPHEMERAL.clone().cycle().skip(*before % EPHEMERAL.len()));
+    *before += streams as usize;
     match connects {
         // All that nobody else has.
         true if rivals == 1 => all.take(EPHEMERAL.len()).collect(),

@@ -47,6 +47,8 @@ pub struct World<'a> {
     pub(super) hash: FlowHash,
     /// Media that two stations share.
     pub(super) media: Vec<Csma>,
+    /// The first of the two ports of each.
+    pub(super) shared: Vec<usize>,
     /// The event that looks after each.
     pub(super) looks: Vec<Option<Nanos>>,
     /// Ticks of the column's timers.
@@ -99,7 +101,7 @@ impl<'a> World<'a> {
         let governed = case.links.iter().flat_map(|link| [&link.policy, &link.reverse]);
         let recorded = record.then(|| governed.clone().position(Option::is_some).unwrap_or(0));
         let mut ports: Vec<Port> = Vec::new();
-        let mut media = Vec::new();
+        let (mut media, mut shared) = (Vec::new(), Vec::new());
         for (place, link) in case.links.iter().enumerate() {
             let both = [governs(&link.policy)?, governs(&link.reverse)?];
             let rerated = case.events.iter().any(|e| matches!(e.what, What::LinkRate { link, .. } if link == place));
@@ -126,6 +128,7 @@ impl<'a> World<'a> {
             if link.half_duplex {
                 let rate = ports.last().map_or(Rate::ZERO, |port| port.wire.rate());
                 media.push(Csma::new(rate, Random::new(seed, MEDIA + place as u64)));
+                shared.push(ports.len() - 2);
             }
         }
         let mut cuts = vec![case.warmup, case.duration];
@@ -149,6 +152,7 @@ impl<'a> World<'a> {
             hash: FlowHash::new(seed),
             looks: vec![None; media.len()],
             media,
+            shared,
             timer: column.timer,
             segment: 0,
             series: None,
@@ -231,8 +235,13 @@ impl<'a> World<'a> {
     /// Runs until the case's duration is over.
     pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>) -> Result<(), SimError> {
         self.recorder = recorder;
-        while let Some((now, event)) = self.events.pop() {
+        while let Some((now, event)) = self.events.peek() {
             self.segment = self.segments.find(now, self.segment);
+            if let Event::Arrive(port) = event {
+                self.first_of_line(now, port as usize)?;
+                continue;
+            }
+            self.events.pop();
             match event {
                 Event::Complete(port) => self.complete(now, port as usize)?,
                 Event::Timer(port) => {
@@ -252,10 +261,8 @@ impl<'a> World<'a> {
                 Event::Stop(flow) => self.stop(now, flow as usize)?,
                 Event::Open(flow) => self.open(now, flow as usize)?,
                 Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
-                Event::Arrive(packet) => match self.host_delay(packet) {
-                    0 => self.handle(now, packet)?,
-                    delay => self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet)),
-                },
+                Event::Arrive(_) => {}
+                Event::Straggle(packet) => self.arrive(now, packet)?,
                 Event::Handle(packet) => self.handle(now, packet)?,
             }
         }
@@ -263,6 +270,30 @@ impl<'a> World<'a> {
             recorder.finish().map_err(super::record_error)?;
         }
         Ok(())
+    }
+
+    /// The first packet of a port's line arrives; the next one's event takes its event's place.
+    fn first_of_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let line = &mut self.ports[at].line;
+        let first = line.pop_front();
+        match line.front() {
+            Some((time, number, _)) => self.events.replace(*time, Rank::Arrival, *number, Event::Arrive(at as u32)),
+            None => _ = self.events.pop(),
+        }
+        match first {
+            Some((_, _, packet)) => self.arrive(now, packet),
+            None => Ok(()),
+        }
+    }
+
+    fn arrive(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
+        match self.host_delay(packet) {
+            0 => self.handle(now, packet),
+            delay => {
+                self.schedule(now.saturating_add(delay), Rank::Arrival, Event::Handle(packet));
+                Ok(())
+            }
+        }
     }
 
     /// How long the host takes to get round to a packet.

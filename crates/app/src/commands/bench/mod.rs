@@ -114,6 +114,7 @@ enum Part {
     Classify,
     Saturated,
     OneAtATime,
+    Sim,
 }
 
 /// A line of `--json`.
@@ -217,6 +218,7 @@ fn work(args: &WorkArgs) -> anyhow::Result<Exit> {
         Part::Classify => Work::new(&load)?.classify(args.packets),
         Part::Saturated => prepare(Mode::Saturated)?.saturated(args.packets)?,
         Part::OneAtATime => prepare(Mode::OneAtATime)?.one_at_a_time(args.packets)?,
+        Part::Sim => simulator::work(args.packets)?,
     }
     Ok(Exit::Ok)
 }

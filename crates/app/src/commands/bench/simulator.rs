@@ -109,6 +109,18 @@ fn once(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> anyhow::Result<(f64, 
     Ok((took, link.report.sent_packets, watch.events))
 }
 
+/// The default dumbbell at 100 Mbit/s for as long as its bottleneck takes for so many packets of 1500 bytes.
+pub fn work(packets: u64) -> anyhow::Result<()> {
+    let args = Args { tcp: 4, udp: 1, mbit: vec![100], seconds: 1, scheduler: "fifo".into(), json: false };
+    let mut case = Case::parse(&case(&args, 4, 100, 1), Path::new("dumbbell")).map_err(|error| anyhow!("{error}"))?;
+    let was = std::mem::replace(&mut case.duration, packets * 120_000);
+    for (_, stop) in case.flows.iter_mut().flat_map(|flow| &mut flow.active).filter(|(_, stop)| *stop == was) {
+        *stop = case.duration;
+    }
+    sim::run(&case, 1, None)?;
+    Ok(())
+}
+
 /// A dumbbell with access links of ten times the bottleneck's rate, 5 ms each, and 10 ms of bottleneck: a round trip of 40 ms.
 fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
     let pairs = (tcp + args.udp).clamp(1, 5);
