@@ -12,9 +12,9 @@
 
 use std::collections::BTreeMap;
 
-use super::htb::timers::Timers;
 use super::priq::side_by_side;
 use super::promise::{Place, Promise};
+use super::timers::Timers;
 use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;

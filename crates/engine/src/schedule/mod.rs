@@ -16,7 +16,9 @@ mod hfsc;
 pub mod htb;
 mod priq;
 pub mod promise;
+mod timers;
 mod wfq;
+mod wheel;
 
 use crate::account::DropReason;
 use crate::link::Overhead;

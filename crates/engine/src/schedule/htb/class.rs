@@ -94,11 +94,14 @@ impl Bucket {
     /// is carried, so that no rate drifts.
     #[inline]
     pub fn charge(&mut self, part: &mut u32, now: Nanos, bytes: u32) {
+        if self.byte == 0 {
+            // Always or never in debt.
+            return;
+        }
         let full = now.saturating_sub(self.depth);
         if self.whole < full {
             (self.whole, *part) = (full, 0);
         }
-        // A rate of 0 has no time for a byte, and its time is never.
         let sum = u128::from(self.byte) * u128::from(bytes) + u128::from(*part);
         *part = (sum as u32) & ((1 << POINT) - 1);
         self.whole = self.whole.saturating_add(u64::try_from(sum >> POINT).unwrap_or(u64::MAX));
@@ -122,9 +125,9 @@ pub const EXISTS: u8 = 1;
 /// It has packets of its own.
 pub const BACKLOGGED: u8 = 2;
 
-/// A class, leaf or inner: all that a packet touches of it.
+/// A class, leaf or inner: all that a packet touches of it, in two cache lines side by side, as processors fetch lines in pairs.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct Class {
     /// Tokens of its rate.
     pub rate: Bucket,
@@ -148,6 +151,8 @@ pub struct Class {
     pub mpu: u16,
     /// Classes above it.
     pub depth: u8,
+    /// Its level: leaves are 0; the root is the highest, and an inner class one below the one above it, as in the kernel.
+    pub level: u8,
     /// 0 to 7, 0 first.
     pub prio: u8,
     pub flags: u8,
@@ -179,6 +184,7 @@ impl Class {
         overhead: 0,
         mpu: 0,
         depth: 0,
+        level: 0,
         prio: 0,
         flags: 0,
         wants: 0,
@@ -222,10 +228,10 @@ impl Class {
         self.flags & flag != 0
     }
 
-    /// Its level: leaves are 0; the root is the highest, and an inner class one below the one above it, as in the kernel.
-    #[inline]
-    pub fn level(&self) -> usize {
-        if self.node == NIL { 0 } else { LEVELS - 1 - usize::from(self.depth).min(LEVELS - 1) }
+    /// Sets the level that follows from its depth and from whether it is a leaf. To be called when one of these has changed.
+    pub fn set_level(&mut self) {
+        let depth = usize::from(self.depth).min(LEVELS - 1);
+        self.level = if self.node == NIL { 0 } else { (LEVELS - 1 - depth) as u8 };
     }
 
     /// What its buckets are charged for a packet.

@@ -8,7 +8,7 @@
 //!
 //! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at a stretch. Its code is not: buckets
 //! are told by the time at which they are out of debt (`class`), rounds are bitmaps (`ring`), and only classes that want to send
-//! wait for a change of mode (`timers`). No step looks at all classes. What differs from the kernel is in docs/schedulers/htb.md.
+//! wait for a change of mode (`wheel`). No step looks at all classes. What differs from the kernel is in docs/schedulers/htb.md.
 //!
 //! Packets of the place itself (class = the link or the class that holds this scheduler) are *direct*, as those are in tc that no
 //! filter and no default gives a class: they go first, unshaped, and are counted. Packets of an inner class, which the kernel does not
@@ -17,18 +17,17 @@
 mod class;
 mod promise;
 mod ring;
-pub(super) mod timers;
 mod tree;
 pub mod words;
 
-use super::{Entry, ROOT_SLOT, Scheduler, Slot};
+use super::wheel::Wheel;
+use super::{Entry, NOBODY, ROOT_SLOT, Scheduler, Slot};
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 use class::{BACKLOGGED, Class, EXISTS, LEVELS, Mode, NIL};
 use ring::Ring;
-use timers::Timers;
 use words::{Defaults, Words};
 
 /// The registry's entry.
@@ -56,7 +55,7 @@ struct Htb {
     rows: [Row; LEVELS],
     /// Levels whose rows are not empty.
     levels: u8,
-    timers: Timers,
+    timers: Wheel,
     /// Classes that have packets of their own, the root aside.
     waiting: u32,
     /// One that came when nobody else had any: it is not put in its place until somebody comes or it has to wait.
@@ -104,7 +103,7 @@ impl Htb {
             let class = &self.classes[slot as usize];
             match class.mode {
                 Mode::Green => {
-                    let level = class.level();
+                    let level = usize::from(class.level) % LEVELS;
                     for prio in bits(prios) {
                         self.rows[level].rings[prio].insert(slot);
                     }
@@ -151,7 +150,7 @@ impl Htb {
             let class = &self.classes[slot as usize];
             match class.mode {
                 Mode::Green => {
-                    let level = class.level();
+                    let level = usize::from(class.level) % LEVELS;
                     let row = &mut self.rows[level];
                     for prio in bits(prios) {
                         row.rings[prio].remove(slot);
@@ -310,35 +309,37 @@ impl Htb {
     fn file(&mut self, slot: Slot) {
         let due = self.due(slot);
         if due != Nanos::MAX {
-            self.timers.file(slot, due);
+            self.timers.file(self.now, slot, due);
         }
     }
 
-    /// Puts the first entry of the timers right: removed, or put off to its true time. True if it was right.
-    #[inline]
-    fn right(&mut self, at: Nanos, slot: Slot) -> bool {
-        let due = if self.classes[slot as usize].wants == 0 { Nanos::MAX } else { self.due(slot) };
-        if due == Nanos::MAX {
-            self.timers.pop();
-        } else if due > at {
-            self.timers.put_off(due);
-        }
-        due <= at
-    }
-
-    /// Makes what has changed by now take effect. Done before anything else happens, so that it does not matter who asks when.
+    /// Makes what has changed by now take effect. Done before anything else happens, so that it does not matter who asks when; nor in
+    /// which order, as every mode is that of the present, and rounds go by place.
     #[inline]
     fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now.saturating_add(EPOCH));
-        while let Some((at, slot)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
-            if self.right(at, slot) {
-                self.timers.pop();
-                let class = &self.classes[slot as usize];
-                // One that was put off until those above may lend can be what it was.
-                match class.mode_at(self.now) {
-                    mode if mode == class.mode => self.file(slot),
-                    mode => self.turn(slot, mode),
+        if self.timers.is_due(self.now) {
+            self.catch_up();
+        }
+    }
+
+    fn catch_up(&mut self) {
+        while let Some(slot) = self.timers.pop(self.now) {
+            let class = &self.classes[slot as usize];
+            if class.wants == 0 {
+                continue;
+            }
+            let due = self.due(slot);
+            if due > self.now {
+                // It has sent since, or those above have.
+                if due != Nanos::MAX {
+                    self.timers.file(self.now, slot, due);
                 }
+                continue;
+            }
+            let mode = class.mode_at(self.now);
+            if mode != class.mode {
+                self.turn(slot, mode);
             }
         }
     }
@@ -358,7 +359,7 @@ impl Htb {
         while at != NIL {
             let class = &self.classes[at as usize];
             match class.mode_at(self.now) {
-                Mode::Green => return Some(class.level() as u8),
+                Mode::Green => return Some(class.level),
                 Mode::Yellow => at = class.parent,
                 Mode::Red => return None,
             }
@@ -422,7 +423,7 @@ impl Htb {
                     }
                     feed.hand = 0;
                 }
-                if class.level() >= level {
+                if usize::from(class.level) >= level {
                     break;
                 }
                 (at, above) = (class.at, class.parent);
@@ -439,7 +440,7 @@ impl Htb {
         let mut lender = NIL;
         while slot != NIL {
             let class = &mut self.classes[slot as usize];
-            let lends = class.level() >= level;
+            let lends = usize::from(class.level) >= level;
             class.charge(now, class.charged(len), lends);
             if lends {
                 if lender == NIL {
@@ -535,8 +536,9 @@ impl Scheduler for Htb {
             return false;
         }
         let class = &self.classes[slot as usize];
-        let (level, prio) = chosen.map_or((class.level(), class.prio), |chosen| (usize::from(chosen.level), chosen.prio));
-        self.spend(slot, level, usize::from(prio), len);
+        let (level, prio) = chosen.map_or((class.level, class.prio), |chosen| (chosen.level, chosen.prio));
+        let (level, prio) = (usize::from(level) % LEVELS, usize::from(prio) % PRIOS);
+        self.spend(slot, level, prio, len);
         if next.is_none() {
             self.rest(slot);
         }
@@ -550,8 +552,13 @@ impl Scheduler for Htb {
         }
         loop {
             let (at, slot) = self.timers.first()?;
-            if self.right(at, slot) {
+            let due = if self.classes[slot as usize].wants == 0 { Nanos::MAX } else { self.due(slot) };
+            if due <= at {
                 return Some(at.saturating_sub(EPOCH));
+            }
+            self.timers.remove(slot);
+            if due != Nanos::MAX {
+                self.timers.file(self.now, slot, due);
             }
         }
     }
@@ -574,7 +581,18 @@ impl Scheduler for Htb {
 
     #[inline]
     fn fetch(&self, slot: Slot) {
-        prefetch(&self.classes, slot as usize);
+        if let Some(class) = self.classes.get(slot as usize) {
+            prefetch(std::slice::from_ref(&class.rate), 0);
+            prefetch(std::slice::from_ref(&class.overlimits), 0);
+        }
+    }
+
+    fn ahead(&self, _: Slot) -> [Slot; 2] {
+        // Green leaves in turn, then those that will be green next.
+        let row = &self.rows[0];
+        let Some(ring) = row.rings.get(row.prios.trailing_zeros() as usize) else { return self.timers.ahead() };
+        let near = ring.turn().unwrap_or(NOBODY);
+        [near, ring.next(near.saturating_add(1)).unwrap_or_else(|| self.timers.ahead()[0])]
     }
 
     fn memory(&self) -> usize {

@@ -1,18 +1,23 @@
 //! A set of places in the order of their numbers, with a hand that points to whose turn it is.
 //!
-//! A bitmap of three levels: putting in, taking out and finding the next one are a few words each, whether there are ten places or
-//! a million. The kernel keeps such a set in a red-black tree by class id.
+//! Bitmaps, each word of one level a bit of the next, the last word in the ring itself: putting in, taking out and finding the next one are
+//! a word for each level: one for 64 places, four for a million. The kernel keeps such a set in a red-black
+//! tree by class id.
+
+/// Enough for any number.
+const LEVELS: usize = 5;
 
 /// The set and its hand.
 #[derive(Default)]
 pub struct Ring {
-    /// The bits of the places, then of the words that are not 0, then of the words of those.
+    /// The topmost word.
+    top: u64,
+    /// Words of the levels below it, the lowest one first: of places, of words that are not 0, of words of those.
     words: Vec<u64>,
-    /// Words of the first and of the second level.
-    low: u32,
-    mid: u32,
-    /// Places in it.
-    count: u32,
+    /// Where each level begins, and the last one ends.
+    starts: [u32; LEVELS + 1],
+    /// Levels below the topmost word.
+    levels: u8,
     /// The turn is of the first one from here on; of the first of all if there is none.
     pub hand: u32,
 }
@@ -21,94 +26,149 @@ impl Ring {
     /// Whether no place is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.top == 0
+    }
+
+    /// The word of a place on a level below the topmost word, if it reaches so far.
+    #[inline]
+    fn word(&self, level: u8, at: u32) -> Option<usize> {
+        let place = self.starts[usize::from(level)] + (at >> 6);
+        (place < self.starts[usize::from(level) + 1]).then_some(place as usize)
     }
 
     /// Puts a place in.
     #[inline]
     pub fn insert(&mut self, at: u32) {
-        if at >> 6 >= self.low {
+        if self.levels == 0 && at < 64 {
+            self.top |= 1 << at;
+        } else {
+            self.insert_far(at);
+        }
+    }
+
+    fn insert_far(&mut self, at: u32) {
+        if self.levels == 0 || self.word(0, at).is_none() {
             self.grow(at);
         }
-        let word = &mut self.words[(at >> 6) as usize];
-        let (old, bit) = (*word, 1 << (at & 63));
-        *word |= bit;
-        self.count += u32::from(old & bit == 0);
-        if old == 0 {
-            let (mid, top) = (self.low as usize, (self.low + self.mid) as usize);
-            self.words[mid + (at >> 12) as usize] |= 1 << (at >> 6 & 63);
-            self.words[top + (at >> 18) as usize] |= 1 << (at >> 12 & 63);
+        let mut at = at;
+        for level in 0..self.levels {
+            let Some(word) = self.word(level, at) else { return };
+            let old = self.words[word];
+            self.words[word] |= 1 << (at & 63);
+            if old != 0 {
+                return;
+            }
+            at >>= 6;
         }
+        self.top |= 1 << (at & 63);
     }
 
     /// Takes a place out.
     #[inline]
     pub fn remove(&mut self, at: u32) {
-        let Some(word) = self.words.get_mut((at >> 6) as usize).filter(|_| at >> 6 < self.low) else { return };
-        let bit = 1 << (at & 63);
-        self.count -= u32::from(*word & bit != 0);
-        *word &= !bit;
-        if *word == 0 {
-            self.clear_above(at);
+        if self.levels == 0 {
+            self.top &= !1_u64.checked_shl(at).unwrap_or(0);
+        } else {
+            self.remove_far(at);
         }
     }
 
-    fn clear_above(&mut self, at: u32) {
-        let (mid, top) = (self.low as usize, (self.low + self.mid) as usize);
-        let word = &mut self.words[mid + (at >> 12) as usize];
-        *word &= !(1 << (at >> 6 & 63));
-        if *word == 0 {
-            self.words[top + (at >> 18) as usize] &= !(1 << (at >> 12 & 63));
+    fn remove_far(&mut self, mut at: u32) {
+        for level in 0..self.levels {
+            let Some(word) = self.word(level, at) else { return };
+            self.words[word] &= !(1 << (at & 63));
+            if self.words[word] != 0 {
+                return;
+            }
+            at >>= 6;
         }
+        self.top &= !(1 << (at & 63));
     }
 
     /// The first place from `at` on.
     #[inline]
     pub fn next(&self, at: u32) -> Option<u32> {
-        let word = at >> 6;
-        if word >= self.low {
-            return None;
+        if self.levels > 0 {
+            return self.next_far(at);
         }
-        let rest = self.words[word as usize] & (u64::MAX << (at & 63));
-        if rest != 0 {
-            return Some((at & !63) + rest.trailing_zeros());
-        }
-        self.next_in(word + 1)
+        let rest = self.top & u64::MAX.checked_shl(at).unwrap_or(0);
+        (rest != 0).then(|| rest.trailing_zeros())
     }
 
-    /// The first place in a word from this one on.
-    fn next_in(&self, word: u32) -> Option<u32> {
-        if word >= self.low {
+    fn next_far(&self, mut at: u32) -> Option<u32> {
+        let mut level = 0;
+        // Up, until a word holds one from here on.
+        let mut found = loop {
+            let word = match self.word(level, at) {
+                Some(word) if level < self.levels => self.words[word],
+                None if level < self.levels => return None,
+                _ if at < 64 => self.top,
+                _ => return None,
+            };
+            let rest = word & (u64::MAX << (at & 63));
+            if rest != 0 {
+                break (at & !63) + rest.trailing_zeros();
+            }
+            if level == self.levels {
+                return None;
+            }
+            (at, level) = ((at >> 6) + 1, level + 1);
+        };
+        while level > 0 {
+            level -= 1;
+            found = self.down(level, found);
+        }
+        Some(found)
+    }
+
+    /// The first place of all.
+    #[inline]
+    fn first_far(&self) -> Option<u32> {
+        let mut found = self.top.trailing_zeros();
+        if found == 64 {
             return None;
         }
-        let (low, mid) = (self.low as usize, self.mid as usize);
-        let rest = self.words[low + (word >> 6) as usize] & (u64::MAX << (word & 63));
-        let mut found = (word & !63) + rest.trailing_zeros();
-        if rest == 0 {
-            let block = (word >> 6) + 1;
-            let tops = self.words[low + mid..].iter().enumerate().skip((block >> 6) as usize);
-            let mut bits =
-                tops.map(|(at, bits)| (at as u32, if at as u32 == block >> 6 { bits & (u64::MAX << (block & 63)) } else { *bits }));
-            let (at, bits) = bits.find(|(_, bits)| *bits != 0)?;
-            let block = (at << 6) + bits.trailing_zeros();
-            found = (block << 6) + self.words[low + block as usize].trailing_zeros();
+        for level in (0..self.levels).rev() {
+            found = self.down(level, found);
         }
-        Some((found << 6) + self.words[found as usize].trailing_zeros())
+        Some(found)
+    }
+
+    /// The first place in a word that is not 0.
+    #[inline]
+    fn down(&self, level: u8, word: u32) -> u32 {
+        let at = self.starts[usize::from(level)] + word;
+        (word << 6) + self.words[at as usize].trailing_zeros()
     }
 
     /// Whose turn it is.
     #[inline]
     pub fn turn(&self) -> Option<u32> {
-        self.next(self.hand).or_else(|| self.next(0))
+        if self.levels > 0 {
+            return self.next_far(self.hand).or_else(|| self.first_far());
+        }
+        let rest = self.top & u64::MAX.checked_shl(self.hand).unwrap_or(0);
+        let rest = if rest == 0 { self.top } else { rest };
+        (rest != 0).then(|| rest.trailing_zeros())
     }
 
+    #[cold]
     fn grow(&mut self, at: u32) {
         let all: Vec<u32> = std::iter::successors(self.next(0), |at| self.next(at + 1)).collect();
-        self.low = (at >> 6).saturating_add(1).next_power_of_two();
-        self.mid = self.low.div_ceil(64);
-        let top = self.mid.div_ceil(64);
-        self.words = vec![0; (self.low + self.mid + top) as usize];
-        self.count = 0;
+        let mut words = (at >> 6).saturating_add(1).next_power_of_two();
+        (self.levels, self.starts) = (0, [0; LEVELS + 1]);
+        // A level for the places, and one for the words of the level below until a single word has a bit for each.
+        loop {
+            let level = usize::from(self.levels);
+            self.starts[level + 1] = self.starts[level] + words;
+            self.levels += 1;
+            if words <= 64 {
+                break;
+            }
+            words = words.div_ceil(64);
+        }
+        self.words = vec![0; self.starts[usize::from(self.levels)] as usize];
+        self.top = 0;
         all.into_iter().for_each(|at| self.insert(at));
     }
 

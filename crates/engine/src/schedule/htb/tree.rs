@@ -185,6 +185,7 @@ impl Htb {
         self.nodes[index as usize] = Node::default();
         self.free_nodes.push(index);
         self.classes[parent as usize].node = NIL;
+        self.classes[parent as usize].set_level();
         if backlogged {
             self.wake(parent);
         }
@@ -203,11 +204,13 @@ impl Htb {
             }
         };
         self.classes[slot as usize].node = at;
+        self.classes[slot as usize].set_level();
     }
 
     /// Sets the depth of a class and of all below it.
     fn sink(&mut self, slot: Slot, depth: u8) {
         self.classes[slot as usize].depth = depth;
+        self.classes[slot as usize].set_level();
         let node = self.classes[slot as usize].node;
         if node != NIL {
             for child in self.children(node).collect::<Vec<_>>() {

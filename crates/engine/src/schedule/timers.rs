@@ -74,12 +74,6 @@ impl Timers {
         }
     }
 
-    /// Takes all entries out.
-    pub fn clear(&mut self) {
-        self.heap.clear();
-        self.places.fill(OUT);
-    }
-
     #[inline]
     fn take(&mut self, at: usize) {
         let Some(last) = self.heap.pop() else { return };

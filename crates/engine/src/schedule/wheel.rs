@@ -1,0 +1,406 @@
+//! Who waits for which time: a wheel of wheels (Varghese and Lauck 1987, scheme 7), exact to the nanosecond.
+//!
+//! Time is cut into ticks of 256 ns. What is due in the next 256 ticks lies in a slot for each tick, what is due in the next 256 times as
+//! many in a slot for each 256 ticks, and so on; bitmaps say which slots are in use. Filing is putting at the head of a list; a slot whose
+//! beginning has come is filed anew one wheel below. So an entry is touched once a wheel, three times for what is a second away,
+//! however many there are. Only those of a tick that has begun and is not over wait in a heap, by their exact time.
+//!
+//! Entries that are due come out in no particular order: it is for those whose owners do not mind in which order they take effect at one
+//! look at the clock. An entry may lie too early, whose time has moved on: the owner files it anew when it comes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Log2 of the nanoseconds in a tick, and of the slots in a wheel.
+const BITS: u32 = 8;
+const SLOTS: usize = 1 << BITS;
+/// Enough for all times.
+const WHEELS: usize = 7;
+/// "None", in links.
+const NIL: u32 = u32::MAX;
+
+/// In [`Link::previous`]: it is filed nowhere.
+const OUT: u32 = u32::MAX;
+/// In the heap.
+const NEAR: u32 = u32::MAX - 1;
+/// From here on: the first of a list, and of which one.
+const FIRST: u32 = 1 << 31;
+/// The list of those that are taken out of a tick that is over.
+const OVER: u32 = FIRST | (WHEELS as u32) << BITS;
+
+/// Where an entry lies.
+#[derive(Clone, Copy)]
+struct Link {
+    due: u64,
+    next: u32,
+    previous: u32,
+}
+
+/// The slots of a wheel.
+struct Slots {
+    used: [u64; SLOTS / 64],
+    first: [u32; SLOTS],
+}
+
+impl Slots {
+    /// The first slot in use.
+    #[inline]
+    fn first_used(&self) -> Option<usize> {
+        let word = self.used.iter().position(|word| *word != 0)?;
+        Some(word * 64 + self.used[word].trailing_zeros() as usize)
+    }
+}
+
+/// The wheel of wheels. Every owner, a number, has one entry at most.
+pub struct Wheel {
+    /// No entry is due before.
+    soonest: u64,
+    /// The last tick that has begun. What is due in it or before lies in the heap.
+    tick: u64,
+    /// Wheels in which something lies.
+    used: u8,
+    over: u32,
+    wheels: [Option<Box<Slots>>; WHEELS],
+    /// Time and owner; void if the owner's entry does not say the same.
+    near: BinaryHeap<Reverse<u128>>,
+    links: Vec<Link>,
+}
+
+impl Default for Wheel {
+    fn default() -> Wheel {
+        Wheel {
+            soonest: u64::MAX,
+            tick: 0,
+            used: 0,
+            over: NIL,
+            wheels: Default::default(),
+            near: BinaryHeap::new(),
+            links: Vec::new(),
+        }
+    }
+}
+
+impl Wheel {
+    /// Makes room for an owner.
+    pub fn reserve(&mut self, owner: u32) {
+        if self.links.len() <= owner as usize {
+            self.links.resize(owner as usize + 1, Link { due: 0, next: NIL, previous: OUT });
+        }
+    }
+
+    /// Sees to it that the owner is asked at `due` or before. `now` is the present, which `due` is beyond.
+    #[inline]
+    pub fn file(&mut self, now: u64, owner: u32, due: u64) {
+        if self.links[owner as usize].previous != OUT {
+            if self.links[owner as usize].due <= due {
+                return;
+            }
+            self.remove(owner);
+        }
+        // Nothing lies before the first entry: the present may be the beginning, so that entries lie as low as they can.
+        if now < self.soonest {
+            self.tick = self.tick.max(now >> BITS);
+        }
+        self.put(owner, due);
+    }
+
+    #[inline]
+    fn put(&mut self, owner: u32, due: u64) {
+        let tick = due >> BITS;
+        if tick <= self.tick {
+            return self.put_near(owner, due);
+        }
+        // The wheel of the highest digit in which it differs from the present; its slot is that digit.
+        let wheel = (63 - (tick ^ self.tick).leading_zeros()) / BITS;
+        let slot = (tick >> (wheel * BITS)) as usize % SLOTS;
+        let start = tick >> (wheel * BITS) << (wheel * BITS) << BITS;
+        self.soonest = self.soonest.min(start);
+        self.used |= 1 << wheel;
+        let slots = match &mut self.wheels[wheel as usize % WHEELS] {
+            Some(slots) => slots,
+            empty => empty.insert(Box::new(Slots { used: [0; SLOTS / 64], first: [NIL; SLOTS] })),
+        };
+        slots.used[slot / 64] |= 1 << (slot % 64);
+        let next = std::mem::replace(&mut slots.first[slot], owner);
+        self.links[owner as usize] = Link { due, next, previous: FIRST | wheel << BITS | slot as u32 };
+        if next != NIL {
+            self.links[next as usize].previous = owner;
+        }
+    }
+
+    fn put_near(&mut self, owner: u32, due: u64) {
+        self.links[owner as usize] = Link { due, next: NIL, previous: NEAR };
+        self.near.push(Reverse(u128::from(due) << 32 | u128::from(owner)));
+        self.soonest = self.soonest.min(due);
+    }
+
+    /// Takes an owner's entry out, if it has one.
+    pub fn remove(&mut self, owner: u32) {
+        let Link { next, previous, .. } = self.links[owner as usize];
+        self.links[owner as usize].previous = OUT;
+        if previous >= NEAR {
+            // In the heap it is void now.
+            return;
+        }
+        if next != NIL {
+            self.links[next as usize].previous = previous;
+        }
+        if previous < FIRST {
+            self.links[previous as usize].next = next;
+        } else if previous == OVER {
+            self.over = next;
+        } else {
+            let (wheel, slot) = ((previous & !FIRST) as usize >> BITS, previous as usize % SLOTS);
+            if let Some(slots) = &mut self.wheels[wheel % WHEELS] {
+                slots.first[slot] = next;
+                if next == NIL {
+                    self.empty(wheel, slot);
+                }
+            }
+        }
+    }
+
+    /// A slot holds nothing any more.
+    #[inline]
+    fn empty(&mut self, wheel: usize, slot: usize) {
+        if let Some(slots) = &mut self.wheels[wheel % WHEELS] {
+            slots.used[slot / 64] &= !(1 << (slot % 64));
+            if slots.used == [0; SLOTS / 64] {
+                self.used &= !(1 << wheel);
+            }
+        }
+    }
+
+    /// The first slot in use: its wheel, its number, and its first tick.
+    #[inline]
+    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+        // Whoever differs from the present in a low digit only is earlier than who does in a higher one.
+        let wheel = self.used.trailing_zeros() as usize;
+        let slot = self.wheels.get(wheel)?.as_ref()?.first_used()?;
+        let shift = wheel as u32 * BITS;
+        let above = if wheel + 1 < WHEELS { self.tick >> (shift + BITS) << (shift + BITS) } else { 0 };
+        Some((wheel, slot, above | (slot as u64) << shift))
+    }
+
+    /// Takes all out of a slot: the first of them.
+    #[inline]
+    fn take_slot(&mut self, wheel: usize, slot: usize) -> u32 {
+        let first = self.wheels[wheel % WHEELS].as_mut().map_or(NIL, |slots| std::mem::replace(&mut slots.first[slot], NIL));
+        self.empty(wheel, slot);
+        first
+    }
+
+    /// Files what lies in a slot whose beginning has come in the wheels below; what lies in a tick, in the heap.
+    fn open(&mut self, wheel: usize, slot: usize, start: u64) {
+        self.tick = start;
+        let mut owner = self.take_slot(wheel, slot);
+        while owner != NIL {
+            let Link { due, next, .. } = self.links[owner as usize];
+            self.put(owner, due);
+            owner = next;
+        }
+    }
+
+    /// The first entry of the heap.
+    #[inline]
+    fn first_near(&mut self) -> Option<(u64, u32)> {
+        while let Some(&Reverse(first)) = self.near.peek() {
+            let (due, owner) = ((first >> 32) as u64, first as u32);
+            let link = self.links[owner as usize];
+            if link.previous == NEAR && link.due == due {
+                return Some((due, owner));
+            }
+            self.near.pop();
+        }
+        None
+    }
+
+    /// Whether an entry may be due.
+    #[inline]
+    pub fn is_due(&self, now: u64) -> bool {
+        now >= self.soonest
+    }
+
+    /// Takes an entry out that is due, and tells whose it is. To be called until there is none.
+    pub fn pop(&mut self, now: u64) -> Option<u32> {
+        if now < self.soonest {
+            return None;
+        }
+        loop {
+            let owner = self.over;
+            if owner != NIL {
+                let Link { due, next, .. } = self.links[owner as usize];
+                self.over = next;
+                if next != NIL {
+                    self.links[next as usize].previous = OVER;
+                }
+                self.links[owner as usize].previous = OUT;
+                if due <= now {
+                    return Some(owner);
+                }
+                self.put(owner, due);
+                continue;
+            }
+            let near = if self.near.is_empty() { None } else { self.first_near() };
+            if let Some((_, owner)) = near.filter(|(due, _)| *due <= now) {
+                self.near.pop();
+                self.links[owner as usize].previous = OUT;
+                return Some(owner);
+            }
+            let first = self.first_slot();
+            match first {
+                Some((wheel, slot, start)) if start <= now >> BITS => {
+                    if wheel == 0 && start < now >> BITS {
+                        // All of it is due.
+                        self.tick = start;
+                        self.over = self.take_slot(0, slot);
+                        if let Some(link) = self.links.get_mut(self.over as usize) {
+                            link.previous = OVER;
+                        }
+                    } else {
+                        self.open(wheel, slot, start);
+                    }
+                }
+                _ => {
+                    let near = near.map_or(u64::MAX, |(due, _)| due);
+                    self.soonest = first.map_or(near, |(_, _, start)| near.min(start << BITS));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The first entry of all: its time and owner.
+    pub fn first(&mut self) -> Option<(u64, u32)> {
+        while self.over != NIL {
+            // Nobody asks for it amid a walk through those that are due.
+            let owner = self.over;
+            let due = self.links[owner as usize].due;
+            self.remove(owner);
+            self.put_near(owner, due);
+        }
+        loop {
+            let near = self.first_near();
+            match self.first_slot() {
+                Some((wheel, slot, start)) if near.is_none_or(|(due, _)| start << BITS <= due) => self.open(wheel, slot, start),
+                _ => return near,
+            }
+        }
+    }
+
+    /// Two owners whose entries are probably due soon, the sooner one first, as far as that is known at once; [`NIL`] otherwise. For hints.
+    #[inline]
+    pub fn ahead(&self) -> [u32; 2] {
+        let Some(slots) = self.wheels[0].as_ref().filter(|_| self.used & 1 != 0) else { return [NIL; 2] };
+        let Some(slot) = slots.first_used() else { return [NIL; 2] };
+        let first = slots.first[slot];
+        match self.links.get(first as usize) {
+            Some(Link { next: NIL, .. }) => {
+                let rest = slots.used[slot / 64] & (slots.used[slot / 64] - 1);
+                [first, if rest == 0 { NIL } else { slots.first[slot / 64 * 64 + rest.trailing_zeros() as usize] }]
+            }
+            Some(link) => [first, link.next],
+            None => [NIL; 2],
+        }
+    }
+
+    /// Takes all entries out.
+    pub fn clear(&mut self) {
+        for link in &mut self.links {
+            link.previous = OUT;
+        }
+        for slots in self.wheels.iter_mut().flatten() {
+            (slots.used, slots.first) = ([0; SLOTS / 64], [NIL; SLOTS]);
+        }
+        self.near.clear();
+        (self.soonest, self.used, self.over) = (u64::MAX, 0, NIL);
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.links.capacity() * size_of::<Link>()
+            + self.near.capacity() * size_of::<u128>()
+            + self.wheels.iter().flatten().count() * size_of::<Slots>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Against an ordered set: times near and far, entries that come and go, looks at the clock at any time.
+    #[test]
+    fn as_an_ordered_set() {
+        let mut state = 7_u64;
+        let mut random = |n: u64| {
+            // Knuth's MMIX generator.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        for start in [0, 1 << 60] {
+            let (mut wheel, mut set, mut due) = (Wheel::default(), BTreeSet::new(), [None; 50]);
+            wheel.reserve(49);
+            let mut now = start;
+            for _ in 0..30_000 {
+                let owner = random(50) as u32;
+                match random(8) {
+                    0..=3 => {
+                        let far = [1, 300, 70_000, 20_000_000, 5_000_000_000, 1 << 45, 1 << 59][random(7) as usize];
+                        let time = now + 1 + random(far.min(1 << 31)) * (far >> 31).max(1);
+                        wheel.file(now, owner, time);
+                        let old: Option<u64> = due[owner as usize];
+                        if old.is_none_or(|old| time < old) {
+                            old.map(|old| set.remove(&(old, owner)));
+                            set.insert((time, owner));
+                            due[owner as usize] = Some(time);
+                        }
+                    }
+                    4 => {
+                        wheel.remove(owner);
+                        due[owner as usize].take().map(|old| set.remove(&(old, owner)));
+                    }
+                    5 => assert_eq!(wheel.first(), set.first().copied()),
+                    6 => {
+                        let most = [10, 1000, 100_000, 100_000_000][random(4) as usize];
+                        now += random(most);
+                    }
+                    _ => {
+                        if let Some((first, _)) = set.first() {
+                            now = now.max(first + random(3).saturating_sub(1));
+                        }
+                    }
+                }
+                if random(3) == 0 {
+                    let mut popped = BTreeSet::new();
+                    while let Some(owner) = wheel.pop(now) {
+                        let time = due[owner as usize].take().unwrap();
+                        assert!(time <= now && set.remove(&(time, owner)) && popped.insert((owner, time)));
+                        if random(9) == 0 {
+                            // Others change meanwhile, also those that are due as well.
+                            let other = random(50) as u32;
+                            wheel.remove(other);
+                            due[other as usize].take().map(|old| set.remove(&(old, other)));
+                        }
+                        if random(3) == 0 {
+                            let most = 1 << random(31);
+                            let (other, time) = (random(50) as u32, now + 1 + random(most));
+                            wheel.file(now, other, time);
+                            let old: Option<u64> = due[other as usize];
+                            if old.is_none_or(|old| time < old) {
+                                old.map(|old| set.remove(&(old, other)));
+                                set.insert((time, other));
+                                due[other as usize] = Some(time);
+                            }
+                        }
+                    }
+                    assert!(set.first().is_none_or(|(time, _)| *time > now));
+                }
+            }
+            assert!(wheel.memory() > 0 && !set.is_empty());
+            wheel.clear();
+            assert_eq!((wheel.first(), wheel.pop(u64::MAX)), (None, None));
+        }
+    }
+}
