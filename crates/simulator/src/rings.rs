@@ -16,12 +16,27 @@ use crate::wire::Wire;
 /// The most transmit queues of a link.
 pub const MOST_QUEUES: usize = 64;
 
+/// What a packet's headers fit into, where a packet takes several slots of a ring: a small buffer of BSD (MHLEN, about 200 bytes, less
+/// what the link layer needs).
+const HEADERS: u32 = 128;
+
+/// A ring, and how many of its slots are taken.
+#[derive(Clone, Debug, Default)]
+struct Ring {
+    held: VecDeque<Held>,
+    used: usize,
+    /// Where in a buffer the data of the next packet begin.
+    offset: u32,
+}
+
 /// The rings of a card, and its wire.
 #[derive(Clone, Debug)]
 pub struct Rings {
     wire: Wire,
-    rings: Vec<VecDeque<Held>>,
+    rings: Vec<Ring>,
     slots: usize,
+    /// Bytes that a slot takes of a packet; `None`: all of it.
+    buffer: Option<u32>,
     /// Bit n: ring n holds something.
     filled: u64,
     /// The ring whose turn it is.
@@ -38,6 +53,7 @@ struct Held {
     segment: u32,
     left: u32,
     segments: u16,
+    slots: u32,
 }
 
 /// A packet of the wire has ended.
@@ -59,12 +75,21 @@ impl Rings {
         let queues = queues.clamp(1, MOST_QUEUES);
         Rings {
             wire: Wire::new(rate, 1),
-            rings: vec![VecDeque::new(); queues],
+            rings: vec![Ring::default(); queues],
             slots: slots.max(1),
+            buffer: None,
             filled: 0,
             turn: 0,
             sending: None,
         }
+    }
+
+    /// A packet takes a slot for its headers, and one for every buffer of this size in which its data lie, one packet's behind the
+    /// other's: 1372 bytes behind 128 of headers lie in 1 or 2 buffers of 2048, a super-packet's in many. It is handed over as long as a slot
+    /// is free.
+    pub fn with_buffers(mut self, bytes: Option<u32>) -> Rings {
+        self.buffer = bytes.map(|bytes| bytes.max(1));
+        self
     }
 
     /// How many there are.
@@ -75,7 +100,7 @@ impl Rings {
     /// True if a ring takes another packet.
     #[inline]
     pub fn has_room(&self, queue: usize) -> bool {
-        self.rings.get(queue).is_some_and(|ring| ring.len() < self.slots)
+        self.rings.get(queue).is_some_and(|ring| ring.used < self.slots)
     }
 
     /// When what is on the wire ends.
@@ -90,7 +115,15 @@ impl Rings {
         // Equal segments but for a shorter last one, as the engine charges them; their sum is what it charged.
         let segment = overhead.charge(packet.len.div_ceil(u32::from(segments)));
         if let Some(ring) = self.rings.get_mut(queue) {
-            ring.push_back(Held { token, segment, left: packet.wire, segments });
+            let slots = self.buffer.map_or(1, |bytes| {
+                let data = packet.len.saturating_sub(HEADERS);
+                let end = ring.offset.saturating_add(data);
+                let buffers = if data == 0 { 0 } else { end.div_ceil(bytes) };
+                ring.offset = end % bytes;
+                1 + buffers
+            });
+            ring.used += slots as usize;
+            ring.held.push_back(Held { token, segment, left: packet.wire, segments, slots });
             self.filled |= 1 << queue;
         }
     }
@@ -107,7 +140,7 @@ impl Rings {
         // The first filled ring from `turn` on, around.
         let ahead = self.filled & (u64::MAX << self.turn);
         let queue = if ahead != 0 { ahead } else { self.filled }.trailing_zeros() as usize;
-        let Some(held) = self.rings.get_mut(queue).and_then(VecDeque::front_mut) else { return Ok(()) };
+        let Some(held) = self.rings.get_mut(queue).and_then(|ring| ring.held.front_mut()) else { return Ok(()) };
         let bytes = if held.segments <= 1 { held.left } else { held.segment.min(held.left) };
         held.left -= bytes;
         held.segments = held.segments.saturating_sub(1);
@@ -122,8 +155,10 @@ impl Rings {
         let queue = self.sending.take()?;
         self.wire.complete();
         let ring = self.rings.get_mut(queue)?;
-        let packet = ring.pop_front_if(|held| held.segments == 0).map(|held| held.token);
-        if ring.is_empty() {
+        let gone = ring.held.pop_front_if(|held| held.segments == 0);
+        ring.used -= gone.map_or(0, |held| held.slots as usize);
+        let packet = gone.map(|held| held.token);
+        if ring.held.is_empty() {
             self.filled &= !(1 << queue);
         }
         Some(Ended { queue, packet })
@@ -181,6 +216,23 @@ mod tests {
         rings.take(0, 1, &packet(1, 1, &none), &none);
         rings.take(3, 2, &packet(1, 1, &none), &none);
         assert_eq!(drain(&mut rings, 300_000), [(301_000, 3, Some(2)), (302_000, 0, Some(1))]);
+    }
+
+    #[test]
+    fn a_packet_takes_as_many_slots_as_buffers() {
+        let none = Overhead::NONE;
+        let mut rings = Rings::new(Rate::mbit_s(8), 1, 4).with_buffers(Some(2048));
+        // 40 bytes: its headers. 1500: these and one buffer, of which 676 bytes are left.
+        rings.take(0, 1, &packet(40, 1, &none), &none);
+        rings.take(0, 2, &packet(1500, 1, &none), &none);
+        assert!(rings.has_room(0));
+        // The headers, the rest of that buffer, another one, and 1372 bytes of a third.
+        rings.take(0, 3, &packet(128 + 4096, 3, &none), &none);
+        assert_eq!(rings.rings[0].used, 1 + 2 + 4);
+        assert!(!rings.has_room(0));
+        assert_eq!(drain(&mut rings, 0).len(), 5);
+        assert!(rings.has_room(0));
+        assert_eq!(rings.rings[0].used, 0);
     }
 
     #[test]

@@ -96,6 +96,8 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\ndscp = 'af44'")), "a DSCP is"),
         (flow("kind = 'tcp_bulk'\nfrom = 'a'\nto = 'b'\nhigh = true"), "only a flow of kind udp says so"),
         (case("").replace("policy = 'wan'", "policy = 'wan', tx_queues = 0"), "a card has 1 to 64 transmit queues"),
+        (case("").replace("policy = 'wan'", "policy = 'wan', tx_buffer = 2048"), "of a card with several transmit queues"),
+        (case("").replace("policy = 'wan'", "policy = 'wan', tx_queues = 4, tx_buffer = 0"), "holds nothing"),
         (case("").replace("policy = 'wan'", "policy = 'wan', tx_queues = 4"), "need scheduler fifo"),
         (flow("kind = 'tcp_bulk'\nfrom = 'a'\nto = 'b'\ncongestion = 'vegas'"), "no congestion control \"vegas\""),
         (flow("kind = 'tcp_bulk'\nfrom = 'a'\nto = 'b'\nmss = 1460"), "do not fit packets of 1500"),

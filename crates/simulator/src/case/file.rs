@@ -371,6 +371,7 @@ fn one(
     values.extend(sample.cloned().unwrap_or_default());
     values.insert("row".into(), name(row_name));
     values.insert("column".into(), name(column_name));
+    template::look_up(&mut values);
     // Where it stands in the table, for messages.
     let whose = |message: String| match (row_name, column_name) {
         (None, None) => message,

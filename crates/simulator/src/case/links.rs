@@ -47,6 +47,11 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
             Some(n) => *n.get_ref() as usize,
             None => 1,
         };
+        let tx_buffer = match &link.tx_buffer {
+            Some(n) if *n.get_ref() == 0 => return bad(n, "a buffer of 0 bytes holds nothing"),
+            Some(n) if tx_queues == 1 => return bad(n, "slots for parts of packets are of a card with several transmit queues"),
+            buffer => buffer.as_ref().map(|n| *n.get_ref()),
+        };
         let medium = medium(link)?;
         links.push(CaseLink {
             name: link.name.get_ref().clone(),
@@ -65,6 +70,7 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
             reverse: link.reverse.clone().filter(|name| !name.is_empty()),
             tx_ring,
             tx_queues,
+            tx_buffer,
         });
     }
     Ok(links)

@@ -98,6 +98,8 @@ pub struct CaseLink {
     pub tx_ring: usize,
     /// Transmit queues of the driver, each with such a ring and its own instance of the policy.
     pub tx_queues: usize,
+    /// With several transmit queues: bytes of a packet that a slot of a ring takes, the headers in one of their own; `None`: all of it.
+    pub tx_buffer: Option<u32>,
 }
 
 /// One way of a link.

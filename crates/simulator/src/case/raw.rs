@@ -213,6 +213,7 @@ pub struct Link {
     pub reverse_queue: Option<Spanned<String>>,
     pub tx_ring: Option<Spanned<u32>>,
     pub tx_queues: Option<Spanned<u32>>,
+    pub tx_buffer: Option<Spanned<u32>>,
 }
 
 /// A share of packets, or the four of Gilbert's and Elliott's model.

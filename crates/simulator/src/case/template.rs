@@ -39,6 +39,17 @@ impl Filled {
     }
 }
 
+/// A value that is nothing but `${x}` is that of x, as it stands elsewhere: so a column may take up what its rows say.
+pub fn look_up(values: &mut Values) {
+    let plain = values.clone();
+    for value in values.values_mut() {
+        let name = value.as_str().and_then(|text| text.strip_prefix("${")?.strip_suffix('}'));
+        if let Some(other) = name.and_then(|name| plain.get(name)) {
+            *value = other.clone();
+        }
+    }
+}
+
 /// Puts the values in. An error has its place in the file.
 pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String)> {
     let mut out = String::with_capacity(text.len());
@@ -86,6 +97,14 @@ pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_other_values() {
+        let mut values = values(&[("slots", "${ring}".into()), ("ring", toml::Value::Integer(12)), ("odd", "${none}".into())]);
+        look_up(&mut values);
+        assert_eq!(values["slots"], toml::Value::Integer(12));
+        assert_eq!(values["odd"], toml::Value::from("${none}"));
+    }
 
     fn values(pairs: &[(&str, toml::Value)]) -> Values {
         pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()

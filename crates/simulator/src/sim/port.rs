@@ -214,7 +214,7 @@ impl Port {
             wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }),
             medium: case.medium.map(Medium::overhead),
             fifo: known_ahead.then(|| Fifo::new(way.queue, case.tx_ring)),
-            rings: (case.tx_queues > 1).then(|| Rings::new(rate, case.tx_queues, case.tx_ring)),
+            rings: (case.tx_queues > 1).then(|| Rings::new(rate, case.tx_queues, case.tx_ring).with_buffers(case.tx_buffer)),
             station: medium.map(|medium| Station { medium, ring: VecDeque::new(), slots: case.tx_ring.max(1) }),
             mtu: case.mtu.unwrap_or(policy.map_or(1500, |link| link.spec.mtu)),
             tunnel: case.tunnel,
@@ -271,6 +271,7 @@ impl Shadow {
             reverse: None,
             tx_ring: 1,
             tx_queues: 1,
+            tx_buffer: None,
         };
         let around = Surroundings {
             link: &case,
