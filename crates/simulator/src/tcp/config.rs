@@ -82,8 +82,11 @@ pub struct Config {
     pub ecn: bool,
     /// When data is acknowledged.
     pub delayed_ack: DelayedAck,
-    /// The end of slow start.
+    /// The end of slow start. Linux ties it to CUBIC.
     pub hystart: HyStart,
+    /// CUBIC grows by a segment a round trip once it is back at the window before the loss (RFC 9438 4.3, a SHOULD: alpha = 1). Linux keeps the
+    /// slower rate of RFC 8312.
+    pub cubic_catches_up: bool,
     /// Losses are found by time (RFC 8985), with loss probes; without it by three duplicates (RFC 6675, RFC 5681). Needs `sack`.
     pub rack: bool,
     /// Proportional rate reduction (RFC 6937); without it the window is halved at once.
@@ -117,8 +120,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// A Linux of today on Ethernet, IPv4: CUBIC with HyStart++, SACK, RACK-TLP, PRR, F-RTO, timestamps, initial window 10, delayed
-    /// acknowledgements of 40 ms, at least 200 ms of timeout. 4 MB of buffers, and 2 s of TIME_WAIT.
+    /// What the RFCs of today say, on Ethernet with IPv4: CUBIC (RFC 9438) with HyStart++, SACK, RACK-TLP, PRR, F-RTO, timestamps, initial
+    /// window 10, delayed acknowledgements of 40 ms, at least 200 ms of timeout. 4 MB of buffers, and 2 s of TIME_WAIT.
+    pub fn rfc() -> Config {
+        Config { hystart: HyStart::Plus, cubic_catches_up: true, rto_floor: RtoFloor::Total, syn_linear: 0, ..Config::linux() }
+    }
+
+    /// The same as a Linux of today (6.18) does it: the first HyStart, CUBIC without RFC 9438's faster Reno, a timeout never below the
+    /// round-trip time plus 200 ms, the first SYNs a second apart.
     pub fn linux() -> Config {
         Config {
             mss: 1448,
@@ -132,7 +141,8 @@ impl Config {
             sack: true,
             ecn: false,
             delayed_ack: DelayedAck::Modern { wait: 40 * MILLI, quick: 16 },
-            hystart: HyStart::Plus,
+            hystart: HyStart::Classic,
+            cubic_catches_up: false,
             rack: true,
             prr: true,
             frto: true,

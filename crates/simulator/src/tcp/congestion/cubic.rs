@@ -29,11 +29,18 @@ pub struct Cubic {
     fraction: f64,
     /// `w_max` and `prior` before the last reduction, for the case that it was needless.
     before: (f64, f64),
+    /// Alpha becomes 1 above the prior window.
+    catches_up: bool,
     /// After a timeout the window's own size is the saddle (RFC 9438 4.8).
     fresh: bool,
 }
 
 impl Cubic {
+    /// Before the first loss. `catches_up`: with the second alpha of RFC 9438 4.3.
+    pub fn new(catches_up: bool) -> Cubic {
+        Cubic { catches_up, ..Cubic::default() }
+    }
+
     /// RFC 9438 4.2: `acked` segments were acknowledged in congestion avoidance.
     pub fn acked(&mut self, window: &mut Window, ack: &Ack, acked: u32) {
         let cwnd = f64::from(window.cwnd);
@@ -47,7 +54,7 @@ impl Cubic {
         let elapsed = seconds(ack.now.saturating_sub(start));
         let rtt = seconds(ack.srtt.unwrap_or(0));
         // RFC 9438 4.3: what Reno would have. From the window before the reduction on it grows as Reno does itself.
-        let alpha = if self.w_est >= self.prior { 1.0 } else { ALPHA };
+        let alpha = if self.catches_up && self.w_est >= self.prior { 1.0 } else { ALPHA };
         self.w_est += alpha * f64::from(acked) / cwnd;
         let at = |t: f64| C * (t - self.k) * (t - self.k) * (t - self.k) + self.w_max;
         let growth = if at(elapsed) < self.w_est {
@@ -157,7 +164,7 @@ mod tests {
     #[test]
     fn the_window_is_back_at_the_saddle_after_k() {
         // RFC 9438 4.2: K = cbrt(W_max (1 - beta) / C); for W_max = 1000: cbrt(750) = 9.0856 s.
-        let mut cubic = Cubic::default();
+        let mut cubic = Cubic::new(true);
         let mut w = window(1000, u32::MAX);
         w.ssthresh = cubic.reduced(&w);
         assert_eq!(w.ssthresh, 700);
@@ -171,7 +178,7 @@ mod tests {
     #[test]
     fn half_way_it_is_where_the_function_says() {
         // W(K/2) = W_max - C (K/2)^3 = 1000 - 0.3 * 1000 / 8 = 962.5.
-        let mut cubic = Cubic::default();
+        let mut cubic = Cubic::new(true);
         let mut w = window(1000, u32::MAX);
         w.ssthresh = cubic.reduced(&w);
         w.cwnd = 700;
@@ -182,7 +189,7 @@ mod tests {
     #[test]
     fn small_windows_grow_as_reno_would() {
         // RFC 9438 4.3: 10 segments, 10 ms: the cube is slow; alpha 0.529 a round trip until the old window of 10, then 1.
-        let mut cubic = Cubic::default();
+        let mut cubic = Cubic::new(true);
         let mut w = window(10, u32::MAX);
         w.ssthresh = cubic.reduced(&w);
         assert_eq!(w.ssthresh, 7);
@@ -195,7 +202,7 @@ mod tests {
     #[test]
     fn fast_convergence() {
         // RFC 9438 4.7: a loss below the last saddle: W_max = cwnd (1 + beta) / 2.
-        let mut cubic = Cubic::default();
+        let mut cubic = Cubic::new(true);
         cubic.reduced(&window(1000, u32::MAX));
         assert_eq!(cubic.w_max, 1000.0);
         cubic.reduced(&window(800, 700));

@@ -75,7 +75,10 @@ pub struct Control {
 impl Control {
     /// At the start.
     pub fn new(config: &Config) -> Control {
-        Control { slow: SlowStart::new(config.hystart), cubic: (config.congestion == Algorithm::Cubic).then(Cubic::default) }
+        Control {
+            slow: SlowStart::new(config.hystart),
+            cubic: (config.congestion == Algorithm::Cubic).then(|| Cubic::new(config.cubic_catches_up)),
+        }
     }
 
     /// An acknowledgement came and the window was in use.

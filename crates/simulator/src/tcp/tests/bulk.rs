@@ -24,14 +24,10 @@ fn table() {
     for flows in [1, 10, 100] {
         for limit in [17, 50] {
             for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
-                for hystart in [HyStart::Plus, HyStart::Classic] {
-                    let config = Config {
-                        congestion: algorithm,
-                        hystart,
-                        receive_buffer: 256 << 10,
-                        send_buffer: 256 << 10,
-                        ..Config::linux()
-                    };
+                for base in [Config::linux(), Config::rfc()] {
+                    let hystart = if algorithm == Algorithm::Cubic { base.hystart } else { HyStart::Off };
+                    let config =
+                        Config { congestion: algorithm, hystart, receive_buffer: 256 << 10, send_buffer: 256 << 10, ..base };
                     let (goodput, loss, net) = bulk(&config, flows, limit);
                     let mut sum = [0u64; 6];
                     for (client, _) in &net.pairs {
@@ -42,7 +38,14 @@ fn table() {
                             sum[at] += n;
                         }
                     }
-                    println!("{flows:3} q{limit} {algorithm:?} {hystart:?} {goodput:.3} {:.2}% {sum:?}", loss * 100.0);
+                    let got: Vec<f64> = net.pairs.iter().map(|(_, server)| server.delivered() as f64).collect();
+                    let open = net.pairs.iter().filter(|(_, server)| server.is_established()).count();
+                    let (one, two): (f64, f64) = (got.iter().sum(), got.iter().map(|x| x * x).sum());
+                    println!(
+                        "{flows:3} q{limit} {algorithm:?} {hystart:?} {goodput:.3} {:.2}% {sum:?} open {open} jain {:.3}",
+                        loss * 100.0,
+                        one * one / two / open as f64
+                    );
                 }
             }
         }
