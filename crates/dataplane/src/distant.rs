@@ -12,8 +12,8 @@ use crate::edge::{BATCH, Edge, EdgeCounters, Sent, Want, Woken};
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// When a frame that leaves at a time arrives; `None`: it is lost on the way.
-pub type Flight = Box<dyn FnMut(Nanos) -> Option<Nanos> + Send>;
+/// When a frame of so many bytes (layer 2) that leaves at a time arrives; `None`: it is lost on the way.
+pub type Flight = Box<dyn FnMut(Nanos, usize) -> Option<Nanos> + Send>;
 
 /// Frames on their way at most, of full size 98 ms at 1 Gbit/s; what is sent beyond that is refused and counted.
 const MOST: usize = 1 << 13;
@@ -87,7 +87,7 @@ impl<E: Edge> Edge for Distant<E> {
         let Some(flight) = &mut self.flight else { return self.near.send(pool, frames) };
         let now = self.near.now();
         for frame in frames {
-            let Some(at) = flight(now) else { continue };
+            let Some(at) = flight(now, pool.len(*frame)) else { continue };
             let Some(copy) = self.pool.take_large() else {
                 self.refused += 1;
                 continue;
@@ -171,14 +171,15 @@ mod tests {
     #[test]
     fn frames_come_out_when_they_arrive() {
         let frames = [(0, 1), (100, 2), (50_000, 3)];
-        let out = pass(Box::new(|at| Some(at + 20_000)), &frames);
+        let out = pass(Box::new(|at, _| Some(at + 20_000)), &frames);
         assert_eq!(out, [(20_000, 1), (20_100, 2), (70_000, 3)]);
     }
 
     #[test]
     fn some_are_lost_and_some_pass_others() {
         let mut count = 0;
-        let flight = move |at: Nanos| {
+        let flight = move |at: Nanos, bytes: usize| {
+            assert_eq!(bytes, 60);
             count += 1;
             match count {
                 1 => Some(at + 30_000),

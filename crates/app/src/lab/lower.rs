@@ -63,8 +63,8 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
         return Err(only_simulated(&why));
     }
     let sides = sides(case, link_at)?;
-    let paths = path::paths(case, &sides).map_err(|why| only_simulated(&why))?;
-    let mut notes = notes(case, link_at);
+    let mut notes = Vec::new();
+    let paths = path::paths(case, link_at, &sides, &mut notes).map_err(|why| only_simulated(&why))?;
     let offload = wishes.offload && case.offload;
     let packets = paths.iter().any(Path::needs_packets);
     if offload && packets {
@@ -214,15 +214,4 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
     // What lasts to the end goes on until the last reading has been taken.
     let end = |end: Nanos| Duration::from_nanos(end) + if end == case.duration { OVERTIME } else { Duration::ZERO };
     Ok(spans.into_iter().map(|(begin, last)| (Duration::from_nanos(begin), end(last))).collect())
-}
-
-/// What of the case's links the lab's wires do not have.
-fn notes(case: &Case, shaped: usize) -> Vec<String> {
-    let mut notes = Vec::new();
-    for (at, link) in case.links.iter().enumerate() {
-        if at != shaped && link.ways.iter().any(|way| way.rate.is_some()) {
-            notes.push(format!("link `{}`: it is as fast as this host; its rate is not reproduced", link.name));
-        }
-    }
-    notes
 }

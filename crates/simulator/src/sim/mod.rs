@@ -31,6 +31,7 @@ use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use endpoint::{Endpoint, Outbox, Playback, Source};
+pub use fifo::{Fate, Fifo};
 pub use flight::Flight;
 pub use port::Shadow;
 pub use random::Random;
