@@ -133,6 +133,8 @@ impl Figures<'_> {
         let (from, to) = (nanos(probe.from), nanos(probe.to));
         match &probe.subject {
             Subject::Class(name) => self.of_class(name, probe, from, to),
+            // One that does not run in this row has no figures.
+            Subject::Flow(flow) if self.case.flows.get(*flow).is_none_or(|flow| flow.active.is_empty()) => None,
             Subject::Flow(flow) => self.of_flow(*flow, probe.measure, from, to),
             Subject::Figures => None,
         }
