@@ -165,7 +165,8 @@ impl Sender {
                     return self.find_losses(config, now, advanced, rearm);
                 }
             }
-            State::Reduced if self.una >= self.high => {
+            // RFC 3168 6.1.2: not before what carried CWR has arrived: until then the echo is that of the old mark.
+            State::Reduced if self.una > self.high => {
                 self.end_reduction();
                 self.open();
             }
@@ -204,7 +205,9 @@ impl Sender {
         if !self.sack {
             // RFC 6582 3.2 step 5: a partial acknowledgement shows the next loss.
             let partial = self.state == State::Recovery && advanced;
-            if (self.state < State::Recovery && self.duplicates >= DUPLICATES) || partial {
+            // RFC 6582 3.2 step 2: duplicates of what was out at the last recovery's start may be its retransmissions.
+            let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
+            if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
                 return self.board.lose_head();
             }
             return 0;
@@ -242,8 +245,6 @@ impl Sender {
         match config.congestion {
             // RFC 5681 3.2 step 6: the first new acknowledgement.
             Algorithm::Tahoe | Algorithm::Reno if !self.sack => advanced,
-            // RFC 6582 4.1: without SACK not before something newer: duplicates of retransmissions are no losses.
-            _ if !self.sack => self.una > self.high || (self.una == self.high && self.board.len() == 0),
             _ => self.una >= self.high,
         }
     }
@@ -251,7 +252,7 @@ impl Sender {
     /// The threshold after a loss, and all that a reduction sets.
     fn reduce(&mut self, state: State, config: &Config) {
         self.state = state;
-        self.high = self.next;
+        (self.high, self.recover) = (self.next, self.next);
         self.probe = None;
         self.prr = Prr::begin(&self.window);
         self.window.count = 0;
@@ -319,7 +320,7 @@ impl Sender {
         self.state = State::Loss;
         self.window.count = 0;
         self.window.cwnd = self.in_flight(config) + 1;
-        self.high = self.next;
+        (self.high, self.recover) = (self.next, self.next);
         (self.probe, self.probing, self.frto_new) = (None, false, false);
     }
 

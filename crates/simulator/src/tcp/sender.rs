@@ -88,6 +88,8 @@ pub struct Sender {
     pub state: State,
     /// The recovery point: `recover` of RFC 6582 and 6675.
     pub high: u64,
+    /// The recovery point of the last recovery, without SACK the bar for the next (RFC 6582 3.2).
+    pub recover: u64,
     /// Duplicate acknowledgements without SACK: so many segments have arrived somewhere.
     pub duplicates: u32,
     pub prr: Prr,
@@ -138,6 +140,7 @@ impl Sender {
             control: Control::new(config),
             state: State::Open,
             high: 0,
+            recover: 0,
             duplicates: 0,
             prr: Prr::default(),
             rack: Rack::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use altq_engine::units::{Nanos, Rate};
 
-use crate::tcp::{Config, Flags, Segment, Socket};
+use crate::tcp::{Config, Segment, Socket};
 
 pub const MS: Nanos = 1_000_000;
 pub const S: Nanos = 1_000_000_000;
@@ -22,7 +22,7 @@ enum Event {
 }
 
 /// Says of a packet whether it is lost.
-type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
+pub type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
 
 /// One direction.
 pub struct Way {
@@ -186,22 +186,10 @@ impl Net {
     }
 }
 
-/// The n-th segments with payload going forward are lost, once each.
-#[allow(dead_code)]
-pub fn lose_nth(nth: &'static [u64]) -> Option<Lose> {
-    let mut n = 0;
+/// The segments that begin with these numbers are lost, one sending for each mention.
+pub fn lose_first(mut left: Vec<u64>) -> Option<Lose> {
     Some(Box::new(move |_, segment| {
-        n += u64::from(segment.len > 0);
-        segment.len > 0 && nth.contains(&n)
-    }))
-}
-
-/// The segments that carry these first bytes are lost when they go first.
-#[allow(dead_code)]
-pub fn lose_first(numbers: &'static [u64]) -> Option<Lose> {
-    let mut left = numbers.to_vec();
-    Some(Box::new(move |_, segment| {
-        let at = left.iter().position(|seq| *seq == segment.seq && segment.len > 0 && !segment.flags.has(Flags::SYN));
+        let at = left.iter().position(|seq| *seq == segment.seq && segment.len > 0);
         at.map(|at| left.swap_remove(at)).is_some()
     }))
 }

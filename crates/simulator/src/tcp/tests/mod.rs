@@ -4,3 +4,5 @@ mod link;
 
 mod bulk;
 mod handshake;
+mod recovery;
+mod rules;

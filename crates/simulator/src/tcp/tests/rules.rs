@@ -1,0 +1,112 @@
+//! Timeout, acknowledgements and SACK blocks, by the examples of their RFCs.
+
+use super::link::{MS, S};
+use crate::tcp::receiver::Receiver;
+use crate::tcp::rto::Rto;
+use crate::tcp::{Config, DelayedAck, Flags, RtoFloor, Segment};
+
+#[test]
+fn the_timeout() {
+    let config = Config { rto_floor: RtoFloor::Total, ..Config::linux() };
+    let mut rto = Rto::new(&config);
+    assert_eq!(rto.timeout(), S);
+    // RFC 6298 2.2: SRTT = R, RTTVAR = R / 2, RTO = SRTT + 4 RTTVAR.
+    rto.sample(&config, 400 * MS);
+    assert_eq!(rto.timeout(), 1200 * MS);
+    // RFC 6298 2.3: RTTVAR = 3/4 * 200 + 1/4 * |400 - 800| = 250; SRTT = 7/8 * 400 + 1/8 * 800 = 450.
+    rto.sample(&config, 800 * MS);
+    assert_eq!((rto.srtt(), rto.timeout()), (Some(450 * MS), 1450 * MS));
+    // RFC 6298 5.5; 5.7: a sample takes it back.
+    rto.back_off(&config);
+    assert_eq!(rto.timeout(), 2900 * MS);
+    for _ in 0..200 {
+        rto.sample(&config, 10 * MS);
+    }
+    // RFC 6298 2.4, with the 200 ms that Linux and others use.
+    assert_eq!(rto.timeout(), 200 * MS);
+}
+
+fn data(seq: u64, len: u32) -> Segment {
+    Segment { seq, len, flags: Flags::ACK, ..Segment::default() }
+}
+
+/// What the receiver says after a segment: number and SACK blocks.
+fn hear(receiver: &mut Receiver, config: &Config, seq: u64, len: u32) -> (u64, Vec<(u64, u64)>) {
+    receiver.received(config, 0, &data(seq, len), false, false, S);
+    let segment = Segment { ack: receiver.next(), sack: receiver.sack(false), ..Segment::default() };
+    receiver.acknowledged();
+    (segment.ack, segment.sack_blocks().collect())
+}
+
+/// A receiver that expects byte 5000.
+fn at_5000(config: &Config) -> Receiver {
+    let mut receiver = Receiver::new(config);
+    receiver.opened(0, &Segment::default());
+    hear(&mut receiver, config, 1, 4999);
+    receiver
+}
+
+#[test]
+fn sack_blocks_of_rfc_2018() {
+    let config = Config::linux();
+    // RFC 2018 5, case 2: the first of eight segments of 500 bytes is lost.
+    let mut receiver = at_5000(&config);
+    for n in 1..8 {
+        assert_eq!(hear(&mut receiver, &config, 5000 + 500 * n, 500), (5000, vec![(5500, 5500 + 500 * n)]));
+    }
+    // Case 3: the second, fourth, sixth and eighth are lost.
+    let mut receiver = at_5000(&config);
+    assert_eq!(hear(&mut receiver, &config, 5000, 500), (5500, vec![]));
+    assert_eq!(hear(&mut receiver, &config, 6000, 500), (5500, vec![(6000, 6500)]));
+    assert_eq!(hear(&mut receiver, &config, 7000, 500), (5500, vec![(7000, 7500), (6000, 6500)]));
+    assert_eq!(hear(&mut receiver, &config, 8000, 500), (5500, vec![(8000, 8500), (7000, 7500), (6000, 6500)]));
+    // Then the fourth comes, and the second.
+    assert_eq!(hear(&mut receiver, &config, 6500, 500), (5500, vec![(6000, 7500), (8000, 8500)]));
+    assert_eq!(hear(&mut receiver, &config, 5500, 500), (7500, vec![(8000, 8500)]));
+}
+
+#[test]
+fn duplicates_of_rfc_2883() {
+    // RFC 2883 4.1.1: 3000 to 3499 comes twice.
+    let config = Config::linux();
+    let mut receiver = Receiver::new(&config);
+    receiver.opened(0, &Segment::default());
+    hear(&mut receiver, &config, 1, 2999);
+    assert_eq!(hear(&mut receiver, &config, 3000, 500), (3500, vec![]));
+    assert_eq!(hear(&mut receiver, &config, 3500, 500), (4000, vec![]));
+    assert_eq!(hear(&mut receiver, &config, 3000, 500), (4000, vec![(3000, 3500)]));
+    // 4.1.2: the same with a gap; the block of what is held follows.
+    assert_eq!(hear(&mut receiver, &config, 4500, 500), (4000, vec![(4500, 5000)]));
+    assert_eq!(hear(&mut receiver, &config, 3000, 500), (4000, vec![(3000, 3500), (4500, 5000)]));
+}
+
+#[test]
+fn acknowledgements_are_delayed() {
+    // RFC 5681 4.2: at once for every second full segment, and for what is out of order or fills a gap.
+    let config = Config { delayed_ack: DelayedAck::Modern { wait: 40 * MS, quick: 0 }, ..Config::linux() };
+    let mut receiver = Receiver::new(&config);
+    receiver.opened(0, &Segment::default());
+    let mut now = 7 * MS;
+    let mut hear = |receiver: &mut Receiver, seq| {
+        now += MS;
+        receiver.received(&config, now, &data(seq, 1448), false, false, S);
+        let urgent = receiver.urgent(now);
+        let deadline = receiver.deadline();
+        if urgent {
+            receiver.acknowledged();
+        }
+        (urgent, deadline)
+    };
+    assert_eq!(hear(&mut receiver, 1), (false, Some(48 * MS)));
+    assert!(hear(&mut receiver, 1449).0);
+    assert!(hear(&mut receiver, 1 + 3 * 1448).0);
+    assert!(hear(&mut receiver, 1 + 2 * 1448).0);
+    // 4.4BSD: every second segment, or the next multiple of 200 ms (TCP/IP Illustrated 2, 25.6).
+    let config = Config::bsd_1997(32 << 10);
+    let mut receiver = Receiver::new(&config);
+    receiver.opened(0, &Segment::default());
+    receiver.received(&config, 730 * MS, &data(1, 100), false, false, S);
+    assert_eq!((receiver.urgent(730 * MS), receiver.deadline()), (false, Some(800 * MS)));
+    receiver.received(&config, 740 * MS, &data(101, 100), false, false, S);
+    assert!(receiver.urgent(740 * MS));
+}
