@@ -25,11 +25,17 @@ pub fn made(file: &CaseFile) -> Made {
         }
     }
     let files = paths.iter().map(|path| from(&path.display().to_string(), path)).collect();
-    Made { version: env!("CARGO_PKG_VERSION").into(), command: command(), files, kernel: None, offload: None }
+    Made { version: env!("CARGO_PKG_VERSION").into(), command: command(), files, ..Made::default() }
+}
+
+/// What is said besides of a result of the lab: kernel, offloads, and when.
+pub fn in_lab(made: Made, offload: bool) -> Made {
+    let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|since| since.as_secs());
+    Made { kernel: Some(kernel()), offload: Some(offload), at_unix_s: at.ok(), ..made }
 }
 
 /// The kernel that runs, as `uname -sr` prints it.
-pub fn kernel() -> String {
+fn kernel() -> String {
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }

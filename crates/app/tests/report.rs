@@ -154,3 +154,104 @@ fn what_is_no_result_is_refused_with_place_and_way_out() {
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("no/such/file.json: it cannot be read"));
 }
+
+/// A file of flent's as the JSON that is in it.
+fn flent(path: &Path) -> serde_json::Value {
+    use std::io::Read;
+    let bytes = std::fs::read(path).unwrap();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+const TESTS: [(&str, &[&str]); 3] = [
+    ("tcp_nup", &["TCP upload::1", "TCP upload::2", "TCP upload avg", "TCP upload sum", "TCP upload fairness", "Ping (ms) ICMP"]),
+    ("rrul", &["TCP upload BE", "TCP upload EF", "TCP download BK", "TCP totals", "Ping (ms) UDP EF", "Ping (ms) avg"]),
+    (
+        "qdisc-stats",
+        &[
+            "qdisc-stats",
+            "qdisc-stats::backlog_pkts",
+            "qdisc-stats::backlog_bytes",
+            "qdisc-stats::dropped",
+            "qdisc-stats::ecn_mark",
+            "qdisc-stats::delay",
+        ],
+    ),
+];
+
+#[test]
+fn files_of_flent_have_its_fields() {
+    let folder = folder("flent");
+    let json = result(&folder, "cases/borrow.toml");
+    for (test, names) in TESTS {
+        let path = folder.join(format!("{test}.flent.gz"));
+        let out = altq(&["report", &json, "--flent", &path.display().to_string(), "--flent-test", test]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let file = flent(&path);
+        assert_eq!((file["version"].as_u64(), file["metadata"]["NAME"].as_str()), (Some(4), Some(test)));
+        for field in [
+            "TIME",
+            "T0",
+            "HOST",
+            "HOSTS",
+            "LENGTH",
+            "TOTAL_LENGTH",
+            "STEP_SIZE",
+            "TEST_PARAMETERS",
+            "IP_VERSION",
+            "SERIES_META",
+            "DATA_FILENAME",
+            "TITLE",
+        ] {
+            assert!(!file["metadata"][field].is_null(), "{test}: {field}");
+        }
+        // 12 s in bins of 100 ms; every series is as long as the axis.
+        let x = file["x_values"].as_array().unwrap();
+        assert_eq!((x.len(), x[1].as_f64()), (120, Some(0.1)));
+        for (name, values) in file["results"].as_object().unwrap() {
+            assert_eq!(values.as_array().unwrap().len(), x.len(), "{name}");
+            assert!(file["metadata"]["SERIES_META"][name]["UNITS"].is_string(), "{name}");
+        }
+        for name in names {
+            assert!(file["results"][*name].is_array(), "{test}: {name}");
+        }
+        assert!(file["raw_values"].as_object().unwrap().values().flat_map(|v| v.as_array().unwrap()).all(|v| v["t"].is_number()));
+    }
+    // Alone on a link of 10 Mbit/s the slow flow has all of it: at 2 s, bin 20.
+    let file = flent(&folder.join("tcp_nup.flent.gz"));
+    let rate = file["results"]["TCP upload::1"][20].as_f64().unwrap();
+    assert!((rate - 10.0).abs() < 0.1, "{rate}");
+
+    // Of several runs one must be chosen; another file name is none of flent's.
+    let columns = result(&folder, "cases/published/cbwfq-c.toml");
+    let path = folder.join("x.flent.gz").display().to_string();
+    let out = altq(&["report", &columns, "--flent", &path]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(2) && said.contains("say which: --column without, --column cbwfq"), "{said}");
+    assert!(altq(&["report", &columns, "--flent", &path, "--column", "cbwfq"]).status.success());
+    let out = altq(&["report", &json, "--flent", "x.gz"]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("end it with .flent.gz"));
+}
+
+/// flent itself opens, sums up and draws them. `ALTQ_FLENT` names its program (`pip install flent numpy matplotlib`).
+#[test]
+#[ignore = "needs flent: ALTQ_FLENT=/path/to/flent cargo test -p altq --test report -- --ignored"]
+fn flent_opens_them() {
+    let flent = std::env::var("ALTQ_FLENT").unwrap_or("flent".into());
+    let folder = folder("flent-itself");
+    let json = result(&folder, "cases/borrow.toml");
+    for (test, plot) in [("tcp_nup", "totals"), ("rrul", "all_scaled"), ("qdisc-stats", "backlog"), ("qdisc-stats", "drops")] {
+        let path = folder.join(format!("{test}.flent.gz")).display().to_string();
+        assert!(altq(&["report", &json, "--flent", &path, "--flent-test", test]).status.success());
+        let run = |args: &[&str]| {
+            let out = Command::new(&flent).args(["-i", &path]).args(args).env("MPLBACKEND", "agg").output().unwrap();
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
+        };
+        assert!(run(&["-f", "summary"]).contains(&format!("Summary of {test} test run")));
+        let image = folder.join(format!("{test}-{plot}.png"));
+        run(&["-f", "plot", "-p", plot, "-o", &image.display().to_string()]);
+        assert!(std::fs::metadata(&image).unwrap().len() > 10_000);
+    }
+}

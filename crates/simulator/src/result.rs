@@ -71,6 +71,9 @@ pub struct Made {
     /// The kernel, where it took part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// When, where real time took part: seconds since 1970, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_unix_s: Option<u64>,
     /// Whether hosts could send super-packets, where that is theirs to decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<bool>,

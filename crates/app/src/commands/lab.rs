@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use altq_simulator::case::CaseFile;
-use altq_simulator::result::Made;
 
 use crate::case_result;
 use crate::exit::Exit;
@@ -65,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     let made = made::made(&file);
     let offload = file.runs.iter().all(|run| run.case.offload) && wishes.offload;
-    result.made = Some(Made { kernel: Some(made::kernel()), offload: Some(offload), ..made });
+    result.made = Some(made::in_lab(made, offload));
     if args.json {
         output::print_json(&result)?;
     } else {

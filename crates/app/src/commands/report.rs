@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use crate::exit::Exit;
 use crate::output;
+use crate::report::flent::{self, Test};
 use crate::report::load::{self, Loaded};
 
 /// Options of `altq report`.
@@ -21,6 +22,18 @@ pub struct Args {
     /// A page a case and an index.html instead, in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     each: Option<PathBuf>,
+    /// Writes the run as a file of flent's instead of a page, which `flent -i` opens, prints and plots
+    #[arg(long, value_name = "FILE.flent.gz", conflicts_with_all = ["output", "each"])]
+    flent: Option<PathBuf>,
+    /// The test of flent's that it stands for
+    #[arg(long, value_enum, default_value_t = Test::TcpNup, requires = "flent")]
+    flent_test: Test,
+    /// The column of it
+    #[arg(long, value_name = "NAME", requires = "flent")]
+    column: Option<String>,
+    /// The row of it
+    #[arg(long, value_name = "NAME", requires = "flent")]
+    row: Option<String>,
     /// The heading where there are several cases
     #[arg(long, value_name = "TEXT", default_value = "altq report")]
     title: String,
@@ -37,6 +50,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
                 return Ok(Exit::Usage);
             }
         }
+    }
+    if let Some(path) = &args.flent {
+        return as_flent(args, path, &loaded);
     }
     let sources: Vec<Source<'_>> = loaded.iter().map(Loaded::source).collect();
     if let Some(folder) = &args.each {
@@ -58,6 +74,29 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         None => output::print(&page)?,
     }
     Ok(Exit::Ok)
+}
+
+/// Writes a run as a file of flent's.
+fn as_flent(args: &Args, path: &Path, loaded: &[Loaded]) -> anyhow::Result<Exit> {
+    let [one] = loaded else {
+        eprintln!("altq report: a file of flent is of one result; there are {}", loaded.len());
+        return Ok(Exit::Usage);
+    };
+    if !path.to_string_lossy().ends_with(".flent.gz") {
+        eprintln!("altq report: {}: flent tells its files by their names; end it with .flent.gz", path.display());
+        return Ok(Exit::Usage);
+    }
+    match flent::pick(&one.result, args.column.as_deref(), args.row.as_deref()) {
+        Ok(run) => {
+            let bytes = flent::file(&one.result, run, args.flent_test)?;
+            std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))?;
+            Ok(Exit::Ok)
+        }
+        Err(message) => {
+            eprintln!("altq report: {message}");
+            Ok(Exit::Usage)
+        }
+    }
 }
 
 /// A page a case, by file name, and the index.

@@ -160,9 +160,8 @@ fn in_lab(file: &CaseFile, seed: Option<u64>) -> Outcome {
     match lab::run_file(&file, &wishes, false) {
         Ok(mut result) => {
             result.notes.extend(left_out);
-            let made = command(&file, "lab", seed);
-            result.made =
-                Some(Made { kernel: Some(made::kernel()), offload: Some(file.runs.iter().all(|run| run.case.offload)), ..made });
+            let offload = file.runs.iter().all(|run| run.case.offload);
+            result.made = Some(made::in_lab(command(&file, "lab", seed), offload));
             Outcome::Done(Box::new(result))
         }
         Err(error) => match error.downcast_ref::<Unsupported>() {

@@ -1,3 +1,4 @@
 //! Reports: results read back, and what becomes of them.
 
+pub mod flent;
 pub mod load;

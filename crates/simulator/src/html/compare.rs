@@ -168,10 +168,11 @@ impl<'a> Comparison<'a> {
         });
     }
 
-    /// Rows as numbers, if all of them are.
-    fn numbers(&self) -> Option<Vec<f64>> {
-        let numbers: Option<Vec<f64>> = self.rows.iter().map(|line| line.row.parse().ok()).collect();
-        numbers.filter(|numbers| numbers.len() > 2 && numbers.is_sorted())
+    /// Rows as numbers, if some are and rise; what is none (such as `off`) has no place among them.
+    fn numbers(&self) -> Option<Vec<Option<f64>>> {
+        let numbers: Vec<Option<f64>> = self.rows.iter().map(|line| line.row.parse().ok()).collect();
+        let (known, others) = (numbers.iter().flatten().count(), numbers.iter().filter(|n| n.is_none()).count());
+        (known > 2 && others < 3 && numbers.iter().flatten().is_sorted()).then_some(numbers)
     }
 
     fn series(&self, column: usize) -> Series {
@@ -204,22 +205,30 @@ impl<'a> Comparison<'a> {
         match self.numbers() {
             Some(xs) => {
                 let mut marks = Vec::new();
+                let known: Vec<f64> = xs.iter().flatten().copied().collect();
                 for n in 0..self.columns.len() {
                     let band = self.rows.iter().zip(&xs).filter_map(|(line, x)| {
+                        let x = x.as_ref()?;
                         let (low, high) = line.cells.get(n)?.as_ref()?.judged?.room()?;
                         Some((*x, low, high))
                     });
                     marks.push(Mark::Band(self.series(n), band.collect()));
                 }
-                let published = self
-                    .rows
-                    .iter()
-                    .zip(&xs)
-                    .filter_map(|(line, x)| Some((*x, line.published?.0, tell(line, "published", line.published?.0))));
+                // What has no place on the axis is a level beside it.
+                for line in self.rows.iter().zip(&xs).filter(|(_, x)| x.is_none()).map(|(line, _)| line) {
+                    if let Some((value, _)) = line.published {
+                        marks.push(Mark::Level(PUBLISHED, value, format!("{}, published", line.row)));
+                    }
+                }
+                let published = self.rows.iter().zip(&xs).filter_map(|(line, x)| {
+                    let value = line.published?.0;
+                    Some(((*x)?, value, tell(line, "published", value)))
+                });
                 let published: Vec<_> = published.collect();
                 marks.push(Mark::Line(PUBLISHED.faint(), published.iter().map(|(x, y, _)| (*x, *y)).collect()));
                 for (n, column) in self.columns.iter().enumerate() {
                     let points = self.rows.iter().zip(&xs).filter_map(|(line, x)| {
+                        let x = x.as_ref()?;
                         let measured = line.cells.get(n)?.as_ref()?.measured?;
                         Some((*x, measured, tell(line, column, measured)))
                     });
@@ -233,14 +242,22 @@ impl<'a> Comparison<'a> {
                     y: Side::Values(axis, Some((0.0, 0.0))),
                     marks,
                 }];
-                Sheet { title, width, x: Axis::new("row", Unit::Count), range: xs.first().copied().zip(xs.last().copied()), panels }
-                    .svg()
+                Sheet {
+                    title,
+                    width,
+                    x: Axis::new("row", Unit::Count),
+                    range: known.first().copied().zip(known.last().copied()),
+                    panels,
+                }
+                .svg()
             }
             None => {
                 let mut marks = Vec::new();
                 for (at, line) in self.rows.iter().enumerate() {
                     let at = at as f64;
                     for (n, column) in self.columns.iter().enumerate() {
+                        // Columns lie a little above one another, so that none hides another.
+                        let at = at + (n as f64 - (self.columns.len() as f64 - 1.0) / 2.0) * 0.2;
                         let Some(cell) = line.cells.get(n).and_then(Option::as_ref) else { continue };
                         if let Some((low, high)) = cell.judged.and_then(|judged| judged.room()) {
                             marks.push(Mark::Span(self.series(n), at, low, high));

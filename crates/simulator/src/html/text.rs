@@ -5,7 +5,23 @@ pub(crate) use crate::plot::draw::escaped;
 /// Paragraphs of a text whose lines are broken anywhere.
 pub fn paragraphs(text: &str) -> String {
     let pieces = text.trim().split("\n\n").filter(|piece| !piece.trim().is_empty());
-    pieces.map(|piece| format!("<p>{}</p>\n", escaped(&piece.split_whitespace().collect::<Vec<_>>().join(" ")))).collect()
+    pieces.map(|piece| format!("<p>{}</p>\n", code(&escaped(&piece.split_whitespace().collect::<Vec<_>>().join(" "))))).collect()
+}
+
+/// What stands between backticks, as code. `text` is markup already.
+fn code(text: &str) -> String {
+    let pieces: Vec<&str> = text.split('`').collect();
+    // An odd one out is a backtick and nothing else.
+    let paired = if pieces.len() % 2 == 1 { pieces.len() } else { pieces.len() - 1 };
+    let mut out = String::with_capacity(text.len());
+    for (n, piece) in pieces.iter().enumerate() {
+        match (n, n % 2) {
+            (n, 1) if n < paired => out += &format!("<code>{piece}</code>"),
+            (n, _) if n >= paired => out += &format!("`{piece}"),
+            _ => out += piece,
+        }
+    }
+    out
 }
 
 /// A number with four digits that count, and no zeros that say nothing.
@@ -127,6 +143,7 @@ mod tests {
     #[test]
     fn text_is_markup() {
         assert_eq!(paragraphs("a <b>\nc\n\n\nd"), "<p>a &lt;b&gt; c</p>\n<p>d</p>\n");
+        assert_eq!(paragraphs("a `b` c `d"), "<p>a <code>b</code> c `d</p>\n");
         assert_eq!(slug("a/b c"), "a_b_c");
     }
 }

@@ -64,6 +64,8 @@ pub enum Mark {
     Needles(Series, Vec<(f64, f64)>),
     /// A line across the panel at a value of the horizontal axis.
     Across(f64, String),
+    /// A level line at a height, with what it is.
+    Level(Series, f64, String),
 }
 
 /// Whose mark it is: which colour, dash and shape.
@@ -153,6 +155,7 @@ impl Sheet {
                 Mark::Span(_, _, from, to) => all.extend([*from, *to]),
                 Mark::Tick(_, _, value, _) => all.push(*value),
                 Mark::Across(value, _) => all.push(*value),
+                Mark::Level(..) => {}
             }
         }
         all
@@ -218,6 +221,7 @@ impl Panel {
                 }
                 Mark::Dots(_, points) => ys.extend(points.iter().map(|(_, y, _)| *y)),
                 Mark::Band(_, points) => ys.extend(points.iter().flat_map(|(_, a, b)| [*a, *b])),
+                Mark::Level(_, y, _) => ys.push(*y),
                 _ => {}
             }
         }
@@ -342,6 +346,11 @@ impl Mark {
                 if !d.is_empty() {
                     let _ = writeln!(out, "<path class=\"line {} needle\" d=\"{}\"/>", series.class(), d.concat());
                 }
+            }
+            Mark::Level(series, value, tells) => {
+                let (left, right, y, class) = (area.left, area.right, up(*value), series.class());
+                let _ = writeln!(out, "<path class=\"level {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\">{}</path>", told(tells));
+                text(out, left + 6.0, y - 4.0, "start", " class=\"none\"", tells);
             }
             Mark::Across(value, tells) => {
                 let (x, top, bottom) = (area.across(*value), area.top, area.bottom);

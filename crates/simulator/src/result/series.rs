@@ -39,16 +39,25 @@ pub struct SeriesRow {
     pub name: String,
     /// Own bytes that a class handed over, or that arrived at a flow's destination (in the lab: payload), by bin.
     pub bytes: Vec<u64>,
+    /// Packets that passed, by bin; empty where they were not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packets: Vec<u64>,
     /// Packets dropped, by bin; empty where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<u64>,
     /// Packets marked with congestion experienced, by bin; empty where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<u64>,
-    /// Median by bin of the wait in the link, or of the time from source to destination (in the lab, of requests: the round trip).
+    /// The delays are round trips: of flows of requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub round_trips: bool,
+    /// Mean by bin of the delays: of a class the wait in the link, of a flow the time from source to destination, or the round trip.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delay_mean_ns: Vec<Option<u64>>,
+    /// Their median.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delay_p50_ns: Vec<Option<u64>>,
-    /// Its 99th percentile.
+    /// Their 99th percentile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delay_p99_ns: Vec<Option<u64>>,
     /// The same from the warm-up on, as a distribution.

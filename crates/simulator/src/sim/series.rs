@@ -22,12 +22,17 @@ pub struct Row {
     pub link: String,
     /// Own bytes that a class handed over, or that arrived at a flow's destination, by bin.
     pub bytes: Vec<u64>,
+    /// Packets that passed, by bin.
+    pub packets: Vec<u64>,
     /// Packets dropped, by bin.
     pub drops: Vec<u64>,
     /// Packets marked with congestion experienced, by bin.
     pub marks: Vec<u64>,
-    /// How long packets waited in the link, or were on their way from source to destination, by bin of their end.
+    /// How long packets waited in the link, or were on their way from source to destination, by bin of their end; of requests how long
+    /// the answer took.
     pub delays: Vec<Vec<Nanos>>,
+    /// A flow of requests: `delays` are round trips.
+    pub asks: bool,
     /// Of a class with a guarantee: the watch over how fast it comes back.
     pub(crate) comeback: Option<Comeback>,
 }
@@ -78,9 +83,9 @@ impl Series {
         (now / self.bin.max(1)) as usize
     }
 
-    /// Makes rows for flows.
-    pub(super) fn flows<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
-        let all: Vec<Row> = names.map(|name| Row::new(name, self.bins)).collect();
+    /// Makes rows for flows, each with whether it asks and waits for answers.
+    pub(super) fn flows<'a>(&mut self, flows: impl Iterator<Item = (&'a str, bool)>) {
+        let all: Vec<Row> = flows.map(|(name, asks)| Row { asks, ..Row::new(name, self.bins) }).collect();
         self.left_out += all.len().saturating_sub(MOST) as u64;
         self.flows = all;
         self.flows.truncate(MOST);
@@ -145,6 +150,14 @@ impl Series {
         }
     }
 
+    /// A flow's request was answered after this time.
+    pub(super) fn answered(&mut self, now: Nanos, flow: usize, after: Nanos) {
+        let bin = self.at(now);
+        if let Some(row) = self.flows.get_mut(flow) {
+            row.answered(bin, after);
+        }
+    }
+
     /// What a result keeps of it. `from`, `to`: the window of the distributions, by whole bins.
     pub(super) fn kept(&mut self, from: Nanos, to: Nanos, row: Option<String>) -> RunSeries {
         let first = (from.div_ceil(self.bin.max(1)) as usize).min(self.bins.saturating_sub(1));
@@ -181,14 +194,26 @@ impl Row {
     /// One without anything in it.
     pub(super) fn new(name: &str, bins: usize) -> Row {
         let none = vec![0; bins];
-        let (bytes, drops, marks) = (none.clone(), none.clone(), none);
-        Row { name: name.to_owned(), bytes, drops, marks, delays: vec![Vec::new(); bins], ..Row::default() }
+        let (bytes, packets, drops, marks) = (none.clone(), none.clone(), none.clone(), none);
+        Row { name: name.to_owned(), bytes, packets, drops, marks, delays: vec![Vec::new(); bins], ..Row::default() }
     }
 
     pub(super) fn passed(&mut self, bin: usize, bytes: u32, delay: Nanos) {
-        if let (Some(sum), Some(delays)) = (self.bytes.get_mut(bin), self.delays.get_mut(bin)) {
+        if let (Some(sum), Some(count), Some(delays)) =
+            (self.bytes.get_mut(bin), self.packets.get_mut(bin), self.delays.get_mut(bin))
+        {
             *sum += u64::from(bytes);
-            delays.push(delay);
+            *count += 1;
+            if !self.asks {
+                delays.push(delay);
+            }
+        }
+    }
+
+    /// A request was answered after this time.
+    pub(super) fn answered(&mut self, bin: usize, after: Nanos) {
+        if let Some(delays) = self.delays.get_mut(bin).filter(|_| self.asks) {
+            delays.push(after);
         }
     }
 
@@ -199,11 +224,18 @@ impl Row {
     }
 
     fn kept(&self, first: usize, with_link: bool) -> SeriesRow {
+        let mean = |delays: &Vec<Nanos>| {
+            let sum: u128 = delays.iter().map(|delay| u128::from(*delay)).sum();
+            sum.checked_div(delays.len() as u128).map(|mean| mean as u64)
+        };
         let of = |percent| self.delays.iter().map(|delays| percentile(&mut delays.clone(), percent)).collect();
         let mut all: Vec<Nanos> = self.delays.iter().skip(first).flatten().copied().collect();
         SeriesRow {
             name: if with_link { format!("{}/{}", self.link, self.name) } else { self.name.clone() },
             bytes: self.bytes.clone(),
+            packets: self.packets.clone(),
+            round_trips: self.asks,
+            delay_mean_ns: self.delays.iter().map(mean).collect(),
             drops: unless_zero(self.drops.clone()),
             marks: unless_zero(self.marks.clone()),
             delay_p50_ns: of(50),

@@ -328,7 +328,11 @@ impl World<'_> {
                 if ask.open && ask.number == number {
                     let cell = self.flow_tally.cell(self.segment, flow);
                     cell.transactions += 1;
-                    cell.rtts.push(now - ask.asked);
+                    let took = now - ask.asked;
+                    cell.rtts.push(took);
+                    if let Some(series) = &mut self.series {
+                        series.answered(now, flow, took);
+                    }
                     ask.number += 1;
                     ask.open = false;
                     return self.ask_datagram(now, place);
@@ -380,7 +384,11 @@ impl World<'_> {
                     {
                         let cell = self.flow_tally.cell(self.segment, flow);
                         cell.transactions += 1;
-                        cell.rtts.push(now - once.unwrap_or(since));
+                        let took = now - once.unwrap_or(since);
+                        cell.rtts.push(took);
+                        if let Some(series) = &mut self.series {
+                            series.answered(now, flow, took);
+                        }
                         *done += 1;
                         *asked = None;
                     }

@@ -189,7 +189,9 @@ impl<'a> World<'a> {
 
     /// Keeps from now on what classes and flows do.
     pub fn keep_series(&mut self, mut series: Series) {
-        series.flows(self.case.flows.iter().map(|flow| flow.name.as_str()));
+        use crate::case::Kind;
+        let asks = |kind: &Kind| matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. });
+        series.flows(self.case.flows.iter().map(|flow| (flow.name.as_str(), asks(&flow.kind))));
         self.series = Some(series);
     }
 
