@@ -12,8 +12,9 @@ pub enum Exit {
     Usage = 2,
     /// Differences were found, or an expectation did not hold.
     Differs = 3,
+    /// Somebody said no: a cap, or no room.
+    Refused = 5,
     /// Not permitted. What lacks root here is said with 7, since a host without the right lacks the feature.
-    #[allow(dead_code, reason = "kept for requests to a running daemon")]
     NotPermitted = 6,
     /// This host cannot do it.
     Unsupported = 7,

@@ -50,6 +50,8 @@ enum Command {
     Report(commands::report::Args),
     /// Shapes real interfaces until stopped
     Run(run::Args),
+    /// Load and latency between hosts: TCP and UDP, up and down
+    Traffic(commands::traffic::Args),
     /// Measures the engine
     Bench(bench::Args),
 }
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Experiments(args) => commands::experiments::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Traffic(args) => commands::traffic::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

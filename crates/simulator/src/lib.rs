@@ -16,7 +16,7 @@ pub mod case;
 pub mod gaps;
 pub mod html;
 pub mod literal;
-mod nearest;
+pub mod nearest;
 pub mod plot;
 pub mod replay;
 pub mod report;

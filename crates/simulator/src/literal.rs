@@ -37,6 +37,28 @@ pub fn size(text: &str) -> Result<u64, String> {
     number(text, "size", "bytes", &SIZES)
 }
 
+/// A DSCP by number or by name: RFC 2474 (cs), 2597 (af), 3246 (ef), 5865 (va), 8622 (le).
+pub fn dscp(text: &str) -> Result<u8, String> {
+    let word = text.trim().to_ascii_lowercase();
+    let digit = |at: usize, of: std::ops::RangeInclusive<u8>| {
+        word.as_bytes().get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| of.contains(digit))
+    };
+    let value = match word.as_str() {
+        "ef" => Some(46),
+        "va" => Some(44),
+        "be" => Some(0),
+        "le" => Some(1),
+        _ if word.starts_with("cs") && word.len() == 3 => digit(2, 0..=7).map(|class| class * 8),
+        _ if word.starts_with("af") && word.len() == 4 => {
+            digit(2, 1..=4).zip(digit(3, 1..=3)).map(|(class, drop)| class * 8 + drop * 2)
+        }
+        _ if word.bytes().all(|byte| byte.is_ascii_digit()) => word.parse().ok().filter(|value| *value < 64),
+        _ => None,
+    };
+    let shown: String = text.chars().take(40).collect();
+    value.ok_or_else(|| format!("{shown:?} is no DSCP; one is a number from 0 to 63, or ef, va, be, le, afXY, csX"))
+}
+
 /// A percentage of a rate, as `rate 20%` would give it: to the bit, rounded down. `None` if it is no number from 0 to 100.
 pub(crate) fn share_of(percent: &str, rate: Rate) -> Option<Rate> {
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
@@ -98,6 +120,18 @@ mod tests {
         assert_eq!(rate("1.5Mbit/s"), Ok(Rate::kbit_s(1_500)));
         assert_eq!(rate("5 Gbit/s"), Ok(Rate::mbit_s(5_000)));
         assert_eq!(size("64kbytes"), Ok(64_000));
+    }
+
+    #[test]
+    fn dscps() {
+        for (text, value) in
+            [("ef", 46), ("EF", 46), ("af41", 34), ("af13", 14), ("cs1", 8), ("cs7", 56), ("be", 0), ("le", 1), ("63", 63)]
+        {
+            assert_eq!(dscp(text), Ok(value), "{text}");
+        }
+        for wrong in ["64", "", "af44", "af01", "cs8", "cs", "af4", "-1", "csé"] {
+            assert!(dscp(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -73,6 +73,9 @@ pub struct Bound {
 /// reasons that are not the policy's.
 pub const BOUND: Bound = Bound { p99: Duration::from_millis(10), max: Duration::from_millis(100) };
 
+/// Share of the processors' time that the hypervisor may take from a host whose figures are to be trusted.
+pub const STOLEN: f64 = 0.05;
+
 /// Sleeps until a moment; returns at once when it has passed.
 pub fn sleep_until(moment: Instant) {
     loop {
@@ -106,6 +109,13 @@ pub fn precise() {
 pub fn monotonic() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// What names this host's monotonic clock: the kernel's boot, and the time namespace. Empty where that cannot be told.
+pub fn identity() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    if boot.is_empty() { String::new() } else { format!("{} {}", boot.trim(), space.display()) }
 }
 
 /// Beats every 2 ms until told to stop, and says how late the beats were: what any thread on this host had to bear.

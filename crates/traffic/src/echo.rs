@@ -12,8 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::bulk::waiting;
 use crate::clock;
 use crate::error::{Doing, Error};
+use crate::protocol::Datagram;
 use crate::request::Sizes;
 use crate::run::Shared;
+use crate::throttle::Throttle;
 
 /// After so long an answer is given up, and the request counts as lost.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -130,11 +132,12 @@ fn note(answered: Instant, took: Duration, sizes: Sizes, shared: &Shared) {
     shared.meter.arrived(now, sizes.request as u64);
 }
 
-/// Answers the socket's peer until the run is over.
+/// Answers the socket's peer until the run is over, no faster than the throttle lets it. What is left of the handshake that proved the
+/// peer's address is none of it.
 ///
 /// # Errors
 /// Those of the socket.
-pub fn answer(socket: &UdpSocket, response: usize, shared: &Shared) -> Result<(), Error> {
+pub fn answer(socket: &UdpSocket, response: usize, throttle: Option<&Throttle>, shared: &Shared) -> Result<(), Error> {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let mut reply = vec![0x41; response];
     while !shared.stopped() {
@@ -143,8 +146,14 @@ pub fn answer(socket: &UdpSocket, response: usize, shared: &Shared) -> Result<()
             Err(error) if waiting(&error) || gone(&error) => continue,
             Err(error) => return Err(error).doing(|| "receiving"),
         };
+        if Datagram::is_one(buffer.get(..bytes).unwrap_or_default()) {
+            continue;
+        }
         for (to, from) in reply.iter_mut().zip(buffer.iter().take(bytes.min(8))) {
             *to = *from;
+        }
+        if let Some(throttle) = throttle {
+            throttle.take(response);
         }
         if !put(socket, &reply, shared)? {
             break;

@@ -12,17 +12,25 @@
 #![forbid(unsafe_code)]
 
 pub mod bulk;
+pub mod client;
 pub mod clock;
 pub mod connect;
 pub mod echo;
 mod error;
 pub mod greeter;
 pub mod meter;
+pub mod plan;
+pub mod protocol;
+pub mod report;
 pub mod request;
+pub mod result;
 pub mod run;
 pub mod sequence;
+pub mod server;
 pub mod socket;
 pub mod throttle;
+pub mod token;
 pub mod udp;
+pub mod wish;
 
 pub use error::{Doing, Error, Refusal};

@@ -8,6 +8,7 @@ use crate::bulk::waiting;
 use crate::clock;
 use crate::error::{Doing, Error};
 use crate::run::Shared;
+use crate::throttle::Throttle;
 
 /// Bytes of a request and of its answer, both at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +60,17 @@ pub fn ask(
 }
 
 /// Answers until the connection or the run is over. Whatever ends the connection is the asking side's to report.
-pub fn answer(connection: &mut TcpStream, sizes: Sizes, shared: &Shared) {
+pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttle: Option<&Throttle>, shared: &Shared) {
     let mut question = vec![0; sizes.request];
     let answer = vec![0x41; sizes.response];
-    while matches!(read(connection, &mut question, shared), Ok(true)) && matches!(write(connection, &answer, shared), Ok(true)) {}
+    while matches!(read(connection, &mut question, shared), Ok(true)) {
+        if let Some(throttle) = throttle {
+            throttle.take(sizes.response);
+        }
+        if !matches!(write(connection, &answer, shared), Ok(true)) {
+            return;
+        }
+    }
 }
 
 /// Writes all of it; false when the run was over before.

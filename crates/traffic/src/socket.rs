@@ -30,6 +30,14 @@ pub const PATIENCE: Duration = Duration::from_millis(50);
 /// How long a connection may take to be made: the first SYN and its first two repetitions, a second and two later.
 pub const CONNECT: Duration = Duration::from_secs(4);
 
+/// Lets this process have as many descriptors as the host allows it: every connection is one.
+pub fn more_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Without it there are fewer, and what lacks one says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 /// Opens a connection.
 pub fn connect_tcp(from: SocketAddr, to: SocketAddr, tuning: &Tuning) -> Result<TcpStream, Error> {
     let fd = tcp(to.ip(), tuning)?;

@@ -10,3 +10,4 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod sim;
+pub mod traffic;

@@ -191,7 +191,7 @@ impl Running {
                 let (sizes, tuning) = (*sizes, tuning.clone());
                 let listener = namespace.run(|| socket::listen_tcp(at, &tuning))??;
                 self.thread(name, namespace, move || {
-                    each(&listener, &tuning, &shared, |mut connection| request::answer(&mut connection, sizes, &shared))
+                    each(&listener, &tuning, &shared, |mut connection| request::answer(&mut connection, sizes, None, &shared))
                 })
             }
             Kind::Datagrams(_) => {

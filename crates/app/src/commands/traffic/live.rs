@@ -1,0 +1,148 @@
+//! How a run goes: a line a second on stderr, or JSON Lines on stdout.
+
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+
+use altq_engine::units::Nanos;
+use altq_traffic::client::{Flow, FlowProgress, Progress};
+use altq_traffic::plan::{Direction, Work};
+use serde::Serialize;
+
+use crate::output;
+
+/// The lines.
+pub struct Live {
+    flows: Vec<Flow>,
+    how: How,
+    duration: Nanos,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Json,
+    Lines,
+    Silent,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    at_ns: Nanos,
+    flows: Vec<FlowLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct FlowLine<'a> {
+    name: &'a str,
+    /// Payload received so far, and lately.
+    bytes: u64,
+    rate_bit_s: u64,
+    /// Datagrams, transactions, connections so far, and lately a second.
+    received: u64,
+    per_second: f64,
+    sent: u64,
+    failed: u64,
+    /// Round trips, or one-way delays that the client sees, lately.
+    p50_ns: Option<Nanos>,
+    p99_ns: Option<Nanos>,
+    tcp_rtt_ns: Option<Nanos>,
+    retransmits: Option<u64>,
+}
+
+impl Live {
+    /// Lines about these flows.
+    pub fn new(flows: &[(Flow, bool, bool)], json: bool, quiet: bool, duration: Nanos) -> Live {
+        let how = match (quiet, json) {
+            (true, _) => How::Silent,
+            (false, true) => How::Json,
+            (false, false) => How::Lines,
+        };
+        Live { flows: flows.iter().map(|(flow, ..)| flow.clone()).collect(), how, duration }
+    }
+
+    /// Shows how it goes.
+    pub fn show(&mut self, progress: &Progress) {
+        match self.how {
+            How::Silent => {}
+            How::Json => {
+                let line = self.json(progress);
+                // Whoever read it may have gone; the result will say so.
+                let _ = output::print_json(&line);
+            }
+            How::Lines => {
+                let mut text = self.line(progress);
+                let mut err = io::stderr().lock();
+                if err.is_terminal()
+                    && let Some(width) = width(&err)
+                {
+                    text = text.chars().take(width.saturating_sub(1).max(20)).collect();
+                }
+                let _ = writeln!(err, "{text}");
+            }
+        }
+    }
+
+    fn json<'a>(&'a self, progress: &Progress) -> Line<'a> {
+        let flow = |(flow, now): (&'a Flow, &FlowProgress)| {
+            let seen = |value: Nanos| (now.recent.count() > 0).then_some(value);
+            FlowLine {
+                name: &flow.spec.name,
+                bytes: now.counts.bytes,
+                rate_bit_s: now.rate_bit_s,
+                received: now.counts.received,
+                per_second: now.per_second,
+                sent: now.counts.sent,
+                failed: now.counts.failed,
+                p50_ns: seen(now.recent.percentile(50.0)),
+                p99_ns: seen(now.recent.percentile(99.0)),
+                tcp_rtt_ns: now.counts.tcp_rtt_ns,
+                retransmits: now.counts.retransmits,
+            }
+        };
+        let flows = self.flows.iter().zip(&progress.flows).map(flow).collect();
+        Line { schema: "altq.traffic_live/1", at_ns: progress.at, flows }
+    }
+
+    /// All flows in a line: what they carry each way, and the round trips.
+    fn line(&self, progress: &Progress) -> String {
+        let all = || self.flows.iter().zip(&progress.flows);
+        let carried = |direction: Direction| {
+            let of = all().filter(|(flow, _)| flow.spec.direction == direction && !flow.spec.work.asks());
+            of.clone().next().map(|_| of.map(|(_, now)| now.rate_bit_s).sum::<u64>())
+        };
+        let mut parts = vec![format!("{:>5.1} of {:.0} s", progress.at as f64 / 1e9, self.duration as f64 / 1e9)];
+        for (way, direction) in [("up", Direction::Up), ("down", Direction::Down)] {
+            if let Some(rate) = carried(direction) {
+                parts.push(format!("{way} {}", output::rate(rate)));
+            }
+        }
+        if all().any(|(flow, _)| flow.spec.work.asks()) {
+            let sum: f64 = all().filter(|(flow, _)| flow.spec.work.asks()).map(|(_, now)| now.per_second).sum();
+            let mut times = altq_dataplane::sketch::Sketch::default();
+            all().filter(|(flow, _)| flow.spec.work.asks()).for_each(|(_, now)| times.merge(&now.recent));
+            parts.push(format!("{sum:.0}/s"));
+            if times.count() > 0 {
+                parts.push(format!("p50 {}", output::time(times.percentile(50.0))));
+                parts.push(format!("p99 {}", output::time(times.percentile(99.0))));
+            }
+        }
+        let failed: u64 = all().map(|(_, now)| now.counts.failed).sum();
+        if failed > 0 {
+            parts.push(format!("failed {failed}"));
+        }
+        if let Some(sent) = all()
+            .filter(|(flow, _)| matches!(flow.spec.work, Work::TcpBulk { .. }))
+            .map(|(_, now)| now.counts.retransmits)
+            .reduce(|a, b| Some(a.unwrap_or(0) + b.unwrap_or(0)))
+        {
+            parts.push(format!("resent {}", sent.unwrap_or(0)));
+        }
+        parts.join("  ")
+    }
+}
+
+/// Columns of a terminal.
+pub fn width(terminal: &impl AsFd) -> Option<usize> {
+    rustix::termios::tcgetwinsize(terminal).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}

@@ -1,0 +1,421 @@
+//! The client: connects, runs the flows, and puts together what both ends know.
+
+mod session;
+
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use altq_dataplane::sketch::Sketch;
+use altq_engine::units::Nanos;
+
+pub use self::session::{Session, printable};
+use crate::clock::{self, BOUND, Processors};
+use crate::error::{Doing, Error};
+use crate::meter::{Keep, Meter};
+use crate::plan::{Direction, FlowSpec, GRACE, Work};
+use crate::protocol::{Datagram, Plan, Preamble, Reply, Say};
+use crate::report::{FlowEnd, FlowReport};
+use crate::run::{Epoch, Shared};
+use crate::udp::{self, Reception};
+use crate::{bulk, connect, echo, request, socket};
+
+/// A flow, as a client sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// What it does.
+    pub spec: FlowSpec,
+    /// The client's port of its first connection; 0: the system's choice. The next ones follow.
+    pub sport: u16,
+}
+
+/// What all flows of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Figures count from so long after each flow's start.
+    pub warmup: Nanos,
+    /// Time between two reports.
+    pub interval: Duration,
+    /// Of what sources draw.
+    pub seed: u64,
+}
+
+/// How the flows go, at a moment.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Since the start.
+    pub at: Nanos,
+    /// Session by session, flow by flow.
+    pub flows: Vec<FlowProgress>,
+}
+
+/// How a flow goes.
+#[derive(Clone, Debug, Default)]
+pub struct FlowProgress {
+    /// The counters of both ends.
+    pub counts: FlowReport,
+    /// Payload received lately, in bit/s.
+    pub rate_bit_s: u64,
+    /// Datagrams, transactions, connections lately, a second.
+    pub per_second: f64,
+    /// Round trips lately, or one-way delays that the client sees.
+    pub recent: Sketch,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Session by session, flow by flow: what the client knows, and what the server knows.
+    pub flows: Vec<(FlowEnd, FlowEnd)>,
+    /// Why the figures cannot be trusted.
+    pub invalid: Vec<String>,
+    /// What the reader must know.
+    pub notes: Vec<String>,
+    /// How long it ran.
+    pub ran: Nanos,
+}
+
+/// A flow under way.
+struct Running {
+    session: usize,
+    place: u16,
+    flow: Flow,
+    meter: Arc<Meter>,
+    links: Mutex<Vec<Link>>,
+    done: AtomicU32,
+    error: Mutex<Option<String>>,
+}
+
+/// What carries a flow.
+enum Link {
+    Tcp(u32, TcpStream),
+    Udp(u32, UdpSocket, Datagram),
+    /// Made when it is time.
+    Later(SocketAddr, SocketAddr, Preamble),
+}
+
+/// Runs flows over their sessions until all are done or `interrupted` says so. `tell` hears how it goes.
+///
+/// # Errors
+/// Where a server refuses or goes away, a connection cannot be made, or this host cannot do it.
+pub fn run(
+    sessions: &mut [(Session, Vec<Flow>)],
+    course: Course,
+    interrupted: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, Error> {
+    for (session, flows) in sessions.iter_mut() {
+        session.propose(Plan {
+            flows: flows.iter().map(|flow| flow.spec.clone()).collect(),
+            warmup_ns: course.warmup,
+            interval_ns: course.interval.as_nanos() as u64,
+            rtt_ns: session.rtt_ns,
+            one_clock: session.one_clock,
+            seed: course.seed,
+        })?;
+    }
+    let mut running = Vec::new();
+    for (at, (session, flows)) in sessions.iter_mut().enumerate() {
+        for (place, flow) in flows.iter().enumerate() {
+            let place = u16::try_from(place).map_err(|_| Error::Wrong("at most 65535 flows".into()))?;
+            running.push(Arc::new(Running::connect(at, place, flow, course.warmup, session)?));
+        }
+        attach(session, &running, at)?;
+    }
+    for (session, _) in sessions.iter_mut() {
+        session.say(&Say::Start)?;
+    }
+    for (session, _) in sessions.iter_mut() {
+        while session.answer()? != Reply::Started {}
+    }
+    drive(sessions, course, interrupted, tell, &running)
+}
+
+/// Waits until the server has found every connection's flow.
+fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<(), Error> {
+    let own = || running.iter().filter(|flow| flow.session == at);
+    let wanted = |flow: &&Arc<Running>| !matches!(flow.flow.spec.work, Work::TcpConnect { .. });
+    let mut missing: std::collections::BTreeSet<(u16, u32)> =
+        own().filter(wanted).flat_map(|flow| (0..flow.flow.spec.work.streams()).map(|stream| (flow.place, stream))).collect();
+    let begin = Instant::now();
+    let mut again = Instant::now() + Duration::from_millis(250);
+    while !missing.is_empty() {
+        if let Some(Reply::Attached { flow, stream }) = session.next()? {
+            missing.remove(&(flow, stream));
+            continue;
+        }
+        if again <= Instant::now() {
+            again = Instant::now() + Duration::from_millis(250);
+            for flow in own() {
+                for link in flow.links.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                    if let Link::Udp(stream, socket, echo) = link
+                        && missing.contains(&(flow.place, *stream))
+                    {
+                        let _ = socket.send(&echo.bytes());
+                    }
+                }
+            }
+        }
+        if begin.elapsed() > Duration::from_secs(15) {
+            return Err(Error::Ended(format!("the server has not seen {} of the connections", missing.len())));
+        }
+    }
+    Ok(())
+}
+
+impl Running {
+    /// A flow with all its connections.
+    fn connect(session_at: usize, place: u16, flow: &Flow, warmup: Nanos, session: &Session) -> Result<Running, Error> {
+        let spec = &flow.spec;
+        let mut to = session.server;
+        to.set_port(spec.port);
+        let named = |error: Error| match error {
+            Error::Io { doing, source } => Error::Io { doing: format!("flow `{}`: {doing}", spec.name), source },
+            Error::Ended(why) => Error::Ended(format!("flow `{}`: {why}", spec.name)),
+            Error::Unsupported(why) => Error::Unsupported(format!("flow `{}`: {why}", spec.name)),
+            error => error,
+        };
+        let mut links = Vec::new();
+        for stream in 0..spec.work.streams() {
+            let mut from = session.local;
+            let port = if flow.sport == 0 { 0 } else { u32::from(flow.sport) + stream };
+            let beyond = |_| Error::Wrong(format!("flow `{}`: source port {port} is over 65535", spec.name));
+            from.set_port(u16::try_from(port).map_err(beyond)?);
+            let preamble = session.preamble(place, stream);
+            links.push(match spec.work {
+                Work::TcpConnect { .. } => Link::Later(from, to, preamble),
+                Work::TcpBulk { .. } | Work::TcpRr { .. } => {
+                    let mut connection = socket::connect_tcp(from, to, &spec.tuning()).map_err(named)?;
+                    std::io::Write::write_all(&mut connection, &preamble.bytes())
+                        .doing(|| "opening a connection")
+                        .map_err(named)?;
+                    Link::Tcp(stream, connection)
+                }
+                Work::Udp(_) | Work::UdpRr { .. } => {
+                    let socket = socket::udp(from, spec.dscp).map_err(named)?;
+                    socket.connect(to).doing(|| format!("no way to {to}")).map_err(named)?;
+                    let echo = session.prove(&socket, place, stream).map_err(named)?;
+                    Link::Udp(stream, socket, echo)
+                }
+            });
+        }
+        Ok(Running {
+            session: session_at,
+            place,
+            flow: flow.clone(),
+            meter: Arc::new(Meter::new(Keep::Distribution, spec.start_ns.saturating_add(warmup)..spec.stop_ns)),
+            links: Mutex::new(links),
+            done: AtomicU32::new(0),
+            error: Mutex::default(),
+        })
+    }
+
+    fn failed(&self, error: &Error) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.to_string());
+    }
+
+    fn serve(&self, link: Link, one_clock: bool, seed: u64, shared: &Shared) -> Result<(), Error> {
+        let spec = &self.flow.spec;
+        let (begin, end) = (shared.epoch.at(spec.start_ns), shared.epoch.at(spec.stop_ns));
+        let down = spec.direction == Direction::Down;
+        if let (Work::TcpBulk { .. }, true, Link::Tcp(_, connection)) = (&spec.work, down, &link) {
+            let mut connection = connection.try_clone().doing(|| "a connection")?;
+            if bulk::receive(&mut connection, None, shared) {
+                self.done.fetch_add(1, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
+        if let (Work::Udp(_), true, Link::Udp(_, socket, _)) = (&spec.work, down, &link) {
+            return udp::receive(socket, Reception { one_clock, skip: Some(Datagram::is_one) }, shared);
+        }
+        if !clock::sleep_unless(&shared.stop, begin) {
+            return Ok(());
+        }
+        match (&spec.work, link) {
+            (Work::TcpBulk { bytes, .. }, Link::Tcp(stream, mut connection)) => {
+                bulk::send(&mut connection, stream, end, bulk::Limits { bytes: *bytes, throttle: None }, shared)
+            }
+            (Work::TcpRr { .. }, Link::Tcp(_, mut connection)) => match spec.work.sizes() {
+                Some(sizes) => request::ask(&mut connection, sizes, spec.work.interval(), end, shared),
+                None => Ok(()),
+            },
+            (Work::UdpRr { .. }, Link::Udp(_, socket, _)) => match spec.work.sizes() {
+                Some(sizes) => echo::ask(&socket, sizes, spec.work.interval(), end, shared),
+                None => Ok(()),
+            },
+            (Work::TcpConnect { close, .. }, Link::Later(from, to, preamble)) => {
+                connect::make(from, to, &spec.tuning(), &preamble.bytes(), *close, end, shared)
+            }
+            (Work::Udp(datagrams), Link::Udp(_, socket, _)) => {
+                let source = udp::Datagrams { udp: datagrams.udp(), seed, stream: u64::from(self.place), rates: Vec::new() };
+                udp::send(&socket, &source, &[(begin, end)], shared)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// True for what ends by itself, unlike whoever waits for datagrams.
+    fn ends(&self) -> bool {
+        !(matches!(self.flow.spec.work, Work::Udp(_)) && self.flow.spec.direction == Direction::Down)
+    }
+}
+
+/// From the start to the result.
+fn drive(
+    sessions: &mut [(Session, Vec<Flow>)],
+    course: Course,
+    interrupted: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&Progress),
+    running: &[Arc<Running>],
+) -> Result<Outcome, Error> {
+    let epoch = Epoch::after(Duration::ZERO);
+    let stop = Arc::new(AtomicBool::new(false));
+    let processors = Processors::now()?;
+    let mut threads: Vec<(bool, JoinHandle<()>)> = Vec::new();
+    for flow in running {
+        let one_clock = sessions.get(flow.session).is_some_and(|(session, _)| session.one_clock);
+        for link in std::mem::take(&mut *flow.links.lock().unwrap_or_else(PoisonError::into_inner)) {
+            let (own, shared) = (flow.clone(), Shared { meter: flow.meter.clone(), stop: stop.clone(), epoch });
+            let work = move || {
+                if let Err(error) = own.serve(link, one_clock, course.seed, &shared)
+                    && !shared.stopped()
+                {
+                    own.failed(&error);
+                }
+            };
+            let thread = std::thread::Builder::new().name("flow".into()).spawn(work).doing(|| "starting a thread")?;
+            threads.push((flow.ends(), thread));
+        }
+    }
+    let (result, beat) = std::thread::scope(|scope| {
+        let beat = scope.spawn(|| clock::metronome(&stop));
+        let result = watch(sessions, course, interrupted, tell, running, epoch, &threads);
+        stop.store(true, Ordering::Relaxed);
+        (result, beat.join().unwrap_or_default())
+    });
+    for (_, thread) in threads {
+        // One that broke down has left its counters.
+        let _ = thread.join();
+    }
+    result?;
+    let ran = epoch.since(Instant::now());
+    let mut outcome = Outcome { ran, ..Outcome::default() };
+    let (busy, stolen) = Processors::now()?.since(&processors);
+    if let Some(reason) = beat.broken(BOUND) {
+        outcome.invalid.push(format!("this host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
+    }
+    if stolen > clock::STOLEN {
+        outcome.invalid.push(format!("{:.0} % of this host's processors' time was taken by other machines", stolen * 100.0));
+    }
+    for (at, (session, flows)) in sessions.iter_mut().enumerate() {
+        session.say(&Say::Stop)?;
+        let (theirs, invalid, notes) = loop {
+            if let Reply::Result { flows, invalid, notes } = session.answer()? {
+                break (flows, invalid, notes);
+            }
+        };
+        if theirs.len() != flows.len() {
+            return Err(Error::Protocol("a result of other flows".into()));
+        }
+        for (flow, theirs) in running.iter().filter(|flow| flow.session == at).zip(theirs) {
+            let limited = matches!(flow.flow.spec.work, Work::TcpBulk { bytes: Some(_), .. });
+            let done = limited && flow.done.load(Ordering::Relaxed) == flow.flow.spec.work.streams();
+            let error = flow.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            outcome.flows.push((FlowEnd::of(&flow.meter, ran, done, error), theirs));
+        }
+        let clean = |lines: Vec<String>| lines.into_iter().map(|line| printable(&line)).collect::<Vec<_>>();
+        outcome.invalid.extend(clean(invalid));
+        for note in clean(notes) {
+            if !outcome.notes.contains(&note) {
+                outcome.notes.push(note);
+            }
+        }
+    }
+    if interrupted() {
+        outcome.notes.push(format!("stopped after {:.1} s, before its time", ran as f64 / 1e9));
+    }
+    Ok(outcome)
+}
+
+/// Listens to the servers and tells how it goes, until the flows are done.
+fn watch(
+    sessions: &mut [(Session, Vec<Flow>)],
+    course: Course,
+    interrupted: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&Progress),
+    running: &[Arc<Running>],
+    epoch: Epoch,
+    threads: &[(bool, JoinHandle<()>)],
+) -> Result<(), Error> {
+    let rtt = sessions.iter().map(|(session, _)| session.rtt_ns).max().unwrap_or(0);
+    let stop = |datagrams: bool| {
+        let flows = running.iter().filter(|flow| !datagrams || flow.flow.spec.work.is_udp());
+        flows.map(|flow| flow.flow.spec.stop_ns).max().unwrap_or(0)
+    };
+    // The last datagrams have their time to arrive.
+    let linger = if running.iter().any(|flow| flow.flow.spec.work.is_udp()) { stop(true) + (4 * rtt).max(200_000_000) } else { 0 };
+    let last = stop(false) + GRACE;
+    let mut view = View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
+    // The server's report of that moment is on its way.
+    let wait = Duration::from_millis(40) + Duration::from_nanos(rtt);
+    let mut due = epoch.start() + course.interval;
+    loop {
+        for (at, (session, _)) in sessions.iter_mut().enumerate() {
+            if let Some(Reply::Report { at_ns, flows }) = session.next()? {
+                let own = running.iter().enumerate().filter(|(_, flow)| flow.session == at).map(|(place, _)| place);
+                for (place, report) in own.zip(flows) {
+                    if let Some(theirs) = view.theirs.get_mut(place) {
+                        *theirs = (at_ns, report);
+                    }
+                }
+            }
+            if session.silence() > crate::server::SILENCE {
+                return Err(Error::Ended("the server has not been heard for 15 s".into()));
+            }
+        }
+        let now = Instant::now();
+        let since = epoch.since(now);
+        if now >= due + wait {
+            tell(&view.look(since, epoch.since(due), running));
+            due += course.interval;
+        }
+        let ended = threads.iter().all(|(ends, thread)| !ends || thread.is_finished());
+        if (ended && since >= linger) || since >= last || interrupted() {
+            return Ok(());
+        }
+    }
+}
+
+/// What was seen lately.
+struct View {
+    /// The server's latest reports, and when.
+    theirs: Vec<(Nanos, FlowReport)>,
+    /// When and what the receiving end had the last time.
+    earlier: Vec<(Nanos, u64, u64)>,
+}
+
+impl View {
+    fn look(&mut self, now: Nanos, at_last: Nanos, running: &[Arc<Running>]) -> Progress {
+        let mut flows = Vec::new();
+        for ((flow, theirs), earlier) in running.iter().zip(&self.theirs).zip(&mut self.earlier) {
+            let ours = FlowReport::of(&flow.meter);
+            let spec = &flow.flow.spec;
+            let (at, bytes, received) = if spec.direction == Direction::Up && !spec.work.asks() {
+                (theirs.0, theirs.1.bytes, theirs.1.received)
+            } else {
+                (now, ours.bytes, ours.received)
+            };
+            let (before, had_bytes, had_received) = std::mem::replace(earlier, (at, bytes, received));
+            let time = at.saturating_sub(before);
+            flows.push(FlowProgress {
+                counts: ours.with(theirs.1),
+                rate_bit_s: if time == 0 { 0 } else { crate::report::bit_s(bytes.saturating_sub(had_bytes), time) },
+                per_second: crate::report::per_second(received.saturating_sub(had_received), time),
+                recent: flow.meter.recent(),
+            });
+        }
+        Progress { at: at_last, flows }
+    }
+}

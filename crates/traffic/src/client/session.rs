@@ -1,0 +1,214 @@
+//! A client's conversation with a server.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use altq_engine::units::Nanos;
+
+use crate::bulk::waiting;
+use crate::clock;
+use crate::error::{Doing, Error};
+use crate::protocol::{Address, Caps, Datagram, LINE, Lines, Plan, Preamble, Reply, Say, Step, line};
+use crate::socket::{self, Tuning};
+use crate::token::{self, Key, NONCE, TAG, Token, hex, unhex};
+
+/// How long the server may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Time between two signs of life.
+const SIGN: Duration = Duration::from_secs(1);
+
+/// Time after which a datagram of the handshake is sent again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    control: TcpStream,
+    lines: Lines,
+    /// What its connections and datagrams are proved with.
+    pub key: Key,
+    /// Its number.
+    pub number: u64,
+    /// Where the server is.
+    pub server: SocketAddr,
+    /// The address that the server is reached from.
+    pub local: SocketAddr,
+    /// What the server lets a client do.
+    pub caps: Caps,
+    /// Both ends are on one host.
+    pub one_clock: bool,
+    /// The round trip of the control connection.
+    pub rtt_ns: Nanos,
+    sign: Instant,
+    heard: Instant,
+}
+
+impl Session {
+    /// Finds a server, and shows it that one knows the token, as it does.
+    ///
+    /// # Errors
+    /// Where there is none, or it refuses, or it does not know the token.
+    pub fn open(server: SocketAddr, from: SocketAddr, token: &Token) -> Result<Session, Error> {
+        let tuning = Tuning { no_delay: true, ..Tuning::default() };
+        let control = socket::connect_tcp(from, server, &tuning)?;
+        let local = control.local_addr().doing(|| "a control connection")?;
+        // Whatever is said last arrives: no reset at the end.
+        rustix::net::sockopt::set_socket_linger(&control, None).doing(|| "a control connection")?;
+        control.set_read_timeout(Some(Duration::from_millis(20))).doing(|| "a control connection")?;
+        control.set_write_timeout(Some(PATIENCE)).doing(|| "a control connection")?;
+        let now = Instant::now();
+        let caps = Caps { rate_bit_s: 0, duration_ns: 0, clients: 0, flows: 0, streams: 0 };
+        let nonce = token::random::<NONCE>()?;
+        let key = token.secrets(&nonce, &nonce).session;
+        let mut session = Session {
+            control,
+            lines: Lines::default(),
+            key,
+            number: 0,
+            server,
+            local,
+            caps,
+            one_clock: false,
+            rtt_ns: 0,
+            sign: now,
+            heard: now,
+        };
+        session.control.write_all(&Preamble::Control(nonce).bytes()).doing(|| "talking to the server")?;
+        let Reply::Challenge { nonce: theirs } = session.answer()? else { return Err(unexpected("a challenge")) };
+        let theirs = unhex::<NONCE>(&theirs).ok_or_else(|| unexpected("a challenge"))?;
+        let secrets = token.secrets(&nonce, &theirs);
+        let begin = Instant::now();
+        session.say(&Say::Know { proof: secrets.client() })?;
+        let Reply::Welcome { proof, session: number, caps, clock } = session.answer()? else { return Err(unexpected("a welcome")) };
+        let round = begin.elapsed().as_nanos() as u64;
+        if !secrets.is_server(&proof) {
+            return Err(Error::Protocol("it does not know the token itself".into()));
+        }
+        session.rtt_ns =
+            altq_dataplane::tcp_info(&session.control).map_or(round, |info| u64::from(info.min_rtt_us) * 1000).min(round);
+        session.key = secrets.session;
+        (session.number, session.caps) = (number, caps);
+        let own = clock::identity();
+        session.one_clock = !own.is_empty() && clock == hex(&session.key.tag(&[b"clock", own.as_bytes()]));
+        Ok(session)
+    }
+
+    /// Says what is to be done.
+    ///
+    /// # Errors
+    /// Where the server refuses.
+    pub fn propose(&mut self, plan: Plan) -> Result<(), Error> {
+        self.say(&Say::Plan(plan))?;
+        match self.answer()? {
+            Reply::Accepted => Ok(()),
+            _ => Err(unexpected("a yes or no")),
+        }
+    }
+
+    /// Says something.
+    ///
+    /// # Errors
+    /// Where the connection is gone; if the server has said why, that.
+    pub fn say(&mut self, say: &Say) -> Result<(), Error> {
+        self.sign = Instant::now();
+        match self.control.write_all(&line(say)) {
+            Ok(()) => Ok(()),
+            Err(error) => match self.next() {
+                Err(refused @ Error::Refused { .. }) => Err(refused),
+                _ => Err(error).doing(|| "talking to the server"),
+            },
+        }
+    }
+
+    /// What the server has said by now, or says within 20 ms. Shows it that the client is there.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a refusal; where the server is gone or silent.
+    pub fn next(&mut self) -> Result<Option<Reply>, Error> {
+        if self.sign.elapsed() > SIGN {
+            self.say(&Say::Here)?;
+        }
+        let too_long = |_| Error::Protocol("a line without end".into());
+        let mut found = self.lines.next(LINE).map_err(too_long)?;
+        if found.is_none() {
+            let mut buffer = [0; 16384];
+            match self.control.read(&mut buffer) {
+                Ok(0) => return Err(Error::Ended("the server has closed the connection".into())),
+                Ok(count) => {
+                    self.heard = Instant::now();
+                    self.lines.push(buffer.get(..count).unwrap_or_default());
+                    found = self.lines.next(LINE).map_err(too_long)?;
+                }
+                Err(error) if waiting(&error) => {}
+                Err(error) => return Err(error).doing(|| "listening to the server"),
+            }
+        }
+        let Some(line) = found else { return Ok(None) };
+        match Reply::read(&line).map_err(Error::Protocol)? {
+            Reply::Refused { why, reason } => Err(Error::Refused { why, reason: printable(&reason) }),
+            reply => Ok(Some(reply)),
+        }
+    }
+
+    /// The next that the server says.
+    ///
+    /// # Errors
+    /// As [`next`](Session::next), and where it takes too long.
+    pub fn answer(&mut self) -> Result<Reply, Error> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if let Some(reply) = self.next()? {
+                return Ok(reply);
+            }
+        }
+        Err(Error::Ended(format!("the server at {} says nothing: is it one of altq traffic?", self.server)))
+    }
+
+    /// How long the server has not been heard.
+    pub fn silence(&self) -> Duration {
+        self.heard.elapsed()
+    }
+
+    /// The preamble of a flow's connection.
+    pub fn preamble(&self, flow: u16, stream: u32) -> Preamble {
+        Preamble::data(Address { session: self.number, flow, stream }, &self.key)
+    }
+
+    /// Proves the address of a socket, which is connected to the server, for a flow.
+    ///
+    /// # Errors
+    /// Where no cookie comes back, which is what a firewall does.
+    pub fn prove(&self, socket: &UdpSocket, flow: u16, stream: u32) -> Result<Datagram, Error> {
+        let address = Address { session: self.number, flow, stream };
+        let probe = Datagram::new(Step::Probe, address, [0; TAG], &self.key).bytes();
+        let mut buffer = [0; 2048];
+        for _ in 0..20 {
+            // Refused is what a port without a listener says, perhaps to an earlier one.
+            let _ = socket.send(&probe);
+            let sent = Instant::now();
+            while sent.elapsed() < AGAIN {
+                let Ok(bytes) = socket.recv(&mut buffer) else { continue };
+                let cookie = Datagram::read(buffer.get(..bytes).unwrap_or_default())
+                    .filter(|cookie| cookie.step == Step::Cookie && cookie.address == address && cookie.proved(&self.key));
+                if let Some(cookie) = cookie {
+                    let echo = Datagram::new(Step::Echo, address, cookie.cookie, &self.key);
+                    socket.send(&echo.bytes()).doing(|| "sending a datagram")?;
+                    return Ok(echo);
+                }
+            }
+        }
+        let peer = socket.peer_addr().map_or_else(|_| "the server".into(), |peer| peer.to_string());
+        Err(Error::Ended(format!("no datagram comes back from {peer}: does a firewall let UDP through?")))
+    }
+}
+
+fn unexpected(wanted: &str) -> Error {
+    Error::Protocol(format!("it said something else where {wanted} was due"))
+}
+
+/// What another host says, without what a terminal would obey.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
+}

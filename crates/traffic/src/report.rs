@@ -1,0 +1,207 @@
+//! What came of a flow: what each end knows of it, put together.
+
+use altq_dataplane::TcpInfo;
+use altq_dataplane::sketch::Sketch;
+use altq_engine::units::{Nanos, SECOND};
+use altq_simulator::gaps::GapSummary;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::BOUND;
+use crate::meter::Meter;
+
+/// How a flow goes, as one end sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowReport {
+    /// Payload received so far.
+    pub bytes: u64,
+    /// Datagrams received, transactions, connections so far.
+    pub received: u64,
+    /// Datagrams or requests sent so far.
+    pub sent: u64,
+    /// Requests without an answer, connections that were not made.
+    pub failed: u64,
+    /// Round trip that the sender's kernel sees: the mean of its connections.
+    pub tcp_rtt_ns: Option<Nanos>,
+    /// Segments sent again so far.
+    pub retransmits: Option<u64>,
+}
+
+impl FlowReport {
+    /// From a meter.
+    pub fn of(meter: &Meter) -> FlowReport {
+        let reading = meter.read();
+        let connections = meter.connections();
+        let count = connections.len() as u64;
+        FlowReport {
+            bytes: reading.bytes,
+            received: reading.received,
+            sent: reading.sent,
+            failed: reading.failed,
+            tcp_rtt_ns: connections.values().map(|info| u64::from(info.rtt_us) * 1000).sum::<u64>().checked_div(count),
+            retransmits: (count > 0).then(|| connections.values().map(|info| u64::from(info.retransmits)).sum()),
+        }
+    }
+
+    /// What both ends know, of which each knows a part.
+    pub fn with(self, other: FlowReport) -> FlowReport {
+        FlowReport {
+            bytes: self.bytes.max(other.bytes),
+            received: self.received.max(other.received),
+            sent: self.sent.max(other.sent),
+            failed: self.failed.max(other.failed),
+            tcp_rtt_ns: self.tcp_rtt_ns.or(other.tcp_rtt_ns),
+            retransmits: self.retransmits.or(other.retransmits),
+        }
+    }
+}
+
+/// What came of a flow, as one end knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowEnd {
+    /// The counters at the end.
+    pub counts: FlowReport,
+    /// Datagrams behind one with a higher number.
+    pub reordered: u64,
+    /// Datagrams that came a second time.
+    pub duplicates: u64,
+    /// Payload received in the window.
+    pub window_bytes: u64,
+    /// Datagrams, transactions, connections in the window.
+    pub window_received: u64,
+    /// The window's length: less than planned where a transfer of given length was done before.
+    pub window_ns: Nanos,
+    /// Round trips, or one-way delays.
+    pub times: Option<Distribution>,
+    /// RFC 3550.
+    pub jitter_ns: Option<Nanos>,
+    /// Between datagrams.
+    pub gaps: Option<GapSummary>,
+    /// Of the connections that this end sent over.
+    pub connections: Vec<Connection>,
+    /// Why this end's sender was not as it should have been.
+    pub late: Option<String>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// A distribution of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Distribution {
+    /// How many.
+    pub n: u64,
+    /// Their mean.
+    pub mean: Nanos,
+    /// The median, within 1/32 as all percentiles.
+    pub p50: Nanos,
+    /// The 90th percentile.
+    pub p90: Nanos,
+    /// The 99th.
+    pub p99: Nanos,
+    /// The 99.9th.
+    pub p99_9: Nanos,
+    /// The longest.
+    pub max: Nanos,
+}
+
+impl Distribution {
+    /// Of a sketch; `None` if it is empty.
+    pub fn of(sketch: &Sketch) -> Option<Distribution> {
+        (sketch.count() > 0).then(|| Distribution {
+            n: sketch.count(),
+            mean: sketch.mean(),
+            p50: sketch.percentile(50.0),
+            p90: sketch.percentile(90.0),
+            p99: sketch.percentile(99.0),
+            p99_9: sketch.percentile(99.9),
+            max: sketch.max(),
+        })
+    }
+}
+
+/// What the kernel knew of a connection when its sender was done (TCP_INFO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connection {
+    /// Its number in its flow.
+    pub stream: u32,
+    /// Smoothed round trip.
+    pub rtt_ns: Nanos,
+    /// The shortest round trip.
+    pub min_rtt_ns: Nanos,
+    /// Congestion window, in segments.
+    pub cwnd_segments: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// Segments sent again.
+    pub retransmits: u32,
+    /// Payload sent again.
+    pub retransmitted_bytes: u64,
+    /// Payload acknowledged.
+    pub acked_bytes: u64,
+    /// The latest measure of the delivery rate.
+    pub delivery_rate_bit_s: u64,
+    /// Time with something to send.
+    pub busy_ns: Nanos,
+    /// Part of it in which the receiver's window was what held it back.
+    pub window_limited_ns: Nanos,
+    /// Part of it in which the send buffer was.
+    pub buffer_limited_ns: Nanos,
+}
+
+impl Connection {
+    fn of(stream: u32, info: &TcpInfo) -> Connection {
+        let nanos = |us: u64| us.saturating_mul(1000);
+        Connection {
+            stream,
+            rtt_ns: nanos(info.rtt_us.into()),
+            // The kernel's word for "not measured yet" is the largest number.
+            min_rtt_ns: if info.min_rtt_us == u32::MAX { 0 } else { nanos(info.min_rtt_us.into()) },
+            cwnd_segments: info.cwnd,
+            mss: info.mss,
+            retransmits: info.retransmits,
+            retransmitted_bytes: info.retransmitted_bytes,
+            acked_bytes: info.acked_bytes,
+            delivery_rate_bit_s: info.delivery_rate.saturating_mul(8),
+            busy_ns: nanos(info.busy_us),
+            window_limited_ns: nanos(info.window_limited_us),
+            buffer_limited_ns: nanos(info.buffer_limited_us),
+        }
+    }
+}
+
+impl FlowEnd {
+    /// From a meter at `now` since the start of the run. `done`: all that was to be sent has come, so that the window ends with the last
+    /// of it.
+    pub fn of(meter: &Meter, now: Nanos, done: bool, error: Option<String>) -> FlowEnd {
+        let reading = meter.read();
+        let window = meter.window();
+        let end = if done { reading.last } else { now }.clamp(window.start, window.end);
+        FlowEnd {
+            counts: FlowReport::of(meter),
+            reordered: reading.reordered,
+            duplicates: reading.duplicates,
+            window_bytes: reading.window_bytes,
+            window_received: reading.window_received,
+            window_ns: end - window.start,
+            times: Distribution::of(&meter.distribution()),
+            jitter_ns: meter.jitter(),
+            gaps: meter.gaps(),
+            connections: meter.connections().iter().map(|(stream, info)| Connection::of(*stream, info)).collect(),
+            late: meter.lateness().broken(BOUND),
+            error,
+        }
+    }
+}
+
+/// `per` units in a time as a rate a second.
+pub fn per_second(count: u64, time: Nanos) -> f64 {
+    if time == 0 { 0.0 } else { count as f64 * SECOND as f64 / time as f64 }
+}
+
+/// Bytes in a time as bit/s, rounded down.
+pub fn bit_s(bytes: u64, time: Nanos) -> u64 {
+    u64::try_from(u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(time.max(1))).unwrap_or(u64::MAX)
+}

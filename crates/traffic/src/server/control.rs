@@ -1,0 +1,316 @@
+//! A control connection: from the challenge to the result, on a thread of its own.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use altq_engine::units::SECOND;
+
+use super::House;
+use super::conversation::{Conversation, Heard, State};
+use super::session::Session;
+use crate::bulk::waiting;
+use crate::clock::{self, BOUND, Lateness, Processors};
+use crate::error::{Doing, Error, Refusal};
+use crate::plan::GRACE;
+use crate::protocol::{Address, Lines, Plan, Reply, line};
+use crate::token::{self, NONCE, hex};
+
+/// Strangers at a time: those who have not shown that they know the token.
+pub const STRANGERS: u32 = 16;
+
+/// How long a stranger may take.
+const STRANGER: Duration = Duration::from_secs(5);
+
+/// How long a wrong guess keeps its place among the strangers: 16 guesses a second at most.
+const PENALTY: Duration = Duration::from_secs(1);
+
+/// A client that is not heard for so long is gone.
+pub const SILENCE: Duration = Duration::from_secs(15);
+
+/// A client may take so long from its plan to its start, and from its end to its goodbye.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// Time between two looks at what there is to do.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Takes care of a control connection until it ends.
+pub fn serve(house: &Arc<House>, connection: TcpStream, nonce: &[u8; NONCE], from: SocketAddr) {
+    let strangers = house.strangers.fetch_add(1, Ordering::Relaxed);
+    let mut control = Control { house, connection, from, lines: Lines::default(), stranger: true };
+    let result = if strangers >= STRANGERS {
+        control.say(&Conversation::refusal(Refusal::Busy, "too many are at the door".into()))
+    } else {
+        control.converse(nonce)
+    };
+    control.known();
+    if let Err(error) = result {
+        house.log(&format!("client {from}: {error}"));
+    }
+}
+
+struct Control<'a> {
+    house: &'a Arc<House>,
+    connection: TcpStream,
+    from: SocketAddr,
+    lines: Lines,
+    stranger: bool,
+}
+
+/// A session that is known to the house while this lives.
+struct Seat {
+    house: Arc<House>,
+    number: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let session = self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        if let Some(Some(session)) = session {
+            session.stop();
+        }
+    }
+}
+
+impl Control<'_> {
+    fn known(&mut self) {
+        if std::mem::take(&mut self.stranger) {
+            self.house.strangers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn say(&mut self, reply: &Reply) -> Result<(), Error> {
+        self.connection.write_all(&line(reply)).doing(|| "talking to the client")
+    }
+
+    fn refuse(&mut self, why: Refusal, reason: String) -> Result<(), Error> {
+        self.house.log(&format!("client {}: refused: {reason}", self.from));
+        self.say(&Conversation::refusal(why, reason))
+    }
+
+    fn converse(&mut self, client: &[u8; NONCE]) -> Result<(), Error> {
+        let limits = |error: std::io::Error| Error::Io { doing: "a control connection".into(), source: error };
+        self.connection.set_read_timeout(Some(TURN)).map_err(limits)?;
+        // A client that does not read what it is told is gone.
+        self.connection.set_write_timeout(Some(Duration::from_secs(5))).map_err(limits)?;
+        self.connection.set_nodelay(true).map_err(limits)?;
+        let server = token::random::<NONCE>()?;
+        self.say(&Reply::Challenge { nonce: hex(&server) })?;
+        let secrets = self.house.token.secrets(client, &server);
+        let key = secrets.session;
+        let proof = secrets.server();
+        let mut conversation = Conversation::new(secrets, self.house.caps);
+
+        let Some(first) = self.line(&conversation, Instant::now() + STRANGER)? else { return Ok(()) };
+        match conversation.hear(&first) {
+            Heard::Welcome => {}
+            Heard::Refuse(why, reason) => {
+                std::thread::sleep(PENALTY);
+                return self.refuse(why, reason);
+            }
+            _ => return Ok(()),
+        }
+        self.known();
+        let number = u64::from_be_bytes(token::random()?);
+        let Some(seat) = self.sit(number) else {
+            let most = self.house.caps.clients;
+            return self.refuse(Refusal::Busy, format!("the server has {most} clients, as many as it takes (--max-clients)"));
+        };
+        let clock = hex(&key.tag(&[b"clock", clock::identity().as_bytes()]));
+        self.say(&Reply::Welcome { proof, session: number, caps: self.house.caps, clock })?;
+
+        let until = Instant::now() + SLOW;
+        let plan = loop {
+            let Some(line) = self.line(&conversation, until)? else { return Ok(()) };
+            match conversation.hear(&line) {
+                Heard::Prepare(plan) => break plan,
+                Heard::Nothing => {}
+                Heard::Refuse(why, reason) => return self.refuse(why, reason),
+                _ => return Ok(()),
+            }
+        };
+        if let Some(flow) = plan.flows.iter().find(|flow| !self.house.ports.contains(&flow.port)) {
+            let ports: Vec<String> = self.house.ports.iter().map(u16::to_string).collect();
+            let why =
+                format!("flow `{}`: the server does not listen on port {}, but on {}", flow.name, flow.port, ports.join(", "));
+            return self.refuse(Refusal::Message, why);
+        }
+        self.play(&mut conversation, key, plan, &seat)
+    }
+
+    /// A seat among the clients, if there is one left.
+    fn sit(&self, number: u64) -> Option<Seat> {
+        let mut sessions = self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() >= self.house.caps.clients as usize || sessions.contains_key(&number) {
+            return None;
+        }
+        sessions.insert(number, None);
+        Some(Seat { house: self.house.clone(), number })
+    }
+
+    /// The next line; `None` when there is none until then, or the client or the server goes.
+    fn line(&mut self, conversation: &Conversation, until: Instant) -> Result<Option<Vec<u8>>, Error> {
+        while Instant::now() < until && !self.house.stop.load(Ordering::Relaxed) {
+            match self.hear(conversation)? {
+                Ear::Line(line) => return Ok(Some(line)),
+                Ear::Gone => return Ok(None),
+                Ear::Nothing => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// What has been said by now, or is within a turn.
+    fn hear(&mut self, conversation: &Conversation) -> Result<Ear, Error> {
+        let most = conversation.longest();
+        let too_long = |_| Error::Protocol(format!("a line of more than {most} bytes"));
+        if let Some(line) = self.lines.next(most).map_err(too_long)? {
+            return Ok(Ear::Line(line));
+        }
+        let mut buffer = [0; 4096];
+        match self.connection.read(&mut buffer) {
+            Ok(0) => Ok(Ear::Gone),
+            Ok(count) => {
+                self.lines.push(buffer.get(..count).unwrap_or_default());
+                Ok(self.lines.next(most).map_err(too_long)?.map_or(Ear::Nothing, Ear::Line))
+            }
+            Err(error) if waiting(&error) => Ok(Ear::Nothing),
+            Err(_) => Ok(Ear::Gone),
+        }
+    }
+
+    /// From the plan to the result. Whatever ends it, the session's threads end with it.
+    fn play(&mut self, conversation: &mut Conversation, key: token::Key, plan: Plan, seat: &Seat) -> Result<(), Error> {
+        let local = self.connection.local_addr().doing(|| "a control connection")?;
+        let (attached, news) = channel();
+        let (interval, flows) = (Duration::from_nanos(plan.interval_ns), plan.flows.len());
+        let last = plan.flows.iter().map(|flow| flow.stop_ns).max().unwrap_or(0);
+        let session = Arc::new(Session::new(key, local, plan, &self.house.caps, attached));
+        self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(seat.number, Some(session.clone()));
+        self.say(&Reply::Accepted)?;
+        let seconds = last as f64 / SECOND as f64;
+        self.house.log(&format!("client {}: {flows} flow{}, {seconds} s", self.from, if flows == 1 { "" } else { "s" }));
+        let stop = AtomicBool::new(false);
+        let mut threads = Vec::new();
+        let (result, beat) = std::thread::scope(|scope| {
+            let beat = scope.spawn(|| clock::metronome(&stop));
+            let result = self.run(conversation, &session, &news, interval, last, &mut threads);
+            session.stop();
+            stop.store(true, Ordering::Relaxed);
+            (result, beat.join().unwrap_or_default())
+        });
+        for thread in threads {
+            // A thread that broke down has left its counters.
+            let _ = thread.join();
+        }
+        match result? {
+            Outcome::Done(processors) => self.tell(&session, &beat, &processors),
+            Outcome::Gone(why) => {
+                self.house.log(&format!("client {}: {why}", self.from));
+                Ok(())
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        conversation: &mut Conversation,
+        session: &Arc<Session>,
+        news: &Receiver<Address>,
+        interval: Duration,
+        last: u64,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<Outcome, Error> {
+        let planned = Instant::now();
+        let mut heard = planned;
+        let mut report = None;
+        let processors = Processors::now()?;
+        loop {
+            if self.house.stop.load(Ordering::Relaxed) {
+                return Ok(Outcome::Gone("the server stops"));
+            }
+            let now = Instant::now();
+            match self.hear(conversation)? {
+                Ear::Nothing if now.duration_since(heard) > SILENCE => return Ok(Outcome::Gone("it has not been heard for 15 s")),
+                Ear::Nothing => {}
+                Ear::Gone => return Ok(Outcome::Gone("it has gone")),
+                Ear::Line(line) => {
+                    heard = now;
+                    match conversation.hear(&line) {
+                        Heard::Begin => {
+                            if let Some(missing) = session.missing() {
+                                self.refuse(Refusal::Message, missing)?;
+                                return Ok(Outcome::Gone("it began too early"));
+                            }
+                            *threads = session.start()?;
+                            self.say(&Reply::Started)?;
+                            report = Some(Instant::now() + interval);
+                        }
+                        Heard::End => return Ok(Outcome::Done(processors)),
+                        Heard::Refuse(why, reason) => {
+                            self.refuse(why, reason)?;
+                            return Ok(Outcome::Gone("it was refused"));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            for Address { flow, stream, .. } in news.try_iter() {
+                self.say(&Reply::Attached { flow, stream })?;
+            }
+            match report {
+                None => {
+                    if let Some(trouble) = session.trouble() {
+                        self.refuse(Refusal::Unsupported, trouble)?;
+                        return Ok(Outcome::Gone("its flows cannot be played"));
+                    }
+                    if planned.elapsed() > SLOW {
+                        return Ok(Outcome::Gone("it has not begun in 30 s"));
+                    }
+                }
+                Some(due) if now >= due => {
+                    self.say(&Reply::Report { at_ns: session.now(), flows: session.reports() })?;
+                    report = Some(due.max(now.checked_sub(interval).unwrap_or(now)) + interval);
+                }
+                Some(_) => {}
+            }
+            if conversation.state() == State::Running && session.now() > last + GRACE + SLOW.as_nanos() as u64 {
+                return Ok(Outcome::Gone("it has not come to an end"));
+            }
+        }
+    }
+
+    /// The result.
+    fn tell(&mut self, session: &Session, beat: &Lateness, earlier: &Processors) -> Result<(), Error> {
+        let (busy, stolen) = Processors::now()?.since(earlier);
+        let mut invalid = Vec::new();
+        if let Some(reason) = beat.broken(BOUND) {
+            invalid.push(format!("the server's host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
+        }
+        if stolen > clock::STOLEN {
+            invalid
+                .push(format!("{:.0} % of the processors' time of the server's host was taken by other machines", stolen * 100.0));
+        }
+        let reply = Reply::Result { flows: session.ends(), invalid, notes: session.notes(&self.house.caps) };
+        self.say(&reply)?;
+        self.house.log(&format!("client {}: done", self.from));
+        Ok(())
+    }
+}
+
+/// What was heard.
+enum Ear {
+    Nothing,
+    Line(Vec<u8>),
+    Gone,
+}
+
+/// How a run ended.
+enum Outcome {
+    Done(Processors),
+    Gone(&'static str),
+}

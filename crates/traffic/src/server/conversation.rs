@@ -1,0 +1,196 @@
+//! What a server makes of what a client says: no sockets, no clock, so that it can be tried with anything.
+
+use crate::error::Refusal;
+use crate::protocol::{Caps, LINE, LINE_OF_A_STRANGER, Plan, Reply, Say};
+use crate::token::Secrets;
+
+/// Where a conversation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The client has not shown that it knows the token.
+    Stranger,
+    /// It has; there is no plan yet.
+    Known,
+    /// There is a plan: connections may come.
+    Planned,
+    /// The clock runs.
+    Running,
+    /// Nothing more is heard.
+    Over,
+}
+
+/// What is to be done about what was said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// Nothing.
+    Nothing,
+    /// The client knows the token: it is welcome.
+    Welcome,
+    /// It wants to do this, which its caps allow.
+    Prepare(Plan),
+    /// The clock is to start.
+    Begin,
+    /// The run is over.
+    End,
+    /// This is to be said, and then nothing more.
+    Refuse(Refusal, String),
+}
+
+/// A conversation with one client.
+#[derive(Debug)]
+pub struct Conversation {
+    state: State,
+    secrets: Secrets,
+    caps: Caps,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets(…)")
+    }
+}
+
+impl Conversation {
+    /// One that begins, with what its handshake must give.
+    pub fn new(secrets: Secrets, caps: Caps) -> Conversation {
+        Conversation { state: State::Stranger, secrets, caps }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The longest line that is read.
+    pub fn longest(&self) -> usize {
+        if self.state == State::Stranger { LINE_OF_A_STRANGER } else { LINE }
+    }
+
+    /// A line has come.
+    pub fn hear(&mut self, line: &[u8]) -> Heard {
+        if self.state == State::Over {
+            return Heard::Nothing;
+        }
+        let heard = match Say::read(line) {
+            // A stranger is told nothing that it did not know.
+            Err(_) if self.state == State::Stranger => Heard::Refuse(Refusal::Message, "that was no proof of the token".into()),
+            Err(why) => Heard::Refuse(Refusal::Message, format!("cannot be understood: {why}")),
+            Ok(say) => self.understood(say),
+        };
+        self.state = match &heard {
+            Heard::Nothing => self.state,
+            Heard::Welcome => State::Known,
+            Heard::Prepare(_) => State::Planned,
+            Heard::Begin => State::Running,
+            Heard::End | Heard::Refuse(..) => State::Over,
+        };
+        heard
+    }
+
+    fn understood(&self, say: Say) -> Heard {
+        match (self.state, say) {
+            (State::Stranger, Say::Know { proof }) if self.secrets.is_client(&proof) => Heard::Welcome,
+            (State::Stranger, Say::Know { .. }) => Heard::Refuse(Refusal::Token, "the token is not the server's".into()),
+            (State::Stranger, _) => Heard::Refuse(Refusal::Message, "that was no proof of the token".into()),
+            (State::Known, Say::Plan(plan)) => match plan.check(&self.caps) {
+                Ok(()) => Heard::Prepare(plan),
+                Err((true, why)) => Heard::Refuse(Refusal::Cap, why),
+                Err((false, why)) => Heard::Refuse(Refusal::Message, why),
+            },
+            (State::Planned, Say::Start) => Heard::Begin,
+            (_, Say::Here) => Heard::Nothing,
+            (_, Say::Stop) => Heard::End,
+            _ => Heard::Refuse(Refusal::Message, "it was not the time for that".into()),
+        }
+    }
+
+    /// What a refusal says.
+    pub fn refusal(why: Refusal, reason: String) -> Reply {
+        Reply::Refused { why, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::{Direction, FlowSpec, Work};
+    use crate::protocol::line;
+    use crate::token::Token;
+
+    const CAPS: Caps = Caps { rate_bit_s: 1_000_000, duration_ns: 1_000_000_000, clients: 1, flows: 1, streams: 2 };
+
+    fn secrets() -> Secrets {
+        Token::new("a good secret").unwrap().secrets(&[1; 16], &[2; 16])
+    }
+
+    fn plan(streams: u32) -> Say {
+        let work = Work::TcpBulk { streams, bytes: None };
+        let (congestion, buffers) = (None, None);
+        let flow = FlowSpec {
+            name: "a".into(),
+            direction: Direction::Up,
+            work,
+            start_ns: 0,
+            stop_ns: 1000,
+            dscp: 0,
+            congestion,
+            buffers,
+            port: 1,
+        };
+        Say::Plan(Plan { flows: vec![flow], warmup_ns: 0, interval_ns: 1_000_000_000, rtt_ns: 0, one_clock: false, seed: 1 })
+    }
+
+    fn heard(conversation: &mut Conversation, say: &Say) -> Heard {
+        conversation.hear(line(say).trim_ascii_end())
+    }
+
+    #[test]
+    fn from_the_token_to_the_end() {
+        let mut conversation = Conversation::new(secrets(), CAPS);
+        assert_eq!(heard(&mut conversation, &Say::Know { proof: secrets().client() }), Heard::Welcome);
+        assert!(matches!(heard(&mut conversation, &plan(2)), Heard::Prepare(_)));
+        assert_eq!(heard(&mut conversation, &Say::Here), Heard::Nothing);
+        assert_eq!(heard(&mut conversation, &Say::Start), Heard::Begin);
+        assert_eq!(heard(&mut conversation, &Say::Stop), Heard::End);
+        assert_eq!(heard(&mut conversation, &Say::Start), Heard::Nothing);
+    }
+
+    #[test]
+    fn who_does_not_know_the_token_gets_nowhere() {
+        let server = secrets().server();
+        for say in [plan(1), Say::Start, Say::Know { proof: String::new() }, Say::Know { proof: server }] {
+            let mut conversation = Conversation::new(secrets(), CAPS);
+            assert!(matches!(heard(&mut conversation, &say), Heard::Refuse(..)), "{say:?}");
+            // Nor afterwards, with the right one: a guess is a connection.
+            assert_eq!(heard(&mut conversation, &Say::Know { proof: secrets().client() }), Heard::Nothing);
+        }
+    }
+
+    #[test]
+    fn caps_are_named() {
+        let mut conversation = Conversation::new(secrets(), CAPS);
+        heard(&mut conversation, &Say::Know { proof: secrets().client() });
+        let said = heard(&mut conversation, &plan(3));
+        assert!(matches!(&said, Heard::Refuse(Refusal::Cap, why) if why.contains("--max-streams")), "{said:?}");
+    }
+
+    proptest! {
+        /// Whatever is said, and in whatever order: nothing is prepared or begun without the token.
+        #[test]
+        fn nothing_without_the_token(lines in prop::collection::vec(prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..60),
+            (0usize..5).prop_map(|which| {
+                let say = [plan(1), Say::Start, Say::Here, Say::Stop, Say::Know { proof: "00".repeat(32) }];
+                line(&say[which])
+            }),
+        ], 0..12)) {
+            let mut conversation = Conversation::new(secrets(), CAPS);
+            for line in lines {
+                let heard = conversation.hear(&line);
+                prop_assert!(matches!(heard, Heard::Nothing | Heard::End | Heard::Refuse(..)), "{:?}", heard);
+            }
+        }
+    }
+}
