@@ -1,7 +1,7 @@
 //! What flows do, as client and server say it to each other, and what a server lets them do.
 
 use altq_engine::units::{Nanos, Rate, SECOND};
-use altq_simulator::case::{Pace, Shape, Udp};
+use altq_simulator::case::{Pace, Shape, Spans, Udp};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::Close;
@@ -165,7 +165,10 @@ impl Datagrams {
         let shape = match self.schedule {
             Schedule::Constant(beat) => Shape::Constant(beat.pace()),
             Schedule::Poisson(beat) => Shape::Poisson(beat.pace()),
-            Schedule::OnOff { beat, on_ns, off_ns, random } => Shape::OnOff { pace: beat.pace(), on: on_ns, off: off_ns, random },
+            Schedule::OnOff { beat, on_ns, off_ns, random } => {
+                let spans = if random { Spans::Exponential } else { Spans::Fixed };
+                Shape::OnOff { pace: beat.pace(), on: on_ns, off: off_ns, spans }
+            }
             Schedule::Bursts { packets, every_ns } => Shape::Bursts { packets, every: every_ns },
         };
         Udp { sizes: self.sizes.clone(), shape }

@@ -75,7 +75,7 @@ impl Figures<'_> {
                 sent_packets: counts.as_ref().map(|(begin, end, _)| end.sent - begin.sent),
                 received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
                 traffic: self.case.flows.get(at).map(|flow| Traffic::of(self.case, flow)),
-                gaps: None,
+                gaps: self.run.meters.get(at).and_then(|meter| meter.gaps()),
             }
         };
         self.flows.iter().enumerate().map(row).collect()

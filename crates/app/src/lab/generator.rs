@@ -43,7 +43,6 @@ pub struct Flow {
 
 /// What a flow sends.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "cases name `udp_rr` and `tcp_connect` as soon as their format does")]
 pub enum Kind {
     /// TCP that sends as much as it may; a new connection in every active span.
     Bulk {

@@ -161,8 +161,15 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
             sizes: Sizes { request: *request as usize, response: *response as usize },
             tuning: tuning(&tcp.congestion, tcp.buffers, true),
         },
-        CaseKind::TcpConnect { .. } => return Err(only_simulated("the lab has no clients that connect over and over")),
-        CaseKind::UdpRr { .. } => return Err(only_simulated("the lab has no datagrams that ask and answer")),
+        CaseKind::TcpConnect { streams, request, response, tcp, .. } => {
+            if (*request, *response) != (1, 1) {
+                return Err(only_simulated("the lab's short connections carry one byte each way"));
+            }
+            Kind::Connect { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, true) }
+        }
+        CaseKind::UdpRr { streams, request, response, .. } => {
+            Kind::Echo { streams: *streams, sizes: Sizes { request: *request as usize, response: *response as usize } }
+        }
         CaseKind::Udp(udp) => {
             let rates = case.events.iter().filter_map(|event| match event.what {
                 What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),

@@ -1,0 +1,195 @@
+//! Server and client over loopback: what comes through, who is refused, and that nobody is sent more than he has shown he wants.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use altq_traffic::client::{self, Course, Flow, Session};
+use altq_traffic::plan::{Beat, Datagrams, Direction, Schedule, Work};
+use altq_traffic::protocol::{Address, Caps, Datagram, Plan, Preamble, Step};
+use altq_traffic::result::TrafficResult;
+use altq_traffic::server::{CAPS, Options, Server};
+use altq_traffic::token::Token;
+use altq_traffic::wish::{Family, Ways, Wish};
+use altq_traffic::{Error, Refusal};
+
+fn token() -> Token {
+    Token::new("a good secret").unwrap()
+}
+
+fn server(caps: Caps) -> (Server, SocketAddr) {
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let server = Server::start(Options { listen, token: token(), caps }, Box::new(|_| ())).unwrap();
+    let address = server.addresses()[0];
+    (server, address)
+}
+
+fn open(address: SocketAddr) -> Session {
+    Session::open(address, "127.0.0.1:0".parse().unwrap(), &token()).unwrap()
+}
+
+fn played(address: SocketAddr, wishes: &[Wish], duration: u64) -> Result<TrafficResult, Error> {
+    let session = open(address);
+    let one_clock = session.one_clock;
+    let flows: Vec<Flow> = wishes.iter().flat_map(|wish| wish.flows(Family::Ipv4, false, address.port(), duration)).collect();
+    let rows: Vec<_> = flows.iter().map(|flow| (flow.clone(), true, one_clock)).collect();
+    let course = Course { warmup: 0, interval: Duration::from_millis(100), seed: 1 };
+    let outcome = client::run(&mut [(session, flows)], course, &|| false, &mut |_| ())?;
+    Ok(TrafficResult::new("test".into(), String::new(), 0, 1, &rows, outcome))
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn every_kind_comes_through() {
+    let (server, address) = server(CAPS);
+    let udp = Work::Udp(Datagrams { sizes: vec![500], schedule: Schedule::Constant(Beat::RateBitS(4_000_000)) });
+    let wishes = [
+        Wish { ways: Ways::Both, ..Wish::new("bulk", Work::TcpBulk { streams: 2, bytes: Some(300_000) }) },
+        Wish::new("rr", Work::TcpRr { streams: 1, request: 10, response: 2_000, interval_ns: Some(2_000_000) }),
+        Wish::new("udp-rr", Work::UdpRr { streams: 2, request: 1, response: 8192, interval_ns: None }),
+        Wish::new("beat", Work::UdpRr { streams: 1, request: 64, response: 64, interval_ns: Some(5_000_000) }),
+        Wish::new("connect", Work::TcpConnect { streams: 2, close: Default::default() }),
+        Wish { ways: Ways::Both, ..Wish::new("udp", udp) },
+    ];
+    let result = played(address, &wishes, SECOND).unwrap();
+    server.stop().unwrap();
+    let flow = |name: &str| result.flows.iter().find(|flow| flow.name == name).unwrap_or_else(|| panic!("no {name}"));
+    for flow in &result.flows {
+        assert_eq!(flow.error, None, "{}", flow.name);
+    }
+    for name in ["bulk up", "bulk down"] {
+        // Two connections of so many bytes, all of them, and the kernel's word that they were acknowledged.
+        let flow = flow(name);
+        assert_eq!((flow.bytes, flow.connections.len()), (600_000, 2), "{name}");
+        assert!(flow.window_ns < SECOND && flow.connections.iter().all(|c| c.mss > 0), "{name}");
+    }
+    for name in ["rr", "udp-rr", "connect", "beat"] {
+        let flow = flow(name);
+        assert!(flow.transactions_per_s.unwrap() > 20.0 && flow.rtt_ns.unwrap().p50 > 0, "{name}: {flow:?}");
+    }
+    for name in ["udp up", "udp down"] {
+        // 4 Mbit/s of 500 bytes are 1000 a second; loopback loses none.
+        let packets = flow(name).packets.unwrap();
+        assert!((995..=1001).contains(&packets.sent) && packets.lost == 0 && packets.duplicates == 0, "{name}: {packets:?}");
+        let gaps = flow(name).gaps.as_ref().unwrap();
+        assert!((gaps.mean_ns as i64 - 1_000_000).abs() < 50_000, "{name}: {gaps:?}");
+        assert!(flow(name).delay_ns.is_some(), "one host, one clock");
+    }
+}
+
+#[test]
+fn who_may_not_is_refused() {
+    let caps = Caps { clients: 1, streams: 2, duration_ns: SECOND, ..CAPS };
+    let (_server, address) = server(caps);
+    let wrong = Token::new("another secret").unwrap();
+    let refused = Session::open(address, "127.0.0.1:0".parse().unwrap(), &wrong);
+    assert!(matches!(refused, Err(Error::Refused { why: Refusal::Token, .. })), "{refused:?}");
+    for (wish, duration) in [
+        (Wish::new("a", Work::TcpBulk { streams: 3, bytes: None }), SECOND),
+        (Wish::new("a", Work::TcpBulk { streams: 1, bytes: None }), 2 * SECOND),
+    ] {
+        let refused = played(address, &[wish], duration);
+        assert!(matches!(refused, Err(Error::Refused { why: Refusal::Cap, .. })), "{refused:?}");
+    }
+    let first = open(address);
+    let second = Session::open(address, "127.0.0.1:0".parse().unwrap(), &token());
+    assert!(matches!(second, Err(Error::Refused { why: Refusal::Busy, .. })), "{second:?}");
+    drop(first);
+    // Who goes makes room.
+    let begin = Instant::now();
+    while Session::open(address, "127.0.0.1:0".parse().unwrap(), &token()).is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "the seat stays taken");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn who_says_nothing_or_nonsense_gets_nothing() {
+    let (_server, address) = server(CAPS);
+    // A preamble for a session that is not there, half a preamble, and noise: no byte comes back.
+    let preamble = Preamble::data(Address { session: 1, flow: 0, stream: 0 }, &altq_traffic::token::Key::random().unwrap()).bytes();
+    for said in [&preamble[..], &preamble[..20], &[b'x'; 100]] {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(said).unwrap();
+        connection.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        assert!(!matches!(connection.read(&mut [0; 16]), Ok(1..)), "{} bytes", said.len());
+    }
+}
+
+/// Bytes that come to a socket within a time.
+fn heard(socket: &UdpSocket, time: Duration) -> usize {
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let (begin, mut bytes, mut buffer) = (Instant::now(), 0, [0; 65_536]);
+    while begin.elapsed() < time {
+        bytes += socket.recv(&mut buffer).unwrap_or(0);
+    }
+    bytes
+}
+
+#[test]
+fn an_address_that_has_not_proved_itself_is_sent_no_more_than_it_sent() {
+    let (_server, address) = server(CAPS);
+    let mut session = open(address);
+    let udp = Work::Udp(Datagrams { sizes: vec![1500], schedule: Schedule::Constant(Beat::RateBitS(10_000_000)) });
+    let wish = Wish { ways: Ways::Down, ..Wish::new("down", udp) };
+    let flows = wish.flows(Family::Ipv4, false, address.port(), 5 * SECOND);
+    assert_eq!(flows[0].spec.direction, Direction::Down);
+    let plan = Plan {
+        flows: flows.into_iter().map(|flow| flow.spec).collect(),
+        warmup_ns: 0,
+        interval_ns: SECOND,
+        rtt_ns: 0,
+        one_clock: false,
+        seed: 1,
+    };
+    session.propose(plan).unwrap();
+    let of = Address { session: session.number, flow: 0, stream: 0 };
+    let probe = Datagram::new(Step::Probe, of, [0; 16], &session.key).bytes();
+
+    // Without the key nothing comes back at all; cut or lengthened neither.
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.connect(address).unwrap();
+    let forged = Datagram::new(Step::Probe, of, [0; 16], &altq_traffic::token::Key::random().unwrap()).bytes();
+    for said in [&forged[..], &probe[..51], &[&probe[..], b"x"].concat(), &[0u8; 1400]] {
+        stranger.send(said).unwrap();
+    }
+    assert_eq!(heard(&stranger, Duration::from_millis(300)), 0);
+
+    // With it, a cookie as long as the probe, to the address that it came from: that of the victim, were it forged.
+    let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+    victim.connect(address).unwrap();
+    for _ in 0..10 {
+        victim.send(&probe).unwrap();
+    }
+    assert!(heard(&victim, Duration::from_millis(300)) <= 10 * probe.len());
+    // The cookie of another address does not prove this one.
+    let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+    own.connect(address).unwrap();
+    own.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let echo = session.prove(&own, 0, 0).unwrap();
+    victim.send(&echo.bytes()).unwrap();
+    assert_eq!(heard(&victim, Duration::from_millis(200)), 0);
+    drop(session);
+    assert_eq!(heard(&own, Duration::from_millis(200)), 0, "nothing starts by itself");
+}
+
+#[test]
+fn traffic_ends_with_the_control_connection() {
+    let (_server, address) = server(CAPS);
+    let mut session = open(address);
+    let udp = Work::Udp(Datagrams { sizes: vec![500], schedule: Schedule::Constant(Beat::RateBitS(4_000_000)) });
+    let flows = Wish { ways: Ways::Down, ..Wish::new("down", udp) }.flows(Family::Ipv4, false, address.port(), 20 * SECOND);
+    let flows = flows.into_iter().map(|flow| flow.spec).collect();
+    session.propose(Plan { flows, warmup_ns: 0, interval_ns: SECOND, rtt_ns: 0, one_clock: false, seed: 1 }).unwrap();
+    let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+    own.connect(address).unwrap();
+    own.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    session.prove(&own, 0, 0).unwrap();
+    assert!(matches!(session.answer().unwrap(), altq_traffic::protocol::Reply::Attached { flow: 0, stream: 0 }));
+    session.say(&altq_traffic::protocol::Say::Start).unwrap();
+    assert!(heard(&own, Duration::from_millis(300)) > 10_000, "it runs");
+    drop(session);
+    heard(&own, Duration::from_millis(500));
+    assert_eq!(heard(&own, Duration::from_millis(300)), 0, "and ends");
+}
