@@ -142,7 +142,7 @@ fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<
     let begin = Instant::now();
     let mut again = Instant::now() + Duration::from_millis(250);
     while !missing.is_empty() {
-        if let Some(Reply::Attached { flow, stream }) = session.next()? {
+        if let Some(Reply::Attached { flow, stream }) = session.hear()? {
             missing.remove(&(flow, stream));
             continue;
         }
@@ -363,7 +363,7 @@ fn watch(
     let mut due = epoch.start() + course.interval;
     loop {
         for (at, (session, _)) in sessions.iter_mut().enumerate() {
-            if let Some(Reply::Report { at_ns, flows }) = session.next()? {
+            if let Some(Reply::Report { at_ns, flows }) = session.hear()? {
                 let own = running.iter().enumerate().filter(|(_, flow)| flow.session == at).map(|(place, _)| place);
                 for (place, report) in own.zip(flows) {
                     if let Some(theirs) = view.theirs.get_mut(place) {

@@ -115,7 +115,7 @@ impl Session {
         self.sign = Instant::now();
         match self.control.write_all(&line(say)) {
             Ok(()) => Ok(()),
-            Err(error) => match self.next() {
+            Err(error) => match self.hear() {
                 Err(refused @ Error::Refused { .. }) => Err(refused),
                 _ => Err(error).doing(|| "talking to the server"),
             },
@@ -126,7 +126,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Refused`] for a refusal; where the server is gone or silent.
-    pub fn next(&mut self) -> Result<Option<Reply>, Error> {
+    pub fn hear(&mut self) -> Result<Option<Reply>, Error> {
         if self.sign.elapsed() > SIGN {
             self.say(&Say::Here)?;
         }
@@ -155,11 +155,11 @@ impl Session {
     /// The next that the server says.
     ///
     /// # Errors
-    /// As [`next`](Session::next), and where it takes too long.
+    /// As [`hear`](Session::hear), and where it takes too long.
     pub fn answer(&mut self) -> Result<Reply, Error> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
-            if let Some(reply) = self.next()? {
+            if let Some(reply) = self.hear()? {
                 return Ok(reply);
             }
         }
