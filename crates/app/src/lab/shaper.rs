@@ -50,9 +50,14 @@ pub struct Readings {
 /// of its rate, so one whose policy leaves the regulator out is paced.
 pub fn wires(link: Option<&Link>, reverse: Option<&Link>) -> Vec<Link> {
     let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
+    let both = link.zip(reverse).is_some_and(|(link, reverse)| link.name == reverse.name);
     let placed = ways.into_iter().filter_map(|(link, from, to)| link.map(|link| (link.clone(), from, to)));
     placed
         .map(|(mut link, from, to)| {
+            // Readings are told apart by the link's name: one that governs both ways is two.
+            if from == OUTSIDE && both {
+                link.name += " reverse";
+            }
             link.device = Some(Device::Bridge { from: from.into(), to: to.into() });
             if link.spec.regulator == Regulator::None {
                 link.spec.regulator = Regulator::Auto;
