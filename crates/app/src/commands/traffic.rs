@@ -84,7 +84,7 @@ Examples:
 /// What all clients have in common.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The server: HOST, HOST:PORT, or [IPV6]:PORT
+    /// The server: HOST or HOST:PORT, an IPv6 address with a port in square brackets
     #[arg(value_name = "HOST")]
     server: String,
     /// What the server asks for: a file that holds it, or the token itself [default: $ALTQ_TOKEN]
