@@ -185,7 +185,9 @@ mod tests {
             (r#"{"a":1}"#, "r.json:1:1: this is no result: it has no \"schema\""),
             (r#"{"schema":"altq.check/1"}"#, "r.json:1:11: the schema is \"altq.check/1\", not \"altq.result/1\"; altq sim"),
             (r#"{"schema":"altq.result/2"}"#, "not \"altq.result/1\"; it is of another version of altq"),
-            (&RESULT.replace("\"sim\"", "\"moon\""), "r.json:1:52: unknown variant `moon`"),
+            // The parser tells the word's end, or the character behind it, as the features are with which it was built.
+            (&RESULT.replace("\"sim\"", "\"moon\""), "unknown variant `moon`, expected `sim` or `lab`"),
+            (&RESULT.replace("\"sim\"", "\"moon\""), "r.json:1:5"),
             (&RESULT[..60], "r.json:1:61: the JSON is cut short: the command"),
             (&format!("{RESULT}\n{}", &RESULT[..20]), "r.json:2:21: the JSON is cut short behind the results before it"),
         ] {
