@@ -228,8 +228,11 @@ fn files_of_flent_have_its_fields() {
     let path = folder.join("x.flent.gz").display().to_string();
     let out = altq(&["report", &columns, "--flent", &path]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.code() == Some(2) && said.contains("say which: --column without, --column cbwfq"), "{said}");
-    assert!(altq(&["report", &columns, "--flent", &path, "--column", "cbwfq"]).status.success());
+    assert!(
+        out.status.code() == Some(2) && said.contains("say which: --column classic --row without, --column classic --row cbwfq"),
+        "{said}"
+    );
+    assert!(altq(&["report", &columns, "--flent", &path, "--column", "classic", "--row", "cbwfq"]).status.success());
     let out = altq(&["report", &json, "--flent", "x.gz"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("end it with .flent.gz"));
 }
