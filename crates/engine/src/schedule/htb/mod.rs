@@ -367,6 +367,7 @@ impl Htb {
         None
     }
 
+    #[inline(always)]
     fn choose_now(&mut self) -> Option<(Slot, u8, u8)> {
         if self.classes[ROOT_SLOT as usize].has(BACKLOGGED) {
             return Some((ROOT_SLOT, 0, 0));
@@ -524,8 +525,13 @@ impl Scheduler for Htb {
 
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
-        let chosen = self.chosen.take().filter(|chosen| chosen.slot == slot);
-        if chosen.is_none_or(|chosen| chosen.at != now) {
+        // Read field by field: a copy of what was just written in small pieces would hold the processor up.
+        let chosen = match &self.chosen {
+            Some(chosen) if chosen.slot == slot => Some((chosen.at, chosen.level, chosen.prio)),
+            _ => None,
+        };
+        self.chosen = None;
+        if chosen.is_none_or(|(at, ..)| at != now) {
             self.advance(now);
         }
         if slot == ROOT_SLOT {
@@ -536,7 +542,7 @@ impl Scheduler for Htb {
             return false;
         }
         let class = &self.classes[slot as usize];
-        let (level, prio) = chosen.map_or((class.level, class.prio), |chosen| (chosen.level, chosen.prio));
+        let (level, prio) = chosen.map_or((class.level, class.prio), |(_, level, prio)| (level, prio));
         let (level, prio) = (usize::from(level) % LEVELS, usize::from(prio) % PRIOS);
         self.spend(slot, level, prio, len);
         if next.is_none() {
