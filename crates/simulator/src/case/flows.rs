@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::check::{Result, bad, find, unique};
 use super::raw;
 use super::{Flow, Host, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
+use crate::literal;
 use crate::nearest::nearest;
 use crate::replay::LARGEST_PACKET;
 
@@ -86,33 +87,11 @@ fn active(flow: &raw::Flow, duration: Nanos) -> Result<Vec<(Nanos, Nanos)>> {
     Ok(vec![(start, stop)])
 }
 
-/// DSCP by number or by name: RFC 2474 (cs), 2597 (af), 3246 (ef), 5865 (va), 8622 (le).
+/// A DSCP by number or by name.
 fn dscp(word: &raw::Number) -> Option<u8> {
-    let text = match word {
-        raw::Number::Whole(n) => return u8::try_from(*n).ok().filter(|n| *n < 64),
-        raw::Number::Text(text) => text.as_str(),
-    };
-    let digit = |c: Option<char>, most: u32| c.and_then(|c| c.to_digit(10)).filter(|d| *d <= most);
-    match text {
-        "ef" => Some(46),
-        "va" => Some(44),
-        "be" => Some(0),
-        "le" => Some(1),
-        _ => {
-            let mut letters = text.chars();
-            let value = match (letters.next()?, letters.next()?) {
-                ('c', 's') => digit(letters.next(), 7)? * 8,
-                ('a', 'f') => {
-                    let (class, drop) = (digit(letters.next(), 4)?, digit(letters.next(), 3)?);
-                    if class == 0 || drop == 0 {
-                        return None;
-                    }
-                    class * 8 + drop * 2
-                }
-                _ => return None,
-            };
-            letters.next().is_none().then_some(value as u8)
-        }
+    match word {
+        raw::Number::Whole(n) => u8::try_from(*n).ok().filter(|n| *n < 64),
+        raw::Number::Text(text) => literal::dscp(text).ok(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::stream::{End, Stream, Talk};
 use super::talk::{Ask, Opener, Program, TcpPair, is_local};
 use super::world::{World, bad};
 use crate::case::{self, Case, Kind, Stack, Tunnel};
-use crate::tcp::{Algorithm, Config, Socket};
+use crate::tcp::{Algorithm, Config, HyStart, Socket};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -192,6 +192,10 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
             "cubic" => Algorithm::Cubic,
             other => return Err(format!("the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic")),
         };
+    }
+    // HyStart belongs to CUBIC in Linux; the others' slow start ends by a loss.
+    if config.congestion != Algorithm::Cubic {
+        config.hystart = HyStart::Off;
     }
     config.headers = if v6 { 60 } else { 40 };
     config.ecn = tcp.ecn;
