@@ -75,13 +75,39 @@ fn all_or_some_and_what_went_before_stays() {
     assert!(json["series"][0]["classes"][0]["bytes"].is_array());
 
     // One case alone: the other's result stays in the summary, unless its case has changed since.
-    let (code, _, _) = altq(&folder, &["run", "one", "--out", "out"]);
+    let (code, _, _) = altq(&folder, &["run", "one", "--out", "out", "--document", "E.md"]);
     assert_eq!(code, 0);
+    // The document that stays in a tree leads to the cases, not to pages that are not in it.
+    let document = std::fs::read_to_string(folder.join("E.md")).unwrap();
+    assert!(document.contains("| [one](cases/published/deeper/one.toml) | sim |"), "{document}");
+    assert_eq!(
+        document.replace("cases/published/deeper/one.toml", "one.html").replace("cases/published/two.toml", "two.html"),
+        read("EXPERIMENTS.md")
+    );
     assert!(read("EXPERIMENTS.md").contains("| [two](two.html) |"));
     std::fs::write(folder.join("cases/published/two.toml"), case("two", 1, "40%")).unwrap();
     let (_, _, error) = altq(&folder, &["run", "one", "--out", "out"]);
     assert!(error.contains("two.sim.json: left out: it was made from another version of the case"), "{error}");
     assert!(!read("EXPERIMENTS.md").contains("two"));
+}
+
+/// `docs/experiments.sh` writes the project's EXPERIMENTS.md.
+#[test]
+fn experiments_md_has_every_published_case_and_no_other() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(tree.join("EXPERIMENTS.md")).unwrap();
+    let mut links: Vec<&str> = text.split("](cases/published/").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    links.retain(|link| !link.is_empty());
+    for link in &links {
+        assert!(tree.join("cases/published").join(link).is_file(), "EXPERIMENTS.md leads to {link}, which is not there");
+    }
+    for entry in std::fs::read_dir(tree.join("cases/published")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            !name.ends_with(".toml") || links.contains(&name.as_str()),
+            "{name} is not in EXPERIMENTS.md: run docs/experiments.sh"
+        );
+    }
 }
 
 #[test]
@@ -94,6 +120,8 @@ fn what_is_not_there_or_wrong_is_said() {
     assert!(code == 2 && error.contains("there is no case (a .toml file, docs/cases.md) in empty"), "{error}");
     std::fs::create_dir_all(folder.join("c")).unwrap();
     std::fs::write(folder.join("c/one.toml"), case("one", 1, "20%")).unwrap();
+    let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--document", "no/such/E.md"]);
+    assert!(code == 1 && error.contains("no/such/E.md cannot be written") && out.is_empty(), "{code} {error}");
     let (code, _, error) = altq(&folder, &["run", "three", "--cases", "c"]);
     assert!(code == 2 && error.contains("no case has three in its name; cases: one"), "{error}");
     std::fs::write(folder.join("c/bad.toml"), case("bad", 1, "20%").replace("'udp'", "'upd'")).unwrap();

@@ -1,6 +1,7 @@
 //! `altq experiments`: all cases at once (docs/experiments.md).
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use altq_dataplane::signal::Watch;
@@ -13,7 +14,7 @@ use crate::exit::Exit;
 use crate::experiments::document::{self, Missing};
 use crate::experiments::find::{self, FindError};
 use crate::experiments::pool::{self, Options, Outcome, Task};
-use crate::experiments::results::Results;
+use crate::experiments::results::{self, Results, page_name};
 use crate::output;
 
 /// Options of `altq experiments`.
@@ -52,6 +53,9 @@ struct Run {
     /// Seed of every random choice [default: each case's own]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Also writes EXPERIMENTS.md to this file, with links to the case files instead of the pages
+    #[arg(long, value_name = "FILE.md")]
+    document: Option<PathBuf>,
     /// Prints a summary as JSON
     #[arg(long)]
     json: bool,
@@ -123,6 +127,16 @@ fn listed(cases: &[CaseFile], json: bool) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// The case files, by name of the case, as a document links to them.
+fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String, String>> {
+    let folder = match document.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let link = |case: &CaseFile| Ok((case.name.clone(), document::relative(folder, &case.path)?));
+    cases.iter().map(link).collect::<std::io::Result<_>>().with_context(|| format!("{} cannot be written", document.display()))
+}
+
 fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow::Result<Exit> {
     let worlds: &[World] = match args.world {
         Where::Sim => &[World::Sim],
@@ -137,6 +151,8 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     }
     // All cases of these places have their part in the summary, whether they run now or ran before.
     let (all, _) = find::find(&args.cases, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+    // Said before anything runs: where the document cannot be written.
+    let files = args.document.as_deref().map(|path| links(path, &all)).transpose()?.unwrap_or_default();
     let mut results = Results::open(&args.out, &all, |told| eprintln!("altq experiments: {told}"))?;
     let stop = Stop::new().context("signals cannot be watched")?;
     let watch = Watch::new().context("signals cannot be watched")?;
@@ -189,8 +205,13 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         return Err(error);
     }
     missing.sort_by(|a, b| (&a.case, a.world as u8).cmp(&(&b.case, b.world as u8)));
-    let text = document::document(folders, &results.sources(), &missing).map_err(|message| anyhow::anyhow!("{message}"))?;
-    results.finish("", &text)?;
+    let text = |link: &dyn Fn(&str) -> String| {
+        document::document(folders, &results.sources(), &missing, link).map_err(|message| anyhow::anyhow!("{message}"))
+    };
+    results.finish("", &text(&page_name)?)?;
+    if let Some(path) = &args.document {
+        results::write(path, &text(&|case| files.get(case).cloned().unwrap_or_default())?)?;
+    }
     if args.json {
         output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "interrupted": stopped, "results": rows }))?;
     }

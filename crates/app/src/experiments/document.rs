@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use altq_simulator::html::{Source, Summary, summary, text};
 use altq_simulator::result::{CaseResult, World};
 
-use super::results::page_name;
-
 /// The name of the text in a folder of cases.
 pub const TEMPLATE: &str = "EXPERIMENTS.in.md";
 
@@ -33,11 +31,16 @@ pub struct Missing {
     pub why: String,
 }
 
-/// The text of EXPERIMENTS.md.
+/// The text of EXPERIMENTS.md, in which a case's name links to what `link` says.
 ///
 /// # Errors
 /// Where a text has `{{` without `}}`, or something between them that means nothing: the message names file, line and column.
-pub fn document(folders: &[PathBuf], sources: &[Source<'_>], missing: &[Missing]) -> Result<String, String> {
+pub fn document(
+    folders: &[PathBuf],
+    sources: &[Source<'_>],
+    missing: &[Missing],
+    link: &dyn Fn(&str) -> String,
+) -> Result<String, String> {
     let mut texts = Vec::new();
     for folder in folders {
         let path = folder.join(TEMPLATE);
@@ -52,13 +55,19 @@ pub fn document(folders: &[PathBuf], sources: &[Source<'_>], missing: &[Missing]
     }
     let mut out = String::new();
     for (path, text) in &texts {
-        out += &fill(text, path, sources, missing)?;
+        out += &fill(text, path, sources, missing, link)?;
     }
     Ok(out)
 }
 
 /// A text with all that it asks for put in.
-fn fill(text: &str, path: &Path, sources: &[Source<'_>], missing: &[Missing]) -> Result<String, String> {
+fn fill(
+    text: &str,
+    path: &Path,
+    sources: &[Source<'_>],
+    missing: &[Missing],
+    link: &dyn Fn(&str) -> String,
+) -> Result<String, String> {
     let mut out = String::new();
     let mut at = 0;
     while let Some(begin) = text[at..].find("{{").map(|found| at + found) {
@@ -74,7 +83,7 @@ fn fill(text: &str, path: &Path, sources: &[Source<'_>], missing: &[Missing]) ->
         };
         let word = text[begin + 2..end].trim();
         out += &match word {
-            "summary" => table(sources, missing),
+            "summary" => table(sources, missing, link),
             "not-reproduced" => not_reproduced(sources),
             "failures" => failures(sources),
             word if word.contains('/') => figure(word, sources).unwrap_or_else(|| NOTHING.to_owned()),
@@ -87,6 +96,16 @@ fn fill(text: &str, path: &Path, sources: &[Source<'_>], missing: &[Missing]) ->
         at = end + 2;
     }
     Ok(out + &text[at..])
+}
+
+/// The way from a folder to a file, as a link has it.
+pub fn relative(folder: &Path, file: &Path) -> std::io::Result<String> {
+    let folder = std::path::absolute(folder)?.canonicalize()?;
+    let file = file.canonicalize()?;
+    let shared = folder.components().zip(file.components()).take_while(|(a, b)| a == b).count();
+    let up = folder.components().skip(shared).map(|_| "..".to_owned());
+    let down = file.components().skip(shared).map(|part| part.as_os_str().to_string_lossy().into_owned());
+    Ok(up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
 /// What was measured of a figure or for an expectation.
@@ -128,7 +147,7 @@ fn world(world: World) -> &'static str {
 }
 
 /// The table of all cases.
-fn table(sources: &[Source<'_>], missing: &[Missing]) -> String {
+fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> String) -> String {
     let mut out = String::from(
         "| case | world | rows | published figures | classic off by at most | promises of altq kept | all promises kept | verdict |\n|---|---|---|---|---|---|---|---|\n",
     );
@@ -142,7 +161,7 @@ fn table(sources: &[Source<'_>], missing: &[Missing]) -> String {
             (_, true) => "PASS",
             (_, false) => "**FAIL**",
         };
-        let (name, page) = (cell(&result.case), page_name(&result.case));
+        let (name, page) = (cell(&result.case), link(&result.case));
         let (rows, published, all) = (dash(sum.rows), dash(sum.published), result.expectations.len());
         out += &format!(
             "| [{name}]({page}) | {} | {rows} | {published} | {worst} | {altq} | {} of {all} | {verdict} |\n",
@@ -209,12 +228,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn links_lead_from_the_text_to_the_case() {
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(relative(&tree.join(".."), &tree.join("src/main.rs")).unwrap(), "app/src/main.rs");
+        assert_eq!(relative(&tree.join("src/lab"), &tree.join("Cargo.toml")).unwrap(), "../../Cargo.toml");
+        assert!(relative(tree, &tree.join("no-such-file")).is_err());
+    }
+
+    #[test]
     fn texts_are_filled_or_refused_with_a_place() {
         let path = Path::new("in.md");
-        assert_eq!(fill("a {{x/altq/5 slow}} b", path, &[], &[]).unwrap(), format!("a {NOTHING} b"));
-        assert_eq!(fill("{{failures}}", path, &[], &[]).unwrap(), "Nothing: every promise holds.\n");
-        let said = fill("one\ntwo {{nonsense}}", path, &[], &[]).unwrap_err();
+        assert_eq!(fill("a {{x/altq/5 slow}} b", path, &[], &[], &str::to_owned).unwrap(), format!("a {NOTHING} b"));
+        assert_eq!(fill("{{failures}}", path, &[], &[], &str::to_owned).unwrap(), "Nothing: every promise holds.\n");
+        let said = fill("one\ntwo {{nonsense}}", path, &[], &[], &str::to_owned).unwrap_err();
         assert!(said.starts_with("in.md:2:5: a text asks for {{summary}}"), "{said}");
-        assert!(fill("{{summary", path, &[], &[]).unwrap_err().contains("in.md:1:1: {{ is not closed"));
+        assert!(fill("{{summary", path, &[], &[], &str::to_owned).unwrap_err().contains("in.md:1:1: {{ is not closed"));
     }
 }

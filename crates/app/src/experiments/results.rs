@@ -79,13 +79,17 @@ impl Results {
     }
 
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let path = self.folder.join(name);
-        // Whoever interrupts finds the old file or the new one, never half of it.
-        let draft = self.folder.join(format!(".{name}.new"));
-        std::fs::write(&draft, text)
-            .and_then(|()| std::fs::rename(&draft, &path))
-            .with_context(|| format!("{} cannot be written", path.display()))
+        write(&self.folder.join(name), text)
     }
+}
+
+/// Writes a file; who interrupts finds the old one or the new one, never half of it.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let name = path.file_name().with_context(|| format!("{} is no name of a file", path.display()))?;
+    let draft = path.with_file_name(format!(".{}.new", name.to_string_lossy()));
+    std::fs::write(&draft, text)
+        .and_then(|()| std::fs::rename(&draft, path))
+        .with_context(|| format!("{} cannot be written", path.display()))
 }
 
 /// The page of a case.
