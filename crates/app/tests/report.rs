@@ -237,6 +237,40 @@ fn files_of_flent_have_its_fields() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("end it with .flent.gz"));
 }
 
+#[test]
+fn a_run_goes_to_flent_at_once() {
+    let folder = folder("flent-at-once");
+    let path = |name: &str| folder.join(name).display().to_string();
+    // What sim writes is what report makes of its result; the tables are printed all the same.
+    let json = result(&folder, "cases/borrow.toml");
+    let out = altq(&["sim", "cases/borrow.toml", "--flent", &path("sim.flent.gz"), "--flent-test", "qdisc-stats"]);
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("expectation"));
+    assert!(altq(&["report", &json, "--flent", &path("report.flent.gz"), "--flent-test", "qdisc-stats"]).status.success());
+    let (sim, report) = (flent(&folder.join("sim.flent.gz")), flent(&folder.join("report.flent.gz")));
+    assert_eq!(sim["results"]["qdisc-stats::delay"].as_array().unwrap().len(), 120);
+    assert_eq!(sim, report);
+    // One run of a table, and one column of a case without rows.
+    let table = "cases/published/cbwfq-c.toml";
+    let out = altq(&["sim", table, "--column", "classic", "--row", "cbwfq", "--flent", &path("row.flent.gz")]);
+    assert!(folder.join("row.flent.gz").exists(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(flent(&folder.join("row.flent.gz"))["metadata"]["TITLE"], "cbwfq-c classic cbwfq");
+    // What cannot be had is said before anything runs, in both worlds.
+    for (args, wanted) in [
+        (&[table, "--flent", "x.flent.gz"][..], "say which: --column classic --row without, --column classic --row cbwfq"),
+        (&[table, "--row", "cbwfq", "--flent", "x.flent.gz"], "say which: --column classic --row cbwfq, --column altq --row cbwfq"),
+        (&[table, "--column", "clasic", "--flent", "x.flent.gz"], "there is no column \"clasic\"; columns: classic, altq"),
+        (&["cases/borrow.toml", "--flent", "x.gz"], "end it with .flent.gz"),
+        (&["cases/borrow.toml", "--flent", "no/such/x.flent.gz"], "there is no folder no/such"),
+        (&["cases/borrow.toml", "--flent-test", "rrul"], "--flent <FILE.flent.gz>"),
+    ] {
+        for world in ["sim", "lab"] {
+            let out = altq(&[&[world], args].concat());
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.code() == Some(2) && said.contains(wanted) && out.stdout.is_empty(), "{world} {args:?}: {said}");
+        }
+    }
+}
+
 /// flent itself opens, sums up and draws them. `ALTQ_FLENT` names its program (`pip install flent numpy matplotlib`).
 #[test]
 #[ignore = "needs flent: ALTQ_FLENT=/path/to/flent cargo test -p altq --test report -- --ignored"]
@@ -246,7 +280,10 @@ fn flent_opens_them() {
     let json = result(&folder, "cases/borrow.toml");
     for (test, plot) in [("tcp_nup", "totals"), ("rrul", "all_scaled"), ("qdisc-stats", "backlog"), ("qdisc-stats", "drops")] {
         let path = folder.join(format!("{test}.flent.gz")).display().to_string();
-        assert!(altq(&["report", &json, "--flent", &path, "--flent-test", test]).status.success());
+        match test {
+            "rrul" => assert!(altq(&["sim", "cases/borrow.toml", "--flent", &path, "--flent-test", test]).status.success()),
+            _ => assert!(altq(&["report", &json, "--flent", &path, "--flent-test", test]).status.success()),
+        }
         let run = |args: &[&str]| {
             let out = Command::new(&flent).args(["-i", &path]).args(args).env("MPLBACKEND", "agg").output().unwrap();
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -10,6 +10,7 @@ use crate::lab::topology::Unsupported;
 use crate::lab::{self, BadCase, BadPolicy, Wishes};
 use crate::made;
 use crate::output;
+use crate::report::export::Export;
 
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
@@ -34,6 +35,14 @@ pub struct Args {
     /// Seed of the sources' random choices instead of the case's own
     #[arg(long)]
     seed: Option<u64>,
+    /// Only this row of the case
+    #[arg(long, value_name = "NAME")]
+    row: Option<String>,
+    /// Only this column of the case
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    #[command(flatten)]
+    export: Export,
 }
 
 /// What to compare with.
@@ -45,13 +54,17 @@ enum Peer {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
-    let file = match CaseFile::load(&args.case) {
+    let mut file = match CaseFile::load(&args.case) {
         Ok(file) => file,
         Err(error) => {
             eprintln!("altq lab: {error}");
             return Ok(Exit::Usage);
         }
     };
+    if let Err(message) = chosen(&mut file, args) {
+        eprintln!("altq lab: {}: {message}", args.case.display());
+        return Ok(Exit::Usage);
+    }
     let wishes = Wishes {
         congestion: args.cc.clone(),
         buffers: args.buffers,
@@ -65,6 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let made = made::made(&file);
     let offload = file.runs.iter().all(|run| run.case.offload) && wishes.offload;
     result.made = Some(made::in_lab(made, offload));
+    args.export.write(&result, args.column.as_deref(), args.row.as_deref())?;
     if args.json {
         output::print_json(&result)?;
     } else {
@@ -74,6 +88,27 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         eprintln!("altq lab: {note}");
     }
     Ok(if result.passed() { Exit::Ok } else { Exit::Differs })
+}
+
+/// Leaves of a case what is to run.
+fn chosen(file: &mut CaseFile, args: &Args) -> Result<(), String> {
+    let among = |word: &str, name: &str, names: Vec<&str>| match names.as_slice() {
+        [] => Err(format!("--{word}: the case has no {word}s")),
+        names if names.contains(&name) => Ok(()),
+        names => Err(format!("--{word}: there is no {word} {name:?}; {word}s: {}", names.join(", "))),
+    };
+    if let Some(row) = &args.row {
+        among("row", row, file.rows.iter().map(|row| row.name.as_str()).collect())?;
+        file.runs.retain(|run| run.case.row.as_ref() == Some(row));
+    }
+    if let Some(column) = &args.column {
+        among("column", column, file.columns.iter().map(String::as_str).collect())?;
+        for run in &mut file.runs {
+            run.case.columns.retain(|own| own.name.as_ref() == Some(column));
+        }
+        file.runs.retain(|run| !run.case.columns.is_empty());
+    }
+    args.export.check(file, args.column.as_deref(), args.row.as_deref()).map_err(|message| format!("--flent: {message}"))
 }
 
 /// What the user is told of a case that did not run.

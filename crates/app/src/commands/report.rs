@@ -7,7 +7,8 @@ use anyhow::Context as _;
 
 use crate::exit::Exit;
 use crate::output;
-use crate::report::flent::{self, Test};
+use crate::report::export::Export;
+use crate::report::flent;
 use crate::report::load::{self, Loaded};
 
 /// Options of `altq report`.
@@ -17,21 +18,17 @@ pub struct Args {
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Where the page goes [default: stdout]
-    #[arg(short, long, value_name = "FILE.html")]
+    #[arg(short, long, value_name = "FILE.html", conflicts_with = "flent")]
     output: Option<PathBuf>,
     /// A page a case and an index.html instead, in this folder
-    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "flent"])]
     each: Option<PathBuf>,
-    /// Writes the run as a file of flent's instead of a page, which `flent -i` opens, prints and plots
-    #[arg(long, value_name = "FILE.flent.gz", conflicts_with_all = ["output", "each"])]
-    flent: Option<PathBuf>,
-    /// The test of flent's that it stands for
-    #[arg(long, value_enum, default_value_t = Test::TcpNup, requires = "flent")]
-    flent_test: Test,
-    /// The column of it
+    #[command(flatten)]
+    export: Export,
+    /// The run's column, for flent
     #[arg(long, value_name = "NAME", requires = "flent")]
     column: Option<String>,
-    /// The row of it
+    /// The run's row, for flent
     #[arg(long, value_name = "NAME", requires = "flent")]
     row: Option<String>,
     /// The heading where there are several cases
@@ -51,8 +48,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             }
         }
     }
-    if let Some(path) = &args.flent {
-        return as_flent(args, path, &loaded);
+    if args.export.flent.is_some() {
+        return as_flent(args, &loaded);
     }
     let sources: Vec<Source<'_>> = loaded.iter().map(Loaded::source).collect();
     if let Some(folder) = &args.each {
@@ -77,26 +74,18 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 }
 
 /// Writes a run as a file of flent's.
-fn as_flent(args: &Args, path: &Path, loaded: &[Loaded]) -> anyhow::Result<Exit> {
+fn as_flent(args: &Args, loaded: &[Loaded]) -> anyhow::Result<Exit> {
     let [one] = loaded else {
         eprintln!("altq report: a file of flent is of one result; there are {}", loaded.len());
         return Ok(Exit::Usage);
     };
-    if !path.to_string_lossy().ends_with(".flent.gz") {
-        eprintln!("altq report: {}: flent tells its files by their names; end it with .flent.gz", path.display());
+    let (column, row) = (args.column.as_deref(), args.row.as_deref());
+    if let Err(message) = args.export.named().and_then(|()| flent::pick(&one.result, column, row).map(|_| ())) {
+        eprintln!("altq report: {message}");
         return Ok(Exit::Usage);
     }
-    match flent::pick(&one.result, args.column.as_deref(), args.row.as_deref()) {
-        Ok(run) => {
-            let bytes = flent::file(&one.result, run, args.flent_test)?;
-            std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))?;
-            Ok(Exit::Ok)
-        }
-        Err(message) => {
-            eprintln!("altq report: {message}");
-            Ok(Exit::Usage)
-        }
-    }
+    args.export.write(&one.result, column, row)?;
+    Ok(Exit::Ok)
 }
 
 /// A page a case, by file name, and the index.

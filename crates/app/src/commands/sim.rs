@@ -13,6 +13,7 @@ use crate::case_result;
 use crate::exit::Exit;
 use crate::made;
 use crate::output;
+use crate::report::export::Export;
 use crate::stat_format::Format;
 
 /// Options of `altq sim`.
@@ -27,7 +28,7 @@ pub struct Args {
     /// Only this row of the case
     #[arg(long, value_name = "NAME")]
     row: Option<String>,
-    /// Only this column of a case with rows
+    /// Only this column of a case with rows; of another case, with --flent, the column that is written
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
     /// How many runs of a case with rows at once [default: one a processor]
@@ -54,6 +55,8 @@ pub struct Args {
     /// Lines of all columns in the same charts
     #[arg(long, requires = "plot")]
     overlay: bool,
+    #[command(flatten)]
+    export: Export,
 }
 
 fn panel(word: &str) -> Result<Panel, String> {
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
     let mut pcap = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
     let record = pcap.as_mut().map(|file| file as &mut dyn Write);
-    let mut watch = Watch { series: (args.plot.is_some() || args.json).then(Vec::new), ..Watch::default() };
+    let mut watch =
+        Watch { series: (args.plot.is_some() || args.json || args.export.flent.is_some()).then(Vec::new), ..Watch::default() };
     let mut result = match sim::run_file(&file, &wishes, record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
@@ -99,6 +103,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         let svg = plot::figure(title, &over, &args.panels, by).svg();
         std::fs::write(path, svg).with_context(|| format!("{} cannot be written", path.display()))?;
     }
+    args.export.write(&result, args.column.as_deref(), args.row.as_deref())?;
     if args.json {
         output::print_json(&result)?;
     } else if let Some(format) = args.stat {
@@ -131,11 +136,14 @@ fn wishes(file: &CaseFile, args: &Args) -> Result<Wishes, String> {
     };
     let column = match &args.column {
         None => None,
+        // All of them run, and one is written.
+        Some(_) if !file.is_table() && args.export.flent.is_some() => None,
         Some(_) if !file.is_table() => return Err("--column: the case has no rows; all its columns run together".into()),
         Some(name) => Some(file.column(name).ok_or_else(|| {
             format!("--column: there is no column {name:?}; columns: {}", known(&mut file.columns.iter().map(String::as_str)))
         })?),
     };
+    args.export.check(file, args.column.as_deref(), args.row.as_deref()).map_err(|message| format!("--flent: {message}"))?;
     if file.rows.len() > 1 && row.is_none() && (args.plot.is_some() || args.stat.is_some()) {
         return Err("--plot and --stat are of one row; name it with --row".into());
     }

@@ -47,33 +47,58 @@ struct File {
     raw_values: BTreeMap<String, Vec<Value>>,
 }
 
+/// A run by the names of its column and row, where it has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    /// Its column.
+    pub column: Option<&'a str>,
+    /// Its row.
+    pub row: Option<&'a str>,
+}
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = [("--column", self.column), ("--row", self.row)];
+        let options: Vec<String> = words.iter().filter_map(|(word, name)| Some(format!("{word} {}", (*name)?))).collect();
+        f.write_str(&options.join(" "))
+    }
+}
+
+/// Which of the runs is asked for, by its place.
+///
+/// # Errors
+/// Where there is none, or are several: the message names them.
+pub fn one(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, String> {
+    let fits = |name: &Name<'_>| {
+        (wanted.column.is_none() || name.column == wanted.column) && (wanted.row.is_none() || name.row == wanted.row)
+    };
+    let list = |names: &mut dyn Iterator<Item = &Name<'_>>| names.map(Name::to_string).collect::<Vec<_>>().join(", ");
+    let found: Vec<usize> = (0..runs.len()).filter(|n| runs.get(*n).is_some_and(fits)).collect();
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => match list(&mut runs.iter()) {
+            names if names.trim().is_empty() => Err(format!("there is no such run ({wanted}): the case has one, without a name")),
+            names => Err(format!("there is no such run; runs: {names}")),
+        },
+        _ => {
+            let several = list(&mut runs.iter().filter(|name| fits(name)));
+            Err(format!("a file of flent is of one run; say which: {several}"))
+        }
+    }
+}
+
 /// A run of a result: of the column and row asked for, where that leaves one.
 ///
 /// # Errors
 /// Where there is none, or are several: the message names them.
 pub fn pick<'a>(result: &'a CaseResult, column: Option<&str>, row: Option<&str>) -> Result<&'a RunSeries, String> {
-    let fits = |run: &&RunSeries| {
-        column.is_none_or(|column| run.column.as_deref() == Some(column)) && row.is_none_or(|row| run.row.as_deref() == Some(row))
-    };
-    let found: Vec<&RunSeries> = result.series.iter().filter(fits).collect();
-    let named = |run: &&RunSeries| {
-        let column = run.column.as_ref().map(|column| format!("--column {column}"));
-        let row = run.row.as_ref().map(|row| format!("--row {row}"));
-        [column, row].into_iter().flatten().collect::<Vec<_>>().join(" ")
-    };
-    match found.as_slice() {
-        [one] => Ok(one),
-        [] if result.series.is_empty() => {
-            Err("the result has no run over time: altq sim CASE --json and altq lab CASE --json keep it".into())
-        }
-        [] => Err(format!(
-            "there is no such run; runs: {}",
-            result.series.iter().map(|run| named(&run)).collect::<Vec<_>>().join(", ")
-        )),
-        several => {
-            Err(format!("a file of flent is of one run; say which: {}", several.iter().map(named).collect::<Vec<_>>().join(", ")))
-        }
+    let names: Vec<Name<'_>> =
+        result.series.iter().map(|run| Name { column: run.column.as_deref(), row: run.row.as_deref() }).collect();
+    let nothing = || "the result has no run over time: altq sim CASE --json and altq lab CASE --json keep it".to_owned();
+    if names.is_empty() {
+        return Err(nothing());
     }
+    result.series.get(one(&names, Name { column, row })?).ok_or_else(nothing)
 }
 
 /// A run as a file of flent, compressed. The same run gives the same bytes.

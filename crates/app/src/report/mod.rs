@@ -1,4 +1,5 @@
 //! Reports: results read back, and what becomes of them.
 
+pub mod export;
 pub mod flent;
 pub mod load;
