@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crate::error::{Doing, Error};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt};
 
 /// How a TCP socket is tuned; `None` leaves the kernel's own choice.
@@ -45,6 +46,21 @@ pub fn connect_tcp(from: SocketAddr, to: SocketAddr, tuning: &Tuning) -> Result<
     sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(CONNECT)).doing(|| "a socket's time limit")?;
     connect(&fd, &to).doing(|| format!("no connection from {from} to {to}"))?;
     patient(fd)
+}
+
+/// The same, as long as it takes the system's handshake while `wanted` says so: through a queue that loses half of the SYNs.
+pub fn connect_tcp_while(from: SocketAddr, to: SocketAddr, tuning: &Tuning, wanted: impl Fn() -> bool) -> Result<TcpStream, Error> {
+    let fd = tcp(to.ip(), tuning)?;
+    bind(&fd, &from).doing(|| format!("cannot bind to {from}"))?;
+    sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(PATIENCE)).doing(|| "a socket's time limit")?;
+    loop {
+        match connect(&fd, &to) {
+            // A blocking connect that is called again waits on for the same handshake.
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) if wanted() => {}
+            Err(error) => return Err(error).doing(|| format!("no connection from {from} to {to}")),
+            Ok(()) => return patient(fd),
+        }
+    }
 }
 
 /// Listens on an address.

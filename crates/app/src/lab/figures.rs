@@ -159,6 +159,11 @@ impl Figures<'_> {
                 Some(rate(sent, window.length().as_nanos() as u64) as f64)
             }
             Measure::Drops => Some((end.counters.dropped_packets - begin.counters.dropped_packets) as f64),
+            Measure::Loss => {
+                let dropped = end.counters.dropped_packets - begin.counters.dropped_packets;
+                let offered = dropped + end.counters.sent_packets - begin.counters.sent_packets;
+                (offered > 0).then(|| dropped as f64 / offered as f64)
+            }
             Measure::DelayP50 => delay(50.0),
             Measure::DelayP99 => delay(99.0),
             Measure::DelayMax => Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.max() as f64),

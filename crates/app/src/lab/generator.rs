@@ -257,7 +257,7 @@ impl Running {
 
 /// A connection; `None` when the run was shorter than the handshake.
 fn opened(from: SocketAddr, to: SocketAddr, tuning: &Tuning, shared: &Shared) -> Result<Option<TcpStream>, Error> {
-    match socket::connect_tcp(from, to, tuning) {
+    match socket::connect_tcp_while(from, to, tuning, || !shared.stopped()) {
         Ok(connection) => Ok(Some(connection)),
         Err(_) if shared.stopped() => Ok(None),
         Err(error) => Err(error),

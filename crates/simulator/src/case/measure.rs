@@ -188,7 +188,7 @@ pub enum Measure {
     DelayMax,
     /// Class: packets dropped.
     Drops,
-    /// Flow: packets that did not arrive, as a fraction of those sent.
+    /// Flow: packets that did not arrive, as a fraction of those sent. Class: packets dropped, as a fraction of those dropped or sent.
     Loss,
     /// Flow: round trips, nanoseconds: the median.
     RttP50,
@@ -305,6 +305,7 @@ impl Measure {
                 | DelayP99
                 | DelayMax
                 | Drops
+                | Loss
                 | HtbRatio
                 | WireShare
                 | WireRate

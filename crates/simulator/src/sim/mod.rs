@@ -285,6 +285,10 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::DelayP99 => time(&mut cell.delays, 99),
         Measure::DelayMax => time(&mut cell.delays, 100),
         Measure::Drops => Some(cell.dropped as f64),
+        Measure::Loss if place.is_some() => {
+            let offered = cell.sent + cell.dropped;
+            (offered > 0).then(|| cell.dropped as f64 / offered as f64)
+        }
         Measure::Loss => (cell.sent > 0).then(|| cell.sent.saturating_sub(cell.received) as f64 / cell.sent as f64),
         Measure::WireShare => place.map(|port| bits(cell.wire) / world.ports[port].wire.rate().as_bit_s() as f64),
         Measure::WireRate => Some(bits(cell.wire)),

@@ -35,7 +35,7 @@ impl Sender {
         self.edge = edge;
         self.widest = self.widest.max(segment.window);
 
-        let mut heard = Heard::default();
+        let mut heard = Heard { highest: self.board.highest(), ..Heard::default() };
         let shortest = self.rto.min();
         let mut rack = self.rack;
         if self.sack && !segment.sack.is_empty() {
@@ -208,6 +208,7 @@ impl Sender {
             // RFC 6582 3.2 step 2: duplicates of what was out at the last recovery's start may be its retransmissions.
             let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
             if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
+                self.urgent = !config.prr;
                 return self.board.lose_head();
             }
             return 0;
@@ -270,6 +271,7 @@ impl Sender {
             // Jacobson 1988: as after a timeout.
             return self.start_over(config, now, true);
         }
+        self.urgent = !config.prr;
         if !matches!(self.state, State::Reduced | State::Recovery) {
             self.undo = (!echo).then_some(self.window);
             self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
@@ -321,7 +323,7 @@ impl Sender {
         self.window.count = 0;
         self.window.cwnd = self.in_flight(config) + 1;
         (self.high, self.recover) = (self.next, self.next);
-        (self.probe, self.probing, self.frto_new) = (None, false, false);
+        (self.probe, self.probing, self.frto_new, self.urgent) = (None, false, false, false);
     }
 
     /// After a timeout: RFC 5682's test, and the end. True if nothing more is to be done for this acknowledgement.

@@ -121,6 +121,11 @@ impl Scoreboard {
         self.waiting > 0
     }
 
+    /// The highest number SACKed so far.
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
     /// The first segment.
     pub fn head(&self) -> Option<&Sent> {
         self.sent.front()
@@ -305,7 +310,6 @@ impl Scoreboard {
     /// Takes note of an acknowledgement's SACK blocks. `una` is what was acknowledged by number before, `high` the recovery point.
     pub fn sack(&mut self, segment: &Segment, una: u64, high: u64, heard: &mut Heard, mut rack: impl FnMut(&Sent)) {
         let mut seen = [(0, 0); 4];
-        heard.highest = self.highest;
         for (at, (from, to)) in segment.sack_blocks().enumerate() {
             if let Some(slot) = seen.get_mut(at) {
                 *slot = (from, to);
@@ -387,6 +391,139 @@ impl Scoreboard {
         self.cursor = self.cursor.max(self.base);
         if self.sent.is_empty() {
             self.again.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::segment::{Flags, Sack};
+
+    /// First number, end, SACKed, lost, its last sending is on its way again, was ever sent again.
+    type Record = (u64, u64, bool, bool, bool, bool);
+
+    /// What RFC 6675 3 and 4 say, gone through segment by segment each time.
+    #[derive(Default)]
+    struct Naive {
+        sent: Vec<Record>,
+    }
+
+    impl Naive {
+        fn heard(&mut self, ack: u64, blocks: &[(u64, u64)]) -> (u32, u32) {
+            let mut delivered = 0;
+            for s in &mut self.sent {
+                let covered = s.1 <= ack || blocks.iter().any(|(from, to)| *from <= s.0 && s.1 <= *to);
+                if covered && !s.2 {
+                    (s.2, s.3, s.4) = (true, false, false);
+                    delivered += 1;
+                }
+            }
+            let before = self.sent.len();
+            self.sent.retain(|s| s.1 > ack);
+            (delivered, (before - self.sent.len()) as u32)
+        }
+
+        /// IsLost by count: three above are SACKed, and it was sent once.
+        fn lose(&mut self) -> u32 {
+            let mut newly = 0;
+            for at in 0..self.sent.len() {
+                let above = self.sent[at + 1..].iter().filter(|s| s.2).count();
+                let s = &mut self.sent[at];
+                if above >= 3 && !s.2 && !s.3 && !s.5 {
+                    s.3 = true;
+                    newly += 1;
+                }
+            }
+            newly
+        }
+
+        fn resend(&mut self) -> Option<u64> {
+            let s = self.sent.iter_mut().find(|s| s.3 && !s.4)?;
+            (s.4, s.5) = (true, true);
+            Some(s.0)
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Send(u32),
+        /// This one of those on their way arrives.
+        Arrive(u16),
+        Resend,
+        /// A timeout: all that has not arrived is lost.
+        Timeout,
+    }
+
+    fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+        use proptest::prelude::*;
+        let step = prop_oneof![
+            3 => (1u32..2000).prop_map(Step::Send),
+            6 => any::<u16>().prop_map(Step::Arrive),
+            3 => Just(Step::Resend),
+            1 => Just(Step::Timeout),
+        ];
+        proptest::collection::vec(step, 1..300)
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, ..Default::default() })]
+        #[test]
+        fn counts_are_those_of_a_model_that_looks_at_everything(steps in steps()) {
+            let (mut board, mut naive) = (Scoreboard::default(), Naive::default());
+            // The receiver: what it holds, the latest block first, and the next number.
+            let (mut next, mut una, mut held): (u64, u64, Vec<(u64, u64)>) = (1, 1, Vec::new());
+            for (now, step) in steps.into_iter().enumerate() {
+                let now = now as Nanos;
+                match step {
+                    Step::Send(len) => {
+                        board.push(Sent { seq: next, sent: now, len, flags: 0 });
+                        naive.sent.push((next, next + u64::from(len), false, false, false, false));
+                        next += u64::from(len);
+                    }
+                    Step::Resend => {
+                        proptest::prop_assert_eq!(board.resend(now).map(|sent| sent.seq), naive.resend());
+                    }
+                    Step::Timeout => {
+                        board.lose_all(|_| false);
+                        naive.sent.iter_mut().filter(|s| !s.2).for_each(|s| (s.3, s.4) = (true, false));
+                    }
+                    Step::Arrive(which) => {
+                        let Some(at) = (!naive.sent.is_empty()).then(|| usize::from(which) % naive.sent.len()) else { continue };
+                        let (from, to) = (naive.sent[at].0, naive.sent[at].1);
+                        if held.iter().any(|(low, up)| *low <= from && to <= *up) {
+                            continue;
+                        }
+                        // RFC 2018 4: what touches becomes one block, the first to be reported.
+                        let mut block = (from, to);
+                        held.retain(|(low, up)| {
+                            let touches = *up >= block.0 && *low <= block.1;
+                            if touches {
+                                block = (block.0.min(*low), block.1.max(*up));
+                            }
+                            !touches
+                        });
+                        held.insert(0, block);
+                        if block.0 <= una {
+                            una = block.1;
+                            held.remove(0);
+                        }
+                        let mut sack = Sack::default();
+                        held.iter().take(3).for_each(|(from, to)| sack.push(una, *from, *to));
+                        let segment = Segment { ack: una, sack, flags: Flags::ACK, ..Segment::default() };
+                        let mut heard = Heard::default();
+                        let before = board.head().map_or(next, |head| head.seq);
+                        board.sack(&segment, before, next, &mut heard, |_| {});
+                        board.acked(una, next, &mut heard, |_| {});
+                        let blocks: Vec<_> = segment.sack_blocks().collect();
+                        proptest::prop_assert_eq!((heard.delivered, heard.acked), naive.heard(una, &blocks));
+                        proptest::prop_assert_eq!(board.lose_by_count(), naive.lose());
+                    }
+                }
+                let count = |f: fn(&Record) -> bool| naive.sent.iter().filter(|s| f(s)).count() as u32;
+                let expected = (naive.sent.len() as u32, count(|s| s.2), count(|s| s.3), count(|s| s.4), naive.sent.iter().any(|s| s.3 && !s.4));
+                proptest::prop_assert_eq!((board.len(), board.sacked(), board.lost(), board.resent(), board.waiting()), expected);
+            }
         }
     }
 }

@@ -114,6 +114,8 @@ pub struct Sender {
     pub limited: bool,
     pub most_out: u32,
     pub limited_until: u64,
+    /// A retransmission goes whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2 step 5, RFC 6675 5 step 4.3); PRR counts it itself.
+    pub urgent: bool,
     /// A CWR stands in the next new segment (RFC 3168 6.1.2); ECN is in use.
     pub cwr: bool,
     pub ecn: bool,
@@ -157,6 +159,7 @@ impl Sender {
             limited: false,
             most_out: 0,
             limited_until: 0,
+            urgent: false,
             cwr: false,
             ecn: false,
             last_sent: 0,
@@ -201,7 +204,8 @@ impl Sender {
             (self.frto, self.frto_new) = (false, false);
         }
         if self.board.waiting() {
-            return if room { self.again(config, now).map(|sent| (sent, true)) } else { None };
+            let urgent = std::mem::take(&mut self.urgent);
+            return if room || urgent { self.again(config, now).map(|sent| (sent, true)) } else { None };
         }
         if room {
             if self.board.len() == 0 {

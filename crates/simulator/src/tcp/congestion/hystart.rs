@@ -119,3 +119,108 @@ impl SlowStart {
         window.grow(ack.acked)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slow start in rounds of a hundred segments.
+    struct Rounds {
+        slow: SlowStart,
+        window: Window,
+        una: u64,
+    }
+
+    impl Rounds {
+        fn new(cwnd: u32) -> Rounds {
+            let window = Window { cwnd, ssthresh: u32::MAX, count: 0 };
+            Rounds { slow: SlowStart::new(HyStart::Plus), window, una: 0 }
+        }
+
+        /// An acknowledgement for `acked` segments, `rtt` ms after they were sent. The segment acknowledged last in a round ends it.
+        fn ack(&mut self, acked: u32, rtt: u64) {
+            self.una += 1;
+            let ack = Ack {
+                now: 0,
+                acked,
+                una: self.una,
+                next: self.una.next_multiple_of(100) + if self.una.is_multiple_of(100) { 100 } else { 0 },
+                rtt: Some(rtt * MILLI),
+                srtt: None,
+                min_rtt: None,
+            };
+            self.slow.grow(&mut self.window, &ack);
+        }
+
+        /// A round with this round-trip time.
+        fn round(&mut self, rtt: u64) {
+            loop {
+                self.ack(1, rtt);
+                if self.una.is_multiple_of(100) {
+                    break;
+                }
+            }
+        }
+
+        fn conservative(&self) -> bool {
+            self.slow.conservative.is_some()
+        }
+    }
+
+    #[test]
+    fn the_delay_that_ends_slow_start() {
+        // RFC 9406 4.2: an eighth of the last round's least round-trip time, but 4 to 16 ms: 10 + 4, 40 + 5, 200 + 16.
+        for (last, now, ends) in
+            [(10, 13, false), (10, 14, true), (40, 44, false), (40, 45, true), (200, 215, false), (200, 216, true)]
+        {
+            let mut r = Rounds::new(10);
+            r.round(last);
+            r.round(last);
+            // Eight samples at least.
+            for n in 1..=8 {
+                r.ack(1, now);
+                assert_eq!(r.conservative(), ends && n == 8, "{last} {now} {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn growth_and_exit() {
+        let mut r = Rounds::new(10);
+        r.round(40);
+        // RFC 9406 4.3: without pacing an acknowledgement counts for L = 8 segments at most.
+        let before = r.window.cwnd;
+        r.ack(20, 40);
+        assert_eq!(r.window.cwnd - before, 8);
+        (0..99).for_each(|_| r.ack(1, 40));
+        (0..8).for_each(|_| r.ack(1, 60));
+        assert!(r.conservative());
+        // A quarter of the growth, for five rounds, of which the one in which it began is the first.
+        let before = r.window.cwnd;
+        (0..92).for_each(|_| r.ack(1, 60));
+        assert_eq!(r.window.cwnd - before, 23);
+        for _ in 0..3 {
+            r.round(60);
+            assert_eq!(r.window.ssthresh, u32::MAX);
+        }
+        r.round(60);
+        assert_eq!((r.window.ssthresh, r.window.cwnd), (r.window.cwnd, before + 23 + 100));
+    }
+
+    #[test]
+    fn slow_start_goes_on_when_the_delay_goes() {
+        // RFC 9406 4.2: below the baseline of the conservative phase again, by eight samples.
+        let mut r = Rounds::new(10);
+        r.round(40);
+        r.round(40);
+        r.round(60);
+        assert!(r.conservative());
+        (0..7).for_each(|_| r.ack(1, 59));
+        assert!(r.conservative());
+        r.ack(1, 59);
+        assert!(!r.conservative());
+        let before = r.window.cwnd;
+        r.ack(1, 59);
+        assert_eq!(r.window.cwnd - before, 1);
+    }
+}

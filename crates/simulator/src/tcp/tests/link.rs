@@ -24,13 +24,16 @@ enum Event {
 /// Says of a packet whether it is lost.
 pub type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
 
+/// Says of a packet that is ECN-capable whether it is marked: the segment, and how many packets it finds.
+pub type Mark = Box<dyn FnMut(&Segment, usize) -> bool>;
+
 /// One direction.
 pub struct Way {
     pub rate: Rate,
     pub delay: Nanos,
     pub limit: usize,
-    /// Marks instead of nothing from this length on, if ECN-capable.
-    pub mark: usize,
+    /// Marks what it says.
+    pub mark: Option<Mark>,
     queue: VecDeque<Packet>,
     busy: bool,
     pub sent: u64,
@@ -55,8 +58,7 @@ pub struct Net {
 
 impl Net {
     pub fn new(rate: Rate, delay: Nanos, limit: usize) -> Net {
-        let way =
-            || Way { rate, delay, limit, mark: usize::MAX, queue: VecDeque::new(), busy: false, sent: 0, dropped: 0, lose: None };
+        let way = || Way { rate, delay, limit, mark: None, queue: VecDeque::new(), busy: false, sent: 0, dropped: 0, lose: None };
         Net {
             now: 0,
             ways: [way(), way()],
@@ -129,7 +131,8 @@ impl Net {
             way.dropped += 1;
             return;
         }
-        if way.queue.len() >= way.mark && packet.3 != 0 {
+        let found = way.queue.len();
+        if packet.3 != 0 && way.mark.as_mut().is_some_and(|mark| mark(&packet.2, found)) {
             packet.3 = 3;
         }
         way.queue.push_back(packet);

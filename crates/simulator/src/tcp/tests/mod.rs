@@ -1,8 +1,10 @@
 //! Rules of TCP, each by what its RFC says, over a link of a test's own.
 
 mod link;
+mod script;
 
 mod bulk;
+mod byhand;
 mod handshake;
 mod recovery;
 mod rules;
