@@ -71,7 +71,7 @@ impl Model {
         self.flows.values().map(|(queue, _)| queue.len()).sum()
     }
 
-    fn enqueue(&mut self, packet: Packet, (limit, flows, depth): (usize, usize, usize), headdrop: bool) {
+    fn enqueue(&mut self, packet: Packet, (limit, flows, depth): (usize, usize, usize), headdrop: bool, front: bool) {
         let id = packet.flow;
         if !self.flows.contains_key(&id) && self.flows.len() >= flows {
             return self.lost.push(packet.handle);
@@ -89,7 +89,7 @@ impl Model {
         queue.push_back(packet);
         if queue.len() == 1 {
             self.flows.get_mut(&id).unwrap().1 = QUANTUM;
-            self.ring.push_back(id);
+            if front { self.ring.push_front(id) } else { self.ring.push_back(id) }
         }
         self.touch(id);
         if self.total() <= limit {
@@ -138,6 +138,7 @@ fn packet_by_packet_as_the_manual_says() {
     for seed in 0..40 {
         let mut random = Random(seed);
         let headdrop = random.chance(50);
+        let front = random.chance(50);
         let bounds = (10 + random.below(60) as usize, 3 + random.below(10) as usize, 4 + random.below(20) as usize);
         let mut settings = apart()
             .with("flows", Value::Int(bounds.1 as u64))
@@ -146,6 +147,9 @@ fn packet_by_packet_as_the_manual_says() {
         if headdrop {
             settings.set("headdrop", Value::Flag);
         }
+        if front {
+            settings.set("new-flow", Value::Choice("front"));
+        }
         let mut engine = engine(Limit::Packets(bounds.0 as u32), settings);
         let mut model = Model::default();
         for step in 0..3000u32 {
@@ -153,17 +157,32 @@ fn packet_by_packet_as_the_manual_says() {
                 let flow = if random.chance(40) { 0 } else { random.below(14) as u32 };
                 let packet = packet(flow, step, random.pick(&[60, 300, 1000, 1500]));
                 engine.enqueue(0, 1, packet);
-                model.enqueue(packet, bounds, headdrop);
+                model.enqueue(packet, bounds, headdrop, front);
             } else {
                 let ours = engine.dequeue(0).map(|departure| departure.packet.handle);
                 assert_eq!(ours, model.dequeue(), "step {step}, seed {seed}");
             }
             let lost = lost(&mut engine);
             dropped += lost.len();
-            assert_eq!(lost, std::mem::take(&mut model.lost), "step {step}, seed {seed}, headdrop {headdrop}");
+            assert_eq!(lost, std::mem::take(&mut model.lost), "step {step}, seed {seed}, headdrop {headdrop}, front {front}");
         }
     }
     assert!(dropped > 5000, "{dropped}");
+}
+
+#[test]
+fn a_new_flow_is_served_next_or_last() {
+    // Three flows with packets; the first has had one served, and goes on after the others. Then two flows come that are new.
+    for (word, order) in [("back", [2, 3, 8, 9, 1]), ("front", [9, 8, 2, 3, 1])] {
+        let mut engine =
+            engine(Limit::Packets(100), apart().with("quantum", Value::Bytes(1500)).with("new-flow", Value::Choice(word)));
+        // The flow that is to be served first comes last where the last is the first.
+        let flows = if word == "back" { [1, 2, 3] } else { [3, 2, 1] };
+        flows.iter().for_each(|flow| (0..3).for_each(|_| engine.enqueue(0, 1, packet(*flow, 0, 1500))));
+        assert_eq!(engine.dequeue(0).unwrap().packet.flow, 1);
+        [8, 9].iter().for_each(|flow| engine.enqueue(0, 1, packet(*flow, 0, 60)));
+        assert_eq!([(); 5].map(|()| engine.dequeue(0).unwrap().packet.flow), order, "{word}");
+    }
 }
 
 /// As for fq_codel's rounds: two flows with packets all the time differ by at most Q + 2 L over any interval (Shreedhar and Varghese 1996).

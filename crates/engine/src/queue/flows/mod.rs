@@ -297,6 +297,17 @@ impl<S: Default, R: Rank> Flows<S, R> {
         chain.len += 1;
     }
 
+    /// Puts a flow at the head of a chain.
+    #[inline]
+    pub fn prepend(&mut self, chain: &mut Chain, at: u32) {
+        self.records[at as usize].next = if chain.len == 0 { NIL } else { chain.head };
+        if chain.len == 0 {
+            chain.tail = at;
+        }
+        chain.head = at;
+        chain.len += 1;
+    }
+
     /// Takes the first flow of a chain out.
     #[inline]
     pub fn shift(&mut self, chain: &mut Chain) -> Option<u32> {

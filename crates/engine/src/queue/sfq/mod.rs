@@ -53,6 +53,12 @@ pub const ENTRY: Entry = Entry {
             default: "the link's MTU and its overhead",
         },
         Word { name: "perturb", kind: Kind::Time, help: "the hash is another one after this time, at least 1s", default: "never" },
+        Word {
+            name: "new-flow",
+            kind: Kind::Choice(&["back", "front"]),
+            help: "where a flow that had no packets stands: behind the others, or served next",
+            default: "back",
+        },
         Word { name: "headdrop", kind: Kind::Flag, help: "drops and marks at a flow's head, not at its tail", default: "off" },
         Word {
             name: "redflowlimit",
@@ -187,15 +193,20 @@ impl Sfq {
         self.perturb = Perturb::new(&self.words, hash);
     }
 
-    /// Puts a packet at the end of its flow.
+    /// Puts a packet at the end of its flow. `front`: a new flow is served next.
     #[inline]
-    fn append(&mut self, at: u32, packet: &Packet, store: &mut Store<'_>) {
+    fn append(&mut self, at: u32, packet: &Packet, front: bool, store: &mut Store<'_>) {
         if self.flows.get(at).list.is_empty() {
             self.active += 1;
             if !self.flows.in_chain(at) {
-                // A new flow waits for its turn behind the old ones, or new flows could starve them.
                 self.flows.get_mut(at).deficit = self.words.quantum;
-                self.flows.append(&mut self.ring, at);
+                if front {
+                    // Linux 3.3 (d47a0ac7b6), taken back in 3.4 (cc34eb672e): who is new all the time starves the others.
+                    self.flows.prepend(&mut self.ring, at);
+                } else {
+                    // A new flow waits for its turn behind the old ones, or new flows could starve them.
+                    self.flows.append(&mut self.ring, at);
+                }
             }
         }
         self.flows.push(at, packet, store);
@@ -360,7 +371,7 @@ impl Queue for Sfq {
                 return Err(DropReason::QueueFull);
             }
         }
-        self.append(at, packet, store);
+        self.append(at, packet, self.words.front, store);
         while self.over() {
             self.drop_one(store, if self.words.headdrop { DropReason::HeadDropped } else { DropReason::QueueFull });
         }

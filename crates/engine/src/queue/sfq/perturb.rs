@@ -135,6 +135,6 @@ impl Sfq {
             }
             return store.lose_packet(packet, reason);
         }
-        self.append(at, &packet, store);
+        self.append(at, &packet, false, store);
     }
 }

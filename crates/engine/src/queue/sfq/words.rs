@@ -34,6 +34,8 @@ pub(super) struct Words {
     pub quantum: i32,
     pub perturb: Option<Nanos>,
     pub headdrop: bool,
+    /// A new flow is served next.
+    pub front: bool,
     pub red: Option<Red>,
 }
 
@@ -73,6 +75,7 @@ impl Words {
             quantum: settings.bytes("quantum").unwrap_or(mtu).clamp(256, 1 << 20) as i32,
             perturb,
             headdrop: settings.flag("headdrop"),
+            front: settings.choice("new-flow") == Some("front"),
             red,
         })
     }
