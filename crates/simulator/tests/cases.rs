@@ -121,6 +121,9 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (expect("measure = 'share'\nclass = 'x'\nexpected = -1\ntolerance = 1"), "a figure is a number from 0"),
         (expect("measure = 'share'\nclass = 'x'\nexpected = 0.2\ntolerance = 1\nto = '9s'"), "after the case is over"),
         (expect("measure = 'rate'\nclass = 'x'\nexpected = '5%'\ntolerance = 1"), "a percentage of what?"),
+        (expect("measure = 'counter'\nclass = 'x'\nexpected = 5\ntolerance = 1"), "which one? Write counter"),
+        (expect("measure = 'drops'\ncounter = 'lended'\nclass = 'x'\nexpected = 5\ntolerance = 1"), "only the measure counter has"),
+        (expect("measure = 'identities'\nclass = 'wan'\nfrom = '1s'\nexpected = 5\ntolerance = 1"), "leave from and to out"),
     ] {
         let error = run(&text).map(|result| format!("{result:?}")).expect_err(&text);
         if !error.contains(reason) {
@@ -146,6 +149,46 @@ fn delays_add_up() {
     assert_eq!((flow.sent_packets, flow.received_packets), (Some(200), Some(200)));
     assert_eq!((flow.goodput_bit_s, flow.class.as_deref()), (972 * 8 * 100, Some("x")));
     assert!(result.valid && result.passed());
+}
+
+#[test]
+fn what_a_flow_meets_in_a_queue() {
+    // 100 packets of 1000 bytes at once on 8 Mbit/s, 1 ms each: one leaves, ten wait 1 to 10 ms, together 55, and 89 find no room. Over
+    // 500 ms the ten are 0.11 packets on average. The other flow's one packet comes when all is over.
+    let one = |name: &str, measure: &str, of: &str, expected: f64| {
+        format!(
+            "[[expect]]\nname = '{name}'\nmeasure = '{measure}'\n{of}\nexpected = {expected}\ntolerance = 1e-9\nsource = 'by hand'\n"
+        )
+    };
+    let counter = |name: &str, class: &str| format!("class = '{class}'\ncounter = '{name}'");
+    let mut text = format!(
+        "name = 't'\ndescription = 'd'\nduration = '500ms'\npolicy = \"link wan {{ rate 8Mbit/s scheduler fifo class all {{ default \
+         queue drop_tail {{ limit 10packets }} }} }}\"\n{HOSTS}links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
+         [[flows]]\nname = 'f'\n{UDP}size = 1000\nshape = 'bursts'\nburst = 100\nevery = '1s'\n\
+         [[flows]]\nname = 'g'\n{UDP}size = 1000\ninterval = '1s'\nstart = '100ms'\n"
+    );
+    for (at, (measure, of, expected)) in [
+        ("drops", "flow = 'f'".into(), 89.0),
+        ("queue", "flow = 'f'".into(), 0.11),
+        ("marked", "flow = 'f'".into(), 0.0),
+        ("marked", "class = 'all'".into(), 0.0),
+        ("drops", "flow = 'g'".into(), 0.0),
+        ("queue", "flow = 'g'".into(), 0.0),
+        ("queue", "class = 'all'".into(), 0.11),
+        ("counter", counter("dropped", "all"), 89.0),
+        ("counter", counter("packets", "all"), 12.0),
+        ("counter", counter("bytes", "wan"), 12_000.0),
+        // Bytes, packets and backlog of the root and its leaf; bytes and packets of the class 1:1 and the one below it.
+        ("identities", "class = 'wan'".to_owned(), 5.0),
+        ("disagreements", "class = 'wan'".to_owned(), 0.0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        text += &one(&format!("{measure} {at}"), measure, &of, expected);
+    }
+    let result = run(&text).unwrap();
+    assert!(result.passed(), "{:#?}", result.expectations.iter().filter(|e| !e.pass).collect::<Vec<_>>());
 }
 
 #[test]

@@ -23,6 +23,7 @@ struct Words<'a> {
     to: &'a Option<Spanned<raw::Time>>,
     level: &'a Option<Spanned<raw::Rate>>,
     over: &'a Option<Spanned<raw::Time>>,
+    counter: &'a Option<Spanned<String>>,
     /// Where all of them stand.
     place: Range<usize>,
     lab_only: bool,
@@ -48,6 +49,14 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     if let Some(of) = words.of.as_ref().filter(|_| *measure != Measure::Share) {
         return bad(of, "only a share is a share of something");
     }
+    match (*measure == Measure::Counter, words.counter) {
+        (true, None) => return bad(words.measure, "which one? Write counter, a name that tc -s prints"),
+        (false, Some(counter)) => return bad(counter, "only the measure counter has a name"),
+        _ => {}
+    }
+    if let Some(at) = [words.from, words.to].into_iter().flatten().next().filter(|_| measure.of_the_end()) {
+        return bad(at, "it is what stands there at the end; leave from and to out");
+    }
     let from = words.from.as_ref().map_or(case.warmup, |t| t.get_ref().0);
     let to = words.to.as_ref().map_or(case.duration, |t| t.get_ref().0);
     if from >= to || to > case.duration {
@@ -55,7 +64,8 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
         return Err((Some(at), "the window ends before it begins, or after the case is over".into()));
     }
     let (level, over) = reach(words, *measure, to - from)?;
-    Ok(Probe { measure: *measure, subject, of: words.of.as_ref().map(|of| of.get_ref().clone()), from, to, level, over })
+    let text = |word: &Option<Spanned<String>>| word.as_ref().map(|word| word.get_ref().clone());
+    Ok(Probe { measure: *measure, subject, of: text(words.of), from, to, level, over, counter: text(words.counter) })
 }
 
 /// `level` and `over`, which belong to `reach` and to nothing else.
@@ -95,13 +105,14 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
                     to: &f.to,
                     level: &f.level,
                     over: &f.over,
+                    counter: &f.counter,
                     place,
                     lab_only: true,
                 },
                 case,
             )?),
             (None, Some(pair)) => {
-                let spans = [&f.class, &f.flow, &f.of].into_iter().flatten().map(|s| s.span());
+                let spans = [&f.class, &f.flow, &f.of, &f.counter].into_iter().flatten().map(|s| s.span());
                 let times = [&f.from, &f.to, &f.over].into_iter().flatten().map(|s| s.span());
                 if let Some(at) = spans.chain(times).chain(f.level.as_ref().map(|l| l.span())).next() {
                     return Err((Some(at), "a ratio is of two figures above, and of nothing else".into()));
@@ -244,13 +255,14 @@ fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -
         to: &e.to,
         level: &e.level,
         over: &e.over,
+        counter: &e.counter,
         place: place.clone(),
         lab_only,
     };
     match (&e.measure, &e.figure) {
         (Some(measure), None) => Ok((None, probe(&words(measure), case)?)),
         (None, Some(name)) => {
-            let spans = [&e.class, &e.flow, &e.of].into_iter().flatten().map(|s| s.span());
+            let spans = [&e.class, &e.flow, &e.of, &e.counter].into_iter().flatten().map(|s| s.span());
             let times = [&e.from, &e.to, &e.over].into_iter().flatten().map(|s| s.span());
             if let Some(at) = spans.chain(times).chain(e.level.as_ref().map(|l| l.span())).next() {
                 return Err((Some(at), "the figure already says what is measured".into()));
@@ -264,6 +276,7 @@ fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -
                 to: case.duration,
                 level: Rate::ZERO,
                 over: 0,
+                counter: None,
             };
             Ok((Some(at), case.figures[at].probe().cloned().unwrap_or(none)))
         }

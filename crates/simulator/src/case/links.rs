@@ -165,6 +165,9 @@ fn tunnel(link: &raw::Link) -> Result<Option<Tunnel>> {
         };
     };
     match (word.get_ref().as_str(), &link.tunnel_addresses) {
+        // As with policies, an empty name is none: rows differ by it.
+        ("", None) => Ok(None),
+        ("", Some(at)) => bad(at, "of which tunnel? Write tunnel = \"6in4\""),
         ("6in4", None) => Ok(Some(Tunnel::Configured([Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)]))),
         ("6in4", Some(addresses)) => Ok(Some(Tunnel::Configured(*addresses.get_ref()))),
         ("6to4", Some(at)) => bad(at, "6to4 takes its addresses from those of IPv6"),

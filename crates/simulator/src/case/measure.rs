@@ -20,6 +20,8 @@ pub struct Probe {
     pub level: Rate,
     /// Of [`Measure::Reach`]: over how long.
     pub over: Nanos,
+    /// Of [`Measure::Counter`]: its name.
+    pub counter: Option<String>,
 }
 
 /// Something that is measured in every row, and stands in the table of the case beside what was published.
@@ -186,8 +188,10 @@ pub enum Measure {
     DelayP99,
     /// The longest.
     DelayMax,
-    /// Class: packets dropped.
+    /// Class: packets dropped; flow: those of its source that a queue on the way dropped.
     Drops,
+    /// Packets that a queue marked on their way (ECN), as a fraction: class: of those that it sent; flow: of those that its source sent.
+    Marked,
     /// Flow: packets that did not arrive, as a fraction of those sent. Class: packets dropped, as a fraction of those dropped or sent.
     Loss,
     /// Flow: round trips, nanoseconds: the median.
@@ -207,8 +211,15 @@ pub enum Measure {
     Cells,
     /// Class: packets handed over a second; flow: packets arrived a second.
     Packets,
-    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the packets that left it or were dropped).
+    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the packets that left it or were dropped);
+    /// flow: those of its source that wait in links with a policy.
     Queue,
+    /// Class: what `tc -s` prints of it at the end, under a name ([`crate::stat::tc::printed`]).
+    Counter,
+    /// Class, a link: identities that what `tc -s` prints of it at the end must fulfil ([`crate::stat::tc::identities`]).
+    Identities,
+    /// Class, a link: those that are broken ([`crate::stat::tc::disagreements`]).
+    Disagreements,
     /// Flow: mean of the gaps between the packets that arrive, nanoseconds.
     GapMean,
     /// Their standard deviation.
@@ -255,7 +266,7 @@ impl Unit {
 
 impl Measure {
     /// All, with the words for them.
-    pub const ALL: [(&'static str, Measure); 23] = [
+    pub const ALL: [(&'static str, Measure); 27] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
         ("goodput", Measure::Goodput),
@@ -263,6 +274,7 @@ impl Measure {
         ("delay_p99", Measure::DelayP99),
         ("delay_max", Measure::DelayMax),
         ("drops", Measure::Drops),
+        ("marked", Measure::Marked),
         ("loss", Measure::Loss),
         ("rtt_p50", Measure::RttP50),
         ("rtt_p99", Measure::RttP99),
@@ -273,6 +285,9 @@ impl Measure {
         ("cells", Measure::Cells),
         ("packets", Measure::Packets),
         ("queue", Measure::Queue),
+        ("counter", Measure::Counter),
+        ("identities", Measure::Identities),
+        ("disagreements", Measure::Disagreements),
         ("gap_mean", Measure::GapMean),
         ("gap_deviation", Measure::GapDeviation),
         ("gap_mode", Measure::GapMode),
@@ -285,9 +300,10 @@ impl Measure {
     pub fn unit(self) -> Unit {
         use Measure::*;
         match self {
-            Share | Loss | WireShare | GapModeShare | Monotone => Unit::Fraction,
+            Share | Loss | Marked | WireShare | GapModeShare | Monotone => Unit::Fraction,
             Rate | Goodput | WireRate => Unit::Rate,
             Drops | Transactions | HtbRatio | Cells | Packets | Queue | Ratio => Unit::Count,
+            Counter | Identities | Disagreements => Unit::Count,
             DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode | Reach => {
                 Unit::Time
             }
@@ -306,12 +322,16 @@ impl Measure {
                 | DelayMax
                 | Drops
                 | Loss
+                | Marked
                 | HtbRatio
                 | WireShare
                 | WireRate
                 | Cells
                 | Packets
                 | Queue
+                | Counter
+                | Identities
+                | Disagreements
                 | Reach
         )
     }
@@ -321,9 +341,15 @@ impl Measure {
         use Measure::*;
         match self {
             Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions | HtbRatio => true,
+            Drops | Marked | Queue => true,
             Rate | Packets | GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode | Reach => true,
-            Share | Drops | WireShare | WireRate | Cells | Queue | Ratio | Monotone => false,
+            Share | WireShare | WireRate | Cells | Counter | Identities | Disagreements | Ratio | Monotone => false,
         }
+    }
+
+    /// Whether it is known of the run's end only.
+    pub fn of_the_end(self) -> bool {
+        matches!(self, Measure::Counter | Measure::Identities | Measure::Disagreements)
     }
 
     /// Whether the gaps between a flow's packets must be kept for it.

@@ -195,6 +195,11 @@ impl World<'_> {
     }
 
     fn flow_dropped(&mut self, now: Nanos, packet: u32) {
+        let travelling = &self.packets[packet as usize];
+        if travelling.end == 0 {
+            let flow = self.streams[travelling.stream as usize].flow as usize;
+            self.flow_tally.cell(self.segment, flow).dropped += u64::from(travelling.segments);
+        }
         if let Some(series) = &mut self.series {
             let travelling = &self.packets[packet as usize];
             let flow = self.streams[travelling.stream as usize].flow;
@@ -248,9 +253,23 @@ impl World<'_> {
                     series.dropped(drop.at, at, class);
                 }
             }
+            self.queued(drop.packet.handle, drop.at.saturating_sub(drop.packet.arrived), false);
             self.flow_dropped(drop.at, drop.packet.handle);
         }
         self.lost = lost;
+    }
+
+    /// A packet has left a queue, marked there or not, after so long: counted for its flow, if somebody asks.
+    #[inline]
+    fn queued(&mut self, packet: u32, waited: Nanos, marked: bool) {
+        let travelling = &self.packets[packet as usize];
+        if !self.queues_of_flows || travelling.end != 0 {
+            return;
+        }
+        let flow = self.streams[travelling.stream as usize].flow as usize;
+        let cell = self.flow_tally.cell(self.segment, flow);
+        cell.waited += u128::from(waited) * u128::from(travelling.segments);
+        cell.marked += u64::from(marked) * u64::from(travelling.segments);
     }
 
     /// Sets the port's timer.
@@ -420,6 +439,7 @@ impl World<'_> {
             cell.bytes += u64::from(packet.len);
             cell.charged += u64::from(packet.wire);
             cell.wire += u64::from(on_wire);
+            cell.marked += u64::from(marked);
             cell.delays.push(waited);
             if !self.traces.is_empty() {
                 self.traces.iter_mut().for_each(|t| t.class(now, at, departure.class, packet.wire));
@@ -428,6 +448,7 @@ impl World<'_> {
                 let passed = Passed { bytes: packet.len, charged: packet.wire, delay: waited, marked };
                 series.passed(now, at, departure.class, &passed);
             }
+            self.queued(packet.handle, waited, marked);
         }
         if self.recorded == Some(at) {
             self.record(now, at, packet)?;

@@ -43,7 +43,7 @@ use crate::case::{Case, Column, Kind, Measure, PolicyError, Probe, Subject};
 use crate::gaps::Gaps;
 use crate::report::rate;
 use crate::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries, Traffic, World as Place};
-use crate::stat::LinkStat;
+use crate::stat::{LinkStat, tc};
 use crate::stats::percentile;
 use crate::table::{self, Ran};
 pub use files::{Wishes, run_file};
@@ -289,12 +289,15 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
             let offered = cell.sent + cell.dropped;
             (offered > 0).then(|| cell.dropped as f64 / offered as f64)
         }
+        Measure::Marked => (cell.sent > 0).then(|| cell.marked as f64 / cell.sent as f64),
         Measure::Loss => (cell.sent > 0).then(|| cell.sent.saturating_sub(cell.received) as f64 / cell.sent as f64),
         Measure::WireShare => place.map(|port| bits(cell.wire) / world.ports[port].wire.rate().as_bit_s() as f64),
         Measure::WireRate => Some(bits(cell.wire)),
         Measure::Cells => Some(per_second(cell.wire) / 53.0),
         Measure::Packets if place.is_some() => Some(per_second(cell.sent)),
         Measure::Packets => Some(per_second(cell.received)),
+        Measure::Queue if place.is_none() => Some(cell.waited as f64 / span as f64),
+        Measure::Counter | Measure::Identities | Measure::Disagreements => place.and_then(|port| printed(probe, world, port)),
         // Little's law: packets a second times the seconds that each waits, whether it is sent then or dropped.
         Measure::Queue => {
             let waited = cell.delays.iter().map(|d| u128::from(*d)).sum::<u128>() + cell.dropped_wait;
@@ -311,4 +314,15 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::Transactions => Some(per_second(cell.transactions)),
         Measure::HtbRatio | Measure::Ratio | Measure::Monotone => None,
     })
+}
+
+/// What stands in `tc -s` of a port at the end of the run.
+fn printed(probe: &Probe, world: &World<'_>, port: usize) -> Option<f64> {
+    let (Subject::Class(class), Some(stat)) = (&probe.subject, world.ports.get(port)?.stat(world.duration())) else { return None };
+    let blocks = || tc::read(&tc::print(&stat, false)).ok();
+    match (probe.measure, &probe.counter) {
+        (Measure::Counter, Some(counter)) => tc::printed(&stat, class, counter),
+        (Measure::Identities, _) => Some(tc::identities(&blocks()?) as f64),
+        _ => Some(tc::disagreements(&blocks()?).len() as f64),
+    }
 }

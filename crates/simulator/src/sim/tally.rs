@@ -52,6 +52,10 @@ pub struct Cell {
     pub dropped: u64,
     /// Of a class: how long those had waited, together. A queue that drops from its head drops packets that have waited.
     pub dropped_wait: u128,
+    /// Packets that a queue marked; of a flow where that is asked for.
+    pub marked: u64,
+    /// Of a flow: how long its packets waited in links with a policy, together, where that is asked for.
+    pub waited: u128,
     /// Packets that arrived at the flow's destination.
     pub received: u64,
     /// Of a class: bytes on the wire, as the medium frames them.
@@ -105,6 +109,8 @@ impl Tally {
                 sum.bytes += cell.bytes;
                 sum.charged += cell.charged;
                 sum.dropped += cell.dropped;
+                sum.marked += cell.marked;
+                sum.waited += cell.waited;
                 sum.dropped_wait += cell.dropped_wait;
                 sum.received += cell.received;
                 sum.wire += cell.wire;

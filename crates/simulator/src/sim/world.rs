@@ -66,6 +66,8 @@ pub struct World<'a> {
     pub gaps: FlowGaps,
     /// What probes want to know of single packets.
     pub(super) traces: Vec<Trace>,
+    /// Whether somebody asks what the packets of a flow met in queues.
+    pub(super) queues_of_flows: bool,
     /// Used again and again, so that nothing is allocated for a packet.
     pub(super) out: Outbox,
     pub(super) lost: Vec<Dropped>,
@@ -160,6 +162,7 @@ impl<'a> World<'a> {
             traces: Vec::new(),
             flow_tally: Tally::new(segments.len(), case.flows.len()),
             segments,
+            queues_of_flows: false,
             out: Outbox::default(),
             lost: Vec::new(),
         };
@@ -305,6 +308,11 @@ impl<'a> World<'a> {
         self.case.hosts.get(usize::from(host)).map_or(0, |host| host.delay)
     }
 
+    /// How long the case runs.
+    pub fn duration(&self) -> Nanos {
+        self.case.duration
+    }
+
     /// How many events there were.
     pub fn happened(&self) -> u64 {
         self.events.taken()
@@ -357,6 +365,7 @@ impl<'a> World<'a> {
     fn watch(&mut self, probe: &Probe) {
         match &probe.subject {
             Subject::Flow(flow) if probe.measure.of_gaps() => self.gaps.keep(*flow, probe.from, probe.to),
+            Subject::Flow(_) if matches!(probe.measure, Measure::Queue | Measure::Marked) => self.queues_of_flows = true,
             Subject::Flow(flow) if probe.measure == Measure::Reach => self.traces.push(Trace::new(probe, None, vec![*flow as u32])),
             Subject::Class(name) if probe.measure == Measure::Reach => {
                 // A class that comes later is not followed.

@@ -12,7 +12,7 @@ mod unit;
 
 use std::fmt::{self, Display, Formatter};
 
-pub use read::{Read, ReadError, disagreements, read};
+pub use read::{Read, ReadError, disagreements, identities, printed, read};
 
 use super::{ClassStat, LinkStat, class_words, in_effect, queue_words};
 use altq_engine::settings::{Limit, Settings, Value};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Counts;
+use super::{Counts, Ids, print};
+use crate::stat::LinkStat;
 
 /// A block as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,11 +96,46 @@ fn size(word: &str) -> Option<u64> {
 /// classes borrowed a class above has lent, or borrowed itself; RED's overlimits are its marks and drops.
 pub fn disagreements(blocks: &[Read]) -> Vec<String> {
     let mut found = Vec::new();
-    let mut same = |what: String, left: u64, right: u64| {
+    compare(blocks, &mut |what, left, right| {
         if left != right {
             found.push(format!("{what}: {left} is not {right}"));
         }
+    });
+    found
+}
+
+/// How many identities [`disagreements`] holds the blocks to.
+pub fn identities(blocks: &[Read]) -> usize {
+    let mut count = 0;
+    compare(blocks, &mut |_, _, _| count += 1);
+    count
+}
+
+/// What `tc -s` prints of a class or of the qdisc in it under this name: `bytes`, `packets`, `dropped`, `overlimits`, `backlog_bytes`,
+/// `backlog_packets` of the qdisc, or the word before a number (`prob_mark_head`, `lended`, …), the qdisc's before the class's. `None`
+/// where nothing of that name is printed.
+pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
+    let at = link.classes.iter().position(|c| c.name == class)?;
+    let ids = Ids::new(link, false);
+    let (class, leaf) = (ids.class(at), if at == 0 { "1:".into() } else { ids.leaf(at) });
+    let blocks = read(&print(link, false)).ok()?;
+    let block = |is_class: bool, id: &str| blocks.iter().find(move |block| block.class == is_class && block.id == id);
+    let (qdisc, class) = (block(false, &leaf), block(true, &class));
+    let counts = qdisc.or(class)?.counts;
+    let count = match name {
+        "bytes" => counts.bytes,
+        "packets" => counts.packets,
+        "dropped" => counts.dropped,
+        "overlimits" => counts.overlimits,
+        "backlog_bytes" => counts.backlog_bytes,
+        "backlog_packets" => counts.backlog_packets,
+        _ => return [qdisc, class].into_iter().flatten().find_map(|block| block.numbers.get(name)).map(|number| *number as f64),
     };
+    Some(count as f64)
+}
+
+/// Holds both sides of each identity against one another.
+fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
     let qdiscs = || blocks.iter().filter(|block| !block.class);
     let is_scheduler = |kind: &str| altq_engine::schedule::find(kind).is_some() || matches!(kind, "prio" | "hfsc" | "htb");
     if let Some(root) = qdiscs().find(|qdisc| qdisc.parent.is_none()) {
@@ -148,7 +184,6 @@ pub fn disagreements(blocks: &[Read]) -> Vec<String> {
             );
         }
     }
-    found
 }
 
 /// What is read may be anything: a sum that is too large wraps.
