@@ -155,3 +155,31 @@ fn an_interrupt_keeps_what_was_finished() {
     assert!(document.contains("| [short](short.html) | sim |") && !document.contains("long"), "{document}");
     assert!(folder.join("out/short.sim.json").exists() && folder.join("out/index.html").exists());
 }
+
+#[test]
+fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
+    let folder = folder("experiments-lab");
+    std::fs::create_dir_all(folder.join("c")).unwrap();
+    let ticks = case("ticks", 1, "20%").replace("duration", "timer = 100\nduration");
+    std::fs::write(folder.join("c/ticks.toml"), ticks).unwrap();
+    let only = "only = { world = 'sim', reason = 'it takes a year' }\nduration";
+    std::fs::write(folder.join("c/year.toml"), case("year", 1, "20%").replace("duration", only)).unwrap();
+    let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
+    // Nothing could be run: no success. Without root the lab itself is missing.
+    assert_eq!(code, 7, "{out}{error}");
+    if !error.contains("--world sim needs none of it") {
+        assert!(
+            out.contains("SKIP     lab  ticks: a timer of ticks") && out.contains("SKIP     lab  year: it takes a year\n"),
+            "{out}"
+        );
+        assert!(error.contains("2 SKIP"), "{error}");
+        let document = std::fs::read_to_string(folder.join("out/EXPERIMENTS.md")).unwrap();
+        assert!(document.contains("| year | lab | | | | | | not run: it takes a year |"), "{document}");
+    }
+    let (code, out, _) = altq(&folder, &["list", "--cases", "c", "--lab", "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, list["cases"][1]["lab"]["seconds"].as_u64()), (0, Some(0)), "{out}");
+    // In virtual time both run; in both worlds what was skipped takes nothing from that.
+    let (code, out, _) = altq(&folder, &["run", "--cases", "c", "--out", "out"]);
+    assert!(code == 0 && out.matches("PASS     sim").count() == 2, "{out}");
+}

@@ -220,7 +220,7 @@ pub struct FigureResult {
     pub figure: String,
     /// The unit of all numbers here.
     pub unit: String,
-    /// What came out, the mean of the samples; `None` if there was nothing to measure.
+    /// What came out, the mean of the samples (in the lab the median of turns); `None` if there was nothing to measure.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
     /// What came out of each sample, where there are several.

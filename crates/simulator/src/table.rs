@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::case::{Case, CaseFile, Column, Figured, Judged, Probe, Run, Unit};
-use crate::result::{CaseResult, ClassResult, FigureResult, FlowResult, Outcome, PeerResult, RunSeries};
+use crate::case::{Case, CaseFile, Column, Expectation, Figured, Judged, Probe, Run, Unit};
+use crate::result::{CaseResult, ClassResult, FigureResult, FlowResult, Outcome, PeerResult, RunSeries, World};
 
 /// What a run of a column gave.
 pub struct Ran<'a> {
@@ -14,6 +14,8 @@ pub struct Ran<'a> {
     pub figures: Vec<Option<f64>>,
     /// By the case's expectations; of those that are not about this column nothing.
     pub measured: Vec<Option<f64>>,
+    /// Expectations, by their places, that this world cannot judge: they are left out.
+    pub unjudged: Vec<usize>,
     /// A row a flow.
     pub flows: Vec<FlowResult>,
     /// A row a class.
@@ -55,7 +57,8 @@ pub fn assemble<'a>(file: &'a CaseFile, runs: Vec<(&'a Run, Vec<Ran<'a>>)>, resu
         }
         return;
     }
-    let mut cells = Cells::default();
+    let turns = result.world == World::Lab && file.turns() > 1;
+    let mut cells = Cells { turns, ..Cells::default() };
     for (run, ran) in runs {
         for ran in ran {
             notes(run, &ran, result);
@@ -89,8 +92,10 @@ fn notes(run: &Run, ran: &Ran<'_>, result: &mut CaseResult) {
 /// Puts what the columns of a single case gave into its result.
 pub fn collect(case: &Case, ran: Vec<Ran<'_>>, result: &mut CaseResult) {
     for ran in ran {
-        for (expectation, measured) in case.expectations.iter().zip(&ran.measured).filter(|(e, _)| e.concerns(ran.column)) {
-            result.expectations.push(Outcome::judge(case, ran.column, expectation, *measured));
+        for (at, (expectation, measured)) in case.expectations.iter().zip(&ran.measured).enumerate() {
+            if expectation.concerns(ran.column, result.world) && !ran.unjudged.contains(&at) {
+                result.expectations.push(Outcome::judge(case, ran.column, expectation, *measured));
+            }
         }
         for (figure, measured) in case.figures.iter().zip(&ran.figures) {
             result.figures.push(FigureResult {
@@ -125,16 +130,31 @@ struct Cell<'a> {
     figures: Vec<Vec<Option<f64>>>,
     /// By expectation, then sample.
     measured: Vec<Vec<Option<f64>>>,
+    /// Expectations that are left out.
+    unjudged: Vec<usize>,
 }
 
 impl Cell<'_> {
-    /// The mean over the samples, if all of them have a figure. A ratio is that of the means.
-    fn figure(&self, at: usize) -> Option<f64> {
+    /// The mean over the samples, if all of them have a figure. A ratio is that of the means. Of turns the median, of a ratio that of
+    /// the ratios turn by turn.
+    fn figure(&self, at: usize, turns: bool) -> Option<f64> {
         let case = &self.run?.case;
         match &case.figures.get(at)?.what {
-            Figured::Ratio(over, under) => ratio(self.figure(*over), self.figure(*under)),
+            _ if turns => median(self.figures.get(at)?),
+            Figured::Ratio(over, under) => ratio(self.figure(*over, turns), self.figure(*under, turns)),
             Figured::Probe(_) => mean(self.figures.get(at)?),
         }
+    }
+}
+
+/// The median of those that there are; of an even number the mean of the two in the middle.
+fn median(samples: &[Option<f64>]) -> Option<f64> {
+    let mut known: Vec<f64> = samples.iter().flatten().copied().collect();
+    known.sort_by(f64::total_cmp);
+    let half = known.len() / 2;
+    match known.len() % 2 {
+        1 => known.get(half).copied(),
+        _ => Some((known.get(half.checked_sub(1)?)? + known.get(half)?) / 2.0),
     }
 }
 
@@ -145,15 +165,20 @@ fn mean(samples: &[Option<f64>]) -> Option<f64> {
 
 /// All of a table, by row and column.
 #[derive(Default)]
-struct Cells<'a>(BTreeMap<(usize, usize), Cell<'a>>);
+struct Cells<'a> {
+    cells: BTreeMap<(usize, usize), Cell<'a>>,
+    /// Samples are turns of the lab: medians count.
+    turns: bool,
+}
 
 impl<'a> Cells<'a> {
     fn add(&mut self, run: &'a Run, ran: Ran<'_>, result: &mut CaseResult) {
-        let cell = self.0.entry((run.row.unwrap_or(0), run.column.unwrap_or(0))).or_default();
+        let cell = self.cells.entry((run.row.unwrap_or(0), run.column.unwrap_or(0))).or_default();
         if cell.run.is_none() {
             cell.run = Some(run);
             cell.figures = vec![Vec::new(); ran.figures.len()];
             cell.measured = vec![Vec::new(); ran.measured.len()];
+            cell.unjudged = ran.unjudged;
             result.flows.extend(ran.flows);
             result.classes.extend(ran.classes);
             result.peers.extend(ran.peers);
@@ -164,23 +189,35 @@ impl<'a> Cells<'a> {
     }
 
     fn figure(&self, row: usize, column: usize, figure: usize) -> Option<f64> {
-        self.0.get(&(row, column))?.figure(figure)
+        self.cells.get(&(row, column))?.figure(figure, self.turns)
+    }
+
+    /// The ratio of a figure in two places: of turns the median of the ratios turn by turn.
+    fn ratio(&self, over: (usize, usize), under: (usize, usize), figure: usize) -> Option<f64> {
+        if !self.turns {
+            return ratio(self.figure(over.0, over.1, figure), self.figure(under.0, under.1, figure));
+        }
+        let samples = |place| self.cells.get(&place)?.figures.get(figure);
+        let pairs = samples(over)?.iter().zip(samples(under)?);
+        median(&pairs.map(|(over, under)| ratio(*over, *under)).collect::<Vec<_>>())
     }
 
     /// Judges each row in each column, and writes the table.
     fn finish(&self, file: &CaseFile, result: &mut CaseResult) {
-        for ((row, place), cell) in &self.0 {
+        for ((row, place), cell) in &self.cells {
             let Some(run) = cell.run else { continue };
             let (case, Some(column)) = (&run.case, run.case.columns.first()) else { continue };
-            for (at, expectation) in case.expectations.iter().enumerate().filter(|(_, e)| e.concerns(column)) {
+            let judged = |(at, e): &(usize, &Expectation)| e.concerns(column, result.world) && !cell.unjudged.contains(at);
+            for (at, expectation) in case.expectations.iter().enumerate().filter(judged) {
                 let measured = match expectation.figure {
-                    Some(figure) => cell.figure(figure),
+                    Some(figure) => cell.figure(figure, self.turns),
+                    None if self.turns => cell.measured.get(at).and_then(|samples| median(samples)),
                     None => cell.measured.get(at).and_then(|samples| mean(samples)),
                 };
                 result.expectations.push(Outcome::judge(case, column, expectation, measured));
             }
             for (at, figure) in case.figures.iter().enumerate() {
-                let measured = cell.figure(at).map(|m| m / figure.unit.factor);
+                let measured = cell.figure(at, self.turns).map(|m| m / figure.unit.factor);
                 let published = run.row.and_then(|row| file.rows[row].published.get(&figure.name));
                 // A figure of what does not run in this row, and of which nothing was published, is none of its figures.
                 if measured.is_none() && published.is_none() {
@@ -229,19 +266,17 @@ fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
                 published: false,
             });
         };
-        let ran = |row: usize, column: usize| cells.0.contains_key(&(row, column));
+        let ran = |row: usize, column: usize| cells.cells.contains_key(&(row, column));
         match &comparison.judged {
             // What was not asked to run is not judged.
             Judged::Rows(of, over, under) => {
                 for column in columns(of).into_iter().filter(|c| ran(*over, *c) && ran(*under, *c)) {
-                    let pair = (cells.figure(*over, column, figure), cells.figure(*under, column, figure));
-                    judge(Some(column), None, ratio(pair.0, pair.1));
+                    judge(Some(column), None, cells.ratio((*over, column), (*under, column), figure));
                 }
             }
             Judged::Columns(over, under, rows) => {
                 for row in rows.iter().copied().filter(|r| ran(*r, *over) && ran(*r, *under)) {
-                    let pair = (cells.figure(row, *over, figure), cells.figure(row, *under, figure));
-                    judge(Some(*over), Some(row), ratio(pair.0, pair.1));
+                    judge(Some(*over), Some(row), cells.ratio((row, *over), (row, *under), figure));
                 }
             }
             Judged::Monotone(of, rising, rows) => {

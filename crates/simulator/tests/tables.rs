@@ -219,3 +219,45 @@ fn bad_tables_are_refused_with_place_and_reason() {
     let error = sim::run_file(&file(&twice).unwrap(), &Wishes::default(), None, &mut Watch::default()).unwrap_err().to_string();
     assert!(error.contains("there 2 times, not once"), "{error}");
 }
+
+/// A case of two columns of which one is for this world, with these words at its top.
+fn placed(top: &str, column: &str) -> String {
+    format!(
+        "name = 'p'\ndescription = 'd'\nduration = '1s'\n{top}\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+         links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
+         policy = 'link wan {{ rate 1Mbit/s scheduler fifo CLASSES }}'\n\
+         [[columns]]\nname = 'one'\nreplace = [{{ find = 'CLASSES', with = 'class c# {{ }} match dport # -> c# ', times = 3 }}]\n\
+         [[columns]]\nname = 'two'\nreplace = [{{ find = 'CLASSES', with = 'default' }}]\n{column}\n\
+         [[flows]]\nname = 'f'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\ndport = 3\nsize = 100\nrate = '100kbit/s'\n\
+         [[expect]]\nname = 'lab-only'\nworld = 'lab'\nmeasure = 'rate'\nflow = 'f'\nexpected = 1\ntolerance = 0\nsource = 's'\n"
+    )
+}
+
+#[test]
+fn a_column_or_a_case_may_make_sense_in_one_world_only() {
+    let load = |text: &str| CaseFile::parse(text, Path::new("p.toml"));
+    let run = |file: &CaseFile| sim::run_file(file, &Wishes::default(), None, &mut Watch::default());
+    let lab = "only = { world = 'lab', reason = 'a clock is needed' }";
+    let both = run(&load(&placed("", "")).unwrap()).unwrap();
+    let columns = |result: &CaseResult| result.flows.iter().map(|flow| flow.column.clone().unwrap()).collect::<Vec<_>>();
+    assert_eq!(columns(&both), ["one", "two"]);
+    // What only the lab expects is not judged here.
+    assert!(both.expectations.is_empty() && both.passed());
+    // Copies of a stretch of text are numbered from 1.
+    let class = |result: &CaseResult| result.flows[0].class.clone();
+    assert_eq!(class(&both).as_deref(), Some("c3"));
+    assert_eq!(columns(&run(&load(&placed("", lab)).unwrap()).unwrap()), ["one"]);
+    let error = run(&load(&placed(lab, "")).unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "this case runs in the lab only (`altq lab`): a clock is needed");
+    for (top, said) in [
+        ("only = { world = 'moon', reason = 'r' }", "a world is"),
+        ("only = { world = 'lab', reason = ' ' }", "why not in the other world?"),
+        ("turns = 0", "each runs once at least"),
+        ("turns = 1001", "1000 times at most"),
+    ] {
+        let error = load(&placed(top, "")).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("p.toml:4:"), "{error}");
+    }
+    let error = load(&placed("", "").replace("times = 3", "times = 1000001")).unwrap_err().to_string();
+    assert!(error.contains("at most 1000000 times"), "{error}");
+}

@@ -138,6 +138,11 @@ impl Meter {
         times
     }
 
+    /// Tells each time with the moment of the run at which it ended; of [`Keep::All`]. Complete once the run is over.
+    pub fn each_time(&self, mut told: impl FnMut(Nanos, Nanos)) {
+        locked(&self.samples).iter().for_each(|(at, time)| told(*at, *time));
+    }
+
     /// The times measured in the window.
     pub fn distribution(&self) -> Sketch {
         locked(&self.times).window.clone()

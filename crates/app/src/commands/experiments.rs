@@ -70,6 +70,9 @@ struct List {
     /// Folders and files of cases [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
+    /// Also says what the lab runs of each, and how long that takes
+    #[arg(long)]
+    lab: bool,
     /// Prints the list as JSON
     #[arg(long)]
     json: bool,
@@ -97,20 +100,24 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         }
     };
     match &args.what {
-        What::List(list) => listed(&cases, list.json),
+        What::List(list) => listed(&cases, list),
         What::Run(run) => experiments(run, cases, &folders),
     }
 }
 
 /// Prints the cases.
-fn listed(cases: &[CaseFile], json: bool) -> anyhow::Result<Exit> {
-    if json {
+fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
+    if args.json {
         let rows: Vec<serde_json::Value> = cases
             .iter()
             .map(|case| {
                 serde_json::json!({
                     "name": case.name, "file": case.path, "rows": case.rows.len(), "columns": case.columns, "runs": case.runs.len(),
                     "published_in": case.published_in, "description": case.description.trim(),
+                    "lab": args.lab.then(|| {
+                        let (seconds, why) = in_lab(case);
+                        serde_json::json!({ "seconds": seconds, "left_out": why })
+                    }),
                 })
             })
             .collect();
@@ -118,10 +125,21 @@ fn listed(cases: &[CaseFile], json: bool) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     let mut rows = vec![["case", "rows", "columns", "runs", "published in"].map(str::to_owned).to_vec()];
+    if args.lab {
+        rows[0].push("in the lab".into());
+    }
     for case in cases {
         let columns = if case.columns.is_empty() { "-".into() } else { case.columns.join(" ") };
         let published = case.published_in.clone().unwrap_or("-".into());
-        rows.push(vec![case.name.clone(), case.rows.len().to_string(), columns, case.runs.len().to_string(), published]);
+        let mut row = vec![case.name.clone(), case.rows.len().to_string(), columns, case.runs.len().to_string(), published];
+        if args.lab {
+            row.push(match in_lab(case) {
+                (0, why) => format!("no: {}", why.join("; ")),
+                (seconds, why) if why.is_empty() => format!("{seconds} s"),
+                (seconds, why) => format!("{seconds} s, not all: {}", why.join("; ")),
+            });
+        }
+        rows.push(row);
     }
     output::print(&output::table(&rows))?;
     Ok(Exit::Ok)
@@ -135,6 +153,13 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
     };
     let link = |case: &CaseFile| Ok((case.name.clone(), document::relative(folder, &case.path)?));
     cases.iter().map(link).collect::<std::io::Result<_>>().with_context(|| format!("{} cannot be written", document.display()))
+}
+
+/// How many seconds the lab takes for a case, 0 if it has nothing of it, and why it leaves something out.
+fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
+    let mut file = case.clone();
+    let left_out = pool::possible(&mut file, &pool::wishes(case, None));
+    (pool::lab_time(&file).div_ceil(1000), left_out.reasons)
 }
 
 fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow::Result<Exit> {
@@ -164,6 +189,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let (wanted, mut rows, mut missing, mut failed) = (tasks.len(), Vec::new(), Vec::new(), None);
     let (mut differ, mut broken) = (false, false);
+    let mut verdicts = std::collections::BTreeMap::<&str, u32>::new();
     let stopped = pool::run(tasks, &Options { jobs, seed: args.seed }, &stop, |task, outcome| {
         let name = &task.file.name;
         let (word, why) = match outcome {
@@ -185,7 +211,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
             }
             Outcome::Cannot(why) => {
                 missing.push(Missing { case: name.clone(), world: task.world, why: why.clone() });
-                ("-", why)
+                ("SKIP", why)
             }
             Outcome::Failed(why) => {
                 broken = true;
@@ -193,6 +219,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
                 ("ERROR", why)
             }
         };
+        *verdicts.entry(word).or_default() += 1;
         let world = if task.world == World::Sim { "sim" } else { "lab" };
         if args.json {
             rows.push(serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why }));
@@ -219,7 +246,12 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         eprintln!("altq experiments: interrupted; what was finished of {wanted} is in {}", args.out.display());
         return Ok(Exit::Failed);
     }
+    let said: Vec<String> = verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
+    eprintln!("altq experiments: {}", said.join(", "));
     eprintln!("altq experiments: index.html, EXPERIMENTS.md, a page and the results of each case are in {}", args.out.display());
+    if verdicts.keys().all(|word| *word == "SKIP") {
+        return Ok(Exit::Unsupported);
+    }
     Ok(match (broken, differ) {
         (true, _) => Exit::Failed,
         (false, true) => Exit::Differs,

@@ -70,11 +70,19 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         buffers: args.buffers,
         offload: !args.no_offload,
         seed: args.seed.unwrap_or(file.seed),
+        quiet: false,
     };
-    let mut result = match lab::run_file(&file, &wishes, args.peer == Some(Peer::Htb)) {
+    let whole = file.clone();
+    let left_out = lab::retain_possible(&mut file, &wishes);
+    if file.runs.is_empty() {
+        // All of it is said as one of its runs says it.
+        file = whole;
+    }
+    let mut result = match lab::run_file(&file, &wishes, args.peer == Some(Peer::Htb), &mut |_| {}) {
         Ok(result) => result,
         Err(error) => return refused(error),
     };
+    result.notes.extend(left_out.notes);
     let made = made::made(&file);
     let offload = file.runs.iter().all(|run| run.case.offload) && wishes.offload;
     result.made = Some(made::in_lab(made, offload));

@@ -91,6 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             eprintln!("altq sim: {}: {error}", args.case.display());
             return Ok(match error {
                 SimError::Io { .. } => Exit::Failed,
+                SimError::Elsewhere(_) => Exit::Unsupported,
                 SimError::Policy(_) | SimError::Case(_) | SimError::Capture { .. } => Exit::Usage,
             });
         }

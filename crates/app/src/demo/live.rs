@@ -61,7 +61,7 @@ flows = [
 /// Runs it: about four seconds.
 pub fn run() -> anyhow::Result<Live> {
     let case = Case::parse(&format!("policy = '''\n{POLICY}'''\n{CASE}"), Path::new("demo.toml"))?;
-    let wishes = Wishes { congestion: None, buffers: None, offload: true, seed: 1 };
+    let wishes = Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: false };
     let result = match lab::run_case(&case, &wishes, false) {
         Ok(result) => result,
         Err(error) => match error.downcast_ref::<Unsupported>() {

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use altq_dataplane::stop::Stop;
-use altq_simulator::case::CaseFile;
+use altq_simulator::case::{Case, CaseFile};
 use altq_simulator::result::{CaseResult, Made, World};
-use altq_simulator::sim::{self, Watch};
+use altq_simulator::sim::{self, SimError, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::lab::topology::Unsupported;
-use crate::lab::{self, Wishes};
+use crate::lab::{self, LeftOut, Wishes};
 use crate::made;
 
 /// A case to run in a world.
@@ -44,10 +44,39 @@ pub struct Options {
     pub seed: Option<u64>,
 }
 
-/// How long a simulated second takes, about; only the order of the tasks and the bar depend on it.
+/// How long a task takes, about: ms of the lab, and what is simulated in a tenth of that. Only the order of the tasks and the bar depend on it.
 fn cost(task: &Task) -> u64 {
-    let runs = task.file.runs.iter().map(|run| run.case.duration / 1_000_000 * run.case.columns.len() as u64);
-    runs.sum::<u64>().max(1)
+    match task.world {
+        World::Sim => task.file.runs.iter().map(|run| cost_of(&run.case)).sum::<u64>() / 10,
+        World::Lab => {
+            let mut file = (*task.file).clone();
+            let wishes = wishes(&file, None);
+            possible(&mut file, &wishes);
+            lab_time(&file)
+        }
+    }
+    .max(1)
+}
+
+fn cost_of(case: &Case) -> u64 {
+    case.duration / 1_000_000 * case.columns.len() as u64
+}
+
+/// How long the lab takes for what is left of a case, in ms.
+pub fn lab_time(file: &CaseFile) -> u64 {
+    file.runs.iter().map(|run| cost_of(&run.case)).sum::<u64>() * u64::from(file.turns())
+}
+
+/// Leaves of a case what the lab runs of it. Real time is dear: a row runs once (or in as many turns as the case asks for), whatever
+/// samples virtual time takes of it.
+pub fn possible(file: &mut CaseFile, wishes: &Wishes) -> LeftOut {
+    file.runs.retain(|run| run.sample == 0);
+    lab::retain_possible(file, wishes)
+}
+
+/// How the lab runs it.
+pub fn wishes(file: &CaseFile, seed: Option<u64>) -> Wishes {
+    Wishes { seed: seed.unwrap_or(file.seed), congestion: None, buffers: None, offload: true, quiet: true }
 }
 
 /// Runs all tasks and hands over what came of each as soon as it is there. True if `stop` ended it before its time: what has
@@ -79,6 +108,8 @@ fn bar(whole: u64) -> ProgressBar {
 /// A message from a worker.
 enum Said {
     Began(String),
+    /// A part of a task is done, of this cost.
+    Advanced(u64),
     Ended(Task, Outcome),
 }
 
@@ -100,13 +131,19 @@ fn drain(
     }
     drop(sender);
     let mut running: Vec<String> = Vec::new();
+    let mut told = 0;
     while open > 0 {
         match said.recv_timeout(Duration::from_millis(100)) {
             Ok(Said::Began(name)) => running.push(name),
+            Ok(Said::Advanced(cost)) => {
+                told += cost;
+                bar.inc(cost);
+            }
             Ok(Said::Ended(task, outcome)) => {
                 open -= 1;
                 running.retain(|name| *name != task.file.name);
-                bar.inc(cost(&task));
+                // Parts are told of the lab's tasks alone, of which one runs at a time.
+                bar.inc(cost(&task).saturating_sub(std::mem::take(&mut told)));
                 bar.suspend(|| finished(task, outcome));
             }
             Err(RecvTimeoutError::Timeout) if stop.is_set() => return true,
@@ -129,7 +166,7 @@ fn work(queue: &Mutex<VecDeque<Task>>, sender: &Sender<Said>, seed: Option<u64>)
         let told = sender.send(Said::Began(task.file.name.clone()));
         let outcome = match task.world {
             World::Sim => simulate(&task.file, seed),
-            World::Lab => in_lab(&task.file, seed),
+            World::Lab => in_lab(&task.file, seed, sender),
         };
         if told.is_err() || sender.send(Said::Ended(task, outcome)).is_err() {
             return;
@@ -143,23 +180,24 @@ fn simulate(file: &CaseFile, seed: Option<u64>) -> Outcome {
     let mut watch = Watch { series: Some(Vec::new()), ..Watch::default() };
     match sim::run_file(file, &wishes, None, &mut watch) {
         Ok(result) => Outcome::Done(Box::new(CaseResult { made: Some(command(file, "sim", seed)), ..result })),
+        Err(SimError::Elsewhere(why)) => Outcome::Cannot(why),
         Err(error) => Outcome::Failed(error.to_string()),
     }
 }
 
 /// In namespaces.
-fn in_lab(file: &CaseFile, seed: Option<u64>) -> Outcome {
-    let wishes = Wishes { seed: seed.unwrap_or(file.seed), congestion: None, buffers: None, offload: true };
+fn in_lab(file: &CaseFile, seed: Option<u64>, sender: &Sender<Said>) -> Outcome {
     let mut file = file.clone();
-    // Real time is dear: a row runs once, whatever samples virtual time takes of it.
-    file.runs.retain(|run| run.sample == 0);
-    let left_out = lab::retain_possible(&mut file, &wishes);
+    let wishes = wishes(&file, seed);
+    let left_out = possible(&mut file, &wishes);
     if file.runs.is_empty() {
-        return Outcome::Cannot(left_out.join("; "));
+        return Outcome::Cannot(left_out.reasons.join("; "));
     }
-    match lab::run_file(&file, &wishes, false) {
+    // Whoever does not listen any more does not want to know.
+    let mut ended = |case: &Case| drop(sender.send(Said::Advanced(cost_of(case))));
+    match lab::run_file(&file, &wishes, false, &mut ended) {
         Ok(mut result) => {
-            result.notes.extend(left_out);
+            result.notes.extend(left_out.notes);
             let offload = file.runs.iter().all(|run| run.case.offload);
             result.made = Some(made::in_lab(command(&file, "lab", seed), offload));
             Outcome::Done(Box::new(result))

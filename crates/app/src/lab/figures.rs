@@ -8,6 +8,7 @@ use altq_simulator::report::{ClassReport, names, rate};
 use altq_simulator::result::{FlowResult, Percentiles, Traffic};
 use altq_simulator::stats::{Delay, percentile};
 use altq_traffic::meter::Reading;
+use altq_traffic::udp;
 
 use super::generator::{Flow, Kind};
 use super::measure::Run;
@@ -23,6 +24,8 @@ pub struct Figures<'a> {
     pub run: &'a Run,
     /// The shaped links and their readings; none where a peer stood in the middle.
     pub links: &'a [(Link, Readings)],
+    /// What a packet is on the shaped wire is what the link charges for it.
+    pub framed: bool,
 }
 
 impl Figures<'_> {
@@ -135,7 +138,7 @@ impl Figures<'_> {
             Subject::Class(name) => self.of_class(name, probe, from, to),
             // One that does not run in this row has no figures.
             Subject::Flow(flow) if self.case.flows.get(*flow).is_none_or(|flow| flow.active.is_empty()) => None,
-            Subject::Flow(flow) => self.of_flow(*flow, probe.measure, from, to),
+            Subject::Flow(flow) => self.of_flow(*flow, probe, from, to),
             Subject::Figures => None,
         }
     }
@@ -158,6 +161,23 @@ impl Figures<'_> {
                 let sent = end.counters.sent_bytes - begin.counters.sent_bytes;
                 Some(rate(sent, window.length().as_nanos() as u64) as f64)
             }
+            Measure::Packets => {
+                Some((end.counters.sent_packets - begin.counters.sent_packets) as f64 / window.length().as_secs_f64())
+            }
+            Measure::Queue => window.queued(class),
+            Measure::AnswerMax => window.longest().map(|longest| longest.as_nanos() as f64),
+            Measure::Reach => {
+                let (level, over) = (probe.level.as_bit_s(), nanos(probe.over));
+                Some(readings.reached(class, (from, to), level, over)?.as_nanos() as f64)
+            }
+            Measure::WireRate | Measure::Cells | Measure::WireShare if self.framed => {
+                let bits = charged(&window, class)? as f64 * 8.0 / window.length().as_secs_f64();
+                Some(match probe.measure {
+                    Measure::Cells => bits / 424.0,
+                    Measure::WireShare => bits / link.spec.rate.as_bit_s() as f64,
+                    _ => bits,
+                })
+            }
             Measure::Drops => Some((end.counters.dropped_packets - begin.counters.dropped_packets) as f64),
             Measure::Loss => {
                 let dropped = end.counters.dropped_packets - begin.counters.dropped_packets;
@@ -171,10 +191,36 @@ impl Figures<'_> {
         }
     }
 
-    fn of_flow(&self, flow: usize, measure: Measure, from: Duration, to: Duration) -> Option<f64> {
+    fn of_flow(&self, flow: usize, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
+        let measure = probe.measure;
+        if !measured(measure, self.flows.get(flow)?, (probe.from, probe.to) == (self.case.warmup, self.case.duration)) {
+            return None;
+        }
+        let gaps = || self.run.meters.get(flow).and_then(|meter| meter.gaps());
+        // Modes by how much of all gaps they hold.
+        let mode = |nth: usize| {
+            let mut modes = gaps()?.modes;
+            modes.sort_by(|a, b| b.share.total_cmp(&a.share));
+            modes.into_iter().nth(nth)
+        };
         let times = |percent: u32| percentile(&mut self.times(flow, from, to), percent).map(|time| time as f64);
         match measure {
             Measure::Goodput => self.goodput(flow, from, to).map(|rate| rate as f64),
+            Measure::Packets => {
+                let (begin, end, time) = self.edges(flow, from, to)?;
+                Some((end.received - begin.received) as f64 / time.as_secs_f64())
+            }
+            Measure::Rate => {
+                let (begin, end, time) = self.edges(flow, from, to)?;
+                let headers = udp::headers(self.flows.get(flow)?.from.is_ipv4()) as u64;
+                let bytes = end.bytes - begin.bytes + headers * (end.received - begin.received);
+                Some(rate(bytes, time.as_nanos() as u64) as f64)
+            }
+            Measure::GapMean => gaps().map(|gaps| gaps.mean_ns as f64),
+            Measure::GapDeviation => gaps().map(|gaps| gaps.deviation_ns as f64),
+            Measure::GapMode => mode(0).map(|mode| mode.at_ns as f64),
+            Measure::GapModeShare => mode(0).map(|mode| mode.share),
+            Measure::GapSecondMode => mode(1).map(|mode| mode.at_ns as f64),
             Measure::Transactions if self.asks(flow) => self.transactions(flow, from, to),
             Measure::RttP50 if self.asks(flow) => times(50),
             Measure::RttP99 if self.asks(flow) => times(99),
@@ -189,6 +235,19 @@ impl Figures<'_> {
             }
             _ => None,
         }
+    }
+}
+
+/// Whether the lab measures this of a flow; `whole`: over all of the run that is measured.
+pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
+    let datagrams = matches!(flow.kind, Kind::Datagrams(_));
+    match measure {
+        Measure::Goodput | Measure::HtbRatio => true,
+        Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.asks(),
+        // What TCP sends are segments that nobody counts here.
+        Measure::Rate | Measure::Packets | Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax | Measure::Loss => datagrams,
+        measure if measure.of_gaps() => datagrams && whole,
+        _ => false,
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Wishes {
     pub offload: bool,
     /// Of what is drawn.
     pub seed: u64,
+    /// How far a run is is told to nobody.
+    pub quiet: bool,
 }
 
 /// A case as the lab runs it.
@@ -88,8 +90,11 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
     Ok(Lowered { link, link_at, hosts, flows, paths, seed: wishes.seed, notes })
 }
 
+/// How a reason begins why the lab does not have something.
+pub const SIMULATED: &str = "this case runs in the simulator only (`altq sim`): ";
+
 fn only_simulated(why: &str) -> anyhow::Error {
-    Unsupported(format!("this case runs in the simulator only (`altq sim`): {why}")).into()
+    Unsupported(format!("{SIMULATED}{why}")).into()
 }
 
 /// Whether TCP offers ECN: a setting of a namespace, not of a flow.
@@ -143,13 +148,18 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         no_delay,
         dscp: flow.dscp,
     };
-    if let Some(tcp) = flow.kind.tcp() {
+    // What does not run in this row needs nothing.
+    let runs = !flow.active.is_empty();
+    if let Some(tcp) = flow.kind.tcp().filter(|_| runs) {
         if tcp.stack == Stack::Bsd {
             return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
         }
         if tcp.mss.is_some() || tcp.stagger > 0 {
             return Err(only_simulated("its `mss` and `stagger` are the simulator's; a link's `mtu` is the lab's too"));
         }
+    }
+    if flow.high && runs {
+        return Err(only_simulated("what is `high` is told by the packet here, and UDP is not"));
     }
     if matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. })) {
         return Err(only_simulated("a program of the lab does not hear of drops in altq's queue"));
@@ -162,7 +172,7 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
             tuning: tuning(&tcp.congestion, tcp.buffers, true),
         },
         CaseKind::TcpConnect { streams, request, response, tcp, .. } => {
-            if (*request, *response) != (1, 1) {
+            if runs && (*request, *response) != (1, 1) {
                 return Err(only_simulated("the lab's short connections carry one byte each way"));
             }
             Kind::Connect { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, true) }

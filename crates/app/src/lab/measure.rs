@@ -61,8 +61,8 @@ pub struct Happening<'a> {
 }
 
 /// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. Gaps are counted from
-/// `warmup` on. `check` is asked ten
-/// times a second whether all is well with what stands in the middle. `happenings` are in order of time.
+/// `warmup` on. `check` is asked ten times a second whether all is well with what stands in the middle. `happenings` are in order of
+/// time. `title`: what the line on a terminal says that tells how far it is.
 ///
 /// # Errors
 /// When a generator or the check fails; all threads have ended then.
@@ -73,7 +73,7 @@ pub fn run(
     warmup: Duration,
     check: &dyn Fn() -> anyhow::Result<()>,
     happenings: &[Happening<'_>],
-    title: &str,
+    title: Option<&str>,
 ) -> anyhow::Result<Run> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn drive(
     warmup: Duration,
     check: &dyn Fn() -> anyhow::Result<()>,
     happenings: &[Happening<'_>],
-    title: &str,
+    title: Option<&str>,
 ) -> anyhow::Result<Run> {
     let mut happenings = happenings.iter().peekable();
     let end = moments.last().copied().unwrap_or_default();
@@ -156,9 +156,9 @@ struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    fn new(title: &'a str, end: Duration) -> Progress<'a> {
-        let wanted = end > Duration::from_secs(2) && std::io::stderr().is_terminal();
-        Progress { title, end, shown: wanted.then_some(u64::MAX) }
+    fn new(title: Option<&'a str>, end: Duration) -> Progress<'a> {
+        let wanted = title.is_some() && end > Duration::from_secs(2) && std::io::stderr().is_terminal();
+        Progress { title: title.unwrap_or_default(), end, shown: wanted.then_some(u64::MAX) }
     }
 
     fn show(&mut self, now: Duration) {

@@ -192,6 +192,22 @@ impl Readings {
         f64::from(empty) / f64::from(all.max(1))
     }
 
+    /// When a class first had `level` or more over a span of `over`, from the window's begin to that of the span; of charged bytes.
+    pub fn reached(&self, class: usize, window: (Duration, Duration), level: u64, over: Duration) -> Option<Duration> {
+        let bytes = |at: usize| Some(self.readings.get(at)?.1.classes.get(class)?.counters.sent_wire_bytes);
+        let within = |at: &usize| self.readings.get(*at).is_some_and(|(time, _)| *time >= window.0 && *time + over <= window.1);
+        let begins = (0..self.readings.len()).filter(within);
+        let enough = |begin: &usize| {
+            let from = self.readings.get(*begin)?.0;
+            let end = self.nearest(from + over).filter(|end| end > begin)?;
+            let time = self.readings.get(end)?.0.checked_sub(from)?;
+            let rate = altq_simulator::report::rate(bytes(end)?.checked_sub(bytes(*begin)?)?, time.as_nanos() as u64);
+            (rate >= level).then_some(from)
+        };
+        let first = begins.into_iter().find_map(|begin| enough(&begin))?;
+        first.checked_sub(window.0)
+    }
+
     /// The last reading.
     pub fn last(&self) -> Option<&Snapshot> {
         self.readings.last().map(|(_, snapshot)| snapshot)
@@ -218,6 +234,19 @@ impl<'a> Window<'a> {
         let (_, first) = self.readings.first()?;
         let (_, last) = self.readings.last()?;
         Some((first.classes.get(class).unwrap_or(&NOTHING), last.classes.get(class)?))
+    }
+
+    /// Packets waiting in the class, on average over the readings.
+    pub fn queued(&self, class: usize) -> Option<f64> {
+        let queued = self.readings.iter().filter_map(|(_, reading)| Some(reading.classes.get(class)?.counters.queued_packets));
+        let (sum, count) = queued.fold((0, 0u32), |(sum, count), queued| (sum + queued, count + 1));
+        (count > 0).then(|| sum as f64 / f64::from(count))
+    }
+
+    /// The longest time between two readings: the loop is asked for its counters all the time, and answers between packets.
+    pub fn longest(&self) -> Option<Duration> {
+        let times = self.readings.iter().zip(self.readings.iter().skip(1));
+        times.map(|((_, one), (_, next))| Duration::from_nanos(next.at.saturating_sub(one.at))).max()
     }
 
     /// How long what the class sent in the window had waited.

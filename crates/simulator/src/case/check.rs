@@ -13,10 +13,11 @@ use toml::Spanned;
 use super::file::Context;
 use super::flows::flows;
 use super::links::links;
-use super::{Case, CaseLink, Column, Flow, Host, Kind, PolicySource, Shape, TimedEvent, What, WordValue};
+use super::{Case, CaseLink, Column, Flow, Host, Kind, Only, PolicySource, Shape, TimedEvent, What, WordValue};
 use super::{expect, raw};
 use crate::nearest::nearest;
 use crate::replay::tick;
+use crate::result::World;
 
 pub type Place = Option<Range<usize>>;
 pub type Result<T> = std::result::Result<T, (Place, String)>;
@@ -55,6 +56,9 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
         duration,
         warmup,
         offload: raw.offload.unwrap_or(true),
+        only: place(&raw.only)?,
+        overload: raw.overload.unwrap_or(false),
+        turns: turns(&raw.turns)?,
         hosts,
         links,
         columns,
@@ -146,7 +150,7 @@ fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
         let replace = replacements(&raw.replace)?;
         let (mtu, overhead) = (mtu(&raw.mtu)?, overhead(&raw.overhead)?);
         let (language, timer) = (language(&raw.language)?, timer(&raw.timer)?);
-        return Ok(vec![Column { name: None, policy, language, timer, replace, mtu, overhead }]);
+        return Ok(vec![Column { name: None, policy, language, timer, replace, mtu, overhead, only: None }]);
     }
     let mut names = HashSet::new();
     let mut columns = Vec::new();
@@ -173,17 +177,60 @@ fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
             replace,
             mtu: mtu(if c.mtu.is_some() { &c.mtu } else { &raw.mtu })?,
             overhead: overhead(if c.overhead.is_some() { &c.overhead } else { &raw.overhead })?,
+            only: place(&c.only)?,
         });
     }
     Ok(columns)
 }
 
+/// Most copies of a stretch of text.
+const MOST_TIMES: u32 = 1_000_000;
+
 fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
-    let one = |r: &raw::Replace| match r.find.get_ref().is_empty() {
-        true => bad(&r.find, "what is to be replaced?"),
-        false => Ok((r.find.get_ref().clone(), r.with.clone())),
+    let one = |r: &raw::Replace| {
+        if r.find.get_ref().is_empty() {
+            return bad(&r.find, "what is to be replaced?");
+        }
+        let with = match &r.times {
+            None => r.with.clone(),
+            Some(times) if *times.get_ref() > MOST_TIMES => {
+                return bad(times, format!("at most {MOST_TIMES} times"));
+            }
+            Some(times) => (1..=*times.get_ref()).map(|n| r.with.replace('#', &n.to_string())).collect(),
+        };
+        Ok((r.find.get_ref().clone(), with))
     };
     raw.iter().map(one).collect()
+}
+
+/// A world's word.
+pub fn world(word: &Spanned<String>) -> Result<World> {
+    match word.get_ref().as_str() {
+        "sim" => Ok(World::Sim),
+        "lab" => Ok(World::Lab),
+        _ => bad(word, "a world is \"sim\" or \"lab\""),
+    }
+}
+
+/// Most turns.
+const MOST_TURNS: u32 = 1000;
+
+fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {
+    match raw {
+        Some(turns) if !(1..=MOST_TURNS).contains(turns.get_ref()) => {
+            bad(turns, format!("each runs once at least, and {MOST_TURNS} times at most"))
+        }
+        turns => Ok(turns.as_ref().map_or(1, |turns| *turns.get_ref())),
+    }
+}
+
+fn place(raw: &Option<Spanned<raw::Only>>) -> Result<Option<Only>> {
+    let Some(only) = raw else { return Ok(None) };
+    let (world, reason) = (world(&only.get_ref().world)?, only.get_ref().reason.get_ref().trim());
+    if reason.is_empty() {
+        return bad(&only.get_ref().reason, "why not in the other world?");
+    }
+    Ok(Some(Only { world, reason: reason.to_owned() }))
 }
 
 fn mtu(raw: &Option<Spanned<u32>>) -> Result<Option<u32>> {

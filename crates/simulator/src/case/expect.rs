@@ -12,6 +12,7 @@ use super::measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown,
 use super::{Case, raw};
 use crate::literal;
 use crate::nearest::nearest;
+use crate::result::World;
 
 /// The words of a probe, as expectations and figures have them.
 struct Words<'a> {
@@ -36,8 +37,9 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
         let hint = nearest(word, all.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
         return bad(words.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
     };
-    if *measure == Measure::HtbRatio && !words.lab_only {
-        return bad(words.measure, "the simulator has no kernel HTB; write world = \"lab\"");
+    if measure.of_lab() && !words.lab_only {
+        let lacks = if *measure == Measure::HtbRatio { "kernel HTB" } else { "host whose time is taken" };
+        return bad(words.measure, format!("the simulator has no {lacks}; write world = \"lab\""));
     }
     let subject = match (words.class, words.flow) {
         (Some(class), None) if measure.of_class() => Subject::Class(class.get_ref().clone()),
@@ -173,20 +175,17 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
             let at = e.name.as_ref().map_or(place, |n| n.span());
             return Err((Some(at), "an expectation needs a name".into()));
         }
-        let simulated = match e.world.as_ref().map(|w| (w, w.get_ref().as_str())) {
-            None => None,
-            Some((_, "sim")) => Some(true),
-            Some((_, "lab")) => Some(false),
-            Some((at, _)) => return bad(at, "a world is \"sim\" or \"lab\""),
-        };
+        let world = e.world.as_ref().map(super::check::world).transpose()?;
+        // What the whole case says of itself holds for what it expects.
+        let in_lab = |world| world == Some(World::Lab) || case.only.as_ref().is_some_and(|only| only.world == World::Lab);
         if !in_row(&e.rows, context)? {
             continue;
         }
-        if !names.insert((column.clone(), simulated, name.clone())) {
+        if !names.insert((column.clone(), world.map(|w| w as u8), name.clone())) {
             let at = e.name.as_ref().map_or(place, |n| n.span());
             return Err((Some(at), format!("there are two expectations called {name:?}")));
         }
-        let (figure, probe) = subject(e, &place, case, simulated == Some(false))?;
+        let (figure, probe) = subject(e, &place, case, in_lab(world))?;
         let unit = figure.map_or(probe.measure.unit(), |at: usize| case.figures[at].unit.unit);
         let bound = e.bound.as_ref().map_or(Ok(Bound::Within), bound)?;
         let (expected, published) = match e.expected.get_ref() {
@@ -225,7 +224,7 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
             tolerance,
             bound,
             column,
-            simulated,
+            world,
             source,
             published: published.is_some(),
         });

@@ -170,6 +170,11 @@ impl CaseFile {
         self.runs.iter().any(|run| run.column.is_some() || run.row.is_some())
     }
 
+    /// How often the lab runs each row and column, in turn.
+    pub fn turns(&self) -> u32 {
+        self.runs.first().map_or(1, |run| run.case.turns)
+    }
+
     /// The row of a name.
     pub fn row(&self, name: &str) -> Option<usize> {
         self.rows.iter().position(|row| row.name == name)

@@ -3,6 +3,8 @@
 use altq_engine::units::{Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
+use crate::result::World;
+
 /// What to measure, of what, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
@@ -76,7 +78,7 @@ pub struct Shown {
 }
 
 /// All units of figures. The first of each kind is the measure's own.
-pub const UNITS: [Shown; 15] = {
+pub const UNITS: [Shown; 17] = {
     const fn shown(name: &'static str, unit: Unit, factor: f64) -> Shown {
         Shown { name, unit, factor }
     }
@@ -93,6 +95,8 @@ pub const UNITS: [Shown; 15] = {
         shown("fraction", Unit::Fraction, 1.0),
         shown("%", Unit::Fraction, 0.01),
         shown("", Unit::Count, 1.0),
+        shown("bytes", Unit::Count, 1.0),
+        shown("KB", Unit::Count, 1024.0),
         shown("packets", Unit::Count, 1.0),
         shown("packets/s", Unit::Count, 1.0),
         shown("cells/s", Unit::Count, 1.0),
@@ -117,8 +121,8 @@ pub struct Expectation {
     pub bound: Bound,
     /// The column that it is about; `None`: every one.
     pub column: Option<String>,
-    /// `Some(true)`: only in the simulator; `Some(false)`: only in the lab; `None`: both.
-    pub simulated: Option<bool>,
+    /// Only in this world; `None`: in both.
+    pub world: Option<World>,
     /// Where the expected figure comes from.
     pub source: String,
     /// The expected figure is the published one.
@@ -126,9 +130,9 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// Whether it is about this column, in the simulator.
-    pub fn concerns(&self, column: &super::Column) -> bool {
-        (self.column.is_none() || self.column == column.name) && self.simulated != Some(false)
+    /// Whether it is about this column in this world.
+    pub fn concerns(&self, column: &super::Column, world: World) -> bool {
+        (self.column.is_none() || self.column == column.name) && self.world.is_none_or(|own| own == world)
     }
 
     /// Whether a measured figure will do.
@@ -233,6 +237,22 @@ pub enum Measure {
     /// Class: charged bytes, flow: payload: the time from the window's begin to that of the first span of `over` in which it had
     /// `level` or more, nanoseconds.
     Reach,
+    /// Class: bytes that the engine of its link holds for classes, schedulers and queues; packets, flows and rules apart.
+    Memory,
+    /// Class: the same over the number of the link's classes.
+    ClassMemory,
+    /// Class: the longest time between two answers of its link's loop, which is asked for its counters all the time, nanoseconds. Only in the lab.
+    AnswerMax,
+    /// Class: CPU time of a packet of its link, each leaf in random order, nanoseconds: reading its headers. Only in the lab.
+    KeyTime,
+    /// Finding its class. Only in the lab.
+    ClassifyTime,
+    /// Queueing it. Only in the lab.
+    EnqueueTime,
+    /// Choosing it and taking it out. Only in the lab.
+    DequeueTime,
+    /// All four. Only in the lab.
+    PacketTime,
     /// A ratio of two figures.
     Ratio,
     /// How far a series of figures is from rising (or falling) all the way: its worst step, as a fraction of the figure before it.
@@ -266,7 +286,7 @@ impl Unit {
 
 impl Measure {
     /// All, with the words for them.
-    pub const ALL: [(&'static str, Measure); 27] = [
+    pub const ALL: [(&'static str, Measure); 35] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
         ("goodput", Measure::Goodput),
@@ -294,6 +314,14 @@ impl Measure {
         ("gap_mode_share", Measure::GapModeShare),
         ("gap_second_mode", Measure::GapSecondMode),
         ("reach", Measure::Reach),
+        ("memory", Measure::Memory),
+        ("class_memory", Measure::ClassMemory),
+        ("answer_max", Measure::AnswerMax),
+        ("key_time", Measure::KeyTime),
+        ("classify_time", Measure::ClassifyTime),
+        ("enqueue_time", Measure::EnqueueTime),
+        ("dequeue_time", Measure::DequeueTime),
+        ("packet_time", Measure::PacketTime),
     ];
 
     /// Its unit.
@@ -302,11 +330,12 @@ impl Measure {
         match self {
             Share | Loss | Marked | WireShare | GapModeShare | Monotone => Unit::Fraction,
             Rate | Goodput | WireRate => Unit::Rate,
-            Drops | Transactions | HtbRatio | Cells | Packets | Queue | Ratio => Unit::Count,
+            Drops | Transactions | HtbRatio | Cells | Packets | Queue | Memory | ClassMemory | Ratio => Unit::Count,
             Counter | Identities | Disagreements => Unit::Count,
             DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode | Reach => {
                 Unit::Time
             }
+            AnswerMax | KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime => Unit::Time,
         }
     }
 
@@ -333,7 +362,10 @@ impl Measure {
                 | Identities
                 | Disagreements
                 | Reach
-        )
+                | Memory
+                | ClassMemory
+                | AnswerMax
+        ) || self.of_engine()
     }
 
     /// Whether it can be said of a flow.
@@ -344,12 +376,24 @@ impl Measure {
             Drops | Marked | Queue => true,
             Rate | Packets | GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode | Reach => true,
             Share | WireShare | WireRate | Cells | Counter | Identities | Disagreements | Ratio | Monotone => false,
+            Memory | ClassMemory | AnswerMax | KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime => false,
         }
     }
 
     /// Whether it is known of the run's end only.
     pub fn of_the_end(self) -> bool {
         matches!(self, Measure::Counter | Measure::Identities | Measure::Disagreements)
+    }
+
+    /// Whether it is the engine's time for a packet: a clock is needed, and no traffic.
+    pub fn of_engine(self) -> bool {
+        use Measure::*;
+        matches!(self, KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime)
+    }
+
+    /// Whether only the lab has it.
+    pub fn of_lab(self) -> bool {
+        self.of_engine() || matches!(self, Measure::HtbRatio | Measure::AnswerMax)
     }
 
     /// Whether the gaps between a flow's packets must be kept for it.

@@ -25,6 +25,8 @@ pub use file::{CaseFile, Comparison, Judged, NotReproduced, Published, Row, Run}
 pub use measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
 pub use template::Values;
 
+use crate::result::World;
+
 /// A checked case. Names of hosts, links and flows in it exist; names of classes are checked when its policy is read.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -44,6 +46,12 @@ pub struct Case {
     pub hosts: Vec<Host>,
     /// Links between them, full duplex.
     pub links: Vec<CaseLink>,
+    /// The world in which alone it makes sense.
+    pub only: Option<Only>,
+    /// It asks more of the host than it can do: in the lab what is lost or late for that reason makes no result invalid.
+    pub overload: bool,
+    /// In the lab, how often each row and column runs, in turn; medians count.
+    pub turns: u32,
     /// The policies to run it with, at least one.
     pub columns: Vec<Column>,
     /// The traffic.
@@ -211,6 +219,17 @@ pub struct Column {
     pub mtu: Option<u32>,
     /// Bytes that they charge beyond a packet's length at layer 3, where its language cannot state them.
     pub overhead: Option<i32>,
+    /// The world in which alone it makes sense.
+    pub only: Option<Only>,
+}
+
+/// The world in which alone a case or a column makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Only {
+    /// The world.
+    pub world: World,
+    /// Why not in the other one.
+    pub reason: String,
 }
 
 /// Where a policy is.
@@ -503,6 +522,12 @@ pub enum WordValue {
 }
 
 impl Case {
+    /// Why a column of it does not make sense in a world; `None` if it does.
+    pub fn elsewhere<'a>(&'a self, column: &'a Column, world: World) -> Option<&'a str> {
+        let only = [&column.only, &self.only].into_iter().flatten().find(|only| only.world != world)?;
+        Some(&only.reason)
+    }
+
     /// Reads and checks a case file.
     pub fn load(path: &Path) -> Result<Case, CaseError> {
         let text = std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;

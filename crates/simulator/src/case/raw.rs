@@ -22,6 +22,9 @@ pub struct Case {
     #[serde(default)]
     pub warmup: Option<Spanned<Time>>,
     pub offload: Option<bool>,
+    pub only: Option<Spanned<Only>>,
+    pub overload: Option<bool>,
+    pub turns: Option<Spanned<u32>>,
     pub policy: Option<Spanned<String>>,
     pub policy_file: Option<Spanned<PathBuf>>,
     pub language: Option<Spanned<String>>,
@@ -128,6 +131,14 @@ pub struct NotReproduced {
     pub reason: Spanned<String>,
 }
 
+/// The world in which something makes sense, and why it does not in the other.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Only {
+    pub world: Spanned<String>,
+    pub reason: Spanned<String>,
+}
+
 /// Something measured in every row.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +164,7 @@ pub struct Figured {
 pub struct Replace {
     pub find: Spanned<String>,
     pub with: String,
+    pub times: Option<Spanned<u32>>,
 }
 
 fn one() -> u64 {
@@ -171,6 +183,7 @@ pub struct Column {
     pub replace: Vec<Replace>,
     pub mtu: Option<Spanned<u32>>,
     pub overhead: Option<Spanned<i32>>,
+    pub only: Option<Spanned<Only>>,
     // What [`Head`] reads.
     #[serde(rename = "samples")]
     _samples: Option<IgnoredAny>,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::{SimError, Watch, columns};
+use super::{BINS, SimError, Watch, columns};
 use crate::case::{CaseFile, Run};
 use crate::result::{CaseResult, World as Place};
 use crate::table::{self, Ran};
@@ -36,13 +36,12 @@ pub fn run_file(
         wishes.row.is_none_or(|row| run.row == Some(row)) && wishes.column.is_none_or(|column| run.column == Some(column))
     };
     let runs: Vec<&Run> = file.runs.iter().filter(wanted).collect();
+    super::somewhere(runs.iter().map(|run| &run.case))?;
     let mut result = CaseResult::new(&file.name, Place::Sim, seed);
     let mut all = Vec::with_capacity(runs.len());
     // A single case keeps all that it can be asked for; so does a run whose packets are recorded.
     let alone = if record.is_some() { 1 } else { usize::from(runs.len() == 1) };
-    if runs.len() > MANY {
-        watch.bins = Some(watch.bins.unwrap_or(BINS_OF_MANY));
-    }
+    watch.bins = watch.bins.or(Some(bins(runs.len())));
     file.runs.first().iter().for_each(|run| result.describe(&run.case));
     let mut record = record;
     for run in runs.iter().take(alone) {
@@ -63,6 +62,11 @@ pub fn run_file(
 /// Of more runs than this, series over time are coarser.
 const MANY: usize = 6;
 const BINS_OF_MANY: u64 = 40;
+
+/// Into how many bins at most series over time go, in a result of so many runs.
+pub fn bins(runs: usize) -> u64 {
+    if runs > MANY { BINS_OF_MANY } else { BINS }
+}
 
 fn seed_of(seed: u64, run: &Run) -> u64 {
     seed.wrapping_add(u64::from(run.sample))

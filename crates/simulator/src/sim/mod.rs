@@ -46,7 +46,7 @@ use crate::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries,
 use crate::stat::{LinkStat, tc};
 use crate::stats::percentile;
 use crate::table::{self, Ran};
-pub use files::{Wishes, run_file};
+pub use files::{Wishes, bins, run_file};
 use world::World;
 
 /// Why a case could not be run.
@@ -58,6 +58,9 @@ pub enum SimError {
     /// Something in it does not fit together.
     #[error("{0}")]
     Case(String),
+    /// The case makes sense in the lab only.
+    #[error("this case runs in the lab only (`altq lab`): {0}")]
+    Elsewhere(String),
     /// A capture cannot be read.
     #[error("{file}: {error}")]
     Capture {
@@ -105,6 +108,7 @@ pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<Cas
 
 /// [`run`], and what `watch` asks for.
 pub fn run_watched(case: &Case, seed: u64, record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<CaseResult, SimError> {
+    somewhere([case])?;
     let mut result = CaseResult::new(&case.name, Place::Sim, seed);
     result.describe(case);
     let ran = columns(case, seed, record, watch)?;
@@ -112,15 +116,30 @@ pub fn run_watched(case: &Case, seed: u64, record: Option<&mut dyn Write>, watch
     Ok(result)
 }
 
+/// An error if nothing of these cases is to run here.
+fn somewhere<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Result<(), SimError> {
+    let mut why = None;
+    for case in cases {
+        for column in &case.columns {
+            match case.elsewhere(column, Place::Sim) {
+                None => return Ok(()),
+                Some(reason) => why = why.or(Some(reason)),
+            }
+        }
+    }
+    why.map_or(Ok(()), |why| Err(SimError::Elsewhere(why.to_owned())))
+}
+
 fn columns<'a>(case: &'a Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<Vec<Ran<'a>>, SimError> {
     // Everything is checked before anything runs.
-    let policies = case.columns.iter().map(|column| column.load(case)).collect::<Result<Vec<_>, _>>()?;
+    let here = case.columns.iter().filter(|column| case.elsewhere(column, Place::Sim).is_none());
+    let policies = here.map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;
     let (captures, notes, invalid) = captures(case)?;
-    for (column, policy) in case.columns.iter().zip(&policies) {
+    for (column, policy) in &policies {
         World::new(case, column, policy, &captures, seed, false)?.rehearse()?;
     }
     let mut all = Vec::new();
-    for (column, policy) in case.columns.iter().zip(&policies) {
+    for (column, policy) in &policies {
         let recorder =
             record.take().map(|to| Recorder::new(Box::new(to) as Box<dyn Write + '_>)).transpose().map_err(record_error)?;
         let mut world = World::new(case, column, policy, &captures, seed, recorder.is_some())?;
@@ -185,7 +204,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     let mut measured = Vec::with_capacity(case.expectations.len());
     for expectation in &case.expectations {
         measured.push(match expectation.figure {
-            _ if !expectation.concerns(column) => None,
+            _ if !expectation.concerns(column, Place::Sim) => None,
             Some(figure) => figures[figure],
             None => measure(&expectation.probe, &world)?,
         });
@@ -232,7 +251,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
         }
     }
-    Ok(Ran { column, figures, measured, flows, classes, peers: Vec::new(), series: None, notes, invalid })
+    Ok(Ran { column, figures, measured, unjudged: Vec::new(), flows, classes, peers: Vec::new(), series: None, notes, invalid })
 }
 
 /// Whether a flow asks and hears answers.
@@ -312,7 +331,12 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::RttP50 => time(&mut cell.rtts, 50),
         Measure::RttP99 => time(&mut cell.rtts, 99),
         Measure::Transactions => Some(per_second(cell.transactions)),
-        Measure::HtbRatio | Measure::Ratio | Measure::Monotone => None,
+        Measure::Memory => place.map(|port| world.ports[port].engine.memory()),
+        Measure::ClassMemory => place.and_then(|port| {
+            let classes = world.ports[port].policy.as_ref()?.names.iter().flatten().count();
+            Some(world.ports[port].engine.memory() / classes as f64)
+        }),
+        _ => None,
     })
 }
 

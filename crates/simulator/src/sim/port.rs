@@ -144,6 +144,11 @@ impl Engines {
         self.first.rate()
     }
 
+    /// Bytes that they hold for classes, schedulers and queues.
+    pub fn memory(&self) -> f64 {
+        self.iter().map(Engine::memory).sum::<usize>() as f64
+    }
+
     /// Finds the class of a packet: all have the same rules.
     pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
         self.first.classify(key)

@@ -72,6 +72,11 @@ pub(super) struct Passed {
 }
 
 impl Series {
+    /// Width of the bins of a run of this length where there are at most so many: 1, 2 or 5 times a power of ten.
+    pub fn width(duration: Nanos, most: u64) -> Nanos {
+        width(duration, most)
+    }
+
     /// For a run of this length: at most so many bins, of 1, 2 or 5 times a power of ten.
     pub(super) fn new(column: Option<String>, duration: Nanos, most: u64) -> Series {
         let bin = width(duration, most);

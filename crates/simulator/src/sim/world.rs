@@ -24,6 +24,7 @@ use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
 use crate::case::{Case, Column, Measure, Probe, Subject, What};
 use crate::nearest::nearest;
+use crate::result::World as Place;
 
 /// Of more flows than this, gaps between packets are kept only where something asks for them: they take 10 KB each.
 const MOST_GAPS: usize = 64;
@@ -170,7 +171,7 @@ impl<'a> World<'a> {
         for (at, event) in case.events.iter().enumerate() {
             world.schedule(event.at, Rank::Change, Event::Change(at as u32));
         }
-        let about = case.expectations.iter().filter(|e| e.concerns(column)).map(|e| (&e.name, &e.probe));
+        let about = case.expectations.iter().filter(|e| e.concerns(column, Place::Sim)).map(|e| (&e.name, &e.probe));
         for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
             // A class that an event adds is known only then.
             let added = |name: &str| case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name));
