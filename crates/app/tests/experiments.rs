@@ -160,10 +160,10 @@ fn an_interrupt_keeps_what_was_finished() {
 fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let folder = folder("experiments-lab");
     std::fs::create_dir_all(folder.join("c")).unwrap();
-    let ticks = case("ticks", 1, "20%").replace("duration", "timer = 100\nduration");
+    let ticks = case("ticks", 2, "20%").replace("duration", "timer = 100\nduration");
     std::fs::write(folder.join("c/ticks.toml"), ticks).unwrap();
     let only = "only = { world = 'sim', reason = 'it takes a year' }\nduration";
-    std::fs::write(folder.join("c/year.toml"), case("year", 1, "20%").replace("duration", only)).unwrap();
+    std::fs::write(folder.join("c/year.toml"), case("year", 2, "20%").replace("duration", only)).unwrap();
     let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
     // Nothing could be run: no success. Without root the lab itself is missing.
     assert_eq!(code, 7, "{out}{error}");

@@ -164,6 +164,11 @@ impl Figures<'_> {
             Measure::Packets => {
                 Some((end.counters.sent_packets - begin.counters.sent_packets) as f64 / window.length().as_secs_f64())
             }
+            Measure::Marked => {
+                let marked = end.counters.marked_packets - begin.counters.marked_packets;
+                let sent = end.counters.sent_packets - begin.counters.sent_packets;
+                (sent > 0).then(|| marked as f64 / sent as f64)
+            }
             Measure::Queue => window.queued(class),
             Measure::AnswerMax => window.longest().map(|longest| longest.as_nanos() as f64),
             Measure::Reach => {
