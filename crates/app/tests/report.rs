@@ -71,7 +71,7 @@ fn a_page_holds_everything() {
         "<title>borrow</title>",
         "PASS: 4 of 4 promises hold",
         "throughput [Mbit/s]",
-        ">wait in the link [ms]<",
+        ">wait [ms]<",
         ">drops [1/s]<",
         ">P99.9<",
         "bar hatched s0",
@@ -268,6 +268,42 @@ fn a_run_goes_to_flent_at_once() {
             let said = String::from_utf8_lossy(&out.stderr).into_owned();
             assert!(out.status.code() == Some(2) && said.contains(wanted) && out.stdout.is_empty(), "{world} {args:?}: {said}");
         }
+    }
+}
+
+/// What a browser says of a page on its console, nothing of which is wanted. `None`: there is no browser here.
+fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()))?;
+    let out = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
+        .arg(format!("--window-size={width},2000"))
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("</html>"), "{browser} did not load the page");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    Some(said.lines().filter(|line| line.contains("CONSOLE")).collect::<Vec<_>>().join("\n"))
+}
+
+/// A drawing that cannot be drawn is an error on the console.
+#[test]
+fn a_browser_has_nothing_to_say() {
+    let folder = folder("browser");
+    let broken = folder.join("broken.html");
+    std::fs::write(&broken, "<!doctype html><html><body><svg><path d=\"M0 NaN\"/></svg></body></html>").unwrap();
+    let Some(said) = console(&broken, &folder.join("profile"), 1280) else {
+        eprintln!("skipped: there is no Chromium here");
+        return;
+    };
+    assert!(said.contains("attribute d: Expected number"), "a broken drawing is not told: {said}");
+    let results = [result(&folder, "cases/borrow.toml"), result(&folder, "cases/published/cbwfq-c.toml")];
+    let page = folder.join("page.html");
+    assert!(altq(&["report", &results[0], &results[1], "-o", &page.display().to_string()]).status.success());
+    for width in [1280, 400] {
+        assert_eq!(console(&page, &folder.join("profile"), width).as_deref(), Some(""), "at {width}");
     }
 }
 

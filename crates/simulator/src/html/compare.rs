@@ -197,7 +197,11 @@ impl<'a> Comparison<'a> {
 
     fn chart(&self, width: f64) -> String {
         let title = format!("{}: published beside {}", self.figure, self.columns.join(", "));
-        let label = if self.unit.is_empty() { self.figure.to_owned() } else { format!("{} [{}]", self.figure, self.unit) };
+        let label = if self.unit.is_empty() || self.unit == self.figure {
+            self.figure.to_owned()
+        } else {
+            format!("{} [{}]", self.figure, self.unit)
+        };
         let axis = Axis::new(&label, Unit::Count);
         let tell = |line: &Line<'_>, who: &str, value: f64| {
             format!("{} {who}: {} {}", line.row, number(value), self.unit).trim().to_owned()
@@ -253,11 +257,15 @@ impl<'a> Comparison<'a> {
             }
             None => {
                 let mut marks = Vec::new();
+                // What was published, and each column, has a lane of its own, so that none hides another.
+                let has_published = self.rows.iter().any(|line| line.published.is_some());
+                let first = usize::from(has_published);
+                let lanes = first + self.columns.len();
+                let lane = |at: f64, n: usize| at + ((n as f64 + 0.5) / lanes.max(1) as f64 - 0.5) * 0.84;
                 for (at, line) in self.rows.iter().enumerate() {
-                    let at = at as f64;
+                    let row = at as f64;
                     for (n, column) in self.columns.iter().enumerate() {
-                        // Columns lie a little above one another, so that none hides another.
-                        let at = at + (n as f64 - (self.columns.len() as f64 - 1.0) / 2.0) * 0.2;
+                        let at = lane(row, first + n);
                         let Some(cell) = line.cells.get(n).and_then(Option::as_ref) else { continue };
                         if let Some((low, high)) = cell.judged.and_then(|judged| judged.room()) {
                             marks.push(Mark::Span(self.series(n), at, low, high));
@@ -267,7 +275,7 @@ impl<'a> Comparison<'a> {
                         }
                     }
                     if let Some((value, _)) = line.published {
-                        marks.push(Mark::Dots(PUBLISHED, vec![(value, at, tell(line, "published", value))]));
+                        marks.push(Mark::Dots(PUBLISHED, vec![(value, lane(row, 0), tell(line, "published", value))]));
                     }
                 }
                 let names = self
@@ -275,12 +283,17 @@ impl<'a> Comparison<'a> {
                     .iter()
                     .map(|line| if line.row.is_empty() { self.figure.to_owned() } else { line.row.to_owned() })
                     .collect();
-                let values = self
-                    .rows
-                    .iter()
-                    .flat_map(|line| line.cells.iter().flatten().filter_map(|c| c.measured).chain(line.published.map(|p| p.0)));
-                let most = values.fold(0.0, f64::max);
-                Sheet { title, width, x: axis, range: Some((0.0, most * 1.04)), panels: vec![Panel::names(names, marks)] }.svg()
+                let figures = |line: &Line<'_>| {
+                    let cells = line.cells.iter().flatten();
+                    cells.filter_map(|c| c.measured).chain(line.published.map(|p| p.0)).fold(0.0, f64::max)
+                };
+                let most = self.rows.iter().map(figures).fold(0.0, f64::max);
+                let rooms = self.rows.iter().flat_map(|line| line.cells.iter().flatten());
+                let room = rooms.filter_map(|cell| Some(cell.judged?.room()?.1)).fold(0.0, f64::max);
+                // The room of a tolerance is seen whole, unless it is so wide that nothing else would be.
+                let end = (most * 1.04).max(room.min(most * 1.5) * 1.01);
+                let panels = vec![Panel { height: 10.0 + 8.0 * lanes as f64, ..Panel::names(names, marks) }];
+                Sheet { title, width, x: axis, range: Some((0.0, end)), panels }.svg()
             }
         }
     }
@@ -341,7 +354,22 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
             columns.push(column);
         }
     }
-    let heads: String = columns.iter().map(|column| format!("<th colspan=\"3\">{}</th>", escaped(column))).collect();
+    // Figures stand below one another, and so do errors and verdicts beside them, where a column has any.
+    let cells = |column: &str| {
+        let at = move |c: &&Comparison<'_>| c.columns.iter().position(|name| name == column);
+        all.iter()
+            .filter_map(move |c| Some((c, at(&c)?)))
+            .flat_map(|(c, n)| c.rows.iter().filter_map(move |line| line.cells.get(n)?.as_ref()))
+            .collect::<Vec<_>>()
+    };
+    let rooms: Vec<Rooms> = columns.iter().map(|column| Rooms::of(&cells(column))).collect();
+    let heads: String = columns
+        .iter()
+        .zip(&rooms)
+        .map(|(column, room)| {
+            format!("<th class=\"column\" style=\"--after:{:.1}rem\">{}</th>", room.error + room.verdict, escaped(column))
+        })
+        .collect();
     let mut out = format!(
         "<div class=\"scroll\"><table class=\"compare\">\n<thead><tr><th>row</th>{}{heads}{}</tr></thead>\n<tbody>\n",
         if has_published { "<th>published</th>" } else { "" },
@@ -349,8 +377,12 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
     );
     let mut reasons: Vec<&str> = Vec::new();
     for comparison in all {
-        let unit = if comparison.unit.is_empty() { String::new() } else { format!(" [{}]", comparison.unit) };
-        let span = 3 * columns.len() + 3;
+        let unit = if comparison.unit.is_empty() || comparison.unit == comparison.figure {
+            String::new()
+        } else {
+            format!(" [{}]", comparison.unit)
+        };
+        let span = columns.len() + 3;
         let _ =
             writeln!(out, "<tr class=\"part\"><th colspan=\"{span}\">{}{}</th></tr>", escaped(comparison.figure), escaped(&unit));
         for line in &comparison.rows {
@@ -362,11 +394,11 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
             if has_published {
                 let _ = write!(out, "<td>{}</td>", line.published.map_or("–".into(), |(value, _)| number(value)));
             }
-            for column in &columns {
+            for (column, room) in columns.iter().zip(&rooms) {
                 let place = comparison.columns.iter().position(|c| c == column);
                 match place.and_then(|n| line.cells.get(n)).and_then(Option::as_ref) {
-                    Some(cell) => out += &cell.markup(&mut reasons),
-                    None => out += "<td>–</td><td></td><td></td>",
+                    Some(cell) => out += &cell.markup(room, &mut reasons),
+                    None => out += &room.around("–", "", ""),
                 }
             }
             if has_published {
@@ -386,40 +418,69 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
     out
 }
 
+/// How much a column's errors and verdicts take, in rem.
+struct Rooms {
+    error: f64,
+    verdict: f64,
+}
+
+impl Rooms {
+    fn of(cells: &[&Cell<'_>]) -> Rooms {
+        let longest = cells.iter().map(|cell| cell.off().chars().count()).max().unwrap_or(0);
+        let judged = cells.iter().any(|cell| cell.judged.is_some());
+        let error = if longest == 0 { 0.0 } else { longest as f64 * 0.44 + 0.6 };
+        Rooms { error, verdict: if judged { 3.4 } else { 0.0 } }
+    }
+
+    /// A cell of the table.
+    fn around(&self, figure: &str, error: &str, verdict: &str) -> String {
+        let mut out = format!("<td><span class=\"cell\"><span>{figure}</span>");
+        for (room, class, what) in [(self.error, "error", error), (self.verdict, "judged", verdict)] {
+            if room > 0.0 {
+                let _ = write!(out, "<span class=\"{class}\" style=\"--room:{room:.1}rem\">{what}</span>");
+            }
+        }
+        out + "</span></td>"
+    }
+}
+
 impl<'a> Cell<'a> {
-    /// Its three places in the table: the figure, how far it is off, the verdict. `reasons`: those that notes below the table give.
-    fn markup(&self, reasons: &mut Vec<&'a str>) -> String {
-        let mut out = format!("<td>{}", self.measured.map_or("nothing".into(), number));
+    /// How far off it is: of what was published, or of what it is to be.
+    fn off(&self) -> String {
+        match (self.judged.and_then(|judged| judged.own), self.measured) {
+            _ if self.not_reproduced.is_some() => self.error.map_or(String::new(), deviation),
+            // What is not to be as published is set beside what it is to be.
+            (Some(own), Some(measured)) if own != 0.0 => format!("{} of {}", deviation(measured / own - 1.0), number(own)),
+            _ => self.error.map_or(String::new(), deviation),
+        }
+    }
+
+    /// Its cell in the table: the figure, how far it is off, the verdict. `reasons`: those that notes below the table give.
+    fn markup(&self, room: &Rooms, reasons: &mut Vec<&'a str>) -> String {
+        let mut figure = self.measured.map_or("–".into(), number);
         if let Some(reason) = self.not_reproduced {
             let n = reasons.iter().position(|r| *r == reason).unwrap_or_else(|| {
                 reasons.push(reason);
                 reasons.len() - 1
             });
-            let _ = write!(out, "<sup>{}</sup>", n + 1);
+            let _ = write!(figure, "<sup>{}</sup>", n + 1);
         }
-        out += "</td><td class=\"error\">";
         let samples = self.samples.filter(|(low, high)| low < high);
-        let samples =
-            samples.map_or(String::new(), |(low, high)| format!(" title=\"samples from {} to {}\"", number(low), number(high)));
-        match (self.judged.and_then(|judged| judged.own), self.measured) {
-            // What is not to be as published is set beside what it is to be.
-            (Some(own), Some(measured)) if own != 0.0 => {
-                let _ = write!(out, "<span{samples}>{} of {}</span>", deviation(measured / own - 1.0), number(own));
+        let error = match samples {
+            Some((low, high)) => {
+                format!("<span title=\"samples from {} to {}\">{}</span>", number(low), number(high), self.off())
             }
-            _ => {
-                let _ = write!(out, "<span{samples}>{}</span>", self.error.map_or(String::new(), deviation));
-            }
-        }
-        out += "</td><td class=\"judged\">";
-        if let Some(judged) = self.judged {
+            None => self.off(),
+        };
+        let verdict = self.judged.map_or(String::new(), |judged| {
             let room = match (judged.from.is_finite(), judged.to.is_finite()) {
                 (true, true) => format!("from {} to {}", number(judged.from), number(judged.to)),
                 (true, false) => format!("at least {}", number(judged.from)),
                 (false, true) => format!("at most {}", number(judged.to)),
                 (false, false) => String::new(),
             };
-            let _ = write!(out, "<span title=\"{room}\">{}</span>", verdict(self.valid, judged.pass));
-        }
-        out + "</td>"
+            format!("<span title=\"{room}\">{}</span>", verdict(self.valid, judged.pass))
+        });
+        room.around(&figure, &error, &verdict)
     }
 }

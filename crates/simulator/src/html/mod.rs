@@ -72,9 +72,24 @@ pub fn cases<'a, 'b>(sources: &'b [Source<'a>]) -> Vec<(&'a str, Vec<&'b Source<
 
 /// A table of all cases with a link to each.
 fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
-    let mut out = String::from(
-        "<div class=\"scroll\"><table>\n<thead><tr><th>case</th><th class=\"text\">world</th><th>rows</th><th>published</th><th>classic off by at most</th><th>promises kept</th><th class=\"text\">verdict</th></tr></thead>\n<tbody>\n",
-    );
+    let count = |of: &dyn Fn(&CaseResult) -> bool| sources.iter().filter(|source| of(source.result)).count();
+    let (invalid, passed) = (count(&|result| !result.valid), count(&|result| result.passed()));
+    let failed = sources.len() - invalid - passed;
+    let mut out = String::from("<ul class=\"tags\">");
+    for (n, class, word) in [(passed, "pass", "PASS"), (failed, "fail", "FAIL"), (invalid, "invalid", "INVALID")] {
+        if n > 0 {
+            let _ = write!(out, "<li class=\"tag {class}\">{word}: {n} of {} results</li>", sources.len());
+        }
+    }
+    let mut versions: Vec<&str> = sources.iter().filter_map(|s| s.result.made.as_ref()).map(|made| made.version.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if !versions.is_empty() {
+        let _ = write!(out, "<li class=\"tag\">altq {}</li>", escaped(&versions.join(", ")));
+    }
+    out += "</ul>\n<p class=\"quiet small\">Published: figures of the document that a case is taken from. Off by at most: the worst error of the column classic against them, without those that the \
+            case says do not come out, and why.</p>\n";
+    out += "<div class=\"scroll\"><table>\n<thead><tr><th>case</th><th class=\"text\">verdict</th><th class=\"text\">world</th><th>promises kept</th><th>rows</th><th>published</th><th>classic off by at most</th></tr></thead>\n<tbody>\n";
     for source in sources {
         let (result, sum) = (source.result, summary(source.result));
         let worst = sum.worst.as_ref().map_or("–".into(), |(error, row)| {
@@ -82,15 +97,15 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
         });
         let _ = writeln!(
             out,
-            "<tr><td><a href=\"{}\">{}</a></td><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{worst}</td><td>{} of {}</td><td class=\"text\">{}</td></tr>",
+            "<tr><td><a href=\"{}\">{}</a></td><td class=\"text\">{}</td><td class=\"text\">{}</td><td>{} of {}</td><td>{}</td><td>{}</td><td>{worst}</td></tr>",
             escaped(&link(&result.case)),
             escaped(&result.case),
+            promises::verdict(result.valid, result.passed()),
             world(result.world),
-            or_dash(sum.rows),
-            or_dash(sum.published),
             sum.passed,
             result.expectations.len(),
-            promises::verdict(result.valid, result.passed()),
+            or_dash(sum.rows),
+            or_dash(sum.published),
         );
     }
     out + "</tbody></table></div>\n"

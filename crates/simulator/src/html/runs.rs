@@ -130,6 +130,8 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
         let starts = |n: usize| n as f64 * bin;
         let middle = |n: usize| (n as f64 + 0.5) * bin;
         let mut lines: [Vec<Mark>; 4] = Default::default();
+        let of = |list: &dyn Fn(&SeriesRow) -> bool| by.rows(run).iter().filter(|row| list(row)).count();
+        let (dropping, marking) = (of(&|row| !row.drops.is_empty()), of(&|row| !row.marks.is_empty()));
         for row in by.rows(run) {
             let own = series(&row.name);
             // The last bin may be shorter than the others.
@@ -147,20 +149,33 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
             };
             lines[1].push(Mark::Line(own.faint(), delay(&row.delay_p99_ns)));
             lines[1].push(Mark::Line(own, delay(&row.delay_p50_ns)));
-            let needles = |list: &[u64]| list.iter().enumerate().map(|(n, count)| (middle(n), *count as f64 / bin)).collect();
-            lines[2].push(Mark::Needles(own, needles(&row.drops)));
-            lines[3].push(Mark::Needles(own, needles(&row.marks)));
+            let counts = |list: &[u64], alone: bool| {
+                let at = |n: usize| if alone { middle(n) } else { starts(n) };
+                let mut points: Vec<(f64, f64)> =
+                    list.iter().enumerate().map(|(n, count)| (at(n), *count as f64 / span(n))).collect();
+                match points.last().copied() {
+                    // Needles of several would hide one another.
+                    Some((_, last)) if !alone => {
+                        points.push((end, last));
+                        Mark::Steps(own, points)
+                    }
+                    _ => Mark::Needles(own, points),
+                }
+            };
+            lines[2].push(counts(&row.drops, dropping < 2));
+            lines[3].push(counts(&row.marks, marking < 2));
         }
         let [rates, waits, dropped, marked] = lines;
         let limits = |most: f64| Some((0.0, most));
-        let word = if by == By::Class { "wait in the link" } else { "one-way delay" };
+        // What stands beside a low panel is short.
+        let word = if by == By::Class { "wait" } else { "one way" };
         let axis = if log { Axis::log(word, Unit::Time) } else { Axis::new(word, Unit::Time) };
         let span = if log { Some((least as f64 / 1e9, longest as f64 / 1e9)) } else { limits(longest as f64 / 1e9) };
         let mut panels = vec![
             Panel { height: 120.0, y: Side::Values(Axis::new("throughput", Unit::Rate), limits(rate)), marks: rates },
             Panel { height: 110.0, y: Side::Values(axis, span), marks: waits },
         ];
-        for (most, word, marks) in [(drops, "drops", dropped), (marks, "ECN marks", marked)] {
+        for (most, word, marks) in [(drops, "drops", dropped), (marks, "marks", marked)] {
             if most > 0.0 {
                 panels.push(Panel { height: 70.0, y: Side::Values(Axis::new(word, Unit::PerSecond), limits(most)), marks });
             }
@@ -172,10 +187,19 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
     let bin = group.runs.first().map_or(String::new(), |run| time(run.bin_ns as f64));
     let mut out = legend(&names);
     out += &side_by_side(group, &draw);
-    let what = if by == By::Class { "Bytes that a class handed over" } else { "Bytes that arrived" };
+    let what = match by {
+        By::Class => "Bytes that a class handed over",
+        By::Flow => "Bytes that arrived",
+    };
+    let delay = if by == By::Class {
+        "Wait of packets in the link"
+    } else {
+        "Time from source to destination, or the round trip of requests"
+    };
+    let marked = if marks > 0.0 { " Marks: congestion experienced (ECN)." } else { "" };
     let _ = writeln!(
         out,
-        "<p class=\"quiet small\">{what}, in bins of {bin}. Delay: the median, and fainter the 99th percentile of each bin.</p>"
+        "<p class=\"quiet small\">{what}, in bins of {bin}. {delay}: the median, and fainter the 99th percentile of each bin.{marked}</p>"
     );
     out
 }
@@ -191,19 +215,25 @@ fn delays(group: &Group<'_>, by: By) -> String {
     let names = names(group.runs.iter().flat_map(|run| by.rows(run)).map(|row| row.name.as_str()));
     let all = || group.runs.iter().flat_map(|run| by.rows(run)).flat_map(|row| &row.delays.ns).filter(|ns| **ns > 0);
     let (Some(least), Some(most)) = (all().min(), all().max()) else {
-        return "<p class=\"quiet\">No packet's delay was measured.</p>\n".into();
+        let any = group.runs.iter().flat_map(|run| by.rows(run)).any(|row| row.delays.count > 0);
+        let what = if any { "No packet waited: each went at once." } else { "No packet's delay was measured." };
+        return format!("<p class=\"quiet\">{what}</p>\n");
     };
-    let range = Some((*least as f64 / 1e9, (*most as f64 / 1e9).max(*least as f64 / 1e9 * 1.01)));
+    // An axis in decades has no 0: what did not wait lies at its left edge.
+    let none = group.runs.iter().flat_map(|run| by.rows(run)).flat_map(|row| &row.delays.ns).any(|ns| *ns == 0);
+    let below = 10f64.powf((*least as f64).log10().ceil() - 1.0).max(1.0);
+    let (least, most) = (if none { below } else { *least as f64 }, *most as f64);
+    let range = Some((least / 1e9, most.max(least * 1.01) / 1e9));
     let draw = |run: &RunSeries, width: f64| {
         let mut marks = Vec::new();
         for row in by.rows(run) {
             let own = palette(names.iter().position(|n| *n == row.name).unwrap_or(0));
             let points: Vec<(f64, f64)> =
-                crate::result::QUANTILES.iter().zip(&row.delays.ns).map(|(q, ns)| ((*ns).max(*least) as f64 / 1e9, *q)).collect();
+                crate::result::QUANTILES.iter().zip(&row.delays.ns).map(|(q, ns)| ((*ns as f64).max(least) / 1e9, *q)).collect();
             marks.push(Mark::Line(own, points));
             let dots = SAID.iter().filter(|(_, _, n)| row.delays.count >= *n).filter_map(|(q, word, _)| {
                 let ns = row.delays.quantile(*q)?;
-                Some((ns.max(*least) as f64 / 1e9, *q, format!("{} {word} = {}", row.name, time(ns as f64))))
+                Some(((ns as f64).max(least) / 1e9, *q, format!("{} {word} = {}", row.name, time(ns as f64))))
             });
             marks.push(Mark::Dots(own, dots.collect()));
         }
@@ -215,6 +245,9 @@ fn delays(group: &Group<'_>, by: By) -> String {
     };
     let mut out = legend(&names);
     out += &side_by_side(group, &draw);
+    if none {
+        out += "<p class=\"quiet small\">At the left edge: what did not wait at all.</p>\n";
+    }
     let mut rows =
         vec![vec![String::new(), "n".into(), "P50".into(), "P90".into(), "P99".into(), "P99.9".into(), "longest".into()]];
     for run in &group.runs {
@@ -289,13 +322,21 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
         }
         let panels = vec![Panel::names(labels, marks)];
         let title = format!("{column} what classes had of the link").trim().to_owned();
-        Sheet { title, width, x: Axis::new(label, unit), range: Some((0.0, most)), panels }.svg()
+        Sheet { title, width, x: Axis::new(label, unit), range: Some((0.0, most * 1.02)), panels }.svg()
     };
     let mut out = String::from("<h3>Shares</h3>\n<ul class=\"legend\">");
     out += &key(palette(0), "bar", "own");
-    out += &key(palette(0), "hatched", "borrowed");
-    out += &key(palette(0), "guarantee", "guarantee");
-    out += &key(palette(0), "ceiling", "ceiling");
+    let any = |of: &dyn Fn(&ClassResult) -> bool| group.classes.iter().filter(useful).any(|class| of(class));
+    let beyond = |class: &ClassResult| class.guaranteed_bit_s.is_some_and(|rate_bit_s| rate(class) > rate_bit_s as f64);
+    if any(&|class| class.report.borrowed_bytes > 0 || beyond(class)) {
+        out += &key(palette(0), "hatched", "borrowed");
+    }
+    if any(&|class| class.guaranteed_bit_s.is_some()) {
+        out += &key(palette(0), "guarantee", "guarantee");
+    }
+    if any(&|class| class.ceiling_bit_s.is_some()) {
+        out += &key(palette(0), "ceiling", "ceiling");
+    }
     out += "</ul>\n";
     out += &beside(&columns, &|n, width| columns.get(n).map_or(String::new(), |column| draw(column, width)));
     let _ = writeln!(
@@ -373,13 +414,13 @@ fn reclaims(group: &Group<'_>) -> String {
         .svg()
     };
     let mut out = String::from("<h3>Time to reclaim a share</h3>\n");
-    if columns.len() > 1 && places.len() * columns.len() > 1 {
+    if columns.len() > 1 && all.iter().any(|(_, reclaim)| reclaim.within_ns != Some(0)) {
         let items: String =
             columns.iter().enumerate().map(|(n, column)| key(super::column_series(column, n), "dot", column)).collect();
         let _ = writeln!(out, "<ul class=\"legend\">{items}</ul>");
     }
-    // One alone is said by the table.
-    if places.len() * columns.len() > 1 {
+    // One alone is said by the table, and so is that nobody had to wait.
+    if places.len() * columns.len() > 1 && all.iter().any(|(_, reclaim)| reclaim.within_ns != Some(0)) {
         let _ = writeln!(out, "<figure>{}</figure>", both(&draw));
     }
     let mut rows = vec![vec!["class".to_owned(), "came back at".into()]];

@@ -103,7 +103,7 @@ const BETWEEN: f64 = 18.0;
 const BOTTOM: f64 = 38.0;
 const RIGHT: f64 = 14.0;
 /// About what a character takes.
-const CHARACTER: f64 = 6.6;
+const CHARACTER: f64 = 7.2;
 
 impl Sheet {
     /// The drawing, to stand in a page.
@@ -241,7 +241,8 @@ impl Panel {
             (Side::Names(names), _) => {
                 for (n, name) in names.iter().enumerate() {
                     let at = top + (n as f64 + 0.5) * self.height;
-                    let room = ((left - 14.0) / CHARACTER) as usize;
+                    // A hair more, so that what the room was made for is not cut by a rounding.
+                    let room = ((left - 14.0) / CHARACTER + 0.01) as usize;
                     let short = if name.chars().count() > room { cut(name, room) } else { name.clone() };
                     text(out, left - 8.0, at + 4.0, "end", "", &short);
                     let edge = at + self.height / 2.0;
@@ -425,9 +426,9 @@ mod tests {
         let top = Panel::new(100.0, y("one"), line(&[(0.0, 0.0), (10.0, 10.0)]));
         let low = Panel::new(100.0, y("two"), line(&[(5.0, 1.0), (f64::NAN, 1.0), (10.0, 2.0)]));
         let svg = sheet(vec![top, low]).svg();
-        // Three characters ("0.5") and a label take 49.8 on the left, 14 stay free on the right; areas from 10 to 110 and from 128 to 228.
-        assert!(svg.contains("<path class=\"line s1\" d=\"M49.8 110.0L386.0 10.0\"/>"), "{svg}");
-        assert!(svg.contains("d=\"M217.9 178.0h0.1M386.0 128.0h0.1\""), "{svg}");
+        // Three characters ("0.5") and a label take 51.6 on the left, 14 stay free on the right; areas from 10 to 110 and from 128 to 228.
+        assert!(svg.contains("<path class=\"line s1\" d=\"M51.6 110.0L386.0 10.0\"/>"), "{svg}");
+        assert!(svg.contains("d=\"M218.8 178.0h0.1M386.0 128.0h0.1\""), "{svg}");
         assert_eq!(svg.matches(">time [s]</text>").count(), 1);
         assert!(svg.contains("aria-label=\"a &lt; b\"") && svg.ends_with("</svg>\n"));
     }
