@@ -443,8 +443,8 @@ impl Engine {
             }
             // As `depart` and `departed` do it; the packet itself is looked at last.
             let at = leaf.head;
-            let (len, wire, next, next_wire) = self.slab.first(at, &self.overhead);
-            leaf.head = next;
+            let (len, wire, next_at, next_wire) = self.slab.first(at, &self.overhead);
+            leaf.head = next_at;
             leaf.packets -= 1;
             leaf.bytes -= len;
             leaf.sent_packets += 1;
@@ -459,6 +459,7 @@ impl Engine {
                 leaf.borrowed_bytes += u64::from(len);
             }
             if many {
+                self.slab.fetch(next_at);
                 self.look_ahead(slot);
             }
             if self.trace.is_some() {

@@ -39,15 +39,19 @@ struct Link {
 /// The slots of a wheel.
 struct Slots {
     used: [u64; SLOTS / 64],
+    /// Which of these are not 0.
+    words: u8,
     first: [u32; SLOTS],
 }
 
 impl Slots {
+    const EMPTY: Slots = Slots { used: [0; SLOTS / 64], words: 0, first: [NIL; SLOTS] };
+
     /// The first slot in use.
     #[inline]
     fn first_used(&self) -> Option<usize> {
-        let word = self.used.iter().position(|word| *word != 0)?;
-        Some(word * 64 + self.used[word].trailing_zeros() as usize)
+        let word = self.words.trailing_zeros() as usize;
+        Some(word * 64 + self.used.get(word)?.trailing_zeros() as usize)
     }
 }
 
@@ -118,9 +122,10 @@ impl Wheel {
         self.used |= 1 << wheel;
         let slots = match &mut self.wheels[wheel as usize % WHEELS] {
             Some(slots) => slots,
-            empty => empty.insert(Box::new(Slots { used: [0; SLOTS / 64], first: [NIL; SLOTS] })),
+            empty => empty.insert(Box::new(Slots::EMPTY)),
         };
         slots.used[slot / 64] |= 1 << (slot % 64);
+        slots.words |= 1 << (slot / 64);
         let next = std::mem::replace(&mut slots.first[slot], owner);
         self.links[owner as usize] = Link { due, next, previous: FIRST | wheel << BITS | slot as u32 };
         if next != NIL {
@@ -165,8 +170,11 @@ impl Wheel {
     fn empty(&mut self, wheel: usize, slot: usize) {
         if let Some(slots) = &mut self.wheels[wheel % WHEELS] {
             slots.used[slot / 64] &= !(1 << (slot % 64));
-            if slots.used == [0; SLOTS / 64] {
-                self.used &= !(1 << wheel);
+            if slots.used[slot / 64] == 0 {
+                slots.words &= !(1 << (slot / 64));
+                if slots.words == 0 {
+                    self.used &= !(1 << wheel);
+                }
             }
         }
     }
@@ -310,7 +318,7 @@ impl Wheel {
             link.previous = OUT;
         }
         for slots in self.wheels.iter_mut().flatten() {
-            (slots.used, slots.first) = ([0; SLOTS / 64], [NIL; SLOTS]);
+            **slots = Slots::EMPTY;
         }
         self.near.clear();
         (self.soonest, self.used, self.over) = (u64::MAX, 0, NIL);

@@ -124,6 +124,8 @@ pub enum Mode {
 pub const EXISTS: u8 = 1;
 /// It has packets of its own.
 pub const BACKLOGGED: u8 = 2;
+/// A leaf that stands in its parent's feed.
+pub const FED: u8 = 4;
 
 /// A class, leaf or inner: all that a packet touches of it, in two cache lines side by side, as processors fetch lines in pairs.
 #[derive(Clone, Copy, Debug)]

@@ -21,12 +21,12 @@ mod tree;
 pub mod words;
 
 use super::wheel::Wheel;
-use super::{Entry, NOBODY, ROOT_SLOT, Scheduler, Slot};
+use super::{Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
-use class::{BACKLOGGED, Class, EXISTS, LEVELS, Mode, NIL};
+use class::{BACKLOGGED, Class, EXISTS, FED, LEVELS, Mode, NIL};
 use ring::Ring;
 use words::{Defaults, Words};
 
@@ -100,7 +100,7 @@ impl Htb {
     #[inline]
     fn place(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
-            let class = &self.classes[slot as usize];
+            let class = &mut self.classes[slot as usize];
             match class.mode {
                 Mode::Green => {
                     let level = usize::from(class.level) % LEVELS;
@@ -112,6 +112,12 @@ impl Htb {
                     return;
                 }
                 Mode::Yellow => {
+                    if class.has(FED) {
+                        return;
+                    }
+                    if class.node == NIL {
+                        class.flags |= FED;
+                    }
                     let (parent, at) = (class.parent, class.at);
                     prios = self.feed(parent, at, prios);
                     if prios == 0 {
@@ -147,32 +153,37 @@ impl Htb {
     #[inline]
     fn unplace(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
-            let class = &self.classes[slot as usize];
-            match class.mode {
-                Mode::Green => {
-                    let level = usize::from(class.level) % LEVELS;
-                    let row = &mut self.rows[level];
-                    for prio in bits(prios) {
-                        row.rings[prio].remove(slot);
-                        if row.rings[prio].is_empty() {
-                            row.prios &= !(1 << prio);
-                        }
-                    }
-                    if row.prios == 0 {
-                        self.levels &= !(1 << level);
-                    }
-                    return;
-                }
-                Mode::Yellow => {
-                    let (parent, at) = (class.parent, class.at);
-                    prios = self.unfeed(parent, at, prios);
-                    if prios == 0 {
-                        return;
-                    }
-                    slot = parent;
-                }
-                Mode::Red => return,
+            let class = &mut self.classes[slot as usize];
+            let (fed, mode) = (class.has(FED), class.mode);
+            class.flags &= !FED;
+            let (parent, at) = (class.parent, class.at);
+            if mode == Mode::Green {
+                self.leave_row(slot, prios);
             }
+            if !fed && mode != Mode::Yellow {
+                return;
+            }
+            prios = self.unfeed(parent, at, prios);
+            if prios == 0 {
+                return;
+            }
+            slot = parent;
+        }
+    }
+
+    /// Takes a class out of the row of its level.
+    #[inline]
+    fn leave_row(&mut self, slot: Slot, prios: u8) {
+        let level = usize::from(self.classes[slot as usize].level) % LEVELS;
+        let row = &mut self.rows[level];
+        for prio in bits(prios) {
+            row.rings[prio].remove(slot);
+            if row.rings[prio].is_empty() {
+                row.prios &= !(1 << prio);
+            }
+        }
+        if row.prios == 0 {
+            self.levels &= !(1 << level);
         }
     }
 
@@ -276,8 +287,13 @@ impl Htb {
 
     /// Gives a class that wants to send another mode.
     fn turn(&mut self, slot: Slot, mode: Mode) {
-        let wants = self.classes[slot as usize].wants;
-        self.unplace(slot, wants);
+        let &Class { wants, node, mode: old, .. } = &self.classes[slot as usize];
+        if node != NIL || mode == Mode::Red {
+            self.unplace(slot, wants);
+        } else if old == Mode::Green {
+            // A leaf stays in its parent's feed while it is green: nobody looks there before no leaf is green any more.
+            self.leave_row(slot, wants);
+        }
         let class = &mut self.classes[slot as usize];
         class.mode = mode;
         class.overlimits = class.overlimits.wrapping_add(u32::from(mode == Mode::Red));
@@ -594,11 +610,8 @@ impl Scheduler for Htb {
     }
 
     fn ahead(&self, _: Slot) -> [Slot; 2] {
-        // Green leaves in turn, then those that will be green next.
-        let row = &self.rows[0];
-        let Some(ring) = row.rings.get(row.prios.trailing_zeros() as usize) else { return self.timers.ahead() };
-        let near = ring.turn().unwrap_or(NOBODY);
-        [near, ring.next(near.saturating_add(1)).unwrap_or_else(|| self.timers.ahead()[0])]
+        // Who goes next borrows, as the last one did, or will be green soon.
+        self.timers.ahead()
     }
 
     fn memory(&self) -> usize {
