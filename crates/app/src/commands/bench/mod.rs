@@ -61,14 +61,19 @@ struct Tree {
     /// --classes are flows of one leaf class, for queues that keep flows apart
     #[arg(long)]
     flows: bool,
-    /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them
-    #[arg(long, value_name = "D", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=8))]
-    depth: u32,
+    /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them [default: 3, or 2 where classes stand side by side]
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(2..=8))]
+    depth: Option<u32>,
 }
 
 impl Tree {
+    /// A scheduler whose classes stand side by side has one of its kind in every agency, if agencies are asked for.
+    fn depth(&self) -> u32 {
+        self.depth.unwrap_or_else(|| if workload::is_flat(&self.scheduler) { 2 } else { 3 })
+    }
+
     fn load(&self, classes: u32) -> Load<'_> {
-        Load { scheduler: &self.scheduler, queue: self.queue.as_deref(), flows: self.flows, classes, depth: self.depth }
+        Load { scheduler: &self.scheduler, queue: self.queue.as_deref(), flows: self.flows, classes, depth: self.depth() }
     }
 }
 
@@ -149,7 +154,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 
 fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
     let scheduler = args.tree.scheduler.as_str();
-    let depth = args.tree.depth;
+    let depth = args.tree.depth();
     let load = |classes| args.tree.load(classes);
     let mut out = std::io::stdout().lock();
     let progress = Progress::new();

@@ -170,6 +170,12 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
     Ok(spec)
 }
 
+/// Whether a scheduler takes no class below another.
+pub fn is_flat(scheduler: &str) -> bool {
+    let load = Load { scheduler, queue: None, flows: false, classes: 4, depth: 3 };
+    link(&load).is_ok_and(|spec| spec.classes.iter().any(|class| class.scheduler.is_some()))
+}
+
 /// Whether a link's scheduler takes no class below another: tried with the first class below the root and the first below that.
 fn side_by_side(link: &LinkSpec) -> bool {
     let Some(below) = link.classes.iter().find(|class| class.parent == 1) else { return false };

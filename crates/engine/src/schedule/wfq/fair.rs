@@ -215,6 +215,13 @@ impl Fair {
         Some(self.groups[usize::from(self.groups_at[shift])].head[at as usize])
     }
 
+    /// That member and the one behind it, [`NIL`] for nobody: as far as they are known at once. For hints.
+    #[inline]
+    pub fn ahead(&self) -> [u32; 2] {
+        let near = self.pick().unwrap_or(NIL);
+        [near, self.members.get(near as usize).map_or(NIL, |member| member.next)]
+    }
+
     /// Time passes by a packet of `len` bytes that was not served from here.
     pub fn pass(&mut self, len: u32) {
         self.v = self.v.wrapping_add(cost(self.per_byte, len));

@@ -752,6 +752,11 @@ impl Scheduler for Wfq {
         self.fair.fetch(slot);
     }
 
+    #[inline]
+    fn ahead(&self, _: Slot) -> [Slot; 2] {
+        self.fair.ahead()
+    }
+
     fn memory(&self) -> usize {
         self.urgent.iter().map(Scheduler::memory).sum::<usize>()
             + self.fair.memory()
