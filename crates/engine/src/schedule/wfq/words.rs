@@ -1,8 +1,89 @@
 //! What a class's words mean, and what weights follow from all of them together.
 
-use crate::settings::{ONE, Settings};
-use crate::spec::SpecError;
+use super::Wfq;
+use crate::schedule::Entry;
+use crate::settings::{Kind as Is, Limit, ONE, Settings, Value, Word};
+use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
+
+/// The registry's entry.
+pub const ENTRY: Entry = Entry {
+    name: "wfq",
+    about: "class-based weighted fair queueing with low-latency classes, as Cisco's CBWFQ and LLQ",
+    words: &[Word {
+        name: "excess",
+        kind: Is::Choice(&["proportional", "equal"]),
+        help: "what guarantees leave goes in proportion to bandwidth, or in equal parts",
+        default: "proportional",
+    }],
+    class_words: &[
+        Word {
+            name: "bandwidth",
+            kind: Is::Rate,
+            help: "guaranteed under congestion, and the weight for the excess",
+            default: "an equal part of what nobody reserved",
+        },
+        Word {
+            name: "bandwidth remaining",
+            kind: Is::Percent,
+            help: "part of what guarantees and low-latency classes leave",
+            default: "none",
+        },
+        Word {
+            name: "weight",
+            kind: Is::Int { min: 1, max: 1_000_000 },
+            help: "parts of what guarantees and low-latency classes leave",
+            default: "1 where others have one",
+        },
+        Word {
+            name: "low-latency",
+            kind: Is::Rate,
+            help: "served before all others, policed at this rate when the link is congested",
+            default: "none",
+        },
+        Word {
+            name: "low-latency burst",
+            kind: Is::Bytes { min: 32, max: 2_000_000_000 },
+            help: "what may come at once under congestion, bytes; written behind low-latency's rate",
+            default: "200 ms of the rate",
+        },
+        Word {
+            name: "level",
+            kind: Is::Int { min: 1, max: 2 },
+            help: "of a low-latency class: 1 is served before 2",
+            default: "1",
+        },
+        Word { name: "shape", kind: Is::Rate, help: "the most it ever has: its packets wait", default: "none" },
+        Word { name: "police", kind: Is::Rate, help: "what arrives beyond this rate is dropped", default: "none" },
+        Word {
+            name: "police burst",
+            kind: Is::Bytes { min: 1, max: 2_000_000_000 },
+            help: "what may come at once, bytes; written behind police's rate",
+            default: "250 ms of the rate, at least 1500",
+        },
+        Word {
+            name: "fair-queue",
+            kind: Is::Flag,
+            help: "flows of the class are kept apart and served fairly: its queue is an sfq",
+            default: "off",
+        },
+    ],
+    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(LIMIT), settings: Settings::new() },
+    guarantee: |class| class.rate("bandwidth").or(class.rate("low-latency")),
+    promise: super::promise::promise,
+    build: |context, settings| Ok(Box::new(Wfq::new(context, scheduler(settings)))),
+};
+
+/// Packets that a class's queue holds, and the part of them that a flow may have with `fair-queue`: IOS's queue-limit of 64, and a
+/// quarter of it.
+const LIMIT: u32 = 64;
+const PER_FLOW: u64 = 16;
+
+/// The queue of a class with `fair-queue`.
+pub fn fair_queue() -> QueueSpec {
+    let settings = Settings::new().with("depth", Value::Int(PER_FLOW));
+    QueueSpec { name: "sfq", limit: Limit::Packets(LIMIT), settings }
+}
 
 /// How much of a low-latency class's rate comes at once, where no burst is written: IOS's default of 200 ms.
 const URGENT_BURST: Nanos = 200_000_000;

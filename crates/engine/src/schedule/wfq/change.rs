@@ -1,0 +1,172 @@
+//! Classes come and change: words, weights, limits. What a change costs, and no packet.
+
+use super::fair::{self, Fair};
+use super::meter::{Meter, Shape};
+use super::words::{self, Excess, Kind, Sums, Words};
+use super::{Limits, NONE, Wfq};
+use crate::schedule::{ROOT_SLOT, Scheduler, Slot};
+
+/// Log2 of the virtual time that a byte takes at the weight of all together: no weight is rounded by more than 2^-18 of itself.
+const FINE: u32 = 17;
+
+impl Wfq {
+    /// Sets up the orders for a way to divide the excess. Nobody waits in them then.
+    pub(super) fn set_excess(&mut self, excess: Excess) {
+        self.excess = excess;
+        self.fair = Fair::new(excess == Excess::Proportional, self.packet);
+        self.spare = (excess == Excess::Equal).then(|| Fair::new(true, self.packet));
+        for slot in 0..self.classes.len() as Slot {
+            self.make_room(slot);
+        }
+        self.unit = 0;
+        self.reweigh();
+    }
+
+    pub(super) fn make_room(&mut self, slot: Slot) {
+        self.fair.add(slot);
+        if let Some(spare) = &mut self.spare {
+            spare.add(slot);
+        }
+    }
+
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.kinds.iter().flatten().copied()
+    }
+
+    /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear time; but at once where packets wait, so
+    /// that what follows does not depend on who asks when.
+    pub(super) fn reweigh(&mut self) {
+        self.stale = true;
+        if self.waiting > 0 {
+            self.weigh();
+        }
+    }
+
+    /// Works out the weights after a change of classes or rates. Linear in the classes: the price of a change, not of a packet.
+    #[cold]
+    pub(super) fn weigh(&mut self) {
+        self.stale = false;
+        let sums = Sums::of(self.rate, self.kinds());
+        let equal = self.excess == Excess::Equal;
+        let weight = |kind| if equal { sums.guarantee(kind) } else { sums.share(kind) };
+        let all = if equal { sums.whole() } else { self.kinds().map(weight).sum::<u128>().max(1) };
+        let bits = |n: u128| 128 - n.leading_zeros();
+        let wanted = (bits(all) + FINE).min(126);
+        if self.fair.is_empty() || wanted.abs_diff(self.unit) > 4 {
+            // Another scale, or nobody to care: all begin anew.
+            self.unit = wanted;
+            self.fair.clear();
+        }
+        let per_byte = |unit: u32, weight: u128| match weight {
+            0 => 0,
+            weight => (((1_u128 << unit) + weight / 2) / weight).clamp(1, u128::from(fair::DEAREST)) as u64,
+        };
+        self.fair.set_pace(per_byte(self.unit, all));
+        let parts: u128 = self.kinds().map(|kind| sums.part(kind)).sum::<u128>().max(1);
+        let spare_unit = (bits(parts) + FINE).min(126);
+        if let Some(spare) = &mut self.spare {
+            // Parts are few and change rarely: always anew.
+            spare.clear();
+            spare.set_pace(per_byte(spare_unit, parts));
+        }
+        // Packets of the class that holds the scheduler have no words to go by, and do not starve: a thousandth, as what is left always
+        // has.
+        let own = self.classes[ROOT_SLOT as usize].len;
+        match &mut self.spare {
+            Some(spare) => spare.set_weight(ROOT_SLOT, per_byte(spare_unit, (parts / 1000).max(1)), own),
+            None => self.fair.set_weight(ROOT_SLOT, per_byte(self.unit, (all / 1000).max(1)), own),
+        }
+        self.file(ROOT_SLOT);
+        for slot in 1..self.classes.len() as Slot {
+            let Some(kind) = self.kinds[slot as usize] else { continue };
+            let class = self.classes[slot as usize];
+            self.fair.set_weight(slot, per_byte(self.unit, weight(kind)), class.len);
+            if let Some(spare) = &mut self.spare {
+                spare.set_weight(slot, per_byte(spare_unit, sums.part(kind)), class.len);
+            }
+            self.file(slot);
+        }
+    }
+
+    /// Gives a class the limits that its words say. Meters and clocks of the same rate go on.
+    pub(super) fn limit(&mut self, slot: Slot, words: &Words) {
+        let at = self.classes[slot as usize].limits;
+        let before = self.limits.get(at as usize).copied().unwrap_or_default();
+        let meter = |before: Option<Meter>, rate, burst| match before {
+            Some(meter) if meter.is(rate, burst) => meter,
+            _ => Meter::new(rate, burst),
+        };
+        let limits = Limits {
+            urgent: match words.kind {
+                Kind::Urgent { rate, burst, .. } => Some(meter(before.urgent, rate, burst)),
+                _ => None,
+            },
+            police: words.police.map(|(rate, burst)| meter(before.police, rate, burst)),
+            shape: words.shape.map(|rate| match before.shape {
+                Some(shape) if shape.is(rate) => shape,
+                _ => Shape::new(rate, words::shape_credit(rate, self.packet)),
+            }),
+        };
+        let any = limits.urgent.is_some() || limits.police.is_some() || limits.shape.is_some();
+        self.classes[slot as usize].limits = match (any, at) {
+            (true, NONE) => match self.free_limits.pop() {
+                Some(at) => {
+                    self.limits[at as usize] = limits;
+                    at
+                }
+                None => {
+                    self.limits.push(limits);
+                    (self.limits.len() - 1) as u32
+                }
+            },
+            (true, at) => {
+                self.limits[at as usize] = limits;
+                at
+            }
+            (false, NONE) => NONE,
+            (false, at) => {
+                self.free_limits.push(at);
+                NONE
+            }
+        };
+    }
+
+    /// Sets a class's words, new or changed, with its packets where they are.
+    pub(super) fn set(&mut self, slot: Slot, words: Words) {
+        let urgent = match words.kind {
+            Kind::Urgent { level, .. } => Some(level),
+            _ => None,
+        };
+        let before = self.classes[slot as usize];
+        if before.urgent != urgent {
+            if let Some(level) = before.urgent {
+                self.urgent[usize::from(level)].remove(self.now, slot);
+                self.calling -= u32::from(before.waiting);
+                self.classes[slot as usize].places = 0;
+                if before.held {
+                    self.classes[slot as usize].held = false;
+                    self.wait(slot, false);
+                }
+            } else {
+                self.unfile(slot);
+            }
+            self.classes[slot as usize].urgent = urgent;
+            if let Some(level) = urgent {
+                self.urgent[usize::from(level)].make_room(slot);
+                if self.classes[slot as usize].waiting {
+                    self.calling += 1;
+                    self.line_up(slot);
+                }
+            }
+        }
+        self.limit(slot, &words);
+        self.hears |= urgent.is_some() || words.police.is_some();
+        self.kinds[slot as usize] = Some(words.kind);
+        self.classes[slot as usize].fair_queue = words.fair_queue;
+        self.classes[slot as usize].parked = false;
+        if self.park(slot) {
+            self.unfile(slot);
+        }
+        self.reweigh();
+    }
+}
