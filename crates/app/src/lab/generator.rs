@@ -35,6 +35,8 @@ pub struct Flow {
     pub to: SocketAddr,
     /// Spans of time from the start of the run in which it sends, in order.
     pub active: Vec<(Duration, Duration)>,
+    /// Its streams start one after another over so long.
+    pub stagger: Duration,
     /// DSCP of its packets.
     pub dscp: u8,
     /// What it sends.
@@ -229,8 +231,9 @@ impl Running {
             Kind::Datagrams(_) => 1,
         };
         for at in 0..streams {
-            let (kind, dscp, from, spans, shared) =
-                (flow.kind.clone(), flow.dscp, nth(flow.from, at)?, spans.clone(), shared.clone());
+            let (kind, dscp, from, shared) = (flow.kind.clone(), flow.dscp, nth(flow.from, at)?, shared.clone());
+            let late = flow.stagger * at / streams;
+            let spans: Spans = spans.iter().map(|(begin, end)| (*begin + late, *end)).collect();
             self.thread(&flow.name, namespace, move || {
                 shared.in_spans(&spans, |_, end| match &kind {
                     Kind::Bulk { tuning, .. } => match opened(from, to, tuning, &shared)? {

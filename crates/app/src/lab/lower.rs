@@ -154,8 +154,8 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         if tcp.stack == Stack::Bsd {
             return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
         }
-        if tcp.mss.is_some() || tcp.stagger > 0 {
-            return Err(only_simulated("its `mss` and `stagger` are the simulator's; a link's `mtu` is the lab's too"));
+        if tcp.mss.is_some() {
+            return Err(only_simulated("its `mss` is the simulator's; a link's `mtu` is the lab's too"));
         }
     }
     if flow.high && runs {
@@ -195,6 +195,7 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         from: SocketAddr::new(from, flow.sport),
         to: SocketAddr::new(to, flow.dport),
         active: active(case, at, flow)?,
+        stagger: Duration::from_nanos(flow.kind.tcp().map_or(0, |tcp| tcp.stagger)),
         dscp: flow.dscp,
         kind,
     })

@@ -190,7 +190,10 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
             "reno" => Algorithm::Reno,
             "newreno" => Algorithm::NewReno,
             "cubic" => Algorithm::Cubic,
-            other => return Err(format!("the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic")),
+            "bbr" => Algorithm::Bbr,
+            other => {
+                return Err(format!("the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic, bbr"));
+            }
         };
     }
     // HyStart belongs to CUBIC in Linux; the others' slow start ends by a loss.

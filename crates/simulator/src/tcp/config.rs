@@ -15,6 +15,8 @@ pub enum Algorithm {
     NewReno,
     /// RFC 9438.
     Cubic,
+    /// BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00). Paced always; marks do not count.
+    Bbr,
 }
 
 /// When slow start ends without a loss.
@@ -34,7 +36,8 @@ pub enum HyStart {
 pub enum DelayedAck {
     /// At once.
     Off,
-    /// Every second full segment, or after `wait`; the first `quick` acknowledgements at once (RFC 5681 4.2; Linux: 40 ms, 16).
+    /// Every second full segment, or after `wait`; the first `quick` acknowledgements at once (RFC 5681 4.2; Linux: TCP_DELACK_MIN, a 25th of a second, and
+    /// TCP_MAX_QUICKACKS, 16, of include/net/tcp.h; its wait adapts up to 200 ms, ours does not).
     Modern {
         /// The longest wait.
         wait: Nanos,
@@ -53,7 +56,7 @@ pub enum DelayedAck {
 pub enum RtoFloor {
     /// The whole timeout (RFC 6298 2.4).
     Total,
-    /// Its part for the variance: the timeout is never below the round-trip time plus the bound (Linux).
+    /// Its part for the variance: the timeout is never below the round-trip time plus the bound (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
     Variance,
 }
 
@@ -99,6 +102,9 @@ pub struct Config {
     pub nagle: bool,
     /// The window grows by what an acknowledgement covers (RFC 3465), not by one for each acknowledgement.
     pub byte_counting: bool,
+    /// Segments go at twice the window a round-trip time in slow start, 1.2 times it later (Linux: tcp_pacing_ss_ratio, tcp_pacing_ca_ratio, with the
+    /// `fq` queue), not as acknowledgements come.
+    pub pacing: bool,
     /// Timeout before a round-trip time is known (RFC 6298 2.1).
     pub rto_initial: Nanos,
     /// Lower bound of the timeout.
@@ -109,11 +115,14 @@ pub struct Config {
     pub rto_max: Nanos,
     /// Granularity of the timeout's clock: round-trip times are whole ticks, timeouts fall on ticks; 0 is exact (4.4BSD: 500 ms).
     pub rto_tick: Nanos,
-    /// How often a SYN is sent again before it is given up, and how many of these wait no longer than the first.
+    /// How often a SYN is sent again before it is given up, and how many of these wait no longer than the first (Linux: tcp_syn_retries, 6, besides
+    /// tcp_syn_linear_timeouts, 4: Documentation/networking/ip-sysctl.rst).
     pub syn_retries: u8,
-    /// See `syn_retries` (Linux: 4).
+    /// See `syn_retries`.
     pub syn_linear: u8,
-    /// How often data is sent again before the connection is given up.
+    /// The same of the answer to a SYN, each time twice as long (Linux: tcp_synack_retries, 5).
+    pub answer_retries: u8,
+    /// How often data is sent again before the connection is given up (Linux: tcp_retries2, 15; 4.4BSD: TCP_MAXRXTSHIFT, 12).
     pub retries: u8,
     /// How long the end that closed first remembers the connection: two maximum segment lifetimes (RFC 9293 3.6.1).
     pub time_wait: Nanos,
@@ -121,9 +130,17 @@ pub struct Config {
 
 impl Config {
     /// What the RFCs of today say, on Ethernet with IPv4: CUBIC (RFC 9438) with HyStart++, SACK, RACK-TLP, PRR, F-RTO, timestamps, initial
-    /// window 10, delayed acknowledgements of 40 ms, at least 200 ms of timeout. 4 MB of buffers, and 2 s of TIME_WAIT.
+    /// window 10, delayed acknowledgements of 40 ms, at least 200 ms of timeout (where RFC 6298 2.4 has a second). 4 MB of buffers; TIME_WAIT of 2 s, which nothing but a
+    /// port that is used again sees (Linux: 60 s).
     pub fn rfc() -> Config {
-        Config { hystart: HyStart::Plus, cubic_catches_up: true, rto_floor: RtoFloor::Total, syn_linear: 0, ..Config::linux() }
+        Config {
+            hystart: HyStart::Plus,
+            cubic_catches_up: true,
+            rto_floor: RtoFloor::Total,
+            syn_retries: 6,
+            syn_linear: 0,
+            ..Config::linux()
+        }
     }
 
     /// The same as a Linux of today (6.18) does it: the first HyStart, CUBIC without RFC 9438's faster Reno, a timeout never below the
@@ -149,13 +166,15 @@ impl Config {
             limited_transmit: true,
             nagle: true,
             byte_counting: true,
+            pacing: false,
             rto_initial: SECOND,
             rto_min: 200 * MILLI,
             rto_floor: RtoFloor::Variance,
             rto_max: 120 * SECOND,
             rto_tick: 0,
-            syn_retries: 6,
+            syn_retries: 10,
             syn_linear: 4,
+            answer_retries: 5,
             retries: 15,
             time_wait: 2 * SECOND,
         }
@@ -163,7 +182,8 @@ impl Config {
 
     /// A BSD of 1997 on Ethernet with both socket buffers of `buffer` bytes: Reno without SACK, initial window 1, acknowledgements for
     /// every second segment or at the next multiple of 200 ms, timeouts of at least a second on a clock of 500 ms, the window grown once an acknowledgement (Wright
-    /// and Stevens, TCP/IP Illustrated 2, chapters 24 to 28). Timestamps as in FreeBSD 2.2: 52 bytes of headers.
+    /// and Stevens, TCP/IP Illustrated 2, chapters 24 to 28). Timestamps as RFC 1323's extensions were FreeBSD 2.2's default: 52 bytes of headers. A SYN goes again after
+    /// 6, 18 and 42 s and is given up at 90 (there: 6, 30 s, and TCPTV_KEEP_INIT, 75 s; Stevens, TCP/IP Illustrated 1, 18.3).
     pub fn bsd_1997(buffer: u32) -> Config {
         Config {
             congestion: Algorithm::Reno,
@@ -183,8 +203,9 @@ impl Config {
             rto_floor: RtoFloor::Total,
             rto_max: 64 * SECOND,
             rto_tick: 500 * MILLI,
-            syn_retries: 4,
+            syn_retries: 3,
             syn_linear: 0,
+            answer_retries: 3,
             retries: 12,
             time_wait: 60 * SECOND,
             ..Config::linux()

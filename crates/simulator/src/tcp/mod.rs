@@ -8,13 +8,15 @@
 //! - [`config`]: what an end is like; presets for a Linux of today and a BSD of 1997.
 //! - `sender`, `recovery`: the sending half (RFC 5681, 6582, 6675, 6937, 8985, 5682), `scoreboard`: what is on its way.
 //! - `receiver`: reassembly, acknowledgements, SACK blocks (RFC 2018, 2883), window, ECN's echo (RFC 3168).
-//! - `congestion`: Tahoe, Reno, NewReno, CUBIC (RFC 9438), slow start's end by delay (RFC 9406).
+//! - `congestion`: Tahoe, Reno, NewReno, CUBIC (RFC 9438), slow start's end by delay (RFC 9406), BBR; `rate`, `pacer`: what BBR measures, and when it sends.
 //! - `rto`: the retransmission timeout (RFC 6298).
 
 pub mod config;
 mod congestion;
+mod pacer;
 mod prr;
 mod rack;
+mod rate;
 mod receiver;
 mod recovery;
 mod rto;

@@ -6,7 +6,7 @@
 use altq_engine::units::Nanos;
 
 use super::config::{Algorithm, Config};
-use super::congestion::Ack;
+use super::congestion::{Ack, Progress};
 use super::prr::Prr;
 use super::rto::Rto;
 use super::scoreboard::Heard;
@@ -35,6 +35,8 @@ impl Sender {
         self.edge = edge;
         self.widest = self.widest.max(segment.window);
 
+        let models = self.control.models();
+        let before = if models { self.in_flight(config) } else { 0 };
         let mut heard = Heard { highest: self.board.highest(), ..Heard::default() };
         let shortest = self.rto.min();
         let mut rack = self.rack;
@@ -66,8 +68,10 @@ impl Sender {
             self.restart(config, now);
         }
 
-        // RFC 6937 during a reduction, else slow start or avoidance.
-        if matches!(self.state, State::Recovery | State::Reduced) {
+        // RFC 6937 during a reduction, else slow start or avoidance; or all by the model.
+        if models {
+            self.model(config, now, before, measured, lost, &heard);
+        } else if matches!(self.state, State::Recovery | State::Reduced) {
             if config.prr {
                 let in_flight = self.in_flight(config);
                 self.prr.acked(&mut self.window, heard.delivered, in_flight, advanced && lost == 0);
@@ -77,6 +81,20 @@ impl Sender {
             let ack =
                 Ack { now, acked, una: self.una, next: self.next, rtt: measured, srtt: self.rto.srtt(), min_rtt: self.rto.min() };
             self.control.acked(&mut self.window, &ack);
+        }
+    }
+
+    /// An acknowledgement for congestion control that models the path.
+    fn model(&mut self, config: &Config, now: Nanos, before: u32, rtt: Option<Nanos>, lost: u32, heard: &Heard) {
+        let in_flight = self.in_flight(config);
+        let shortest = self.rto.min().unwrap_or(0);
+        let Some(rate) = &mut self.board.rate else { return };
+        let sample = rate.sample(now, shortest);
+        let (delivered, acked, state) = (rate.delivered, heard.delivered, self.state);
+        let release = self.pacer.as_ref().map_or(now, |pacer| pacer.release());
+        let progress = Progress { now, sample, rtt, delivered, acked, lost, before, in_flight, state, release };
+        if self.control.modelled(&mut self.window, &progress) {
+            rate.limit(in_flight);
         }
     }
 
@@ -208,7 +226,7 @@ impl Sender {
             // RFC 6582 3.2 step 2: duplicates of what was out at the last recovery's start may be its retransmissions.
             let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
             if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
-                self.urgent = !config.prr;
+                self.urgent = !config.prr || self.control.models();
                 return self.board.lose_head();
             }
             return 0;
@@ -231,7 +249,7 @@ impl Sender {
         let lost = self.find_losses(config, now, false, &mut rearm);
         if lost > 0 && self.state != State::Recovery {
             self.enter_recovery(config, now, false);
-            if config.prr {
+            if config.prr && !self.control.models() {
                 let in_flight = self.in_flight(config);
                 self.prr.acked(&mut self.window, 1, in_flight, false);
             }
@@ -259,7 +277,7 @@ impl Sender {
         self.window.count = 0;
         self.window.ssthresh = self.control.reduced(&self.window);
         self.cwr = self.ecn;
-        if !config.prr {
+        if !config.prr && !self.control.models() {
             self.window.cwnd = self.window.ssthresh;
         }
     }
@@ -271,7 +289,7 @@ impl Sender {
             // Jacobson 1988: as after a timeout.
             return self.start_over(config, now, true);
         }
-        self.urgent = !config.prr;
+        self.urgent = !config.prr || self.control.models();
         if !matches!(self.state, State::Reduced | State::Recovery) {
             self.undo = (!echo).then_some(self.window);
             self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
@@ -285,7 +303,9 @@ impl Sender {
 
     /// RFC 6937 3: at the end the window is the threshold.
     fn end_reduction(&mut self) {
-        self.window.cwnd = self.window.ssthresh;
+        if !self.control.models() {
+            self.window.cwnd = self.window.ssthresh;
+        }
         self.undo = None;
         self.rack.recovered();
     }

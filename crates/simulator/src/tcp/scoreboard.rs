@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use altq_engine::units::Nanos;
 
+use super::rate::Rate;
 use super::segment::Segment;
 
 /// It has been selectively acknowledged.
@@ -93,9 +94,16 @@ pub struct Scoreboard {
     highest: u64,
     /// The last acknowledgement's blocks.
     blocks: [(u64, u64); 4],
+    /// The rate of delivery, if anyone asks for it.
+    pub rate: Option<Box<Rate>>,
 }
 
 impl Scoreboard {
+    /// Nothing is on its way. `rated`: its rate of delivery is measured.
+    pub fn new(rated: bool) -> Scoreboard {
+        Scoreboard { rate: rated.then(Box::default), ..Scoreboard::default() }
+    }
+
     /// Segments sent and not acknowledged by number.
     pub fn len(&self) -> u32 {
         self.sent.len() as u32
@@ -133,7 +141,9 @@ impl Scoreboard {
 
     /// Room of the records, in bytes.
     pub fn memory(&self) -> usize {
-        self.sent.capacity() * size_of::<Sent>() + self.again.capacity() * size_of::<(u64, Nanos)>()
+        self.rate.as_ref().map_or(0, |rate| rate.memory())
+            + self.sent.capacity() * size_of::<Sent>()
+            + self.again.capacity() * size_of::<(u64, Nanos)>()
     }
 
     fn at(&self, number: u64) -> Option<&Sent> {
@@ -149,6 +159,9 @@ impl Scoreboard {
         if self.sent.is_empty() {
             self.again.clear();
             (self.judged, self.cursor, self.below, self.next_resend) = (self.base, self.base, 0, self.base);
+        }
+        if let Some(rate) = &mut self.rate {
+            rate.sent(sent.sent, self.sent.is_empty());
         }
         self.sent.push_back(sent);
     }
@@ -190,6 +203,9 @@ impl Scoreboard {
         sent.sent = now;
         let copy = *sent;
         self.resent += 1;
+        if let Some(rate) = &mut self.rate {
+            rate.resent((number - self.base) as usize);
+        }
         self.again.push_back((number, now));
         Some(copy)
     }
@@ -363,6 +379,9 @@ impl Scoreboard {
                 if !before.is(AGAIN) && heard.sacked.is_none() {
                     heard.sacked = Some(before.sent);
                 }
+                if let Some(rate) = &mut self.rate {
+                    rate.arrived(index, &before);
+                }
                 rack(&before);
             }
             index += 1;
@@ -383,7 +402,13 @@ impl Scoreboard {
                     heard.first = heard.first.or(Some(sent.sent));
                     heard.last = Some(sent.sent);
                 }
+                if let Some(rate) = &mut self.rate {
+                    rate.arrived(0, &sent);
+                }
                 rack(&sent);
+            }
+            if let Some(rate) = &mut self.rate {
+                rate.pop();
             }
             heard.acked += 1;
             self.base += 1;

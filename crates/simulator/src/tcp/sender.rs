@@ -2,8 +2,9 @@
 
 use altq_engine::units::Nanos;
 
-use super::config::Config;
+use super::config::{Algorithm, Config};
 use super::congestion::{Control, Window};
+use super::pacer::Pacer;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::rto::Rto;
@@ -120,6 +121,8 @@ pub struct Sender {
     pub cwr: bool,
     pub ecn: bool,
     pub last_sent: Nanos,
+    /// When it may send, if it is paced.
+    pub pacer: Option<Pacer>,
     pub counters: Counters,
 }
 
@@ -137,7 +140,7 @@ impl Sender {
             widest: 0,
             mss: u32::from(config.mss),
             sack: config.sack,
-            board: Scoreboard::default(),
+            board: Scoreboard::new(config.congestion == Algorithm::Bbr),
             window: Window { cwnd: config.initial_window.max(1), ssthresh: u32::MAX, count: 0 },
             control: Control::new(config),
             state: State::Open,
@@ -163,6 +166,7 @@ impl Sender {
             cwr: false,
             ecn: false,
             last_sent: 0,
+            pacer: (config.pacing || config.congestion == Algorithm::Bbr).then(Pacer::default),
             counters: Counters::default(),
         }
     }
@@ -191,6 +195,33 @@ impl Sender {
         {
             return Some(sent);
         }
+        if self.pacer.is_some() {
+            return self.paced(config, now);
+        }
+        self.choose(config, now)
+    }
+
+    /// The same at a pace.
+    #[inline(never)]
+    fn paced(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
+        let mut pacer = self.pacer?;
+        let bytes = config.bytes(config.timestamps, 0, self.mss);
+        let pace = self.control.pace(&self.window, self.rto.srtt(), bytes);
+        let open = pacer.open(now, &pace);
+        let room = self.in_flight(config) < self.window.cwnd;
+        // It wants to be called when the time has come, if there is something to send then.
+        pacer.waits = !open && room && (self.board.waiting() || self.unsent());
+        let sent = if open { self.choose(config, now) } else { None };
+        if let Some((sent, _)) = &sent {
+            pacer.sent(&pace, f64::from(config.bytes(config.timestamps, 0, sent.len)) / f64::from(bytes));
+        }
+        self.pacer = Some(pacer);
+        sent
+    }
+
+    /// What goes as far as windows and recovery are concerned.
+    #[inline(always)]
+    fn choose(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         let in_flight = self.in_flight(config);
         let room = in_flight < self.window.cwnd;
         if self.frto_new {
@@ -214,6 +245,11 @@ impl Sender {
             let sent = self.fresh(config, now);
             if sent.is_none() {
                 self.used(false);
+                if !self.unsent()
+                    && let Some(rate) = &mut self.board.rate
+                {
+                    rate.limit(in_flight);
+                }
             }
             return sent.map(|sent| (sent, false));
         }
@@ -242,6 +278,12 @@ impl Sender {
     /// RFC 5681 4.1: after a silence of a timeout the window says nothing any more. It is halved for every timeout (RFC 2861 3.1), down
     /// to the initial one.
     fn idle(&mut self, config: &Config, now: Nanos) {
+        if let Some(rate) = &self.board.rate {
+            if rate.is_limited() {
+                self.control.resumed(0);
+            }
+            return;
+        }
         let silence = now.saturating_sub(self.last_sent);
         if self.next <= 1 || !self.unsent() || silence <= self.rto.timeout() {
             return;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use altq_engine::units::Nanos;
 
 use super::config::Config;
+use super::pacer::Pacer;
 use super::receiver::Receiver;
 use super::rto::Rto;
 use super::scoreboard::FIN;
@@ -346,14 +347,16 @@ impl Socket {
         if self.syn_at.is_none_or(|at| at > now) {
             return None;
         }
-        if self.syns > self.config.syn_retries {
+        let answer = self.phase == Phase::SynReceived;
+        let (retries, linear) =
+            if answer { (self.config.answer_retries, 0) } else { (self.config.syn_retries, self.config.syn_linear) };
+        if self.syns > retries {
             self.fail();
             return None;
         }
-        let answer = self.phase == Phase::SynReceived;
         // RFC 6298 5.5, 5.7
         let span = self.sender.rto.timeout();
-        if self.syns >= self.config.syn_linear {
+        if self.syns >= linear {
             self.sender.rto.back_off(&self.config);
         }
         self.syn_at = Some(Rto::deadline(&self.config, now, span));
@@ -398,7 +401,10 @@ impl Socket {
         match self.phase {
             Phase::Listen => None,
             Phase::SynSent | Phase::SynReceived => self.syn_at,
-            Phase::Open => earlier(self.sender.timer.map(|(_, at)| at), acknowledgement),
+            Phase::Open => {
+                let paced = self.sender.pacer.as_ref().and_then(Pacer::deadline);
+                earlier(earlier(self.sender.timer.map(|(_, at)| at), paced), acknowledgement)
+            }
             Phase::TimeWait(at) => earlier(Some(at), acknowledgement),
             Phase::Closed => acknowledgement,
         }
@@ -454,6 +460,12 @@ impl Socket {
     pub fn ssthresh(&self) -> Option<u64> {
         let ssthresh = self.sender.window.ssthresh;
         (ssthresh < u32::MAX).then(|| u64::from(ssthresh) * u64::from(self.sender.mss))
+    }
+
+    /// What the model of the path is doing, if there is one.
+    #[cfg(test)]
+    pub(super) fn mode(&self) -> Option<super::congestion::Mode> {
+        self.sender.control.mode()
     }
 
     /// Segments on their way.

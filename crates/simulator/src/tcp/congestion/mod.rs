@@ -2,14 +2,21 @@
 //!
 //! Windows are counted in segments, as Linux does. Tahoe, Reno and NewReno differ in recovery only (`recovery.rs`).
 
+mod bbr;
 mod cubic;
 mod hystart;
+mod policer;
 
-use altq_engine::units::Nanos;
+use altq_engine::units::{Nanos, SECOND};
 
+use self::bbr::Bbr;
+#[cfg(test)]
+pub use self::bbr::Mode;
+pub use self::bbr::Progress;
 use self::cubic::Cubic;
 use self::hystart::SlowStart;
 use super::config::{Algorithm, Config};
+use super::pacer::Pace;
 
 /// The congestion window and what bounds its growth.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +77,7 @@ pub struct Ack {
 pub struct Control {
     slow: SlowStart,
     cubic: Option<Cubic>,
+    bbr: Option<Box<Bbr>>,
 }
 
 impl Control {
@@ -77,8 +85,35 @@ impl Control {
     pub fn new(config: &Config) -> Control {
         Control {
             slow: SlowStart::new(config.hystart),
+            bbr: (config.congestion == Algorithm::Bbr)
+                .then(|| Box::new(Bbr::new(config.bytes(config.timestamps, 0, u32::from(config.mss))))),
             cubic: (config.congestion == Algorithm::Cubic).then(|| Cubic::new(config.cubic_catches_up)),
         }
+    }
+
+    /// The window follows from a model of the path alone: no reduction, no slow start.
+    pub fn models(&self) -> bool {
+        self.bbr.is_some()
+    }
+
+    /// What the model is doing.
+    #[cfg(test)]
+    pub fn mode(&self) -> Option<Mode> {
+        self.bbr.as_ref().map(|bbr| bbr.mode())
+    }
+
+    /// An acknowledgement for the model. True: the window is small on purpose.
+    pub fn modelled(&mut self, window: &mut Window, progress: &Progress) -> bool {
+        self.bbr.as_mut().is_some_and(|bbr| bbr.acked(window, progress))
+    }
+
+    /// The pace at which segments may go; `bytes` of a full one's packet.
+    pub fn pace(&mut self, window: &Window, srtt: Option<Nanos>, bytes: u32) -> Pace {
+        if let Some(bbr) = &mut self.bbr {
+            return bbr.pace(window, srtt);
+        }
+        let ratio = if window.cwnd < window.ssthresh / 2 { 2.0 } else { 1.2 };
+        Pace::new(ratio * f64::from(window.cwnd) * SECOND as f64 / srtt.unwrap_or(SECOND / 1000).max(1) as f64, bytes)
     }
 
     /// An acknowledgement came and the window was in use.
@@ -98,6 +133,9 @@ impl Control {
 
     /// A loss or a mark: the threshold that follows (RFC 5681 3.1 equation 4, RFC 9438 4.6). At least two segments.
     pub fn reduced(&mut self, window: &Window) -> u32 {
+        if let Some(bbr) = &mut self.bbr {
+            return bbr.reduced(window);
+        }
         let next = match &mut self.cubic {
             Some(cubic) => cubic.reduced(window),
             None => window.cwnd / 2,
@@ -110,6 +148,9 @@ impl Control {
         if let Some(cubic) = &mut self.cubic {
             cubic.undo();
         }
+        if let Some(bbr) = &mut self.bbr {
+            bbr.undo();
+        }
     }
 
     /// A timeout.
@@ -117,12 +158,18 @@ impl Control {
         if let Some(cubic) = &mut self.cubic {
             cubic.timed_out();
         }
+        if let Some(bbr) = &mut self.bbr {
+            bbr.timed_out();
+        }
     }
 
     /// Sending begins anew after a silence of `idle`.
     pub fn resumed(&mut self, idle: Nanos) {
         if let Some(cubic) = &mut self.cubic {
             cubic.resumed(idle);
+        }
+        if let Some(bbr) = &mut self.bbr {
+            bbr.resumed();
         }
     }
 }

@@ -42,6 +42,13 @@ pub struct Way {
     pub lose: Option<Lose>,
 }
 
+impl Way {
+    /// Packets that wait, the one on the wire included.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+}
+
 /// The world of a test.
 pub struct Net {
     pub now: Nanos,

@@ -3,6 +3,7 @@
 mod link;
 mod script;
 
+mod bbr;
 mod bulk;
 mod byhand;
 mod handshake;
