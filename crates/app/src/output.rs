@@ -52,8 +52,9 @@ pub fn rate(bit_s: u64) -> String {
 pub fn time(ns: u64) -> String {
     let (unit, word) = match ns {
         0..1_000 => return format!("{ns} ns"),
-        1_000..1_000_000 => (1e3, "us"),
-        1_000_000..1_000_000_000 => (1e6, "ms"),
+        // What three digits would round up to a thousand has the next unit.
+        1_000..999_500 => (1e3, "us"),
+        999_500..999_500_000 => (1e6, "ms"),
         _ => (1e9, "s"),
     };
     format!("{} {word}", digits(ns as f64 / unit))

@@ -32,6 +32,25 @@ pub fn curve(text: &str) -> Result<ServiceCurve, String> {
     if curve.until == 0 { Err("the first piece of a curve takes longer than no time".to_owned()) } else { Ok(curve) }
 }
 
+/// A span of time whose unit is written, as who types one means seconds, and a file nanoseconds; `0` is none in any unit.
+pub fn time_with_unit(text: &str) -> Result<Nanos, String> {
+    with_unit(text, "s, ms or min", "s").and_then(|()| time(text))
+}
+
+/// A rate whose unit is written.
+pub fn rate_with_unit(text: &str) -> Result<Rate, String> {
+    with_unit(text, "kbit/s, Mbit/s or Gbit/s", "Mbit/s").and_then(|()| rate(text))
+}
+
+fn with_unit(text: &str, units: &str, likely: &str) -> Result<(), String> {
+    let bare = !text.trim().is_empty() && text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if bare && text.trim() != "0" {
+        let shown: String = text.trim().chars().take(20).collect();
+        return Err(format!("{shown} of what? write the unit, {units}, such as {shown}{likely}"));
+    }
+    Ok(())
+}
+
 /// A size: `1500bytes`, `64kbytes` (1 kbyte = 1000 bytes).
 pub fn size(text: &str) -> Result<u64, String> {
     number(text, "size", "bytes", &SIZES)
@@ -117,6 +136,9 @@ mod tests {
         assert_eq!(time("2.84ms"), Ok(2_840_000));
         assert_eq!(time("10s"), Ok(10_000_000_000));
         assert_eq!(time("17"), Ok(17));
+        assert_eq!((time_with_unit("17ns"), time_with_unit("0"), rate_with_unit("1kbit/s")), (Ok(17), Ok(0), Ok(Rate::kbit_s(1))));
+        assert_eq!(time_with_unit("17").unwrap_err(), "17 of what? write the unit, s, ms or min, such as 17s");
+        assert!(rate_with_unit("1.5").unwrap_err().contains("such as 1.5Mbit/s") && time_with_unit("").is_err());
         assert_eq!(rate("1.5Mbit/s"), Ok(Rate::kbit_s(1_500)));
         assert_eq!(rate("5 Gbit/s"), Ok(Rate::mbit_s(5_000)));
         assert_eq!(size("64kbytes"), Ok(64_000));

@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Nanos,
     /// Stops after this time, such as 30s [default: at SIGINT or SIGTERM]
-    #[arg(long = "for", value_name = "TIME", value_parser = literal::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
     /// Goes before all ordinary processes (SCHED_FIFO): timers stay exact on a busy machine
     #[arg(long)]
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 fn interval(word: &str) -> Result<Nanos, String> {
-    match literal::time(word)? {
+    match literal::time_with_unit(word)? {
         time if time < 10_000_000 => Err("at least 10ms: a table is read by people, a line costs a walk over all classes".into()),
         time => Ok(time),
     }

@@ -91,10 +91,10 @@ struct Common {
     #[arg(long, value_name = "FILE|TEXT")]
     token: Option<String>,
     /// How long [default: 10s]
-    #[arg(short = 't', long, value_name = "TIME", value_parser = literal::time)]
+    #[arg(short = 't', long, value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
     /// Figures count from so long after each flow's start [default: 0s]
-    #[arg(long, value_name = "TIME", value_parser = literal::time)]
+    #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
     warmup: Option<Nanos>,
     /// Over IPv4 [default: what HOST has first]
     #[arg(short = '4', long)]
@@ -109,7 +109,7 @@ struct Common {
     #[arg(long)]
     json: bool,
     /// Time between two lines, such as 500ms
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = literal::time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = literal::time_with_unit)]
     interval: Nanos,
     /// No lines on the way
     #[arg(short, long)]
@@ -207,7 +207,7 @@ struct Rr {
     #[arg(short = 'P', long, default_value_t = 1)]
     clients: u32,
     /// From one request to the next; over UDP answered or not [default: as fast as they are answered]
-    #[arg(long = "every", value_name = "TIME", value_parser = literal::time)]
+    #[arg(long = "every", value_name = "TIME", value_parser = literal::time_with_unit)]
     every: Option<Nanos>,
     #[command(flatten)]
     tcp: Tcp,
@@ -246,10 +246,10 @@ struct Udp {
     #[command(flatten)]
     way: Way,
     /// Bits of IP packets a second, such as 10Mbit/s
-    #[arg(long, value_parser = literal::rate, conflicts_with = "every", required_unless_present = "every")]
+    #[arg(long, value_parser = literal::rate_with_unit, conflicts_with = "every", required_unless_present = "every")]
     rate: Option<Rate>,
     /// From one packet to the next, such as 20ms, instead of a rate
-    #[arg(long, value_name = "TIME", value_parser = literal::time)]
+    #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
     every: Option<Nanos>,
     /// Bytes of an IP packet, headers included; of several, each packet's is drawn
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "1500")]
@@ -404,6 +404,16 @@ fn token(given: Option<&str>) -> Result<Option<Token>, String> {
 fn client(common: &Common, wishes: &[Wish], duration: Nanos, warmup: Nanos) -> anyhow::Result<Exit> {
     let duration = common.duration.unwrap_or(duration);
     let warmup = common.warmup.unwrap_or(warmup);
+    if duration == 0 {
+        return usage("--duration: longer than nothing, such as 10s");
+    }
+    if warmup >= duration {
+        let (warmup, duration) = (output::time(warmup), output::time(duration));
+        return usage(&format!("--warmup: of {duration} nothing is left after {warmup}"));
+    }
+    if !(10_000_000..=60_000_000_000).contains(&common.interval) {
+        return usage("--interval: 10ms to 1min");
+    }
     let prepared = prepare(common, wishes, duration);
     let (token, places) = match prepared {
         Ok(prepared) => prepared,
@@ -413,9 +423,6 @@ fn client(common: &Common, wishes: &[Wish], duration: Nanos, warmup: Nanos) -> a
             return Ok(Exit::Failed);
         }
     };
-    if !(10_000_000..=60_000_000_000).contains(&common.interval) {
-        return usage("--interval: 10ms to 1min");
-    }
     // Before any thread is started: they inherit it.
     let watch = Watch::new().context("signals cannot be watched")?;
     let stop = Stop::new().context("signals cannot be watched")?;
@@ -471,7 +478,11 @@ fn prepare(common: &Common, wishes: &[Wish], duration: Nanos) -> Result<(Token, 
     let usage = |why: String| Err(Trouble::Usage(why));
     let token = match token(common.token.as_deref()) {
         Ok(Some(token)) => token,
-        Ok(None) => return usage("the server's token is needed: --token FILE or TEXT, or ALTQ_TOKEN".into()),
+        Ok(None) => {
+            return usage(
+                "the server's token is needed (`altq traffic server` prints it): --token FILE or TEXT, or ALTQ_TOKEN".into(),
+            );
+        }
         Err(why) => return usage(why),
     };
     // Both families for what a plan names one of.
@@ -508,12 +519,18 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
         vec![SocketAddr::new(address, PORT)]
     } else {
         let found = if name.rsplit_once(':').is_some() { name.to_socket_addrs() } else { (name, PORT).to_socket_addrs() };
+        if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
+            return Err(Trouble::Usage(format!(
+                "{name}: behind the colon is a port, 1 to 65535; an IPv6 address with a port stands in [ ]"
+            )));
+        }
         found.map_err(|error| Trouble::Name(format!("{name}: {error}")))?.collect()
     };
     let first = |four: bool| found.iter().find(|address| address.is_ipv4() == four).copied();
     let wanted = |four: bool| {
         let family = if four { "IPv4" } else { "IPv6" };
-        first(four).ok_or_else(|| Trouble::Usage(format!("{name} has no {family} address")))
+        first(four)
+            .ok_or_else(|| Trouble::Usage(format!("{name} has no {family} address; without -4 and -6 it is asked for what it has")))
     };
     match (ipv4, ipv6) {
         (true, true) => Ok(vec![wanted(true)?, wanted(false)?]),

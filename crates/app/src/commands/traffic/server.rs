@@ -34,10 +34,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE|TEXT")]
     token: Option<String>,
     /// All flows of a client together, each way
-    #[arg(long, value_name = "RATE", default_value = "1Gbit/s", value_parser = literal::rate)]
+    #[arg(long, value_name = "RATE", default_value = "1Gbit/s", value_parser = literal::rate_with_unit)]
     max_rate: Rate,
     /// The longest run
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = literal::time)]
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = literal::time_with_unit)]
     max_duration: Nanos,
     /// Clients at a time
     #[arg(long, value_name = "N", default_value_t = CAPS.clients)]
@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = CAPS.streams)]
     max_streams: u32,
     /// Stops after this time [default: at SIGINT or SIGTERM]
-    #[arg(long = "for", value_name = "TIME", value_parser = literal::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
 }
 

@@ -21,16 +21,19 @@ pub fn text(result: &TrafficResult, width: Option<usize>) -> String {
     let mut cells = vec![heads.iter().map(|head| head.to_string()).collect::<Vec<_>>()];
     cells.extend(rows.iter().map(|row| heads.iter().map(|head| cell(row, head)).collect()));
     let mut text = output::table(&cells);
+    let lines: String = result.flows.iter().map(gaps).collect();
     if width.is_some_and(|width| text.lines().any(|line| line.chars().count() > width)) {
         text = String::new();
-        for row in &rows {
+        for (row, flow) in rows.iter().zip(&result.flows) {
             for (at, (head, value)) in row.iter().filter(|(_, value)| !value.is_empty()).enumerate() {
                 text += &if at == 0 { format!("{value}\n") } else { format!("  {head} {value}\n") };
             }
+            for words in gap_words(flow) {
+                text += &format!("  gaps: {words}\n");
+            }
         }
-    }
-    for flow in &result.flows {
-        text += &gaps(flow);
+    } else {
+        text += &lines;
     }
     if !result.valid {
         text += "INVALID: the figures are not to be trusted\n";
@@ -102,15 +105,21 @@ fn times(of: &Distribution) -> [(&'static str, String); 4] {
 
 /// A line about the gaps of a flow of datagrams.
 fn gaps(flow: &FlowResult) -> String {
-    let Some(gaps) = &flow.gaps else { return String::new() };
-    let modes: Vec<String> =
-        gaps.modes.iter().map(|mode| format!("{} ({:.0} %)", output::time(mode.at_ns), mode.share * 100.0)).collect();
-    let modes = if modes.is_empty() { String::new() } else { format!(", modes {}", modes.join(", ")) };
-    format!(
-        "{}: gaps mean {}, deviation {}, longest {}{modes}\n",
-        flow.name,
-        output::time(gaps.mean_ns),
-        output::time(gaps.deviation_ns),
-        output::time(gaps.max_ns)
-    )
+    let words = gap_words(flow);
+    if words.is_empty() { String::new() } else { format!("{}: gaps {}\n", flow.name, words.join(", ")) }
+}
+
+fn gap_words(flow: &FlowResult) -> Vec<String> {
+    let Some(gaps) = &flow.gaps else { return Vec::new() };
+    let mut words = vec![
+        format!("mean {}", output::time(gaps.mean_ns)),
+        format!("deviation {}", output::time(gaps.deviation_ns)),
+        format!("longest {}", output::time(gaps.max_ns)),
+    ];
+    let mode = |(n, mode): (usize, &altq_simulator::gaps::Mode)| {
+        let head = if n == 0 { "modes " } else { "" };
+        format!("{head}{} ({:.0} %)", output::time(mode.at_ns), mode.share * 100.0)
+    };
+    words.extend(gaps.modes.iter().enumerate().map(mode));
+    words
 }
