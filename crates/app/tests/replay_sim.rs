@@ -103,6 +103,45 @@ fn replay_writes_what_it_promises() {
 }
 
 #[test]
+fn every_scheduler_and_queue_by_its_name() {
+    let folder = Folder::new("registry");
+    folder.write("a.csv", &list());
+    let guarantees = |name| match name {
+        "cbq" => ("share 20%", "share 80%"),
+        "htb" => ("rate 2Mbit/s", "rate 8Mbit/s"),
+        "hfsc" => ("linkshare 2Mbit/s", "linkshare 8Mbit/s"),
+        "wfq" => ("bandwidth 2Mbit/s", "bandwidth 8Mbit/s"),
+        "drr" => ("quantum 1500", "quantum 6000"),
+        _ => ("", ""),
+    };
+    let schedulers = altq_engine::schedule::SCHEDULERS.iter().map(|entry| (entry.name, "drop_tail"));
+    let queues = altq_engine::queue::QUEUES.iter().map(|entry| ("drr", entry.name));
+    for (scheduler, queue) in schedulers.chain(queues) {
+        let (slow, fast) = guarantees(scheduler);
+        let class = |name: &str, words: &str| format!("class {name} {{ {words} queue {queue} {{ limit 20packets }} }}");
+        folder.write(
+            "r.altq",
+            &format!("link wan {{ rate 10Mbit/s scheduler {scheduler}\n{}\n{}\n}}\n", class("slow", slow), class("fast", fast)),
+        );
+        let (code, out, err) = folder.altq(&["replay", "r.altq", "--arrivals", "a.csv", "--from", "500ms", "--to", "2s", "--json"]);
+        assert_eq!(code, 0, "{scheduler} {queue}: {err}");
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let sum = |class: &str, word: &str| {
+            let classes = json["classes"].as_array().unwrap();
+            classes.iter().find(|c| c["name"] == class).and_then(|c| c[word].as_u64()).unwrap()
+        };
+        let rates = [sum("slow", "rate_bit_s"), sum("fast", "rate_bit_s")];
+        // Twice the link is offered: all of it is used, and shares are kept where there are any.
+        let all = rates[0] + rates[1];
+        assert!((9_980_000..=10_020_000).contains(&all), "{scheduler} {queue}: {rates:?}");
+        if !slow.is_empty() {
+            assert!((1_960_000..=2_040_000).contains(&rates[0]), "{scheduler} {queue}: {rates:?}");
+        }
+        assert_eq!((sum("slow", "arrived_packets"), sum("fast", "arrived_packets")), (1500, 1500), "{scheduler} {queue}");
+    }
+}
+
+#[test]
 fn replay_prints_a_table_that_fits() {
     let folder = Folder::new("table");
     folder.write("a.csv", &list());
