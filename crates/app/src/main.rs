@@ -52,7 +52,7 @@ enum Command {
     Run(run::Args),
     /// Load and latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
-    /// Measures the engine
+    /// Measures the engine, and the simulator
     Bench(bench::Args),
 }
 

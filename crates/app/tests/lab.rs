@@ -116,6 +116,34 @@ fn run_case_file(path: &Path) {
     eprintln!("SKIPPED {name}: this host could not keep time in {TRIES} tries");
 }
 
+/// What the bridge saw over time, in flent's words: there is an axis, and the class sent.
+#[test]
+fn a_run_goes_to_flent() {
+    use std::io::Read;
+    let _alone = alone();
+    let path = write_case("flent", &case("2s", POLICY));
+    let file = path.with_extension("flent.gz");
+    for (test, series) in [("tcp_nup", "TCP upload::1"), ("qdisc-stats", "qdisc-stats::delay")] {
+        let output = altq().arg("lab").arg(&path).arg("--flent").arg(&file).args(["--flent-test", test]).output().unwrap();
+        if let Some(reason) = lacking(&output) {
+            return eprintln!("SKIPPED: {reason}");
+        }
+        assert!(matches!(output.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&output.stderr));
+        let (bytes, mut text) = (fs::read(&file).unwrap(), String::new());
+        flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+        let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(written["metadata"]["NAME"], test);
+        assert_ne!(written["metadata"]["TIME"], "1970-01-01T00:00:00.000000Z", "it ran now");
+        let (axis, values) = (written["x_values"].as_array().unwrap(), written["results"][series].as_array().unwrap());
+        assert!(
+            axis.len() > 5 && values.len() == axis.len() && values.iter().any(|v| v.as_f64() > Some(0.0)),
+            "{series}: {values:?}"
+        );
+    }
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(&file).unwrap();
+}
+
 #[test]
 fn every_case_of_the_lab_comes_out() {
     let _one = alone();

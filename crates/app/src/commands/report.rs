@@ -67,7 +67,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     let page = html::page(&title, &sources);
     match &args.output {
-        Some(path) => write(path, &page)?,
+        Some(path) => {
+            write(path, &page)?;
+            eprintln!("altq report: the page is in {}", path.display());
+        }
         None => output::print(&page)?,
     }
     Ok(Exit::Ok)

@@ -21,7 +21,8 @@ impl Results {
     /// Opens or makes a folder, and reads the results of `cases` that lie in it and were made from the very files that lie there now:
     /// a run of some cases, or of one world, adds to the runs before. What does not fit is told to `told`.
     pub fn open(folder: &Path, cases: &[CaseFile], mut told: impl FnMut(String)) -> anyhow::Result<Results> {
-        std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("{} cannot be made (--out names another folder)", folder.display()))?;
         let mut kept = Vec::new();
         for case in cases {
             for world in [World::Sim, World::Lab] {
