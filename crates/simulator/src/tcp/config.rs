@@ -115,6 +115,8 @@ pub struct Config {
     pub rto_max: Nanos,
     /// Granularity of the timeout's clock: round-trip times are whole ticks, timeouts fall on ticks; 0 is exact (4.4BSD: 500 ms).
     pub rto_tick: Nanos,
+    /// Timers fire on a wheel with slots of so long, as Linux' do ([`Config::linux`]: 4 ms, CONFIG_HZ=250); 0: to the nanosecond.
+    pub jiffy: Nanos,
     /// How often a SYN is sent again before it is given up, and how many of these wait no longer than the first (Linux: tcp_syn_retries, 6, besides
     /// tcp_syn_linear_timeouts, 4: Documentation/networking/ip-sysctl.rst).
     pub syn_retries: u8,
@@ -137,6 +139,7 @@ impl Config {
             hystart: HyStart::Plus,
             cubic_catches_up: true,
             rto_floor: RtoFloor::Total,
+            jiffy: 0,
             syn_retries: 6,
             syn_linear: 0,
             ..Config::linux()
@@ -144,7 +147,7 @@ impl Config {
     }
 
     /// The same as a Linux of today (6.18) does it: the first HyStart, CUBIC without RFC 9438's faster Reno, a timeout never below the
-    /// round-trip time plus 200 ms, the first SYNs a second apart.
+    /// round-trip time plus 200 ms, the first SYNs a second apart, timers on a wheel of 4 ms.
     pub fn linux() -> Config {
         Config {
             mss: 1448,
@@ -172,6 +175,7 @@ impl Config {
             rto_floor: RtoFloor::Variance,
             rto_max: 120 * SECOND,
             rto_tick: 0,
+            jiffy: 4 * MILLI,
             syn_retries: 10,
             syn_linear: 4,
             answer_retries: 5,
@@ -203,6 +207,7 @@ impl Config {
             rto_floor: RtoFloor::Total,
             rto_max: 64 * SECOND,
             rto_tick: 500 * MILLI,
+            jiffy: 0,
             syn_retries: 3,
             syn_linear: 0,
             answer_retries: 3,

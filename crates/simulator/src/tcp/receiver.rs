@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use altq_engine::units::Nanos;
 
 use super::config::{Config, DelayedAck};
+use super::rto::wheel;
 use super::segment::{Flags, Sack, Segment};
 
 /// What has come and what is to be said about it.
@@ -143,7 +144,7 @@ impl Receiver {
                 if self.quick > 0 || self.next - self.told > u64::from(config.mss) {
                     self.urgent = true;
                 }
-                self.deadline = self.deadline.or(Some(now.saturating_add(wait)));
+                self.deadline = self.deadline.or_else(|| Some(wheel(config, now, now.saturating_add(wait))));
             }
             DelayedAck::Bsd { tick } => {
                 // TCP/IP Illustrated 2, 28.4: the flag of a delayed acknowledgement is set: now; else at the fast timer's next call.

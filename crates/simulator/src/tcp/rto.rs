@@ -78,8 +78,44 @@ impl Rto {
     pub fn deadline(config: &Config, now: Nanos, span: Nanos) -> Nanos {
         let at = now.saturating_add(span);
         match config.rto_tick {
-            0 => at,
+            0 => wheel(config, now, at),
             tick => at.div_ceil(tick).saturating_mul(tick),
         }
+    }
+}
+
+/// When a timer that is set now for `at` fires on Linux' wheel of timers (kernel/time/timer.c): no earlier, on a jiffy while less than 63 are to go, on
+/// every eighth below 504, on every 64th below 4032, and so on. A timeout is 4 to 32 ms late at 250 jiffies a second.
+pub fn wheel(config: &Config, now: Nanos, at: Nanos) -> Nanos {
+    let jiffy = config.jiffy;
+    if jiffy == 0 {
+        return at;
+    }
+    let clock = now / jiffy;
+    let to_go = at.saturating_sub(now).div_ceil(jiffy);
+    let (mut shift, mut limit) = (0, 63);
+    while to_go >= limit && shift < 24 {
+        (shift, limit) = (shift + 3, limit << 3);
+    }
+    ((((clock + to_go) >> shift) + 1) << shift).saturating_mul(jiffy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_on_the_wheel() {
+        let config = Config { jiffy: 4_000_000, ..Config::linux() };
+        let ms = |now: u64, span: u64| Rto::deadline(&config, now * 1_000_000, span * 1_000_000) / 1_000_000;
+        // Level 0: the jiffy after. Level 1 (252 ms and more): a multiple of 32 ms. Level 2 (2016 ms and more): of 256 ms.
+        assert_eq!((ms(0, 40), ms(3, 40), ms(4, 40), ms(0, 248)), (44, 44, 48, 252));
+        assert_eq!((ms(0, 252), ms(0, 255), ms(0, 256), ms(1, 288), ms(0, 1000), ms(0, 2000)), (256, 288, 288, 320, 1024, 2016));
+        assert_eq!((ms(0, 2016), ms(0, 2048), ms(0, 4000)), (2048, 2304, 4096));
+        // Never early.
+        for span in 0..5000 {
+            assert!(ms(span * 7, span) >= span * 8);
+        }
+        assert_eq!(Rto::deadline(&Config::rfc(), 5, 7), 12);
     }
 }

@@ -7,7 +7,7 @@ use super::congestion::{Control, Window};
 use super::pacer::Pacer;
 use super::prr::Prr;
 use super::rack::Rack;
-use super::rto::Rto;
+use super::rto::{Rto, wheel};
 use super::scoreboard::{FIN, Scoreboard, Sent};
 
 /// What a connection has done.
@@ -365,7 +365,7 @@ impl Sender {
             Some((Timer::Reorder | Timer::Probe, _)) => head.sent.saturating_add(self.rto.timeout()).max(now + 1),
             _ => now.saturating_add(self.rto.timeout()),
         };
-        self.timer = Some((Timer::Timeout, Rto::deadline(config, at, 0)));
+        self.timer = Some((Timer::Timeout, Rto::deadline(config, now, at.saturating_sub(now))));
     }
 
     /// RFC 8985 7.2: sets the timer for a loss probe. `moved`: the acknowledgement would have restarted the timeout.
@@ -382,7 +382,8 @@ impl Sender {
         let start = if moved { now } else { head.sent };
         let timeout = start.saturating_add(self.rto.timeout());
         let at = now.saturating_add(wait);
-        self.timer = Some((Timer::Probe, if timeout > now { at.min(timeout) } else { at }));
+        let at = if timeout > now { at.min(timeout) } else { at };
+        self.timer = Some((Timer::Probe, wheel(config, now, at)));
         true
     }
 

@@ -73,7 +73,7 @@ fn a_syn_goes_again_after_a_second_and_the_window_is_one() {
         n += 1;
         n <= 3
     }));
-    let flow = net.pair(&Config { syn_linear: 0, ..Config::linux() }, 0);
+    let flow = net.pair(&Config { syn_linear: 0, jiffy: 0, ..Config::linux() }, 0);
     net.pairs[flow].0.write(u64::MAX);
     net.run(7 * S + 30 * MS);
     let at: Vec<u64> =
@@ -88,7 +88,7 @@ fn a_syn_goes_again_after_a_second_and_the_window_is_one() {
 fn linear_syns() {
     let mut net = net();
     net.ways[0].lose = Some(Box::new(|_, _| true));
-    let flow = net.pair(&Config::linux(), 0);
+    let flow = net.pair(&Config { jiffy: 0, ..Config::linux() }, 0);
     net.run(130 * S);
     let at: Vec<u64> = net.log.as_ref().unwrap().iter().map(|(at, _, _)| at / S).collect();
     // Documentation/networking/ip-sysctl.rst of Linux: spans of 1, 1, 1, 1, 1, 2, 4 ... s, the last retransmission after 67 s, the end after 131 s.

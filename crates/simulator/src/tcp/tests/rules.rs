@@ -83,7 +83,7 @@ fn duplicates_of_rfc_2883() {
 #[test]
 fn acknowledgements_are_delayed() {
     // RFC 5681 4.2: at once for every second full segment, and for what is out of order or fills a gap.
-    let config = Config { delayed_ack: DelayedAck::Modern { wait: 40 * MS, quick: 0 }, ..Config::linux() };
+    let config = Config { delayed_ack: DelayedAck::Modern { wait: 40 * MS, quick: 0 }, ..Config::rfc() };
     let mut receiver = Receiver::new(&config);
     receiver.opened(0, &Segment::default());
     let mut now = 7 * MS;
@@ -101,6 +101,20 @@ fn acknowledgements_are_delayed() {
     assert!(hear(&mut receiver, 1449).0);
     assert!(hear(&mut receiver, 1 + 3 * 1448).0);
     assert!(hear(&mut receiver, 1 + 2 * 1448).0);
+    // Linux: the first 16 at once (TCP_MAX_QUICKACKS), so that slow start is not held up.
+    let config = Config::linux();
+    let mut receiver = Receiver::new(&config);
+    receiver.opened(0, &Segment::default());
+    let mut at_once = 0;
+    for n in 0..20 {
+        receiver.received(&config, MS, &data(1 + n * 1448, 1448), false, false, S);
+        if !receiver.urgent(MS) {
+            break;
+        }
+        receiver.acknowledged();
+        at_once += 1;
+    }
+    assert_eq!(at_once, 16);
     // 4.4BSD: every second segment, or the next multiple of 200 ms (TCP/IP Illustrated 2, 25.6).
     let config = Config::bsd_1997(32 << 10);
     let mut receiver = Receiver::new(&config);
