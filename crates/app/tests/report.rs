@@ -119,6 +119,26 @@ fn several_in_one_page_or_a_page_each() {
 }
 
 #[test]
+fn both_worlds_stand_beside_one_another() {
+    let folder = folder("worlds");
+    let json = result(&folder, "cases/borrow.toml");
+    let mut lab: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    lab["world"] = "lab".into();
+    let slow = lab["classes"].as_array_mut().unwrap().iter_mut().find(|class| class["name"] == "slow").unwrap();
+    let rate = slow["rate_bit_s"].as_u64().unwrap();
+    // A twentieth more than in virtual time.
+    slow["rate_bit_s"] = (rate + rate / 20).into();
+    let path = folder.join("lab.json").display().to_string();
+    std::fs::write(&path, lab.to_string()).unwrap();
+    let page = String::from_utf8(altq(&["report", &json, &path]).stdout).unwrap();
+    whole(&page);
+    let table = page.split("<h2>Simulator and lab</h2>").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(table.contains(">slow</th>") && table.contains(">+5.0 %<") && table.contains(">0.0 %<"), "{table}");
+    let alone = String::from_utf8(altq(&["report", &json]).stdout).unwrap();
+    assert!(!alone.contains("Simulator and lab"));
+}
+
+#[test]
 fn names_are_text_not_markup() {
     let folder = folder("names");
     let json = std::fs::read_to_string(result(&folder, "cases/20-80.toml")).unwrap();

@@ -4,6 +4,7 @@
 //!  text       what may stand in a page, figures as people read them
 //!  promises   what had to come out: a table with verdicts and gauges
 //!  compare    published beside classic beside altq: table and plot
+//!  worlds     the simulator beside the lab
 //!  runs       over time, delays, shares, time to reclaim a share
 //! ```
 
@@ -11,6 +12,7 @@ mod compare;
 mod promises;
 mod runs;
 pub mod text;
+mod worlds;
 
 use std::fmt::Write;
 
@@ -130,6 +132,7 @@ fn case(name: &str, sources: &[&Source<'_>]) -> String {
         let kept = result.expectations.iter().filter(|outcome| outcome.pass).count();
         let (class, word) = match (result.valid, result.passed()) {
             (false, _) => ("invalid", "INVALID".to_owned()),
+            (_, true) if result.expectations.is_empty() => ("quiet", "no promises in this world".to_owned()),
             (_, true) => ("pass", format!("PASS: {kept} of {kept} promises hold")),
             (_, false) => ("fail", format!("FAIL: {kept} of {} promises hold", result.expectations.len())),
         };
@@ -147,7 +150,7 @@ fn case(name: &str, sources: &[&Source<'_>]) -> String {
         let result = source.result;
         let whose = if sources.len() > 1 { format!(" ({})", world(result.world)) } else { String::new() };
         if !result.valid || !result.notes.is_empty() {
-            out += "<div class=\"warning\">";
+            let _ = write!(out, "<div class=\"{}\">", if result.valid { "notes" } else { "notes warning" });
             if !result.valid {
                 let _ = write!(out, "<p class=\"invalid\">INVALID{whose}: these figures are not to be trusted.</p>");
             }
@@ -158,6 +161,7 @@ fn case(name: &str, sources: &[&Source<'_>]) -> String {
         }
     }
     out += &compare::section(sources);
+    out += &worlds::section(sources);
     for source in sources {
         let result = source.result;
         let whose = if sources.len() > 1 { format!(" ({})", world(result.world)) } else { String::new() };
