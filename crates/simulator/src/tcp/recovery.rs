@@ -8,7 +8,7 @@ use altq_engine::units::Nanos;
 use super::config::{Algorithm, Config};
 use super::congestion::{Ack, Progress};
 use super::prr::Prr;
-use super::rto::{Rto, wheel};
+use super::rto::{Rto, slack, wheel};
 use super::scoreboard::Heard;
 use super::segment::{Flags, Options, Segment};
 use super::sender::{Sender, State, Timer};
@@ -237,7 +237,7 @@ impl Sender {
         let recovering = self.state >= State::Recovery;
         let (lost, due) = self.rack.detect(now, &mut self.board, &self.rto, recovering);
         if let Some(at) = due {
-            self.timer = Some((Timer::Reorder, wheel(config, now, at.saturating_add(REORDER_SLACK))));
+            self.timer = Some((Timer::Reorder, wheel(config, now, at.saturating_add(slack(config)))));
             *rearm = false;
         }
         lost
@@ -419,6 +419,3 @@ impl Sender {
         }
     }
 }
-
-/// Two ticks of a clock of a thousand: RACK's timer is not sharper (RFC 8985 6.2 step 5).
-const REORDER_SLACK: Nanos = 2_000_000;

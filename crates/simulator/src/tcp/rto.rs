@@ -84,6 +84,11 @@ impl Rto {
     }
 }
 
+/// What RACK's timer and the loss probe wait longer than RFC 8985 says: with timers of jiffies 2 ms, as Linux (TCP_TIMEOUT_MIN_US of include/net/tcp.h).
+pub fn slack(config: &Config) -> Nanos {
+    if config.jiffy > 0 { 2_000_000 } else { 0 }
+}
+
 /// When a timer that is set now for `at` fires on Linux' wheel of timers (kernel/time/timer.c): no earlier, on a jiffy while less than 63 are to go, on
 /// every eighth below 504, on every 64th below 4032, and so on. A timeout is 4 to 32 ms late at 250 jiffies a second.
 pub fn wheel(config: &Config, now: Nanos, at: Nanos) -> Nanos {

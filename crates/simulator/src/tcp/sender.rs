@@ -7,7 +7,7 @@ use super::congestion::{Control, Window};
 use super::pacer::Pacer;
 use super::prr::Prr;
 use super::rack::Rack;
-use super::rto::{Rto, wheel};
+use super::rto::{Rto, slack, wheel};
 use super::scoreboard::{FIN, Scoreboard, Sent};
 
 /// What a connection has done.
@@ -375,8 +375,9 @@ impl Sender {
             return false;
         }
         let wait = match self.rto.srtt() {
-            // With one segment out its acknowledgement may be delayed (RFC 8985 7.2: WCDelAckT, here as Linux has it: the least timeout).
-            Some(srtt) => 2 * srtt + if self.board.len() == 1 { config.rto_min } else { 2 * MILLI },
+            // With one segment out its acknowledgement may be delayed (RFC 8985 7.2: TLP.max_ack_delay; the least timeout, as tcp_schedule_loss_probe of
+            // net/ipv4/tcp_output.c has it).
+            Some(srtt) => 2 * srtt + if self.board.len() == 1 { config.rto_min } else { slack(config) },
             None => config.rto_initial,
         };
         let start = if moved { now } else { head.sent };
@@ -427,5 +428,3 @@ impl Sender {
         }
     }
 }
-
-const MILLI: Nanos = 1_000_000;

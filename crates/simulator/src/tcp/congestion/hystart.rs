@@ -89,7 +89,8 @@ impl SlowStart {
         0
     }
 
-    /// Ha and Rhee 2011, with the bounds that Linux documents: from 16 segments on, 8 samples, 4 to 16 ms, trains with gaps up to 2 ms.
+    /// Ha and Rhee 2011, with Linux' bounds (net/ipv4/tcp_cubic.c: hystart_low_window, HYSTART_MIN_SAMPLES, HYSTART_DELAY_MIN and _MAX, hystart_ack_delta_us): from 16
+    /// segments on, 8 samples, 4 to 16 ms, trains with gaps up to 2 ms.
     fn classic(&mut self, window: &mut Window, ack: &Ack) -> u32 {
         const LOW_WINDOW: u32 = 16;
         const MIN_SAMPLES: u32 = 8;
