@@ -8,7 +8,7 @@ use altq_engine::units::Nanos;
 use super::config::{Algorithm, Config};
 use super::congestion::{Ack, Progress};
 use super::prr::Prr;
-use super::rto::{Rto, slack, wheel};
+use super::rto::{Rto, slack};
 use super::scoreboard::Heard;
 use super::segment::{Flags, Options, Segment};
 use super::sender::{Sender, State, Timer};
@@ -237,7 +237,7 @@ impl Sender {
         let recovering = self.state >= State::Recovery;
         let (lost, due) = self.rack.detect(now, &mut self.board, &self.rto, recovering);
         if let Some(at) = due {
-            self.timer = Some((Timer::Reorder, wheel(config, now, at.saturating_add(slack(config)))));
+            self.set_timer(Timer::Reorder, now, at.saturating_add(slack(config)));
             *rearm = false;
         }
         lost
@@ -319,7 +319,7 @@ impl Sender {
         self.frto = config.frto && self.sack && (self.state < State::Recovery || !first);
         self.start_over(config, now, first);
         self.rto.back_off(config);
-        self.timer = Some((Timer::Timeout, Rto::deadline(config, now, self.rto.timeout())));
+        self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
     }
 
     /// All is taken for lost, the window is one segment (RFC 5681 3.1, RFC 6675 5.1). `first`: no timeout without progress before.

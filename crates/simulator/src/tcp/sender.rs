@@ -97,6 +97,8 @@ pub struct Sender {
     pub rack: Rack,
     pub rto: Rto,
     pub timer: Option<(Timer, Nanos)>,
+    /// When it was set, until its place on the wheel is known ([`wheel`]).
+    timer_set: Option<Nanos>,
     /// How often the timeout has expired in a row.
     pub expired: u8,
     /// The probe's end (RFC 8985 7: TLP.end_seq), and whether it was a retransmission.
@@ -151,6 +153,7 @@ impl Sender {
             rack: Rack::default(),
             rto: Rto::new(config),
             timer: None,
+            timer_set: None,
             expired: 0,
             probe: None,
             probing: false,
@@ -337,7 +340,7 @@ impl Sender {
         self.resent(now);
         // RFC 6298 5.1, 5.5: the timer runs anew for the first one.
         if head == Some(sent.seq) && !matches!(self.timer, Some((Timer::Reorder, _))) {
-            self.timer = Some((Timer::Timeout, Rto::deadline(config, now, self.rto.timeout())));
+            self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
         }
         Some(sent)
     }
@@ -355,6 +358,11 @@ impl Sender {
         self.last_sent = now;
     }
 
+    /// Sets the timer.
+    pub fn set_timer(&mut self, timer: Timer, now: Nanos, at: Nanos) {
+        (self.timer, self.timer_set) = (Some((timer, at)), Some(now));
+    }
+
     /// RFC 6298 5.1 to 5.3: the timeout runs from now; if the timer was set for something else, from when the first segment was sent.
     pub fn restart(&mut self, config: &Config, now: Nanos) {
         let Some(head) = self.board.head() else {
@@ -365,7 +373,7 @@ impl Sender {
             Some((Timer::Reorder | Timer::Probe, _)) => head.sent.saturating_add(self.rto.timeout()).max(now + 1),
             _ => now.saturating_add(self.rto.timeout()),
         };
-        self.timer = Some((Timer::Timeout, Rto::deadline(config, now, at.saturating_sub(now))));
+        self.set_timer(Timer::Timeout, now, Rto::deadline(config, at, 0));
     }
 
     /// RFC 8985 7.2: sets the timer for a loss probe. `moved`: the acknowledgement would have restarted the timeout.
@@ -383,8 +391,7 @@ impl Sender {
         let start = if moved { now } else { head.sent };
         let timeout = start.saturating_add(self.rto.timeout());
         let at = now.saturating_add(wait);
-        let at = if timeout > now { at.min(timeout) } else { at };
-        self.timer = Some((Timer::Probe, wheel(config, now, at)));
+        self.set_timer(Timer::Probe, now, if timeout > now { at.min(timeout) } else { at });
         true
     }
 
@@ -407,7 +414,15 @@ impl Sender {
 
     /// The timer's time has come.
     pub fn timeout(&mut self, config: &Config, now: Nanos) {
-        let Some((timer, _)) = self.timer.filter(|(_, at)| *at <= now) else { return };
+        let Some((timer, at)) = self.timer.filter(|(_, at)| *at <= now) else { return };
+        // Most timers are set anew before their time: only then is it looked up where on the wheel one is.
+        if let Some(set) = self.timer_set.take() {
+            let at = wheel(config, set, at);
+            if at > now {
+                self.timer = Some((timer, at));
+                return;
+            }
+        }
         if self.board.len() == 0 {
             self.timer = None;
             return;

@@ -7,7 +7,7 @@ use altq_engine::units::Nanos;
 use super::config::Config;
 use super::pacer::Pacer;
 use super::receiver::Receiver;
-use super::rto::Rto;
+use super::rto::{Rto, wheel};
 use super::scoreboard::FIN;
 use super::segment::{Flags, Options, Segment};
 use super::sender::{Counters, Sender};
@@ -359,7 +359,7 @@ impl Socket {
         if self.syns >= linear {
             self.sender.rto.back_off(&self.config);
         }
-        self.syn_at = Some(Rto::deadline(&self.config, now, span));
+        self.syn_at = Some(wheel(&self.config, now, Rto::deadline(&self.config, now, span)));
         self.syns = self.syns.saturating_add(1);
         self.sender.last_sent = now;
         self.sender.counters.segments += 1;
