@@ -304,3 +304,30 @@ fn cubic_follows_its_function() {
     }
     assert!(s.cwnd() > 440, "{}", s.cwnd());
 }
+
+#[test]
+fn a_timeout_falls_on_the_wheel() {
+    // kernel/time/timer.c of Linux, jiffies of 4 ms: set at 100 ms (jiffy 25) for 300 ms (75 jiffies, the second level) it fires on the next multiple of eight after 100: 416 ms.
+    let linux = Config { congestion: Algorithm::NewReno, timestamps: false, rack: false, ..Config::linux() };
+    let mut s = Script::new(linux.clone(), RTT);
+    assert_eq!((s.write(1), s.socket.rto()), (vec![0], 300 * MS));
+    let mut calls = Vec::new();
+    loop {
+        let (due, sent) = s.until(S);
+        calls.push(s.now);
+        if !due || !sent.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(calls.last(), Some(&(416 * MS)), "{calls:?}");
+    // Set anew by an acknowledgement before that, it counts from there: 100 ms later, 108 + 72 .. is the level below 504 jiffies again.
+    let mut s = Script::new(linux, RTT);
+    s.write(2);
+    s.now += RTT;
+    s.ack(1, &[]);
+    let rto = s.socket.rto();
+    assert!(rto >= 300 * MS);
+    let expires = 50 + rto.div_ceil(4 * MS);
+    while s.until(S).1.is_empty() {}
+    assert_eq!(s.now, ((expires >> 3) + 1) * 32 * MS);
+}
