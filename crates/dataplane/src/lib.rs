@@ -28,3 +28,4 @@ pub use error::Error;
 pub use sys::memory::LargePages;
 pub use sys::signal;
 pub use sys::tcp_info::{TcpInfo, tcp_info};
+pub use sys::udp;

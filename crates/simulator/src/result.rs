@@ -285,6 +285,9 @@ impl PeerRow {
     }
 }
 
+/// Of links with more classes than this results do not hold what is promised to classes.
+const MANY: usize = 1000;
+
 /// A class's row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassResult {
@@ -299,7 +302,7 @@ pub struct ClassResult {
     /// As in `altq replay`.
     #[serde(flatten)]
     pub report: ClassReport,
-    /// What the policy guarantees it, as the case begins; `None` where an event changes it.
+    /// What the policy guarantees it, as the case begins; `None` where an event changes it, and with more than 1,000 classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed_bit_s: Option<u64>,
     /// The most that it may have.
@@ -324,7 +327,8 @@ impl ClassResult {
             What::LinkRate { .. } => true,
             _ => false,
         });
-        let class = policy.class(&report.name).filter(|_| !changed);
+        // What is promised depends on all classes, and takes time accordingly.
+        let class = policy.class(&report.name).filter(|_| !changed && policy.classes.len() <= MANY);
         ClassResult {
             row: None,
             column,

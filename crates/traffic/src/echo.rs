@@ -216,7 +216,7 @@ pub fn put(socket: &UdpSocket, payload: &[u8], shared: &Shared) -> Result<bool, 
 }
 
 /// True for what the kernel reports of an earlier datagram: nobody was there, or a queue on the way out was full for a moment.
-fn gone(error: &std::io::Error) -> bool {
+pub(crate) fn gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::ConnectionRefused || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
 }
 

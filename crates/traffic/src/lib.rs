@@ -17,6 +17,7 @@ pub mod clock;
 pub mod connect;
 pub mod echo;
 mod error;
+pub mod flood;
 pub mod greeter;
 pub mod meter;
 pub mod plan;

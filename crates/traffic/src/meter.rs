@@ -191,6 +191,15 @@ impl Meter {
         }
     }
 
+    /// So many came since the last look, with so many bytes of payload in all.
+    pub fn came(&self, now: Nanos, count: u64, bytes: u64) {
+        self.arrived(now, bytes);
+        self.received.fetch_add(count, Ordering::Relaxed);
+        if self.window.contains(&now) {
+            self.window_received.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
     /// So much was sent in all: datagrams or requests.
     pub fn sent(&self, count: u64) {
         self.sent.store(count, Ordering::Relaxed);

@@ -47,9 +47,7 @@ impl Times {
 /// Bytes that the engine of a link holds when a packet has gone through each of its leaves.
 pub fn memory(link: &Link) -> anyhow::Result<usize> {
     let mut work = Work::new(link)?;
-    for at in 0..work.flows.len() {
-        work.one(at)?;
-    }
+    work.each()?;
     Ok(work.engine.memory())
 }
 
@@ -57,9 +55,9 @@ pub fn memory(link: &Link) -> anyhow::Result<usize> {
 pub fn times(links: &[&Link]) -> anyhow::Result<Vec<Times>> {
     let mut all = links.iter().map(|link| Work::new(link)).collect::<anyhow::Result<Vec<_>>>()?;
     for work in &mut all {
-        // Until the cache of flows knows all.
-        for at in 0..work.flows.len() {
-            work.one(at)?;
+        work.learn();
+        if work.flows.is_empty() {
+            bail!("no packet reaches a leaf");
         }
     }
     let mut samples: Vec<[Vec<f64>; 5]> = all.iter().map(|_| Default::default()).collect();
@@ -102,18 +100,13 @@ impl Work {
         work.pace = (u64::from(PACKET) * 8 * SECOND).div_ceil(link.spec.rate.as_bit_s().max(1));
         let children = link.children();
         let is_leaf = |class: ClassId| class != ROOT && children.get(class as usize).is_none_or(Vec::is_empty);
-        let plain = Rule { terms: Vec::new(), class: ROOT, number: 0 };
+        let plain = Rule { terms: Vec::new(), class: link.spec.default.unwrap_or(ROOT), number: 0 };
         let mut known = vec![false; link.classes.len()];
-        for rule in link.spec.rules.rules.iter().chain([&plain]) {
+        for rule in link.spec.rules.rules.iter().chain([&plain]).filter(|rule| is_leaf(rule.class)) {
+            let Some(known) = known.get_mut(rule.class as usize).filter(|known| !**known) else { continue };
             let Some(key) = key(rule) else { continue };
-            let frame = frame(&key);
-            let class = work.engine.classify(&headers::parse_ethernet(&frame, frame.len() as u32).key);
-            if let Some(class) = class.filter(|class| is_leaf(*class))
-                && let Some(known) = known.get_mut(class as usize).filter(|known| !**known)
-            {
-                *known = true;
-                work.flows.push((class, frame));
-            }
+            *known = true;
+            work.flows.push((rule.class, frame(&key)));
         }
         if work.flows.is_empty() {
             bail!("link `{}`: no rule leads to a leaf by addresses, ports, protocol and DSCP", link.name);
@@ -121,15 +114,21 @@ impl Work {
         Ok(work)
     }
 
-    /// A packet of a leaf through the empty link.
-    fn one(&mut self, at: usize) -> anyhow::Result<()> {
-        let Some((class, frame)) = self.flows.get(at) else { return Ok(()) };
-        let headers = headers::parse_ethernet(frame, frame.len() as u32);
-        if self.engine.classify(&headers.key) != Some(*class) {
-            bail!("a packet's class is not what it was");
+    /// A packet of each leaf through the empty link.
+    fn each(&mut self) -> anyhow::Result<()> {
+        for at in 0..self.flows.len() {
+            let Some((class, _)) = self.flows.get(at) else { continue };
+            self.engine.enqueue(self.now, *class, packet(at));
+            self.empty()?;
         }
-        self.engine.enqueue(self.now, *class, packet(at));
-        self.empty()
+        Ok(())
+    }
+
+    /// Lets the cache of flows see all, and forgets those whose packets another rule has.
+    fn learn(&mut self) {
+        let Work { engine, flows, .. } = self;
+        let class = |frame: &[u8], engine: &mut Engine| engine.classify(&headers::parse_ethernet(frame, frame.len() as u32).key);
+        flows.retain(|(own, frame)| class(frame, engine) == Some(*own));
     }
 
     /// A batch of packets through the link, and the nanoseconds a packet of each stage and of all.
@@ -187,7 +186,7 @@ fn packet(at: usize) -> Packet {
 /// What a packet must be for a rule; `None` where that is more than IPv4 and UDP can say.
 fn key(rule: &Rule) -> Option<Key> {
     let mut key =
-        Key { src: 0x0a00_0001, dst: 0x0a00_0002, sport: Some(1024), dport: Some(9), proto: 17, family: 4, ..Key::default() };
+        Key { src: 0x0a00_0001, dst: 0x0a00_0002, sport: Some(0), dport: Some(0), proto: 17, family: 4, ..Key::default() };
     for term in rule.terms.iter().filter(|term| !term.negated) {
         match (&term.values, term.field) {
             (Values::Addresses(list), field) => {
@@ -252,7 +251,8 @@ mod tests {
         let text = "link a { rate 1Gbit/s scheduler cbq class x { share 1% class y { share 1% } class z { borrow } } class rest { borrow default }\n\
                     match dst 10.1.0.0/16 dport 7 proto tcp -> y match dscp ef -> z }";
         let links = links(text);
-        let work = Work::new(&links[0]).unwrap();
+        let mut work = Work::new(&links[0]).unwrap();
+        work.learn();
         let classes: Vec<&str> = work.flows.iter().map(|(class, _)| links[0].class_name(*class)).collect();
         assert_eq!(classes, ["y", "z", "rest"]);
         let times = times(&[&links[0], &links[0]]).unwrap();

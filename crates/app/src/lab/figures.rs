@@ -92,6 +92,9 @@ impl Figures<'_> {
             let (name, parent) = name.as_ref()?;
             let (begin, end) = window.edges(id)?;
             let (begin, end) = (&begin.counters, &end.counters);
+            if names.len() > super::MANY && end.received_packets() == begin.received_packets() {
+                return None;
+            }
             let sent_bytes = end.sent_bytes - begin.sent_bytes;
             let sojourn = window.sojourn(id);
             let seen = |value: u64| (sojourn.count() > 0).then_some(value);
@@ -215,6 +218,10 @@ impl Figures<'_> {
                 let (begin, end, time) = self.edges(flow, from, to)?;
                 Some((end.received - begin.received) as f64 / time.as_secs_f64())
             }
+            Measure::Offered => {
+                let (begin, end, time) = self.edges(flow, from, to)?;
+                Some((end.sent - begin.sent) as f64 / time.as_secs_f64())
+            }
             Measure::Rate => {
                 let (begin, end, time) = self.edges(flow, from, to)?;
                 let headers = udp::headers(self.flows.get(flow)?.from.is_ipv4()) as u64;
@@ -245,13 +252,14 @@ impl Figures<'_> {
 
 /// Whether the lab measures this of a flow; `whole`: over all of the run that is measured.
 pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
-    let datagrams = matches!(flow.kind, Kind::Datagrams(_));
+    let (datagrams, numbered) = (matches!(flow.kind, Kind::Datagrams(_)), flow.flood.is_none());
     match measure {
         Measure::Goodput | Measure::HtbRatio => true,
         Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.asks(),
         // What TCP sends are segments that nobody counts here.
-        Measure::Rate | Measure::Packets | Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax | Measure::Loss => datagrams,
-        measure if measure.of_gaps() => datagrams && whole,
+        Measure::Rate | Measure::Packets | Measure::Offered | Measure::Loss => datagrams,
+        Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax => datagrams && numbered,
+        measure if measure.of_gaps() => datagrams && numbered && whole,
         _ => false,
     }
 }

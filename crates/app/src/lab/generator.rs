@@ -17,7 +17,7 @@ use altq_traffic::run::{Epoch, Shared};
 use altq_traffic::socket::{self, Tuning};
 pub use altq_traffic::udp::Datagrams;
 use altq_traffic::udp::Reception;
-use altq_traffic::{Doing, Error, bulk, connect, echo, greeter, request, udp};
+use altq_traffic::{Doing, Error, bulk, connect, echo, flood, greeter, request, udp};
 use anyhow::{Context, bail};
 
 use super::topology::{Side, Topology, Unsupported};
@@ -41,6 +41,17 @@ pub struct Flow {
     pub dscp: u8,
     /// What it sends.
     pub kind: Kind,
+    /// Of datagrams of one size at a constant pace: they are to be more than the host can forward.
+    pub flood: Option<Flood>,
+}
+
+/// Datagrams that are many.
+#[derive(Clone, Copy, Debug)]
+pub struct Flood {
+    /// Bytes of payload.
+    pub payload: usize,
+    /// Time between two.
+    pub interval: Duration,
 }
 
 /// What a flow sends.
@@ -197,6 +208,9 @@ impl Running {
             }
             Kind::Datagrams(_) => {
                 let socket = namespace.run(|| socket::udp(at, 0))??;
+                if let Some(Flood { payload, .. }) = flow.flood {
+                    return self.thread(name, namespace, move || flood::count(&socket, payload, &shared));
+                }
                 let reception = Reception { one_clock: true, skip: None };
                 self.thread(name, namespace, move || udp::receive(&socket, reception, &shared))
             }
@@ -216,10 +230,14 @@ impl Running {
         let to = flow.to;
         if let Kind::Datagrams(datagrams) = &flow.kind {
             let (from, dscp, datagrams, spans, shared) = (flow.from, flow.dscp, datagrams.clone(), spans.clone(), shared.clone());
+            let many = flow.flood;
             return self.thread(&flow.name, namespace, move || {
                 let socket = socket::udp(from, dscp)?;
                 socket.connect(to).doing(|| format!("no way from {from} to {to}"))?;
-                udp::send(&socket, &datagrams, &spans, &shared)?;
+                match many {
+                    Some(Flood { payload, interval }) => flood::send(&socket, payload, interval, &spans, &shared)?,
+                    None => udp::send(&socket, &datagrams, &spans, &shared)?,
+                }
                 shared.in_spans(&[], |_, _| Ok(()))
             });
         }

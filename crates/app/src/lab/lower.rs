@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use altq_engine::units::Nanos;
-use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Shape, Stack, What};
+use altq_engine::units::{Nanos, SECOND};
+use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, What};
 use altq_traffic::request::Sizes;
 use altq_traffic::socket::Tuning;
+use altq_traffic::udp;
 use anyhow::{Context, bail};
 
-use super::generator::{Datagrams, Flow, Kind};
+use super::generator::{Datagrams, Flood, Flow, Kind};
 use super::path::{self, Path};
 use super::topology::{self, Side, Unsupported};
 
@@ -198,7 +199,21 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         stagger: Duration::from_nanos(flow.kind.tcp().map_or(0, |tcp| tcp.stagger)),
         dscp: flow.dscp,
         kind,
+        flood: flood(case, at, flow, from.is_ipv4()),
     })
+}
+
+/// In a case that asks for more than the host can do: a constant pace that is a flood.
+fn flood(case: &Case, at: usize, flow: &CaseFlow, ipv4: bool) -> Option<Flood> {
+    let CaseKind::Udp(udp) = &flow.kind else { return None };
+    let changes = case.events.iter().any(|event| matches!(event.what, What::FlowRate { flow, .. } if flow == at));
+    let (Shape::Constant(pace), [size]) = (&udp.shape, &udp.sizes[..]) else { return None };
+    let nanos = match pace {
+        Pace::Interval(interval) => *interval,
+        Pace::Rate(rate) => (u64::from(*size) * 8 * SECOND).checked_div(rate.as_bit_s())?,
+    };
+    let payload = (*size as usize).checked_sub(udp::headers(ipv4)).filter(|bytes| *bytes > 0)?;
+    (case.overload && !changes).then_some(Flood { payload, interval: Duration::from_nanos(nanos) })
 }
 
 /// The spans in which a flow sends, with the events that start and stop it.

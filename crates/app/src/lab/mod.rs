@@ -56,6 +56,9 @@ const BUSY: f64 = 0.97;
 /// A bulk flow's class is empty at no more than this share of the readings, while it is the link that holds the flow back.
 const EMPTY: f64 = 0.02;
 
+/// Of links with more classes than this only those that had packets have rows.
+const MANY: usize = 1000;
+
 /// A policy that a case names cannot be used; the diagnostics are what to print.
 #[derive(Debug)]
 pub struct BadPolicy(pub Box<altq_config::Failed>);

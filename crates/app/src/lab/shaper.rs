@@ -21,6 +21,9 @@ use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
 /// Time between two readings of a link's counters: windows begin and end at a reading.
 const EVERY: Duration = Duration::from_millis(10);
 
+/// The least time for a class in a reading: what the loop takes to tell a class's counters, and much more.
+const A_CLASS: Duration = Duration::from_micros(5);
+
 /// How long the wires may take to come up.
 const CARRIER: Duration = Duration::from_secs(3);
 
@@ -77,7 +80,9 @@ impl Shaper {
     pub fn start(topology: &Topology, links: &[Link], flight: &(dyn Fn(Side) -> Option<Flight> + Sync)) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
         let mut steering;
-        let tuning = Tuning { interval: Some(EVERY.as_nanos() as u64), ..Tuning::default() };
+        let classes = links.iter().map(|link| link.classes.len() as u32).max().unwrap_or(0);
+        let every = EVERY.max(A_CLASS * classes);
+        let tuning = Tuning { interval: Some(every.as_nanos() as u64), ..Tuning::default() };
         let options = Options { tuning, ..Options::default() };
         // The kernel says a little after its interfaces are up that they carry frames.
         let deadline = Instant::now() + CARRIER;
@@ -135,16 +140,24 @@ impl Shaper {
             Ok(result) => result.context("altq's bridge ended")?,
             Err(panic) => std::panic::resume_unwind(panic),
         }
-        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(links.iter().map(|link| Readings::new(&seen, &link.name, epoch)).collect())
+        let mut seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        // Snapshots of many classes are large: each goes to its link as it is.
+        let mut own = |link: &Link| seen.extract_if(.., |seen| seen.snapshot.link == link.name).collect();
+        Ok(links.iter().map(|link| Readings::new(own(link), epoch)).collect())
     }
 }
 
 fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
     loop {
         match running.snapshots().recv_timeout(Duration::from_secs(1)) {
-            Ok(snapshot) => {
+            Ok(mut snapshot) => {
                 let came = Instant::now();
+                if snapshot.classes.len() > super::MANY {
+                    // Readings of many classes are much memory. Those behind the last that had packets tell nothing.
+                    let busy = snapshot.classes.iter().rposition(|class| class.counters.received_packets() > 0);
+                    snapshot.classes.truncate(busy.map_or(1, |last| last + 1));
+                    snapshot.classes.shrink_to_fit();
+                }
                 seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, came });
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -154,14 +167,13 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
 }
 
 impl Readings {
-    fn new(seen: &[Seen], link: &str, epoch: Instant) -> Readings {
-        let own: Vec<&Seen> = seen.iter().filter(|seen| seen.snapshot.link == link).collect();
+    fn new(own: Vec<Seen>, epoch: Instant) -> Readings {
         // The loop has a clock of its own. A reading comes a little after it was taken; the one that came most promptly tells how
         // the clocks differ.
         let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
         let since =
             |at: u64| zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch));
-        Readings { readings: own.iter().map(|seen| (since(seen.snapshot.at), seen.snapshot.clone())).collect() }
+        Readings { readings: own.into_iter().map(|seen| (since(seen.snapshot.at), seen.snapshot)).collect() }
     }
 
     /// The reading nearest to a moment.

@@ -7,6 +7,7 @@ pub mod packet;
 pub mod signal;
 pub mod tcp_info;
 pub mod thread;
+pub mod udp;
 
 use std::io;
 

@@ -237,6 +237,8 @@ pub enum Measure {
     /// Class: charged bytes, flow: payload: the time from the window's begin to that of the first span of `over` in which it had
     /// `level` or more, nanoseconds.
     Reach,
+    /// Flow: packets sent a second.
+    Offered,
     /// Class: bytes that the engine of its link holds for classes, schedulers and queues; packets, flows and rules apart.
     Memory,
     /// Class: the same over the number of the link's classes.
@@ -286,7 +288,7 @@ impl Unit {
 
 impl Measure {
     /// All, with the words for them.
-    pub const ALL: [(&'static str, Measure); 35] = [
+    pub const ALL: [(&'static str, Measure); 36] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
         ("goodput", Measure::Goodput),
@@ -314,6 +316,7 @@ impl Measure {
         ("gap_mode_share", Measure::GapModeShare),
         ("gap_second_mode", Measure::GapSecondMode),
         ("reach", Measure::Reach),
+        ("offered", Measure::Offered),
         ("memory", Measure::Memory),
         ("class_memory", Measure::ClassMemory),
         ("answer_max", Measure::AnswerMax),
@@ -330,7 +333,7 @@ impl Measure {
         match self {
             Share | Loss | Marked | WireShare | GapModeShare | Monotone => Unit::Fraction,
             Rate | Goodput | WireRate => Unit::Rate,
-            Drops | Transactions | HtbRatio | Cells | Packets | Queue | Memory | ClassMemory | Ratio => Unit::Count,
+            Drops | Transactions | HtbRatio | Cells | Packets | Offered | Queue | Memory | ClassMemory | Ratio => Unit::Count,
             Counter | Identities | Disagreements => Unit::Count,
             DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode | Reach => {
                 Unit::Time
@@ -374,7 +377,7 @@ impl Measure {
         match self {
             Goodput | DelayP50 | DelayP99 | DelayMax | Loss | RttP50 | RttP99 | Transactions | HtbRatio => true,
             Drops | Marked | Queue => true,
-            Rate | Packets | GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode | Reach => true,
+            Rate | Packets | Offered | GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode | Reach => true,
             Share | WireShare | WireRate | Cells | Counter | Identities | Disagreements | Ratio | Monotone => false,
             Memory | ClassMemory | AnswerMax | KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime => false,
         }

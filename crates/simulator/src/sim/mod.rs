@@ -241,7 +241,9 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
         let promises = Promises::new(&governed.link);
         // Rows are those of the classes that exist, in the order of their numbers.
         let existing = governed.names.iter().zip(charged).filter(|(name, _)| name.is_some());
-        classes.extend(rows.into_iter().zip(existing).map(|(report, (_, charged))| ClassResult {
+        let many = rows.len() > MANY;
+        let told = rows.into_iter().zip(existing).filter(|(report, _)| !many || report.arrived_packets > 0);
+        classes.extend(told.map(|(report, (_, charged))| ClassResult {
             charged_bytes: Some(charged),
             row: case.row.clone(),
             ..ClassResult::new(column.name.clone(), &link, report, (&governed.link, &promises), case)
@@ -253,6 +255,9 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     }
     Ok(Ran { column, figures, measured, unjudged: Vec::new(), flows, classes, peers: Vec::new(), series: None, notes, invalid })
 }
+
+/// Of a link with more classes than this results hold those that had packets.
+const MANY: usize = 1000;
 
 /// Whether a flow asks and hears answers.
 fn asks(kind: &Kind) -> bool {
@@ -331,6 +336,7 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::RttP50 => time(&mut cell.rtts, 50),
         Measure::RttP99 => time(&mut cell.rtts, 99),
         Measure::Transactions => Some(per_second(cell.transactions)),
+        Measure::Offered => Some(per_second(cell.sent)),
         Measure::Memory => place.map(|port| world.ports[port].engine.memory()),
         Measure::ClassMemory => place.and_then(|port| {
             let classes = world.ports[port].policy.as_ref()?.names.iter().flatten().count();

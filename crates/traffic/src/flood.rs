@@ -1,0 +1,89 @@
+//! More datagrams than a host can forward: many in one call, not numbered, and counted where they come without being read. What a
+//! sender and a receiver of numbered datagrams ([`crate::udp`]) take would otherwise be most of what is measured.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use altq_dataplane::udp::{SEGMENTS, dropped, set_drop_all, set_segment};
+
+use crate::bulk::waiting;
+use crate::clock;
+use crate::echo::gone;
+use crate::error::{Doing, Error};
+use crate::run::Shared;
+
+/// Time between two looks at what has come.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Bytes of a call at most: the largest datagram of IPv4.
+const CALL: usize = 65_507;
+
+/// A sender that is further behind than this does not make up for it.
+const BEHIND: Duration = Duration::from_millis(10);
+
+/// Sends datagrams of so many bytes of payload (1 at least), one every `interval`, in the spans. Those that have become due go in one
+/// call, which the kernel cuts before the interface. What cannot be sent in time is left out: the meter has what was sent.
+///
+/// # Errors
+/// Those of the socket.
+pub fn send(
+    socket: &UdpSocket,
+    payload: usize,
+    interval: Duration,
+    spans: &[(Instant, Instant)],
+    shared: &Shared,
+) -> Result<(), Error> {
+    clock::precise();
+    let payload = payload.clamp(1, CALL);
+    set_segment(socket, payload as u16).doing(|| "datagrams cut by the kernel")?;
+    let most = (CALL / payload).clamp(1, SEGMENTS);
+    let bytes = vec![0x55; payload * most];
+    let interval = interval.max(Duration::from_nanos(1));
+    let mut sent = 0;
+    for (begin, end) in spans {
+        if !clock::sleep_unless(&shared.stop, *begin) {
+            break;
+        }
+        let mut next = *begin;
+        while !shared.over(*end) {
+            let now = Instant::now();
+            if next > now {
+                clock::sleep_until(next.min(*end));
+                continue;
+            }
+            next = next.max(now.checked_sub(BEHIND).unwrap_or(now));
+            let due = (now - next).as_nanos() / interval.as_nanos() + 1;
+            let count = usize::try_from(due).unwrap_or(most).min(most);
+            match socket.send(bytes.get(..count * payload).unwrap_or_default()) {
+                Ok(_) => sent += count as u64,
+                Err(error) if waiting(&error) || gone(&error) => {}
+                // Nobody may be listening any more once the run is over.
+                Err(_) if shared.stopped() => return Ok(()),
+                Err(error) => return Err(error).doing(|| "sending"),
+            }
+            next += interval * count as u32;
+            shared.meter.sent(sent);
+        }
+    }
+    Ok(())
+}
+
+/// Counts what comes to the socket, of so many bytes each, until the run is over; the kernel drops it there.
+///
+/// # Errors
+/// Those of the socket.
+pub fn count(socket: &UdpSocket, payload: usize, shared: &Shared) -> Result<(), Error> {
+    set_drop_all(socket).doing(|| "a filter at a socket")?;
+    let read = || dropped(socket).doing(|| "what a socket has dropped");
+    let mut last = read()?;
+    while !shared.stopped() {
+        thread::sleep(LOOK);
+        let now = read()?;
+        // It counts modulo 2^32.
+        let more = u64::from(now.wrapping_sub(last));
+        last = now;
+        shared.meter.came(shared.now(), more, more * payload as u64);
+    }
+    Ok(())
+}
