@@ -174,7 +174,7 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
         );
         assert!(error.contains("2 SKIP"), "{error}");
         let document = std::fs::read_to_string(folder.join("out/EXPERIMENTS.md")).unwrap();
-        assert!(document.contains("| year | lab | | | | | | not run: it takes a year |"), "{document}");
+        assert!(document.contains("| [year](year.html) | lab | | | | | | not run: it takes a year |"), "{document}");
     }
     let (code, out, _) = altq(&folder, &["list", "--cases", "c", "--lab", "--json"]);
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();

@@ -231,6 +231,15 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     if let Some(error) = failed {
         return Err(error);
     }
+    // What has no place in these worlds is said even if it was not asked for.
+    let said: Vec<String> = missing.iter().map(|one| one.case.clone()).collect();
+    for case in all.iter().filter(|case| !said.contains(&case.name)) {
+        let why = worlds.iter().map(|world| Some((*world, case.elsewhere(*world)?))).collect::<Option<Vec<_>>>();
+        let known = results.sources().iter().any(|source| source.result.case == case.name);
+        for (world, why) in why.into_iter().flatten().filter(|_| !known) {
+            missing.push(Missing { case: case.name.clone(), world, why: why.to_owned() });
+        }
+    }
     missing.sort_by(|a, b| (&a.case, a.world as u8).cmp(&(&b.case, b.world as u8)));
     let text = |link: &dyn Fn(&str) -> String| {
         document::document(folders, &results.sources(), &missing, link).map_err(|message| anyhow::anyhow!("{message}"))

@@ -170,7 +170,8 @@ fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> Str
         );
     }
     for one in missing {
-        out += &format!("| {} | {} | | | | | | not run: {} |\n", cell(&one.case), world(one.world), cell(&one.why));
+        let (name, page) = (cell(&one.case), link(&one.case));
+        out += &format!("| [{name}]({page}) | {} | | | | | | not run: {} |\n", world(one.world), cell(&one.why));
     }
     out
 }

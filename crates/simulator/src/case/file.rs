@@ -10,6 +10,7 @@ use super::measure::{Bound, Measure};
 use super::template::{self, Values};
 use super::{Case, CaseError, check, raw};
 use crate::nearest::nearest;
+use crate::result::World;
 
 type Place = Option<Range<usize>>;
 type Result<T> = std::result::Result<T, (Place, String)>;
@@ -168,6 +169,13 @@ impl CaseFile {
     /// True if it has rows, or columns that differ in more than their policies: then every run has one column.
     pub fn is_table(&self) -> bool {
         self.runs.iter().any(|run| run.column.is_some() || run.row.is_some())
+    }
+
+    /// Why nothing of it makes sense in a world; `None` if something does.
+    pub fn elsewhere(&self, world: World) -> Option<&str> {
+        let mut columns = self.runs.iter().flat_map(|run| run.case.columns.iter().map(|column| run.case.elsewhere(column, world)));
+        let first = columns.next()??;
+        columns.all(|why| why.is_some()).then_some(first)
     }
 
     /// How often the lab runs each row and column, in turn.
