@@ -222,7 +222,19 @@ impl<'a> Comparison<'a> {
                 for line in self.rows.iter().zip(&xs).filter(|(_, x)| x.is_none()).map(|(line, _)| line) {
                     if let Some((value, _)) = line.published {
                         marks.push(Mark::Level(PUBLISHED, value, format!("{}, published", line.row)));
+                        continue;
                     }
+                    // Levels that cannot be told apart have one name.
+                    let mut levels: Vec<(usize, f64, String)> = Vec::new();
+                    for (n, column) in self.columns.iter().enumerate() {
+                        let Some(value) = line.cells.get(n).and_then(|cell| cell.as_ref()?.measured) else { continue };
+                        match levels.iter_mut().find(|(_, other, _)| (value - *other).abs() <= 0.06 * value.abs().max(other.abs()))
+                        {
+                            Some((_, _, name)) => *name += &format!(" and {column}"),
+                            None => levels.push((n, value, format!("{}, {column}", line.row))),
+                        }
+                    }
+                    marks.extend(levels.into_iter().map(|(n, value, name)| Mark::Level(self.series(n), value, name)));
                 }
                 let published = self.rows.iter().zip(&xs).filter_map(|(line, x)| {
                     let value = line.published?.0;

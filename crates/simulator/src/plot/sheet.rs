@@ -351,7 +351,9 @@ impl Mark {
             Mark::Level(series, value, tells) => {
                 let (left, right, y, class) = (area.left, area.right, up(*value), series.class());
                 let _ = writeln!(out, "<path class=\"level {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\">{}</path>", told(tells));
-                text(out, left + 6.0, y - 4.0, "start", " class=\"none\"", tells);
+                // Above it, or below where there is no room above.
+                let at = if y - area.top < 6.0 { y + 13.0 } else { y - 4.0 };
+                text(out, left + 6.0, at, "start", " class=\"none\"", tells);
             }
             Mark::Across(value, tells) => {
                 let (x, top, bottom) = (area.across(*value), area.top, area.bottom);
