@@ -99,7 +99,7 @@ impl Work {
         let mut work = Work { engine, flows: Vec::new(), now: 0, pace: 0, random: 0x2545_f491_4f6c_dd1d };
         work.pace = (u64::from(PACKET) * 8 * SECOND).div_ceil(link.spec.rate.as_bit_s().max(1));
         let children = link.children();
-        let is_leaf = |class: ClassId| class != ROOT && children.get(class as usize).is_none_or(Vec::is_empty);
+        let is_leaf = |class: ClassId| children.get(class as usize).is_none_or(Vec::is_empty);
         let plain = Rule { terms: Vec::new(), class: link.spec.default.unwrap_or(ROOT), number: 0 };
         let mut known = vec![false; link.classes.len()];
         for rule in link.spec.rules.rules.iter().chain([&plain]).filter(|rule| is_leaf(rule.class)) {
