@@ -306,7 +306,7 @@ impl Engine {
             && leaf.exists
         {
             if leaf.kind == Kind::Own {
-                return self.enqueue_own(class, packet);
+                return self.enqueue_own(class, &mut packet);
             }
             if leaf.fits(packet.len) {
                 let at = self.slab.insert(&packet);

@@ -108,14 +108,15 @@ impl Engine {
         }
     }
 
-    /// [`enqueue`](Engine::enqueue) where the class's queue decides.
+    /// [`enqueue`](Engine::enqueue) where the class's queue decides. The packet is not copied: its fields were just written one by one,
+    /// and a processor waits for such writes to end before it reads them as a whole.
     #[inline(never)]
-    pub(super) fn enqueue_own(&mut self, class: ClassId, mut packet: Packet) {
+    pub(super) fn enqueue_own(&mut self, class: ClassId, packet: &mut Packet) {
         let leaf = &mut self.leaves[class as usize];
         let (node, slot) = (leaf.scheduler, leaf.slot);
         let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else { return };
         let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
-        let answer = queue.enqueue(self.now, &mut packet, &mut store);
+        let answer = queue.enqueue(self.now, packet, &mut store);
         let marked = store.marked();
         let first = leaf.packets == 0;
         if answer.is_ok() {
@@ -129,10 +130,10 @@ impl Engine {
         debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.held(class)));
         match answer {
             Ok(()) => {
-                self.note(class, &packet, What::Queued);
+                self.note(class, packet, What::Queued);
                 self.announce(node, slot, packet.wire, first);
             }
-            Err(reason) => self.count_drop(class, packet, reason),
+            Err(reason) => self.count_drop(class, *packet, reason),
         }
         if !self.lost.is_empty() {
             self.count_lost(class, None);

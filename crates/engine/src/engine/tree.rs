@@ -306,10 +306,10 @@ impl Engine {
     }
 
     /// A packet of a removed class joins its heir's queue, with the time of arrival that it has.
-    pub(super) fn inherit(&mut self, heir: ClassId, packet: Packet) {
+    pub(super) fn inherit(&mut self, heir: ClassId, mut packet: Packet) {
         let leaf = self.leaves[heir as usize];
         if leaf.kind == Kind::Own {
-            return self.enqueue_own(heir, packet);
+            return self.enqueue_own(heir, &mut packet);
         }
         if !leaf.fits(packet.len) {
             return self.count_drop(heir, packet, DropReason::QueueFull);

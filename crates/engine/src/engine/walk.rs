@@ -63,7 +63,7 @@ impl Engine {
             return self.count_drop(class, packet, reason);
         }
         if kind == Kind::Own {
-            self.enqueue_own(class, packet);
+            self.enqueue_own(class, &mut packet);
         } else if fits {
             let first = self.append(class, &packet);
             self.announce(node, slot, packet.wire, first);
