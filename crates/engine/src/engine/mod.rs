@@ -459,6 +459,7 @@ impl Engine {
                 leaf.borrowed_bytes += u64::from(len);
             }
             if many {
+                // The same class may go again, as one of htb that borrows does.
                 self.slab.fetch(next_at);
                 self.look_ahead(slot);
             }

@@ -124,7 +124,7 @@ pub enum Mode {
 pub const EXISTS: u8 = 1;
 /// It has packets of its own.
 pub const BACKLOGGED: u8 = 2;
-/// A leaf that stands in its parent's feed.
+/// A leaf that stands in its parent's feed: while it is yellow, and on while it is green, so that it need not be put back.
 pub const FED: u8 = 4;
 
 /// A class, leaf or inner: all that a packet touches of it, in two cache lines side by side, as processors fetch lines in pairs.
