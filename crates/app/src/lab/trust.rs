@@ -1,0 +1,85 @@
+//! Why what a run measured cannot be trusted.
+
+use std::time::Duration;
+
+use altq_simulator::case::Case;
+use altq_simulator::result::CaseResult;
+use altq_traffic::clock;
+
+use super::figures::nanos;
+use super::generator::Kind;
+use super::measure::Run;
+use super::prepared::Prepared;
+use super::shaper::Readings;
+
+/// Share of the frames that may be lost on the way to altq's queues before a result is no longer one of its policy.
+const LOST_OUTSIDE: f64 = 0.001;
+
+/// From this share of the processors' time on, the host may be what holds a flow back.
+const BUSY: f64 = 0.97;
+
+/// A bulk flow's class is empty at no more than this share of the readings, while it is the link that holds the flow back.
+const EMPTY: f64 = 0.02;
+
+impl Prepared<'_> {
+    /// Why the run's figures cannot be trusted, into the result.
+    pub fn distrust(&self, case: &Case, run: &Run, readings: &[Readings], result: &mut CaseResult) {
+        for reason in run.invalid.iter().filter(|_| !case.overload) {
+            result.invalid(reason.clone());
+        }
+        for (link, readings) in self.links.iter().zip(readings) {
+            let Some(window) = readings.window(nanos(case.warmup), nanos(case.duration)) else {
+                result.invalid(format!("link `{}`: its loop gave no readings", link.name));
+                continue;
+            };
+            let (lost, came) = window.outside();
+            if case.overload {
+                continue;
+            }
+            if lost as f64 > LOST_OUTSIDE * came as f64 {
+                result.invalid(format!(
+                    "link `{}`: the host did not keep up: {lost} of {} frames were lost before or behind altq's queues",
+                    link.name,
+                    came + lost
+                ));
+            }
+            let late = readings.last().map_or(Duration::ZERO, |last| nanos(last.work.latest));
+            if late > clock::BOUND.max {
+                result.invalid(format!("link `{}`: its loop ran {late:?} late (at most {:?})", link.name, clock::BOUND.max));
+            }
+        }
+    }
+
+    /// Bulk TCP asks for whatever its class may have, unless the host is too busy to run it. Then the class stands empty, others
+    /// borrow its share, and the figures are the host's.
+    pub fn distrust_starved(
+        &self,
+        case: &Case,
+        run: &Run,
+        readings: &[Readings],
+        classes: &[Option<String>],
+        result: &mut CaseResult,
+    ) {
+        if run.busy < BUSY {
+            return;
+        }
+        for (flow, class) in self.lowered.flows.iter().zip(classes).filter(|(flow, _)| matches!(flow.kind, Kind::Bulk { .. })) {
+            let Some(class) = class else { continue };
+            let place = self.links.iter().zip(readings).find_map(|(link, readings)| Some((link.class(class)?, readings)));
+            let Some((id, readings)) = place else { continue };
+            for (begin, end) in &flow.active {
+                let (from, to) = ((*begin).max(nanos(case.warmup)), (*end).min(nanos(case.duration)));
+                let empty = readings.empty(id as usize, from, to);
+                if empty > EMPTY {
+                    result.invalid(format!(
+                        "flow `{}`: its class was empty {:.0} % of the time while the processors were {:.0} % busy: the host held it \
+                         back, not the link",
+                        flow.name,
+                        empty * 100.0,
+                        run.busy * 100.0
+                    ));
+                }
+            }
+        }
+    }
+}
