@@ -1,7 +1,7 @@
 //! An edge whose other side is far away: frames that are sent come out later, or not at all.
 //!
 //! What the loop hands over is copied, so that its slots are free at once, as after any other send. Who decides when a frame arrives
-//! is a [`Flight`]: the same that the simulator's links have.
+//! is [`Beyond`]: what lies on the far side of the edge.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,8 +12,17 @@ use crate::edge::{BATCH, Edge, EdgeCounters, Sent, Want, Woken};
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// When a frame of so many bytes (layer 2) that leaves at a time arrives; `None`: it is lost on the way.
-pub type Flight = Box<dyn FnMut(Nanos, usize) -> Option<Nanos> + Send>;
+/// What lies behind an edge.
+pub trait Beyond: Send {
+    /// A frame leaves at `now`: when it arrives; `None`: it is lost on the way. `head`: its first bytes, from layer 2 on (of a frame of an
+    /// ordinary MTU all of them), `len`: the bytes of all of it, without a check sequence.
+    fn launch(&mut self, now: Nanos, head: &[u8], len: usize) -> Option<Nanos>;
+
+    /// From when on the next frame is taken: a driver's ring that is full has no room before.
+    fn free_at(&self, now: Nanos) -> Nanos {
+        now
+    }
+}
 
 /// Frames on their way at most, of full size 98 ms at 1 Gbit/s; what is sent beyond that is refused and counted.
 const MOST: usize = 1 << 13;
@@ -21,7 +30,7 @@ const MOST: usize = 1 << 13;
 /// An edge behind which frames take their time.
 pub struct Distant<E> {
     near: E,
-    flight: Option<Flight>,
+    beyond: Option<Box<dyn Beyond>>,
     pool: Pool,
     /// By time, then in the order in which they were sent.
     under_way: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
@@ -33,11 +42,11 @@ pub struct Distant<E> {
 
 impl<E: Edge> Distant<E> {
     /// `None`: nothing is held, every call goes through.
-    pub fn new(near: E, flight: Option<Flight>) -> Distant<E> {
-        let slots = if flight.is_some() { MOST } else { 0 };
+    pub fn new(near: E, beyond: Option<Box<dyn Beyond>>) -> Distant<E> {
+        let slots = if beyond.is_some() { MOST } else { 0 };
         Distant {
             near,
-            flight,
+            beyond,
             pool: Pool::new(slots, slots),
             under_way: BinaryHeap::new(),
             sent: 0,
@@ -48,7 +57,7 @@ impl<E: Edge> Distant<E> {
 
     /// Gives out what has arrived by now.
     fn flush(&mut self) -> Result<(), Error> {
-        if self.flight.is_none() {
+        if self.beyond.is_none() {
             return Ok(());
         }
         loop {
@@ -84,10 +93,10 @@ impl<E: Edge> Edge for Distant<E> {
     }
 
     fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
-        let Some(flight) = &mut self.flight else { return self.near.send(pool, frames) };
+        let Some(beyond) = &mut self.beyond else { return self.near.send(pool, frames) };
         let now = self.near.now();
         for frame in frames {
-            let Some(at) = flight(now, pool.len(*frame)) else { continue };
+            let Some(at) = beyond.launch(now, pool.head(*frame), pool.len(*frame)) else { continue };
             let Some(copy) = self.pool.take_large() else {
                 self.refused += 1;
                 continue;
@@ -105,7 +114,7 @@ impl<E: Edge> Edge for Distant<E> {
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
-        if self.flight.is_none() {
+        if self.beyond.is_none() {
             return self.near.wait(deadline, want);
         }
         self.flush()?;
@@ -152,11 +161,20 @@ mod tests {
         Timed { at, bytes, vnet: Vnet::default() }
     }
 
-    /// Passes what comes through an edge with this flight; times and numbers of what came out.
-    fn pass(flight: Flight, frames: &[(Nanos, u8)]) -> Vec<(Nanos, u8)> {
+    /// What tells by time, length and number of a frame when it arrives.
+    struct By<F>(F);
+
+    impl<F: FnMut(Nanos, usize, u8) -> Option<Nanos> + Send> Beyond for By<F> {
+        fn launch(&mut self, now: Nanos, head: &[u8], len: usize) -> Option<Nanos> {
+            (self.0)(now, len, head[59])
+        }
+    }
+
+    /// Passes what comes through an edge with this behind it; times and numbers of what came out.
+    fn pass(beyond: impl FnMut(Nanos, usize, u8) -> Option<Nanos> + Send + 'static, frames: &[(Nanos, u8)]) -> Vec<(Nanos, u8)> {
         let mut channel = Channel::new(1_000_000);
         frames.iter().for_each(|(at, number)| channel.arrive(frame(*at, *number)));
-        let mut edge = Distant::new(channel, Some(flight));
+        let mut edge = Distant::new(channel, Some(Box::new(By(beyond))));
         let mut pool = Pool::new(256, 256);
         let mut here = Vec::new();
         while !edge.stopped() {
@@ -171,22 +189,20 @@ mod tests {
     #[test]
     fn frames_come_out_when_they_arrive() {
         let frames = [(0, 1), (100, 2), (50_000, 3)];
-        let out = pass(Box::new(|at, _| Some(at + 20_000)), &frames);
+        let out = pass(|at, _, _| Some(at + 20_000), &frames);
         assert_eq!(out, [(20_000, 1), (20_100, 2), (70_000, 3)]);
     }
 
     #[test]
     fn some_are_lost_and_some_pass_others() {
-        let mut count = 0;
-        let flight = move |at: Nanos, bytes: usize| {
+        let beyond = |at: Nanos, bytes: usize, number: u8| {
             assert_eq!(bytes, 60);
-            count += 1;
-            match count {
+            match number {
                 1 => Some(at + 30_000),
                 2 => None,
                 _ => Some(at + 1_000),
             }
         };
-        assert_eq!(pass(Box::new(flight), &[(0, 1), (10, 2), (20, 3)]), [(1_020, 3), (30_000, 1)]);
+        assert_eq!(pass(beyond, &[(0, 1), (10, 2), (20, 3)]), [(1_020, 3), (30_000, 1)]);
     }
 }

@@ -1,7 +1,7 @@
 //! What lies between the hosts besides the shaped link's queue: rate and buffer of the links behind it, propagation, jitter, loss and reordering
 //! of all links, and what hosts take. All flows share one wire a way, so all of them must meet the same; it stands behind the queue.
 
-use altq_dataplane::distant::Flight;
+use altq_dataplane::distant::Beyond;
 use altq_engine::link::Overhead;
 use altq_engine::units::Nanos;
 use altq_simulator::case::{Case, CaseLink, Loss, Medium, Way};
@@ -46,12 +46,7 @@ impl Path {
     }
 
     /// As the bridge wants it.
-    pub fn flight(&self, seed: u64) -> Option<Flight> {
-        enum Step {
-            Wire(Box<(Fifo, Wire)>, Overhead),
-            Link(Box<sim::Flight>),
-            Host(Nanos),
-        }
+    pub fn beyond(&self, seed: u64) -> Option<Box<dyn Beyond>> {
         let steps = |hop: &Hop| match hop {
             Hop::Link(way, port, medium) => {
                 let wire = way.rate.map(|rate| {
@@ -63,20 +58,30 @@ impl Path {
             }
             Hop::Host(delay) => vec![Step::Host(*delay)],
         };
-        let mut steps: Vec<Step> = self.hops.iter().flat_map(steps).collect();
-        (!steps.is_empty()).then(|| {
-            let fly = move |left: Nanos, frame: usize| {
-                let len = frame.saturating_sub(ETHERNET) as u32;
-                steps.iter_mut().try_fold(left, |at, step| match step {
-                    Step::Wire(wire, overhead) => match wire.0.take(at, len, overhead.charge(len), &mut wire.1) {
-                        Fate::Leaves(end) => Some(end),
-                        Fate::Full | Fate::BeyondTime => None,
-                    },
-                    Step::Link(flight) => flight.launch(at),
-                    Step::Host(delay) => Some(at.saturating_add(*delay)),
-                })
-            };
-            Box::new(fly) as Flight
+        let steps: Vec<Step> = self.hops.iter().flat_map(steps).collect();
+        (!steps.is_empty()).then(|| Box::new(Steps(steps)) as Box<dyn Beyond>)
+    }
+}
+
+/// What a hop does, with its state.
+enum Step {
+    Wire(Box<(Fifo, Wire)>, Overhead),
+    Link(Box<sim::Flight>),
+    Host(Nanos),
+}
+
+struct Steps(Vec<Step>);
+
+impl Beyond for Steps {
+    fn launch(&mut self, now: Nanos, _: &[u8], len: usize) -> Option<Nanos> {
+        let len = len.saturating_sub(ETHERNET) as u32;
+        self.0.iter_mut().try_fold(now, |at, step| match step {
+            Step::Wire(wire, overhead) => match wire.0.take(at, len, overhead.charge(len), &mut wire.1) {
+                Fate::Leaves(end) => Some(end),
+                Fate::Full | Fate::BeyondTime => None,
+            },
+            Step::Link(flight) => flight.launch(at),
+            Step::Host(delay) => Some(at.saturating_add(*delay)),
         })
     }
 }
@@ -244,13 +249,13 @@ mod tests {
         let behind = "{ name = 'b', from = 'r', to = 'b', rate = '8Mbit/s', delay = '2ms' }";
         let (paths, notes) = of(&format!("{BEFORE}, {behind}"), &[("a", "b")]);
         let [there, back] = paths.unwrap();
-        // 1000 bytes at layer 3: 1 ms before the queue, 7 µs of the router, 1 ms on the wire behind it and 2 of way.
-        let mut flight = there.flight(1).unwrap();
-        assert_eq!(flight(0, 1014), Some(4_007_000));
-        assert_eq!(flight(0, 1014), Some(5_007_000));
-        // Back both wires count, as nothing is shaped there.
-        assert_eq!(back.flight(1).unwrap()(0, 1014), Some(1_000_000 + 2_000_000 + 7_000 + 1_000_000 + 1_000_000));
         assert!(there.needs_packets());
+        // 1000 bytes at layer 3: 1 ms before the queue, 7 µs of the router, 1 ms on the wire behind it and 2 of way.
+        let mut there = there.beyond(1).unwrap();
+        assert_eq!(there.launch(0, &[], 1014), Some(4_007_000));
+        assert_eq!(there.launch(0, &[], 1014), Some(5_007_000));
+        // Back both wires count, as nothing is shaped there.
+        assert_eq!(back.beyond(1).unwrap().launch(0, &[], 1014), Some(1_000_000 + 2_000_000 + 7_000 + 1_000_000 + 1_000_000));
         assert_eq!(notes.len(), 1);
         assert!(notes[0].contains("before the queue"), "{notes:?}");
     }
@@ -265,7 +270,7 @@ mod tests {
         };
         let (paths, notes) = of(&links("delay = '2ms'", "delay = '2ms'"), &[("a", "b"), ("c", "d")]);
         // Two links side by side: their delay is the same, their rates cannot be one wire's.
-        assert_eq!(paths.unwrap()[0].flight(1).unwrap()(0, 1014), Some(3_007_000));
+        assert_eq!(paths.unwrap()[0].beyond(1).unwrap().launch(0, &[], 1014), Some(3_007_000));
         assert!(notes.iter().any(|note| note.contains("only some flows")), "{notes:?}");
         let (paths, _) = of(&links("delay = '2ms'", "delay = '3ms'"), &[("a", "b"), ("c", "d")]);
         assert!(paths.unwrap_err().contains("`f0` and `f1` have different delays"));

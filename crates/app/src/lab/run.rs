@@ -152,11 +152,11 @@ impl<'a> Prepared<'a> {
         let topology = Topology::new(&self.lowered.hosts)?;
         let [there, back] = &self.lowered.paths;
         let seed = self.lowered.seed;
-        let flight = |side| match side {
-            Side::Sources => there.flight(seed),
-            Side::Sinks => back.flight(seed),
+        let beyond = |side| match side {
+            Side::Sources => there.beyond(seed),
+            Side::Sinks => back.beyond(seed),
         };
-        let shaper = Shaper::start(&topology, &self.links, &flight)?;
+        let shaper = Shaper::start(&topology, &self.links, &beyond)?;
         let happen = |(at, link, change): &(Duration, usize, Change)| {
             let (shaper, link, change) = (&shaper, *link, change.clone());
             Happening { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }

@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 use altq_config::{Device, Link};
 use altq_engine::Change;
 
-use crate::distant::{Distant, Flight};
+use crate::distant::{Beyond, Distant};
 use crate::error::Error;
 use crate::shaper::{Shaper, Tuning};
 use crate::stats::Snapshot;
@@ -36,8 +36,8 @@ pub struct Options {
 /// What a way of a bridge has besides its link.
 #[derive(Default)]
 pub struct Extra {
-    /// When what leaves arrives; `None`: at once.
-    pub flight: Option<Flight>,
+    /// What lies behind it; `None`: what leaves arrives at once.
+    pub beyond: Option<Box<dyn Beyond>>,
     /// What changes the link that shapes the way while it runs.
     pub changes: Option<mpsc::Receiver<Change>>,
 }
@@ -138,8 +138,8 @@ pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let Extra { flight, changes } = extra(from, to);
-        let one_way = Distant::new(OneWay::open(input, output, guard, stop.clone())?, flight);
+        let Extra { beyond, changes } = extra(from, to);
+        let one_way = Distant::new(OneWay::open(input, output, guard, stop.clone())?, beyond);
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
