@@ -60,6 +60,8 @@ pub struct EdgeCounters {
     pub unreadable: u64,
     /// Given out and refused for good: longer than the device's MTU, or a header that the kernel does not take.
     pub refused: u64,
+    /// Longer than a tunnel's MTU: dropped on arrival.
+    pub too_large: u64,
     /// Taken by the device and dropped there, as its own statistics say.
     pub lost: u64,
     /// Times at which the other side was full, and frames waited for it.
@@ -69,7 +71,7 @@ pub struct EdgeCounters {
 impl EdgeCounters {
     /// Frames that were lost outside the engine's queues, on either side.
     pub fn dropped(&self) -> u64 {
-        self.missed + self.unreadable + self.refused + self.lost
+        self.missed + self.unreadable + self.refused + self.too_large + self.lost
     }
 }
 

@@ -22,6 +22,7 @@ pub mod sketch;
 pub mod stats;
 pub mod stop;
 mod sys;
+pub mod tunnel;
 pub mod vnet;
 
 pub use error::Error;

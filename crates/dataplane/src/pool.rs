@@ -6,12 +6,12 @@
 //!
 //! The memory is asked for once and zeroed by the kernel when first touched: what is never used costs address space only.
 
-use crate::vnet::Vnet;
+use crate::vnet::{self, Vnet};
 
 /// Bytes of a head's slot.
 pub const HEAD: usize = 2048;
-/// Where a frame begins in its head: room for the virtio header and for a VLAN tag to be put in.
-pub const START: usize = 32;
+/// Where a frame begins in its head: room for the virtio header, and for a VLAN tag and a tunnel's header to be put in.
+pub const START: usize = 48;
 /// Bytes of a frame that fit in a head.
 pub const HEAD_ROOM: usize = HEAD - START;
 /// Bytes of a body.
@@ -28,6 +28,19 @@ struct Frame {
     from: u32,
     len: u32,
     vnet: Vnet,
+    tunnelled: bool,
+}
+
+impl Frame {
+    const BLANK: Frame = Frame {
+        start: START as u16,
+        head: 0,
+        body: NONE,
+        from: 0,
+        len: 0,
+        vnet: Vnet { flags: 0, gso_type: 0, hdr_len: 0, gso_size: 0, csum_start: 0, csum_offset: 0 },
+        tunnelled: false,
+    };
 }
 
 /// All slots of a loop.
@@ -44,11 +57,10 @@ pub struct Pool {
 impl Pool {
     /// A pool of this many heads and bodies.
     pub fn new(heads: usize, bodies: usize) -> Pool {
-        let blank = Frame { start: START as u16, head: 0, body: NONE, from: 0, len: 0, vnet: Vnet::default() };
         Pool {
             heads: vec![0; heads * HEAD],
             bodies: vec![0; bodies * BODY],
-            frames: vec![blank; heads],
+            frames: vec![Frame::BLANK; heads],
             users: vec![0; bodies],
             free_heads: (0..heads as u32).rev().collect(),
             free_bodies: (0..bodies as u32).rev().collect(),
@@ -68,7 +80,7 @@ impl Pool {
     /// An empty frame, if there is a free head.
     pub fn take(&mut self) -> Option<u32> {
         let handle = self.free_heads.pop()?;
-        self.frames[handle as usize] = Frame { start: START as u16, head: 0, body: NONE, from: 0, len: 0, vnet: Vnet::default() };
+        self.frames[handle as usize] = Frame::BLANK;
         Some(handle)
     }
 
@@ -168,18 +180,53 @@ impl Pool {
     /// Puts a VLAN tag in behind the two addresses: the kernel takes it out of the frame before packet sockets see it.
     /// Returns false for a frame too short to have addresses, or without room.
     pub fn insert_tag(&mut self, handle: u32, tpid: u16, tci: u16) -> bool {
-        let frame = &mut self.frames[handle as usize];
-        if frame.head < 14 || frame.start < 4 {
+        if self.frames[handle as usize].head < 14 {
             return false;
         }
-        let at = handle as usize * HEAD + frame.start as usize;
-        frame.start -= 4;
-        frame.head += 4;
-        frame.vnet.shift(4);
-        self.heads.copy_within(at..at + 12, at - 4);
-        self.heads[at + 8..at + 10].copy_from_slice(&tpid.to_be_bytes());
-        self.heads[at + 10..at + 12].copy_from_slice(&tci.to_be_bytes());
+        let tag = u32::from(tpid) << 16 | u32::from(tci);
+        self.insert(handle, 12, &tag.to_be_bytes())
+    }
+
+    /// Puts bytes in before byte `at` of a frame, between two of its headers: what stands before them moves, and so do the offsets in the virtio
+    /// header, which speak of what stands behind them. False without room, or where the frame's head ends before.
+    pub fn insert(&mut self, handle: u32, at: usize, bytes: &[u8]) -> bool {
+        let frame = &mut self.frames[handle as usize];
+        let count = bytes.len();
+        if at > frame.head as usize || (frame.start as usize) < vnet::LEN + count {
+            return false;
+        }
+        frame.start -= count as u16;
+        frame.head += count as u16;
+        frame.vnet.shift(count as u16);
+        let start = handle as usize * HEAD + frame.start as usize;
+        self.heads.copy_within(start + count..start + count + at, start);
+        self.heads[start + at..start + at + count].copy_from_slice(bytes);
         true
+    }
+
+    /// Takes `count` bytes out from byte `at` of a frame on: [`insert`](Pool::insert) the other way round. False where the frame's head does not
+    /// have them.
+    pub fn remove(&mut self, handle: u32, at: usize, count: usize) -> bool {
+        let frame = &mut self.frames[handle as usize];
+        if at.checked_add(count).is_none_or(|end| end > frame.head as usize) {
+            return false;
+        }
+        let start = handle as usize * HEAD + frame.start as usize;
+        self.heads.copy_within(start..start + at, start + count);
+        frame.start += count as u16;
+        frame.head -= count as u16;
+        frame.vnet.shift_back(count as u16);
+        true
+    }
+
+    /// Whether a frame is in a tunnel ([`crate::tunnel`]).
+    pub fn tunnelled(&self, handle: u32) -> bool {
+        self.frames[handle as usize].tunnelled
+    }
+
+    /// Notes whether a frame is in a tunnel.
+    pub fn set_tunnelled(&mut self, handle: u32, tunnelled: bool) {
+        self.frames[handle as usize].tunnelled = tunnelled;
     }
 
     /// Shortens a frame to its first `len` bytes.
@@ -213,8 +260,7 @@ impl Pool {
         if copied > 0 {
             self.heads.copy_within(source + from..source + from + copied, target + headers);
         }
-        let mut frame =
-            Frame { start: START as u16, head: (headers + copied) as u16, body: NONE, from: 0, len: 0, vnet: whole.vnet };
+        let mut frame = Frame { head: (headers + copied) as u16, vnet: whole.vnet, tunnelled: whole.tunnelled, ..Frame::BLANK };
         if to > head {
             let begin = from.max(head) - head;
             frame.body = whole.body;
@@ -256,6 +302,7 @@ impl Pool {
         body[over.len()..over.len() + rest.len()].copy_from_slice(rest);
         self.set_len(handle, first.len() + second.len());
         *self.vnet_mut(handle) = *other.vnet(of);
+        self.set_tunnelled(handle, other.tunnelled(of));
         true
     }
 

@@ -61,11 +61,20 @@ impl Vnet {
 
     /// After `bytes` were put in before the network header: every offset moves.
     pub fn shift(&mut self, bytes: u16) {
+        self.each_offset(|offset| offset.saturating_add(bytes));
+    }
+
+    /// After `bytes` were taken out before the network header.
+    pub fn shift_back(&mut self, bytes: u16) {
+        self.each_offset(|offset| offset.saturating_sub(bytes));
+    }
+
+    fn each_offset(&mut self, moved: impl Fn(u16) -> u16) {
         if self.flags & NEEDS_CSUM != 0 {
-            self.csum_start = self.csum_start.saturating_add(bytes);
+            self.csum_start = moved(self.csum_start);
         }
         if self.hdr_len != 0 {
-            self.hdr_len = self.hdr_len.saturating_add(bytes);
+            self.hdr_len = moved(self.hdr_len);
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::{bpf, thread};
+use crate::tunnel::{Tunnel, Tunnelled};
 use edge::OneWay;
 
 /// How to run links.
@@ -38,6 +39,8 @@ pub struct Options {
 pub struct Extra {
     /// What lies behind it; `None`: what leaves arrives at once.
     pub beyond: Option<Box<dyn Beyond>>,
+    /// A tunnel around its link: from before its rules to behind its queue.
+    pub tunnel: Option<Tunnel>,
     /// What changes the link that shapes the way while it runs.
     pub changes: Option<mpsc::Receiver<Change>>,
 }
@@ -138,8 +141,8 @@ pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let Extra { beyond, changes } = extra(from, to);
-        let one_way = Distant::new(OneWay::open(input, output, guard, stop.clone())?, beyond);
+        let Extra { beyond, tunnel, changes } = extra(from, to);
+        let one_way = Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, beyond), tunnel);
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
