@@ -340,7 +340,6 @@ fn what_cannot_run_is_refused_before_anything_starts() {
         ("timer", format!("timer = 100\n{}", case("1s", POLICY)), 7, "altq sim"),
         ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
         ("cells", link("medium = \"atm\""), 7, "cells of ATM"),
-        ("tunnel", link("tunnel = \"6to4\""), 7, "a tunnel"),
         ("ring", link("tx_ring = 64"), 7, "a driver's ring"),
         ("bsd", case("1s", POLICY).replace("dport = 80", "dport = 80, stack = \"bsd\""), 7, "1997"),
         ("goes", case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nremove = \"all\"\n", 7, "class `all` goes"),

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use altq_dataplane::tunnel;
 use altq_engine::units::{Nanos, SECOND};
-use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, What};
+use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, Tunnel, What};
 use altq_traffic::request::Sizes;
 use altq_traffic::socket::Tuning;
 use altq_traffic::udp;
@@ -35,6 +36,8 @@ pub struct Lowered<'a> {
     pub link: &'a CaseLink,
     /// Its place in the case.
     pub link_at: usize,
+    /// Its largest packet, in bytes.
+    mtu: u32,
     /// What lies behind its queue, towards the sinks and towards the sources.
     pub paths: [Path; 2],
     /// Of what is drawn on them.
@@ -69,9 +72,10 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
     let mut notes = Vec::new();
     let paths = path::paths(case, link_at, &sides, &mut notes).map_err(|why| only_simulated(&why))?;
     let offload = wishes.offload && case.offload;
-    let packets = paths.iter().any(Path::needs_packets);
+    // A tunnel puts a header before each packet.
+    let packets = paths.iter().any(Path::needs_packets) || link.tunnel.is_some();
     if offload && packets {
-        notes.push("hosts send no super-packets: what the links delay and lose is packets".into());
+        notes.push("hosts send no super-packets: what the links delay, lose and put into tunnels is packets".into());
     }
     let addresses = |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
     let hosts = topology::Plan {
@@ -79,6 +83,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
         sinks: addresses(Side::Sinks),
         // All wires have the least MTU of the case.
         mtu: case.links.iter().filter_map(|link| link.mtu).fold(mtu, u32::min),
+        mtu6: mtu6(case, mtu),
         offload: offload && !packets,
         ecn: ecn(case)?,
     };
@@ -88,7 +93,27 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
         .enumerate()
         .map(|(at, flow)| lower_flow(case, at, flow, &sides, wishes).with_context(|| format!("flow `{}`", flow.name)));
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
-    Ok(Lowered { link, link_at, hosts, flows, paths, seed: wishes.seed, notes })
+    Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: wishes.seed, notes })
+}
+
+/// The largest packet of IPv6: a tunnel leaves less for it. `mtu` have links that do not say.
+fn mtu6(case: &Case, mtu: u32) -> u32 {
+    let own = |link: &CaseLink| {
+        let header = if link.tunnel.is_some() { Tunnel::HEADER } else { 0 };
+        link.mtu.unwrap_or(mtu).saturating_sub(header)
+    };
+    case.links.iter().map(own).fold(mtu, u32::min)
+}
+
+impl Lowered<'_> {
+    /// The tunnel around the queue that packets of one side meet: without a policy that way there is none, only the header's length
+    /// on the wire.
+    pub fn tunnel(&self, side: Side) -> Option<tunnel::Tunnel> {
+        let back = side == Side::Sinks;
+        let governed = if back { &self.link.reverse } else { &self.link.policy };
+        let tunnel = self.link.tunnel.filter(|_| governed.is_some())?;
+        Some(tunnel::Tunnel { ends: Box::new(move |src, dst| tunnel.ends(src, dst, back)), mtu: self.mtu })
+    }
 }
 
 /// How a reason begins why the lab does not have something.

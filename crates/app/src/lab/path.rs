@@ -205,9 +205,6 @@ pub fn only_simulated(link: &CaseLink, shaped: bool) -> Option<String> {
     if matches!(link.medium, Some(Medium::Atm | Medium::AtmVcMux)) {
         return Some(format!("link `{name}` sends cells of ATM"));
     }
-    if link.tunnel.is_some() {
-        return Some(format!("link `{name}` is a tunnel"));
-    }
     if shaped && link.tx_queues > 1 {
         return Some(format!("link `{name}` has several transmit queues"));
     }

@@ -10,7 +10,7 @@ use altq_engine::spec::{ROOT, Timer};
 use altq_engine::{Change, Engine};
 use altq_simulator::case::{Case, Column, Expectation, Measure, PolicyError, Probe, Subject, TimedEvent, What};
 use altq_simulator::result::{CaseResult, World};
-use altq_simulator::sim::{Shadow, flow_key};
+use altq_simulator::sim::{Shadow, encapsulate, flow_key};
 
 use super::figures::{self, nanos};
 use super::generator::Flow;
@@ -145,7 +145,10 @@ impl<'a> Prepared<'a> {
                 None => None,
                 Some(link) => {
                     let mut engine = Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
-                    engine.classify(&key(flow)).and_then(|class| link.classes.get(class as usize)).map(|class| class.name.clone())
+                    // In a tunnel the rules see the outer header.
+                    let tunnel = self.lowered.link.tunnel.filter(|_| flow.from.is_ipv6());
+                    let own = tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), flow.side == Side::Sinks));
+                    engine.classify(&own).and_then(|class| link.classes.get(class as usize)).map(|class| class.name.clone())
                 }
             };
             if let Some(wanted) = wanted.class.as_ref().filter(|wanted| name.as_ref() != Some(*wanted)) {

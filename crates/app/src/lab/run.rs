@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use altq_config::{Link, Promises};
+use altq_dataplane::bridge::Extra;
 use altq_engine::Change;
 use altq_simulator::case::{Case, Expectation, Measure, Probe, Subject};
 use altq_simulator::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
@@ -43,10 +44,10 @@ impl<'a> Prepared<'a> {
         let classes = self.classes(case, result)?;
         let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
         let tc = if peer || speaks_of_peer {
-            if !self.changes.is_empty() || self.lowered.paths.iter().any(|path| !path.is_short()) {
-                return Err(
-                    Unsupported("kernel HTB is measured beside a wire without delays, losses and changes only".into()).into()
-                );
+            let plain = self.lowered.paths.iter().all(|path| path.is_short()) && self.lowered.link.tunnel.is_none();
+            if !self.changes.is_empty() || !plain {
+                let why = "kernel HTB is measured beside a wire without delays, losses, tunnels and changes only";
+                return Err(Unsupported(why.into()).into());
             }
             Some(self.kernel_htb(&classes)?)
         } else {
@@ -152,11 +153,14 @@ impl<'a> Prepared<'a> {
         let topology = Topology::new(&self.lowered.hosts)?;
         let [there, back] = &self.lowered.paths;
         let seed = self.lowered.seed;
-        let beyond = |side| match side {
-            Side::Sources => there.beyond(seed),
-            Side::Sinks => back.beyond(seed),
+        let ways = |side| {
+            let beyond = match side {
+                Side::Sources => there.beyond(seed),
+                Side::Sinks => back.beyond(seed),
+            };
+            Extra { beyond, tunnel: self.lowered.tunnel(side), ..Extra::default() }
         };
-        let shaper = Shaper::start(&topology, &self.links, &beyond)?;
+        let shaper = Shaper::start(&topology, &self.links, &ways)?;
         let happen = |(at, link, change): &(Duration, usize, Change)| {
             let (shaper, link, change) = (&shaper, *link, change.clone());
             Happening { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use altq_config::{Device, Link};
 use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Extra, Options, Running};
-use altq_dataplane::distant::Beyond;
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_dataplane::stop::Stop;
@@ -76,12 +75,8 @@ impl Shaper {
     /// # Errors
     /// [`Unsupported`] where the kernel lacks packet sockets or what the bridge needs of them.
     ///
-    /// `beyond` says for each way, towards the sinks and back, what is on the far side of it; it is asked again where the wires are not up yet.
-    pub fn start(
-        topology: &Topology,
-        links: &[Link],
-        beyond: &(dyn Fn(Side) -> Option<Box<dyn Beyond>> + Sync),
-    ) -> anyhow::Result<Shaper> {
+    /// `ways` says what each way has, that of the packets of one side; it is asked again where the wires are not up yet.
+    pub fn start(topology: &Topology, links: &[Link], ways: &(dyn Fn(Side) -> Extra + Sync)) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
         let mut steering;
         let classes = links.iter().map(|link| link.classes.len() as u32).max().unwrap_or(0);
@@ -97,7 +92,7 @@ impl Shaper {
                 let side = if from == INSIDE { Side::Sources } else { Side::Sinks };
                 let of = |link: &&Link| matches!(&link.device, Some(Device::Bridge { from: own, .. }) if own == from);
                 let changes = links.iter().position(of).and_then(|at| receivers.get_mut(at)?.take());
-                Extra { beyond: beyond(side), changes }
+                Extra { changes, ..ways(side) }
             };
             steering = senders;
             match topology.middle().run(|| bridge::run_with(&links, options, extra))? {

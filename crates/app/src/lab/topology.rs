@@ -48,6 +48,8 @@ pub struct Plan {
     pub sinks: Vec<IpAddr>,
     /// The largest packet at layer 3 on every wire, in bytes.
     pub mtu: u32,
+    /// The largest of IPv6, for which a tunnel on the way leaves less.
+    pub mtu6: u32,
     /// False: the hosts send no super-packets, as with a network card without segmentation offload.
     pub offload: bool,
     /// Connections of TCP offer ECN.
@@ -76,7 +78,8 @@ const SINKS_MAC: &str = "02:00:00:00:00:02";
 /// As [`Topology::new`].
 pub fn possible() -> anyhow::Result<()> {
     let host = |n| std::net::IpAddr::from([10, 0, 0, n]);
-    Topology::new(&Plan { sources: vec![host(1)], sinks: vec![host(2)], mtu: 1500, offload: true, ecn: false }).map(drop)
+    Topology::new(&Plan { sources: vec![host(1)], sinks: vec![host(2)], mtu: 1500, mtu6: 1500, offload: true, ecn: false })
+        .map(drop)
 }
 
 impl Topology {
@@ -87,8 +90,8 @@ impl Topology {
     pub fn new(plan: &Plan) -> anyhow::Result<Topology> {
         let topology = Topology { sources: namespace()?, middle: namespace()?, sinks: namespace()? };
         topology.wires(plan)?;
-        topology.hosts(Side::Sources, &plan.sources, &plan.sinks, SINKS_MAC, plan.ecn)?;
-        topology.hosts(Side::Sinks, &plan.sinks, &plan.sources, SOURCES_MAC, plan.ecn)?;
+        topology.hosts(Side::Sources, plan, SINKS_MAC)?;
+        topology.hosts(Side::Sinks, plan, SOURCES_MAC)?;
         Ok(topology)
     }
 
@@ -136,7 +139,11 @@ impl Topology {
         Ok(())
     }
 
-    fn hosts(&self, side: Side, own: &[IpAddr], others: &[IpAddr], neighbour: &str, ecn: bool) -> anyhow::Result<()> {
+    fn hosts(&self, side: Side, plan: &Plan, neighbour: &str) -> anyhow::Result<()> {
+        let (own, others) = match side {
+            Side::Sources => (&plan.sources, &plan.sinks),
+            Side::Sinks => (&plan.sinks, &plan.sources),
+        };
         let mut batch = String::new();
         for address in own {
             match address {
@@ -146,8 +153,14 @@ impl Topology {
             }
         }
         for address in others {
-            let length = if address.is_ipv4() { 32 } else { 128 };
-            writeln!(batch, "route replace {address}/{length} dev eth0")?;
+            match address {
+                IpAddr::V4(_) => writeln!(batch, "route replace {address}/32 dev eth0")?,
+                // Said beforehand: nobody in the middle sends "packet too big".
+                IpAddr::V6(_) if plan.mtu6 < plan.mtu => {
+                    writeln!(batch, "route replace {address}/128 dev eth0 mtu lock {}", plan.mtu6)?;
+                }
+                IpAddr::V6(_) => writeln!(batch, "route replace {address}/128 dev eth0")?,
+            }
             writeln!(batch, "neigh replace {address} lladdr {neighbour} dev eth0 nud permanent")?;
         }
         ip(self.side(side), &batch)?;
@@ -155,7 +168,7 @@ impl Topology {
             // What a killed run leaves unsent must not keep its namespace: one retry, not minutes of them. The sockets of the
             // generators are closed with a reset anyway (see `socket.rs`); this is for one that was just being accepted.
             sysctl("net/ipv4/tcp_orphan_retries", "1")?;
-            if ecn {
+            if plan.ecn {
                 sysctl("net/ipv4/tcp_ecn", "1")?;
             }
             // Every connection begins without what an earlier one learnt.

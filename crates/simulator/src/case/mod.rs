@@ -11,7 +11,7 @@ mod measure;
 mod raw;
 mod template;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use altq_config::Language;
@@ -200,6 +200,23 @@ pub enum Tunnel {
 impl Tunnel {
     /// Bytes that it adds: a header of IPv4.
     pub const HEADER: u32 = 20;
+
+    /// Source and destination of the header before an IPv6 packet from `src` to `dst`; `back`: from the link's `to` to its `from`.
+    pub fn ends(self, src: Ipv6Addr, dst: Ipv6Addr, back: bool) -> [Ipv4Addr; 2] {
+        match self {
+            Tunnel::Configured([from, to]) if back => [to, from],
+            Tunnel::Configured(ends) => ends,
+            Tunnel::SixToFour => [outside(src), outside(dst)],
+        }
+    }
+}
+
+/// The IPv4 address in one of 6to4, 2002:V4ADDR::/48 (RFC 3056 2); a relay's for any other (RFC 3068 2.4).
+fn outside(v6: Ipv6Addr) -> Ipv4Addr {
+    match v6.octets() {
+        [0x20, 0x02, a, b, c, d, ..] => Ipv4Addr::new(a, b, c, d),
+        _ => Ipv4Addr::new(192, 88, 99, 1),
+    }
 }
 
 /// A policy to run the case with.

@@ -1,6 +1,6 @@
 //! How a packet gets from host to host: routes, classes, queues, wires, and what a medium does to it.
 
-use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 
 use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
@@ -481,13 +481,10 @@ impl World<'_> {
     }
 }
 
-/// The key of an IPv6 packet in IPv4. DSCP and ECN field are copied (RFC 2983 3.1, uniform; RFC 6040 4.1).
-fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
-    let (src, dst) = match tunnel {
-        Tunnel::Configured([from, to]) if back => (to, from),
-        Tunnel::Configured([from, to]) => (from, to),
-        Tunnel::SixToFour => (outside(inner.src), outside(inner.dst)),
-    };
+/// The key of an IPv6 packet in IPv4; `back`: from the link's `to` to its `from`. DSCP and ECN field are copied (RFC 2983 3.1, uniform; RFC
+/// 6040 4.1).
+pub fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
+    let [src, dst] = tunnel.ends(Ipv6Addr::from_bits(inner.src), Ipv6Addr::from_bits(inner.dst), back);
     Key {
         src: u128::from(src.to_bits()),
         dst: u128::from(dst.to_bits()),
@@ -502,20 +499,19 @@ fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
     }
 }
 
-/// The IPv4 address in one of 6to4, 2002:V4ADDR::/48 (RFC 3056 2); a relay's for any other (RFC 3068 2.4).
-fn outside(v6: u128) -> Ipv4Addr {
-    if v6 >> 112 == 0x2002 { Ipv4Addr::from_bits((v6 >> 80) as u32) } else { Ipv4Addr::new(192, 88, 99, 1) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_6to4() {
-        // RFC 3056's own form: 2002:c000:0204::/48 is the site of 192.0.2.4.
-        let bits = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().to_bits();
-        assert_eq!(outside(bits("2002:c000:204::1")), Ipv4Addr::new(192, 0, 2, 4));
-        assert_eq!(outside(bits("2001:db8::1")), Ipv4Addr::new(192, 88, 99, 1));
+    fn ends_of_tunnels() {
+        // RFC 3056's own form: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other is behind the relay of RFC 3068.
+        let (site, other) = ("2002:c000:204::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+        let (home, relay) = ([192, 0, 2, 4].into(), [192, 88, 99, 1].into());
+        assert_eq!(Tunnel::SixToFour.ends(site, other, false), [home, relay]);
+        assert_eq!(Tunnel::SixToFour.ends(other, site, true), [relay, home]);
+        let configured = Tunnel::Configured([home, relay]);
+        assert_eq!(configured.ends(other, site, false), [home, relay]);
+        assert_eq!(configured.ends(site, other, true), [relay, home]);
     }
 }

@@ -30,6 +30,7 @@ use altq_config::{Failed, Promises};
 use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
+pub use carry::encapsulate;
 pub use endpoint::{Endpoint, Outbox, Playback, Source};
 pub use fifo::{Fate, Fifo};
 pub use flight::Flight;
