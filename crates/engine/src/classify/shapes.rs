@@ -63,7 +63,8 @@ impl Shapes {
                 .binary_search_by(|(parts, _)| (*parts).cmp(&demand.parts))
                 .is_ok_and(|at| known.get(at).is_some_and(|k| k.1 >= WORTH))
         };
-        let (mut shapes, mut found, mut others): (Vec<(Vec<Part>, u32)>, Vec<(usize, u64, u32)>, Vec<u32>) = Default::default();
+        let mut shapes: Vec<(Vec<Part>, u32)> = Vec::new();
+        let (mut entries, mut others): (Vec<(u64, u32)>, Vec<u32>) = Default::default();
         // By the sorted names: which shape it has become.
         let mut numbers: Vec<Option<usize>> = vec![None; known.len()];
         for (place, demands) in demands.iter().enumerate() {
@@ -79,11 +80,11 @@ impl Shapes {
                     shapes.push((demand.parts.clone(), place));
                     shapes.len() - 1
                 });
-                found.push((shape, demand.values.iter().fold(start(shape), |hash, value| stir(hash, *value)), place));
+                let hash = demand.values.iter().fold(start(shape), |hash, value| stir(hash, *value));
+                entries.push((finish(hash), place));
             }
         }
-        let bits = (found.len().max(1)).next_power_of_two().trailing_zeros().clamp(1, 31);
-        let mut entries: Vec<(u64, u32)> = found.into_iter().map(|(_, hash, place)| (finish(hash), place)).collect();
+        let bits = entries.len().max(1).next_power_of_two().trailing_zeros().clamp(1, 31);
         entries.sort_unstable_by_key(|(hash, place)| (hash >> (64 - bits), *place));
         let mut starts = vec![0u32; (1 << bits) + 1];
         for (hash, _) in &entries {
