@@ -1,8 +1,10 @@
+use altq_config::{Language, parse_str};
 use altq_engine::headers::parse_ethernet;
 
 use super::*;
 use crate::channel::{Channel, Timed};
 use crate::edge::Blocked;
+use crate::shaper::{Shaper, Tuning};
 use crate::vnet::{GSO_TCPV6, NEEDS_CSUM, Vnet};
 
 /// A UDP packet of IPv6 in Ethernet: traffic class 0xba (EF, ECT(0)), flow label 0x12345, 4 bytes of payload. By hand from RFC 8200 3 and RFC
@@ -198,6 +200,35 @@ fn what_was_not_taken_is_given_again() {
     let out = edge.edge.departed();
     assert!(out.len() == 3 && out.iter().all(|frame| frame.bytes == PLAIN));
     assert_eq!(edge.counters().refused, 1);
+}
+
+/// Twice what a link carries, in a tunnel: its rules see protocol 41, it charges 20 bytes more a packet, and what its queue marks comes out
+/// marked and otherwise as it was.
+#[test]
+fn a_link_in_a_tunnel() {
+    let policy = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
+        class plain { share 50% borrow default }  class tunnel { share 50% borrow queue codel { ecn } }  match proto 41 length 1000 -> tunnel }";
+    let policy = parse_str(policy, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    let mut frame = PLAIN.to_vec();
+    frame.resize(14 + 980, 3);
+    frame[18..20].copy_from_slice(&[(940u16 >> 8) as u8, 940u16 as u8]);
+    let mut channel = Channel::new(1_000_000_000);
+    // 980 bytes every 400 µs.
+    (0..2500).for_each(|n| channel.arrive(Timed { at: n * 400_000, bytes: frame.clone(), vnet: Vnet::default() }));
+    let edge = Tunnelled::new(channel, configured(1500));
+    let mut shaper = Shaper::new(&policy.links[0], "a", edge, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
+    let mut last = None;
+    shaper.run(|snapshot| last = Some(snapshot)).unwrap();
+    let (last, out) = (last.unwrap(), shaper.edge().edge.departed());
+    let stat = &last.classes[policy.links[0].class("tunnel").unwrap() as usize].counters;
+    assert_eq!((stat.sent_packets, stat.sent_bytes), (out.len() as u64, 1000 * out.len() as u64));
+    // 10 Mbit/s are 1250 packets of 1000 bytes a second.
+    assert!((1245..=1255).contains(&out.len()), "{}", out.len());
+    let mut marked = frame.clone();
+    marked[15] |= 0x30;
+    let marks = out.iter().filter(|sent| sent.bytes == marked).count();
+    assert!(marks > 0 && marks as u64 == stat.marked_packets, "{marks} of {}", stat.marked_packets);
+    assert!(out.iter().all(|sent| sent.bytes == frame || sent.bytes == marked));
 }
 
 /// TCP over IPv6 with 3 segments of 1000 bytes and one of 500: four packets in the tunnel.
