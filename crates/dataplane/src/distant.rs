@@ -17,11 +17,6 @@ pub trait Beyond: Send {
     /// A frame leaves at `now`: when it arrives; `None`: it is lost on the way. `head`: its first bytes, from layer 2 on (of a frame of an
     /// ordinary MTU all of them), `len`: the bytes of all of it, without a check sequence.
     fn launch(&mut self, now: Nanos, head: &[u8], len: usize) -> Option<Nanos>;
-
-    /// From when on the next frame is taken: a driver's ring that is full has no room before.
-    fn free_at(&self, now: Nanos) -> Nanos {
-        now
-    }
 }
 
 /// Frames on their way at most, of full size 98 ms at 1 Gbit/s; what is sent beyond that is refused and counted.
@@ -53,6 +48,28 @@ impl<E: Edge> Distant<E> {
             refused: 0,
             due: Vec::with_capacity(BATCH),
         }
+    }
+
+    /// Frames and when they leave: keeps them until they arrive.
+    fn hold(&mut self, from: &Pool, frames: impl ExactSizeIterator<Item = (u32, Nanos)>) -> Result<Sent, Error> {
+        let Some(beyond) = &mut self.beyond else { return Ok(Sent { done: 0, blocked: None }) };
+        let done = frames.len();
+        for (frame, leaves) in frames {
+            let Some(at) = beyond.launch(leaves, from.head(frame), from.len(frame)) else { continue };
+            let Some(copy) = self.pool.take_large() else {
+                self.refused += 1;
+                continue;
+            };
+            if self.pool.copy_from(copy, from, frame) {
+                self.under_way.push(Reverse((at, self.sent, copy)));
+                self.sent += 1;
+            } else {
+                self.pool.free(copy);
+                self.refused += 1;
+            }
+        }
+        self.flush()?;
+        Ok(Sent { done, blocked: None })
     }
 
     /// Gives out what has arrived by now.
@@ -93,24 +110,18 @@ impl<E: Edge> Edge for Distant<E> {
     }
 
     fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
-        let Some(beyond) = &mut self.beyond else { return self.near.send(pool, frames) };
-        let now = self.near.now();
-        for frame in frames {
-            let Some(at) = beyond.launch(now, pool.head(*frame), pool.len(*frame)) else { continue };
-            let Some(copy) = self.pool.take_large() else {
-                self.refused += 1;
-                continue;
-            };
-            if self.pool.copy_from(copy, pool, *frame) {
-                self.under_way.push(Reverse((at, self.sent, copy)));
-                self.sent += 1;
-            } else {
-                self.pool.free(copy);
-                self.refused += 1;
-            }
+        if self.beyond.is_none() {
+            return self.near.send(pool, frames);
         }
-        self.flush()?;
-        Ok(Sent { done: frames.len(), blocked: None })
+        let now = self.near.now();
+        self.hold(pool, frames.iter().map(|frame| (*frame, now)))
+    }
+
+    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
+        if self.beyond.is_none() {
+            return self.near.send_at(pool, frames, ends);
+        }
+        self.hold(pool, frames.iter().copied().zip(ends.iter().copied()))
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {

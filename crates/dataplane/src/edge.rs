@@ -93,6 +93,16 @@ pub trait Edge {
     /// What ends the loop.
     fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error>;
 
+    /// Gives frames out whose last bits leave at these times, one a frame, before what lies beyond; as [`send`](Edge::send) otherwise. An
+    /// edge that holds nothing gives them out at once.
+    ///
+    /// # Errors
+    /// Those of [`send`](Edge::send).
+    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
+        let _ = ends;
+        self.send(pool, frames)
+    }
+
     /// Waits until there is what is wanted, or the deadline (an absolute time) has passed, or the loop is to stop.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod checksum;
 pub mod distant;
 pub mod edge;
 mod error;
+pub mod host;
 pub mod netns;
 pub mod pacer;
 pub mod pool;

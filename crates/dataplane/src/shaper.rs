@@ -22,12 +22,16 @@ use altq_engine::{Change, Departure, Engine};
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
+use crate::host::Host;
 use crate::pacer::Pacer;
 use crate::pool::Pool;
-use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::sketch::Sketch;
 use crate::stats::{ClassStat, Snapshot, Work};
+
+mod hosted;
+
+use hosted::Hosted;
 
 /// A super-packet that takes longer than this at the link's rate is cut; and the burst that a link sends after idleness takes no longer
 /// (1 ms of rate, as a token bucket that wakes by a timer needs).
@@ -66,6 +70,10 @@ pub struct Shaper<E> {
     engine: Engine,
     pool: Pool,
     wire: Option<Pacer>,
+    /// What the link has in its place, on a host of its own.
+    hosted: Option<Hosted>,
+    /// The packet that came last is not to make the scheduler run.
+    silent: bool,
     fragments: FragmentCache,
     /// Where some queue looks at flows.
     flows: Option<FlowHash>,
@@ -109,9 +117,23 @@ impl<E: Edge> Shaper<E> {
     ///
     /// # Errors
     /// [`Error::Spec`] where the engine refuses the link.
-    pub fn new(link: &Link, interface: &str, mut edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
+    pub fn new(link: &Link, interface: &str, edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
+        Shaper::on_host(link, interface, edge, tuning, None)
+    }
+
+    /// A loop for `link` on a host of its own: its ring and its wire give the rhythm, the regulator is the engine's as the policy has
+    /// it, and timers fire when the host says. `edge` keeps what is sent until its last bit has left ([`Edge::send_at`]). `None`: as
+    /// [`new`](Shaper::new).
+    ///
+    /// # Errors
+    /// Those of [`new`](Shaper::new).
+    pub fn on_host(link: &Link, interface: &str, mut edge: E, tuning: Tuning, host: Option<Host>) -> Result<Shaper<E>, Error> {
         let mut spec = link.spec.clone();
-        let wire = (spec.regulator == Regulator::Auto).then(|| Pacer::new(spec.rate, tuning.catch_up, LONGEST));
+        if let Some(host) = &host {
+            spec.timer = host.timer;
+        }
+        let paced = host.is_none() && spec.regulator == Regulator::Auto;
+        let wire = paced.then(|| Pacer::new(spec.rate, tuning.catch_up, LONGEST));
         if wire.is_some() {
             spec.regulator = Regulator::None;
         }
@@ -129,6 +151,8 @@ impl<E: Edge> Shaper<E> {
             engine,
             pool: Pool::new(heads, bodies),
             wire,
+            hosted: host.map(|host| Hosted::new(host, spec.classes.len())),
+            silent: false,
             fragments: FragmentCache::new(),
             flows,
             interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
@@ -158,6 +182,7 @@ impl<E: Edge> Shaper<E> {
     }
 
     fn change(&mut self, now: Nanos) {
+        let mut changed = false;
         while let Some(change) = self.changes.as_ref().and_then(|changes| changes.try_recv().ok()) {
             if self.engine.apply(now, &change).is_err() {
                 self.work.unchanged += 1;
@@ -166,13 +191,23 @@ impl<E: Edge> Shaper<E> {
                 if let Some(wire) = &mut self.wire {
                     wire.set_rate(rate);
                 }
+                if let Some(hosted) = &mut self.hosted {
+                    hosted.set_rate(rate);
+                }
             }
             // Classes that are new have their places from now on.
             let classes = self.engine.all_counters().len();
             self.sojourn.resize_with(classes.max(self.sojourn.len()), Default::default);
+            if let Some(hosted) = &mut self.hosted {
+                hosted.wire.resize(classes.max(hosted.wire.len()), 0);
+            }
             for drop in self.engine.drops() {
                 self.pool.free(drop.packet.handle);
             }
+            changed = true;
+        }
+        if changed {
+            self.ask(now);
         }
     }
 
@@ -185,6 +220,9 @@ impl<E: Edge> Shaper<E> {
         let result = loop {
             let now = self.edge.now();
             self.work.turns += 1;
+            if self.hosted.is_some() {
+                self.advance(now);
+            }
             if self.changes.is_some() {
                 self.change(now);
             }
@@ -211,6 +249,9 @@ impl<E: Edge> Shaper<E> {
     }
 
     fn turn(&mut self, now: Nanos, frames: bool) -> Result<Next, Error> {
+        if self.hosted.is_some() {
+            return self.turn_on_host(now, frames);
+        }
         if let Some(wire) = self.wire.as_mut().filter(|_| self.idle) {
             wire.idle(now);
         }
@@ -259,7 +300,11 @@ impl<E: Edge> Shaper<E> {
         }
         let Some(whole) = Super::read(&vnet, head, len) else {
             let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
-            return self.enqueue(now, class, packet);
+            let refused = self.enqueue(now, class, packet);
+            if self.hosted.is_some() {
+                self.told(&found.key, refused);
+            }
+            return;
         };
         self.work.supers += 1;
         // Rules speak of packets as they are on the wire.
@@ -270,7 +315,8 @@ impl<E: Edge> Shaper<E> {
         let segment = u64::from(self.engine.overhead().charge(found.key.length)).max(1);
         let most = (self.longest / segment).max(1) as usize;
         if whole.segments() <= most {
-            return self.enqueue(now, class, packet);
+            self.enqueue(now, class, packet);
+            return;
         }
         let mut parts = std::mem::take(&mut self.parts);
         if segment::cut(&mut self.pool, handle, &whole, most, &mut parts) {
@@ -286,16 +332,19 @@ impl<E: Edge> Shaper<E> {
         self.parts = parts;
     }
 
-    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) {
+    /// True if a packet was dropped, this one or another.
+    fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) -> bool {
         if let Some(octet) = self.octets.get_mut(packet.handle as usize) {
             *octet = octet_of(&packet);
         }
         self.engine.enqueue(now, class, packet);
-        if self.engine.has_drops() {
+        let dropped = self.engine.has_drops();
+        if dropped {
             for drop in self.engine.drops() {
                 self.pool.free(drop.packet.handle);
             }
         }
+        dropped
     }
 
     /// Sends what may leave now. Returns the time at which it is to be called again if nothing else happens.
@@ -333,14 +382,7 @@ impl<E: Edge> Shaper<E> {
             if let Some(wire) = &mut self.wire {
                 wire.sent(now, packet.wire);
             }
-            if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
-                recent.add(now - packet.arrived);
-            }
-            // A meter or a queue has marked it: the frame says so too.
-            if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
-                remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
-            }
-            self.leaving.push(packet.handle);
+            self.depart(now, class, &packet);
         }
         false
     }
@@ -373,6 +415,10 @@ impl<E: Edge> Shaper<E> {
                     dropped,
                     rate_bit_s: rate(now.0, before.0),
                     wire_bit_s: rate(now.1, before.1),
+                    wire_bytes: match &self.hosted {
+                        Some(hosted) => hosted.wire.get(class).copied().unwrap_or(0),
+                        None => now.1,
+                    },
                     overlimits: told.iter().find(|(name, _)| matches!(*name, "over" | "overlimits")).map(|(_, count)| *count),
                     ..ClassStat::default()
                 }
@@ -392,6 +438,9 @@ impl<E: Edge> Shaper<E> {
             if let (Some(parent), Some(child)) = (above.get_mut(parent as usize), below.first()) {
                 parent.sojourn.merge(&child.sojourn);
                 parent.sojourn_total.merge(&child.sojourn_total);
+                if self.hosted.is_some() {
+                    parent.wire_bytes += child.wire_bytes;
+                }
                 for (reason, packets) in &child.dropped {
                     match parent.dropped.iter_mut().find(|(r, _)| r == reason) {
                         Some(entry) => entry.1 += packets,

@@ -40,6 +40,8 @@ pub struct ClassStat {
     pub rate_bit_s: u64,
     /// The same of the bytes that the link charged.
     pub wire_bit_s: u64,
+    /// Bytes that it has had on the wire: what the link charged, or, on a host of its own, what they are there.
+    pub wire_bytes: u64,
     /// Times that it was found over its limit, where its scheduler counts them.
     pub overlimits: Option<u64>,
     /// How long packets that left since the snapshot before had waited.

@@ -182,6 +182,30 @@ fn set_ethertype(pool: &mut Pool, handle: u32, at: usize, kind: u16) {
     }
 }
 
+impl<E: Edge> Tunnelled<E> {
+    /// Takes frames out of the tunnel and gives them out, where `ends` are told with the ends of their last bits.
+    fn give(&mut self, pool: &mut Pool, frames: &[u32], ends: Option<&[Nanos]>) -> Result<Sent, Error> {
+        let mut done = 0;
+        while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
+            // One that was given before, and not taken, is out of the tunnel already.
+            let run = rest.iter().take_while(|handle| decapsulate(pool, **handle)).count();
+            let sent = match ends.and_then(|ends| ends.get(done..done + run)) {
+                Some(ends) => self.edge.send_at(pool, &rest[..run], ends)?,
+                None => self.edge.send(pool, &rest[..run])?,
+            };
+            done += sent.done;
+            if sent.done < run || sent.blocked.is_some() {
+                return Ok(Sent { done, blocked: sent.blocked });
+            }
+            if run < rest.len() {
+                self.counters.refused += 1;
+                done += 1;
+            }
+        }
+        Ok(Sent { done, blocked: None })
+    }
+}
+
 impl<E: Edge> Edge for Tunnelled<E> {
     fn now(&mut self) -> Nanos {
         self.edge.now()
@@ -200,21 +224,14 @@ impl<E: Edge> Edge for Tunnelled<E> {
         if self.tunnel.is_none() {
             return self.edge.send(pool, frames);
         }
-        let mut done = 0;
-        while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
-            // One that was given before, and not taken, is out of the tunnel already.
-            let run = rest.iter().take_while(|handle| decapsulate(pool, **handle)).count();
-            let sent = self.edge.send(pool, &rest[..run])?;
-            done += sent.done;
-            if sent.done < run || sent.blocked.is_some() {
-                return Ok(Sent { done, blocked: sent.blocked });
-            }
-            if run < rest.len() {
-                self.counters.refused += 1;
-                done += 1;
-            }
+        self.give(pool, frames, None)
+    }
+
+    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
+        if self.tunnel.is_none() {
+            return self.edge.send_at(pool, frames, ends);
         }
-        Ok(Sent { done, blocked: None })
+        self.give(pool, frames, Some(ends))
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {

@@ -35,6 +35,14 @@ impl Epoch {
         Epoch { instant: instant + lead, ns: ns.saturating_add(lead.as_nanos() as u64) }
     }
 
+    /// A run that starts after `lead` or, by less than `tick` ns, later, at a multiple of `tick` of CLOCK_MONOTONIC: timers that fire on ticks of
+    /// that clock fire on ticks of the run.
+    pub fn on_tick(lead: Duration, tick: Nanos) -> Epoch {
+        let Epoch { instant, ns } = Epoch::after(lead);
+        let more = ns.checked_next_multiple_of(tick).unwrap_or(ns) - ns;
+        Epoch { instant: instant + Duration::from_nanos(more), ns: ns + more }
+    }
+
     /// The moment at which it starts.
     pub fn start(&self) -> Instant {
         self.instant

@@ -1,8 +1,10 @@
 //! UDP by the simulator's own sources, numbered and stamped: loss, order, gaps, jitter, and one-way delay where both ends have one clock.
 
 use std::net::UdpSocket;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use altq_dataplane::host::Ear;
 use altq_engine::units::{Nanos, Rate};
 use altq_simulator::case::Udp;
 use altq_simulator::sim::{Endpoint, Outbox, Random, Source};
@@ -32,7 +34,21 @@ pub struct Datagrams {
     pub stream: u64,
     /// Other rates, from these times of the run on (ns), in order.
     pub rates: Vec<(Nanos, Rate)>,
+    /// It is on the host of the queue.
+    pub local: Option<Local>,
 }
+
+/// A source that is on the host of the queue hears of each packet whether it was dropped there, and sleeps then.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// What it hears.
+    pub ear: Arc<Ear>,
+    /// It wakes up at multiples of this only, of the run's time, in ns; at least 1.
+    pub tick: Nanos,
+}
+
+/// How long the host may take to say what became of a packet; then the source goes on.
+const ANSWER: Duration = Duration::from_millis(20);
 
 /// Bytes of IP and UDP headers in a packet's length at layer 3.
 pub fn headers(ipv4: bool) -> usize {
@@ -62,13 +78,25 @@ pub fn send(socket: &UdpSocket, datagrams: &Datagrams, spans: &[(Instant, Instan
                 source.stop();
                 break;
             }
+            if datagrams.local.is_some() {
+                // It sleeps and goes on: there is no schedule that it could be behind of.
+                due = due.max(shared.now());
+            }
             while let Some((_, rate)) = changes.next_if(|(at, _)| *at <= due) {
                 source.set_rate(*rate);
             }
             source.wake(due, &mut out);
+            let mut sleep = None;
             for (size, _) in out.packets.drain(..) {
+                let before = datagrams.local.as_ref().map(|local| local.ear.heard());
                 match sender.put((size as usize).saturating_sub(headers), moment) {
-                    Ok(true) => {}
+                    Ok(true) => {
+                        if let Some((local, before)) = datagrams.local.as_ref().zip(before)
+                            && local.ear.wait(before.packets + 1, ANSWER).refused > before.refused
+                        {
+                            sleep = source.refused().map(|sleep| awake(due.saturating_add(sleep), local.tick));
+                        }
+                    }
                     Ok(false) => break 'spans,
                     Err(error) => {
                         result = Err(error);
@@ -76,7 +104,7 @@ pub fn send(socket: &UdpSocket, datagrams: &Datagrams, spans: &[(Instant, Instan
                     }
                 }
             }
-            match out.wake.take() {
+            match sleep.or(out.wake.take()) {
                 Some(next) => due = next,
                 None => break,
             }
@@ -84,6 +112,11 @@ pub fn send(socket: &UdpSocket, datagrams: &Datagrams, spans: &[(Instant, Instan
     }
     shared.meter.note_lateness(sender.lateness);
     result
+}
+
+/// The first tick at or after a time.
+fn awake(at: Nanos, tick: Nanos) -> Nanos {
+    at.checked_next_multiple_of(tick).unwrap_or(at)
 }
 
 struct Sender<'a> {

@@ -24,7 +24,9 @@ pub struct Figures<'a> {
     pub run: &'a Run,
     /// The shaped links and their readings; none where a peer stood in the middle.
     pub links: &'a [(Link, Readings)],
-    /// What a packet is on the shaped wire is what the link charges for it.
+    /// Rates of their wires in bit/s.
+    pub wires: &'a [u64],
+    /// What a packet is on the shaped wire is known.
     pub framed: bool,
 }
 
@@ -147,7 +149,8 @@ impl Figures<'_> {
     }
 
     fn of_class(&self, name: &str, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
-        let (link, readings) = self.links.iter().find(|(link, _)| link.class(name).is_some())?;
+        let place = self.links.iter().position(|(link, _)| link.class(name).is_some())?;
+        let (link, readings) = self.links.get(place)?;
         let class = link.class(name)? as usize;
         let window = readings.window(from, to)?;
         let (begin, end) = window.edges(class)?;
@@ -179,10 +182,10 @@ impl Figures<'_> {
                 Some(readings.reached(class, (from, to), level, over)?.as_nanos() as f64)
             }
             Measure::WireRate | Measure::Cells | Measure::WireShare if self.framed => {
-                let bits = charged(&window, class)? as f64 * 8.0 / window.length().as_secs_f64();
+                let bits = (end.wire_bytes - begin.wire_bytes) as f64 * 8.0 / window.length().as_secs_f64();
                 Some(match probe.measure {
                     Measure::Cells => bits / 424.0,
-                    Measure::WireShare => bits / link.spec.rate.as_bit_s() as f64,
+                    Measure::WireShare => bits / *self.wires.get(place)? as f64,
                     _ => bits,
                 })
             }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use altq_dataplane::host::Ear;
 use altq_dataplane::netns::Namespace;
 use altq_traffic::connect::{AllWelcome, Close};
 use altq_traffic::meter::{Keep, Meter};
@@ -89,6 +90,16 @@ pub enum Kind {
         /// Of both ends.
         tuning: Tuning,
     },
+}
+
+impl Flow {
+    /// What it hears of its packets, if it begins on the host of the queue.
+    pub fn ear(&self) -> Option<&Arc<Ear>> {
+        match &self.kind {
+            Kind::Datagrams(datagrams) => datagrams.local.as_ref().map(|local| &local.ear),
+            _ => None,
+        }
+    }
 }
 
 impl Kind {

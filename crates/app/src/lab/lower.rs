@@ -1,14 +1,16 @@
 //! From a case to what the lab runs: who is on which side, what each generator does, what of the case cannot be had here.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use altq_dataplane::tunnel;
+use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, SECOND};
 use altq_simulator::case::{Case, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, Tunnel, What};
 use altq_traffic::request::Sizes;
 use altq_traffic::socket::Tuning;
-use altq_traffic::udp;
+use altq_traffic::udp::{self, Local};
 use anyhow::{Context, bail};
 
 use super::generator::{Datagrams, Flood, Flow, Kind};
@@ -53,12 +55,12 @@ pub struct Lowered<'a> {
 /// Longer than the last reading of a run takes.
 const OVERTIME: Duration = Duration::from_secs(60);
 
-/// Lowers a case.
+/// Lowers a case, on a host whose timers fire when `timer` says.
 ///
 /// # Errors
 /// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link divides, captures, media that are no
 /// wire, flows that meet different delays.
-pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
+pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
     let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
     let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
     if let Some((_, other)) = shaped.next() {
@@ -91,7 +93,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, wishes: &Wishes) -> anyhow::Result<Lo
         .flows
         .iter()
         .enumerate()
-        .map(|(at, flow)| lower_flow(case, at, flow, &sides, wishes).with_context(|| format!("flow `{}`", flow.name)));
+        .map(|(at, flow)| lower_flow(case, at, flow, &sides, timer, wishes).with_context(|| format!("flow `{}`", flow.name)));
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
     Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: wishes.seed, notes })
 }
@@ -161,7 +163,7 @@ fn sides(case: &Case, shaped: usize) -> anyhow::Result<Vec<Side>> {
     sides.into_iter().enumerate().map(place).collect()
 }
 
-fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &Wishes) -> anyhow::Result<Flow> {
+fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], timer: Timer, wishes: &Wishes) -> anyhow::Result<Flow> {
     let host = |at: usize| case.hosts.get(at).context("the host has its place");
     let (from, to) = (host(flow.from)?.address, host(flow.to)?.address);
     let side = *sides.get(flow.from).context("the host has its side")?;
@@ -187,8 +189,11 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
     if flow.high && runs {
         return Err(only_simulated("what is `high` is told by the packet here, and UDP is not"));
     }
-    if matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. })) {
-        return Err(only_simulated("a program of the lab does not hear of drops in altq's queue"));
+    let local = matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. }));
+    let queue =
+        |link: &CaseLink| (link.policy.is_some() && link.from == flow.from) || (link.reverse.is_some() && link.to == flow.from);
+    if local && runs && !case.links.iter().any(queue) {
+        return Err(only_simulated("it is `local`, and there is no queue of altq's on its host"));
     }
     let kind = match &flow.kind {
         CaseKind::TcpBulk { streams, tcp } => Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) },
@@ -211,7 +216,8 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
                 What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),
                 _ => None,
             });
-            Kind::Datagrams(Datagrams { udp: udp.clone(), seed: wishes.seed, stream: at as u64, rates: rates.collect() })
+            let local = (local && runs).then(|| Local { ear: Arc::default(), tick: tick(timer) });
+            Kind::Datagrams(Datagrams { udp: udp.clone(), seed: wishes.seed, stream: at as u64, rates: rates.collect(), local })
         }
         CaseKind::Pcap { .. } => return Err(only_simulated("captures are not played into real wires")),
     };
@@ -226,6 +232,14 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], wishes: &
         kind,
         flood: flood(case, at, flow, from.is_ipv4()),
     })
+}
+
+/// Timers fire at multiples of this, in ns.
+pub fn tick(timer: Timer) -> Nanos {
+    match timer {
+        Timer::Exact => 1,
+        Timer::Tick(tick) => tick.max(1),
+    }
 }
 
 /// In a case that asks for more than the host can do: a constant pace that is a flood.

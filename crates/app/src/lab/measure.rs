@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use altq_engine::units::Nanos;
 use altq_traffic::clock::{self, BOUND, Lateness, Processors};
 use altq_traffic::meter::{Meter, Reading};
 use altq_traffic::run::Epoch;
@@ -60,8 +61,8 @@ pub struct Happening<'a> {
     pub act: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
 }
 
-/// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. Gaps are counted from
-/// `warmup` on. `check` is asked ten times a second whether all is well with what stands in the middle. `happenings` are in order of
+/// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. `clock`: gaps are counted
+/// from there on, and the run begins on a multiple of so many nanoseconds of the kernel's clock. `check` is asked ten times a second whether all is well with what stands in the middle. `happenings` are in order of
 /// time. `title`: what the line on a terminal says that tells how far it is.
 ///
 /// # Errors
@@ -70,7 +71,7 @@ pub fn run(
     topology: &Topology,
     flows: &[Flow],
     moments: &[Duration],
-    warmup: Duration,
+    clock: (Duration, Nanos),
     check: &dyn Fn() -> anyhow::Result<()>,
     happenings: &[Happening<'_>],
     title: Option<&str>,
@@ -79,7 +80,7 @@ pub fn run(
     thread::scope(|scope| {
         let beat = thread::Builder::new().name("metronome".into()).spawn_scoped(scope, || clock::metronome(&stop))?;
         let processors = Processors::now()?;
-        let result = drive(topology, flows, moments, warmup, check, happenings, title);
+        let result = drive(topology, flows, moments, clock, check, happenings, title);
         stop.store(true, Ordering::Relaxed);
         let beat = beat.join().unwrap_or_default();
         let mut run = result?;
@@ -94,14 +95,14 @@ fn drive(
     topology: &Topology,
     flows: &[Flow],
     moments: &[Duration],
-    warmup: Duration,
+    (warmup, tick): (Duration, Nanos),
     check: &dyn Fn() -> anyhow::Result<()>,
     happenings: &[Happening<'_>],
     title: Option<&str>,
 ) -> anyhow::Result<Run> {
     let mut happenings = happenings.iter().peekable();
     let end = moments.last().copied().unwrap_or_default();
-    let run = Epoch::after(LEAD);
+    let run = Epoch::on_tick(LEAD, tick);
     let running = generator::start(topology, flows, run, (warmup, end))?;
     let epoch = run.start();
     let mut progress = Progress::new(title, end);

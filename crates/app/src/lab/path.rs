@@ -202,14 +202,11 @@ pub fn only_simulated(link: &CaseLink, shaped: bool) -> Option<String> {
     if link.half_duplex {
         return Some(format!("link `{name}` is a half-duplex medium (CSMA/CD)"));
     }
-    if matches!(link.medium, Some(Medium::Atm | Medium::AtmVcMux)) {
+    if !shaped && matches!(link.medium, Some(Medium::Atm | Medium::AtmVcMux)) {
         return Some(format!("link `{name}` sends cells of ATM"));
     }
     if shaped && link.tx_queues > 1 {
         return Some(format!("link `{name}` has several transmit queues"));
-    }
-    if shaped && link.tx_ring > 1 {
-        return Some(format!("link `{name}` has a driver's ring"));
     }
     None
 }

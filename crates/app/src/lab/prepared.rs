@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use altq_config::Link;
 use altq_engine::headers::Key;
-use altq_engine::spec::{ROOT, Timer};
+use altq_engine::spec::ROOT;
 use altq_engine::{Change, Engine};
 use altq_simulator::case::{Case, Column, Expectation, Measure, PolicyError, Probe, Subject, TimedEvent, What};
 use altq_simulator::result::{CaseResult, World};
@@ -14,7 +14,8 @@ use altq_simulator::sim::{Shadow, encapsulate, flow_key};
 
 use super::figures::{self, nanos};
 use super::generator::Flow;
-use super::lower::{self, Lowered, SIMULATED, Wishes};
+use super::host::{self, Addressed, Machine};
+use super::lower::{self, Lowered, Wishes};
 use super::shaper;
 use super::topology::{Side, Unsupported};
 use super::{BadCase, BadPolicy};
@@ -35,8 +36,10 @@ pub struct Prepared<'a> {
     pub policy: Vec<Link>,
     /// Places of those that the lab cannot judge.
     pub unjudged: Vec<usize>,
-    /// What a packet is on the shaped wire is what the link charges for it.
+    /// What a packet is on the shaped wire is known: it is what the link charges for it, or `machines` say it.
     pub framed: bool,
+    /// The hosts of the shaped links, by their places, where these are not simply wires of the policy's rate; none there.
+    pub machines: Vec<Machine>,
     /// How far a run is is told to nobody.
     pub quiet: bool,
 }
@@ -54,9 +57,6 @@ impl<'a> Prepared<'a> {
             PolicyError::Refused(failed) => anyhow::Error::from(BadPolicy(failed)),
             PolicyError::Text(text) => BadCase(text).into(),
         })?;
-        if column.timer != Timer::Exact {
-            return Err(Unsupported(format!("{SIMULATED}a timer of ticks, as hosts of 1997 had")).into());
-        }
         let named = |name: &Option<String>| match name {
             None => Ok(None),
             Some(name) => match policy.links.iter().find(|link| link.name == *name) {
@@ -65,23 +65,29 @@ impl<'a> Prepared<'a> {
             },
         };
         let mtu = policy.links.first().map_or(1500, |link| link.spec.mtu);
-        let mut lowered = lower::lower(case, mtu, wishes)?;
+        let mut lowered = lower::lower(case, mtu, column.timer, wishes)?;
         let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
         let shaped = lowered.link;
-        for way in [link, reverse].into_iter().flatten() {
-            if let Some(rate) = shaped.ways[0].rate.filter(|rate| *rate != way.spec.rate) {
-                let own = way.spec.rate;
-                lowered.notes.push(format!("link `{}`: the lab's wire has the policy's rate of {own}, not {rate}", shaped.name));
-            }
+        let ways: Vec<(&Link, bool)> = link.map(|link| (link, false)).into_iter().chain(reverse.map(|link| (link, true))).collect();
+        let apart = host::is_needed(shaped, &ways, column.timer) || lowered.flows.iter().any(|flow| flow.ear().is_some());
+        if apart && lowered.hosts.offload {
+            lowered.hosts.offload = false;
+            lowered.notes.push("hosts send no super-packets: what the link's ring holds is packets".into());
         }
+        let machine = |(_, back): &(&Link, bool)| {
+            let side = if *back { Side::Sinks } else { Side::Sources };
+            let programs = lowered.flows.iter().filter(|flow| flow.side == side).filter_map(program);
+            Machine::new(shaped, &ways, *back, column.timer, programs.collect())
+        };
+        let machines: Vec<Machine> = if apart { ways.iter().map(machine).collect() } else { Vec::new() };
         for (way, side) in [(link, Side::Sources), (reverse, Side::Sinks)] {
             if let Some(flow) = lowered.flows.iter().find(|flow| way.is_none() && flow.side == side) {
                 lowered.notes.push(format!("flow `{}` goes the way of the link that no policy governs: unshaped here", flow.name));
             }
         }
-        let links = shaper::wires(link, reverse);
+        let links = shaper::wires(link, reverse, apart);
         let (grown, changes) = changes(case, lowered.link_at, &links)?;
-        let framed = shaped.medium.is_none_or(|medium| links.iter().all(|link| link.spec.overhead == medium.overhead()));
+        let framed = apart || shaped.medium.is_none_or(|medium| links.iter().all(|link| link.spec.overhead == medium.overhead()));
         let mut unjudged = Vec::new();
         for (at, e) in case.expectations.iter().enumerate().filter(|(_, e)| e.concerns(column, World::Lab)) {
             if !lab_measures(case, &lowered.flows, framed, &e.probe) {
@@ -114,6 +120,7 @@ impl<'a> Prepared<'a> {
             policy: policy.links,
             unjudged,
             framed,
+            machines,
             quiet: wishes.quiet,
         })
     }
@@ -250,4 +257,10 @@ fn key(flow: &Flow) -> Key {
         length: 1500,
         ..Key::default()
     }
+}
+
+/// The program of a flow that begins on the host of the queue.
+fn program(flow: &Flow) -> Option<Addressed> {
+    let key = key(flow);
+    Some(Addressed { src: key.src, dst: key.dst, dport: flow.to.port(), ear: flow.ear()?.clone() })
 }

@@ -1,10 +1,10 @@
 //! One run of a column: altq in the middle, then what it is compared with, then the engine alone; and what was measured.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use altq_config::{Link, Promises};
 use altq_dataplane::bridge::Extra;
+use altq_dataplane::distant::Beyond;
 use altq_engine::Change;
 use altq_simulator::case::{Case, Expectation, Measure, Probe, Subject};
 use altq_simulator::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
@@ -13,6 +13,8 @@ use anyhow::{Context, anyhow};
 
 use super::figures::{Figures, nanos};
 use super::generator::Kind;
+use super::host::{Machine, Near};
+use super::lower::tick;
 use super::measure::{self, Happening, Run};
 use super::prepared::{Prepared, of_engine};
 use super::shaper::{Readings, Shaper};
@@ -33,9 +35,9 @@ struct Measured<'a> {
     times: Option<engine::Times>,
 }
 
-impl Prepared<'_> {
+impl<'a> Prepared<'a> {
     /// Runs it: `bins` a series in time.
-    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'static>> {
+    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'a>> {
         let mut own = CaseResult::new(&case.name, World::Lab, 0);
         let result = &mut own;
         let title = match &self.column.name {
@@ -45,9 +47,12 @@ impl Prepared<'_> {
         let classes = self.classes(case, result)?;
         let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
         let tc = if peer || speaks_of_peer {
-            let plain = self.lowered.paths.iter().all(|path| path.is_short()) && self.lowered.link.tunnel.is_none();
+            let plain = self.lowered.paths.iter().all(|path| path.is_short())
+                && self.lowered.link.tunnel.is_none()
+                && self.machines.is_empty();
             if !self.changes.is_empty() || !plain {
-                let why = "kernel HTB is measured beside a wire without delays, losses, tunnels and changes only";
+                let why =
+                    "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels and changes only";
                 return Err(Unsupported(why.into()).into());
             }
             Some(self.kernel_htb(&classes)?)
@@ -60,7 +65,11 @@ impl Prepared<'_> {
             self.distrust_starved(case, &run, &readings, &classes, result);
         }
         let links: Vec<(Link, Readings)> = self.grown.iter().cloned().zip(readings).collect();
-        let figures = Figures { case, flows: &self.lowered.flows, run: &run, links: &links, framed: self.framed };
+        let wires: Vec<u64> = match self.machines.is_empty() {
+            true => links.iter().map(|(link, _)| link.spec.rate.as_bit_s()).collect(),
+            false => self.machines.iter().map(|machine| machine.rate.as_bit_s()).collect(),
+        };
+        let figures = Figures { case, flows: &self.lowered.flows, run: &run, links: &links, wires: &wires, framed: self.framed };
         let name = self.column.name.as_deref();
         result.flows.extend(figures.flow_rows(name, &classes));
         for (link, readings) in &links {
@@ -116,8 +125,7 @@ impl Prepared<'_> {
         }
         let (notes, invalid) = if own.valid { (own.notes, Vec::new()) } else { (Vec::new(), own.notes) };
         Ok(Ran {
-            // It outlives the case that it was checked with.
-            column: Cow::Owned(self.column.clone()),
+            column: self.column,
             figures: measured_figures,
             measured,
             flows: own.flows,
@@ -156,11 +164,11 @@ impl Prepared<'_> {
         let [there, back] = &self.lowered.paths;
         let seed = self.lowered.seed;
         let ways = |side| {
-            let beyond = match side {
-                Side::Sources => there.beyond(seed),
-                Side::Sinks => back.beyond(seed),
-            };
-            Extra { beyond, tunnel: self.lowered.tunnel(side), ..Extra::default() }
+            let path = if side == Side::Sources { there } else { back };
+            let machine = self.machines.iter().find(|machine| machine.back == (side == Side::Sinks));
+            // What leaves such a wire is kept until its last bit has left.
+            let beyond = path.beyond(seed).or_else(|| machine.map(|_| Box::new(Near) as Box<dyn Beyond>));
+            Extra { beyond, tunnel: self.lowered.tunnel(side), host: machine.map(Machine::host), ..Extra::default() }
         };
         let shaper = Shaper::start(&topology, &self.links, &ways)?;
         let happen = |(at, link, change): &(Duration, usize, Change)| {
@@ -174,7 +182,8 @@ impl Prepared<'_> {
         };
         let moments = self.moments(case, series::moments(case, bins));
         let title = (!self.quiet).then_some(title);
-        let run = measure::run(&topology, &self.lowered.flows, &moments, nanos(case.warmup), &check, &happenings, title);
+        let clock = (nanos(case.warmup), tick(self.column.timer));
+        let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &happenings, title);
         drop(happenings);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
@@ -210,12 +219,12 @@ impl Prepared<'_> {
             &topology,
             &self.lowered.flows,
             &self.moments(case, []),
-            nanos(case.warmup),
+            (nanos(case.warmup), 1),
             &check,
             &[],
             (!self.quiet).then_some(format!("{title}, kernel HTB")).as_deref(),
         )?;
-        let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[], framed: false };
+        let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[], wires: &[], framed: false };
         let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);
         let bulk: Vec<usize> =
             (0..self.lowered.flows.len()).filter(|at| matches!(self.lowered.flows[*at].kind, Kind::Bulk { .. })).collect();

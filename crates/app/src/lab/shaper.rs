@@ -49,8 +49,8 @@ pub struct Readings {
 }
 
 /// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the sources. A lab's link is a wire
-/// of its rate, so one whose policy leaves the regulator out is paced.
-pub fn wires(link: Option<&Link>, reverse: Option<&Link>) -> Vec<Link> {
+/// of its rate, so one whose policy leaves the regulator out is paced, unless the wire is `apart`.
+pub fn wires(link: Option<&Link>, reverse: Option<&Link>, apart: bool) -> Vec<Link> {
     let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
     let both = link.zip(reverse).is_some_and(|(link, reverse)| link.name == reverse.name);
     let placed = ways.into_iter().filter_map(|(link, from, to)| link.map(|link| (link.clone(), from, to)));
@@ -61,7 +61,7 @@ pub fn wires(link: Option<&Link>, reverse: Option<&Link>) -> Vec<Link> {
                 link.name += " reverse";
             }
             link.device = Some(Device::Bridge { from: from.into(), to: to.into() });
-            if link.spec.regulator == Regulator::None {
+            if link.spec.regulator == Regulator::None && !apart {
                 link.spec.regulator = Regulator::Auto;
             }
             link

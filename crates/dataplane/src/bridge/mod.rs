@@ -17,6 +17,7 @@ use altq_engine::Change;
 
 use crate::distant::{Beyond, Distant};
 use crate::error::Error;
+use crate::host::Host;
 use crate::shaper::{Shaper, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
@@ -43,6 +44,9 @@ pub struct Extra {
     pub tunnel: Option<Tunnel>,
     /// What changes the link that shapes the way while it runs.
     pub changes: Option<mpsc::Receiver<Change>>,
+    /// What the link has in the place of a wire of its policy's rate; with something `beyond`, which holds each frame until its last bit
+    /// has left.
+    pub host: Option<Host>,
 }
 
 /// Links that run. When it is dropped they are stopped.
@@ -141,11 +145,11 @@ pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let Extra { beyond, tunnel, changes } = extra(from, to);
+        let Extra { beyond, tunnel, changes, host } = extra(from, to);
         let one_way = Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, beyond), tunnel);
         let work: Worker = match link {
             Some(link) => {
-                let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
+                let mut shaper = Shaper::on_host(link, from, one_way, options.tuning, host)?;
                 changes.into_iter().for_each(|changes| shaper.listen(changes));
                 let send = send.clone();
                 // Where nobody listens any more the loop goes on.

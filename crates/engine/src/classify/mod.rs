@@ -9,7 +9,6 @@ mod fields;
 mod hash;
 mod matcher;
 mod rule;
-mod shapes;
 #[cfg(test)]
 mod tests;
 

@@ -249,7 +249,8 @@ impl Running {
                 connect::make(from, to, &spec.tuning(), &preamble.bytes(), *close, end, shared)
             }
             (Work::Udp(datagrams), Link::Udp(_, socket, _)) => {
-                let source = udp::Datagrams { udp: datagrams.udp(), seed, stream: u64::from(self.place), rates: Vec::new() };
+                let source =
+                    udp::Datagrams { udp: datagrams.udp(), seed, stream: u64::from(self.place), rates: Vec::new(), local: None };
                 udp::send(&socket, &source, &[(begin, end)], shared)
             }
             _ => Ok(()),

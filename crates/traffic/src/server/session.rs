@@ -215,6 +215,7 @@ impl Session {
                         seed: self.plan.seed,
                         stream: u64::from(u16::MAX) + u64::from(stream),
                         rates: Vec::new(),
+                        local: None,
                     };
                     udp::send(&socket, &source, &[(begin, end)], shared)
                 } else {

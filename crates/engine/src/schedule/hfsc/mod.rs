@@ -40,7 +40,7 @@ pub const ENTRY: Entry = Entry {
         let rate = |word| class.curve(word).map_or(Rate::ZERO, |curve| curve.then);
         Some(rate("realtime").max(rate("linkshare")))
     },
-    promises: promise::promises,
+    promise: promise::promise,
     build: |context, settings| Ok(Box::new(Hfsc::new(context, settings))),
 };
 
