@@ -183,3 +183,87 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let (code, out, _) = altq(&folder, &["run", "--cases", "c", "--out", "out"]);
     assert!(code == 0 && out.matches("PASS     sim").count() == 2, "{out}");
 }
+
+/// A table whose second row runs longer than its first, in two columns of which one is judged.
+fn table(name: &str) -> String {
+    let text = case(name, 2, "20%").replace("duration = '2s'", "duration = '${seconds}'");
+    let (head, rest) = text.split_once("policy = '''").unwrap();
+    let (policy, rest) = rest.split_once("'''\n").unwrap();
+    let rows = "rows = [{ name = 'short', values = { seconds = '1s' } }, { name = 'long', values = { seconds = '2s' } }]\n";
+    let columns = [("fifth", policy.to_owned()), ("half", policy.replace("20%", "50%").replace("80%", "50%"))];
+    let columns = columns.map(|(name, policy)| format!("[[columns]]\nname = '{name}'\npolicy = '''{policy}'''\n"));
+    format!("{head}{}column = 'fifth'\n", rest.replacen("[[flows]]", &format!("{rows}{}[[flows]]", columns.concat()), 1))
+}
+
+#[test]
+fn runs_of_the_lab_go_side_by_side() {
+    let folder = folder("experiments-side-by-side");
+    std::fs::create_dir_all(folder.join("c")).unwrap();
+    for (name, text) in [("table", table("table")), ("single", case("single", 3, "20%")), ("other", case("other", 3, "20%"))] {
+        // Without a warmup what the first readings miss is some percent of a second.
+        std::fs::write(folder.join(format!("c/{name}.toml")), text.replace("tolerance = '1%'", "tolerance = '10%'")).unwrap();
+    }
+    let (code, out, error) = altq(&folder, &["list", "--cases", "c", "--lab", "--json"]);
+    assert_eq!(code, 0, "{error}");
+    let list: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let whole = |name: &str| list["lab"][name].as_u64().unwrap();
+    // 2 · (1 + 2) + 3 + 3 and what namespaces take; side by side as long as the longest: 30 Mbit/s together are little for any host.
+    assert!((12..=15).contains(&whole("seconds")), "{out}");
+    assert_eq!(whole("side_by_side_seconds"), 4, "{out}");
+
+    let begun = Instant::now();
+    let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
+    if code == 7 && error.contains("--world sim needs none of it") {
+        return eprintln!("SKIPPED: {error}");
+    }
+    let took = begun.elapsed();
+    let read = |case: &str| -> serde_json::Value {
+        let text = std::fs::read_to_string(folder.join(format!("out/{case}.lab.json"))).unwrap_or_else(|_| panic!("{out}{error}"));
+        serde_json::from_str(&text).unwrap()
+    };
+    let results = ["table", "single", "other"].map(read);
+    if let Some(bad) = results.iter().find(|result| result["valid"] != true) {
+        return eprintln!("SKIPPED: the host could not keep time: {}", bad["notes"]);
+    }
+    // What was not to be trusted ran again, alone: that takes longer, and its result says so.
+    let again = results.iter().any(|result| result["notes"].to_string().contains("second run"));
+    assert!(again || took < Duration::from_secs(9), "{took:?}");
+    assert_eq!(code, 0, "{out}{error}");
+    // The rows stand in the case's order, though the long ones began first.
+    let table = &results[0];
+    let places: Vec<String> =
+        table["flows"].as_array().unwrap().iter().map(|flow| format!("{} {}", flow["row"], flow["column"])).collect();
+    assert_eq!(places, [r#""short" "fifth""#, r#""short" "half""#, r#""long" "fifth""#, r#""long" "half""#]);
+    let names: Vec<&str> = table["expectations"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["table/fifth/short/share", "table/fifth/long/share"]);
+    assert_eq!(table["made"]["command"], "altq lab c/table.toml --json");
+}
+
+#[test]
+fn an_interrupt_ends_the_lab() {
+    let folder = folder("experiments-lab-interrupt");
+    std::fs::create_dir_all(folder.join("c")).unwrap();
+    std::fs::write(folder.join("c/short.toml"), case("short", 1, "20%")).unwrap();
+    std::fs::write(folder.join("c/long.toml"), case("long", 60, "20%")).unwrap();
+    std::fs::write(folder.join("c/longer.toml"), case("longer", 90, "20%")).unwrap();
+    let args = ["run", "--cases", "c", "--out", "out", "--world", "lab", "--lab-jobs", "3"];
+    let mut child = command(&folder, &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !folder.join("out/short.html").exists() {
+        if child.try_wait().unwrap().is_some() {
+            let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+            assert!(said.contains("--world sim needs none of it"), "{said}");
+            return eprintln!("SKIPPED: {said}");
+        }
+        assert!(Instant::now() < deadline, "the short case did not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let interrupted = Instant::now();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted; what was finished of 3 is in out"), "{said}");
+    assert!(interrupted.elapsed() < Duration::from_secs(20), "it went on for {:?}", interrupted.elapsed());
+    assert!(folder.join("out/short.lab.json").exists() && !folder.join("out/long.lab.json").exists());
+}

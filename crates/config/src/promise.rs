@@ -1,5 +1,7 @@
 //! What a policy promises: the most that a class may have, and how long its packets wait at most.
 
+use std::cell::OnceCell;
+
 use altq_engine::schedule;
 use altq_engine::schedule::promise::{Member, Place, Promise};
 use altq_engine::settings::{Limit, Settings, Value};
@@ -106,6 +108,8 @@ struct Division {
     members: Vec<(Option<usize>, Settings, bool, bool)>,
     /// Why nothing here is promised.
     nothing: Option<String>,
+    /// What each of them is, worked out when somebody asks.
+    promises: OnceCell<Vec<Result<Promise, String>>>,
 }
 
 impl<'l> Promises<'l> {
@@ -149,8 +153,16 @@ impl<'l> Promises<'l> {
         if let Some(why) = &division.nothing {
             return Err(why.clone());
         }
-        let scheduler = self.link.serving(class).ok_or("no scheduler serves it")?;
-        let entry = schedule::find(scheduler.name).ok_or("no scheduler serves it")?;
+        let promises = division.promises.get_or_init(|| self.promises(division, class, promised));
+        promises.get(at).cloned().unwrap_or_else(|| Err("there is no such class".to_owned()))
+    }
+
+    /// What the classes of a division are promised, of which `class` is one.
+    fn promises(&self, division: &Division, class: ClassId, promised: Promise) -> Vec<Result<Promise, String>> {
+        let entry = self.link.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
+        let Some((scheduler, entry)) = entry else {
+            return vec![Err("no scheduler serves it".to_owned()); division.members.len()];
+        };
         let members: Vec<Member<'_>> = division
             .members
             .iter()
@@ -163,7 +175,7 @@ impl<'l> Promises<'l> {
             scheduler: &scheduler.settings,
             classes: &members,
         };
-        (entry.promise)(&place, at)
+        (entry.promises)(&place)
     }
 
     /// What a class can count on: its guarantee, or what its scheduler promises without naming a rate; inside of other classes no more
@@ -224,7 +236,7 @@ impl<'l> Promises<'l> {
 
 impl Division {
     fn of(holder: ClassId) -> Division {
-        Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None }
+        Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None, promises: OnceCell::new() }
     }
 
     /// Packets that rules send to the class that holds the scheduler take part as a class without words; in cbq with what the

@@ -32,7 +32,7 @@ fn promises(promised: Promise, packet: u32, classes: &[Class]) -> Vec<Result<Pro
     let scheduler = Settings::new();
     let place = Place { promised, rate: promised.rate(), packet, scheduler: &scheduler, classes: &members };
     let entry = schedule::find("hfsc").unwrap();
-    std::iter::once(Err("the link".to_owned())).chain((0..classes.len()).map(|class| (entry.promise)(&place, class))).collect()
+    std::iter::once(Err("the link".to_owned())).chain((entry.promises)(&place)).collect()
 }
 
 fn alone(rate: u64, classes: &[Class]) -> Vec<Result<Promise, String>> {
@@ -78,7 +78,7 @@ fn nothing_is_promised_where_nothing_holds() {
     let (settings, scheduler) = (deadline(MBIT).settings(), Settings::new());
     let member = Member { parent: None, settings: &settings, leaf: true, holds: true };
     let place = Place { promised: slow, rate: slow.rate(), packet: 1500, scheduler: &scheduler, classes: &[member] };
-    let promise = (schedule::find("hfsc").unwrap().promise)(&place, 0);
+    let promise = (schedule::find("hfsc").unwrap().promises)(&place).swap_remove(0);
     assert_eq!(promise, Ok(Promise { latency: MS + 3 * MS + 12 * MS, curve: line(MBIT) }));
 }
 

@@ -243,7 +243,7 @@ fn promised(spec: &LinkSpec, class: u32) -> Option<altq_engine::schedule::promis
         scheduler: &spec.scheduler.settings,
         classes: &members,
     };
-    (altq_engine::schedule::htb::ENTRY.promise)(&place, class as usize - 1).ok()
+    (altq_engine::schedule::htb::ENTRY.promises)(&place)[class as usize - 1].clone().ok()
 }
 
 /// The delay that `promise` derives, to what a constructed case comes: every other class has saved up its burst and all of them are

@@ -1,6 +1,7 @@
 //! From runs to a result: what was measured in every row, column and sample, judged and set beside what was published. The same for
 //! both worlds.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::case::{Case, CaseFile, Column, Expectation, Figured, Judged, Probe, Run, Unit};
@@ -9,7 +10,7 @@ use crate::result::{CaseResult, ClassResult, FigureResult, FlowResult, Outcome, 
 /// What a run of a column gave.
 pub struct Ran<'a> {
     /// The column.
-    pub column: &'a Column,
+    pub column: Cow<'a, Column>,
     /// By the case's figures: what was measured, in the measure's unit.
     pub figures: Vec<Option<f64>>,
     /// By the case's expectations; of those that are not about this column nothing.
@@ -93,8 +94,8 @@ fn notes(run: &Run, ran: &Ran<'_>, result: &mut CaseResult) {
 pub fn collect(case: &Case, ran: Vec<Ran<'_>>, result: &mut CaseResult) {
     for ran in ran {
         for (at, (expectation, measured)) in case.expectations.iter().zip(&ran.measured).enumerate() {
-            if expectation.concerns(ran.column, result.world) && !ran.unjudged.contains(&at) {
-                result.expectations.push(Outcome::judge(case, ran.column, expectation, *measured));
+            if expectation.concerns(&ran.column, result.world) && !ran.unjudged.contains(&at) {
+                result.expectations.push(Outcome::judge(case, &ran.column, expectation, *measured));
             }
         }
         for (figure, measured) in case.figures.iter().zip(&ran.figures) {

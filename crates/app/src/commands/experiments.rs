@@ -13,6 +13,8 @@ use anyhow::Context as _;
 use crate::exit::Exit;
 use crate::experiments::document::{self, Missing};
 use crate::experiments::find::{self, FindError};
+use crate::experiments::in_lab::{self, InLab};
+use crate::experiments::plan::Bound;
 use crate::experiments::pool::{self, Options, Outcome, Task};
 use crate::experiments::results::{self, Results, page_name};
 use crate::output;
@@ -50,6 +52,9 @@ struct Run {
     /// How many cases at once in virtual time [default: one a processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
+    /// How many runs of the lab at once; 1: one after another [default: 8 a processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    lab_jobs: Option<u16>,
     /// Seed of every random choice [default: each case's own]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -121,7 +126,8 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
                 })
             })
             .collect();
-        output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "cases": rows }))?;
+        let whole = args.lab.then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": side_by_side(cases) }));
+        output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "cases": rows, "lab": whole }))?;
         return Ok(Exit::Ok);
     }
     let mut rows = vec![["case", "rows", "columns", "runs", "published in"].map(str::to_owned).to_vec()];
@@ -141,8 +147,22 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
         }
         rows.push(row);
     }
-    output::print(&output::table(&rows))?;
+    let mut text = output::table(&rows);
+    if args.lab {
+        let (one, many) = (alone(cases), side_by_side(cases));
+        text += &format!("\nAll of it in the lab: about {} side by side, {} one run after another.\n", time(many), time(one));
+    }
+    output::print(&text)?;
     Ok(Exit::Ok)
+}
+
+/// Seconds as one reads them.
+fn time(seconds: u64) -> String {
+    match (seconds / 3600, seconds.div_ceil(60)) {
+        (0, _) if seconds < 100 => format!("{seconds} s"),
+        (0, minutes) => format!("{minutes} min"),
+        (hours, _) => format!("{hours} h {} min", seconds % 3600 / 60),
+    }
 }
 
 /// The case files, by name of the case, as a document links to them.
@@ -158,8 +178,26 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
 /// How many seconds the lab takes for a case, 0 if it has nothing of it, and why it leaves something out.
 fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
     let mut file = case.clone();
-    let left_out = pool::possible(&mut file, &pool::wishes(case, None));
-    (pool::lab_time(&file).div_ceil(1000), left_out.reasons)
+    let wishes = pool::wishes(case, None);
+    let left_out = pool::possible(&mut file, &wishes);
+    (in_lab::time(&file, &wishes).div_ceil(1000), left_out.reasons)
+}
+
+/// How many seconds the lab takes for all cases, one run after another.
+fn alone(cases: &[CaseFile]) -> u64 {
+    cases.iter().map(|case| in_lab(case).0).sum()
+}
+
+/// The processors of this host.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How many seconds the lab takes for all cases, side by side as far as this host bears it.
+fn side_by_side(cases: &[CaseFile]) -> u64 {
+    let task = |case: &CaseFile| Task { file: Arc::new(case.clone()), world: World::Lab };
+    let in_lab = InLab::new(cases.iter().map(task).collect(), None, Bound::new(processors(), None), |_, _| {});
+    in_lab.time().div_ceil(1000)
 }
 
 fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow::Result<Exit> {
@@ -186,11 +224,12 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     let cases: Vec<Arc<CaseFile>> = cases.into_iter().map(Arc::new).collect();
     let tasks: Vec<Task> =
         worlds.iter().flat_map(|world| cases.iter().map(|file| Task { file: file.clone(), world: *world })).collect();
-    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let lab = Bound::new(processors(), args.lab_jobs.map(usize::from));
+    let options = Options { jobs: args.jobs.map_or_else(processors, usize::from), lab, seed: args.seed };
     let (wanted, mut rows, mut missing, mut failed) = (tasks.len(), Vec::new(), Vec::new(), None);
     let (mut differ, mut broken) = (false, false);
     let mut verdicts = std::collections::BTreeMap::<&str, u32>::new();
-    let stopped = pool::run(tasks, &Options { jobs, seed: args.seed }, &stop, |task, outcome| {
+    let stopped = pool::run(tasks, &options, &stop, |task, outcome| {
         let name = &task.file.name;
         let (word, why) = match outcome {
             Outcome::Done(result) => {

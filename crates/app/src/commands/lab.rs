@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         // All of it is said as one of its runs says it.
         file = whole;
     }
-    let mut result = match lab::run_file(&file, &wishes, args.peer == Some(Peer::Htb), &mut |_| {}) {
+    let mut result = match lab::run_file(&file, &wishes, args.peer == Some(Peer::Htb)) {
         Ok(result) => result,
         Err(error) => return refused(error),
     };

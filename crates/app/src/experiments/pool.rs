@@ -1,4 +1,4 @@
-//! Runs cases: in virtual time side by side, in namespaces one after another, as these need the host's processors for themselves.
+//! Runs cases: in virtual time side by side, then in namespaces ([`InLab`]).
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -12,7 +12,8 @@ use altq_simulator::result::{CaseResult, Made, World};
 use altq_simulator::sim::{self, SimError, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::lab::topology::Unsupported;
+use super::in_lab::InLab;
+use super::plan::Bound;
 use crate::lab::{self, LeftOut, Wishes};
 use crate::made;
 
@@ -40,31 +41,16 @@ pub enum Outcome {
 pub struct Options {
     /// How many at once in virtual time.
     pub jobs: usize,
+    /// How much at once in namespaces.
+    pub lab: Bound,
     /// Another seed than the cases' own.
     pub seed: Option<u64>,
 }
 
-/// How long a task takes, about: ms of the lab, and what is simulated in a tenth of that. Only the order of the tasks and the bar depend on it.
+/// How long a task takes in virtual time, about: a tenth of a ms for a ms of it. Only the order of the tasks and the bar depend on it.
 fn cost(task: &Task) -> u64 {
-    match task.world {
-        World::Sim => task.file.runs.iter().map(|run| cost_of(&run.case)).sum::<u64>() / 10,
-        World::Lab => {
-            let mut file = (*task.file).clone();
-            let wishes = wishes(&file, None);
-            possible(&mut file, &wishes);
-            lab_time(&file)
-        }
-    }
-    .max(1)
-}
-
-fn cost_of(case: &Case) -> u64 {
-    case.duration / 1_000_000 * case.columns.len() as u64
-}
-
-/// How long the lab takes for what is left of a case, in ms.
-pub fn lab_time(file: &CaseFile) -> u64 {
-    file.runs.iter().map(|run| cost_of(&run.case)).sum::<u64>() * u64::from(file.turns())
+    let of = |case: &Case| case.duration / 1_000_000 * case.columns.len() as u64;
+    (task.file.runs.iter().map(|run| of(&run.case)).sum::<u64>() / 10).max(1)
 }
 
 /// Leaves of a case what the lab runs of it. Real time is dear: a row runs once (or in as many turns as the case asks for), whatever
@@ -85,11 +71,10 @@ pub fn run(tasks: Vec<Task>, options: &Options, stop: &Stop, mut finished: impl 
     let (mut simulated, in_lab): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.world == World::Sim);
     // The longest first, so that none is left alone at the end.
     simulated.sort_by_key(|task| std::cmp::Reverse(cost(task)));
-    let whole: u64 = simulated.iter().chain(&in_lab).map(cost).sum();
-    let bar = bar(whole);
+    let in_lab = InLab::new(in_lab, options.seed, options.lab, &mut finished);
+    let bar = bar(simulated.iter().map(cost).sum::<u64>() + in_lab.time());
     let workers = options.jobs.clamp(1, simulated.len().max(1));
-    let stopped =
-        drain(simulated, workers, options, stop, &bar, &mut finished) || drain(in_lab, 1, options, stop, &bar, &mut finished);
+    let stopped = drain(simulated, workers, options, stop, &bar, &mut finished) || in_lab.run(stop, &bar, &mut finished);
     bar.finish_and_clear();
     stopped
 }
@@ -98,7 +83,7 @@ pub fn run(tasks: Vec<Task>, options: &Options, stop: &Stop, mut finished: impl 
 fn bar(whole: u64) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(whole), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed_precise}  {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:20} {percent:>3} %  {elapsed_precise}, {eta} left  {wide_msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.enable_steady_tick(Duration::from_millis(500));
@@ -108,12 +93,10 @@ fn bar(whole: u64) -> ProgressBar {
 /// A message from a worker.
 enum Said {
     Began(String),
-    /// A part of a task is done, of this cost.
-    Advanced(u64),
     Ended(Task, Outcome),
 }
 
-/// Works the tasks off. Workers are not waited for when `stop` is set: the process ends, and its namespaces with it.
+/// Works the tasks of virtual time off. Workers are not waited for when `stop` is set: the process ends.
 fn drain(
     tasks: Vec<Task>,
     workers: usize,
@@ -131,19 +114,13 @@ fn drain(
     }
     drop(sender);
     let mut running: Vec<String> = Vec::new();
-    let mut told = 0;
     while open > 0 {
         match said.recv_timeout(Duration::from_millis(100)) {
             Ok(Said::Began(name)) => running.push(name),
-            Ok(Said::Advanced(cost)) => {
-                told += cost;
-                bar.inc(cost);
-            }
             Ok(Said::Ended(task, outcome)) => {
                 open -= 1;
                 running.retain(|name| *name != task.file.name);
-                // Parts are told of the lab's tasks alone, of which one runs at a time.
-                bar.inc(cost(&task).saturating_sub(std::mem::take(&mut told)));
+                bar.inc(cost(&task));
                 bar.suspend(|| finished(task, outcome));
             }
             Err(RecvTimeoutError::Timeout) if stop.is_set() => return true,
@@ -164,10 +141,7 @@ fn work(queue: &Mutex<VecDeque<Task>>, sender: &Sender<Said>, seed: Option<u64>)
         let task = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(task) = task else { return };
         let told = sender.send(Said::Began(task.file.name.clone()));
-        let outcome = match task.world {
-            World::Sim => simulate(&task.file, seed),
-            World::Lab => in_lab(&task.file, seed, sender),
-        };
+        let outcome = simulate(&task.file, seed);
         if told.is_err() || sender.send(Said::Ended(task, outcome)).is_err() {
             return;
         }
@@ -185,32 +159,8 @@ fn simulate(file: &CaseFile, seed: Option<u64>) -> Outcome {
     }
 }
 
-/// In namespaces.
-fn in_lab(file: &CaseFile, seed: Option<u64>, sender: &Sender<Said>) -> Outcome {
-    let mut file = file.clone();
-    let wishes = wishes(&file, seed);
-    let left_out = possible(&mut file, &wishes);
-    if file.runs.is_empty() {
-        return Outcome::Cannot(left_out.reasons.join("; "));
-    }
-    // Whoever does not listen any more does not want to know.
-    let mut ended = |case: &Case| drop(sender.send(Said::Advanced(cost_of(case))));
-    match lab::run_file(&file, &wishes, false, &mut ended) {
-        Ok(mut result) => {
-            result.notes.extend(left_out.notes);
-            let offload = file.runs.iter().all(|run| run.case.offload);
-            result.made = Some(made::in_lab(command(&file, "lab", seed), offload));
-            Outcome::Done(Box::new(result))
-        }
-        Err(error) => match error.downcast_ref::<Unsupported>() {
-            Some(lacking) => Outcome::Cannot(lacking.to_string()),
-            None => Outcome::Failed(format!("{error:#}")),
-        },
-    }
-}
-
 /// What made a result: as the command that runs this case alone.
-fn command(file: &CaseFile, world: &str, seed: Option<u64>) -> Made {
+pub fn command(file: &CaseFile, world: &str, seed: Option<u64>) -> Made {
     let seed = seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
     Made { command: format!("altq {world} {} --json{seed}", made::quoted(&file.path.to_string_lossy())), ..made::made(file) }
 }

@@ -1,6 +1,6 @@
 //! A case file in the lab: what of it can be had here, and its runs in their order.
 
-use altq_simulator::case::{Case, CaseFile, Run as CaseRun};
+use altq_simulator::case::{CaseFile, Run as CaseRun};
 use altq_simulator::result::{CaseResult, World};
 use altq_simulator::sim;
 use altq_simulator::table::{self, Ran};
@@ -10,11 +10,11 @@ use super::prepared::Prepared;
 use super::topology::Unsupported;
 
 /// Runs a case file: its rows one after another, in each its columns, in each its samples; where the case asks for turns all of that
-/// so often, so that what is compared runs close together. `ended` is told of each run when it is over. As [`run_case`] otherwise.
+/// so often, so that what is compared runs close together. As [`super::run_case`] otherwise.
 ///
 /// # Errors
-/// As [`run_case`]; everything is checked before anything is started.
-pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool, ended: &mut dyn FnMut(&Case)) -> anyhow::Result<CaseResult> {
+/// As [`super::run_case`]; everything is checked before anything is started.
+pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
     let mut prepared = Vec::new();
     for run in &file.runs {
         let seed = wishes.seed.wrapping_add(u64::from(run.sample));
@@ -38,7 +38,6 @@ pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool, ended: &mut dyn Fn
                     spoilt.look(&mut ran);
                 }
                 all.push((*run, ran));
-                ended(&run.case);
             }
         }
     }

@@ -7,6 +7,7 @@
 //!  kernel_htb  a policy of htb in tc's words
 //!  file        a case file's runs in order     prepared    a column, checked and ready
 //!  run         one run of it                   trust       why its figures cannot be trusted
+//!  need        what may run beside it          parts       runs of a file one by one, in any order
 //!  measure     readings in time                figures     from readings to rows and expectations
 //!  series      a run over time, for plots      engine      what the engine takes, without traffic
 //! ```
@@ -19,6 +20,8 @@ mod host;
 mod kernel_htb;
 mod lower;
 mod measure;
+mod need;
+mod parts;
 mod path;
 mod peer;
 mod prepared;
@@ -34,6 +37,8 @@ use altq_simulator::{sim, table};
 
 pub use file::{LeftOut, retain_possible, run_file};
 pub use lower::Wishes;
+pub use need::Need;
+pub use parts::{Part, assemble};
 use prepared::Prepared;
 
 /// Of links with more classes than this only those that had packets have rows.
@@ -66,7 +71,7 @@ impl std::error::Error for BadCase {}
 /// Runs a case, and after it the same traffic through kernel HTB (see `kernel_htb` for policies of htb) where `peer` asks for it or an expectation speaks of it.
 ///
 /// # Errors
-/// [`Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`] before anything is started.
+/// [`topology::Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`] before anything is started.
 pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
     let columns = case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut result = CaseResult::new(&case.name, World::Lab, wishes.seed);

@@ -1,5 +1,6 @@
 //! One run of a column: altq in the middle, then what it is compared with, then the engine alone; and what was measured.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use altq_config::{Link, Promises};
@@ -35,9 +36,9 @@ struct Measured<'a> {
     times: Option<engine::Times>,
 }
 
-impl<'a> Prepared<'a> {
+impl Prepared<'_> {
     /// Runs it: `bins` a series in time.
-    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'a>> {
+    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'static>> {
         let mut own = CaseResult::new(&case.name, World::Lab, 0);
         let result = &mut own;
         let title = match &self.column.name {
@@ -125,7 +126,8 @@ impl<'a> Prepared<'a> {
         }
         let (notes, invalid) = if own.valid { (own.notes, Vec::new()) } else { (Vec::new(), own.notes) };
         Ok(Ran {
-            column: self.column,
+            // It outlives the case that it was checked with.
+            column: Cow::Owned(self.column.clone()),
             figures: measured_figures,
             measured,
             flows: own.flows,

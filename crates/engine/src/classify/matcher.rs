@@ -1,9 +1,9 @@
 //! The rules themselves, in the order in which they are tried.
 //!
-//! Rules that name one full destination address are found by that address; all others are walked through. (A structure that scales in
-//! all fields takes this one's place later: it only has to give the same [`first`](Matcher::first).)
+//! Rules are found by what they demand exactly ([`Shapes`]); those that demand nothing so are walked through.
 
 use super::rule::{Address, Field, Order, Rule, RuleSet, Values};
+use super::shapes::Shapes;
 use crate::headers::Key;
 use crate::spec::ClassId;
 
@@ -14,9 +14,8 @@ pub(super) struct Matcher {
     tests: Vec<Test>,
     addresses: Vec<Address>,
     numbers: Vec<(u32, u32)>,
-    /// Rules by the one full destination address that they name: (IPv6, address), and the rule's place, sorted.
-    by_host: Vec<((bool, u128), u32)>,
-    /// Places of all other rules, in order.
+    shapes: Shapes,
+    /// Places of the rules that are not found by their shape, in order.
     others: Vec<u32>,
 }
 
@@ -64,23 +63,17 @@ impl RuleSet {
 impl Matcher {
     pub(super) fn new(set: &RuleSet) -> Matcher {
         let order = set.tried();
+        let rules: Vec<&Rule> = order.iter().filter_map(|written| set.rules.get(*written as usize)).collect();
+        let (shapes, others) = Shapes::new(&rules);
         let mut matcher = Matcher {
             rules: Vec::with_capacity(order.len() + 1),
             tests: Vec::new(),
             addresses: Vec::new(),
             numbers: Vec::new(),
-            by_host: Vec::new(),
-            others: Vec::new(),
+            shapes,
+            others,
         };
-        for (place, written) in order.into_iter().enumerate() {
-            let rule = &set.rules[written as usize];
-            matcher.push(written, rule);
-            match full_destination(rule) {
-                Some(host) => matcher.by_host.push(((host.v6, host.bits), place as u32)),
-                None => matcher.others.push(place as u32),
-            }
-        }
-        matcher.by_host.sort_unstable();
+        order.iter().zip(rules).for_each(|(written, rule)| matcher.push(*written, rule));
         matcher
     }
 
@@ -111,13 +104,9 @@ impl Matcher {
 
     /// The first rule that matches: its place in the rule set, and its class.
     pub(super) fn first(&self, key: &Key) -> Option<(usize, ClassId)> {
-        let host = (key.family == 6, host_bits(key.dst, key.family));
-        let from = self.by_host.partition_point(|(h, _)| *h < host);
-        let by_host = self.by_host.iter().skip(from).take_while(|(h, _)| *h == host).map(|(_, place)| *place);
-        let best = { by_host }.find(|place| self.matches(*place, key));
-        let before = best.unwrap_or(u32::MAX);
-        let other = self.others.iter().copied().take_while(|place| *place < before).find(|place| self.matches(*place, key));
-        let rule = self.rules.get(other.or(best)? as usize)?;
+        let other = self.others.iter().copied().find(|place| self.matches(*place, key));
+        let earlier = self.shapes.first(key, other.unwrap_or(u32::MAX), |place| self.matches(place, key));
+        let rule = self.rules.get(earlier.or(other)? as usize)?;
         Some((rule.written as usize, rule.class))
     }
 
@@ -165,14 +154,14 @@ impl Matcher {
             + self.tests.capacity() * size_of::<Test>()
             + self.addresses.capacity() * size_of::<Address>()
             + self.numbers.capacity() * size_of::<(u32, u32)>()
-            + self.by_host.capacity() * size_of::<((bool, u128), u32)>()
+            + self.shapes.memory()
             + self.others.capacity() * 4
     }
 }
 
 /// The numbers that a packet has in a field: none, one, or both ports.
 #[inline]
-fn numbers(field: Field, key: &Key) -> [Option<u32>; 2] {
+pub(super) fn numbers(field: Field, key: &Key) -> [Option<u32>; 2] {
     let ip = key.family == 4 || key.family == 6;
     let port = |port: Option<u16>| port.map(u32::from);
     let one = match field {
@@ -197,12 +186,12 @@ fn numbers(field: Field, key: &Key) -> [Option<u32>; 2] {
     [one, None]
 }
 
-fn host_bits(bits: u128, family: u8) -> u128 {
+pub(super) fn host_bits(bits: u128, family: u8) -> u128 {
     if family == 6 { bits } else { bits & u128::from(u32::MAX) }
 }
 
 /// An address with the bits that do not count cleared.
-fn masked(address: &Address) -> Address {
+pub(super) fn masked(address: &Address) -> Address {
     let mask = if address.v6 { address.mask } else { address.mask & u128::from(u32::MAX) };
     Address { v6: address.v6, bits: address.bits & mask, mask }
 }

@@ -9,6 +9,7 @@ mod fields;
 mod hash;
 mod matcher;
 mod rule;
+mod shapes;
 #[cfg(test)]
 mod tests;
 

@@ -48,7 +48,7 @@ pub struct Term {
 }
 
 /// What a term looks at. A packet without the field (ports of an ICMP packet, later fragments) matches no value of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Field {
     /// Source address.
     Src,

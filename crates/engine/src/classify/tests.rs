@@ -125,8 +125,10 @@ fn term() -> impl Strategy<Value = Term> {
 }
 
 fn rules() -> impl Strategy<Value = RuleSet> {
-    let rule = (prop::collection::vec(term(), 0..4), 0_u32..3);
-    (prop::collection::vec(rule, 0..12), any::<bool>()).prop_map(|(rules, altq)| RuleSet {
+    let rule = |terms| (prop::collection::vec(term(), terms), 0_u32..3);
+    // Few, many, and many of one term, of which some are alike.
+    let all = |terms: std::ops::Range<usize>, rules| prop::collection::vec(rule(terms), rules);
+    (prop_oneof![all(0..4, 0..12), all(0..4, 17..80), all(1..2, 17..200)], any::<bool>()).prop_map(|(rules, altq)| RuleSet {
         rules: rules.into_iter().enumerate().map(|(class, (terms, number))| Rule { terms, class: class as u32, number }).collect(),
         order: if altq { Order::Altq } else { Order::First },
         interfaces: Vec::new(),

@@ -36,7 +36,7 @@ pub const ENTRY: Entry = Entry {
     }],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |_| None,
-    promise,
+    promises,
     build: |context: &Context, _: &Settings| {
         let quantum = i64::from(context.overhead.charge(context.mtu).max(1));
         Ok(Box::new(Drr { head: NIL, turn: false, waiting: 0, quantum, classes: vec![Class::new(quantum)] }))
@@ -49,18 +49,21 @@ const MOST: u64 = 1 << 30;
 /// While p of its turns come, a class sends at least p Q - L; each other one at most p Q' + L, and a packet of its own may be on the
 /// wire before it all (Shreedhar and Varghese 1996, lemma 2). A class that holds a scheduler may send a packet longer than was
 /// thought, which its next turns make up for: another L.
-fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
+fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let packet = u128::from(place.packet);
     let quantum = |member: &Member<'_>| u128::from(member.settings.bytes("quantum").unwrap_or(u64::from(place.packet)).max(1));
-    let Some(own) = place.classes.get(class) else { return Err("there is no such class".to_owned()) };
-    let own = quantum(own);
-    let frame: u128 = place.classes.iter().map(quantum).sum();
     let beyond = |member: &Member<'_>| if member.holds { 2 * packet } else { packet };
-    let mut bytes = packet + ((frame - own) * (own + beyond(&place.classes[class]))).div_ceil(own);
-    bytes += place.classes.iter().enumerate().filter(|(at, _)| *at != class).map(|(_, member)| beyond(member)).sum::<u128>();
-    let beyond_time = || "the bound is beyond all time".to_owned();
-    let after = place.promised.after(u64::try_from(bytes).map_err(|_| beyond_time())?);
-    after.and_then(|promise| promise.part(own, frame)).ok_or_else(beyond_time)
+    let frame: u128 = place.classes.iter().map(quantum).sum();
+    let all_beyond: u128 = place.classes.iter().map(beyond).sum();
+    let one = |member: &Member<'_>| {
+        let own = quantum(member);
+        let turns = ((frame - own) * (own + beyond(member))).div_ceil(own);
+        let bytes = packet + turns + all_beyond - beyond(member);
+        let beyond_time = || "the bound is beyond all time".to_owned();
+        let after = place.promised.after(u64::try_from(bytes).map_err(|_| beyond_time())?);
+        after.and_then(|promise| promise.part(own, frame)).ok_or_else(beyond_time)
+    };
+    place.classes.iter().map(one).collect()
 }
 
 struct Drr {

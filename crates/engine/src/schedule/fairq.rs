@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::priq::side_by_side;
-use super::promise::{Place, Promise};
+use super::promise::{Place, Promise, none};
 use super::timers::Timers;
 use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::packet::NIL;
@@ -52,7 +52,7 @@ pub const ENTRY: Entry = Entry {
     ],
     default_queue: |_| queue(&Settings::new()),
     guarantee: |_| None,
-    promise,
+    promises,
     build: |context: &Context, _: &Settings| Ok(Box::new(Fairq::new(context.rate))),
 };
 
@@ -69,10 +69,10 @@ pub fn queue(class: &Settings) -> QueueSpec {
 }
 
 /// A preference is no promise: classes that are not over go first, and how long a class is not over depends on what it sent.
-fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
-    match (place.classes.len(), class) {
-        (1, 0) => Ok(place.promised),
-        _ => Err("fairq prefers classes, it guarantees nothing".to_owned()),
+fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
+    match place.classes.len() {
+        1 => vec![Ok(place.promised)],
+        _ => none(place, "fairq prefers classes, it guarantees nothing"),
     }
 }
 

@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     class_words: &[],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |_| None,
-    promise: |_, _| Err("fifo guarantees nothing".to_owned()),
+    promises: |place| super::promise::none(place, "fifo guarantees nothing"),
     build: |_: &Context, _: &Settings| Ok(Box::new(Fifo::new())),
 };
 

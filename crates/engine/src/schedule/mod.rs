@@ -58,8 +58,8 @@ pub struct Entry {
     pub default_queue: fn(&Settings) -> QueueSpec,
     /// What a class is guaranteed by its words, if the scheduler guarantees anything.
     pub guarantee: fn(&Settings) -> Option<Rate>,
-    /// What a class is promised in its place: rate and latency.
-    pub promise: promise::Promised,
+    /// What the classes of a place are promised: rates and latencies.
+    pub promises: promise::Promised,
     /// Makes one.
     pub build: Build,
 }

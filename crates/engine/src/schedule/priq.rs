@@ -33,23 +33,25 @@ pub const ENTRY: Entry = Entry {
     }],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |_| None,
-    promise,
+    promises,
     build: |_: &Context, _: &Settings| Ok(Box::new(Priq::new())),
 };
 
 /// Strict priority leaves the highest level all there is but one packet of a lower one, whose sending is not broken off: [β - L]⁺ (Le
 /// Boudec and Thiran 2001, proposition 1.3.4).
-fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
-    let Some(own) = place.classes.get(class) else { return Err("there is no such class".to_owned()) };
-    let own = priority_of(own);
-    let others = || place.classes.iter().enumerate().filter(|(at, _)| *at != class).map(|(_, member)| priority_of(member));
-    if others().any(|other| other > own) {
-        return Err("classes of higher priority may take all there is".to_owned());
-    }
-    if others().any(|other| other == own) {
-        return Err("it takes turns with classes of the same priority by packets, however long theirs are".to_owned());
-    }
-    place.promised.after(u64::from(place.packet)).ok_or_else(|| "the bound is beyond all time".to_owned())
+fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
+    let highest = place.classes.iter().map(priority_of).max();
+    let alone = place.classes.iter().filter(|member| Some(priority_of(member)) == highest).count() == 1;
+    let one = |member: &Member<'_>| {
+        if Some(priority_of(member)) != highest {
+            return Err("classes of higher priority may take all there is".to_owned());
+        }
+        if !alone {
+            return Err("it takes turns with classes of the same priority by packets, however long theirs are".to_owned());
+        }
+        place.promised.after(u64::from(place.packet)).ok_or_else(|| "the bound is beyond all time".to_owned())
+    };
+    place.classes.iter().map(one).collect()
 }
 
 fn priority_of(member: &Member<'_>) -> u64 {

@@ -126,8 +126,14 @@ pub struct Place<'s> {
     pub classes: &'s [Member<'s>],
 }
 
-/// Works out what the class at an index is promised, or says in half a sentence why nothing is.
-pub type Promised = fn(&Place<'_>, usize) -> Result<Promise, String>;
+/// Works out what each class is promised, or says in half a sentence why nothing is. All at once: what the others may do is added up once,
+/// so that a link of many classes takes no longer than its classes are.
+pub type Promised = fn(&Place<'_>) -> Vec<Result<Promise, String>>;
+
+/// The same reason for all classes of a place.
+pub(super) fn none(place: &Place<'_>, why: impl Into<String>) -> Vec<Result<Promise, String>> {
+    vec![Err(why.into()); place.classes.len()]
+}
 
 #[cfg(test)]
 mod tests {

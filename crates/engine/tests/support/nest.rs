@@ -106,7 +106,7 @@ impl Nest {
                     scheduler: &scheduler.settings,
                     classes: &members,
                 };
-                (entry.promise)(&place, at)
+                (entry.promises)(&place).swap_remove(at)
             });
             let rate = (entry.guarantee)(settings).map_or(0, Rate::as_bit_s);
             self.rate.push(if rate > 0 { rate } else { self.rate[holder as usize] });

@@ -58,5 +58,5 @@ pub fn promises(spec: &LinkSpec) -> Vec<Result<promise::Promise, String>> {
         classes: &members,
     };
     let entry = schedule::find(spec.scheduler.name).expect("a registered scheduler");
-    (0..members.len()).map(|at| (entry.promise)(&place, at)).collect()
+    (entry.promises)(&place)
 }

@@ -24,6 +24,7 @@ mod tally;
 mod trace;
 mod world;
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use altq_config::{Failed, Promises};
@@ -254,7 +255,18 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
         }
     }
-    Ok(Ran { column, figures, measured, unjudged: Vec::new(), flows, classes, peers: Vec::new(), series: None, notes, invalid })
+    Ok(Ran {
+        column: Cow::Borrowed(column),
+        figures,
+        measured,
+        unjudged: Vec::new(),
+        flows,
+        classes,
+        peers: Vec::new(),
+        series: None,
+        notes,
+        invalid,
+    })
 }
 
 /// Of a link with more classes than this results hold those that had packets.

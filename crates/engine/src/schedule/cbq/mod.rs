@@ -97,7 +97,7 @@ pub const ENTRY: Entry = Entry {
         settings: Settings::new(),
     },
     guarantee: |class: &Settings| Some(class.rate("rate").unwrap_or_default()),
-    promise: promise::promise,
+    promises: promise::promises,
     build: |context, settings| match settings.choice("estimator") {
         Some("classic") => classic::build(context, settings),
         _ => exact::build(context, settings),

@@ -40,7 +40,7 @@ pub const ENTRY: Entry = Entry {
         let rate = |word| class.curve(word).map_or(Rate::ZERO, |curve| curve.then);
         Some(rate("realtime").max(rate("linkshare")))
     },
-    promise: promise::promise,
+    promises: promise::promises,
     build: |context, settings| Ok(Box::new(Hfsc::new(context, settings))),
 };
 

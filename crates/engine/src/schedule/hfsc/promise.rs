@@ -5,19 +5,20 @@
 //! late, shared by n children, a child with the part r of C gets a server of rate r that is at most d + n packets / C late (Goyal,
 //! Vin and Cheng 1997, theorems 4 and 5); what real-time curves may take comes off the root's.
 
-use crate::schedule::promise::{Member, Place, Promise};
+use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::shape::service_curve::{ServiceCurve, excess};
 use crate::units::{Nanos, Rate, SECOND};
 
-/// The promise of one class.
-pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
-    let Some(member) = place.classes.get(class) else { return Err("there is no such class".to_owned()) };
+/// The promises of the classes.
+pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let held: Vec<ServiceCurve> = place.classes.iter().filter_map(realtime).collect();
     let whole = place.promised.curve;
     if excess(&held, &whole).is_some() {
-        return Err("the real-time curves add up to more than there is".to_owned());
+        return none(place, "the real-time curves add up to more than there is");
     }
-    if let Some(curve) = realtime(member) {
+    let tree = Tree::new(place);
+    let one = |(class, member): (usize, &Member<'_>)| {
+        let Some(curve) = realtime(member) else { return by_share(place, &tree, class) };
         let slowest = if whole.until > 0 { whole.first.min(whole.then) } else { whole.then };
         let packet = u64::from(place.packet);
         // Of what stands inside the class only a guess at the next packet is known: at worst its deadline is that of the largest.
@@ -25,9 +26,66 @@ pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
         let guess = if member.holds { pace.time_for(packet) } else { 0 };
         let latency = slowest.time_for(packet).checked_add(place.promised.latency).and_then(|wait| wait.checked_add(guess));
         let latency = latency.filter(|latency| *latency < Nanos::MAX).ok_or("the place guarantees nothing at first")?;
-        return Ok(Promise { latency, curve });
+        Ok(Promise { latency, curve })
+    };
+    place.classes.iter().enumerate().map(one).collect()
+}
+
+/// What counts in the shares of all classes.
+struct Tree {
+    /// By class: a class below it has a real-time curve.
+    deadlines_below: Vec<bool>,
+    /// Of the children of each class, and of the place's own: how many have a share, its sum in bit/s, and whether all shares are straight.
+    children: Vec<Children>,
+    top: Children,
+    /// What deadlines take: bit/s, and bytes at once.
+    rates: u128,
+    bytes: u128,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Children {
+    n: u128,
+    sum: u128,
+    bent: bool,
+}
+
+impl Tree {
+    fn new(place: &Place<'_>) -> Tree {
+        let classes = place.classes;
+        let (children, top) = (vec![Children::default(); classes.len()], Children::default());
+        let mut tree = Tree { deadlines_below: vec![false; classes.len()], children, top, rates: 0, bytes: 0 };
+        for member in classes {
+            if let Some(curve) = realtime(member) {
+                let (first, then) = (u128::from(curve.first.as_bit_s()), u128::from(curve.then.as_bit_s()));
+                let burst = first.saturating_sub(then).saturating_mul(u128::from(curve.until)).div_ceil(8 * u128::from(SECOND));
+                tree.rates += then;
+                tree.bytes = tree.bytes.saturating_add(burst).saturating_add(u128::from(place.packet));
+                let mut above = member.parent;
+                // Whoever has been marked, so have those above.
+                while let Some((at, known)) = above.and_then(|at| Some((at, tree.deadlines_below.get_mut(at)?)))
+                    && !std::mem::replace(known, true)
+                {
+                    above = classes.get(at).and_then(|member| member.parent);
+                }
+            }
+            if let Some(curve) = share(member) {
+                let siblings = match member.parent {
+                    Some(parent) => tree.children.get_mut(parent),
+                    None => Some(&mut tree.top),
+                };
+                let Some(siblings) = siblings else { continue };
+                siblings.n += 1;
+                siblings.sum += u128::from(curve.then.as_bit_s());
+                siblings.bent |= curve.until > 0 && curve.first != curve.then;
+            }
+        }
+        tree
     }
-    by_share(place, class)
+}
+
+fn share(member: &Member<'_>) -> Option<ServiceCurve> {
+    member.settings.curve("linkshare").filter(|curve| !curve.then.is_zero())
 }
 
 /// A real-time curve counts where packets are.
@@ -35,7 +93,7 @@ fn realtime(member: &Member<'_>) -> Option<ServiceCurve> {
     member.settings.curve("realtime").filter(|curve| member.leaf && !curve.then.is_zero())
 }
 
-fn by_share(place: &Place<'_>, class: usize) -> Result<Promise, String> {
+fn by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Promise, String> {
     let classes = place.classes;
     // From the top down to the class.
     let mut path = vec![class];
@@ -43,59 +101,33 @@ fn by_share(place: &Place<'_>, class: usize) -> Result<Promise, String> {
         path.push(parent);
     }
     path.reverse();
-    for at in &path {
-        if classes[*at].settings.curve("upperlimit").is_some() {
-            return Err("no wait is worked out under an upper limit".to_owned());
-        }
+    if path.iter().any(|at| classes[*at].settings.curve("upperlimit").is_some()) {
+        return Err("no wait is worked out under an upper limit".to_owned());
     }
     if place.promised.curve.until > 0 {
         return Err("shares of a curve of two pieces are not worked out".to_owned());
     }
-    let above = |at: usize, mut below: usize| loop {
-        match classes[below].parent {
-            Some(parent) if parent == at => break true,
-            Some(parent) => below = parent,
-            None => break false,
-        }
-    };
-    // What deadlines take: the rates, and at once what the first pieces give and a packet each.
-    let (mut rate, mut late) = (u128::from(place.promised.rate().as_bit_s()), 0_u128);
-    let whole = rate;
-    for (at, member) in classes.iter().enumerate() {
-        let Some(curve) = realtime(member) else { continue };
-        if path.iter().any(|on| above(*on, at)) {
-            return Err("deadlines of other classes count in the share of a class above it".to_owned());
-        }
-        let (first, then) = (u128::from(curve.first.as_bit_s()), u128::from(curve.then.as_bit_s()));
-        let burst = first.saturating_sub(then).saturating_mul(u128::from(curve.until)).div_ceil(8 * u128::from(SECOND));
-        rate -= then.min(rate);
-        late = late.saturating_add(burst).saturating_add(u128::from(place.packet));
+    if path.iter().any(|at| tree.deadlines_below[*at]) {
+        return Err("deadlines of other classes count in the share of a class above it".to_owned());
     }
-    late = late.saturating_add(whole.saturating_mul(u128::from(place.promised.latency)).div_ceil(8 * u128::from(SECOND)));
+    // What deadlines take: the rates, and at once what the first pieces give and a packet each.
+    let whole = u128::from(place.promised.rate().as_bit_s());
+    let mut rate = whole.saturating_sub(tree.rates);
+    let late = tree.bytes.saturating_add(whole.saturating_mul(u128::from(place.promised.latency)).div_ceil(8 * u128::from(SECOND)));
     let nothing = || "deadlines of other classes may take all there is".to_owned();
     let mut wait = span(late, rate).ok_or_else(nothing)?;
-    let mut parent = None;
+    let mut siblings = &tree.top;
     for at in path {
-        let siblings = classes.iter().filter(|member| member.parent == parent);
-        let (mut n, mut sum, mut own) = (0_u128, 0_u128, 0_u128);
-        for member in siblings {
-            let Some(curve) = member.settings.curve("linkshare").filter(|curve| !curve.then.is_zero()) else { continue };
-            if curve.until > 0 && curve.first != curve.then {
-                return Err("shares by curves of two pieces are not worked out".to_owned());
-            }
-            n += 1;
-            sum += u128::from(curve.then.as_bit_s());
-            if std::ptr::eq(member, &classes[at]) {
-                own = u128::from(curve.then.as_bit_s());
-            }
+        if siblings.bent {
+            return Err("shares by curves of two pieces are not worked out".to_owned());
         }
-        if own == 0 {
+        let Some(own) = share(&classes[at]).map(|curve| u128::from(curve.then.as_bit_s())) else {
             return Err("it has no share, or a class above it has none".to_owned());
-        }
-        let packets = span(n.saturating_mul(u128::from(place.packet)), rate).ok_or_else(nothing)?;
+        };
+        let packets = span(siblings.n.saturating_mul(u128::from(place.packet)), rate).ok_or_else(nothing)?;
         wait = wait.checked_add(packets).ok_or("the bound is beyond all time")?;
-        rate = rate * own / sum;
-        parent = Some(at);
+        rate = rate * own / siblings.sum;
+        siblings = &tree.children[at];
     }
     if rate == 0 {
         return Err("its share is less than 1 bit/s".to_owned());

@@ -6,73 +6,87 @@
 //! (Shreedhar and Varghese 1996). A bucket that holds less than `rate D` overflows in that wait, and what flows over is lost: then
 //! the rate is not kept, which is why this is an error here and not a smaller promise.
 
+use std::collections::BTreeMap;
+
 use super::words::{self, Defaults, Words};
-use crate::schedule::promise::{Place, Promise};
+use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::units::{Nanos, Rate, SECOND};
 
-/// The promise of one class.
-pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
+/// The promises of the classes.
+pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let defaults = Defaults { packet: u64::from(place.packet), tick: 1 };
     let r2q = words::r2q(place.scheduler);
-    let read = |at: usize| place.classes.get(at).map(|member| Words::read(member.settings, &defaults));
-    let own = match (place.classes.get(class), read(class)) {
-        (Some(member), _) if !member.leaf => {
-            return Err("what an inner class has beyond its children is shared, not promised".to_owned());
-        }
-        (Some(_), Some(Ok(words))) => words,
-        (_, Some(Err(error))) => return Err(error.message),
-        _ => return Err("there is no such class".to_owned()),
+    let all = place.classes.iter().map(|member| Words::read(member.settings, &defaults)).collect::<Result<Vec<_>, _>>();
+    let all = match all {
+        Ok(all) => all,
+        Err(error) => return none(place, error.message),
     };
-    if own.rate == 0 {
-        return Err("its rate is 0: it only borrows".to_owned());
+    let packet = u128::from(place.packet);
+    let leaves = || place.classes.iter().zip(&all).filter(|(member, words)| member.leaf && words.rate > 0).map(|(_, words)| words);
+    let mut levels: BTreeMap<_, Level> = BTreeMap::new();
+    for words in leaves() {
+        let level = levels.entry(words.prio).or_default();
+        level.bursts += u128::from(words.burst) + packet;
+        level.rates += u128::from(words.rate);
+        level.turns += u128::from(words.quantum(r2q)) + packet;
+    }
+    let sum: u128 = levels.values().map(|level| level.rates).sum();
+    // Of each priority, what goes before it: bursts in bytes, and rates.
+    let (mut before, mut rates) = (0, 0);
+    let mut above = BTreeMap::new();
+    for (prio, level) in &levels {
+        above.insert(*prio, (before, rates, *level));
+        before += level.bursts;
+        rates += level.rates;
     }
     let capacity = u128::from(place.promised.rate().as_bit_s());
-    let packet = u128::from(place.packet);
-    // Bytes and rates of the others that go before it; of its equals by their buckets, and by their turns.
-    let (mut sum, mut before, mut rates) = (0, 0, 0);
-    let (mut equal_bursts, mut equal_rates, mut equal_turns) = (0, 0, 0);
-    for (at, member) in place.classes.iter().enumerate().filter(|(_, member)| member.leaf) {
-        let words = Words::read(member.settings, &defaults).map_err(|error| error.message)?;
-        sum += u128::from(words.rate);
-        if at == class || words.rate == 0 {
-            continue;
+    let one = |(member, own): (&Member<'_>, &Words)| {
+        if !member.leaf {
+            return Err("what an inner class has beyond its children is shared, not promised".to_owned());
         }
-        let burst = u128::from(words.burst) + packet;
-        if words.prio < own.prio {
-            before += burst;
-            rates += u128::from(words.rate);
-        } else if words.prio == own.prio {
-            equal_bursts += burst;
-            equal_rates += u128::from(words.rate);
-            equal_turns += u128::from(words.quantum(r2q)) + packet;
+        let Some((before, rates, level)) = above.get(&own.prio).filter(|_| own.rate > 0) else {
+            return Err("its rate is 0: it only borrows".to_owned());
+        };
+        if sum > capacity {
+            return Err("the classes are guaranteed more than there is".to_owned());
         }
-    }
-    if sum > capacity {
-        return Err("the classes are guaranteed more than there is".to_owned());
-    }
-    // The packet on the wire and its own.
-    let bytes = 2 * packet + before;
-    let by_buckets = span(bytes + equal_bursts, capacity - rates - equal_rates);
-    let by_turns = span(bytes + equal_turns, capacity - rates);
-    // What the place is promised in a first, slower piece is not counted on.
-    let curve = place.promised.curve;
-    let late = if curve.first < curve.then { place.promised.latency.saturating_add(curve.until) } else { place.promised.latency };
-    let wait = by_buckets.into_iter().chain(by_turns).min().and_then(|wait| wait.checked_add(late));
-    let Some(mut wait) = wait else { return Err("the bound is beyond all time".to_owned()) };
-    if own.ceil > own.rate {
-        // What it borrowed last may still be owed to its ceil.
-        wait = wait.saturating_add(span(packet, u128::from(own.ceil)).unwrap_or(Nanos::MAX));
-    }
-    let needed = Rate::bit_s(own.rate).bytes_in(wait).saturating_add(1);
-    if let Some((word, has)) = [("burst", own.burst), ("cburst", own.cburst)].into_iter().find(|(_, has)| *has < needed) {
-        return Err(format!(
-            "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {needed} bytes would keep its rate whatever others do"
-        ));
-    }
-    // It may begin to wait with its bucket in debt by a packet.
-    let debt = Rate::bit_s(own.rate).time_for(u64::from(place.packet));
-    let latency = wait.checked_add(debt).ok_or("the bound is beyond all time")?;
-    Ok(Promise::new(latency, Rate::bit_s(own.rate)))
+        // Its equals, by their buckets and by their turns.
+        let (burst, turn) = (u128::from(own.burst) + packet, u128::from(own.quantum(r2q)) + packet);
+        let equal_rates = level.rates - u128::from(own.rate);
+        // The packet on the wire and its own.
+        let bytes = 2 * packet + before;
+        let by_buckets = span(bytes + level.bursts - burst, capacity - rates - equal_rates);
+        let by_turns = span(bytes + level.turns - turn, capacity - rates);
+        // What the place is promised in a first, slower piece is not counted on.
+        let curve = place.promised.curve;
+        let late =
+            if curve.first < curve.then { place.promised.latency.saturating_add(curve.until) } else { place.promised.latency };
+        let wait = by_buckets.into_iter().chain(by_turns).min().and_then(|wait| wait.checked_add(late));
+        let Some(mut wait) = wait else { return Err("the bound is beyond all time".to_owned()) };
+        if own.ceil > own.rate {
+            // What it borrowed last may still be owed to its ceil.
+            wait = wait.saturating_add(span(packet, u128::from(own.ceil)).unwrap_or(Nanos::MAX));
+        }
+        let needed = Rate::bit_s(own.rate).bytes_in(wait).saturating_add(1);
+        if let Some((word, has)) = [("burst", own.burst), ("cburst", own.cburst)].into_iter().find(|(_, has)| *has < needed) {
+            return Err(format!(
+                "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {needed} bytes would keep its rate whatever others do"
+            ));
+        }
+        // It may begin to wait with its bucket in debt by a packet.
+        let debt = Rate::bit_s(own.rate).time_for(u64::from(place.packet));
+        let latency = wait.checked_add(debt).ok_or("the bound is beyond all time")?;
+        Ok(Promise::new(latency, Rate::bit_s(own.rate)))
+    };
+    place.classes.iter().zip(&all).map(one).collect()
+}
+
+/// What the leaves of a priority that are guaranteed something may do: bytes of buckets, bit/s, bytes of turns.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    bursts: u128,
+    rates: u128,
+    turns: u128,
 }
 
 fn span(bytes: u128, rate: u128) -> Option<Nanos> {
@@ -85,7 +99,6 @@ fn span(bytes: u128, rate: u128) -> Option<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::promise::Member;
     use crate::settings::{Settings, Value};
 
     fn class(rate: u64, ceil: u64, prio: u64, burst: u64) -> Settings {
@@ -106,7 +119,7 @@ mod tests {
             scheduler: &Settings::new(),
             classes: &members,
         };
-        promise(&place, at)
+        promises(&place)[at].clone()
     }
 
     #[test]
@@ -130,6 +143,5 @@ mod tests {
         assert!(
             promised(&[class(9_000_000, 9_000_000, 0, 1), class(9_000_000, 9_000_000, 0, 1)], 0).unwrap_err().contains("more than")
         );
-        assert!(promised(&[], 0).unwrap_err().contains("no such class"));
     }
 }

@@ -58,7 +58,7 @@ pub const ENTRY: Entry = Entry {
     ],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
     guarantee: |class: &Settings| Some(class.rate("rate").unwrap_or_default()),
-    promise: super::promise::promise,
+    promises: super::promise::promises,
     build: |context: &Context, settings: &Settings| {
         let htb: Box<dyn Scheduler> = Box::new(super::Htb::new(context, r2q(settings)));
         Ok(htb)

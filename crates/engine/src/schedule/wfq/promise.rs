@@ -10,20 +10,21 @@
 
 use super::fair::{FINE, log2_up};
 use super::words::{self, Excess, Kind, Sums, Words};
-use crate::schedule::promise::{Place, Promise};
+use crate::schedule::promise::{Place, Promise, none};
 use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, Rate, SECOND};
 
-/// The promise of one class.
-pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
-    let all = place.classes.iter().map(|member| Words::read(member.settings)).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(|error| error.message)?;
-    let Some(own) = all.get(class) else { return Err("there is no such class".to_owned()) };
+/// The promises of the classes.
+pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
+    let all = match place.classes.iter().map(|member| Words::read(member.settings)).collect::<Result<Vec<_>, _>>() {
+        Ok(all) => all,
+        Err(error) => return none(place, error.message),
+    };
     let capacity = u128::from(place.promised.rate().as_bit_s());
     let packet = u128::from(place.packet);
     let sums = Sums::of(place.rate, all.iter().map(|words| words.kind));
     if sums.urgent + sums.reserved > capacity {
-        return Err("the classes are guaranteed more than there is".to_owned());
+        return none(place, "the classes are guaranteed more than there is");
     }
     // Low-latency classes: what they may send at once, and a packet each that came before congestion did; by level.
     let (mut bursts, mut rates) = ([0_u128; 2], [0_u128; 2]);
@@ -34,42 +35,45 @@ pub fn promise(place: &Place<'_>, class: usize) -> Result<Promise, String> {
         }
     }
     let late = u128::from(place.promised.latency) * capacity;
-    if let Kind::Urgent { rate, burst, level } = own.kind {
-        let before = if level == 0 { bursts[0] } else { bursts[0] + bursts[1] };
-        let higher = if level == 0 { 0 } else { rates[0] };
-        let own_burst = u128::from(burst) + packet;
-        let own_rate = u128::from(rate.as_bit_s());
-        // In the order of arrival with the others of its level: what their bursts leave is its own until its burst is through.
-        let beside = higher + rates[usize::from(level)] - own_rate;
-        let first = capacity.saturating_sub(beside);
-        let latency = wait(late, before - own_burst + packet, first).ok_or("low-latency classes take all there is")?;
-        let until = wait(0, own_burst, first).ok_or("low-latency classes take all there is")?;
-        return Ok(Promise { latency, curve: ServiceCurve { first: clip(first), until, then: rate } });
-    }
     let left = capacity - rates[0] - rates[1];
     let equal = words::scheduler(place.scheduler) == Excess::Equal;
     let weight = |kind| if equal { sums.guarantee(kind) } else { sums.share(kind) };
     let whole = if equal { sums.whole() } else { all.iter().map(|words| weight(words.kind)).sum() };
-    let weight = weight(own.kind);
-    if weight == 0 || own.kind == Kind::Bandwidth(Rate::ZERO) {
-        return Err("it is guaranteed nothing: the excess goes in equal parts".to_owned());
-    }
-    // In `equal` the clock of the guarantees runs by all that the link carries.
-    let of = if equal { capacity } else { left };
-    let rate = of.saturating_mul(weight) / whole.max(1);
-    // The packet's time in service of all, in 2^-16 bytes, as its tag has it: a power of two, and an eighth of that for its slot.
-    let exact = (packet << 16).saturating_mul(whole.max(weight)) / weight;
-    let span = 1_u128 << log2_up(u64::try_from(exact).unwrap_or(u64::MAX)).min(100);
-    let tag = (span + (span >> FINE)) >> 16;
-    let bytes = 2 * packet + tag + bursts[0] + bursts[1];
-    let latency = wait(late, bytes, left).ok_or("low-latency classes take all there is")?;
-    let rate = clip(rate);
-    let Some(shape) = own.shape else { return Ok(Promise::new(latency, rate)) };
-    if latency > words::shape_credit(shape, place.packet) {
-        return Err("its turn may come later than its shaper makes up for: give it more bandwidth".to_owned());
-    }
-    let latency = latency.saturating_add(shape.time_for(u64::from(place.packet)));
-    Ok(Promise::new(latency, rate.min(shape)))
+    let one = |own: &Words| {
+        if let Kind::Urgent { rate, burst, level } = own.kind {
+            let before = if level == 0 { bursts[0] } else { bursts[0] + bursts[1] };
+            let higher = if level == 0 { 0 } else { rates[0] };
+            let own_burst = u128::from(burst) + packet;
+            let own_rate = u128::from(rate.as_bit_s());
+            // In the order of arrival with the others of its level: what their bursts leave is its own until its burst is through.
+            let beside = higher + rates[usize::from(level)] - own_rate;
+            let first = capacity.saturating_sub(beside);
+            let latency = wait(late, before - own_burst + packet, first).ok_or("low-latency classes take all there is")?;
+            let until = wait(0, own_burst, first).ok_or("low-latency classes take all there is")?;
+            return Ok(Promise { latency, curve: ServiceCurve { first: clip(first), until, then: rate } });
+        }
+        let weight = weight(own.kind);
+        if weight == 0 || own.kind == Kind::Bandwidth(Rate::ZERO) {
+            return Err("it is guaranteed nothing: the excess goes in equal parts".to_owned());
+        }
+        // In `equal` the clock of the guarantees runs by all that the link carries.
+        let of = if equal { capacity } else { left };
+        let rate = of.saturating_mul(weight) / whole.max(1);
+        // The packet's time in service of all, in 2^-16 bytes, as its tag has it: a power of two, and an eighth of that for its slot.
+        let exact = (packet << 16).saturating_mul(whole.max(weight)) / weight;
+        let span = 1_u128 << log2_up(u64::try_from(exact).unwrap_or(u64::MAX)).min(100);
+        let tag = (span + (span >> FINE)) >> 16;
+        let bytes = 2 * packet + tag + bursts[0] + bursts[1];
+        let latency = wait(late, bytes, left).ok_or("low-latency classes take all there is")?;
+        let rate = clip(rate);
+        let Some(shape) = own.shape else { return Ok(Promise::new(latency, rate)) };
+        if latency > words::shape_credit(shape, place.packet) {
+            return Err("its turn may come later than its shaper makes up for: give it more bandwidth".to_owned());
+        }
+        let latency = latency.saturating_add(shape.time_for(u64::from(place.packet)));
+        Ok(Promise::new(latency, rate.min(shape)))
+    };
+    all.iter().map(one).collect()
 }
 
 /// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns); rounded up.

@@ -70,7 +70,7 @@ pub const ENTRY: Entry = Entry {
     ],
     default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(LIMIT), settings: Settings::new() },
     guarantee: |class| class.rate("bandwidth").or(class.rate("low-latency")),
-    promise: super::promise::promise,
+    promises: super::promise::promises,
     build: |context, settings| Ok(Box::new(Wfq::new(context, scheduler(settings)))),
 };
 

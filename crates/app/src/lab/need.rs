@@ -1,0 +1,164 @@
+//! What a run needs of the host: whether others may run beside it.
+
+use altq_config::{Device, Link};
+use altq_engine::spec::ROOT;
+use altq_engine::units::{Rate, SECOND};
+use altq_simulator::case::{Case, Kind, Measure, Pace, Shape, Udp, What};
+
+use super::prepared::{Prepared, of_engine};
+use super::topology::{INSIDE, OUTSIDE, Side};
+
+/// What a run needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To carry so many bit/s: others may run beside it.
+    Shared(u64),
+    /// All of the host.
+    Alone,
+}
+
+/// A packet takes about the same of the host whatever its size: one that is smaller counts as if it had so many bytes.
+const FULL: u64 = 1500;
+
+impl Prepared<'_> {
+    /// What a run of this column needs. Alone runs what takes turns (each is compared with the next), asks for more than the host has,
+    /// measures the host's own time, waits for answers (there are as many as its threads wake up), or sends as fast as the host can.
+    pub fn need(&self, case: &Case) -> Need {
+        if case.overload || case.turns > 1 || self.asked(case).any(|probe| of_the_host(probe.measure)) {
+            return Need::Alone;
+        }
+        let (mut sum, mut bulk) = (0u64, Vec::new());
+        let flows = case.flows.iter().zip(&self.lowered.flows).enumerate();
+        for (at, (flow, lowered)) in flows.filter(|(_, (flow, _))| !flow.active.is_empty()) {
+            match &flow.kind {
+                Kind::Udp(udp) => match offered(case, at, udp) {
+                    Some(rate) => sum = sum.saturating_add(rate),
+                    None => return Need::Alone,
+                },
+                Kind::TcpBulk { .. } if !bulk.contains(&lowered.side) => bulk.push(lowered.side),
+                Kind::TcpBulk { .. } => {}
+                Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } | Kind::Pcap { .. } => return Need::Alone,
+            }
+        }
+        for side in bulk {
+            match self.way(side) {
+                Some(link) => sum = sum.saturating_add(most(case, link)),
+                // Nothing holds it back.
+                None => return Need::Alone,
+            }
+        }
+        Need::Shared(sum)
+    }
+
+    /// The shaped link that what a side sends meets.
+    fn way(&self, side: Side) -> Option<&Link> {
+        let inside = if side == Side::Sources { INSIDE } else { OUTSIDE };
+        self.links.iter().find(|link| matches!(&link.device, Some(Device::Bridge { from, .. }) if from == inside))
+    }
+}
+
+/// Whether a figure is the host's as much as the policy's: how long its threads take to wake up is in it.
+fn of_the_host(measure: Measure) -> bool {
+    use Measure::*;
+    measure.of_lab() || of_engine(measure) || measure.of_gaps() || matches!(measure, Transactions | RttP50 | RttP99)
+}
+
+/// The most that a source sends in bit/s, its packets counted as full ones; `None`: nobody knows.
+fn offered(case: &Case, at: usize, udp: &Udp) -> Option<u64> {
+    let mean = udp.sizes.iter().map(|size| u64::from(*size)).sum::<u64>().checked_div(udp.sizes.len() as u64)?.max(1);
+    let full = u128::from(mean.max(FULL));
+    let every = |packets: u32, nanos: u64| u128::from(packets) * full * 8 * u128::from(SECOND) / u128::from(nanos.max(1));
+    let of_rate = |rate: Rate| u128::from(rate.as_bit_s()) * full / u128::from(mean);
+    let own = match &udp.shape {
+        Shape::Constant(pace) | Shape::OnOff { pace, .. } | Shape::Poisson(pace) => match pace {
+            Pace::Rate(rate) => of_rate(*rate),
+            Pace::Interval(interval) => every(1, *interval),
+        },
+        Shape::Bursts { packets, every: span } => every(*packets, *span),
+        Shape::Local { .. } => return None,
+    };
+    let events = case.events.iter().filter_map(|event| match event.what {
+        What::FlowRate { flow, rate } if flow == at => Some(of_rate(rate)),
+        _ => None,
+    });
+    u64::try_from(events.fold(own, u128::max)).ok()
+}
+
+/// The most that a link carries, in bit/s: its rate, or what the ceilings of htb's classes at its top leave of it.
+fn most(case: &Case, link: &Link) -> u64 {
+    let own = link.spec.rate.as_bit_s();
+    let rates = case.events.iter().filter_map(|event| match event.what {
+        What::LinkRate { rate, .. } => Some(rate.as_bit_s()),
+        _ => None,
+    });
+    let rate = rates.fold(own, u64::max);
+    let steady = case.events.iter().all(|event| matches!(event.what, What::FlowActive { .. } | What::FlowRate { .. }));
+    let top = link.spec.classes.iter().skip(1).filter(|class| class.parent == ROOT);
+    let ceilings: Option<u64> = top.map(|class| class.settings.rate("ceil").map(|ceil| ceil.as_bit_s())).sum();
+    match ceilings.filter(|sum| *sum > 0 && steady && link.spec.scheduler.name == "htb") {
+        Some(sum) => rate.min(sum),
+        None => rate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use altq_simulator::case::CaseFile;
+
+    use super::*;
+    use crate::lab::Wishes;
+
+    /// What a case needs with this policy, these flows and these words at its top.
+    fn need(policy: &str, flows: &str, words: &str) -> Need {
+        let text = format!(
+            "name = 'c'\ndescription = 'd'\nduration = '2s'\n{words}\npolicy = '''{policy}'''\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\nflows = [{flows}]\n"
+        );
+        let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
+        let case = &file.runs[0].case;
+        let wishes = Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: true };
+        Prepared::new(case, &case.columns[0], &wishes).unwrap().need(case)
+    }
+
+    const CBQ: &str = "link wan { rate 2Mbit/s  scheduler cbq  class x { share 100%  default } }";
+    const BULK: &str = "{ name = 'f', kind = 'tcp_bulk', from = 'a', to = 'b', dport = 7 }";
+
+    fn udp(name: &str, words: &str) -> String {
+        format!("{{ name = '{name}', kind = 'udp', from = 'a', to = 'b', dport = 8, {words} }}")
+    }
+
+    #[test]
+    fn what_is_sent_and_what_the_link_lets_through() {
+        // Bulk TCP takes the link, however many connections there are; a source of datagrams sends what it sends.
+        assert_eq!(need(CBQ, BULK, ""), Need::Shared(2_000_000));
+        let two = format!("{BULK}, {}", BULK.replace("'f'", "'g'"));
+        assert_eq!(need(CBQ, &two, ""), Need::Shared(2_000_000));
+        assert_eq!(need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), ""), Need::Shared(5_000_000));
+        assert_eq!(need(CBQ, &udp("u", "size = 3000, interval = '1ms'"), ""), Need::Shared(24_000_000));
+        // Small packets count as full ones: 1000 a second.
+        assert_eq!(need(CBQ, &udp("u", "size = 100, interval = '1ms'"), ""), Need::Shared(12_000_000));
+        assert_eq!(need(CBQ, &format!("{BULK}, {}", udp("u", "size = 1500, interval = '1ms'")), ""), Need::Shared(14_000_000));
+        let htb = "link wan { rate 100Mbit/s  scheduler htb  class x { rate 1Mbit/s  ceil 40Mbit/s  default } }";
+        assert_eq!(need(htb, BULK, ""), Need::Shared(40_000_000));
+        // A pace that changes is the highest.
+        let event = "{ at = '1s', flow = 'u', rate = '60Mbit/s' }";
+        assert_eq!(need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), &format!("events = [{event}]")), Need::Shared(60_000_000));
+    }
+
+    #[test]
+    fn what_measures_the_host_runs_alone() {
+        assert_eq!(need(CBQ, BULK, "turns = 3"), Need::Alone);
+        assert_eq!(need(CBQ, BULK, "overload = true"), Need::Alone);
+        // Nothing is shaped on the way back.
+        assert_eq!(need(CBQ, &BULK.replace("from = 'a', to = 'b'", "from = 'b', to = 'a'"), ""), Need::Alone);
+        assert_eq!(need(CBQ, &BULK.replace("tcp_bulk", "tcp_rr"), ""), Need::Alone);
+        for (measure, subject) in [("answer_max", "class = 'x'"), ("packet_time", "class = 'x'"), ("gap_mean", "flow = 'f'")] {
+            let figure = format!("figures = [{{ name = 'm', measure = '{measure}', {subject} }}]");
+            assert_eq!(need(CBQ, &udp("f", "size = 1500, rate = '1Mbit/s'"), &figure), Need::Alone, "{measure}");
+        }
+        let figure = "figures = [{ name = 'm', measure = 'delay_p99', class = 'x' }]";
+        assert_eq!(need(CBQ, BULK, figure), Need::Shared(2_000_000));
+    }
+}
