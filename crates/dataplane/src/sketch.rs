@@ -19,7 +19,40 @@ pub struct Sketch {
     max: Nanos,
 }
 
+/// The same values in as much memory as they need: for sketches of few values, of which many are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Packed {
+    /// Buckets that have values, and how many.
+    counts: Box<[(u16, u32)]>,
+    count: u64,
+    sum: u128,
+    max: Nanos,
+}
+
 impl Sketch {
+    /// All its values, packed.
+    pub fn packed(&self) -> Packed {
+        let counts = self.counts.iter().flat_map(|counts| counts.iter().enumerate());
+        let held = counts.filter(|(_, count)| **count > 0).map(|(at, count)| (at as u16, *count));
+        Packed { counts: held.collect(), count: self.count, sum: self.sum, max: self.max }
+    }
+
+    /// Adds all values of another that was packed.
+    pub fn merge_packed(&mut self, other: &Packed) {
+        if other.count == 0 {
+            return;
+        }
+        let ours = self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]));
+        for (at, count) in &other.counts {
+            if let Some(our) = ours.get_mut(usize::from(*at)) {
+                *our = our.saturating_add(*count);
+            }
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
     /// Adds a value.
     #[inline]
     pub fn add(&mut self, value: Nanos) {
@@ -144,11 +177,17 @@ mod tests {
             }
             both.add(value * 1000);
         }
+        let mut packed = Sketch::default();
+        packed.merge_packed(&a.packed());
+        packed.merge_packed(&b.packed());
+        packed.merge_packed(&Sketch::default().packed());
         a.merge(&b);
-        for per_cent in [1.0, 50.0, 99.0] {
-            assert_eq!(a.percentile(per_cent), both.percentile(per_cent));
+        for sum in [&a, &packed] {
+            for per_cent in [1.0, 50.0, 99.0] {
+                assert_eq!(sum.percentile(per_cent), both.percentile(per_cent));
+            }
+            assert_eq!((sum.count(), sum.mean(), sum.max()), (both.count(), both.mean(), both.max()));
         }
-        assert_eq!((a.count(), a.mean(), a.max()), (both.count(), both.mean(), both.max()));
         a.clear();
         assert_eq!((a.count(), a.percentile(50.0)), (0, 0));
     }

@@ -9,6 +9,7 @@ use altq_config::{Device, Link};
 use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Extra, Options, Running};
 use altq_dataplane::shaper::Tuning;
+use altq_dataplane::sketch::{Packed, Sketch};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_dataplane::stop::Stop;
 use altq_engine::Change;
@@ -38,7 +39,10 @@ pub struct Shaper {
 
 /// A reading, and when it came.
 struct Seen {
+    /// Without its sketches.
     snapshot: Snapshot,
+    /// How long what each class sent since the reading before had waited.
+    sojourns: Vec<Packed>,
     came: Instant,
 }
 
@@ -46,6 +50,8 @@ struct Seen {
 pub struct Readings {
     /// In order of time; `at` counts from the start of the run.
     readings: Vec<(Duration, Snapshot)>,
+    /// By reading and class: how long what left since the reading before had waited.
+    sojourns: Vec<Vec<Packed>>,
 }
 
 /// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the sources. A lab's link is a wire
@@ -157,7 +163,13 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
                     snapshot.classes.truncate(busy.map_or(1, |last| last + 1));
                     snapshot.classes.shrink_to_fit();
                 }
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, came });
+                // A hundred a second for minutes: two sketches a class would be megabytes a second.
+                let sojourns = snapshot.classes.iter_mut().map(|class| {
+                    class.sojourn_total = Sketch::default();
+                    std::mem::take(&mut class.sojourn).packed()
+                });
+                let sojourns = sojourns.collect();
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, sojourns, came });
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return running.wait(),
@@ -172,7 +184,9 @@ impl Readings {
         let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
         let since =
             |at: u64| zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch));
-        Readings { readings: own.into_iter().map(|seen| (since(seen.snapshot.at), seen.snapshot)).collect() }
+        let split = own.into_iter().map(|seen| ((since(seen.snapshot.at), seen.snapshot), seen.sojourns));
+        let (readings, sojourns) = split.unzip();
+        Readings { readings, sojourns }
     }
 
     /// The reading nearest to a moment.
@@ -192,7 +206,7 @@ impl Readings {
         if first >= last {
             return None;
         }
-        Some(Window { readings: self.readings.get(first..=last)? })
+        Some(Window { readings: self.readings.get(first..=last)?, sojourns: self.sojourns.get(first..=last)? })
     }
 
     /// Share of the readings in a stretch of time at which a class had nothing queued.
@@ -228,6 +242,7 @@ impl Readings {
 /// A stretch of readings.
 pub struct Window<'a> {
     readings: &'a [(Duration, Snapshot)],
+    sojourns: &'a [Vec<Packed>],
 }
 
 impl<'a> Window<'a> {
@@ -261,13 +276,9 @@ impl<'a> Window<'a> {
     }
 
     /// How long what the class sent in the window had waited.
-    pub fn sojourn(&self, class: usize) -> altq_dataplane::sketch::Sketch {
-        let mut sum = altq_dataplane::sketch::Sketch::default();
-        for (_, reading) in self.readings.iter().skip(1) {
-            if let Some(class) = reading.classes.get(class) {
-                sum.merge(&class.sojourn);
-            }
-        }
+    pub fn sojourn(&self, class: usize) -> Sketch {
+        let mut sum = Sketch::default();
+        self.sojourns.iter().skip(1).filter_map(|classes| classes.get(class)).for_each(|own| sum.merge_packed(own));
         sum
     }
 
