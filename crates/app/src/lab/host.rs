@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use altq_config::Link;
-use altq_dataplane::distant::Beyond;
+use altq_dataplane::distant::{Beyond, Goes};
 use altq_dataplane::host::{Ear, Host, Program, Transmitter};
 use altq_engine::Packet;
 use altq_engine::link::Overhead;
@@ -112,8 +112,12 @@ impl Transmitter for Card {
 pub struct Near;
 
 impl Beyond for Near {
-    fn launch(&mut self, now: Nanos, _: &[u8], _: usize) -> Option<Nanos> {
-        Some(now)
+    fn enter(&mut self, _: &[u8]) -> u32 {
+        0
+    }
+
+    fn onward(&mut self, now: Nanos, _: u32, _: usize) -> Goes {
+        Goes::Arrives(now)
     }
 }
 
@@ -170,13 +174,17 @@ mod tests {
         Timed { at, bytes, vnet: Vnet::default() }
     }
 
-    /// Notes when each frame's last bit leaves the wire.
-    struct Noted(Arc<Mutex<Vec<Nanos>>>);
+    /// Notes when each frame's last bit leaves the wire, and the frame's number.
+    struct Recorder(Arc<Mutex<Vec<(Nanos, usize)>>>);
 
-    impl Beyond for Noted {
-        fn launch(&mut self, now: Nanos, _: &[u8], _: usize) -> Option<Nanos> {
-            self.0.lock().unwrap().push(now);
-            Some(now)
+    impl Beyond for Recorder {
+        fn enter(&mut self, head: &[u8]) -> u32 {
+            head.last_chunk::<2>().map_or(0, |last| u32::from(u16::from_be_bytes(*last)))
+        }
+
+        fn onward(&mut self, now: Nanos, ticket: u32, _: usize) -> Goes {
+            self.0.lock().unwrap().push((now, ticket as usize));
+            Goes::Arrives(now)
         }
     }
 
@@ -218,31 +226,15 @@ mod tests {
 
     /// Runs a link on a host over frames: when they left the wire, by number, and the last snapshot. The loop looks up every millisecond.
     fn run(link: &Link, machine: &Machine, frames: Vec<Timed>, end: Nanos, late: Nanos) -> (Vec<(Nanos, usize)>, Snapshot) {
-        let (ends, mut channel) = (Arc::new(Mutex::new(Vec::new())), Channel::new(end));
+        let (left, mut channel) = (Arc::new(Mutex::new(Vec::new())), Channel::new(end));
         frames.into_iter().for_each(|frame| channel.arrive(frame));
-        // The frames come out of the channel behind the wire in the order of their ends, which is that of the wire.
-        let numbers = Arc::new(Mutex::new(Vec::new()));
-        let beyond = Recorder { ends: Noted(ends.clone()), numbers: numbers.clone() };
-        let edge = Late { edge: Distant::new(channel, Some(Box::new(beyond))), by: late };
+        let edge = Late { edge: Distant::new(channel, None, Some(Box::new(Recorder(left.clone())))), by: late };
         let tuning = Tuning { memory: 16 << 20, interval: Some(MS + late), ..Tuning::default() };
         let mut shaper = Shaper::on_host(link, "a", edge, tuning, Some(machine.host())).unwrap();
         let mut last = None;
         shaper.run(|snapshot| last = Some(snapshot)).unwrap();
-        let (ends, numbers) = (ends.lock().unwrap().clone(), numbers.lock().unwrap().clone());
-        (ends.into_iter().zip(numbers).collect(), last.unwrap())
-    }
-
-    struct Recorder {
-        ends: Noted,
-        numbers: Arc<Mutex<Vec<usize>>>,
-    }
-
-    impl Beyond for Recorder {
-        fn launch(&mut self, now: Nanos, head: &[u8], len: usize) -> Option<Nanos> {
-            let number = head.last_chunk::<2>().map_or(0, |last| u16::from_be_bytes(*last));
-            self.numbers.lock().unwrap().push(usize::from(number));
-            self.ends.launch(now, head, len)
-        }
+        let left = left.lock().unwrap().clone();
+        (left, last.unwrap())
     }
 
     const TWO: &str = "class low { priority 0 default } class high { priority 5 } match dport 3000 -> high }";

@@ -40,7 +40,7 @@ pub struct Lowered<'a> {
     pub link_at: usize,
     /// Its largest packet, in bytes.
     mtu: u32,
-    /// What lies behind its queue, towards the sinks and towards the sources.
+    /// What lies before its queue and behind it, towards the sinks and towards the sources.
     pub paths: [Path; 2],
     /// Of what is drawn on them.
     pub seed: u64,
@@ -59,20 +59,20 @@ const OVERTIME: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link divides, captures, media that are no
-/// wire, flows that meet different delays.
+/// wire.
 pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
     let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
     let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
     if let Some((_, other)) = shaped.next() {
         return Err(only_simulated(&format!("it has two links with a policy, `{}` and `{}`", link.name, other.name)));
     }
-    let why = case.links.iter().enumerate().find_map(|(at, link)| path::only_simulated(link, at == link_at));
+    let why = case.links.iter().find_map(path::only_simulated);
     if let Some(why) = why {
         return Err(only_simulated(&why));
     }
     let sides = sides(case, link_at)?;
     let mut notes = Vec::new();
-    let paths = path::paths(case, link_at, &sides, &mut notes).map_err(|why| only_simulated(&why))?;
+    let paths = path::paths(case, link_at, &sides);
     let offload = wishes.offload && case.offload;
     // A tunnel puts a header before each packet.
     let packets = paths.iter().any(Path::needs_packets) || link.tunnel.is_some();

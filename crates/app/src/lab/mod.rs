@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  topology    namespaces and wires            generator   kernel TCP and UDP, threads in the namespaces
-//!  shaper      altq between the wires          path        what lies behind its queue: delay, jitter, loss
+//!  shaper      altq between the wires          path        what lies before and behind its queue
 //!  peer        the kernel's own bridge and HTB instead
 //!  kernel_htb  a policy of htb in tc's words
 //!  file        a case file's runs in order     prepared    a column, checked and ready

@@ -1,11 +1,16 @@
-//! What lies between the hosts besides the shaped link's queue: rate and buffer of the links behind it, propagation, jitter, loss and reordering
-//! of all links, and what hosts take. All flows share one wire a way, so all of them must meet the same; it stands behind the queue.
+//! What lies between the hosts besides the shaped link's queue: rates and buffers of the other links, propagation, jitter, loss and reordering
+//! of all, and what hosts take. It is what the simulator has, by the same arithmetic and with the same draws: frames of one direction pass
+//! a net of links, each where its source and destination lead it. What lies before the queue is done where frames come in, the rest where
+//! they leave.
 
-use altq_dataplane::distant::Beyond;
+use std::collections::{BTreeMap, HashMap};
+
+use altq_dataplane::distant::{Beyond, Goes};
+use altq_engine::headers;
 use altq_engine::link::Overhead;
 use altq_engine::units::Nanos;
-use altq_simulator::case::{Case, CaseLink, Loss, Medium, Way};
-use altq_simulator::sim::{self, Fate, Fifo, Random};
+use altq_simulator::case::{Case, CaseLink, Loss, Medium, Tunnel, Way};
+use altq_simulator::sim::{self, Fate, Fifo, Random, flow_key};
 use altq_simulator::wire::Wire;
 
 use super::topology::Side;
@@ -16,196 +21,216 @@ const ETHERNET: usize = 14;
 /// Streams of chance: those of the simulator's links are numbered from here by port.
 const FLIGHTS: u64 = 1 << 32;
 
-/// A link or a host on the way.
+/// Addresses of layer 3, as classifiers have them: family, source, destination.
+type Pair = (u8, u128, u128);
+
+/// A link whose packets wait for each other, or are drawn: all that pass it share its state.
 #[derive(Clone, Debug, PartialEq)]
-enum Hop {
-    /// What a link does, the number of its port, and what a packet is on its wire. Without a rate only the medium counts.
-    Link(Way, u64, Option<Medium>),
-    /// How long a host takes.
-    Host(Nanos),
+struct Shared {
+    way: Way,
+    /// What a packet is on its wire.
+    medium: Option<Medium>,
+    /// Packets that its driver holds besides the FIFO.
+    ring: usize,
 }
 
-/// What the packets of one side meet on their way to the other.
+/// A part of a route.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Hop {
+    /// Links and hosts that take the same time for every packet.
+    Delay(Nanos),
+    /// A shared link, by the simulator's number of its port; and the bytes that a packet has more there, in a tunnel.
+    Link(u64, u32),
+}
+
+/// What the packets of one direction meet on one side of the queue.
+#[derive(Clone, Debug, Default)]
+pub struct Net {
+    links: BTreeMap<u64, Shared>,
+    routes: HashMap<Pair, Vec<Hop>>,
+}
+
+/// What the packets from one side meet on their way to the other.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
-    hops: Vec<Hop>,
+    /// Before the queue.
+    pub before: Net,
+    /// Behind it; all of it where there is none.
+    pub behind: Net,
 }
 
 impl Path {
     /// True if it does nothing.
     pub fn is_short(&self) -> bool {
-        self.hops.is_empty()
+        self.before.is_short() && self.behind.is_short()
     }
 
     /// True if what it does to a packet cannot be done to a super-packet.
     pub fn needs_packets(&self) -> bool {
-        self.hops.iter().any(|hop| match hop {
-            Hop::Link(way, ..) => way.rate.is_some() || way.jitter > 0 || way.loss != Loss::None || way.reorder > 0.0,
-            Hop::Host(_) => false,
-        })
-    }
-
-    /// As the bridge wants it.
-    pub fn beyond(&self, seed: u64) -> Option<Box<dyn Beyond>> {
-        let steps = |hop: &Hop| match hop {
-            Hop::Link(way, port, medium) => {
-                let wire = way.rate.map(|rate| {
-                    let overhead = medium.map_or(Overhead::NONE, Medium::overhead);
-                    Step::Wire(Box::new((Fifo::new(way.queue, 1), Wire::new(rate, usize::MAX))), overhead)
-                });
-                let flight = sim::Flight::new(way.clone(), Random::new(seed, FLIGHTS + port));
-                wire.into_iter().chain([Step::Link(Box::new(flight))]).collect()
-            }
-            Hop::Host(delay) => vec![Step::Host(*delay)],
-        };
-        let steps: Vec<Step> = self.hops.iter().flat_map(steps).collect();
-        (!steps.is_empty()).then(|| Box::new(Steps(steps)) as Box<dyn Beyond>)
+        !self.before.links.is_empty() || !self.behind.links.is_empty()
     }
 }
 
-/// What a hop does, with its state.
-enum Step {
-    Wire(Box<(Fifo, Wire)>, Overhead),
-    Link(Box<sim::Flight>),
-    Host(Nanos),
-}
-
-struct Steps(Vec<Step>);
-
-impl Beyond for Steps {
-    fn launch(&mut self, now: Nanos, _: &[u8], len: usize) -> Option<Nanos> {
-        let len = len.saturating_sub(ETHERNET) as u32;
-        self.0.iter_mut().try_fold(now, |at, step| match step {
-            Step::Wire(wire, overhead) => match wire.0.take(at, len, overhead.charge(len), &mut wire.1) {
-                Fate::Leaves(end) => Some(end),
-                Fate::Full | Fate::BeyondTime => None,
-            },
-            Step::Link(flight) => flight.launch(at),
-            Step::Host(delay) => Some(at.saturating_add(*delay)),
-        })
-    }
-}
-
-/// The paths from the sources and from the sinks. What cannot be had of the links' rates is noted.
-///
-/// # Errors
-/// Why the lab does not have them, in words.
-pub fn paths(case: &Case, shaped: usize, sides: &[Side], notes: &mut Vec<String>) -> Result<[Path; 2], String> {
-    let mut found: [Option<(usize, Path)>; 2] = [None, None];
+/// The paths from the sources and from the sinks.
+pub fn paths(case: &Case, shaped: usize, sides: &[Side]) -> [Path; 2] {
+    let mut paths = [Path::default(), Path::default()];
     for (at, flow) in case.flows.iter().enumerate().filter(|(_, flow)| !flow.active.is_empty()) {
-        for (from, to) in [(flow.from, flow.to), (flow.to, flow.from)] {
+        let Some(key) = flow_key(case, at) else { continue };
+        for (from, to, pair) in
+            [(flow.from, flow.to, (key.family, key.src, key.dst)), (flow.to, flow.from, (key.family, key.dst, key.src))]
+        {
+            let [there, back] = &mut paths;
+            let path = if sides.get(from) == Some(&Side::Sinks) { back } else { there };
+            // Flows of the same hosts go the same way.
+            if path.behind.routes.contains_key(&pair) {
+                continue;
+            }
             let Some(way) = sim::route(case, from, to) else { continue };
-            // What comes before a queue cannot stand behind it: links there are as fast as this host.
             let governed = |(link, back): &(usize, bool)| {
                 *link == shaped
                     && case.links.get(*link).is_some_and(|link| if *back { &link.reverse } else { &link.policy }.is_some())
             };
-            let behind = way.iter().position(governed).map_or(0, |at| at + 1);
-            let mut hops: Vec<Hop> = Vec::new();
-            for (place, (link, back)) in way.iter().enumerate() {
-                let own = case.links.get(*link);
-                if place < behind && *link != shaped && own.is_some_and(|own| own.ways[usize::from(*back)].rate.is_some()) {
-                    let name = own.map_or("", |own| own.name.as_str());
-                    let note =
-                        format!("link `{name}`: before the queue it is as fast as this host; its rate is not reproduced there");
-                    if !notes.contains(&note) {
-                        notes.push(note);
-                    }
-                }
-                hops.extend(self::hops(case, *link, *back, place >= behind));
-            }
-            let path = Path { hops };
-            let place = usize::from(sides.get(from) == Some(&Side::Sinks));
-            match &found[place] {
-                None => found[place] = Some((at, path)),
-                Some((_, other)) if apart(&path, other) => {
-                    // Several links side by side: none of their rates can stand for all.
-                    let note =
-                        "links that only some flows pass are as fast as this host; their rates are not reproduced".to_string();
-                    if !notes.contains(&note) {
-                        notes.push(note);
-                    }
-                    if let Some((_, other)) = &mut found[place] {
-                        other.hops.iter_mut().for_each(Hop::forget_rate);
-                    }
-                }
-                Some((first, other)) if !alike(&path, other) => {
-                    let name = |at: usize| case.flows.get(at).map_or("", |flow| flow.name.as_str());
-                    return Err(format!(
-                        "flows `{}` and `{}` have different delays or losses on their ways",
-                        name(*first),
-                        name(at)
-                    ));
-                }
-                Some(_) => {}
+            let (before, behind) = way.split_at(way.iter().position(governed).unwrap_or(0));
+            for (net, part) in [(&mut path.before, before), (&mut path.behind, behind)] {
+                let route = net.route(case, part, shaped, pair.0);
+                net.routes.insert(pair, route);
             }
         }
     }
-    Ok(found.map(|path| path.map(|(_, path)| path).unwrap_or_default()))
+    paths
 }
 
-/// Whether two paths do the same, by whichever links.
-fn alike(one: &Path, other: &Path) -> bool {
-    let kind = |hop: &Hop| match hop {
-        Hop::Link(way, ..) => Hop::Link(medium_of(way), 0, None),
-        Hop::Host(delay) => Hop::Host(*delay),
-    };
-    let does = |hop: &Hop| !matches!(hop, Hop::Link(way, ..) if is_plain(way));
-    one.hops.iter().map(kind).filter(does).eq(other.hops.iter().map(kind).filter(does))
+impl Net {
+    fn is_short(&self) -> bool {
+        self.routes.values().all(Vec::is_empty)
+    }
+
+    /// The hops of a way, its links entered where they are new.
+    fn route(&mut self, case: &Case, way: &[(usize, bool)], shaped: usize, family: u8) -> Vec<Hop> {
+        let mut hops = Vec::new();
+        let mut delay = 0;
+        for (place, back) in way {
+            let Some(link) = case.links.get(*place) else { continue };
+            let mut way = link.ways[usize::from(*back)].clone();
+            // The queue's own wire is the loop's, at the policy's rate.
+            let governed = *place == shaped && if *back { &link.reverse } else { &link.policy }.is_some();
+            way.rate = way.rate.filter(|_| !governed);
+            if way.rate.is_some() || way.jitter > 0 || way.loss != Loss::None || way.reorder > 0.0 {
+                if delay > 0 {
+                    hops.push(Hop::Delay(std::mem::take(&mut delay)));
+                }
+                let port = 2 * *place as u64 + u64::from(*back);
+                let more = if link.tunnel.is_some() && family == 6 { Tunnel::HEADER } else { 0 };
+                hops.push(Hop::Link(port, more));
+                self.links.insert(port, Shared { way, medium: link.medium, ring: link.tx_ring });
+            } else {
+                delay += way.delay;
+            }
+            let far = if *back { link.from } else { link.to };
+            delay = delay.saturating_add(case.hosts.get(far).map_or(0, |host| host.delay));
+        }
+        if delay > 0 {
+            hops.push(Hop::Delay(delay));
+        }
+        hops
+    }
+
+    /// As the bridge wants it; `None` if it does nothing.
+    pub fn beyond(&self, seed: u64) -> Option<Box<dyn Beyond>> {
+        if self.is_short() {
+            return None;
+        }
+        let mut net = Running { links: Vec::new(), steps: vec![Step::End], routes: HashMap::new() };
+        let mut places = BTreeMap::new();
+        for (port, link) in &self.links {
+            let overhead = link.medium.map_or(Overhead::NONE, Medium::overhead);
+            let wire = link.way.rate.map(|rate| (Fifo::new(link.way.queue, link.ring), Wire::new(rate, usize::MAX)));
+            let flight = sim::Flight::new(link.way.clone(), Random::new(seed, FLIGHTS + port));
+            places.insert(*port, net.links.len());
+            net.links.push(Medial { wire, overhead, flight });
+        }
+        for (pair, route) in &self.routes {
+            net.routes.insert(*pair, net.steps.len() as u32);
+            let step = |hop: &Hop| match hop {
+                Hop::Delay(delay) => Some(Step::Delay(*delay)),
+                Hop::Link(port, more) => places.get(port).map(|at| Step::Link(*at, *more)),
+            };
+            net.steps.extend(route.iter().filter_map(step).chain([Step::End]));
+        }
+        Some(Box::new(net))
+    }
 }
 
-/// Whether two paths do the same by different links of which some have rates.
-fn apart(one: &Path, other: &Path) -> bool {
-    let rated = |path: &Path| path.hops.iter().any(|hop| matches!(hop, Hop::Link(way, ..) if way.rate.is_some()));
-    (rated(one) || rated(other)) && one.hops != other.hops && alike(one, other)
+/// A link with its state.
+struct Medial {
+    wire: Option<(Fifo, Wire)>,
+    overhead: Overhead,
+    flight: sim::Flight,
 }
 
-/// A way without what its wire and its queue do.
-fn medium_of(way: &Way) -> Way {
-    Way { rate: None, queue: Way::default().queue, ..way.clone() }
+impl Medial {
+    /// When a packet of `len` bytes at layer 3 that comes at `now` is at its other end.
+    fn pass(&mut self, now: Nanos, len: u32) -> Option<Nanos> {
+        let end = match &mut self.wire {
+            None => now,
+            Some((fifo, wire)) => match fifo.take(now, len, self.overhead.charge(len), wire) {
+                Fate::Leaves(end) => end,
+                Fate::Full | Fate::BeyondTime => return None,
+            },
+        };
+        self.flight.launch(end)
+    }
 }
 
-/// Whether a medium does nothing.
-fn is_plain(way: &Way) -> bool {
-    *way == Way { keep_order: way.keep_order, ..Way::default() }
+#[derive(Clone, Copy)]
+enum Step {
+    Delay(Nanos),
+    /// By place in the list of links, and bytes more there.
+    Link(usize, u32),
+    End,
 }
 
-impl Hop {
-    fn forget_rate(&mut self) {
-        if let Hop::Link(way, ..) = self {
-            *way = medium_of(way);
+/// A net with frames in it.
+struct Running {
+    links: Vec<Medial>,
+    /// All routes, one behind the other. The first is of those that no flow has: it ends where it begins.
+    steps: Vec<Step>,
+    routes: HashMap<Pair, u32>,
+}
+
+impl Beyond for Running {
+    fn enter(&mut self, head: &[u8]) -> u32 {
+        let key = headers::parse_ethernet(head, head.len() as u32).key;
+        // What is none of the flows' (an error of ICMP from a host that speaks with nobody else) passes at once.
+        self.routes.get(&(key.family, key.src, key.dst)).copied().unwrap_or(0)
+    }
+
+    /// Packets come to a link by different ways: only one that is there now may be told what it does to it.
+    fn onward(&mut self, now: Nanos, mut at: u32, len: usize) -> Goes {
+        let len = len.saturating_sub(ETHERNET) as u32;
+        let mut time = now;
+        loop {
+            match self.steps.get(at as usize).copied().unwrap_or(Step::End) {
+                Step::End => return Goes::Arrives(time),
+                Step::Delay(delay) => time = time.saturating_add(delay),
+                Step::Link(..) if time > now => return Goes::Meets(time, at),
+                Step::Link(link, more) => match self.links.get_mut(link).and_then(|link| link.pass(time, len + more)) {
+                    Some(end) => time = end,
+                    None => return Goes::Lost,
+                },
+            }
+            at += 1;
         }
     }
-}
-
-fn hops(case: &Case, link: usize, back: bool, rated: bool) -> Vec<Hop> {
-    let Some(own) = case.links.get(link) else { return Vec::new() };
-    let way = &own.ways[usize::from(back)];
-    let way = if rated { way.clone() } else { medium_of(way) };
-    let far = if back { own.from } else { own.to };
-    let host = case.hosts.get(far).map_or(0, |host| host.delay);
-    let mut hops = Vec::new();
-    if way.rate.is_some() || !is_plain(&way) {
-        // A queue without a rate holds nothing.
-        let way = if way.rate.is_some() { way } else { medium_of(&way) };
-        hops.push(Hop::Link(way, 2 * link as u64 + u64::from(back), own.medium));
-    }
-    if host > 0 {
-        hops.push(Hop::Host(host));
-    }
-    hops
 }
 
 /// Why the lab does not have a link, in words; `None` if it does.
-pub fn only_simulated(link: &CaseLink, shaped: bool) -> Option<String> {
+pub fn only_simulated(link: &CaseLink) -> Option<String> {
     let name = &link.name;
     if link.half_duplex {
         return Some(format!("link `{name}` is a half-duplex medium (CSMA/CD)"));
     }
-    if !shaped && matches!(link.medium, Some(Medium::Atm | Medium::AtmVcMux)) {
-        return Some(format!("link `{name}` sends cells of ATM"));
-    }
-    if shaped && link.tx_queues > 1 {
+    if link.tx_queues > 1 {
         return Some(format!("link `{name}` has several transmit queues"));
     }
     None
@@ -217,8 +242,8 @@ mod tests {
 
     use super::*;
 
-    /// Paths of a case of these hosts and links, with `a` and `c` on the sources' side; and the notes.
-    fn of(links: &str, flows: &[(&str, &str)]) -> (Result<[Path; 2], String>, Vec<String>) {
+    /// Paths of a case of these hosts and links, with `a` and `c` on the sources' side.
+    fn of(links: &str, flows: &[(&str, &str)]) -> [Path; 2] {
         let flows: String = flows
             .iter()
             .enumerate()
@@ -226,14 +251,56 @@ mod tests {
             .collect();
         let text = format!(
             "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
-             hosts = [{{ name = 'a' }}, {{ name = 'c' }}, {{ name = 'l' }}, {{ name = 'r', delay = '7us' }}, {{ name = 'b' }}, {{ name = 'd' }}]\n\
+             hosts = [{{ name = 'a', address = '10.0.0.1' }}, {{ name = 'c', address = '2001:db8::1' }}, {{ name = 'l' }}, {{ name = 'r', delay = '7us' }}, \
+             {{ name = 'x' }}, {{ name = 'b', address = '10.0.0.2' }}, {{ name = 'd', address = '2001:db8::2' }}]\n\
              links = [{{ name = 'wan', from = 'l', to = 'r', policy = 'wan' }}, {links}]\n{flows}"
         );
         let case = Case::parse(&text, File::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));
         let sides: Vec<Side> =
-            case.hosts.iter().map(|host| if "acl".contains(&host.name) { Side::Sources } else { Side::Sinks }).collect();
-        let mut notes = Vec::new();
-        (paths(&case, 0, &sides, &mut notes), notes)
+            case.hosts.iter().map(|host| if "aclx".contains(&host.name) { Side::Sources } else { Side::Sinks }).collect();
+        paths(&case, 0, &sides)
+    }
+
+    /// A frame of 1000 bytes at layer 3 of the flow from `a` to `b`, or from `c` to `d`; `back`: the other way.
+    fn frame(v6: bool, back: bool) -> Vec<u8> {
+        let mut frame = vec![0; 1014];
+        let (mut source, mut target) = (1, 2);
+        if back {
+            (source, target) = (2, 1);
+        }
+        if v6 {
+            frame[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, 0]);
+            frame[18..20].copy_from_slice(&960u16.to_be_bytes());
+            for (at, host) in [(22, source), (38, target)] {
+                frame[at..at + 4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+                frame[at + 15] = host;
+            }
+        } else {
+            frame[12..15].copy_from_slice(&[0x08, 0, 0x45]);
+            frame[16..18].copy_from_slice(&1000u16.to_be_bytes());
+            frame[26..34].copy_from_slice(&[10, 0, 0, source, 10, 0, 0, target]);
+        }
+        frame
+    }
+
+    /// When frames that leave at these times arrive, by the order in which they leave.
+    fn pass(net: &Net, frames: &[(Nanos, Vec<u8>)]) -> Vec<Option<Nanos>> {
+        let mut beyond = net.beyond(1).unwrap();
+        // By time, then in order: of which frame it is asked, and with which ticket.
+        let mut asks: BTreeMap<(Nanos, usize), (usize, u32)> = BTreeMap::new();
+        for (n, (at, bytes)) in frames.iter().enumerate() {
+            asks.insert((*at, n), (n, beyond.enter(bytes)));
+        }
+        let (mut out, mut asked) = (vec![None; frames.len()], frames.len());
+        while let Some(((now, _), (n, ticket))) = asks.pop_first() {
+            match beyond.onward(now, ticket, frames[n].1.len()) {
+                Goes::Arrives(at) => out[n] = Some(at),
+                Goes::Meets(at, ticket) => _ = asks.insert((at, asked), (n, ticket)),
+                Goes::Lost => {}
+            }
+            asked += 1;
+        }
+        out
     }
 
     const BEFORE: &str = "{ name = 'a', from = 'a', to = 'l', rate = '8Mbit/s', delay = '1ms' }";
@@ -241,32 +308,54 @@ mod tests {
     #[test]
     fn times_by_hand() {
         let behind = "{ name = 'b', from = 'r', to = 'b', rate = '8Mbit/s', delay = '2ms' }";
-        let (paths, notes) = of(&format!("{BEFORE}, {behind}"), &[("a", "b")]);
-        let [there, back] = paths.unwrap();
+        let [there, back] = of(&format!("{BEFORE}, {behind}"), &[("a", "b")]);
         assert!(there.needs_packets());
-        // 1000 bytes at layer 3: 1 ms before the queue, 7 µs of the router, 1 ms on the wire behind it and 2 of way.
-        let mut there = there.beyond(1).unwrap();
-        assert_eq!(there.launch(0, &[], 1014), Some(4_007_000));
-        assert_eq!(there.launch(0, &[], 1014), Some(5_007_000));
-        // Back both wires count, as nothing is shaped there.
-        assert_eq!(back.beyond(1).unwrap().launch(0, &[], 1014), Some(1_000_000 + 2_000_000 + 7_000 + 1_000_000 + 1_000_000));
-        assert_eq!(notes.len(), 1);
-        assert!(notes[0].contains("before the queue"), "{notes:?}");
+        // 1000 bytes at layer 3: 1 ms on the wire before the queue and 1 ms of way; 7 µs of the router, 1 ms on the wire behind it and 2 of way.
+        let two = [(0, frame(false, false)), (0, frame(false, false))];
+        assert_eq!(pass(&there.before, &two), [Some(2_000_000), Some(3_000_000)]);
+        assert_eq!(pass(&there.behind, &two), [Some(3_007_000), Some(4_007_000)]);
+        // Back nothing is shaped.
+        assert!(back.before.is_short());
+        let one = [(0, frame(false, true))];
+        assert_eq!(pass(&back.behind, &one), [Some(1_000_000 + 2_000_000 + 7_000 + 1_000_000 + 1_000_000)]);
+        // What is no flow's passes at once.
+        assert_eq!(pass(&there.behind, &[(5, frame(true, false)), (6, vec![0; 60])]), [Some(5), Some(6)]);
+    }
+
+    fn link(from: &str, to: &str, words: &str) -> String {
+        format!("{{ name = '{from}{to}', from = '{from}', to = '{to}', {words} }}")
     }
 
     #[test]
-    fn flows_meet_the_same_or_it_is_said() {
-        let side = |from: &str, to: &str, words: &str| {
-            format!("{{ name = '{from}{to}', from = '{from}', to = '{to}', rate = '8Mbit/s', {words} }}")
-        };
-        let links = |b: &str, d: &str| {
-            [side("a", "l", "delay = '1ms'"), side("c", "l", "delay = '1ms'"), side("r", "b", b), side("r", "d", d)].join(", ")
-        };
-        let (paths, notes) = of(&links("delay = '2ms'", "delay = '2ms'"), &[("a", "b"), ("c", "d")]);
-        // Two links side by side: their delay is the same, their rates cannot be one wire's.
-        assert_eq!(paths.unwrap()[0].beyond(1).unwrap().launch(0, &[], 1014), Some(3_007_000));
-        assert!(notes.iter().any(|note| note.contains("only some flows")), "{notes:?}");
-        let (paths, _) = of(&links("delay = '2ms'", "delay = '3ms'"), &[("a", "b"), ("c", "d")]);
-        assert!(paths.unwrap_err().contains("`f0` and `f1` have different delays"));
+    fn every_flow_has_its_own_way() {
+        let links = [
+            link("a", "l", "delay = '1ms', rate = '8Gbit/s'"),
+            link("c", "l", "delay = '5ms', rate = '8Gbit/s'"),
+            link("r", "b", "delay = '2ms', rate = '8Mbit/s'"),
+            link("r", "d", "delay = '3ms', rate = '4Mbit/s'"),
+        ];
+        let [there, back] = of(&links.join(", "), &[("a", "b"), ("d", "c")]);
+        let both = |back| [(0, frame(false, back)), (0, frame(true, back)), (0, frame(false, back))];
+        assert_eq!(pass(&there.before, &both(false)), [Some(1_001_000), Some(5_001_000), Some(1_002_000)]);
+        // On 8 Gbit/s a packet takes 1 µs; on a wire of its own 1 ms, or 2.
+        assert_eq!(pass(&there.behind, &both(false)), [Some(3_007_000), Some(5_007_000), Some(4_007_000)]);
+        assert_eq!(pass(&back.behind, &both(true)), [Some(4_008_000), Some(10_008_000), Some(5_008_000)]);
+    }
+
+    #[test]
+    fn a_shared_link_serves_who_comes_first() {
+        // From `d` it is 9 ms to the router, from `b` 1; both go on over a wire of 1 ms a packet to a host behind it.
+        let links = [
+            link("r", "b", "delay = '1ms', rate = '8Gbit/s'"),
+            link("r", "d", "delay = '9ms', rate = '8Gbit/s'"),
+            link("l", "x", "rate = '8Mbit/s'"),
+            link("x", "a", "rate = '8Gbit/s'"),
+            link("x", "c", "rate = '8Gbit/s'"),
+        ];
+        let [_, back] = of(&links.join(", "), &[("a", "b"), ("c", "d")]);
+        let frames = [(0, true), (6_000_000, false), (7_500_000, false), (8_100_000, false)].map(|(at, v6)| (at, frame(v6, true)));
+        // They are at the wire 8 µs after 9, 7, 8.5 and 9.1 ms, where the first waits for the third, and the last for both.
+        let out = [10_509_000, 8_009_000, 9_509_000, 11_509_000];
+        assert_eq!(pass(&back.behind, &frames), out.map(Some));
     }
 }

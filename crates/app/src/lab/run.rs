@@ -168,9 +168,11 @@ impl Prepared<'_> {
         let ways = |side| {
             let path = if side == Side::Sources { there } else { back };
             let machine = self.machines.iter().find(|machine| machine.back == (side == Side::Sinks));
+            let [before, beyond] = [&path.before, &path.behind].map(|net| net.beyond(seed));
             // What leaves such a wire is kept until its last bit has left.
-            let beyond = path.beyond(seed).or_else(|| machine.map(|_| Box::new(Near) as Box<dyn Beyond>));
-            Extra { beyond, tunnel: self.lowered.tunnel(side), host: machine.map(Machine::host), ..Extra::default() }
+            let beyond = beyond.or_else(|| machine.map(|_| Box::new(Near) as Box<dyn Beyond>));
+            let (tunnel, host) = (self.lowered.tunnel(side), machine.map(Machine::host));
+            Extra { before, beyond, tunnel, host, ..Extra::default() }
         };
         let shaper = Shaper::start(&topology, &self.links, &ways)?;
         let happen = |(at, link, change): &(Duration, usize, Change)| {

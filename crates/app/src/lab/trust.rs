@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use altq_simulator::case::Case;
 use altq_simulator::result::CaseResult;
+use altq_simulator::sim;
 use altq_traffic::clock;
 
 use super::figures::nanos;
@@ -63,10 +64,19 @@ impl Prepared<'_> {
         if run.busy < BUSY {
             return;
         }
-        for (flow, class) in self.lowered.flows.iter().zip(classes).filter(|(flow, _)| matches!(flow.kind, Kind::Bulk { .. })) {
+        let flows = self.lowered.flows.iter().zip(&case.flows).zip(classes);
+        for ((flow, own), class) in flows.filter(|((flow, _), _)| matches!(flow.kind, Kind::Bulk { .. })) {
             let Some(class) = class else { continue };
-            let place = self.links.iter().zip(readings).find_map(|(link, readings)| Some((link.class(class)?, readings)));
-            let Some((id, readings)) = place else { continue };
+            let place = self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
+            let Some((link, id, readings)) = place else { continue };
+            // What another link of its way holds back asks for no more than that.
+            let slower = |(link_at, back): &(usize, bool)| {
+                let rate = case.links.get(*link_at).and_then(|link| link.ways[usize::from(*back)].rate);
+                *link_at != self.lowered.link_at && rate.is_some_and(|rate| rate < link.spec.rate)
+            };
+            if sim::route(case, own.from, own.to).is_some_and(|way| way.iter().any(slower)) {
+                continue;
+            }
             for (begin, end) in &flow.active {
                 let (from, to) = ((*begin).max(nanos(case.warmup)), (*end).min(nanos(case.duration)));
                 let empty = readings.empty(id as usize, from, to);

@@ -38,6 +38,8 @@ pub struct Options {
 /// What a way of a bridge has besides its link.
 #[derive(Default)]
 pub struct Extra {
+    /// What lies before it; `None`: what comes was sent at once.
+    pub before: Option<Box<dyn Beyond>>,
     /// What lies behind it; `None`: what leaves arrives at once.
     pub beyond: Option<Box<dyn Beyond>>,
     /// A tunnel around its link: from before its rules to behind its queue.
@@ -145,8 +147,8 @@ pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let Extra { beyond, tunnel, changes, host } = extra(from, to);
-        let one_way = Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, beyond), tunnel);
+        let Extra { before, beyond, tunnel, changes, host } = extra(from, to);
+        let one_way = Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, before, beyond), tunnel);
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::on_host(link, from, one_way, options.tuning, host)?;
