@@ -50,13 +50,16 @@ pub struct Local {
 /// How long the host may take to say what became of a packet; then the source goes on.
 const ANSWER: Duration = Duration::from_millis(20);
 
+/// By less than this a local source is late because this host wakes threads up late, and it keeps its pace; by more, it has slept longer.
+const BEHIND: Nanos = 1_000_000;
+
 /// Bytes of IP and UDP headers in a packet's length at layer 3.
 pub fn headers(ipv4: bool) -> usize {
     if ipv4 { 28 } else { 48 }
 }
 
 /// Sends in the spans what the source says, when it says so, to the socket's peer. A sender that is late sends at once what has become
-/// due, and notes how late it was. Returns at the end of the last span.
+/// due, and notes how late it was in the part of the run of which figures are given. Returns at the end of the last span.
 ///
 /// # Errors
 /// Those of the socket.
@@ -78,9 +81,9 @@ pub fn send(socket: &UdpSocket, datagrams: &Datagrams, spans: &[(Instant, Instan
                 source.stop();
                 break;
             }
-            if datagrams.local.is_some() {
-                // It sleeps and goes on: there is no schedule that it could be behind of.
-                due = due.max(shared.now());
+            if datagrams.local.is_some() && shared.now() > due.saturating_add(BEHIND) {
+                // It sleeps and goes on: there is no schedule that it could be far behind of.
+                due = shared.now();
             }
             while let Some((_, rate)) = changes.next_if(|(at, _)| *at <= due) {
                 source.set_rate(*rate);
@@ -131,8 +134,12 @@ impl Sender<'_> {
     /// Sends a datagram that was due at a moment; false when the run is over.
     fn put(&mut self, bytes: usize, due: Instant) -> Result<bool, Error> {
         let now = Instant::now();
-        self.lateness.note(due, now);
-        let stamp = self.shared.epoch.stamp(self.shared.epoch.since(now)).to_be_bytes();
+        let since = self.shared.epoch.since(now);
+        // What is over before anything is measured may be as late as it likes: a burst that fills a queue beforehand takes its time.
+        if since >= self.shared.meter.window().start {
+            self.lateness.note(due, now);
+        }
+        let stamp = self.shared.epoch.stamp(since).to_be_bytes();
         self.payload[..NUMBER].copy_from_slice(&(self.number as u32).to_be_bytes());
         self.payload[NUMBER..NUMBER + STAMP].copy_from_slice(&stamp);
         let bytes = bytes.min(self.payload.len());

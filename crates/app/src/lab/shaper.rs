@@ -24,6 +24,12 @@ const EVERY: Duration = Duration::from_millis(10);
 /// The least time for a class in a reading: what the loop takes to tell a class's counters, and much more.
 const A_CLASS: Duration = Duration::from_micros(5);
 
+/// Packets up to here lie in a slot of 2 KB, larger ones in 64 KB more, most of which are never touched.
+const ORDINARY: u32 = 1900;
+
+/// Bytes of slots for a link of larger packets: a queue of 13,000 of 8 KB (case timer-ceiling) is to fit.
+const MEMORY: usize = 1536 << 20;
+
 /// How long the wires may take to come up.
 const CARRIER: Duration = Duration::from_secs(3);
 
@@ -87,7 +93,9 @@ impl Shaper {
         let mut steering;
         let classes = links.iter().map(|link| link.classes.len() as u32).max().unwrap_or(0);
         let every = EVERY.max(A_CLASS * classes);
-        let tuning = Tuning { interval: Some(every.as_nanos() as u64), ..Tuning::default() };
+        let jumbo = links.iter().any(|link| link.spec.mtu > ORDINARY);
+        let memory = if jumbo { MEMORY } else { Tuning::default().memory };
+        let tuning = Tuning { interval: Some(every.as_nanos() as u64), memory, ..Tuning::default() };
         let options = Options { tuning, ..Options::default() };
         // The kernel says a little after its interfaces are up that they carry frames.
         let deadline = Instant::now() + CARRIER;

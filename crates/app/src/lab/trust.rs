@@ -29,7 +29,8 @@ impl Prepared<'_> {
             result.invalid(reason.clone());
         }
         for (link, readings) in self.links.iter().zip(readings) {
-            let Some(window) = readings.window(nanos(case.warmup), nanos(case.duration)) else {
+            // What is lost before anything is measured is missing in a queue that is to stand then.
+            let Some(window) = readings.window(Duration::ZERO, nanos(case.duration)) else {
                 result.invalid(format!("link `{}`: its loop gave no readings", link.name));
                 continue;
             };
