@@ -39,17 +39,27 @@ pub fn table(rows: &[Vec<String>]) -> String {
 
 /// A rate with three digits that count: `9.87 Mbit/s`.
 pub fn rate(bit_s: u64) -> String {
+    rate_with(bit_s, 3)
+}
+
+/// The same with as many digits that count as are asked for, 3 at least.
+pub fn rate_with(bit_s: u64, count: usize) -> String {
     let (unit, word) = match bit_s {
         0..1_000 => return format!("{bit_s} bit/s"),
         1_000..1_000_000 => (1e3, "kbit/s"),
         1_000_000..1_000_000_000 => (1e6, "Mbit/s"),
         _ => (1e9, "Gbit/s"),
     };
-    format!("{} {word}", digits(bit_s as f64 / unit))
+    format!("{} {word}", digits(bit_s as f64 / unit, count))
 }
 
 /// A time with three digits that count: `1.19 ms`.
 pub fn time(ns: u64) -> String {
+    time_with(ns, 3)
+}
+
+/// The same with as many digits that count as are asked for, 3 at least.
+pub fn time_with(ns: u64, count: usize) -> String {
     let (unit, word) = match ns {
         0..1_000 => return format!("{ns} ns"),
         // What three digits would round up to a thousand has the next unit.
@@ -57,7 +67,7 @@ pub fn time(ns: u64) -> String {
         999_500..999_500_000 => (1e6, "ms"),
         _ => (1e9, "s"),
     };
-    format!("{} {word}", digits(ns as f64 / unit))
+    format!("{} {word}", digits(ns as f64 / unit, count))
 }
 
 /// A part of a whole in percent, with at most two decimals: `20.03 %`.
@@ -68,10 +78,11 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.2} %", part as f64 * 100.0 / whole as f64)
 }
 
-fn digits(value: f64) -> String {
-    match value {
-        ..10.0 => format!("{value:.2}"),
-        10.0..100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
+fn digits(value: f64, count: usize) -> String {
+    let before = match value {
+        ..10.0 => 1,
+        10.0..100.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.*}", count.saturating_sub(before))
 }
