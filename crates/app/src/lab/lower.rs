@@ -79,13 +79,15 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> any
     if offload && packets {
         notes.push("hosts send no super-packets: what the links delay, lose and put into tunnels is packets".into());
     }
+    let mtu6 = mtu6(case, mtu);
+    tunnel_fits(case, mtu6).map_err(|why| only_simulated(&why))?;
     let addresses = |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
     let hosts = topology::Plan {
         sources: addresses(Side::Sources),
         sinks: addresses(Side::Sinks),
         // All wires have the least MTU of the case.
         mtu: case.links.iter().filter_map(|link| link.mtu).fold(mtu, u32::min),
-        mtu6: mtu6(case, mtu),
+        mtu6,
         offload: offload && !packets,
         ecn: ecn(case)?,
     };
@@ -105,6 +107,30 @@ fn mtu6(case: &Case, mtu: u32) -> u32 {
         link.mtu.unwrap_or(mtu).saturating_sub(header)
     };
     case.links.iter().map(own).fold(mtu, u32::min)
+}
+
+/// Every link has room for IPv6 packets of so many bytes (RFC 8200 5).
+const IPV6_MTU: u32 = 1280;
+
+/// Why a kernel would not send IPv6 through the case's tunnels as it is written, in words.
+fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
+    if case.links.iter().all(|link| link.tunnel.is_none()) {
+        return Ok(());
+    }
+    if mtu6 < IPV6_MTU {
+        return Err(format!("a tunnel leaves {mtu6} bytes for IPv6, which needs {IPV6_MTU} (RFC 8200 5)"));
+    }
+    for flow in case.flows.iter().filter(|flow| case.hosts.get(flow.from).is_some_and(|host| host.address.is_ipv6())) {
+        if let CaseKind::Udp(udp) = &flow.kind
+            && let Some(size) = udp.sizes.iter().find(|size| **size > mtu6)
+        {
+            return Err(format!(
+                "flow `{}`: a tunnel leaves {mtu6} bytes for IPv6, and packets of {size} would be fragmented",
+                flow.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 impl Lowered<'_> {

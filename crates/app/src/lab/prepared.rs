@@ -13,7 +13,7 @@ use altq_simulator::result::{CaseResult, World};
 use altq_simulator::sim::{Shadow, encapsulate, flow_key};
 
 use super::figures::{self, nanos};
-use super::generator::Flow;
+use super::generator::{Flow, Kind};
 use super::host::{self, Addressed, Machine};
 use super::lower::{self, Lowered, Wishes};
 use super::shaper;
@@ -254,7 +254,10 @@ fn key(flow: &Flow) -> Key {
         proto: if flow.kind.is_udp() { 17 } else { 6 },
         family: if flow.from.is_ipv4() { 4 } else { 6 },
         tos: flow.dscp << 2,
-        length: 1500,
+        length: match &flow.kind {
+            Kind::Datagrams(datagrams) => datagrams.udp.sizes.first().copied().unwrap_or(1500),
+            _ => 1500,
+        },
         ..Key::default()
     }
 }
