@@ -337,10 +337,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
         ("class", case("1s", POLICY) + EXPECT_OTHER, 2, "`other`"),
         ("key", case("1s", POLICY) + "nonsense = 1\n", 2, "nonsense"),
         // What only the simulator has.
-        ("timer", format!("timer = 100\n{}", case("1s", POLICY)), 7, "altq sim"),
         ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
-        ("cells", link("medium = \"atm\""), 7, "cells of ATM"),
-        ("ring", link("tx_ring = 64"), 7, "a driver's ring"),
         ("narrow", link("tunnel = \"6to4\", mtu = 1280"), 7, "leaves 1260 bytes"),
         ("bsd", case("1s", POLICY).replace("dport = 80", "dport = 80, stack = \"bsd\""), 7, "1997"),
         ("goes", case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nremove = \"all\"\n", 7, "class `all` goes"),
