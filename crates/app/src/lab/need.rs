@@ -17,8 +17,8 @@ pub enum Need {
     Alone,
 }
 
-/// A packet takes about the same of the host whatever its size: one that is smaller counts as if it had so many bytes.
-const FULL: u64 = 1500;
+/// A packet takes about the same of the host whatever its size: each counts as if it had so many bytes.
+const FULL: u128 = 1500;
 
 impl Prepared<'_> {
     /// What a run of this column needs. Alone runs what takes turns (each is compared with the next), asks for more than the host has,
@@ -27,20 +27,22 @@ impl Prepared<'_> {
         if case.overload || case.turns > 1 || self.asked(case).any(|probe| of_the_host(probe.measure)) {
             return Need::Alone;
         }
-        let (mut sum, mut bulk) = (0u64, Vec::new());
+        let (mut sum, mut full) = (0u64, Vec::new());
         let flows = case.flows.iter().zip(&self.lowered.flows).enumerate();
         for (at, (flow, lowered)) in flows.filter(|(_, (flow, _))| !flow.active.is_empty()) {
-            match &flow.kind {
-                Kind::Udp(udp) => match offered(case, at, udp) {
-                    Some(rate) => sum = sum.saturating_add(rate),
-                    None => return Need::Alone,
-                },
-                Kind::TcpBulk { .. } if !bulk.contains(&lowered.side) => bulk.push(lowered.side),
-                Kind::TcpBulk { .. } => {}
+            let takes_all = match &flow.kind {
+                Kind::Udp(udp) => {
+                    sum = sum.saturating_add(offered(case, at, udp));
+                    matches!(udp.shape, Shape::Local { .. })
+                }
+                Kind::TcpBulk { .. } => true,
                 Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } | Kind::Pcap { .. } => return Need::Alone,
+            };
+            if takes_all && !full.contains(&lowered.side) {
+                full.push(lowered.side);
             }
         }
-        for side in bulk {
+        for side in full {
             match self.way(side) {
                 Some(link) => sum = sum.saturating_add(most(case, link)),
                 // Nothing holds it back.
@@ -63,25 +65,26 @@ fn of_the_host(measure: Measure) -> bool {
     measure.of_lab() || of_engine(measure) || measure.of_gaps() || matches!(measure, Transactions | RttP50 | RttP99)
 }
 
-/// The most that a source sends in bit/s, its packets counted as full ones; `None`: nobody knows.
-fn offered(case: &Case, at: usize, udp: &Udp) -> Option<u64> {
-    let mean = udp.sizes.iter().map(|size| u64::from(*size)).sum::<u64>().checked_div(udp.sizes.len() as u64)?.max(1);
-    let full = u128::from(mean.max(FULL));
-    let every = |packets: u32, nanos: u64| u128::from(packets) * full * 8 * u128::from(SECOND) / u128::from(nanos.max(1));
-    let of_rate = |rate: Rate| u128::from(rate.as_bit_s()) * full / u128::from(mean);
+/// The most that a source sends in bit/s, its packets counted as full ones; of a program beside the queue what is dropped there alone, one
+/// packet before it sleeps.
+fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
+    let sizes: u128 = udp.sizes.iter().map(|size| u128::from(*size)).sum();
+    let mean = sizes.checked_div(udp.sizes.len() as u128).unwrap_or(0).max(1);
+    let every = |packets: u32, nanos: u64| u128::from(packets) * FULL * 8 * u128::from(SECOND) / u128::from(nanos.max(1));
+    let of_rate = |rate: Rate| u128::from(rate.as_bit_s()) * FULL / mean;
     let own = match &udp.shape {
         Shape::Constant(pace) | Shape::OnOff { pace, .. } | Shape::Poisson(pace) => match pace {
             Pace::Rate(rate) => of_rate(*rate),
             Pace::Interval(interval) => every(1, *interval),
         },
         Shape::Bursts { packets, every: span } => every(*packets, *span),
-        Shape::Local { .. } => return None,
+        Shape::Local { gap, sleep } => every(1, gap.saturating_add(*sleep)),
     };
     let events = case.events.iter().filter_map(|event| match event.what {
         What::FlowRate { flow, rate } if flow == at => Some(of_rate(rate)),
         _ => None,
     });
-    u64::try_from(events.fold(own, u128::max)).ok()
+    u64::try_from(events.fold(own, u128::max)).unwrap_or(u64::MAX)
 }
 
 /// The most that a link carries, in bit/s: its rate, or what the ceilings of htb's classes at its top leave of it.
@@ -136,12 +139,15 @@ mod tests {
         let two = format!("{BULK}, {}", BULK.replace("'f'", "'g'"));
         assert_eq!(need(CBQ, &two, ""), Need::Shared(2_000_000));
         assert_eq!(need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), ""), Need::Shared(5_000_000));
-        assert_eq!(need(CBQ, &udp("u", "size = 3000, interval = '1ms'"), ""), Need::Shared(24_000_000));
+        assert_eq!(need(CBQ, &udp("u", "size = 3000, interval = '1ms'"), ""), Need::Shared(12_000_000));
         // Small packets count as full ones: 1000 a second.
         assert_eq!(need(CBQ, &udp("u", "size = 100, interval = '1ms'"), ""), Need::Shared(12_000_000));
         assert_eq!(need(CBQ, &format!("{BULK}, {}", udp("u", "size = 1500, interval = '1ms'")), ""), Need::Shared(14_000_000));
         let htb = "link wan { rate 100Mbit/s  scheduler htb  class x { rate 1Mbit/s  ceil 40Mbit/s  default } }";
         assert_eq!(need(htb, BULK, ""), Need::Shared(40_000_000));
+        // A program beside the queue fills the link, and hears of a drop before each sleep.
+        let local = udp("u", "size = 8220, shape = 'local', interval = '1ms', sleep = '19ms'");
+        assert_eq!(need(CBQ, &local, ""), Need::Shared(2_000_000 + 12_000 * 50));
         // A pace that changes is the highest.
         let event = "{ at = '1s', flow = 'u', rate = '60Mbit/s' }";
         assert_eq!(need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), &format!("events = [{event}]")), Need::Shared(60_000_000));
