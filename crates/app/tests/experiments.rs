@@ -160,8 +160,7 @@ fn an_interrupt_keeps_what_was_finished() {
 fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let folder = folder("experiments-lab");
     std::fs::create_dir_all(folder.join("c")).unwrap();
-    let ticks = case("ticks", 2, "20%").replace("duration", "timer = 100\nduration");
-    std::fs::write(folder.join("c/ticks.toml"), ticks).unwrap();
+    std::fs::write(folder.join("c/high.toml"), case("high", 2, "20%").replace("size =", "high = true\nsize =")).unwrap();
     let only = "only = { world = 'sim', reason = 'it takes a year' }\nduration";
     std::fs::write(folder.join("c/year.toml"), case("year", 2, "20%").replace("duration", only)).unwrap();
     let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
@@ -169,7 +168,8 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     assert_eq!(code, 7, "{out}{error}");
     if !error.contains("--world sim needs none of it") {
         assert!(
-            out.contains("SKIP     lab  ticks: a timer of ticks") && out.contains("SKIP     lab  year: it takes a year\n"),
+            out.contains("SKIP     lab  high: what is `high` is told by the packet")
+                && out.contains("SKIP     lab  year: it takes a year\n"),
             "{out}"
         );
         assert!(error.contains("2 SKIP"), "{error}");
