@@ -110,3 +110,20 @@ impl Ear {
         *heard
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_waits_for_its_packet_and_no_longer_than_it_may() {
+        let ear = Ear::default();
+        assert_eq!(ear.wait(1, Duration::from_millis(1)), Heard::default());
+        std::thread::scope(|scope| {
+            let heard = scope.spawn(|| ear.wait(2, Duration::from_secs(60)));
+            ear.tell(false);
+            ear.tell(true);
+            assert_eq!(heard.join().unwrap(), Heard { packets: 2, refused: 1 });
+        });
+    }
+}

@@ -112,3 +112,22 @@ impl Shared {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_begins_on_a_tick_of_the_kernels_clock() {
+        let (tick, lead) = (7_000_000, Duration::from_millis(5));
+        let before = clock::monotonic();
+        let epoch = Epoch::on_tick(lead, tick);
+        let after = clock::monotonic();
+        let begin = epoch.stamp(0);
+        assert!(begin.is_multiple_of(tick));
+        assert!((before + 5_000_000..after + 5_000_000 + tick).contains(&begin));
+        // Both faces of the clock have moved by the same.
+        let left = epoch.start().saturating_duration_since(Instant::now()).as_nanos() as u64;
+        assert!(begin.abs_diff(clock::monotonic() + left) < 4_000_000, "{begin} {left}");
+    }
+}
