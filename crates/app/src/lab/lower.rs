@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 
 use super::generator::{Datagrams, Flood, Flow, Kind};
 use super::path::{self, Path};
-use super::topology::{self, Side, Unsupported};
+use super::topology::{self, Ecn, Side, Unsupported};
 
 /// What the command line adds to a case.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> any
         mtu: case.links.iter().filter_map(|link| link.mtu).fold(mtu, u32::min),
         mtu6,
         offload: offload && !packets,
-        ecn: ecn(case)?,
+        ecn: ecn(case, &sides),
     };
     let flows = case
         .flows
@@ -151,14 +151,18 @@ fn only_simulated(why: &str) -> anyhow::Error {
     Unsupported(format!("{SIMULATED}{why}")).into()
 }
 
-/// Whether TCP offers ECN: a setting of a namespace, not of a flow.
-fn ecn(case: &Case) -> anyhow::Result<bool> {
-    let mut wishes = case.flows.iter().filter(|flow| !flow.active.is_empty()).filter_map(|flow| flow.kind.tcp()).map(|tcp| tcp.ecn);
-    let first = wishes.next().unwrap_or(false);
-    match wishes.all(|ecn| ecn == first) {
-        true => Ok(first),
-        false => Err(only_simulated("some TCP flows have `ecn` and others have not")),
+/// Which connections of TCP offer ECN. It is a setting of a namespace; where some do not it is one of the way to a port.
+fn ecn(case: &Case, sides: &[Side]) -> Ecn {
+    let tcp = || case.flows.iter().filter_map(|flow| Some((flow, flow.kind.tcp()?))).filter(|(flow, _)| !flow.active.is_empty());
+    let address = |host: usize| case.hosts.get(host).map(|host| host.address);
+    if tcp().all(|(_, tcp)| tcp.ecn) {
+        return Ecn::All;
     }
+    let some = tcp().filter(|(_, tcp)| tcp.ecn).filter_map(|(flow, _)| {
+        let to = SocketAddr::new(address(flow.to)?, flow.dport);
+        Some((*sides.get(flow.from)?, address(flow.from)?, to))
+    });
+    Ecn::Some(some.collect())
 }
 
 /// On which side of the shaped link each host is.

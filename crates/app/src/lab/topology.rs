@@ -10,7 +10,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::{fmt, fs, io};
 
@@ -52,9 +52,21 @@ pub struct Plan {
     pub mtu6: u32,
     /// False: the hosts send no super-packets, as with a network card without segmentation offload.
     pub offload: bool,
-    /// Connections of TCP offer ECN.
-    pub ecn: bool,
+    /// Connections of TCP that offer ECN.
+    pub ecn: Ecn,
 }
+
+/// Which connections of TCP offer ECN. All accept it.
+#[derive(Clone, Debug)]
+pub enum Ecn {
+    /// All of them.
+    All,
+    /// Those that begin on a side, from an address to a port.
+    Some(Vec<(Side, IpAddr, SocketAddr)>),
+}
+
+/// A table of routes by which connections offer ECN.
+const ECN_TABLE: u32 = 100;
 
 /// The namespaces. Dropping them takes everything away.
 #[derive(Debug)]
@@ -78,8 +90,15 @@ const SINKS_MAC: &str = "02:00:00:00:00:02";
 /// As [`Topology::new`].
 pub fn possible() -> anyhow::Result<()> {
     let host = |n| std::net::IpAddr::from([10, 0, 0, n]);
-    Topology::new(&Plan { sources: vec![host(1)], sinks: vec![host(2)], mtu: 1500, mtu6: 1500, offload: true, ecn: false })
-        .map(drop)
+    Topology::new(&Plan {
+        sources: vec![host(1)],
+        sinks: vec![host(2)],
+        mtu: 1500,
+        mtu6: 1500,
+        offload: true,
+        ecn: Ecn::Some(Vec::new()),
+    })
+    .map(drop)
 }
 
 impl Topology {
@@ -153,27 +172,53 @@ impl Topology {
             }
         }
         for address in others {
-            match address {
-                IpAddr::V4(_) => writeln!(batch, "route replace {address}/32 dev eth0")?,
-                // Said beforehand: nobody in the middle sends "packet too big".
-                IpAddr::V6(_) if plan.mtu6 < plan.mtu => {
-                    writeln!(batch, "route replace {address}/128 dev eth0 mtu lock {}", plan.mtu6)?;
-                }
-                IpAddr::V6(_) => writeln!(batch, "route replace {address}/128 dev eth0")?,
-            }
+            writeln!(batch, "route replace {}", plan.route(address))?;
             writeln!(batch, "neigh replace {address} lladdr {neighbour} dev eth0 nud permanent")?;
         }
         ip(self.side(side), &batch)?;
+        self.ecn(side, plan)?;
         self.side(side).run(|| {
             // What a killed run leaves unsent must not keep its namespace: one retry, not minutes of them. The sockets of the
             // generators are closed with a reset anyway (see `socket.rs`); this is for one that was just being accepted.
             sysctl("net/ipv4/tcp_orphan_retries", "1")?;
-            if plan.ecn {
+            if matches!(plan.ecn, Ecn::All) {
                 sysctl("net/ipv4/tcp_ecn", "1")?;
             }
             // Every connection begins without what an earlier one learnt.
             sysctl("net/ipv4/tcp_no_metrics_save", "1")
         })?
+    }
+}
+
+impl Plan {
+    /// The route to an address of the other side, in words of `ip`.
+    fn route(&self, address: &IpAddr) -> String {
+        match address {
+            IpAddr::V4(_) => format!("{address}/32 dev eth0"),
+            // Said beforehand: nobody in the middle sends "packet too big".
+            IpAddr::V6(_) if self.mtu6 < self.mtu => format!("{address}/128 dev eth0 mtu lock {}", self.mtu6),
+            IpAddr::V6(_) => format!("{address}/128 dev eth0"),
+        }
+    }
+}
+
+impl Topology {
+    /// Routes by which connections of a side offer ECN where others do not, and which connections take them.
+    fn ecn(&self, side: Side, plan: &Plan) -> anyhow::Result<()> {
+        let Ecn::Some(flows) = &plan.ecn else { return Ok(()) };
+        for (family, v6) in [("-4", false), ("-6", true)] {
+            let mut batch = String::new();
+            for (_, from, to) in flows.iter().filter(|(own, from, _)| *own == side && from.is_ipv6() == v6) {
+                writeln!(batch, "route replace {} features ecn table {ECN_TABLE}", plan.route(&to.ip()))?;
+                writeln!(batch, "rule add from {from} to {} ipproto tcp dport {} lookup {ECN_TABLE}", to.ip(), to.port())?;
+            }
+            if !batch.is_empty() {
+                tool(self.side(side), "ip", &[family], &batch).context(
+                    "some TCP flows have `ecn` and others have not, which needs rules for routes (CONFIG_IP_MULTIPLE_TABLES)",
+                )?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -197,17 +242,17 @@ pub fn sysctl(path: &str, value: &str) -> anyhow::Result<()> {
 
 /// Runs lines of `ip` in a namespace.
 pub fn ip(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
-    tool(namespace, "ip", batch)
+    tool(namespace, "ip", &[], batch)
 }
 
 /// Runs lines of `tc` in a namespace.
 pub fn tc(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
-    tool(namespace, "tc", batch)
+    tool(namespace, "tc", &[], batch)
 }
 
-fn tool(namespace: &Namespace, name: &str, batch: &str) -> anyhow::Result<()> {
+fn tool(namespace: &Namespace, name: &str, words: &[&str], batch: &str) -> anyhow::Result<()> {
     namespace.run(|| {
-        let mut child = start(name)?;
+        let mut child = start(name, words)?;
         if let Some(mut stdin) = child.stdin.take() {
             // A tool that stopped at an earlier line closes its end: its own words say why.
             let _ = stdin.write_all(batch.as_bytes());
@@ -230,8 +275,10 @@ pub fn tc_shows(namespace: &Namespace, words: &[&str]) -> anyhow::Result<String>
 }
 
 /// An ordinary user's PATH may lack the directories of system programs.
-fn start(name: &str) -> anyhow::Result<std::process::Child> {
-    spawn(name, |command| command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()))
+fn start(name: &str, words: &[&str]) -> anyhow::Result<std::process::Child> {
+    spawn(name, |command| {
+        command.args(words).args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped())
+    })
 }
 
 fn spawn(name: &str, with: impl Fn(&mut Command) -> &mut Command) -> anyhow::Result<std::process::Child> {
