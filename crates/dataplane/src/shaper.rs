@@ -45,6 +45,9 @@ fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Looks at the engine of a loop, between two packets.
+pub type Look = Box<dyn FnOnce(&Engine) + Send>;
+
 /// How a loop works.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
@@ -102,6 +105,8 @@ pub struct Shaper<E> {
     next_snapshot: Option<Nanos>,
     /// What is to change while it runs.
     changes: Option<Receiver<Change>>,
+    /// Who wants to look at the engine.
+    looks: Option<Receiver<Look>>,
 }
 
 /// DSCP and ECN as they lie side by side in a header.
@@ -172,6 +177,7 @@ impl<E: Edge> Shaper<E> {
             sent_before: vec![(0, 0); spec.classes.len()],
             next_snapshot: tuning.interval.map(|interval| now + interval),
             changes: None,
+            looks: None,
         })
     }
 
@@ -179,6 +185,11 @@ impl<E: Edge> Shaper<E> {
     /// the engine refuses changes nothing; who sends it has tried it on an engine of the same link before.
     pub fn listen(&mut self, changes: Receiver<Change>) {
         self.changes = Some(changes);
+    }
+
+    /// From now on what comes by this channel looks at the engine, at the loop's next turn as with changes.
+    pub fn show(&mut self, looks: Receiver<Look>) {
+        self.looks = Some(looks);
     }
 
     fn change(&mut self, now: Nanos) {
@@ -225,6 +236,9 @@ impl<E: Edge> Shaper<E> {
             }
             if self.changes.is_some() {
                 self.change(now);
+            }
+            while let Some(look) = self.looks.as_ref().and_then(|looks| looks.try_recv().ok()) {
+                look(&self.engine);
             }
             if self.next_snapshot.is_some_and(|at| at <= now) {
                 tell(self.snapshot(now, false));

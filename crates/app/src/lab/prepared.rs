@@ -235,7 +235,6 @@ fn lab_measures(case: &Case, flows: &[Flow], framed: bool, probe: &Probe) -> boo
     match (&probe.subject, probe.measure) {
         (Subject::Flow(at), measure) => flows.get(*at).is_some_and(|flow| figures::measured(measure, flow, whole)),
         (Subject::Class(_), Measure::WireRate | Measure::Cells | Measure::WireShare) => framed,
-        (Subject::Class(_), Measure::Counter | Measure::Identities | Measure::Disagreements) => false,
         _ => true,
     }
 }

@@ -1,6 +1,7 @@
 //! One run of a column: altq in the middle, then what it is compared with, then the engine alone; and what was measured.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::time::Duration;
 
 use altq_config::{Link, Promises};
@@ -9,6 +10,8 @@ use altq_dataplane::distant::Beyond;
 use altq_engine::Change;
 use altq_simulator::case::{Case, Expectation, Measure, Probe, Subject};
 use altq_simulator::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
+use altq_simulator::sim;
+use altq_simulator::stat::LinkStat;
 use altq_simulator::table::{self, Ran};
 use anyhow::{Context, anyhow};
 
@@ -27,6 +30,14 @@ struct Peer {
     /// Why its figures cannot be trusted.
     invalid: Vec<String>,
     result: PeerResult,
+}
+
+/// What came of a run with altq in the middle.
+struct Middle {
+    run: Run,
+    readings: Vec<Readings>,
+    /// What the links counted at its end, if that is asked for.
+    stats: Vec<LinkStat>,
 }
 
 /// An engine as it was measured.
@@ -60,7 +71,7 @@ impl Prepared<'_> {
         } else {
             None
         };
-        let (run, readings) = self.altq(case, &title, bins, result)?;
+        let Middle { run, readings, stats } = self.altq(case, &title, bins, result)?;
         self.distrust(case, &run, &readings, result);
         if !case.overload {
             self.distrust_starved(case, &run, &readings, &classes, result);
@@ -95,6 +106,10 @@ impl Prepared<'_> {
                     Measure::ClassMemory => own.memory.map(|memory| memory / own.link.classes.len() as f64),
                     _ => own.times.as_ref()?.of(measure),
                 }
+            }
+            (measure, Subject::Class(class)) if measure.of_the_end() => {
+                let at = self.links.iter().position(|link| link.class(class).is_some())?;
+                sim::printed(stats.get(at)?, probe)
             }
             (Measure::HtbRatio, Subject::Flow(flow)) => rows(|peer| &peer.flows).get(*flow).and_then(|row| row.ratio),
             (Measure::HtbRatio, Subject::Class(class)) => {
@@ -161,7 +176,7 @@ impl Prepared<'_> {
     }
 
     /// One run with altq in the middle.
-    fn altq(&self, case: &Case, title: &str, bins: u64, result: &mut CaseResult) -> anyhow::Result<(Run, Vec<Readings>)> {
+    fn altq(&self, case: &Case, title: &str, bins: u64, result: &mut CaseResult) -> anyhow::Result<Middle> {
         let topology = Topology::new(&self.lowered.hosts)?;
         let [there, back] = &self.lowered.paths;
         let seed = self.lowered.seed;
@@ -179,7 +194,16 @@ impl Prepared<'_> {
             let (shaper, link, change) = (&shaper, *link, change.clone());
             Happening { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }
         };
-        let happenings: Vec<Happening<'_>> = self.changes.iter().map(happen).collect();
+        let stats = RefCell::new(Vec::new());
+        let mut happenings: Vec<Happening<'_>> = self.changes.iter().map(happen).collect();
+        if self.asked(case).any(|probe| probe.measure.of_the_end()) {
+            let act = || {
+                let links = self.links.iter().enumerate();
+                *stats.borrow_mut() = links.map(|(at, link)| shaper.stat(at, link, case.duration)).collect::<Result<_, _>>()?;
+                Ok(())
+            };
+            happenings.push(Happening { at: nanos(case.duration), act: Box::new(act) });
+        }
         let check = || match shaper.failed() {
             true => Err(anyhow!("altq's bridge ended before its time")),
             false => Ok(()),
@@ -193,7 +217,7 @@ impl Prepared<'_> {
         result.notes.extend(shaper.notes().iter().cloned());
         // What ended the bridge explains more than what its end did to the flows.
         let readings = shaper.finish(epoch, &self.links)?;
-        Ok((run?, readings))
+        Ok(Middle { run: run?, readings, stats: stats.into_inner() })
     }
 
     /// True if the first link's own scheduler is htb, so that the kernel can have its classes.

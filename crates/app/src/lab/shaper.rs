@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use altq_config::{Device, Link};
 use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Extra, Options, Running};
-use altq_dataplane::shaper::Tuning;
+use altq_dataplane::shaper::{Look, Tuning};
 use altq_dataplane::sketch::{Packed, Sketch};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_dataplane::stop::Stop;
-use altq_engine::Change;
 use altq_engine::spec::Regulator;
+use altq_engine::units::Nanos;
+use altq_engine::{Change, Engine};
+use altq_simulator::stat::LinkStat;
 use anyhow::Context;
 
 use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
@@ -33,6 +35,9 @@ const MEMORY: usize = 1536 << 20;
 /// How long the wires may take to come up.
 const CARRIER: Duration = Duration::from_secs(3);
 
+/// How long an answer of a loop may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The bridge, running, and its readings so far.
 pub struct Shaper {
     stop: Stop,
@@ -41,6 +46,8 @@ pub struct Shaper {
     notes: Vec<String>,
     /// Where changes of each link go.
     steering: Vec<mpsc::Sender<Change>>,
+    /// Where those go who look at the engine of each link.
+    looking: Vec<mpsc::Sender<Look>>,
 }
 
 /// A reading, and when it came.
@@ -90,7 +97,7 @@ impl Shaper {
     /// `ways` says what each way has, that of the packets of one side; it is asked again where the wires are not up yet.
     pub fn start(topology: &Topology, links: &[Link], ways: &(dyn Fn(Side) -> Extra + Sync)) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
-        let mut steering;
+        let (mut steering, mut looking);
         let classes = links.iter().map(|link| link.classes.len() as u32).max().unwrap_or(0);
         let every = EVERY.max(A_CLASS * classes);
         let jumbo = links.iter().any(|link| link.spec.mtu > ORDINARY);
@@ -102,13 +109,17 @@ impl Shaper {
         let running = loop {
             let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
             let (senders, mut receivers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
+            let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
+            let (lenders, mut lookers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
             let extra = |from: &str, _: &str| {
                 let side = if from == INSIDE { Side::Sources } else { Side::Sinks };
                 let of = |link: &&Link| matches!(&link.device, Some(Device::Bridge { from: own, .. }) if own == from);
-                let changes = links.iter().position(of).and_then(|at| receivers.get_mut(at)?.take());
-                Extra { changes, ..ways(side) }
+                let at = links.iter().position(of);
+                let changes = at.and_then(|at| receivers.get_mut(at)?.take());
+                let looks = at.and_then(|at| lookers.get_mut(at)?.take());
+                Extra { changes, looks, ..ways(side) }
             };
-            steering = senders;
+            (steering, looking) = (senders, lenders);
             match topology.middle().run(|| bridge::run_with(&links, options, extra))? {
                 Err(Error::Interface { .. }) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
                 Err(error) if error.is_unsupported() => return Err(Unsupported(error.to_string()).into()),
@@ -121,7 +132,7 @@ impl Shaper {
             let seen = seen.clone();
             move || listen(running, &seen)
         });
-        Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes, steering })
+        Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes, steering, looking })
     }
 
     /// Changes a link, by its place, within a reading's interval.
@@ -131,6 +142,20 @@ impl Shaper {
     pub fn change(&self, link: usize, change: Change) -> anyhow::Result<()> {
         let gone = || anyhow::anyhow!("altq's bridge ended before its time");
         self.steering.get(link).ok_or_else(gone)?.send(change).map_err(|_| gone())
+    }
+
+    /// What a link's engine counts now, within a reading's interval: as of so long a run.
+    ///
+    /// # Errors
+    /// The bridge has ended.
+    pub fn stat(&self, at: usize, link: &Link, span: Nanos) -> anyhow::Result<LinkStat> {
+        let (tell, told) = mpsc::channel();
+        let link = link.clone();
+        // Where nobody waits for it any more it is nobody's loss.
+        let look: Look = Box::new(move |engine: &Engine| _ = tell.send(LinkStat::of(&link, engine, span)));
+        let gone = || anyhow::anyhow!("altq's bridge ended before its time");
+        self.looking.get(at).ok_or_else(gone)?.send(look).map_err(|_| gone())?;
+        told.recv_timeout(PATIENCE).map_err(|_| gone())
     }
 
     /// What the bridge says of how it runs.

@@ -18,7 +18,7 @@ use altq_engine::Change;
 use crate::distant::{Beyond, Distant};
 use crate::error::Error;
 use crate::host::Host;
-use crate::shaper::{Shaper, Tuning};
+use crate::shaper::{Look, Shaper, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
@@ -46,6 +46,8 @@ pub struct Extra {
     pub tunnel: Option<Tunnel>,
     /// What changes the link that shapes the way while it runs.
     pub changes: Option<mpsc::Receiver<Change>>,
+    /// What looks at its engine while it runs.
+    pub looks: Option<mpsc::Receiver<Look>>,
     /// What the link has in the place of a wire of its policy's rate; with something `beyond`, which holds each frame until its last bit
     /// has left.
     pub host: Option<Host>,
@@ -147,12 +149,13 @@ pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let Extra { before, beyond, tunnel, changes, host } = extra(from, to);
+        let Extra { before, beyond, tunnel, changes, looks, host } = extra(from, to);
         let one_way = Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, before, beyond), tunnel);
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::on_host(link, from, one_way, options.tuning, host)?;
                 changes.into_iter().for_each(|changes| shaper.listen(changes));
+                looks.into_iter().for_each(|looks| shaper.show(looks));
                 let send = send.clone();
                 // Where nobody listens any more the loop goes on.
                 Box::new(move || shaper.run(|snapshot| _ = send.send(snapshot)))

@@ -334,7 +334,9 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::Packets if place.is_some() => Some(per_second(cell.sent)),
         Measure::Packets => Some(per_second(cell.received)),
         Measure::Queue if place.is_none() => Some(cell.waited as f64 / span as f64),
-        Measure::Counter | Measure::Identities | Measure::Disagreements => place.and_then(|port| printed(probe, world, port)),
+        Measure::Counter | Measure::Identities | Measure::Disagreements => {
+            place.and_then(|port| printed(&world.ports.get(port)?.stat(world.duration())?, probe))
+        }
         // Little's law: packets a second times the seconds that each waits, whether it is sent then or dropped.
         Measure::Queue => {
             let waited = cell.delays.iter().map(|d| u128::from(*d)).sum::<u128>() + cell.dropped_wait;
@@ -359,13 +361,14 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
     })
 }
 
-/// What stands in `tc -s` of a port at the end of the run.
-fn printed(probe: &Probe, world: &World<'_>, port: usize) -> Option<f64> {
-    let (Subject::Class(class), Some(stat)) = (&probe.subject, world.ports.get(port)?.stat(world.duration())) else { return None };
-    let blocks = || tc::read(&tc::print(&stat, false)).ok();
+/// What stands in `tc -s` of a link at the end of a run, where a probe asks for that.
+pub fn printed(stat: &LinkStat, probe: &Probe) -> Option<f64> {
+    let Subject::Class(class) = &probe.subject else { return None };
+    let blocks = || tc::read(&tc::print(stat, false)).ok();
     match (probe.measure, &probe.counter) {
-        (Measure::Counter, Some(counter)) => tc::printed(&stat, class, counter),
+        (Measure::Counter, Some(counter)) => tc::printed(stat, class, counter),
         (Measure::Identities, _) => Some(tc::identities(&blocks()?) as f64),
-        _ => Some(tc::disagreements(&blocks()?).len() as f64),
+        (Measure::Disagreements, _) => Some(tc::disagreements(&blocks()?).len() as f64),
+        _ => None,
     }
 }
