@@ -20,11 +20,15 @@ pub enum Need {
 /// A packet takes about the same of the host whatever its size: each counts as if it had so many bytes.
 const FULL: u128 = 1500;
 
+/// A packet's time on a link that is slow, in ns: threads wake up within some 0.1 ms.
+const SLOW: u64 = 5_000_000;
+
 impl Prepared<'_> {
     /// What a run of this column needs. Alone runs what takes turns (each is compared with the next), asks for more than the host has,
     /// measures the host's own time, waits for answers (there are as many as its threads wake up), or sends as fast as the host can.
     pub fn need(&self, case: &Case) -> Need {
-        if case.overload || case.turns > 1 || self.asked(case).any(|probe| of_the_host(probe.measure)) {
+        let of_host = |measure: Measure| of_the_host(measure) || (measure.of_gaps() && !self.is_slow(case));
+        if case.overload || case.turns > 1 || self.asked(case).any(|probe| of_host(probe.measure)) {
             return Need::Alone;
         }
         let (mut sum, mut full) = (0u64, Vec::new());
@@ -52,6 +56,17 @@ impl Prepared<'_> {
         Need::Shared(sum)
     }
 
+    /// True if a packet takes so long on the shaped link that what the host adds to the gap before the next is little.
+    fn is_slow(&self, case: &Case) -> bool {
+        let runs = case.flows.iter().filter(|flow| !flow.active.is_empty());
+        let least = |kind: &Kind| match kind {
+            Kind::Udp(udp) => udp.sizes.iter().copied().min().unwrap_or(0),
+            _ => 0,
+        };
+        let bits = runs.map(|flow| u64::from(least(&flow.kind)) * 8).min().unwrap_or(0);
+        self.links.iter().all(|link| (bits * SECOND).checked_div(most(case, link)).is_some_and(|time| time >= SLOW))
+    }
+
     /// The shaped link that what a side sends meets.
     fn way(&self, side: Side) -> Option<&Link> {
         let inside = if side == Side::Sources { INSIDE } else { OUTSIDE };
@@ -62,7 +77,7 @@ impl Prepared<'_> {
 /// Whether a figure is the host's as much as the policy's: how long its threads take to wake up is in it.
 fn of_the_host(measure: Measure) -> bool {
     use Measure::*;
-    measure.of_lab() || of_engine(measure) || measure.of_gaps() || matches!(measure, Transactions | RttP50 | RttP99)
+    measure.of_lab() || of_engine(measure) || matches!(measure, Transactions | RttP50 | RttP99)
 }
 
 /// The most that a source sends in bit/s, its packets counted as full ones; of a program beside the queue what is dropped there alone, one
@@ -162,8 +177,12 @@ mod tests {
         assert_eq!(need(CBQ, &BULK.replace("tcp_bulk", "tcp_rr"), ""), Need::Alone);
         for (measure, subject) in [("answer_max", "class = 'x'"), ("packet_time", "class = 'x'"), ("gap_mean", "flow = 'f'")] {
             let figure = format!("figures = [{{ name = 'm', measure = '{measure}', {subject} }}]");
-            assert_eq!(need(CBQ, &udp("f", "size = 1500, rate = '1Mbit/s'"), &figure), Need::Alone, "{measure}");
+            assert_eq!(need(CBQ, &udp("f", "size = 500, rate = '1Mbit/s'"), &figure), Need::Alone, "{measure}");
         }
+        // Packets of 6 ms, and of 4 ms, at 2 Mbit/s.
+        let figure = "figures = [{ name = 'm', measure = 'gap_mean', flow = 'f' }]";
+        assert_eq!(need(CBQ, &udp("f", "size = 1500, interval = '10ms'"), figure), Need::Shared(1_200_000));
+        assert_eq!(need(CBQ, &udp("f", "size = 1000, interval = '10ms'"), figure), Need::Alone);
         let figure = "figures = [{ name = 'm', measure = 'delay_p99', class = 'x' }]";
         assert_eq!(need(CBQ, BULK, figure), Need::Shared(2_000_000));
     }
