@@ -3,20 +3,20 @@
 //! A folder of cases may hold a text `EXPERIMENTS.in.md`. In it stand
 //!
 //! - `{{summary}}`: the table of all cases; `{{not-reproduced}}`: published figures that do not come out, and why; `{{failures}}`: what
-//!   had to come out and did not;
+//!   had to come out and did not; `{{worlds}}`: how far the lab is from the simulator;
 //! - `{{CASE/COLUMN/ROW FIGURE}}`: a figure of a case, with its unit; `{{CASE/COLUMN/ROW/NAME}}`: what was measured for an expectation;
 //!   what is not there is `not measured in this run`.
 
 use std::path::{Path, PathBuf};
 
-use altq_simulator::html::{Source, Summary, summary, text};
+use altq_simulator::html::{Source, Summary, apart, summary, text};
 use altq_simulator::result::{CaseResult, World};
 
 /// The name of the text in a folder of cases.
 pub const TEMPLATE: &str = "EXPERIMENTS.in.md";
 
 /// What is written where no folder has a text.
-const PLAIN: &str = "# Experiments\n\n{{summary}}\n\n{{not-reproduced}}\n\n{{failures}}\n";
+const PLAIN: &str = "# Experiments\n\n{{summary}}\n\n{{not-reproduced}}\n\n{{failures}}\n\n{{worlds}}\n";
 
 /// What stands where nothing was measured.
 const NOTHING: &str = "*not measured in this run*";
@@ -86,10 +86,11 @@ fn fill(
             "summary" => table(sources, missing, link),
             "not-reproduced" => not_reproduced(sources),
             "failures" => failures(sources),
+            "worlds" => worlds(sources),
             word if word.contains('/') => figure(word, sources).unwrap_or_else(|| NOTHING.to_owned()),
             _ => {
                 return Err(bad(
-                    "a text asks for {{summary}}, {{not-reproduced}}, {{failures}}, or a figure: {{CASE/COLUMN/ROW FIGURE}}",
+                    "a text asks for {{summary}}, {{not-reproduced}}, {{failures}}, {{worlds}}, or a figure: {{CASE/COLUMN/ROW FIGURE}}",
                 ));
             }
         };
@@ -156,11 +157,7 @@ fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> Str
         let worst = sum.worst.as_ref().map_or("–".into(), |(error, row)| format!("{} ({})", text::deviation(*error), cell(row)));
         let dash = |n: usize| if n == 0 { "–".to_owned() } else { n.to_string() };
         let altq = if sum.altq.1 == 0 { "–".into() } else { format!("{} of {}", sum.altq.0, sum.altq.1) };
-        let verdict = match (result.valid, result.passed()) {
-            (false, _) => "**INVALID**",
-            (_, true) => "PASS",
-            (_, false) => "**FAIL**",
-        };
+        let verdict = verdict(result);
         let (name, page) = (cell(&result.case), link(&result.case));
         let (rows, published, all) = (dash(sum.rows), dash(sum.published), result.expectations.len());
         out += &format!(
@@ -174,6 +171,36 @@ fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> Str
         out += &format!("| [{name}]({page}) | {} | | | | | | not run: {} |\n", world(one.world), cell(&one.why));
     }
     out
+}
+
+fn verdict(result: &CaseResult) -> &'static str {
+    match (result.valid, result.passed()) {
+        (false, _) => "**INVALID**",
+        (_, true) => "PASS",
+        (_, false) => "**FAIL**",
+    }
+}
+
+/// A table of the cases that ran in both worlds.
+fn worlds(sources: &[Source<'_>]) -> String {
+    let mut out = String::new();
+    for lab in sources.iter().map(|source| source.result).filter(|result| result.world == World::Lab) {
+        let sim = sources.iter().map(|source| source.result).find(|result| result.world == World::Sim && result.case == lab.case);
+        let Some(sim) = sim else { continue };
+        let (classes, worst) = match apart(sim, lab) {
+            Some(apart) => (apart.classes.to_string(), format!("{} ({})", text::deviation(apart.worst), cell(&apart.class))),
+            None => ("–".into(), "–".into()),
+        };
+        let kept = lab.expectations.iter().filter(|outcome| outcome.pass).count();
+        let all = lab.expectations.len();
+        out += &format!("| {} | {classes} | {worst} | {kept} of {all} | {} |\n", cell(&lab.case), verdict(lab));
+    }
+    if out.is_empty() {
+        return "No case was run in both.\n".into();
+    }
+    format!(
+        "| case | classes | lab off the simulator by at most | promises kept in the lab | verdict |\n|---|---|---|---|---|\n{out}"
+    )
 }
 
 /// Text as a cell of a table may hold it.
@@ -241,6 +268,7 @@ mod tests {
         let path = Path::new("in.md");
         assert_eq!(fill("a {{x/altq/5 slow}} b", path, &[], &[], &str::to_owned).unwrap(), format!("a {NOTHING} b"));
         assert_eq!(fill("{{failures}}", path, &[], &[], &str::to_owned).unwrap(), "Nothing: every promise holds.\n");
+        assert_eq!(fill("{{worlds}}", path, &[], &[], &str::to_owned).unwrap(), "No case was run in both.\n");
         let said = fill("one\ntwo {{nonsense}}", path, &[], &[], &str::to_owned).unwrap_err();
         assert!(said.starts_with("in.md:2:5: a text asks for {{summary}}"), "{said}");
         assert!(fill("{{summary", path, &[], &[], &str::to_owned).unwrap_err().contains("in.md:1:1: {{ is not closed"));

@@ -20,6 +20,7 @@ use crate::plot::sheet::{SERIES, Series, shape};
 use crate::result::{CaseResult, World};
 pub use compare::{Comparison, Summary, summary};
 use text::{base64, escaped, paragraphs, slug, time};
+pub use worlds::{Apart, apart};
 
 /// A result, and the bytes that it was read from.
 pub struct Source<'a> {
