@@ -23,7 +23,8 @@ pub struct Args {
     /// Runs the same traffic through something else afterwards, and gives the ratio of the bulk rates
     #[arg(long, value_name = "htb")]
     peer: Option<Peer>,
-    /// Congestion control of TCP flows that name none, as in net.ipv4.tcp_available_congestion_control
+    /// Congestion control of TCP flows that name none, as in
+    /// net.ipv4.tcp_available_congestion_control [default: cubic]
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
     /// Send and receive buffers of TCP flows that name none, in bytes; without it the kernel tunes them
