@@ -244,7 +244,7 @@ impl<'a> Cells<'a> {
 
 /// Judges what must be true of several rows or columns together.
 fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
-    for comparison in &file.comparisons {
+    for comparison in file.comparisons.iter().filter(|own| own.world.is_none_or(|world| world == result.world)) {
         let Some(figure) = file.figures().iter().position(|f| f.name == comparison.figure) else { continue };
         let columns = |of: &Option<usize>| of.map_or_else(|| (0..file.columns.len().max(1)).collect(), |one| vec![one]);
         let mut judge = |column: Option<usize>, row: Option<usize>, measured: Option<f64>| {

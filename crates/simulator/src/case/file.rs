@@ -93,6 +93,8 @@ pub struct Comparison {
     pub bound: Bound,
     /// Where that comes from.
     pub source: String,
+    /// The only world in which it is judged; `None`: both.
+    pub world: Option<World>,
 }
 
 /// What a [`Comparison`] judges. Rows and columns by their places.
@@ -522,6 +524,7 @@ fn comparisons(head: &raw::Head, file: &CaseFile, table: bool) -> Result<Vec<Com
         list.push(Comparison {
             name: shape.name.get_ref().clone(),
             figure: shape.figure.get_ref().clone(),
+            world: shape.world.as_ref().map(super::check::world).transpose()?,
             judged,
             expected,
             tolerance,

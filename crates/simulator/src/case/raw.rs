@@ -112,6 +112,7 @@ pub struct Shape {
     pub name: Spanned<String>,
     pub figure: Spanned<String>,
     pub column: Option<Spanned<String>>,
+    pub world: Option<Spanned<String>>,
     pub ratio: Option<Spanned<(Spanned<String>, Spanned<String>)>>,
     pub columns: Option<Spanned<(Spanned<String>, Spanned<String>)>>,
     pub monotone: Option<Spanned<String>>,
