@@ -23,6 +23,9 @@ use crate::made;
 /// What a run takes besides its traffic, in ms: namespaces and wires, up and down.
 const SETUP: u64 = 200;
 
+/// Time between the begins of two runs.
+const APART: Duration = Duration::from_millis(200);
+
 /// A case of which something has not run yet.
 struct Open {
     task: Task,
@@ -108,14 +111,17 @@ impl InLab {
         // What it knew of the pace of virtual time says nothing here.
         bar.reset_eta();
         let (base, begun) = (bar.position(), Instant::now());
-        let mut left = (Instant::now(), self.time());
+        let (mut left, mut next) = ((Instant::now(), self.time()), Instant::now());
         let ms = |since: &Instant| since.elapsed().as_millis() as u64;
         while !self.plan.is_over() {
             let mut news = false;
-            while let Some(job) = self.plan.next() {
+            // One after another: making namespaces takes the processors from those that run.
+            if next <= Instant::now()
+                && let Some(job) = self.plan.next()
+            {
                 running.insert(job, Instant::now());
                 self.begin(job, &sender);
-                news = true;
+                (news, next) = (true, Instant::now() + APART);
             }
             match said.recv_timeout(Duration::from_millis(100)) {
                 Ok((job, got)) => {

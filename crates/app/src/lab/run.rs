@@ -52,11 +52,13 @@ impl Prepared<'_> {
     pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'static>> {
         let mut own = CaseResult::new(&case.name, World::Lab, 0);
         let result = &mut own;
+        // Why the figures cannot be trusted, apart from what the reader must know.
+        let mut doubts = CaseResult::new(&case.name, World::Lab, 0);
         let title = match &self.column.name {
             Some(column) => format!("{}, {column}", case.name),
             None => case.name.clone(),
         };
-        let classes = self.classes(case, result)?;
+        let classes = self.classes(case, &mut doubts)?;
         let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
         let tc = if peer || speaks_of_peer {
             let plain = self.lowered.paths.iter().all(|path| path.is_short())
@@ -72,9 +74,9 @@ impl Prepared<'_> {
             None
         };
         let Middle { run, readings, stats } = self.altq(case, &title, bins, result)?;
-        self.distrust(case, &run, &readings, result);
+        self.distrust(case, &run, &readings, &mut doubts);
         if !case.overload {
-            self.distrust_starved(case, &run, &readings, &classes, result);
+            self.distrust_starved(case, &run, &readings, &classes, &mut doubts);
         }
         let links: Vec<(Link, Readings)> = self.grown.iter().cloned().zip(readings).collect();
         let wires: Vec<u64> = match self.machines.is_empty() {
@@ -125,7 +127,7 @@ impl Prepared<'_> {
         };
         let measured = self.expectations.iter().map(one).collect();
         if let Some(peer) = peer {
-            peer.invalid.into_iter().for_each(|reason| result.invalid(reason));
+            peer.invalid.into_iter().for_each(|reason| doubts.invalid(reason));
             result.peers.push(peer.result);
         }
         for (flow, meter) in self.lowered.flows.iter().zip(&run.meters) {
@@ -139,7 +141,6 @@ impl Prepared<'_> {
                 result.notes.push(note.clone());
             }
         }
-        let (notes, invalid) = if own.valid { (own.notes, Vec::new()) } else { (Vec::new(), own.notes) };
         Ok(Ran {
             // It outlives the case that it was checked with.
             column: Cow::Owned(self.column.clone()),
@@ -150,8 +151,8 @@ impl Prepared<'_> {
             unjudged: self.unjudged.clone(),
             peers: own.peers,
             series: Some(series::of(&figures, name, bins)),
-            notes,
-            invalid,
+            notes: own.notes,
+            invalid: doubts.notes,
         })
     }
 
