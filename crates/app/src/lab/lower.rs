@@ -201,7 +201,9 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], timer: Ti
         return Err(only_simulated("it does not cross the shaped link"));
     }
     let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
-        congestion: congestion.clone().or_else(|| wishes.congestion.clone()),
+        // What a case leaves open is the same in both worlds and on every host, whatever the host's own default is. It is set by socket:
+        // a namespace may have as its default only what the host allows to everybody.
+        congestion: congestion.clone().or_else(|| wishes.congestion.clone()).or_else(|| Some("cubic".into())),
         buffers: buffers.or(wishes.buffers),
         no_delay,
         dscp: flow.dscp,

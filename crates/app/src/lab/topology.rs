@@ -184,8 +184,6 @@ impl Topology {
             if matches!(plan.ecn, Ecn::All) {
                 sysctl("net/ipv4/tcp_ecn", "1")?;
             }
-            // What a case leaves open is the same in both worlds and on every host, whatever the host's own default is.
-            sysctl("net/ipv4/tcp_congestion_control", "cubic")?;
             // Every connection begins without what an earlier one learnt.
             sysctl("net/ipv4/tcp_no_metrics_save", "1")
         })?
