@@ -170,8 +170,8 @@ impl<E: Edge> Edge for Distant<E> {
     }
 
     fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
-        let now = self.near.now();
         let Some(beyond) = &mut self.beyond else { return self.near.send(pool, frames) };
+        let now = self.near.now();
         frames.iter().for_each(|frame| beyond.launch(now, pool, *frame));
         self.flush()?;
         Ok(Sent { done: frames.len(), blocked: None })

@@ -124,7 +124,7 @@ impl Net {
                 hops.push(Hop::Link(port, more));
                 self.links.insert(port, Shared { way, medium: link.medium, ring: link.tx_ring });
             } else {
-                delay += way.delay;
+                delay = delay.saturating_add(way.delay);
             }
             let far = if *back { link.from } else { link.to };
             delay = delay.saturating_add(case.hosts.get(far).map_or(0, |host| host.delay));
