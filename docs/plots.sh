@@ -1,5 +1,6 @@
 #!/bin/sh
-# Draws every plot of docs/ anew: docs/plots.sh [ALTQ]. The same cases and seeds give the same bytes.
+# Draws every plot of docs/ anew: docs/plots.sh [ALTQ]. The same cases and seeds give the same
+# bytes.
 set -eu
 cd "$(dirname "$0")/.."
 altq=${1:-target/release/altq}

@@ -1,5 +1,5 @@
-//! Any text as an altq.conf or cbq.conf: accepted or refused with a place, never a panic. What is accepted can be built, and converted to
-//! a policy that is accepted as well.
+//! Any text as an altq.conf or cbq.conf: accepted or refused with a place, never a panic. What is
+//! accepted can be built, and converted to a policy that is accepted as well.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! Any sequence of calls on any tree of schedulers: every packet that goes in comes out once, as a departure or as a drop with a
-//! reason; counters add up at every step; an idle link stays idle until the time that it names.
+//! Any sequence of calls on any tree of schedulers: every packet that goes in comes out once, as a
+//! departure or as a drop with a reason; counters add up at every step; an idle link stays idle
+//! until the time that it names.
 
 #![no_main]
 
@@ -140,8 +141,9 @@ struct Watch {
     taken: [(u64, u64); 3],
     /// A dequeue gave nothing, and no packet is to come before this.
     idle_until: Option<Nanos>,
-    /// Timers fire at any nanosecond, and no scheduler is ALTQ's. A tick timer can only name the next tick, though a call before it may
-    /// send; and ALTQ's scheduler sends when polled what its timers leave asleep (altq.md 2.8).
+    /// Timers fire at any nanosecond, and no scheduler is ALTQ's. A tick timer can only name the
+    /// next tick, though a call before it may send; and ALTQ's scheduler sends when polled what its
+    /// timers leave asleep (altq.md 2.8).
     idles: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Any bytes as a frame: no panic, an answer that is within the frame, and a class that the rules alone give as well.
+//! Any bytes as a frame: no panic, an answer that is within the frame, and a class that the rules
+//! alone give as well.
 
 #![no_main]
 
@@ -57,7 +58,8 @@ fn rules(order: Order) -> RuleSet {
     RuleSet { rules, order, interfaces: Vec::new() }
 }
 
-// Two bytes say how much longer the frames are than what is seen of them; then each frame behind a byte with its length.
+// Two bytes say how much longer the frames are than what is seen of them; then each frame behind a
+// byte with its length.
 fuzz_target!(|input: &[u8]| {
     let Some((more, mut rest)) = input.split_first_chunk::<2>() else { return };
     let more = u16::from_le_bytes(*more);

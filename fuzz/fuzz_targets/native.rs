@@ -1,5 +1,5 @@
-//! Any text as a policy: accepted or refused with a place, never a panic. What is accepted can be built, and what is printed of it reads
-//! back as the same.
+//! Any text as a policy: accepted or refused with a place, never a panic. What is accepted can be
+//! built, and what is printed of it reads back as the same.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as a list of arrivals: refused, or replayed under each estimator, and every packet comes out once or is still queued.
+//! Any bytes as a list of arrivals: refused, or replayed under each estimator, and every packet
+//! comes out once or is still queued.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as what strangers and clients say to a traffic server: preambles, datagrams, and lines in any pieces.
+//! Any bytes as what strangers and clients say to a traffic server: preambles, datagrams, and lines
+//! in any pieces.
 
 #![no_main]
 

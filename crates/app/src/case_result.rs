@@ -20,7 +20,8 @@ pub fn text(description: &str, result: &CaseResult) -> String {
                 Bound::AtMost => "<= ",
                 Bound::AtLeast => ">= ",
             };
-            let tolerance = if outcome.tolerance > 0.0 { format!(" ± {}", unit(outcome.tolerance)) } else { String::new() };
+            let tolerance =
+                if outcome.tolerance > 0.0 { format!(" ± {}", unit(outcome.tolerance)) } else { String::new() };
             rows.push(vec![
                 outcome.name.clone(),
                 format!("{sign}{}{tolerance}", unit(outcome.expected)),
@@ -38,7 +39,8 @@ pub fn text(description: &str, result: &CaseResult) -> String {
     out += &table(result);
     // Of a table classes and flows are many; --json has them.
     let is_table = result.figures.iter().any(|figure| figure.row.is_some());
-    let (classes, flows) = if is_table { (&[][..], &[][..]) } else { (result.classes.as_slice(), result.flows.as_slice()) };
+    let (classes, flows) =
+        if is_table { (&[][..], &[][..]) } else { (result.classes.as_slice(), result.flows.as_slice()) };
     let mut rows = vec![row(&["class", "sent", "borrowed", "p50", "p99", "drops"])];
     for class in classes {
         let report = &class.report;
@@ -48,7 +50,8 @@ pub fn text(description: &str, result: &CaseResult) -> String {
             (None, None) => report.name.clone(),
             (_, Some(_)) => format!("  {}", report.name),
         };
-        let borrowed = if report.sent_bytes == 0 { "-".into() } else { output::percent(report.borrowed_bytes, report.sent_bytes) };
+        let borrowed =
+            if report.sent_bytes == 0 { "-".into() } else { output::percent(report.borrowed_bytes, report.sent_bytes) };
         rows.push(vec![
             name,
             output::rate(report.rate_bit_s),
@@ -100,8 +103,10 @@ pub fn text(description: &str, result: &CaseResult) -> String {
             (peer.name.to_uppercase(), |ratio: Option<f64>| ratio.map_or("none".into(), |ratio| format!("{ratio:.3}")));
         if peer.bulk_bit_s > 0 {
             let (ours, theirs) = (output::rate(peer.altq_bulk_bit_s), output::rate(peer.bulk_bit_s));
-            out +=
-                &format!("\n{column}bulk TCP through altq {ours}, through kernel {name} {theirs}: ratio {}\n", ratio(peer.ratio));
+            out += &format!(
+                "\n{column}bulk TCP through altq {ours}, through kernel {name} {theirs}: ratio {}\n",
+                ratio(peer.ratio)
+            );
         }
         for (what, all) in [("class, charged", &peer.classes), ("flow, payload", &peer.flows)] {
             let mut rows = vec![row(&[what, "altq", &format!("kernel {name}"), "ratio"])];
@@ -139,7 +144,8 @@ fn table(result: &CaseResult) -> String {
     rows[0].extend(columns.iter().map(|column| column.unwrap_or("measured").to_owned()));
     for line in lines {
         for name in &names {
-            let of_line = || result.figures.iter().filter(|f| f.row.as_deref() == line && Some(f.figure.as_str()) == *name);
+            let of_line =
+                || result.figures.iter().filter(|f| f.row.as_deref() == line && Some(f.figure.as_str()) == *name);
             let Some(any) = of_line().next() else { continue };
             let published = of_line().find_map(|f| f.published).map_or("-".into(), digits);
             let unit = if any.unit.is_empty() { String::new() } else { format!(", {}", any.unit) };

@@ -14,7 +14,8 @@ pub enum Exit {
     Differs = 3,
     /// Somebody said no: a cap, or no room.
     Refused = 5,
-    /// Not permitted. What lacks root here is said with 7, since a host without the right lacks the feature.
+    /// Not permitted. What lacks root here is said with 7, since a host without the right lacks the
+    /// feature.
     NotPermitted = 6,
     /// This host cannot do it.
     Unsupported = 7,

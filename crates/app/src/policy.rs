@@ -17,7 +17,8 @@ pub struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// Loads it. Warnings and errors go to standard error; `None` after errors: exit with [`Usage`](crate::exit::Exit::Usage).
+    /// Loads it. Warnings and errors go to standard error; `None` after errors: exit with
+    /// [`Usage`](crate::exit::Exit::Usage).
     pub fn load(&self) -> Option<Policy> {
         load_policy(&self.file, self.language)
     }

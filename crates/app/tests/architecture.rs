@@ -1,4 +1,5 @@
-//! What ARCHITECTURE.md promises of the crates: dependencies point one way, and `unsafe` lives in one place.
+//! What ARCHITECTURE.md promises of the crates: dependencies point one way, and `unsafe` lives in
+//! one place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

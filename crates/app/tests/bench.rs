@@ -12,7 +12,8 @@ fn one_json_line_a_configuration() {
         let out = altq(&["bench", "engine", "--scheduler", scheduler, "--classes", "10", "--runs", "5", "--json"]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let text = String::from_utf8(out.stdout).expect("UTF-8");
-        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let modes: Vec<_> = lines.iter().map(|line| line["mode"].as_str().unwrap_or_default()).collect();
         assert_eq!(modes, ["saturated", "one-at-a-time"]);
         for line in &lines {
@@ -22,7 +23,10 @@ fn one_json_line_a_configuration() {
             assert_eq!(line["classify"], true);
             let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
             let ns = number("ns_per_packet");
-            assert!(ns > 1.0 && number("fastest_ns_per_packet") <= ns && ns <= number("slowest_ns_per_packet"), "{line}");
+            assert!(
+                ns > 1.0 && number("fastest_ns_per_packet") <= ns && ns <= number("slowest_ns_per_packet"),
+                "{line}"
+            );
             // The two say the same, but for rounding to a tenth.
             assert!((number("packets_per_s") * ns / 1e9 - 1.0).abs() < 0.05 / ns + 1e-6, "{line}");
             // At least the counters of a class, and no more than the engine's tables could hold.
@@ -38,9 +42,13 @@ fn the_simulator_is_measured_too() {
     let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!((&line["schema"], line["rate_bit_s"].as_u64()), (&"altq.bench/1".into(), Some(10_000_000)));
     let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
-    // 10 Mbit/s for 5 s, full but for its start: 4166 packets of 1500 bytes, or a few more as some are shorter.
+    // 10 Mbit/s for 5 s, full but for its start: 4166 packets of 1500 bytes, or a few more as some
+    // are shorter.
     assert!((3500.0..6000.0).contains(&number("bottleneck_packets")), "{line}");
-    assert!((number("packets_per_cpu_s") * number("cpu_s") / number("bottleneck_packets") - 1.0).abs() < 0.01, "{line}");
+    assert!(
+        (number("packets_per_cpu_s") * number("cpu_s") / number("bottleneck_packets") - 1.0).abs() < 0.01,
+        "{line}"
+    );
     assert!(number("bytes_per_flow") < 100_000.0, "{line}");
 }
 

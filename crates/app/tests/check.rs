@@ -45,7 +45,8 @@ fn json_of_a_policy() {
     assert_eq!(figures("agency"), (Some("wan"), Some(6_000_000), Some(10_000_000)));
     assert_eq!(figures("web"), (Some("agency"), Some(4_000_000), Some(8_000_000)));
     assert_eq!(figures("wan"), (None, Some(10_000_000), Some(10_000_000)));
-    // Rule 9 by hand: two packets of 160 bytes and one of 1500 at 10 Mbit/s; then 11 packets of 1500 at 500 kbit/s.
+    // Rule 9 by hand: two packets of 160 bytes and one of 1500 at 10 Mbit/s; then 11 packets of
+    // 1500 at 500 kbit/s.
     let bound = &class("voice")["delay_bound_ns"];
     assert_eq!(bound["conforming"].as_u64(), Some(1_456_000));
     assert_eq!(bound["queue_full"].as_u64(), Some(1_456_000 + 264_000_000));
@@ -90,7 +91,8 @@ fn errors_for_people() {
     let said = String::from_utf8(output.stderr).unwrap();
     // Not a terminal: no colours. Place, caret, arithmetic, way out.
     assert!(!said.contains('\u{1b}'), "{said}");
-    for part in ["people.altq:5:13", "^^^^^", "a 6Mbit/s + b 6Mbit/s", "12Mbit/s of the link's 10Mbit/s", "overcommit"] {
+    for part in ["people.altq:5:13", "^^^^^", "a 6Mbit/s + b 6Mbit/s", "12Mbit/s of the link's 10Mbit/s", "overcommit"]
+    {
         assert!(said.contains(part), "{part} is not in:\n{said}");
     }
 }
@@ -101,9 +103,14 @@ fn the_report_for_people() {
     let output = altq(&["check", &path]);
     assert_eq!(output.status.code(), Some(0));
     let said = String::from_utf8(output.stdout).unwrap();
-    for part in
-        ["estimator exact", "overhead   none", "default    rest", "7: voice; 1: web bulk rest", "drop_tail 10 packets", "1.46 ms"]
-    {
+    for part in [
+        "estimator exact",
+        "overhead   none",
+        "default    rest",
+        "7: voice; 1: web bulk rest",
+        "drop_tail 10 packets",
+        "1.46 ms",
+    ] {
         assert!(said.contains(part), "{part} is not in:\n{said}");
     }
     assert!(said.lines().any(|line| line.contains("without `borrow`") && line.ends_with(": voice")), "{said}");
@@ -123,7 +130,10 @@ fn what_is_no_policy() {
         assert_eq!(json(&output)["diagnostics"][0]["code"], code, "{name}");
     }
     let output = altq(&["check", "/nowhere/at-all.altq", "--json"]);
-    assert_eq!((output.status.code(), json(&output)["diagnostics"][0]["code"].as_str()), (Some(2), Some("cannot-read")));
+    assert_eq!(
+        (output.status.code(), json(&output)["diagnostics"][0]["code"].as_str()),
+        (Some(2), Some("cannot-read"))
+    );
     // --language goes before the name.
     let path = file("what", "native.txt", GOOD.as_bytes());
     assert_eq!(altq(&["check", &path, "--language", "native"]).status.code(), Some(0));
@@ -141,7 +151,8 @@ fn includes_are_found_beside_the_file() {
     assert!(report["diagnostics"][0]["file"].as_str().unwrap().ends_with("sites/b.altq"));
     file("include/sites", "b.altq", b"link b { rate 1Mbit/s scheduler cbq class x { share 5% default } }\n");
     let report = json(&altq(&["check", &path, "--json"]));
-    let names: Vec<&str> = report["links"].as_array().unwrap().iter().map(|link| link["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        report["links"].as_array().unwrap().iter().map(|link| link["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a", "b"]);
     file("include/sites", "c.altq", b"include \"../main.altq\"\n");
     assert_eq!(json(&altq(&["check", &path, "--json"]))["diagnostics"][0]["code"], "include-cycle");
@@ -158,8 +169,12 @@ fn convert_prints_what_check_takes() {
     let report = json(&altq(&["check", &path, "--json"]));
     assert_eq!(report["ok"], true);
     // 96 per cent: 98 less the control class's 2.
-    let rates: Vec<u64> =
-        report["links"][0]["classes"].as_array().unwrap().iter().map(|c| c["guaranteed_bit_s"].as_u64().unwrap()).collect();
+    let rates: Vec<u64> = report["links"][0]["classes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["guaranteed_bit_s"].as_u64().unwrap())
+        .collect();
     assert_eq!(
         rates.iter().collect::<std::collections::BTreeSet<_>>(),
         [2_000_000, 10_000_000, 96_000_000, 100_000_000].iter().collect()

@@ -54,7 +54,10 @@ fn all_or_some_and_what_went_before_stays() {
     // One fails: exit 3, and all is written.
     let (code, out, error) = altq(&folder, &["run", "--out", "out"]);
     assert_eq!(code, 3, "{error}");
-    assert!(out.contains("PASS     sim  one: 1 of 1 promises") && out.contains("FAIL     sim  two: 0 of 1 promises"), "{out}");
+    assert!(
+        out.contains("PASS     sim  one: 1 of 1 promises") && out.contains("FAIL     sim  two: 0 of 1 promises"),
+        "{out}"
+    );
     let read = |name: &str| std::fs::read_to_string(folder.join("out").join(name)).unwrap();
     for name in ["one.html", "two.html", "index.html"] {
         assert!(read(name).contains("</html>"), "{name}");
@@ -96,10 +99,14 @@ fn all_or_some_and_what_went_before_stays() {
 fn experiments_md_has_every_published_case_and_no_other() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(tree.join("EXPERIMENTS.md")).unwrap();
-    let mut links: Vec<&str> = text.split("](cases/published/").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let mut links: Vec<&str> =
+        text.split("](cases/published/").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     links.retain(|link| !link.is_empty());
     for link in &links {
-        assert!(tree.join("cases/published").join(link).is_file(), "EXPERIMENTS.md leads to {link}, which is not there");
+        assert!(
+            tree.join("cases/published").join(link).is_file(),
+            "EXPERIMENTS.md leads to {link}, which is not there"
+        );
     }
     for entry in std::fs::read_dir(tree.join("cases/published")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -114,7 +121,10 @@ fn experiments_md_has_every_published_case_and_no_other() {
 fn what_is_not_there_or_wrong_is_said() {
     let folder = folder("experiments-wrong");
     let (code, _, error) = altq(&folder, &["run"]);
-    assert!(code == 1 && error.contains("cases/published is not here") && error.contains("--cases FOLDER"), "{code} {error}");
+    assert!(
+        code == 1 && error.contains("cases/published is not here") && error.contains("--cases FOLDER"),
+        "{code} {error}"
+    );
     std::fs::create_dir_all(folder.join("empty")).unwrap();
     let (code, _, error) = altq(&folder, &["list", "--cases", "empty"]);
     assert!(code == 2 && error.contains("there is no case (a .toml file, docs/cases.md) in empty"), "{error}");
@@ -139,8 +149,10 @@ fn an_interrupt_keeps_what_was_finished() {
     std::fs::write(folder.join("c/short.toml"), case("short", 1, "20%")).unwrap();
     // Hours of virtual time, at some thousand times its pace.
     std::fs::write(folder.join("c/long.toml"), case("long", 360_000, "20%")).unwrap();
-    let mut child =
-        command(&folder, &["run", "--cases", "c", "--out", "out", "--jobs", "2"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(&folder, &["run", "--cases", "c", "--out", "out", "--jobs", "2"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !folder.join("out/short.html").exists() {
         assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "the short case did not end");
@@ -160,7 +172,8 @@ fn an_interrupt_keeps_what_was_finished() {
 fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let folder = folder("experiments-lab");
     std::fs::create_dir_all(folder.join("c")).unwrap();
-    std::fs::write(folder.join("c/high.toml"), case("high", 2, "20%").replace("size =", "high = true\nsize =")).unwrap();
+    std::fs::write(folder.join("c/high.toml"), case("high", 2, "20%").replace("size =", "high = true\nsize ="))
+        .unwrap();
     let only = "only = { world = 'sim', reason = 'it takes a year' }\nduration";
     std::fs::write(folder.join("c/year.toml"), case("year", 2, "20%").replace("duration", only)).unwrap();
     let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
@@ -189,25 +202,33 @@ fn table(name: &str) -> String {
     let text = case(name, 2, "20%").replace("duration = '2s'", "duration = '${seconds}'");
     let (head, rest) = text.split_once("policy = '''").unwrap();
     let (policy, rest) = rest.split_once("'''\n").unwrap();
-    let rows = "rows = [{ name = 'short', values = { seconds = '1s' } }, { name = 'long', values = { seconds = '2s' } }]\n";
+    let rows =
+        "rows = [{ name = 'short', values = { seconds = '1s' } }, { name = 'long', values = { seconds = '2s' } }]\n";
     let columns = [("fifth", policy.to_owned()), ("half", policy.replace("20%", "50%").replace("80%", "50%"))];
     let columns = columns.map(|(name, policy)| format!("[[columns]]\nname = '{name}'\npolicy = '''{policy}'''\n"));
-    format!("{head}{}column = 'fifth'\n", rest.replacen("[[flows]]", &format!("{rows}{}[[flows]]", columns.concat()), 1))
+    format!(
+        "{head}{}column = 'fifth'\n",
+        rest.replacen("[[flows]]", &format!("{rows}{}[[flows]]", columns.concat()), 1)
+    )
 }
 
 #[test]
 fn runs_of_the_lab_go_side_by_side() {
     let folder = folder("experiments-side-by-side");
     std::fs::create_dir_all(folder.join("c")).unwrap();
-    for (name, text) in [("table", table("table")), ("single", case("single", 3, "20%")), ("other", case("other", 3, "20%"))] {
+    for (name, text) in
+        [("table", table("table")), ("single", case("single", 3, "20%")), ("other", case("other", 3, "20%"))]
+    {
         // Without a warmup what the first readings miss is some percent of a second.
-        std::fs::write(folder.join(format!("c/{name}.toml")), text.replace("tolerance = '1%'", "tolerance = '10%'")).unwrap();
+        std::fs::write(folder.join(format!("c/{name}.toml")), text.replace("tolerance = '1%'", "tolerance = '10%'"))
+            .unwrap();
     }
     let (code, out, error) = altq(&folder, &["list", "--cases", "c", "--lab", "--json"]);
     assert_eq!(code, 0, "{error}");
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
     let whole = |name: &str| list["lab"][name].as_u64().unwrap();
-    // 2 · (1 + 2) + 3 + 3 and what namespaces take; side by side as long as the longest: 30 Mbit/s together are little for any host.
+    // 2 · (1 + 2) + 3 + 3 and what namespaces take; side by side as long as the longest: 30 Mbit/s
+    // together are little for any host.
     assert!((12..=15).contains(&whole("seconds")), "{out}");
     assert_eq!(whole("side_by_side_seconds"), 4, "{out}");
 
@@ -218,7 +239,8 @@ fn runs_of_the_lab_go_side_by_side() {
     }
     let took = begun.elapsed();
     let read = |case: &str| -> serde_json::Value {
-        let text = std::fs::read_to_string(folder.join(format!("out/{case}.lab.json"))).unwrap_or_else(|_| panic!("{out}{error}"));
+        let text = std::fs::read_to_string(folder.join(format!("out/{case}.lab.json")))
+            .unwrap_or_else(|_| panic!("{out}{error}"));
         serde_json::from_str(&text).unwrap()
     };
     let results = ["table", "single", "other"].map(read);
@@ -234,13 +256,15 @@ fn runs_of_the_lab_go_side_by_side() {
     let places: Vec<String> =
         table["flows"].as_array().unwrap().iter().map(|flow| format!("{} {}", flow["row"], flow["column"])).collect();
     assert_eq!(places, [r#""short" "fifth""#, r#""short" "half""#, r#""long" "fifth""#, r#""long" "half""#]);
-    let names: Vec<&str> = table["expectations"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        table["expectations"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["table/fifth/short/share", "table/fifth/long/share"]);
     assert_eq!(table["made"]["command"], "altq lab c/table.toml --json");
     // In virtual time too: how far the lab is from that is in the document.
     let (_, _, error) = altq(&folder, &["run", "--cases", "c", "--out", "out"]);
     let document = std::fs::read_to_string(folder.join("out/EXPERIMENTS.md")).unwrap();
-    let row = document.lines().find(|line| line.starts_with("| table | 4 | ")).unwrap_or_else(|| panic!("{document}{error}"));
+    let row =
+        document.lines().find(|line| line.starts_with("| table | 4 | ")).unwrap_or_else(|| panic!("{document}{error}"));
     assert!(row.contains(" % (") && row.contains(", x) | 2 of 2 | PASS |"), "{row}");
 }
 

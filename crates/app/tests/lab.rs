@@ -1,8 +1,9 @@
-//! `altq lab` on this host: every case of cases/lab, as it comes out in virtual time too, what it leaves behind, and what it says where it cannot run.
+//! `altq lab` on this host: every case of cases/lab, as it comes out in virtual time too, what it
+//! leaves behind, and what it says where it cannot run.
 //!
-//! These tests run in real time on a host that others use too. A run that says by itself that it cannot be trusted (`valid`
-//! false) or misses a figure is repeated; one that never comes out valid is skipped, aloud; one that misses its figures every
-//! time fails.
+//! These tests run in real time on a host that others use too. A run that says by itself that it
+//! cannot be trusted (`valid` false) or misses a figure is repeated; one that never comes out valid
+//! is skipped, aloud; one that misses its figures every time fails.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -30,7 +31,8 @@ fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases/lab")
 }
 
-/// Why this host cannot run a lab, if it cannot: what the program itself says, and it must be right about root.
+/// Why this host cannot run a lab, if it cannot: what the program itself says, and it must be right
+/// about root.
 fn lacking(output: &Output) -> Option<String> {
     (output.status.code() == Some(7)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
 }
@@ -66,15 +68,17 @@ flows = [
 
 const POLICY: &str = "link wan { rate 20Mbit/s  scheduler cbq  class all { share 100%  default } }";
 
-/// The same file in virtual time: what a class sends, if it is 5 % of the link at least, differs by no more than 5 % of that. (Less is what
-/// waits for answers, as fast as this host is.) What differs, if something does.
+/// The same file in virtual time: what a class sends, if it is 5 % of the link at least, differs by
+/// no more than 5 % of that. (Less is what waits for answers, as fast as this host is.) What
+/// differs, if something does.
 fn apart(path: &Path, lab: &serde_json::Value) -> Option<String> {
     let output = altq().args(["sim", "--json"]).arg(path).output().unwrap();
     let sim: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     let rows = |result: &serde_json::Value| {
-        let row =
-            |row: &serde_json::Value| ([row["column"].to_string(), row["name"].to_string()], row["rate_bit_s"].as_f64().unwrap());
+        let row = |row: &serde_json::Value| {
+            ([row["column"].to_string(), row["name"].to_string()], row["rate_bit_s"].as_f64().unwrap())
+        };
         result["classes"].as_array().unwrap().iter().map(row).collect::<Vec<_>>()
     };
     let (lab, sim) = (rows(lab), rows(&sim));
@@ -82,7 +86,8 @@ fn apart(path: &Path, lab: &serde_json::Value) -> Option<String> {
     let large = sim.iter().filter(|(_, rate)| *rate >= 0.05 * link);
     let other = |(name, rate): &([String; 2], f64)| {
         let measured = lab.iter().find(|(own, _)| own == name).map_or(0.0, |(_, rate)| *rate);
-        ((measured / rate - 1.0).abs() > 0.05).then(|| format!("{name:?}: {measured} in the lab, {rate} in the simulator"))
+        ((measured / rate - 1.0).abs() > 0.05)
+            .then(|| format!("{name:?}: {measured} in the lab, {rate} in the simulator"))
     };
     large.filter_map(other).next()
 }
@@ -124,7 +129,8 @@ fn a_run_goes_to_flent() {
     let path = write_case("flent", &case("2s", POLICY));
     let file = path.with_extension("flent.gz");
     for (test, series) in [("tcp_nup", "TCP upload::1"), ("qdisc-stats", "qdisc-stats::delay")] {
-        let output = altq().arg("lab").arg(&path).arg("--flent").arg(&file).args(["--flent-test", test]).output().unwrap();
+        let output =
+            altq().arg("lab").arg(&path).arg("--flent").arg(&file).args(["--flent-test", test]).output().unwrap();
         if let Some(reason) = lacking(&output) {
             return eprintln!("SKIPPED: {reason}");
         }
@@ -156,8 +162,9 @@ fn every_case_of_the_lab_comes_out() {
     }
 }
 
-/// The same file in virtual time and on real packets: what each class gets of the link differs by less than a percent of the link. As
-/// with the cases, a busy host gets more than one try: it fails if a valid run missed and none passed.
+/// The same file in virtual time and on real packets: what each class gets of the link differs by
+/// less than a percent of the link. As with the cases, a busy host gets more than one try: it fails
+/// if a valid run missed and none passed.
 #[test]
 fn one_file_runs_in_both_worlds() {
     let _one = alone();
@@ -240,7 +247,8 @@ fn group(leader: u32) -> Vec<String> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        // proc(5): pid (comm) state ppid pgrp …; comm may hold anything, so from its last parenthesis on.
+        // proc(5): pid (comm) state ppid pgrp …; comm may hold anything, so from its last
+        // parenthesis on.
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         let fields: Vec<&str> = rest.split_whitespace().collect();
         if fields.get(2) == Some(&leader.to_string().as_str()) && fields.first() != Some(&"Z") {
@@ -261,8 +269,9 @@ fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// A namespace cannot be seen from outside once nobody holds it. So a veth pair is laid from a namespace of this test into each
-/// of the lab's: it goes when the lab's namespace goes, and with it everything in it.
+/// A namespace cannot be seen from outside once nobody holds it. So a veth pair is laid from a
+/// namespace of this test into each of the lab's: it goes when the lab's namespace goes, and with
+/// it everything in it.
 #[test]
 fn nothing_is_left_of_a_lab_that_was_killed() {
     let _one = alone();
@@ -272,7 +281,8 @@ fn nothing_is_left_of_a_lab_that_was_killed() {
     };
     let path = write_case("killed", &case("60s", POLICY));
     let before = interfaces();
-    let mut lab = altq().arg("lab").arg(&path).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+    let mut lab =
+        altq().arg("lab").arg(&path).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
     let id = lab.id();
     let up = until(Duration::from_secs(10), || namespaces(id).len() == 3 || lab.try_wait().unwrap().is_some());
     if let Some(status) = lab.try_wait().unwrap() {
@@ -333,7 +343,12 @@ fn what_cannot_run_is_refused_before_anything_starts() {
     let refusals = [
         // A policy with an error, at its place.
         ("policy", case("1s", "link wan { rate 20Mbit/s  scheduler cbq  class all { shar 100% } }"), 2, "shar"),
-        ("link", case("1s", "link lan { rate 20Mbit/s  scheduler cbq  class all { share 100%  default } }"), 2, "no link `wan`"),
+        (
+            "link",
+            case("1s", "link lan { rate 20Mbit/s  scheduler cbq  class all { share 100%  default } }"),
+            2,
+            "no link `wan`",
+        ),
         ("class", case("1s", POLICY) + EXPECT_OTHER, 2, "`other`"),
         ("key", case("1s", POLICY) + "nonsense = 1\n", 2, "nonsense"),
         // What only the simulator has.

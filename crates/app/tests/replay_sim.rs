@@ -78,7 +78,8 @@ fn replay_writes_what_it_promises() {
         let n = |field: &str| class[field].as_u64().unwrap();
         assert_eq!(n("arrived_packets"), n("sent_packets") + n("dropped_packets") + n("queued_packets"), "{class}");
     }
-    // The wire ends one packet when it begins the next, to the nanosecond; a packet of 1250 bytes takes 1 ms.
+    // The wire ends one packet when it begins the next, to the nanosecond; a packet of 1250 bytes
+    // takes 1 ms.
     let departures = folder.read("d.csv").unwrap();
     let mut lines = departures.lines();
     assert_eq!(lines.next(), Some("time_ns,class,bytes,id,wire_end_ns"));
@@ -90,7 +91,9 @@ fn replay_writes_what_it_promises() {
     }
     assert_eq!(classes[0]["sent_packets"], sent);
     let drops = folder.read("x.csv").unwrap();
-    assert!(drops.starts_with("time_ns,class,bytes,id,reason\n") && drops.lines().nth(1).unwrap().ends_with(",queue_full"));
+    assert!(
+        drops.starts_with("time_ns,class,bytes,id,reason\n") && drops.lines().nth(1).unwrap().ends_with(",queue_full")
+    );
     assert_eq!(drops.lines().count() as u64 - 1, classes[0]["dropped_packets"].as_u64().unwrap());
     // In the second second each has its share, to a packet.
     let (_, out, _) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--from", "1s", "--to", "2s", "--json"]);
@@ -121,9 +124,14 @@ fn every_scheduler_and_queue_by_its_name() {
         let class = |name: &str, words: &str| format!("class {name} {{ {words} queue {queue} {{ limit 20packets }} }}");
         folder.write(
             "r.altq",
-            &format!("link wan {{ rate 10Mbit/s scheduler {scheduler}\n{}\n{}\n}}\n", class("slow", slow), class("fast", fast)),
+            &format!(
+                "link wan {{ rate 10Mbit/s scheduler {scheduler}\n{}\n{}\n}}\n",
+                class("slow", slow),
+                class("fast", fast)
+            ),
         );
-        let (code, out, err) = folder.altq(&["replay", "r.altq", "--arrivals", "a.csv", "--from", "500ms", "--to", "2s", "--json"]);
+        let (code, out, err) =
+            folder.altq(&["replay", "r.altq", "--arrivals", "a.csv", "--from", "500ms", "--to", "2s", "--json"]);
         assert_eq!(code, 0, "{scheduler} {queue}: {err}");
         let json: serde_json::Value = serde_json::from_str(&out).unwrap();
         let sum = |class: &str, word: &str| {
@@ -137,7 +145,11 @@ fn every_scheduler_and_queue_by_its_name() {
         if !slow.is_empty() {
             assert!((1_960_000..=2_040_000).contains(&rates[0]), "{scheduler} {queue}: {rates:?}");
         }
-        assert_eq!((sum("slow", "arrived_packets"), sum("fast", "arrived_packets")), (1500, 1500), "{scheduler} {queue}");
+        assert_eq!(
+            (sum("slow", "arrived_packets"), sum("fast", "arrived_packets")),
+            (1500, 1500),
+            "{scheduler} {queue}"
+        );
     }
 }
 
@@ -180,7 +192,8 @@ fn replay_refuses_and_writes_nothing() {
         assert!(err.contains(reason), "{args:?}\n{err}");
         assert_eq!(folder.read("d.csv"), None, "{args:?}");
     }
-    let (code, _, err) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--departures", "no/such/folder.csv"]);
+    let (code, _, err) =
+        folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--departures", "no/such/folder.csv"]);
     assert_eq!(code, 1, "{err}");
 }
 
@@ -188,7 +201,8 @@ fn replay_refuses_and_writes_nothing() {
 fn a_list_cut_short_is_said_and_what_came_before_is_kept() {
     let folder = Folder::new("cut");
     folder.write("cut.csv", "time_ns,class,bytes,id\n0,slow,100,1\n1000,fast,100,2\n2000,fast,15");
-    let (code, out, err) = folder.altq(&["replay", "p.altq", "--arrivals", "cut.csv", "--departures", "d.csv", "--json"]);
+    let (code, out, err) =
+        folder.altq(&["replay", "p.altq", "--arrivals", "cut.csv", "--departures", "d.csv", "--json"]);
     assert_eq!(code, 1);
     assert!(err.contains("line 4") && err.contains("byte 52"), "{err}");
     assert_eq!(folder.read("d.csv").unwrap().lines().count(), 3);
@@ -221,7 +235,8 @@ fn a_class_that_may_not_send_ends_the_run() {
             ),
         );
         folder.write("a.csv", "time_ns,class,bytes,id\n0,a,100,1\n0,a,100,2\n0,b,100,3\n");
-        let (code, out, err) = folder.altq(&["replay", "never.altq", "--arrivals", "a.csv", "--timer", timer, "--json"]);
+        let (code, out, err) =
+            folder.altq(&["replay", "never.altq", "--arrivals", "a.csv", "--timer", timer, "--json"]);
         assert_eq!(code, 0, "{err}");
         let report: serde_json::Value = serde_json::from_str(&out).unwrap();
         let row = |at: usize, field: &str| report["classes"][at][field].as_u64().unwrap();
@@ -248,11 +263,15 @@ fn sim_exits_by_what_came_out() {
     let (code, out, err) = folder.altq(&["sim", "good.toml", "--json", "--pcap", "x.pcap", "--seed", "9"]);
     assert_eq!((code, err.as_str()), (0, ""));
     let result: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&result["schema"], &result["world"], &result["seed"]), (&"altq.result/1".into(), &"sim".into(), &9.into()));
+    assert_eq!(
+        (&result["schema"], &result["world"], &result["seed"]),
+        (&"altq.result/1".into(), &"sim".into(), &9.into())
+    );
     assert_eq!(result["valid"], true);
     assert_eq!(result["expectations"][0]["pass"], true);
     assert_eq!(result["flows"][0]["class"], "slow");
-    // Every packet in the capture: a record's header, Ethernet, and 1000 bytes; 2 Mbit/s for 3 s and what idleness earned.
+    // Every packet in the capture: a record's header, Ethernet, and 1000 bytes; 2 Mbit/s for 3 s
+    // and what idleness earned.
     let size = fs::metadata(folder.0.join("x.pcap")).unwrap().len();
     assert_eq!((size - 24) % (16 + 14 + 1000), 0);
     assert!((750..=755).contains(&((size - 24) / 1030)), "{size}");
@@ -331,11 +350,15 @@ fn several_transmit_queues() {
     let folder = Folder::new("queues");
     folder.write("f.altq", "link wan { rate 8Mbit/s scheduler fifo class a { default } }");
     folder.write("a.csv", "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,1,3,0\n0,a,10,2,1,1\n");
-    let args = ["replay", "f.altq", "--arrivals", "a.csv", "--tx-queues", "2", "--tx-ring", "512", "--departures", "d.csv"];
+    let args =
+        ["replay", "f.altq", "--arrivals", "a.csv", "--tx-queues", "2", "--tx-ring", "512", "--departures", "d.csv"];
     let (code, _, err) = folder.altq(&args);
     assert_eq!(code, 0, "{err}");
     // A byte a microsecond; the single packet goes between two segments.
-    assert_eq!(folder.read("d.csv").unwrap(), "time_ns,class,bytes,id,wire_end_ns\n0,a,300,1,310000\n0,a,10,2,110000\n");
+    assert_eq!(
+        folder.read("d.csv").unwrap(),
+        "time_ns,class,bytes,id,wire_end_ns\n0,a,300,1,310000\n0,a,10,2,110000\n"
+    );
     folder.write("a.csv", "time_ns,class,bytes,id,tx_queue\n0,slow,300,1,0\n");
     let (code, _, err) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--tx-queues", "2"]);
     assert_eq!(code, 2);

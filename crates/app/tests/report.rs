@@ -53,7 +53,10 @@ fn alone(page: &str) {
         assert!(!page.contains(word), "{word}");
     }
     for link in page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
-        assert!(link.starts_with("data:") || link.starts_with('#') || link.ends_with(".html") || link.ends_with(".json"), "{link}");
+        assert!(
+            link.starts_with("data:") || link.starts_with('#') || link.ends_with(".html") || link.ends_with(".json"),
+            "{link}"
+        );
     }
     assert!(!page.contains("NaN") && !page.contains("inf "), "a figure that is none");
 }
@@ -84,11 +87,14 @@ fn a_page_holds_everything() {
     ] {
         assert!(page.contains(text), "{text}");
     }
-    // Both classes of 2 and 8 Mbit/s have the link for themselves for a while: 20 and 80 % guaranteed, of 100 % at most.
+    // Both classes of 2 and 8 Mbit/s have the link for themselves for a while: 20 and 80 %
+    // guaranteed, of 100 % at most.
     assert!(page.contains("<title>guaranteed 2 Mbit/s</title>") && page.contains("<title>ceiling 10 Mbit/s</title>"));
     // The file's hash is what sha256sum says.
-    if let Ok(sum) =
-        Command::new("sha256sum").arg("cases/borrow.toml").current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).output()
+    if let Ok(sum) = Command::new("sha256sum")
+        .arg("cases/borrow.toml")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
     {
         let sum = String::from_utf8(sum.stdout).unwrap();
         assert!(page.contains(sum.split(' ').next().unwrap()), "{sum}");
@@ -143,7 +149,8 @@ fn names_are_text_not_markup() {
     let folder = folder("names");
     let json = std::fs::read_to_string(result(&folder, "cases/20-80.toml")).unwrap();
     let path = folder.join("hostile.json");
-    std::fs::write(&path, json.replace("\"slow\"", "\"<b>&'slow\"").replace("20-80", "<script>alert(1)</script>")).unwrap();
+    std::fs::write(&path, json.replace("\"slow\"", "\"<b>&'slow\"").replace("20-80", "<script>alert(1)</script>"))
+        .unwrap();
     let out = altq(&["report", &path.display().to_string()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let page = String::from_utf8(out.stdout).unwrap();
@@ -185,7 +192,17 @@ fn flent(path: &Path) -> serde_json::Value {
 }
 
 const TESTS: [(&str, &[&str]); 3] = [
-    ("tcp_nup", &["TCP upload::1", "TCP upload::2", "TCP upload avg", "TCP upload sum", "TCP upload fairness", "Ping (ms) ICMP"]),
+    (
+        "tcp_nup",
+        &[
+            "TCP upload::1",
+            "TCP upload::2",
+            "TCP upload avg",
+            "TCP upload sum",
+            "TCP upload fairness",
+            "Ping (ms) ICMP",
+        ],
+    ),
     ("rrul", &["TCP upload BE", "TCP upload EF", "TCP download BK", "TCP totals", "Ping (ms) UDP EF", "Ping (ms) avg"]),
     (
         "qdisc-stats",
@@ -236,7 +253,14 @@ fn files_of_flent_have_its_fields() {
         for name in names {
             assert!(file["results"][*name].is_array(), "{test}: {name}");
         }
-        assert!(file["raw_values"].as_object().unwrap().values().flat_map(|v| v.as_array().unwrap()).all(|v| v["t"].is_number()));
+        assert!(
+            file["raw_values"]
+                .as_object()
+                .unwrap()
+                .values()
+                .flat_map(|v| v.as_array().unwrap())
+                .all(|v| v["t"].is_number())
+        );
     }
     // Alone on a link of 10 Mbit/s the slow flow has all of it: at 2 s, bin 20.
     let file = flent(&folder.join("tcp_nup.flent.gz"));
@@ -249,7 +273,8 @@ fn files_of_flent_have_its_fields() {
     let out = altq(&["report", &columns, "--flent", &path]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(
-        out.status.code() == Some(2) && said.contains("say which: --column classic --row without, --column classic --row cbwfq"),
+        out.status.code() == Some(2)
+            && said.contains("say which: --column classic --row without, --column classic --row cbwfq"),
         "{said}"
     );
     assert!(altq(&["report", &columns, "--flent", &path, "--column", "classic", "--row", "cbwfq"]).status.success());
@@ -265,7 +290,9 @@ fn a_run_goes_to_flent_at_once() {
     let json = result(&folder, "cases/borrow.toml");
     let out = altq(&["sim", "cases/borrow.toml", "--flent", &path("sim.flent.gz"), "--flent-test", "qdisc-stats"]);
     assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("expectation"));
-    assert!(altq(&["report", &json, "--flent", &path("report.flent.gz"), "--flent-test", "qdisc-stats"]).status.success());
+    assert!(
+        altq(&["report", &json, "--flent", &path("report.flent.gz"), "--flent-test", "qdisc-stats"]).status.success()
+    );
     let (sim, report) = (flent(&folder.join("sim.flent.gz")), flent(&folder.join("report.flent.gz")));
     assert_eq!(sim["results"]["qdisc-stats::delay"].as_array().unwrap().len(), 120);
     assert_eq!(sim, report);
@@ -276,9 +303,18 @@ fn a_run_goes_to_flent_at_once() {
     assert_eq!(flent(&folder.join("row.flent.gz"))["metadata"]["TITLE"], "cbwfq-c classic cbwfq");
     // What cannot be had is said before anything runs, in both worlds.
     for (args, wanted) in [
-        (&[table, "--flent", "x.flent.gz"][..], "say which: --column classic --row without, --column classic --row cbwfq"),
-        (&[table, "--row", "cbwfq", "--flent", "x.flent.gz"], "say which: --column classic --row cbwfq, --column altq --row cbwfq"),
-        (&[table, "--column", "clasic", "--flent", "x.flent.gz"], "there is no column \"clasic\"; columns: classic, altq"),
+        (
+            &[table, "--flent", "x.flent.gz"][..],
+            "say which: --column classic --row without, --column classic --row cbwfq",
+        ),
+        (
+            &[table, "--row", "cbwfq", "--flent", "x.flent.gz"],
+            "say which: --column classic --row cbwfq, --column altq --row cbwfq",
+        ),
+        (
+            &[table, "--column", "clasic", "--flent", "x.flent.gz"],
+            "there is no column \"clasic\"; columns: classic, altq",
+        ),
         (&["cases/borrow.toml", "--flent", "x.gz"], "end it with .flent.gz"),
         (&["cases/borrow.toml", "--flent", "no/such/x.flent.gz"], "there is no folder no/such"),
         (&["cases/borrow.toml", "--flent-test", "rrul"], "--flent <FILE.flent.gz>"),
@@ -286,12 +322,16 @@ fn a_run_goes_to_flent_at_once() {
         for world in ["sim", "lab"] {
             let out = altq(&[&[world], args].concat());
             let said = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(out.status.code() == Some(2) && said.contains(wanted) && out.stdout.is_empty(), "{world} {args:?}: {said}");
+            assert!(
+                out.status.code() == Some(2) && said.contains(wanted) && out.stdout.is_empty(),
+                "{world} {args:?}: {said}"
+            );
         }
     }
 }
 
-/// What a browser says of a page on its console, nothing of which is wanted. `None`: there is no browser here.
+/// What a browser says of a page on its console, nothing of which is wanted. `None`: there is no
+/// browser here.
 fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
     let browser = ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -303,7 +343,10 @@ fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
         .arg(format!("file://{}", page.display()))
         .output()
         .unwrap();
-    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("</html>"), "{browser} did not load the page");
+    assert!(
+        out.status.success() && String::from_utf8_lossy(&out.stdout).contains("</html>"),
+        "{browser} did not load the page"
+    );
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     Some(said.lines().filter(|line| line.contains("CONSOLE")).collect::<Vec<_>>().join("\n"))
 }
@@ -327,17 +370,22 @@ fn a_browser_has_nothing_to_say() {
     }
 }
 
-/// flent itself opens, sums up and draws them. `ALTQ_FLENT` names its program (`pip install flent numpy matplotlib`).
+/// flent itself opens, sums up and draws them. `ALTQ_FLENT` names its program
+/// (`pip install flent numpy matplotlib`).
 #[test]
 #[ignore = "needs flent: ALTQ_FLENT=/path/to/flent cargo test -p altq --test report -- --ignored"]
 fn flent_opens_them() {
     let flent = std::env::var("ALTQ_FLENT").unwrap_or("flent".into());
     let folder = folder("flent-itself");
     let json = result(&folder, "cases/borrow.toml");
-    for (test, plot) in [("tcp_nup", "totals"), ("rrul", "all_scaled"), ("qdisc-stats", "backlog"), ("qdisc-stats", "drops")] {
+    for (test, plot) in
+        [("tcp_nup", "totals"), ("rrul", "all_scaled"), ("qdisc-stats", "backlog"), ("qdisc-stats", "drops")]
+    {
         let path = folder.join(format!("{test}.flent.gz")).display().to_string();
         match test {
-            "rrul" => assert!(altq(&["sim", "cases/borrow.toml", "--flent", &path, "--flent-test", test]).status.success()),
+            "rrul" => {
+                assert!(altq(&["sim", "cases/borrow.toml", "--flent", &path, "--flent-test", test]).status.success())
+            }
             _ => assert!(altq(&["report", &json, "--flent", &path, "--flent-test", test]).status.success()),
         }
         let run = |args: &[&str]| {

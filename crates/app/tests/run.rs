@@ -1,4 +1,5 @@
-//! `altq run` as its user sees it: exit codes, what it prints, and what it leaves behind. Skipped, aloud, where the host does not let us.
+//! `altq run` as its user sees it: exit codes, what it prints, and what it leaves behind. Skipped,
+//! aloud, where the host does not let us.
 
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
@@ -47,7 +48,8 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Its first line on standard output: then it runs. `None`, said aloud, where the host lacks something.
+/// Its first line on standard output: then it runs. `None`, said aloud, where the host lacks
+/// something.
 fn first_line(child: &mut Child) -> Option<(String, impl Read + use<>)> {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -76,7 +78,10 @@ fn lines_of_json_until_a_signal() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let parsed: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = &parsed.last().unwrap()["links"][0];
-    assert_eq!((&parsed[0]["schema"], &last["name"], &last["state"]), (&"altq.stat/1".into(), &"wan".into(), &"shaping".into()));
+    assert_eq!(
+        (&parsed[0]["schema"], &last["name"], &last["state"]),
+        (&"altq.stat/1".into(), &"wan".into(), &"shaping".into())
+    );
     let classes = last["classes"].as_array().unwrap();
     let names: Vec<&str> = classes.iter().map(|class| class["name"].as_str().unwrap()).collect();
     assert_eq!(names[1..], ["low", "high"]);

@@ -1,6 +1,7 @@
-//! `altq traffic` as its user sees it: exit codes, what it says of wrong inputs, its JSON, a narrow terminal, without root; and every kind of
-//! flow between two namespaces with `altq run` in the middle, whose classes count what is on the wire. Figures are counts and relations, not
-//! speeds: these tests run on hosts that others use too.
+//! `altq traffic` as its user sees it: exit codes, what it says of wrong inputs, its JSON, a narrow
+//! terminal, without root; and every kind of flow between two namespaces with `altq run` in the
+//! middle, whose classes count what is on the wire. Figures are counts and relations, not speeds:
+//! these tests run on hosts that others use too.
 
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
@@ -74,7 +75,11 @@ fn result(output: &Output) -> Value {
     assert!(matches!(output.status.code(), Some(0 | 3)), "{:?}: {}", output.status, said(output));
     let text = String::from_utf8_lossy(&output.stdout);
     let result: Value = serde_json::from_str(text.lines().last().expect("a result")).unwrap();
-    assert_eq!(output.status.code(), Some(if result["valid"] == true { 0 } else { 3 }), "the code says what the result says");
+    assert_eq!(
+        output.status.code(),
+        Some(if result["valid"] == true { 0 } else { 3 }),
+        "the code says what the result says"
+    );
     for flow in result["flows"].as_array().unwrap() {
         assert!(flow["error"].is_null(), "{flow}");
     }
@@ -90,8 +95,14 @@ fn wrong_words_are_told_with_the_way_out() {
     let plan = plan.display().to_string();
     for (args, wanted) in [
         (&["udp", "127.0.0.1"][..], "--rate <RATE>"),
-        (&["udp", "127.0.0.1", "--rate", "10mbps"], "there is no unit \"mbps\"; write a number and one of bit/s, kbit/s"),
-        (&["udp", "127.0.0.1", "--rate", "10"], "10 of what? write the unit, kbit/s, Mbit/s or Gbit/s, such as 10Mbit/s"),
+        (
+            &["udp", "127.0.0.1", "--rate", "10mbps"],
+            "there is no unit \"mbps\"; write a number and one of bit/s, kbit/s",
+        ),
+        (
+            &["udp", "127.0.0.1", "--rate", "10"],
+            "10 of what? write the unit, kbit/s, Mbit/s or Gbit/s, such as 10Mbit/s",
+        ),
         (&["udp", "127.0.0.1", "--rate", "1Mbit/s", "--size", "20"], "no packet has 20 bytes at layer 3: from 29"),
         (&["udp", "127.0.0.1", "--rate", "1Mbit/s", "--dscp", "64"], "a number from 0 to 63, or ef"),
         (&["udp", "127.0.0.1", "--rate", "1Mbit/s", "--every", "1ms"], "cannot be used with"),
@@ -112,7 +123,10 @@ fn wrong_words_are_told_with_the_way_out() {
     ] {
         let output = traffic(&[args, &token].concat());
         let said = said(&output);
-        assert!(output.status.code() == Some(2) && said.contains(wanted) && output.stdout.is_empty(), "{args:?}: {said}");
+        assert!(
+            output.status.code() == Some(2) && said.contains(wanted) && output.stdout.is_empty(),
+            "{args:?}: {said}"
+        );
     }
     for (args, wanted) in [
         (&["bulk", "127.0.0.1"][..], "`altq traffic server` prints it"),
@@ -136,7 +150,8 @@ fn wrong_words_are_told_with_the_way_out() {
 
 #[test]
 fn tokens_and_caps() {
-    let server = Server::local(&["--max-rate", "2Mbit/s", "--max-duration", "2s", "--max-flows", "2", "--max-streams", "3"]);
+    let server =
+        Server::local(&["--max-rate", "2Mbit/s", "--max-duration", "2s", "--max-flows", "2", "--max-streams", "3"]);
     let at = |args: &[&str], token: &str| {
         let mut all = vec![args[0], server.address.as_str(), "--token", token, "--quiet"];
         all.extend(&args[1..]);
@@ -146,17 +161,27 @@ fn tokens_and_caps() {
     let (code, text) = at(&["bulk", "-t", "1s"], "another secret than its");
     assert!(code == Some(6) && text.contains("--token, or ALTQ_TOKEN") && !text.contains("another"), "{code:?} {text}");
     for (args, wanted) in [
-        (&["udp", "--rate", "3Mbit/s", "-t", "1s"][..], "3Mbit/s of UDP up, and the server allows 2Mbit/s (--max-rate)"),
+        (
+            &["udp", "--rate", "3Mbit/s", "-t", "1s"][..],
+            "3Mbit/s of UDP up, and the server allows 2Mbit/s (--max-rate)",
+        ),
         (&["bulk", "-t", "3s"], "(--max-duration)"),
         (&["bulk", "-P", "4", "-t", "1s"], "(--max-streams)"),
     ] {
         let (code, text) = at(args, SECRET);
-        assert!(code == Some(5) && text.contains("the server refuses") && text.contains(wanted), "{args:?} {code:?} {text}");
+        assert!(
+            code == Some(5) && text.contains("the server refuses") && text.contains(wanted),
+            "{args:?} {code:?} {text}"
+        );
     }
     // A congestion control that no kernel has: the host lacks it, and says what it has.
     let (code, text) = at(&["bulk", "--cc", "no-such-cc", "-t", "1s"], SECRET);
-    assert!(code == Some(7) && text.contains("no congestion control `no-such-cc`") && text.contains("cubic"), "{code:?} {text}");
-    // What is within the caps is done, and TCP is held to the rate: 2 Mbit/s in 1 s are 250 kB, and the socket may hold a little beyond.
+    assert!(
+        code == Some(7) && text.contains("no congestion control `no-such-cc`") && text.contains("cubic"),
+        "{code:?} {text}"
+    );
+    // What is within the caps is done, and TCP is held to the rate: 2 Mbit/s in 1 s are 250 kB, and
+    // the socket may hold a little beyond.
     let output = traffic(&["bulk", &server.address, "--token", SECRET, "-t", "1s", "--json", "--quiet"]);
     let result = result(&output);
     let bytes = result["flows"][0]["bytes"].as_u64().unwrap();
@@ -166,11 +191,12 @@ fn tokens_and_caps() {
 #[test]
 fn json_is_lines_and_a_result() {
     let server = Server::local(&[]);
-    let output = altq(&["traffic", "udp", &server.address, "--both", "--rate", "800kbit/s", "--size", "100", "-t", "1s"])
-        .args(["--json", "--interval", "200ms", "--warmup", "0s", "--seed", "7"])
-        .env("ALTQ_TOKEN", SECRET)
-        .output()
-        .unwrap();
+    let output =
+        altq(&["traffic", "udp", &server.address, "--both", "--rate", "800kbit/s", "--size", "100", "-t", "1s"])
+            .args(["--json", "--interval", "200ms", "--warmup", "0s", "--seed", "7"])
+            .env("ALTQ_TOKEN", SECRET)
+            .output()
+            .unwrap();
     let result = result(&output);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(!text.contains(SECRET) && output.stderr.is_empty() || result["valid"] == false);
@@ -188,13 +214,20 @@ fn json_is_lines_and_a_result() {
     for (flow, way) in last["flows"].as_array().unwrap().iter().zip(["up", "down"]) {
         assert_eq!((&flow["kind"], &flow["direction"], &flow["family"]), (&"udp".into(), &way.into(), &"ipv4".into()));
         // 1000 packets of 100 bytes; 72 of them are payload.
-        let (sent, received) = (flow["packets"]["sent"].as_u64().unwrap(), flow["packets"]["received"].as_u64().unwrap());
+        let (sent, received) =
+            (flow["packets"]["sent"].as_u64().unwrap(), flow["packets"]["received"].as_u64().unwrap());
         assert!((995..=1001).contains(&sent) && received <= sent, "{flow}");
-        assert!(flow["bytes"].as_u64().unwrap() <= 72 * received && flow["bytes"].as_u64().unwrap() % 72 == 0, "{flow}");
+        assert!(
+            flow["bytes"].as_u64().unwrap() <= 72 * received && flow["bytes"].as_u64().unwrap() % 72 == 0,
+            "{flow}"
+        );
         for word in ["mean_ns", "deviation_ns", "min_ns", "max_ns"] {
             assert!(flow["gaps"][word].is_u64(), "{word} in {flow}");
         }
-        assert!(flow["gaps"]["modes"].is_array() && flow["jitter_ns"].is_u64() && flow["delay_ns"]["p99"].is_u64(), "{flow}");
+        assert!(
+            flow["gaps"]["modes"].is_array() && flow["jitter_ns"].is_u64() && flow["delay_ns"]["p99"].is_u64(),
+            "{flow}"
+        );
     }
 }
 
@@ -210,8 +243,12 @@ fn a_narrow_terminal_is_not_overrun() {
         env!("CARGO_BIN_EXE_altq"),
         server.address
     );
-    let output =
-        Command::new("script").args(["-qec", &line, "/dev/null"]).env("ALTQ_TOKEN", SECRET).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("ALTQ_TOKEN", SECRET)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
     assert!(text.contains("goodput") && text.contains("\n  jitter "), "a paragraph a flow: {text}");
     for line in text.lines().filter(|line| !line.contains("INVALID")) {
@@ -219,11 +256,13 @@ fn a_narrow_terminal_is_not_overrun() {
         let shown: String = line
             .split('\u{1b}')
             .enumerate()
-            .map(
-                |(n, part)| {
-                    if n == 0 { part } else { part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest) }
-                },
-            )
+            .map(|(n, part)| {
+                if n == 0 {
+                    part
+                } else {
+                    part.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest)
+                }
+            })
             .collect();
         assert!(shown.chars().count() <= 40, "{line:?}");
     }
@@ -249,8 +288,11 @@ fn without_root() {
         }
         command
     };
-    let mut child =
-        command(&["traffic", "server", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command(&["traffic", "server", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let server = Server { child, address: line.trim().strip_prefix("listening ").unwrap().to_owned() };
@@ -324,7 +366,8 @@ fn every_kind_between_two_hosts() {
     for flow in tcp.iter().chain(&udp).chain(&connections) {
         assert!(number(flow, "transactions_per_s") > 10.0 && flow["rtt_ns"]["p50"].as_u64() > Some(1_000), "{flow}");
     }
-    // Datagrams with a DSCP, by both families: none is lost on an empty wire, and each is seen there in its class.
+    // Datagrams with a DSCP, by both families: none is lost on an empty wire, and each is seen
+    // there in its class.
     let datagrams = ["--rate", "800kbit/s", "--size", "200", "--dscp", "ef", "--both"];
     let v4 = client(&[&["udp", four], &datagrams[..]].concat());
     let v6 = client(&[&["udp", "fd09::2"], &datagrams[..]].concat());
@@ -349,11 +392,18 @@ fn every_kind_between_two_hosts() {
         for (class, flows) in [("ef", &v4), ("ef6", &v6)] {
             // What was sent, and the few by which both ends found each other.
             let sent = flows[way]["packets"]["sent"].as_u64().unwrap();
-            assert!((sent..=sent + 20).contains(&packets(link, class)), "{link} {class}: {} of {sent}", packets(link, class));
+            assert!(
+                (sent..=sent + 20).contains(&packets(link, class)),
+                "{link} {class}: {} of {sent}",
+                packets(link, class)
+            );
         }
         assert!(packets(link, "cs1") >= cs1, "{link}: {} for {cs1} requests a second", packets(link, "cs1"));
         // Super-packets of up to 64 KiB count as one.
-        assert!(packets(link, "af41") * 65_536 >= number(&bulk[way], "bytes") as u64 && packets(link, "other") > 20, "{link}");
+        assert!(
+            packets(link, "af41") * 65_536 >= number(&bulk[way], "bytes") as u64 && packets(link, "other") > 20,
+            "{link}"
+        );
     }
 }
 
@@ -368,13 +418,17 @@ fn congestion_control_flow_by_flow() {
     }
     let plan = std::env::temp_dir().join(format!("altq-traffic-cc-{}.toml", std::process::id()));
     let flow = |name: &str, cc: &str, port: u16, way: &str| {
-        format!("[[flows]]\nname = '{name}'\nkind = 'tcp_bulk'\ncongestion = '{cc}'\nport = {port}\ndirection = '{way}'\n")
+        format!(
+            "[[flows]]\nname = '{name}'\nkind = 'tcp_bulk'\ncongestion = '{cc}'\nport = {port}\ndirection = '{way}'\n"
+        )
     };
     let (listen, ports) = (["127.0.0.1:2601", "127.0.0.1:2602", "127.0.0.1:2603"], [2601, 2602, 2603]);
-    let text = flow("a", "reno", ports[0], "up") + &flow("b", "cubic", ports[1], "up") + &flow("c", "reno", ports[2], "down");
+    let text =
+        flow("a", "reno", ports[0], "up") + &flow("b", "cubic", ports[1], "up") + &flow("c", "reno", ports[2], "down");
     std::fs::write(&plan, format!("duration = '4s'\n{text}")).unwrap();
     let server = Server::start(Some(&world.right), &listen, &[]);
-    let mut client = altq(&["traffic", "mix", "127.0.0.1:2601", "--plan", &plan.display().to_string(), "--token", SECRET]);
+    let mut client =
+        altq(&["traffic", "mix", "127.0.0.1:2601", "--plan", &plan.display().to_string(), "--token", SECRET]);
     client.args(["--quiet", "--json"]).stdout(Stdio::piped());
     let client = world.right.run(|| client.spawn().unwrap()).unwrap();
     // ss prints the control of each connection, by both ends' view: the sender's is asked for.

@@ -1,4 +1,5 @@
-//! What a policy must hold whatever its language: guarantees against capacity, words that go together, rules that can match.
+//! What a policy must hold whatever its language: guarantees against capacity, words that go
+//! together, rules that can match.
 
 use altq_engine::Engine;
 use altq_engine::spec::{ClassId, ROOT, SpecError};
@@ -38,7 +39,8 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     wfq::places(link, &children, findings);
     rules::check(link, findings);
     if link.spec.default.is_none() && (link.device.is_some() || !link.spec.rules.rules.is_empty()) {
-        let message = format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
+        let message =
+            format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
         findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
     }
     // The engine has the last word: what it would refuse is refused here, with its place.
@@ -63,7 +65,8 @@ fn refused(link: &Link, error: SpecError) -> Diagnostic {
     Diagnostic::error("refused", span, error.message).help_if(error.help)
 }
 
-/// What children guarantee may not be more than what their parent has. `overcommit` makes it a warning.
+/// What children guarantee may not be more than what their parent has. `overcommit` makes it a
+/// warning.
 fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     for (parent, children) in children.iter().enumerate() {
         // Curves have sums of their own.
@@ -136,7 +139,8 @@ pub(crate) fn is_classic(link: &Link, class: ClassId) -> bool {
     link.serving(class).is_some_and(|scheduler| scheduler.settings.choice("estimator") == Some("classic"))
 }
 
-/// Words of a scheduler that do not go together: what is classic's or exact's alone (design: exact is formal, and knows no rounds).
+/// Words of a scheduler that do not go together: what is classic's or exact's alone (design: exact
+/// is formal, and knows no rounds).
 fn schedulers(link: &Link, class: ClassId, findings: &mut Findings) {
     let spec = match (class, &link.spec.classes[class as usize].scheduler) {
         (ROOT, _) => &link.spec.scheduler,
@@ -184,12 +188,18 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
     if let Some(ceiling) = settings.rate("ceiling") {
         if classic {
             let message = "the classic estimator knows no ceiling".to_owned();
-            error("wrong-estimator", "ceiling", message, "without `borrow` the rate is the ceiling; or write `estimator exact`");
+            error(
+                "wrong-estimator",
+                "ceiling",
+                message,
+                "without `borrow` the rate is the ceiling; or write `estimator exact`",
+            );
         } else if ceiling < rate {
             let message = format!("the ceiling {ceiling} is below the guarantee {rate}");
             error("ceiling-below-rate", "ceiling", message, "a ceiling is at least the rate");
         } else if !borrows {
-            let message = format!("a ceiling has no effect without `borrow`: `{}` never has more than its {rate}", class.name);
+            let message =
+                format!("a ceiling has no effect without `borrow`: `{}` never has more than its {rate}", class.name);
             error("ceiling-without-borrow", "ceiling", message, "write `borrow`, or leave the ceiling out");
         }
     }
@@ -207,8 +217,9 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
             error("out-of-range", word, message, "raise the link's `mtu`");
         }
     }
-    let warn =
-        |code, word: &str, message: String, help: &str| Diagnostic::warning(code, class.place(word), message).help(help.to_owned());
+    let warn = |code, word: &str, message: String, help: &str| {
+        Diagnostic::warning(code, class.place(word), message).help(help.to_owned())
+    };
     if rate.is_zero() && !borrows && !inner {
         let message = format!("`{}` never sends: it is guaranteed nothing and does not borrow", class.name);
         findings.push(warn("never-sends", "rate", message, "give it a share, or `borrow`"));
@@ -217,12 +228,15 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
     let largest = settings.bytes("maxpacketsize").unwrap_or(u64::from(link.spec.mtu)).max(1);
     let slowest = (largest * 8_000_000_000).div_ceil(i32::MAX as u64);
     if classic && (1..slowest).contains(&rate.as_bit_s()) {
-        let message = format!("`{}` sends at up to {slowest}bit/s: the classic estimator knows no slower class", class.name);
+        let message =
+            format!("`{}` sends at up to {slowest}bit/s: the classic estimator knows no slower class", class.name);
         findings.push(warn("too-slow", "rate", message, "lower `maxpacketsize`, or write `estimator exact`"));
     }
     if inner && !classic && settings.get("priority").is_some() && !holds {
-        let message =
-            format!("the priority of `{}` has no effect: only classes that hold packets are served by priority", class.name);
+        let message = format!(
+            "the priority of `{}` has no effect: only classes that hold packets are served by priority",
+            class.name
+        );
         findings.push(warn("no-effect", "priority", message, "give it to the classes below"));
     }
     if inner && !classic && spec.queue.is_some() && !holds {
@@ -231,8 +245,8 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
     }
 }
 
-/// What `altq check` says beyond what is wrong: the ceiling that classic's timers put on a class (altq.md 2.9). Where only its own
-/// timer wakes it, a class sends a burst every two ticks.
+/// What `altq check` says beyond what is wrong: the ceiling that classic's timers put on a class
+/// (altq.md 2.9). Where only its own timer wakes it, a class sends a burst every two ticks.
 pub fn advice(link: &Link) -> Vec<Diagnostic> {
     const TICK_S: f64 = 0.01;
     let mut slow = Vec::new();
@@ -243,7 +257,8 @@ pub fn advice(link: &Link) -> Vec<Diagnostic> {
         }
         let rate = link.guarantee(class).unwrap_or_default().as_bit_s() as f64;
         let size = spec.settings.bytes("packetsize").unwrap_or(u64::from(link.spec.mtu));
-        // altq.md 2.2: what a packet takes longer at the class's rate than at the link's decides the default.
+        // altq.md 2.2: what a packet takes longer at the class's rate than at the link's decides
+        // the default.
         let wait = size as f64 * 8.0 * (1.0 / rate - 1.0 / link.spec.rate.as_bit_s() as f64);
         let maxburst = spec.settings.int("maxburst").unwrap_or(if wait > 0.01 { 4 } else { 16 });
         let most = (maxburst * size * 8) as f64 / (2.0 * TICK_S);

@@ -133,7 +133,8 @@ pub const MOST_ERRORS: usize = 20;
 /// How many warnings one run shows.
 pub const MOST_WARNINGS: usize = 100;
 
-/// Where findings are collected, up to [`MOST_ERRORS`] errors and [`MOST_WARNINGS`] warnings; what is left out is said.
+/// Where findings are collected, up to [`MOST_ERRORS`] errors and [`MOST_WARNINGS`] warnings; what
+/// is left out is said.
 #[derive(Default)]
 pub(crate) struct Findings {
     list: Vec<Diagnostic>,

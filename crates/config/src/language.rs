@@ -33,8 +33,9 @@ impl Language {
         Language::ALL.iter().find(|(_, language)| *language == self).map_or("native", |(name, _)| name)
     }
 
-    /// The language of a file by its name: `.altq` native; `.conf` altq.conf, cbq.conf or pf.conf, told apart by the first
-    /// statement; `.tc` or `.sh` a tc script; `.ios` or `.cfg` MQC. `None` for any other name.
+    /// The language of a file by its name: `.altq` native; `.conf` altq.conf, cbq.conf or pf.conf,
+    /// told apart by the first statement; `.tc` or `.sh` a tc script; `.ios` or `.cfg` MQC. `None`
+    /// for any other name.
     pub fn of(path: &Path, text: &str) -> Option<Language> {
         match path.extension()?.to_str()? {
             "altq" => Some(Language::Native),
@@ -45,16 +46,21 @@ impl Language {
         }
     }
 
-    /// altq.conf's lines begin with its commands, which may be cut short; everything else in a `.conf` is pf's: `altq on`,
-    /// `queue`, `pass`, macros, `set`. `altq IF enable` is altq.conf's console command.
+    /// altq.conf's lines begin with its commands, which may be cut short; everything else in a
+    /// `.conf` is pf's: `altq on`, `queue`, `pass`, macros, `set`. `altq IF enable` is altq.conf's
+    /// console command.
     fn of_conf(text: &str) -> Language {
-        let statement = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");
+        let statement =
+            text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");
         let mut words = statement.split_whitespace();
         let pf = match (words.next().unwrap_or(""), words.next().unwrap_or("")) {
             ("altq", "on") => true,
             (first, _) if first.contains('=') => true,
             (_, second) if second.starts_with('=') => true,
-            ("queue" | "pass" | "block" | "match" | "set" | "scrub" | "table" | "ext_if" | "anchor" | "antispoof", _) => true,
+            (
+                "queue" | "pass" | "block" | "match" | "set" | "scrub" | "table" | "ext_if" | "anchor" | "antispoof",
+                _,
+            ) => true,
             ("nat" | "rdr" | "binat" | "load" | "include", _) => true,
             _ => false,
         };

@@ -55,7 +55,12 @@ pub fn parse_str(text: &str, name: &str, language: Language) -> Result<Policy, B
     parse(source, sources, Findings::default(), language)
 }
 
-fn parse(source: SourceId, mut sources: Sources, mut findings: Findings, language: Language) -> Result<Policy, Box<Failed>> {
+fn parse(
+    source: SourceId,
+    mut sources: Sources,
+    mut findings: Findings,
+    language: Language,
+) -> Result<Policy, Box<Failed>> {
     let mut links = Vec::new();
     match language {
         Language::Native => links = native::read(source, &mut sources, &mut findings),
@@ -76,7 +81,8 @@ fn parse(source: SourceId, mut sources: Sources, mut findings: Findings, languag
             );
         }
     }
-    // Figures clash for no reason where words are missing, so a text with errors is not checked further.
+    // Figures clash for no reason where words are missing, so a text with errors is not checked
+    // further.
     if !findings.has_errors() {
         for link in &links {
             check::link(link, &mut findings);
@@ -92,12 +98,19 @@ fn failed(findings: Findings, sources: Sources) -> Box<Failed> {
     Box::new(Failed { diagnostics: findings.into_list(), sources })
 }
 
-/// Reads one file into the sources. What cannot be read is an error at `from`, the place that asks for it, or at the file's start.
-pub(crate) fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: Option<Span>) -> Option<SourceId> {
+/// Reads one file into the sources. What cannot be read is an error at `from`, the place that asks
+/// for it, or at the file's start.
+pub(crate) fn read(
+    path: &Path,
+    sources: &mut Sources,
+    findings: &mut Findings,
+    from: Option<Span>,
+) -> Option<SourceId> {
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
         Err(error) => {
-            let span = from.unwrap_or_else(|| Span { source: sources.add(path.to_owned(), String::new()), start: 0, end: 0 });
+            let span =
+                from.unwrap_or_else(|| Span { source: sources.add(path.to_owned(), String::new()), start: 0, end: 0 });
             let message = format!("{} cannot be read: {error}", path.display());
             findings.push(Diagnostic::error("cannot-read", span, message));
             return None;

@@ -67,7 +67,8 @@ impl Link {
         children
     }
 
-    /// Which classes hold packets of their own: those without children, and those that a rule or `default` leads to.
+    /// Which classes hold packets of their own: those without children, and those that a rule or
+    /// `default` leads to.
     pub fn holders(&self) -> Vec<bool> {
         let mut holders: Vec<bool> = self.children().iter().map(Vec::is_empty).collect();
         for class in self.spec.rules.rules.iter().map(|rule| rule.class).chain(self.spec.default) {
@@ -85,7 +86,8 @@ impl Link {
         self.spec.classes.iter().any(|class| words.iter().flatten().any(|word| class.settings.int(word).is_some()))
     }
 
-    /// The scheduler that serves a class: that of the nearest class above that holds one. For the root its own.
+    /// The scheduler that serves a class: that of the nearest class above that holds one. For the
+    /// root its own.
     pub fn scheduler_of(&self, class: ClassId) -> &'static str {
         self.serving(class).map_or("", |scheduler| scheduler.name)
     }
@@ -102,8 +104,9 @@ impl Link {
         Some(&self.spec.scheduler)
     }
 
-    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the class that holds it is shaped to or
-    /// guaranteed; where that is nothing, the rate by which that class is measured.
+    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the
+    /// class that holds it is shaped to or guaranteed; where that is nothing, the rate by which
+    /// that class is measured.
     pub(crate) fn measure(&self, class: ClassId) -> Rate {
         let mut at = class;
         while let Some(parent) = self.spec.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
@@ -136,7 +139,8 @@ impl Link {
         shape.or_else(|| self.guarantee(class))
     }
 
-    /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees nothing. The root has the link.
+    /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees
+    /// nothing. The root has the link.
     pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
         if class == ROOT {
             return Some(self.spec.rate);

@@ -1,5 +1,6 @@
-//! A policy in the native language. What is printed reads back to the same [`LinkSpec`](altq_engine::spec::LinkSpec); rules in ALTQ's order come out in
-//! first-match order; what cannot be said is a comment, and in [`Printed::left_out`].
+//! A policy in the native language. What is printed reads back to the same
+//! [`LinkSpec`](altq_engine::spec::LinkSpec); rules in ALTQ's order come out in first-match order;
+//! what cannot be said is a comment, and in [`Printed::left_out`].
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -68,7 +69,10 @@ impl Printer<'_> {
             self.left_out(format!("the name `{}` of the link, which a class has as well", link.name));
         }
         if link.class_name(ROOT) != link.name {
-            self.left_out(format!("the name `{}` of the root class: here it is that of the link", link.class_name(ROOT)));
+            self.left_out(format!(
+                "the name `{}` of the root class: here it is that of the link",
+                link.class_name(ROOT)
+            ));
         }
         match &link.device {
             Some(Device::Interface { name, ingress }) => {
@@ -114,8 +118,9 @@ impl Printer<'_> {
         self.line(0, "}");
     }
 
-    /// Classes of one priority that come out in another order than they stand in: nesting puts children behind their parent, and
-    /// classic goes round in the order in which classes were made.
+    /// Classes of one priority that come out in another order than they stand in: nesting puts
+    /// children behind their parent, and classic goes round in the order in which classes were
+    /// made.
     fn shuffled(&self) -> Option<String> {
         let mut last = [ROOT; 8];
         let mut stack = vec![ROOT];
@@ -292,7 +297,8 @@ pub(crate) fn time(nanos: u64) -> String {
     format!("{nanos}ns")
 }
 
-/// The keys and values of a rule. `None` if the language cannot say it: two lists of the same key that must both match.
+/// The keys and values of a rule. `None` if the language cannot say it: two lists of the same key
+/// that must both match.
 fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
     if rule.terms.is_empty() {
         return Some("all".to_owned());

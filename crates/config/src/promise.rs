@@ -18,8 +18,9 @@ const MAXBURST: u64 = 2;
 const PRIORITY: u64 = 1;
 
 impl Link {
-    /// The most that a class can have: the rate of the nearest class from here up that does not borrow, or a ceiling (of htb: a ceil) on
-    /// the way, or what a meter lets through that drops what is red, whichever is less; else the link's.
+    /// The most that a class can have: the rate of the nearest class from here up that does not
+    /// borrow, or a ceiling (of htb: a ceil) on the way, or what a meter lets through that drops
+    /// what is red, whichever is less; else the link's.
     pub fn ceiling(&self, class: ClassId) -> Rate {
         let mut most = self.spec.rate.min(self.metered(ROOT));
         let mut at = class;
@@ -44,7 +45,8 @@ impl Link {
         most
     }
 
-    /// What a class's meter lets through in the long run, if it drops what is red; else the link's rate.
+    /// What a class's meter lets through in the long run, if it drops what is red; else the link's
+    /// rate.
     fn metered(&self, class: ClassId) -> Rate {
         let settings = self.spec.classes.get(class as usize).map(|class| &class.settings);
         match settings.and_then(|settings| MeterSpec::read(settings).ok().flatten()) {
@@ -86,7 +88,8 @@ impl DelayBound {
 /// Queues that are first in, first out: of others the last packet may be overtaken.
 const IN_ORDER: &[&str] = &["drop_tail", "drop_head", "red", "rio", "blue", "codel", "pie"];
 
-/// What the classes of a link are promised: what they can count on, and the delay bounds that follow.
+/// What the classes of a link are promised: what they can count on, and the delay bounds that
+/// follow.
 pub struct Promises<'l> {
     link: &'l Link,
     /// By class: it holds packets of its own.
@@ -104,7 +107,8 @@ struct Division {
     holder: ClassId,
     /// The classes that it serves, parents first.
     classes: Vec<ClassId>,
-    /// By class: the number of its parent here, its words, whether none is below it, whether it holds a scheduler.
+    /// By class: the number of its parent here, its words, whether none is below it, whether it
+    /// holds a scheduler.
     members: Vec<(Option<usize>, Settings, bool, bool)>,
     /// Why nothing here is promised.
     nothing: Option<String>,
@@ -140,15 +144,21 @@ impl<'l> Promises<'l> {
         Promises { link, rule9: Rule9::new(link, &children, &holders), holders, standing, places }
     }
 
-    /// What a class is promised where it stands, through all schedulers above it; or why nothing is.
+    /// What a class is promised where it stands, through all schedulers above it; or why nothing
+    /// is.
     pub fn promise(&self, class: ClassId) -> Result<Promise, String> {
         if class == ROOT {
             return Ok(Promise::new(0, self.link.spec.rate));
         }
-        let Some(&(place, at)) = self.standing.get(class as usize) else { return Err("there is no such class".to_owned()) };
+        let Some(&(place, at)) = self.standing.get(class as usize) else {
+            return Err("there is no such class".to_owned());
+        };
         let division = &self.places[place];
         let promised = self.promise(division.holder).map_err(|why| {
-            format!("`{}`, which holds the scheduler, is promised nothing: {why}", self.link.class_name(division.holder))
+            format!(
+                "`{}`, which holds the scheduler, is promised nothing: {why}",
+                self.link.class_name(division.holder)
+            )
         })?;
         if let Some(why) = &division.nothing {
             return Err(why.clone());
@@ -178,8 +188,9 @@ impl<'l> Promises<'l> {
         (entry.promises)(&place)
     }
 
-    /// What a class can count on: its guarantee, or what its scheduler promises without naming a rate; inside of other classes no more
-    /// than holds through all of them. `None` where nothing is guaranteed.
+    /// What a class can count on: its guarantee, or what its scheduler promises without naming a
+    /// rate; inside of other classes no more than holds through all of them. `None` where nothing
+    /// is guaranteed.
     pub fn guaranteed(&self, class: ClassId) -> Option<Rate> {
         let words = self.link.guarantee(class);
         if class == ROOT {
@@ -200,7 +211,9 @@ impl<'l> Promises<'l> {
     /// The delay bounds of a class.
     pub fn delay_bound(&self, class: ClassId) -> DelayBound {
         let link = self.link;
-        let Some(spec) = link.spec.classes.get(class as usize) else { return DelayBound::none("there is no such class") };
+        let Some(spec) = link.spec.classes.get(class as usize) else {
+            return DelayBound::none("there is no such class");
+        };
         let scheduler = link.scheduler_of(class);
         if link.served_by_root(class) && scheduler == "cbq" {
             return self.rule9.delay_bound(link, class);
@@ -239,8 +252,8 @@ impl Division {
         Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None, promises: OnceCell::new() }
     }
 
-    /// Packets that rules send to the class that holds the scheduler take part as a class without words; in cbq with what the
-    /// others leave (rule 16).
+    /// Packets that rules send to the class that holds the scheduler take part as a class without
+    /// words; in cbq with what the others leave (rule 16).
     fn own_packets(&mut self, link: &Link, holders: &[bool]) {
         if !holders.get(self.holder as usize).is_some_and(|holds| *holds) {
             return;
@@ -250,15 +263,18 @@ impl Division {
         match link.scheduler_of(*first) {
             "cbq" => {
                 let tops = self.members.iter().filter(|member| member.0.is_none());
-                let sum = tops.filter_map(|member| member.1.rate("rate")).fold(0, |sum, rate| sum + u128::from(rate.as_bit_s()));
+                let sum = tops
+                    .filter_map(|member| member.1.rate("rate"))
+                    .fold(0, |sum, rate| sum + u128::from(rate.as_bit_s()));
                 let left = u128::from(link.measure(*first).as_bit_s()).saturating_sub(sum);
                 words.set("rate", Value::Rate(Rate::bit_s(u64::try_from(left).unwrap_or(u64::MAX))));
             }
             "priq" | "drr" | "fifo" => {}
             name => {
                 let holder = link.class_name(self.holder);
-                self.nothing =
-                    Some(format!("packets go to `{holder}` itself as well, and {name} does not say what is left beside them"));
+                self.nothing = Some(format!(
+                    "packets go to `{holder}` itself as well, and {name} does not say what is left beside them"
+                ));
             }
         }
         self.members.push((None, words, true, false));
@@ -274,7 +290,10 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     }
     let Some(queue) = link.queue(class) else { return none(assumes) };
     if !IN_ORDER.contains(&queue.name) {
-        return none(format!("{assumes}, and no queue holds it up: in {} the last packet may be overtaken", queue.name));
+        return none(format!(
+            "{assumes}, and no queue holds it up: in {} the last packet may be overtaken",
+            queue.name
+        ));
     }
     let mtu = u64::from(link.spec.mtu);
     let packets = match queue.limit {
@@ -285,8 +304,9 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     DelayBound { conforming, queue_full: of(packets), assumes }
 }
 
-/// Rule 9 of the design, for classes of exact cbq at the link: at most (bursts of higher and equal priorities and one packet of the link)
-/// over (the link's rate less the rates of higher priorities).
+/// Rule 9 of the design, for classes of exact cbq at the link: at most (bursts of higher and equal
+/// priorities and one packet of the link) over (the link's rate less the rates of higher
+/// priorities).
 struct Rule9 {
     leaves: Vec<bool>,
     /// What each leaf is guaranteed, bit/s.
@@ -303,8 +323,8 @@ impl Rule9 {
         let mut sums = Rule9 { leaves: vec![false; n], rates: vec![0; n], by_priority: [(0, 0, 0); 8], total: 0 };
         for (id, holds) in holders.iter().enumerate() {
             let class = id as ClassId;
-            // A class that holds another scheduler is a leaf to the one that serves it. Packets of an inner class wait in a leaf of
-            // its own that has what its children leave (rule 16).
+            // A class that holds another scheduler is a leaf to the one that serves it. Packets of
+            // an inner class wait in a leaf of its own that has what its children leave (rule 16).
             let leaf = *holds || link.spec.classes[id].scheduler.is_some();
             if !leaf || !link.served_by_root(class) {
                 continue;
@@ -357,7 +377,8 @@ impl Rule9 {
             "the source sends at most {} and bursts of {burst} bytes, counted on the wire, in packets of at most {size} bytes",
             Rate::bit_s(rate)
         );
-        // The last packet of a full queue: all of the queue, and one packet that may just have been sent, at the class's rate.
+        // The last packet of a full queue: all of the queue, and one packet that may just have been
+        // sent, at the class's rate.
         queue_full(link, class, DelayBound { conforming: Some(conforming), queue_full: None, assumes }, |packets| {
             span((u128::from(packets) + 1) * packet, u128::from(rate)).and_then(|wait| wait.checked_add(conforming))
         })
@@ -368,7 +389,8 @@ impl Rule9 {
 fn own_rate(link: &Link, class: ClassId, children: &[Vec<ClassId>]) -> u128 {
     let of = |class: ClassId| link.guarantee(class).unwrap_or_default().as_bit_s();
     let holds = link.spec.classes[class as usize].scheduler.is_some();
-    let below = if holds { 0 } else { children[class as usize].iter().map(|child| of(*child)).fold(0, u64::saturating_add) };
+    let below =
+        if holds { 0 } else { children[class as usize].iter().map(|child| of(*child)).fold(0, u64::saturating_add) };
     u128::from(of(class).saturating_sub(below))
 }
 
@@ -421,7 +443,8 @@ mod tests {
         assert_eq!(voice.conforming, Some(1820 * 8 * 100));
         // Ten packets of 1500 and one more at 500 kbit/s.
         assert_eq!(voice.queue_full, Some(1820 * 8 * 100 + 11 * 1500 * 8 * 2000));
-        // Of a: bursts of a and b 2 x 1500 each, one packet, and of voice 320 and one packet; 9.5 Mbit/s are left.
+        // Of a: bursts of a and b 2 x 1500 each, one packet, and of voice 320 and one packet; 9.5
+        // Mbit/s are left.
         let bytes = 3000 + 3000 + 1500 + 320 + 1500;
         assert_eq!(bound(text, "a").conforming, Some((bytes * 8 * 1_000_000_000_u64).div_ceil(9_500_000)));
     }
@@ -438,10 +461,14 @@ mod tests {
 
     #[test]
     fn priq_by_hand() {
-        // A burst of one packet and one packet of others, 3000 bytes at 10 Mbit/s; ten that wait, one just sent, and one of others.
+        // A burst of one packet and one packet of others, 3000 bytes at 10 Mbit/s; ten that wait,
+        // one just sent, and one of others.
         let text = "link l { rate 10Mbit/s scheduler priq
             class voice { priority 15 queue drop_tail { limit 10packets } }  class rest { default } }";
-        assert_eq!((bound(text, "voice").conforming, bound(text, "voice").queue_full), (Some(2_400_000), Some(12 * 1_200_000)));
+        assert_eq!(
+            (bound(text, "voice").conforming, bound(text, "voice").queue_full),
+            (Some(2_400_000), Some(12 * 1_200_000))
+        );
         assert_eq!((guaranteed(text, "voice"), guaranteed(text, "rest")), (Some(10_000_000), None));
         assert_eq!(bound(text, "rest").conforming, None);
         assert!(bound(text, "voice").assumes.contains("10Mbit/s and bursts of 1500 bytes"));
@@ -453,7 +480,8 @@ mod tests {
 
     #[test]
     fn drr_in_others_by_hand() {
-        // F = 9000, Q = 3000: the rate is a third; (6000 (1 + 1/2) + 3 * 1500) bytes of latency at 10 Mbit/s, and 1500 at the rate.
+        // F = 9000, Q = 3000: the rate is a third; (6000 (1 + 1/2) + 3 * 1500) bytes of latency at
+        // 10 Mbit/s, and 1500 at the rate.
         let classes = "class a { quantum 3000 }  class b { quantum 1500 }  class c { quantum 4500 }";
         let text = format!("link l {{ rate 10Mbit/s scheduler drr {classes} }}");
         assert_eq!(guaranteed(&text, "a"), Some(3_333_333));
@@ -471,19 +499,27 @@ mod tests {
             "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 }} class low {{ scheduler drr {classes} }} }}"
         );
         assert_eq!((guaranteed(&text, "a"), bound(&text, "a").conforming), (None, None));
-        assert!(bound(&text, "a").assumes.contains("`low`, which holds the scheduler, is promised nothing: classes of higher"));
+        assert!(
+            bound(&text, "a")
+                .assumes
+                .contains("`low`, which holds the scheduler, is promised nothing: classes of higher")
+        );
     }
 
     #[test]
     fn cbq_in_drr_by_hand() {
-        // `a` holds a scheduler: F = 6000, Q = 3000, (3000 (1 + 2 * 1500 / 3000) + 1500 + 1500) bytes, 7.2 ms, then 5 Mbit/s. There rule
-        // 9: 400 bytes of its own burst and a packet, 1900 bytes at 5 Mbit/s, 3.04 ms; its burst at 1 Mbit/s, 3.2 ms.
+        // `a` holds a scheduler: F = 6000, Q = 3000, (3000 (1 + 2 * 1500 / 3000) + 1500 + 1500)
+        // bytes, 7.2 ms, then 5 Mbit/s. There rule 9: 400 bytes of its own burst and a packet, 1900
+        // bytes at 5 Mbit/s, 3.04 ms; its burst at 1 Mbit/s, 3.2 ms.
         let text = "link l { rate 10Mbit/s scheduler drr
             class a { quantum 3000 scheduler cbq class v { rate 1Mbit/s priority 7 packetsize 200 queue drop_tail { limit 4packets } }
                                                  class w { rate 3Mbit/s borrow } }
             class b { quantum 3000 default } }";
         let of_v = bound(text, "v");
-        assert_eq!((guaranteed(text, "v"), of_v.conforming), (Some(1_000_000), Some(7_200_000 + 3_040_000 + 3_200_000)));
+        assert_eq!(
+            (guaranteed(text, "v"), of_v.conforming),
+            (Some(1_000_000), Some(7_200_000 + 3_040_000 + 3_200_000))
+        );
         // Four packets of 1500 and one that went, at 1 Mbit/s.
         assert_eq!(of_v.queue_full, Some(7_200_000 + 3_040_000 + 60_000_000));
         assert!(of_v.assumes.contains("bursts of 400 bytes"));
@@ -491,8 +527,9 @@ mod tests {
 
     #[test]
     fn curves_by_hand() {
-        // 2 Mbit/s for 5 ms are 1250 bytes; the other 250 of a packet take 2 ms at 1 Mbit/s; and a packet of the link, 1.2 ms. A queue
-        // that is full counts on the second slope alone: 11 packets at 1 Mbit/s.
+        // 2 Mbit/s for 5 ms are 1250 bytes; the other 250 of a packet take 2 ms at 1 Mbit/s; and a
+        // packet of the link, 1.2 ms. A queue that is full counts on the second slope alone: 11
+        // packets at 1 Mbit/s.
         let text = "link l { rate 10Mbit/s scheduler hfsc
             class a { realtime 2Mbit/s for 5ms then 1Mbit/s  queue drop_tail { limit 10packets } }
             class b { linkshare 5Mbit/s default } }";
@@ -507,9 +544,17 @@ mod tests {
     fn nothing_is_promised_where_nothing_holds() {
         for (text, class, why) in [
             ("link l { rate 1Mbit/s scheduler fifo class a { default } }", "a", "fifo guarantees nothing"),
-            ("link l { rate 1Mbit/s scheduler cbq { estimator classic } class a { share 5% default } }", "a", "no delay"),
+            (
+                "link l { rate 1Mbit/s scheduler cbq { estimator classic } class a { share 5% default } }",
+                "a",
+                "no delay",
+            ),
             ("link l { rate 1Mbit/s scheduler cbq class a { borrow default } }", "a", "guaranteed nothing"),
-            ("link l { rate 1Mbit/s scheduler cbq class a { share 5% class b { share 1% default } } }", "a", "no packets"),
+            (
+                "link l { rate 1Mbit/s scheduler cbq class a { share 5% class b { share 1% default } } }",
+                "a",
+                "no packets",
+            ),
             (
                 "link l { rate 1Mbit/s overcommit scheduler cbq class a { share 80% default } class b { share 80% } }",
                 "a",

@@ -44,7 +44,8 @@ fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Vec<Element<'s
     let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
     let end = span.end.clamp(start, line_end);
     // Characters, not bytes, so that no character is cut in half.
-    let from = text[line_start..start].char_indices().rev().nth(WINDOW - 1).map_or(line_start, |(at, _)| line_start + at);
+    let from =
+        text[line_start..start].char_indices().rev().nth(WINDOW - 1).map_or(line_start, |(at, _)| line_start + at);
     let marked = text[start..end].char_indices().nth(WINDOW).map_or(end, |(at, _)| start + at);
     let to = text[marked..line_end].char_indices().nth(WINDOW).map_or(line_end, |(at, _)| marked + at);
     let (before, after) = (if from > line_start { "…" } else { "" }, if to < line_end { "…" } else { "" });
@@ -65,7 +66,8 @@ fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Vec<Element<'s
     vec![Origin::path(path).line(line).char_column(column).into(), snippet.into()]
 }
 
-/// Control characters would move the caret, or the terminal; same length in bytes, so that places stay.
+/// Control characters would move the caret, or the terminal; same length in bytes, so that places
+/// stay.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_control() { ' ' } else { c }).collect()
 }

@@ -2,7 +2,8 @@
 
 /// The word of `valid` that is nearest to `word`, if one is near enough to have been meant.
 pub(crate) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A word longer than any that we know is not a slip of the finger, and the table below is quadratic.
+    // A word longer than any that we know is not a slip of the finger, and the table below is
+    // quadratic.
     if word.len() > 64 {
         return None;
     }

@@ -20,7 +20,8 @@ fn rates(link: &Link) -> Vec<u64> {
     (0..link.classes.len() as u32).map(|class| link.guarantee(class).unwrap().as_bit_s()).collect()
 }
 
-/// The files as they were printed: ALTQ/CBQ 0.3.2 of 1997 on three interfaces, and the one that the package suggested for RSVP.
+/// The files as they were printed: ALTQ/CBQ 0.3.2 of 1997 on three interfaces, and the one that the
+/// package suggested for RSVP.
 #[test]
 fn the_printed_files_are_read_as_they_are() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -55,7 +56,10 @@ fn the_printed_files_are_read_as_they_are() {
         let filter = &rules.rules[2];
         assert_eq!(filter.class, 3);
         let terms: Vec<(Field, &Values)> = filter.terms.iter().map(|term| (term.field, &term.values)).collect();
-        assert_eq!(terms, [(Field::Family, &Values::Ranges(vec![(4, 4)])), (Field::Proto, &Values::Ranges(vec![(6, 6)]))]);
+        assert_eq!(
+            terms,
+            [(Field::Family, &Values::Ranges(vec![(4, 4)])), (Field::Proto, &Values::Ranges(vec![(6, 6)]))]
+        );
     }
 
     let policy = load(&examples.join("rsvp.cbq.conf"), None).unwrap_or_else(|failed| panic!("{failed}"));
@@ -86,7 +90,8 @@ fn the_published_shares_are_admitted() {
 
 #[test]
 fn words_may_be_cut_short_joined_and_left_out() {
-    // Abbreviated commands, a line joined, the interface left out, a comment, a class under one with the number of a share.
+    // Abbreviated commands, a line joined, the interface left out, a comment, a class under one
+    // with the number of a share.
     let policy = parse(
         "int em0 cbq bandwidth 1.5M efficient\ncl cbq em0 root NULL pbandwidth 100 # the root\n\
          cl cbq def root borrow \\\n pbandwidth 50 default\nclas cbq voice root exactbandwidth 64K priority 7\n\
@@ -124,7 +129,8 @@ fn queues_and_bandwidths_by_the_book() {
         let class = link.class(name).unwrap() as usize;
         link.spec.classes[class].queue.as_ref().unwrap().limit
     };
-    // altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; at least 4; without bandwidth and borrow none.
+    // altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; at least 4; without bandwidth
+    // and borrow none.
     assert_eq!(limit("a"), Limit::Packets(50));
     assert_eq!(limit("b"), Limit::Packets(4));
     assert_eq!(limit("none"), Limit::Packets(0));
@@ -132,7 +138,8 @@ fn queues_and_bandwidths_by_the_book() {
     assert_eq!(policy.warnings.iter().map(|w| w.code).collect::<Vec<_>>(), ["never-sends"]);
 }
 
-/// altq.md 2.2, 2.10, 7.1: 60 packets with red or rio; thresholds of a tenth and three tenths, or rio's own; ecn alone means red.
+/// altq.md 2.2, 2.10, 7.1: 60 packets with red or rio; thresholds of a tenth and three tenths, or
+/// rio's own; ecn alone means red.
 #[test]
 fn active_queues_of_classes() {
     let policy = parse(
@@ -158,8 +165,10 @@ fn active_queues_of_classes() {
     assert_eq!(queue("f"), ("red", 50, "packetsize ecn".into(), Some(1500)));
     assert_eq!(queue("g"), ("red", 0, "packetsize".into(), Some(1500)));
     // And it comes back from the native language.
-    let again = altq_config::parse_str(&altq_config::print(&policy).text, "t", Language::Native).unwrap_or_else(|e| panic!("{e}"));
-    let queues = |link: &altq_config::Link| link.spec.classes.iter().map(|class| class.queue.clone()).collect::<Vec<_>>();
+    let again = altq_config::parse_str(&altq_config::print(&policy).text, "t", Language::Native)
+        .unwrap_or_else(|e| panic!("{e}"));
+    let queues =
+        |link: &altq_config::Link| link.spec.classes.iter().map(|class| class.queue.clone()).collect::<Vec<_>>();
     assert_eq!(queues(link), queues(&again.links[0]));
 }
 
@@ -199,8 +208,7 @@ fn control_classes_of_ones_own() {
 
 #[test]
 fn token_buckets_as_altqd_and_cbqd_had_them() {
-    let text =
-        "interface em0 bandwidth 10M cbq\nclass cbq em0 r NULL pbandwidth 100\nclass cbq em0 d r BORROW pbandwidth 50 default\n";
+    let text = "interface em0 bandwidth 10M cbq\nclass cbq em0 r NULL pbandwidth 100\nclass cbq em0 d r BORROW pbandwidth 50 default\n";
     let regulator = |name: &str, borrow: &str, tbr: &str| {
         let text = text.replace("BORROW", borrow).replace("10M cbq", &format!("10M cbq {tbr}"));
         parse_str(&text, name, Language::Altq).unwrap_or_else(|failed| panic!("{failed}")).links[0].spec.regulator
@@ -221,7 +229,8 @@ fn several_interfaces() {
         )
     };
     let policy = parse(&format!("{}{}filter em0 def 0 0 0 0 6\nfilter def 0 25 0 0 6\n", one("em0"), one("em1")));
-    let counts: Vec<(&str, usize)> = policy.links.iter().map(|link| (link.name.as_str(), link.spec.rules.rules.len())).collect();
+    let counts: Vec<(&str, usize)> =
+        policy.links.iter().map(|link| (link.name.as_str(), link.spec.rules.rules.len())).collect();
     // Two filters each of the control class; the interface named last stays the current one.
     assert_eq!(counts, [("em0", 4), ("em1", 2)]);
 }

@@ -1,4 +1,5 @@
-//! Bad input: each error has its place. In the texts `^` marks where the error must point, and is taken out before they are read.
+//! Bad input: each error has its place. In the texts `^` marks where the error must point, and is
+//! taken out before they are read.
 
 use altq_config::diagnostic::MOST_ERRORS;
 use altq_config::{Diagnostic, Language, Severity, Sources, parse_str};
@@ -53,7 +54,11 @@ fn native_places() {
         (&wfq("class a { bandwidth 6Mbit/s } class b { ^low-latency 5Mbit/s }"), "over-100-percent", "b 5Mbit/s"),
         (&wfq("class a { bandwidth 6Mbit/s } class b { ^bandwidth remaining 50% }"), "mixed-bandwidth", "one way"),
         (&wfq("class a { weight 6 } class b { ^bandwidth 10% }"), "mixed-bandwidth", "`weight` here"),
-        (&wfq("class a { bandwidth remaining 60% } class b { ^bandwidth remaining 50.5% }"), "over-100-percent", "a 60% + b 50.5%"),
+        (
+            &wfq("class a { bandwidth remaining 60% } class b { ^bandwidth remaining 50.5% }"),
+            "over-100-percent",
+            "a 60% + b 50.5%",
+        ),
         (&wfq("class a { bandwidth remaining ^101% }"), "bad-value", "100%"),
         (&wfq("class a { bandwidth remaining ^30 }"), "bad-value", "30%"),
         (&wfq("class a { bandwidth ^5 }"), "bad-value", "5bit/s"),
@@ -69,7 +74,9 @@ fn native_places() {
         (&wfq("class a { ^low-latency 0bit/s }"), "refused", "nothing"),
         (&wfq("class a { bandwidth 5% } class b { weight ^0 }"), "out-of-range", "1 to"),
         (
-            &wfq("class a { shape 2Mbit/s scheduler wfq class b { bandwidth 1Mbit/s } class c { ^bandwidth 60% of parent } }"),
+            &wfq(
+                "class a { shape 2Mbit/s scheduler wfq class b { bandwidth 1Mbit/s } class c { ^bandwidth 60% of parent } }",
+            ),
             "over-parent",
             "of its 2Mbit/s",
         ),
@@ -105,8 +112,16 @@ fn native_places() {
         // Twice.
         ("link l { rate 1Mbit/s ^rate 2Mbit/s scheduler cbq }", "given-twice", ""),
         ("link l { rate 1Mbit/s scheduler cbq ^scheduler fifo }", "given-twice", ""),
-        ("link l { rate 1Mbit/s scheduler cbq }\nlink ^l { rate 1Mbit/s scheduler cbq }", "duplicate-name", "two links"),
-        ("link a { device e rate 1Mbit/s scheduler cbq }\nlink b { ^device e rate 1Mbit/s scheduler cbq }", "duplicate-device", ""),
+        (
+            "link l { rate 1Mbit/s scheduler cbq }\nlink ^l { rate 1Mbit/s scheduler cbq }",
+            "duplicate-name",
+            "two links",
+        ),
+        (
+            "link a { device e rate 1Mbit/s scheduler cbq }\nlink b { ^device e rate 1Mbit/s scheduler cbq }",
+            "duplicate-device",
+            "",
+        ),
         ("set a { 10.0.0.1 }\nset ^a { 10.0.0.2 }", "duplicate-name", "two sets"),
         ("set ^a { }", "empty-set", "empty"),
         ("set ^10net { 10.0.0.1 }", "bad-name", "digit"),
@@ -227,7 +242,9 @@ fn native_places_in_a_link() {
         first(Language::Native, &text, code, says);
     }
     let classic = |class: &str| {
-        format!("link l {{ rate 1Mbit/s scheduler cbq {{ estimator classic }} class a {{ share 5% default {class} }} }}")
+        format!(
+            "link l {{ rate 1Mbit/s scheduler cbq {{ estimator classic }} class a {{ share 5% default {class} }} }}"
+        )
     };
     first(Language::Native, &classic("borrow ^ceiling 1Mbit/s"), "wrong-estimator", "exact");
     first(Language::Native, &classic("^maxdelay 50ms queue drop_tail"), "given-twice", "both");
@@ -245,12 +262,10 @@ fn overcommit_makes_sums_a_warning() {
 #[test]
 fn shares_never_trip_on_rounding() {
     // 33.3 + 33.3 + 33.4 per cent of 10 bit/s: 3, 3 and 3, never 11.
-    let text =
-        "link l { rate 10bit/s scheduler cbq class a { share 33.5% default } class b { share 33.5% } class c { share 33% } }";
+    let text = "link l { rate 10bit/s scheduler cbq class a { share 33.5% default } class b { share 33.5% } class c { share 33% } }";
     let (found, _, ok) = findings(text, Language::Native);
     assert!(ok && found.is_empty(), "{found:?}");
-    let nested =
-        "link l { rate 7bit/s scheduler cbq class a { share 50% default class b { share 25% } class c { rate 50% of parent } } }";
+    let nested = "link l { rate 7bit/s scheduler cbq class a { share 50% default class b { share 25% } class c { rate 50% of parent } } }";
     assert!(findings(nested, Language::Native).2);
 }
 
@@ -296,7 +311,11 @@ fn altq_conf_places() {
         ("FULLfilter em0 def ^example.org 0 0 0 6", "bad-address", "not looked up"),
         ("FULLfilter em0 def 0 0 0 0 6 ^toss 1", "unknown-word", "`tos`"),
         ("FULLfilter em0 def 0 0 0 0 6 tos ^0xff tosmask 0x0f", "match-nothing", ""),
-        ("FULLclass cbq em0 a root pbandwidth 5\nfilter em0 a 0 25 0 0 6\n^filter em0 a 0 0 0 0 6", "shadowed", "order problem"),
+        (
+            "FULLclass cbq em0 a root pbandwidth 5\nfilter em0 a 0 25 0 0 6\n^filter em0 a 0 0 0 0 6",
+            "shadowed",
+            "order problem",
+        ),
         (
             "FULLclass cbq em0 a root pbandwidth 5\nclass cbq em0 b root pbandwidth 5\nfilter em0 a 0 25 0 0 0\n^filter em0 b 10.0.0.1 0 0 0 0",
             "overlap",
@@ -321,7 +340,8 @@ fn languages_to_come_say_so() {
 
 #[test]
 fn several_errors_in_one_run_but_not_too_many() {
-    let text = link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue cakes\n borow }\nmatch dport x -> c");
+    let text =
+        link("class a {\n shar 5%\n priority 9\n bandwidth 3 }\nclass b {\n queue cakes\n borow }\nmatch dport x -> c");
     let (found, _, _) = findings(&text, Language::Native);
     let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
     assert_eq!(

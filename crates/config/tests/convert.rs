@@ -42,8 +42,11 @@ fn native(random: &mut Random) -> String {
         let classic = random.chance(40);
         out += &format!("link l{link} {{\n");
         if random.chance(50) {
-            out += &[format!("device eth{link}\n"), format!("device eth{link} ingress\n"), format!("device bridge a{link} b\n")]
-                [random.below(3) as usize];
+            out += &[
+                format!("device eth{link}\n"),
+                format!("device eth{link} ingress\n"),
+                format!("device bridge a{link} b\n"),
+            ][random.below(3) as usize];
         }
         out += &format!("rate {}kbit/s\n", 1000 + random.below(1_000_000));
         out += random.one(&["", "mtu 9000\n", "mtu 576\n"]);
@@ -181,7 +184,8 @@ fn native_policies_come_back_as_they_are() {
     let mut read = 0;
     for _ in 0..400 {
         let text = native(&mut random);
-        // A rule that can match nothing, or a rate too low for a packet, is refused: not what this is about.
+        // A rule that can match nothing, or a rate too low for a packet, is refused: not what this
+        // is about.
         let Ok(policy) = parse_str(&text, "t", Language::Native) else { continue };
         read += 1;
         let printed = print(&policy);
@@ -212,10 +216,18 @@ fn classes_of_wfq_come_back() {
     let policy = parse(text, Language::Native);
     let settings = |name: &str| &policy.links[0].spec.classes[policy.links[0].class(name).unwrap() as usize].settings;
     assert_eq!(settings("v").bytes("low-latency burst"), Some(9000));
-    assert_eq!((settings("v").bytes("police burst"), settings("w").bytes("low-latency burst")), (Some(3000), Some(9000)));
-    assert_eq!((settings("a").percent("bandwidth remaining"), settings("a").rate("bandwidth")), (Some(333_000_000), None));
+    assert_eq!(
+        (settings("v").bytes("police burst"), settings("w").bytes("low-latency burst")),
+        (Some(3000), Some(9000))
+    );
+    assert_eq!(
+        (settings("a").percent("bandwidth remaining"), settings("a").rate("bandwidth")),
+        (Some(333_000_000), None)
+    );
     let printed = print(&policy);
-    for part in ["scheduler wfq { excess equal }", "police burst 3000", "bandwidth remaining 33.3%", "fair-queue  default"] {
+    for part in
+        ["scheduler wfq { excess equal }", "police burst 3000", "bandwidth remaining 33.3%", "fair-queue  default"]
+    {
         assert!(printed.text.contains(part), "{part} is not in {}", printed.text);
     }
     let again = parse(&printed.text, Language::Native);
@@ -229,7 +241,8 @@ fn altq_conf(random: &mut Random) -> String {
     out += "class cbq em0 def_class root_class borrow pbandwidth 20 default\n";
     let classes = 2 + random.below(4);
     for class in 0..classes {
-        out += &format!("class cbq em0 c{class} root_class pbandwidth {} priority {}", random.below(15), random.below(8));
+        out +=
+            &format!("class cbq em0 c{class} root_class pbandwidth {} priority {}", random.below(15), random.below(8));
         out += random.one(&[
             "",
             " borrow",
@@ -244,7 +257,8 @@ fn altq_conf(random: &mut Random) -> String {
         out += "\n";
     }
     for _ in 0..2 + random.below(10) {
-        let dst = random.one(&["0", "10.0.0.1", "10.0.0.2", "10.0.0.0 netmask 255.255.255.0", "10.0.0.1 netmask 0xff0000ff"]);
+        let dst =
+            random.one(&["0", "10.0.0.1", "10.0.0.2", "10.0.0.0 netmask 255.255.255.0", "10.0.0.1 netmask 0xff0000ff"]);
         let src = random.one(&["0", "192.0.2.1", "192.0.2.0 netmask 255.255.255.0"]);
         let ruleno = if random.chance(40) { format!("ruleno {} ", random.below(4)) } else { String::new() };
         out += &format!(
@@ -264,8 +278,8 @@ fn altq_conf(random: &mut Random) -> String {
     out
 }
 
-/// The class of a packet by the text of altq.md 10.1, not by the engine's tables: full-host destinations (IPv6: flow labels) first,
-/// then the larger ruleno, then the later line.
+/// The class of a packet by the text of altq.md 10.1, not by the engine's tables: full-host
+/// destinations (IPv6: flow labels) first, then the larger ruleno, then the later line.
 fn by_the_book(link: &Link, key: &Key) -> Option<u32> {
     let hashed = |rule: &Rule| {
         rule.terms.iter().any(|term| match (&term.values, term.field) {
@@ -340,10 +354,15 @@ fn altq_conf_means_the_same_in_the_native_language() {
             match parse_str(&text, "altq.conf", Language::Altq) {
                 Ok(policy) => break policy,
                 Err(failed) => {
-                    let (line, _) = failed
-                        .sources
-                        .line_column(failed.diagnostics.iter().find(|d| d.severity == altq_config::Severity::Error).unwrap().span);
-                    text = text.lines().enumerate().filter(|(at, _)| at + 1 != line).map(|(_, line)| format!("{line}\n")).collect();
+                    let (line, _) = failed.sources.line_column(
+                        failed.diagnostics.iter().find(|d| d.severity == altq_config::Severity::Error).unwrap().span,
+                    );
+                    text = text
+                        .lines()
+                        .enumerate()
+                        .filter(|(at, _)| at + 1 != line)
+                        .map(|(_, line)| format!("{line}\n"))
+                        .collect();
                 }
             }
         };
@@ -369,7 +388,8 @@ fn altq_conf_means_the_same_in_the_native_language() {
     assert!(read == 400 && by_rule > 10_000, "{read} files, {by_rule} packets");
 }
 
-/// ALTQ went round in the order in which classes were made; nesting may say another. Then that is said.
+/// ALTQ went round in the order in which classes were made; nesting may say another. Then that is
+/// said.
 #[test]
 fn what_nesting_cannot_say_is_listed() {
     let file = |tail: &str| {

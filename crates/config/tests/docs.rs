@@ -11,8 +11,9 @@ fn every_word_is_in_the_reference() {
     let text = std::fs::read_to_string(path).expect("docs/language.md");
     // Words as they are written there: in code, as a whole.
     let code: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
-    let known =
-        |word: &str| code.iter().any(|code| code.split(|c: char| c.is_whitespace() || "{}[],|".contains(c)).any(|w| w == word));
+    let known = |word: &str| {
+        code.iter().any(|code| code.split(|c: char| c.is_whitespace() || "{}[],|".contains(c)).any(|w| w == word))
+    };
     let mut missing: Vec<String> = Vec::new();
     let mut need = |word: &str| {
         if !known(word) {
@@ -70,7 +71,8 @@ fn the_tables_of_schedulers_and_queues() {
     }
 }
 
-/// Every scheduler and queue has a page; a page shows a plot, and the script that draws them knows it.
+/// Every scheduler and queue has a page; a page shows a plot, and the script that draws them knows
+/// it.
 #[test]
 fn every_page_has_its_plot() {
     let script = read("docs/plots.sh");
@@ -84,5 +86,9 @@ fn every_page_has_its_plot() {
         assert!(script.contains(&format!("draw {page}.svg ")), "docs/plots.sh does not draw {page}.svg");
         drawn += 1;
     }
-    assert_eq!(script.lines().filter(|line| line.starts_with("draw ")).count(), drawn, "docs/plots.sh draws what no page shows");
+    assert_eq!(
+        script.lines().filter(|line| line.starts_with("draw ")).count(),
+        drawn,
+        "docs/plots.sh draws what no page shows"
+    );
 }

@@ -51,8 +51,9 @@ fn curves_come_back_as_they_are() {
     assert!(printed.left_out.is_empty());
     assert!(printed.text.contains("realtime 2Mbit/s for 5ms then 64kbit/s"), "{}", printed.text);
     let again = parse(&printed.text);
-    let settings =
-        |policy: &Policy| -> Vec<_> { policy.links[0].spec.classes.iter().map(|class| class.settings.clone()).collect() };
+    let settings = |policy: &Policy| -> Vec<_> {
+        policy.links[0].spec.classes.iter().map(|class| class.settings.clone()).collect()
+    };
     assert_eq!(settings(&policy), settings(&again));
 }
 
@@ -87,9 +88,17 @@ fn each_error_has_its_place() {
             "10500kbit/s in the first 5ms",
         ),
         ("class a { linkshare 60% }\nclass b { ^linkshare 41% }", "over-100-percent", "10100kbit/s"),
-        ("class a { linkshare 50%\nclass b { linkshare 30% }\nclass c { ^linkshare 21% } }", "over-parent", "5100kbit/s"),
+        (
+            "class a { linkshare 50%\nclass b { linkshare 30% }\nclass c { ^linkshare 21% } }",
+            "over-parent",
+            "5100kbit/s",
+        ),
         ("class a { linkshare 50% realtime 2Mbit/s\nclass b { ^realtime 3Mbit/s } }", "over-parent", "3Mbit/s"),
-        ("class a { realtime 1Mbit/s\nclass b { realtime 1Mbit/s ^linkshare 5% } }", "no-share", "`a` has no `linkshare`"),
+        (
+            "class a { realtime 1Mbit/s\nclass b { realtime 1Mbit/s ^linkshare 5% } }",
+            "no-share",
+            "`a` has no `linkshare`",
+        ),
         // Words against each other.
         ("class a { linkshare 50% realtime 2Mbit/s ^upperlimit 1Mbit/s }", "limit-below-realtime", "not hold back"),
         ("class a { linkshare 50% ^upperlimit 11Mbit/s }", "out-of-range", "10Mbit/s"),
@@ -128,7 +137,8 @@ fn what_is_only_worth_a_warning() {
     assert!(parse(&text).warnings.is_empty());
 }
 
-/// Inside of a class of another scheduler the curves are held against what that class is guaranteed.
+/// Inside of a class of another scheduler the curves are held against what that class is
+/// guaranteed.
 #[test]
 fn inside_of_another_scheduler() {
     let text = |share: u32| {

@@ -2,7 +2,8 @@
 
 use altq_config::{Language, Severity, parse_str};
 
-/// The only finding has this code and severity and stands at the mark; its message or help holds `says`.
+/// The only finding has this code and severity and stands at the mark; its message or help holds
+/// `says`.
 #[track_caller]
 fn only(inside: &str, severity: Severity, code: &str, says: &str) {
     let marked = format!("link l {{\n  rate 10Mbit/s\n  scheduler htb\n  {inside}\n}}\n");
@@ -27,7 +28,11 @@ fn errors() {
             "over-parent",
             "6Mbit/s of its 5Mbit/s",
         ),
-        ("class a { rate 5Mbit/s ^ceil 4Mbit/s default }", "ceil-below-rate", "the ceil 4Mbit/s is below the rate 5Mbit/s"),
+        (
+            "class a { rate 5Mbit/s ^ceil 4Mbit/s default }",
+            "ceil-below-rate",
+            "the ceil 4Mbit/s is below the rate 5Mbit/s",
+        ),
         ("class a { rate 5Mbit/s prio ^8 default }", "out-of-range", "0 to 7"),
         ("class a { rate 5Mbit/s burst ^0 default }", "out-of-range", "1 to"),
         ("class a { rate 5Mbit/s mpu ^65536 default }", "out-of-range", "65535"),
@@ -50,7 +55,11 @@ fn warnings() {
         ("class a { ^rate 0bit/s default }", "never-sends", "never sends"),
         ("class a { rate 2Mbit/s ^prio 1 class b { rate 1Mbit/s default } }", "no-effect", "prio"),
         ("class a { rate 2Mbit/s ^quantum 3000 class b { rate 1Mbit/s default } }", "no-effect", "quantum"),
-        ("class a { rate 2Mbit/s ^queue drop_tail { limit 9packets } class b { rate 1Mbit/s default } }", "no-effect", "queue"),
+        (
+            "class a { rate 2Mbit/s ^queue drop_tail { limit 9packets } class b { rate 1Mbit/s default } }",
+            "no-effect",
+            "queue",
+        ),
         // 8 Mbit/s are 100000 bytes by r2q 10, 72 kbit/s 900.
         (
             "class a { rate 8Mbit/s default } class b { ^rate 72kbit/s ceil 10Mbit/s }",
@@ -62,7 +71,8 @@ fn warnings() {
     }
 }
 
-/// A large link: quanta bounded above, in one warning; not where a larger r2q, or a quantum, is written; nor of who cannot borrow.
+/// A large link: quanta bounded above, in one warning; not where a larger r2q, or a quantum, is
+/// written; nor of who cannot borrow.
 #[test]
 fn bounded_quanta() {
     let found = |scheduler: &str, a: &str| {
@@ -87,7 +97,10 @@ fn read_and_printed() {
     let settings = &link.spec.classes[1].settings;
     assert_eq!(settings.rate("ceil").unwrap().as_bit_s(), 5_000_000);
     let of = |word| settings.bytes(word).or(settings.int(word));
-    assert_eq!(["burst", "cburst", "prio", "quantum", "overhead", "mpu"].map(of), [3000, 4000, 3, 2000, 24, 64].map(Some));
+    assert_eq!(
+        ["burst", "cburst", "prio", "quantum", "overhead", "mpu"].map(of),
+        [3000, 4000, 3, 2000, 24, 64].map(Some)
+    );
     assert_eq!(link.ceiling(1).as_bit_s(), 5_000_000);
     let printed = altq_config::print(&policy).text;
     let again = parse_str(&printed, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));

@@ -31,7 +31,8 @@ fn read_and_printed() {
     // What is printed reads back to the same.
     let printed = print(&policy);
     assert!(printed.left_out.is_empty() && printed.text.contains("yellow dscp af12"), "{}", printed.text);
-    let again = parse_str(&printed.text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}\n{}", printed.text));
+    let again = parse_str(&printed.text, "t.altq", Language::Native)
+        .unwrap_or_else(|failed| panic!("{failed}\n{}", printed.text));
     for (one, two) in policy.links[0].spec.classes.iter().zip(&again.links[0].spec.classes) {
         assert_eq!((&one.settings, &one.queue), (&two.settings, &two.queue));
     }
@@ -58,7 +59,8 @@ fn refused_with_their_places() {
     ] {
         let marked = format!("link l {{ rate 10Mbit/s scheduler cbq\n class a {{ share 5% default\n {meter}\n }} }}");
         let at = marked.find('^').unwrap();
-        let failed = parse_str(&marked.replacen('^', "", 1), "t.altq", Language::Native).map(|_| ()).expect_err(&marked);
+        let failed =
+            parse_str(&marked.replacen('^', "", 1), "t.altq", Language::Native).map(|_| ()).expect_err(&marked);
         let first = &failed.diagnostics[0];
         assert_eq!((first.code, first.span.start), (code, at), "{}\n{marked}", first.message);
         let whole = format!("{} {}", first.message, first.help.clone().unwrap_or_default());
@@ -73,7 +75,8 @@ fn what_check_makes_of_them() {
     let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
     let link = &policy.links[0];
     let ceilings = ["l", "a", "b"].map(|name| link.ceiling(link.class(name).unwrap()).as_bit_s());
-    // The link's meter drops beyond its peak rate, that of a beyond its committed one; that of b drops nothing.
+    // The link's meter drops beyond its peak rate, that of a beyond its committed one; that of b
+    // drops nothing.
     assert_eq!(ceilings, [6_000_000, 2_000_000, 6_000_000]);
     assert_eq!(policy.warnings.len(), 1);
     let warning = &policy.warnings[0];

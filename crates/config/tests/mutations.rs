@@ -1,5 +1,5 @@
-//! Texts that are nearly right: no panic, every place lies in its text, every finding can be shown, and what is read can be printed
-//! and read again.
+//! Texts that are nearly right: no panic, every place lies in its text, every finding can be shown,
+//! and what is read can be printed and read again.
 
 use altq_config::{Language, parse_str, print, render};
 
@@ -121,7 +121,8 @@ fn mutate(random: &mut Random, text: &str) -> String {
             _ => {
                 let word = WORDS[random.below(WORDS.len())];
                 let blanks = random.below(2) == 0;
-                let piece: Vec<char> = if blanks { format!(" {word} ").chars().collect() } else { word.chars().collect() };
+                let piece: Vec<char> =
+                    if blanks { format!(" {word} ").chars().collect() } else { word.chars().collect() };
                 text.splice(at..at, piece);
             }
         }

@@ -45,7 +45,10 @@ fn the_example_of_the_readme() {
     assert_eq!(link.spec.overhead.bytes, 38);
     assert_eq!(link.spec.default, Some(5));
     let voice = &link.spec.classes[1].settings;
-    assert_eq!((voice.int("priority"), voice.rate("ceiling"), voice.flag("borrow")), (Some(7), Some(Rate::mbit_s(10)), true));
+    assert_eq!(
+        (voice.int("priority"), voice.rate("ceiling"), voice.flag("borrow")),
+        (Some(7), Some(Rate::mbit_s(10)), true)
+    );
     let web = link.spec.classes[3].queue.as_ref().unwrap();
     assert_eq!((web.name, web.limit), ("drop_head", Limit::Bytes(64000)));
 

@@ -1,5 +1,5 @@
-//! The delay bounds that `check` prints, held against the engine: random trees, all other classes backlogged, one source that keeps
-//! to its guarantee, one queue that is always full.
+//! The delay bounds that `check` prints, held against the engine: random trees, all other classes
+//! backlogged, one source that keeps to its guarantee, one queue that is always full.
 
 use altq_config::{Language, Link, Promises, parse_str};
 use altq_engine::spec::ClassId;
@@ -75,11 +75,13 @@ impl Wire {
     }
 }
 
-/// Runs the link for `packets` packets. Returns the longest wait of the conforming class and of the full queue.
+/// Runs the link for `packets` packets. Returns the longest wait of the conforming class and of the
+/// full queue.
 fn longest(link: &Link, random: &mut Random, conforming: ClassId, full: ClassId, packets: u32) -> (Nanos, Nanos) {
     let mut engine = Engine::new(&link.spec).expect("an engine");
     let charge = |len: u32| link.spec.overhead.charge(len);
-    let leaves: Vec<ClassId> = (0..link.classes.len() as ClassId).filter(|class| link.holders()[*class as usize]).collect();
+    let leaves: Vec<ClassId> =
+        (0..link.classes.len() as ClassId).filter(|class| link.holders()[*class as usize]).collect();
     let settings = &link.spec.classes[conforming as usize].settings;
     let (size, burst) = (settings.bytes("packetsize").unwrap(), settings.int("maxburst").unwrap());
     let rate = link.guarantee(conforming).unwrap().as_bit_s();
@@ -153,7 +155,8 @@ fn no_packet_waits_longer_than_check_says() {
         let policy = parse_str(&text, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
         let link = &policy.links[0];
         let promises = Promises::new(link);
-        let leaves: Vec<ClassId> = (1..link.classes.len() as ClassId).filter(|class| link.holders()[*class as usize]).collect();
+        let leaves: Vec<ClassId> =
+            (1..link.classes.len() as ClassId).filter(|class| link.holders()[*class as usize]).collect();
         let sized: Vec<ClassId> = leaves
             .iter()
             .copied()

@@ -1,4 +1,5 @@
-//! An edge in memory with a clock set by hand: the loop of a link under test, the same in every run.
+//! An edge in memory with a clock set by hand: the loop of a link under test, the same in every
+//! run.
 
 use std::collections::VecDeque;
 
@@ -104,7 +105,10 @@ impl Edge for Channel {
         }
         let done = frames.len().min(self.gulp);
         for handle in &frames[..done] {
-            if self.complete && pool.vnet(*handle).gso_type == crate::vnet::GSO_NONE && !segment::complete(pool, *handle) {
+            if self.complete
+                && pool.vnet(*handle).gso_type == crate::vnet::GSO_NONE
+                && !segment::complete(pool, *handle)
+            {
                 self.counters.refused += 1;
                 continue;
             }

@@ -35,7 +35,8 @@ impl Sum {
         self
     }
 
-    /// The sum folded to 16 bits, not inverted: what a checksum field holds while the rest is still to be added.
+    /// The sum folded to 16 bits, not inverted: what a checksum field holds while the rest is still
+    /// to be added.
     pub fn folded(&self) -> u16 {
         let mut sum = self.sum;
         while sum > 0xffff {

@@ -1,6 +1,8 @@
-//! An edge with ways on both sides of the loop: frames that come were sent some time ago, those that are sent come out later, or not at all.
+//! An edge with ways on both sides of the loop: frames that come were sent some time ago, those
+//! that are sent come out later, or not at all.
 //!
-//! What is under way is copied, so that the loop's slots are free at once, as after any other send. Who decides when a frame arrives is
+//! What is under way is copied, so that the loop's slots are free at once, as after any other send.
+//! Who decides when a frame arrives is
 //! [`Beyond`]: what lies on that side of the edge.
 
 use std::cmp::Reverse;
@@ -17,8 +19,8 @@ use crate::pool::{HEAD_ROOM, Pool};
 pub enum Goes {
     /// To the end of its way, at this time.
     Arrives(Nanos),
-    /// To a place where it meets others, which may come there before it though they left later: at that time it is asked what
-    /// becomes of it, with this ticket.
+    /// To a place where it meets others, which may come there before it though they left later: at
+    /// that time it is asked what becomes of it, with this ticket.
     Meets(Nanos, u32),
     /// It is lost.
     Lost,
@@ -26,20 +28,21 @@ pub enum Goes {
 
 /// What lies on one side of an edge.
 pub trait Beyond: Send {
-    /// A frame is to be sent off: the ticket with which its way begins. `head`: its first bytes, from layer 2 on (of a frame of an ordinary MTU
-    /// all of them).
+    /// A frame is to be sent off: the ticket with which its way begins. `head`: its first bytes,
+    /// from layer 2 on (of a frame of an ordinary MTU all of them).
     fn enter(&mut self, head: &[u8]) -> u32;
 
-    /// A frame is at a place of its way, the first or where it [meets](Goes::Meets) others; in order of time. `len`: all of its bytes, without
-    /// a check sequence.
+    /// A frame is at a place of its way, the first or where it [meets](Goes::Meets) others; in
+    /// order of time. `len`: all of its bytes, without a check sequence.
     fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes;
 }
 
-/// Frames on their way on one side at most, of full size 98 ms at 1 Gbit/s; what is sent beyond that is refused and counted.
+/// Frames on their way on one side at most, of full size 98 ms at 1 Gbit/s; what is sent beyond
+/// that is refused and counted.
 const MOST: usize = 1 << 13;
 
-/// A frame under way: the time of what happens to it next, a number in the order in which that was told, its slot, and its ticket if it
-/// is to be asked for then.
+/// A frame under way: the time of what happens to it next, a number in the order in which that was
+/// told, its slot, and its ticket if it is to be asked for then.
 type UnderWay = (Nanos, u64, u32, Option<u32>);
 
 /// Frames under way.
@@ -86,7 +89,9 @@ impl Course {
 
     /// Does all that happens up to and with `now`, each at its own time.
     fn advance(&mut self, now: Nanos) {
-        while let Some(Reverse((at, _, frame, ticket))) = self.under_way.peek().copied().filter(|Reverse((at, ..))| *at <= now) {
+        while let Some(Reverse((at, _, frame, ticket))) =
+            self.under_way.peek().copied().filter(|Reverse((at, ..))| *at <= now)
+        {
             self.under_way.pop();
             match ticket {
                 None => self.there.push_back(frame),
@@ -114,9 +119,15 @@ pub struct Distant<E> {
 }
 
 impl<E: Edge> Distant<E> {
-    /// What comes has passed `before`, what is sent passes `beyond`. `None`: nothing is held on that side.
+    /// What comes has passed `before`, what is sent passes `beyond`. `None`: nothing is held on
+    /// that side.
     pub fn new(near: E, before: Option<Box<dyn Beyond>>, beyond: Option<Box<dyn Beyond>>) -> Distant<E> {
-        Distant { near, before: before.map(Course::new), beyond: beyond.map(Course::new), batch: Vec::with_capacity(BATCH) }
+        Distant {
+            near,
+            before: before.map(Course::new),
+            beyond: beyond.map(Course::new),
+            batch: Vec::with_capacity(BATCH),
+        }
     }
 
     /// Gives out what has arrived by now.
@@ -255,8 +266,13 @@ mod tests {
         Some(Box::new(By(beyond)))
     }
 
-    /// Passes what comes through an edge with these before and beyond it; times and numbers of what came out.
-    fn pass(before: Option<Box<dyn Beyond>>, beyond: Option<Box<dyn Beyond>>, frames: &[(Nanos, u8)]) -> Vec<(Nanos, u8)> {
+    /// Passes what comes through an edge with these before and beyond it; times and numbers of what
+    /// came out.
+    fn pass(
+        before: Option<Box<dyn Beyond>>,
+        beyond: Option<Box<dyn Beyond>>,
+        frames: &[(Nanos, u8)],
+    ) -> Vec<(Nanos, u8)> {
         let mut channel = Channel::new(1_000_000);
         frames.iter().for_each(|(at, number)| channel.arrive(frame(*at, *number)));
         let mut edge = Distant::new(channel, before, beyond);
@@ -325,7 +341,8 @@ mod tests {
 
     #[test]
     fn who_comes_first_is_served_first() {
-        // 1 comes to the wire at 10 µs, 2 at 7, 3 at 16, 4 at 8, 5 at 19; the wire is free from 12, 17 and 22 µs on.
+        // 1 comes to the wire at 10 µs, 2 at 7, 3 at 16, 4 at 8, 5 at 19; the wire is free from 12,
+        // 17 and 22 µs on.
         let frames = [(0, 1), (6_000, 2), (6_000, 3), (7_000, 4), (9_000, 5)];
         let out = [(12_000, 2), (17_000, 4), (22_000, 1), (27_000, 3)];
         assert_eq!(pass(None, Some(Box::new(Wire(0))), &frames), out);

@@ -5,8 +5,8 @@ use altq_engine::units::Nanos;
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// Most frames taken in or given out in one call: what a system call costs is spread over them (32 to 64 is where it stops to
-/// matter).
+/// Most frames taken in or given out in one call: what a system call costs is spread over them (32
+/// to 64 is where it stops to matter).
 pub const BATCH: usize = 64;
 
 /// What a loop waits for, besides its deadline and being stopped.
@@ -56,9 +56,11 @@ pub struct EdgeCounters {
     pub sent: u64,
     /// Lost before altq saw them: the receive buffer was full.
     pub missed: u64,
-    /// Longer than a slot, or with a super-packet's header that the kernel could not tell: dropped on arrival.
+    /// Longer than a slot, or with a super-packet's header that the kernel could not tell: dropped
+    /// on arrival.
     pub unreadable: u64,
-    /// Given out and refused for good: longer than the device's MTU, or a header that the kernel does not take.
+    /// Given out and refused for good: longer than the device's MTU, or a header that the kernel
+    /// does not take.
     pub refused: u64,
     /// Longer than a tunnel's MTU: dropped on arrival.
     pub too_large: u64,
@@ -80,8 +82,8 @@ pub trait Edge {
     /// The time. Never goes back.
     fn now(&mut self) -> Nanos;
 
-    /// Takes what has arrived, at most [`BATCH`] frames, into slots of the pool; their handles are added to `out`. False if it had no
-    /// slot to take any into.
+    /// Takes what has arrived, at most [`BATCH`] frames, into slots of the pool; their handles are
+    /// added to `out`. False if it had no slot to take any into.
     ///
     /// # Errors
     /// What ends the loop: the interface went away.
@@ -93,8 +95,8 @@ pub trait Edge {
     /// What ends the loop.
     fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error>;
 
-    /// Gives frames out whose last bits leave at these times, one a frame, before what lies beyond; as [`send`](Edge::send) otherwise. An
-    /// edge that holds nothing gives them out at once.
+    /// Gives frames out whose last bits leave at these times, one a frame, before what lies beyond;
+    /// as [`send`](Edge::send) otherwise. An edge that holds nothing gives them out at once.
     ///
     /// # Errors
     /// Those of [`send`](Edge::send).
@@ -103,7 +105,8 @@ pub trait Edge {
         self.send(pool, frames)
     }
 
-    /// Waits until there is what is wanted, or the deadline (an absolute time) has passed, or the loop is to stop.
+    /// Waits until there is what is wanted, or the deadline (an absolute time) has passed, or the
+    /// loop is to stop.
     ///
     /// # Errors
     /// What ends the loop.

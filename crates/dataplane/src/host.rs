@@ -1,7 +1,9 @@
-//! A link's own transmitter: a driver's ring and a wire that are not simply the policy's rate, and a host whose timers fire on ticks.
+//! A link's own transmitter: a driver's ring and a wire that are not simply the policy's rate, and
+//! a host whose timers fire on ticks.
 //!
-//! Without one a loop keeps the policy's rate itself ([`Pacer`](crate::pacer::Pacer)), or leaves it to the device that it sends to. A
-//! laboratory that stands for another host says here what that host had.
+//! Without one a loop keeps the policy's rate itself ([`Pacer`](crate::pacer::Pacer)), or leaves it
+//! to the device that it sends to. A laboratory that stands for another host says here what that
+//! host had.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +27,8 @@ pub trait Transmitter: Send {
     /// There was nothing to take.
     fn rest(&mut self);
 
-    /// Takes a packet: when its last bit will have left, and its bytes on the wire. `None`: beyond what 64 bits of nanoseconds hold.
+    /// Takes a packet: when its last bit will have left, and its bytes on the wire. `None`: beyond
+    /// what 64 bits of nanoseconds hold.
     fn take(&mut self, now: Nanos, packet: &Packet) -> Option<(Nanos, u32)>;
 
     /// Another rate, for packets taken from now on.
@@ -42,7 +45,8 @@ pub struct Host {
     pub programs: Vec<Program>,
 }
 
-/// A program on the host of the queue, which hears at once what became of each packet that it sends (ENOBUFS of 4.4BSD). It sends UDP.
+/// A program on the host of the queue, which hears at once what became of each packet that it sends
+/// (ENOBUFS of 4.4BSD). It sends UDP.
 pub struct Program {
     /// Addresses as in [`Key`], and the destination port.
     pub src: u128,

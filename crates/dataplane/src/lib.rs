@@ -1,10 +1,11 @@
 //! Real packets: the loop of a link and the edges where it meets the world.
 //!
-//! One loop per egress link owns reception, engine, timers and transmission ([`shaper`]). It works on an [`edge`]: the
-//! [`channel`] in memory with a clock set by hand, for tests, or the bridge between two interfaces. The bytes lie in a [`pool`]; the engine sees
-//! descriptors.
+//! One loop per egress link owns reception, engine, timers and transmission ([`shaper`]). It works
+//! on an [`edge`]: the [`channel`] in memory with a clock set by hand, for tests, or the bridge
+//! between two interfaces. The bytes lie in a [`pool`]; the engine sees descriptors.
 //!
-//! This is the only crate with `unsafe` code, all of it in the calls to the kernel that the standard library and rustix do not have.
+//! This is the only crate with `unsafe` code, all of it in the calls to the kernel that the
+//! standard library and rustix do not have.
 
 pub mod bridge;
 pub mod channel;

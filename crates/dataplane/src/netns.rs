@@ -1,9 +1,9 @@
-//! Network namespaces without a name: they live as long as somebody holds them, so nothing is left when the process ends,
-//! even by SIGKILL.
+//! Network namespaces without a name: they live as long as somebody holds them, so nothing is left
+//! when the process ends, even by SIGKILL.
 //!
-//! A namespace made with `ip netns add` is a bind mount under /run/netns and outlives whoever made it. One that is only held
-//! by a descriptor goes with the last descriptor, thread and socket in it, and the kernel then removes its interfaces and the
-//! peers of its veth pairs.
+//! A namespace made with `ip netns add` is a bind mount under /run/netns and outlives whoever made
+//! it. One that is only held by a descriptor goes with the last descriptor, thread and socket in
+//! it, and the kernel then removes its interfaces and the peers of its veth pairs.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -22,12 +22,15 @@ impl Namespace {
     /// Makes a new, empty one: no address, its loopback interface down.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_SYS_ADMIN; `InvalidInput` (EINVAL) where the kernel has no network namespaces.
+    /// `PermissionDenied` without CAP_SYS_ADMIN; `InvalidInput` (EINVAL) where the kernel has no
+    /// network namespaces.
     pub fn new() -> io::Result<Namespace> {
-        // A thread of its own: unshare moves the calling thread, and nothing brings it back reliably.
+        // A thread of its own: unshare moves the calling thread, and nothing brings it back
+        // reliably.
         on_a_thread(|| {
-            // SAFETY: `unshare_unsafe` is unsafe for the sake of `UnshareFlags::FILES`, which would give this thread descriptors that
-            // others cannot see. Only `NEWNET` is given: descriptors stay shared, no memory is concerned.
+            // SAFETY: `unshare_unsafe` is unsafe for the sake of `UnshareFlags::FILES`, which would
+            // give this thread descriptors that others cannot see. Only `NEWNET` is given:
+            // descriptors stay shared, no memory is concerned.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET)? };
             Namespace::current()
         })?
@@ -41,8 +44,8 @@ impl Namespace {
         Ok(Namespace { fd: File::open("/proc/thread-self/ns/net")?.into() })
     }
 
-    /// Moves the calling thread into it. Sockets that it opens from now on, and programs that it starts, belong there; those that
-    /// are open stay where they are.
+    /// Moves the calling thread into it. Sockets that it opens from now on, and programs that it
+    /// starts, belong there; those that are open stay where they are.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_SYS_ADMIN.
@@ -50,7 +53,8 @@ impl Namespace {
         Ok(move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Runs `work` in it, on a thread of its own, and waits for the result. The calling thread stays where it is.
+    /// Runs `work` in it, on a thread of its own, and waits for the result. The calling thread
+    /// stays where it is.
     ///
     /// # Errors
     /// Those of [`enter`](Namespace::enter) and of starting a thread.
@@ -94,6 +98,9 @@ mod tests {
         assert_eq!(std::fs::read_link(namespace.path()).unwrap(), there);
         // Empty: lo is all there is.
         let devices = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap()).unwrap();
-        assert_eq!(devices.lines().skip(2).map(|line| line.split(':').next().unwrap_or("").trim()).collect::<Vec<_>>(), ["lo"]);
+        assert_eq!(
+            devices.lines().skip(2).map(|line| line.split(':').next().unwrap_or("").trim()).collect::<Vec<_>>(),
+            ["lo"]
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! A wire of the link's rate, kept by the clock.
 //!
-//! A live device takes frames faster than the link's rate: a virtual one as fast as it is called. Where the policy names no
-//! regulator, the loop keeps the rate itself, as `altq replay` does with its wire: one packet after the other, each for as long as its bytes
-//! take, fractions carried.
+//! A live device takes frames faster than the link's rate: a virtual one as fast as it is called.
+//! Where the policy names no regulator, the loop keeps the rate itself, as `altq replay` does with
+//! its wire: one packet after the other, each for as long as its bytes take, fractions carried.
 
 use altq_engine::units::{Nanos, Rate, SECOND};
 
@@ -18,9 +18,10 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A wire of this rate. A loop that was kept from running, by the scheduler of a busy machine, makes good the time lost with
-    /// packets waiting, at most `catch_up` of it. Of time without packets at most `credit` is made good: frames are seen a little
-    /// after they came, and the wire was free then.
+    /// A wire of this rate. A loop that was kept from running, by the scheduler of a busy machine,
+    /// makes good the time lost with packets waiting, at most `catch_up` of it. Of time without
+    /// packets at most `credit` is made good: frames are seen a little after they came, and the
+    /// wire was free then.
     pub fn new(rate: Rate, catch_up: Nanos, credit: Nanos) -> Pacer {
         Pacer { rate: rate.as_bit_s().max(1), free_at: 0, rest: 0, catch_up, credit }
     }
@@ -47,7 +48,8 @@ impl Pacer {
         self.rest = (work % u128::from(self.rate)) as u64;
     }
 
-    /// Another rate, for packets that begin from now on. What is left of the last nanosecond is given away.
+    /// Another rate, for packets that begin from now on. What is left of the last nanosecond is
+    /// given away.
     pub fn set_rate(&mut self, rate: Rate) {
         self.free_at = self.free_at.saturating_add(u64::from(self.rest > 0));
         (self.rate, self.rest) = (rate.as_bit_s().max(1), 0);

@@ -1,16 +1,19 @@
 //! The bytes of the packets: slots made once, named by number.
 //!
-//! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU; what is longer, a super-packet
-//! or a jumbo frame, goes on in a *body* of 64 KB. Frames cut from a super-packet have heads of their own and share its body,
-//! so cutting copies headers only. A packet's handle in the engine is the number of its head.
+//! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU; what is
+//! longer, a super-packet or a jumbo frame, goes on in a *body* of 64 KB. Frames cut from a
+//! super-packet have heads of their own and share its body, so cutting copies headers only. A
+//! packet's handle in the engine is the number of its head.
 //!
-//! The memory is asked for once and zeroed by the kernel when first touched: what is never used costs address space only.
+//! The memory is asked for once and zeroed by the kernel when first touched: what is never used
+//! costs address space only.
 
 use crate::vnet::{self, Vnet};
 
 /// Bytes of a head's slot.
 pub const HEAD: usize = 2048;
-/// Where a frame begins in its head: room for the virtio header, and for a VLAN tag and a tunnel's header to be put in.
+/// Where a frame begins in its head: room for the virtio header, and for a VLAN tag and a tunnel's
+/// header to be put in.
 pub const START: usize = 48;
 /// Bytes of a frame that fit in a head.
 pub const HEAD_ROOM: usize = HEAD - START;
@@ -115,8 +118,8 @@ impl Pool {
         }
     }
 
-    /// Sets a received frame's length: what does not fit in the head lies in the body. A body that is not needed goes back.
-    /// More than both hold counts as what both hold.
+    /// Sets a received frame's length: what does not fit in the head lies in the body. A body that
+    /// is not needed goes back. More than both hold counts as what both hold.
     pub fn set_len(&mut self, handle: u32, len: usize) {
         let frame = &mut self.frames[handle as usize];
         frame.head = len.min(HEAD_ROOM) as u16;
@@ -151,7 +154,8 @@ impl Pool {
         &self.bodies[at..at + frame.len as usize]
     }
 
-    /// All of a head's slot and all of its body, for the kernel to write a frame at [`START`] and on.
+    /// All of a head's slot and all of its body, for the kernel to write a frame at [`START`] and
+    /// on.
     pub fn room_mut(&mut self, handle: u32) -> (&mut [u8], &mut [u8]) {
         let at = handle as usize * HEAD;
         let body = match self.frames[handle as usize].body {
@@ -177,8 +181,9 @@ impl Pool {
         &mut self.frames[handle as usize].vnet
     }
 
-    /// Puts a VLAN tag in behind the two addresses: the kernel takes it out of the frame before packet sockets see it.
-    /// Returns false for a frame too short to have addresses, or without room.
+    /// Puts a VLAN tag in behind the two addresses: the kernel takes it out of the frame before
+    /// packet sockets see it. Returns false for a frame too short to have addresses, or without
+    /// room.
     pub fn insert_tag(&mut self, handle: u32, tpid: u16, tci: u16) -> bool {
         if self.frames[handle as usize].head < 14 {
             return false;
@@ -187,8 +192,9 @@ impl Pool {
         self.insert(handle, 12, &tag.to_be_bytes())
     }
 
-    /// Puts bytes in before byte `at` of a frame, between two of its headers: what stands before them moves, and so do the offsets in the virtio
-    /// header, which speak of what stands behind them. False without room, or where the frame's head ends before.
+    /// Puts bytes in before byte `at` of a frame, between two of its headers: what stands before
+    /// them moves, and so do the offsets in the virtio header, which speak of what stands behind
+    /// them. False without room, or where the frame's head ends before.
     pub fn insert(&mut self, handle: u32, at: usize, bytes: &[u8]) -> bool {
         let frame = &mut self.frames[handle as usize];
         let count = bytes.len();
@@ -204,8 +210,8 @@ impl Pool {
         true
     }
 
-    /// Takes `count` bytes out from byte `at` of a frame on: [`insert`](Pool::insert) the other way round. False where the frame's head does not
-    /// have them.
+    /// Takes `count` bytes out from byte `at` of a frame on: [`insert`](Pool::insert) the other way
+    /// round. False where the frame's head does not have them.
     pub fn remove(&mut self, handle: u32, at: usize, count: usize) -> bool {
         let frame = &mut self.frames[handle as usize];
         if at.checked_add(count).is_none_or(|end| end > frame.head as usize) {
@@ -240,15 +246,17 @@ impl Pool {
         }
     }
 
-    /// A new frame of `headers` bytes copied from the start of `of`, then `of`'s bytes from `from` to `to`. Bytes in the body are shared,
-    /// not copied. `None` without a free head, or if the range is not in the frame.
+    /// A new frame of `headers` bytes copied from the start of `of`, then `of`'s bytes from `from`
+    /// to `to`. Bytes in the body are shared, not copied. `None` without a free head, or if the
+    /// range is not in the frame.
     pub fn cut(&mut self, of: u32, headers: usize, from: usize, to: usize) -> Option<u32> {
         let whole = self.frames[of as usize];
         let head = whole.head as usize;
         if headers > head || from < headers || from > to || to > head + whole.len as usize {
             return None;
         }
-        // What the range has in the head is copied behind the headers; it fits, since both come from one head.
+        // What the range has in the head is copied behind the headers; it fits, since both come
+        // from one head.
         let copied = to.min(head).saturating_sub(from);
         if START + headers + copied > HEAD {
             return None;
@@ -260,7 +268,8 @@ impl Pool {
         if copied > 0 {
             self.heads.copy_within(source + from..source + from + copied, target + headers);
         }
-        let mut frame = Frame { head: (headers + copied) as u16, vnet: whole.vnet, tunnelled: whole.tunnelled, ..Frame::BLANK };
+        let mut frame =
+            Frame { head: (headers + copied) as u16, vnet: whole.vnet, tunnelled: whole.tunnelled, ..Frame::BLANK };
         if to > head {
             let begin = from.max(head) - head;
             frame.body = whole.body;
@@ -290,7 +299,8 @@ impl Pool {
     pub fn copy_from(&mut self, handle: u32, other: &Pool, of: u32) -> bool {
         let (first, second) = (other.head(of), other.body(of));
         let (head, body) = self.room_mut(handle);
-        // What was cut has less in its head than fits there, what was tagged more: the whole is laid out anew.
+        // What was cut has less in its head than fits there, what was tagged more: the whole is
+        // laid out anew.
         let (here, over) = first.split_at(first.len().min(HEAD_ROOM));
         let (beside, rest) = second.split_at(second.len().min(HEAD_ROOM - here.len()));
         if over.len() + rest.len() > body.len() {
@@ -348,7 +358,8 @@ mod tests {
             let bytes = counting(len);
             assert!(pool.fill(whole, &bytes));
             assert_eq!(pool.bytes(whole), bytes);
-            for (from, to) in [(54, 60), (54, len), (len / 3 * 2, len), (len - 1, len), (len.min(1900), len.min(3000)), (len, len)]
+            for (from, to) in
+                [(54, 60), (54, len), (len / 3 * 2, len), (len - 1, len), (len.min(1900), len.min(3000)), (len, len)]
             {
                 let cut = pool.cut(whole, 54, from, to).unwrap();
                 assert_eq!(pool.bytes(cut), [&bytes[..54], &bytes[from..to]].concat(), "{len} {from} {to}");

@@ -1,17 +1,19 @@
-//! DSCP and ECN written into a frame: what a meter or a queue decided about a packet, on its way out.
+//! DSCP and ECN written into a frame: what a meter or a queue decided about a packet, on its way
+//! out.
 //!
-//! The octet that RFC 2474 calls DS field, with the two bits of RFC 3168 behind it: the second of an IPv4 header, under its checksum, which
-//! is brought up to date without summing the header anew (RFC 1624); of IPv6 the eight bits behind the version. No checksum of
-//! what lies inside covers it.
+//! The octet that RFC 2474 calls DS field, with the two bits of RFC 3168 behind it: the second of
+//! an IPv4 header, under its checksum, which is brought up to date without summing the header anew
+//! (RFC 1624); of IPv6 the eight bits behind the version. No checksum of what lies inside covers
+//! it.
 
 /// Ethernet's two addresses.
 const ADDRESSES: usize = 12;
 /// Tags looked behind, at most; the engine's parser looks behind fewer.
 const TAGS: usize = 8;
 
-/// Writes a DSCP (0 to 63) and an ECN field (RFC 3168: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into an Ethernet frame, behind its VLAN tags if
-/// it has some. True if that changed the frame: false where they are as they should be, and for a frame that holds no IP header,
-/// or not all of one.
+/// Writes a DSCP (0 to 63) and an ECN field (RFC 3168: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into an
+/// Ethernet frame, behind its VLAN tags if it has some. True if that changed the frame: false where
+/// they are as they should be, and for a frame that holds no IP header, or not all of one.
 ///
 /// ```
 /// # use altq_dataplane::remark::remark;
@@ -73,7 +75,8 @@ mod tests {
     use super::*;
     use crate::checksum::Sum;
 
-    /// A frame with these tags around an IPv4 header with options, or an IPv6 one, and some payload.
+    /// A frame with these tags around an IPv4 header with options, or an IPv6 one, and some
+    /// payload.
     fn frame(v6: bool, tags: &[u16], octet: u8, noise: u8) -> (Vec<u8>, usize) {
         let mut frame = vec![2; 12];
         for tag in tags {
@@ -86,7 +89,9 @@ mod tests {
             frame.extend([0x60 | octet >> 4, octet << 4 | noise & 15, noise, 1, 0, 12, 17, 64]);
             frame.extend([noise; 32]);
         } else {
-            frame.extend([0x46, octet, 0, 36, noise, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, noise, 1, 192, 0, 2, noise, 1, 1, 1, 0]);
+            frame.extend([
+                0x46, octet, 0, 36, noise, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, noise, 1, 192, 0, 2, noise, 1, 1, 1, 0,
+            ]);
             let sum = Sum::default().add(&frame[at..]).finish();
             frame[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
         }
@@ -106,7 +111,8 @@ mod tests {
                     let key = parse_ethernet(&after, after.len() as u32).key;
                     assert_eq!((key.dscp(), key.ecn()), (to >> 2, to & 3), "{from:#x} to {to:#x}");
                     if !v6 {
-                        // RFC 1071: over a header with its checksum the sum is all ones, whichever of the two zeros it has.
+                        // RFC 1071: over a header with its checksum the sum is all ones, whichever
+                        // of the two zeros it has.
                         assert_eq!(Sum::default().add(&after[at..at + 24]).folded(), 0xffff, "{from:#x} to {to:#x}");
                     }
                     assert!(remark(&mut after, from >> 2, from & 3) || from == to);
@@ -117,8 +123,8 @@ mod tests {
         }
     }
 
-    /// RFC 1624, section 4: where the sum comes to FFFF the checksum becomes 0000, as it would when summed anew, and not FFFF as by the
-    /// equation of RFC 1141.
+    /// RFC 1624, section 4: where the sum comes to FFFF the checksum becomes 0000, as it would when
+    /// summed anew, and not FFFF as by the equation of RFC 1141.
     #[test]
     fn rfc_1624_zero() {
         let mut header = [0u8; 20];

@@ -1,9 +1,11 @@
 //! Super-packets: what one is on the wire, and cutting it.
 //!
-//! TCP and UDP hand the device up to 64 KB at once with the size of a segment beside it; a device, or the kernel before it, makes
-//! packets of that (TSO, USO). A scheduler must charge what then goes over the wire, and must not be blocked by one for longer
-//! than a millisecond: 64 KB is 52 µs at 10 Gbit/s and 524 ms at 1 Mbit/s. Where it would, the super-packet is cut into several
-//! that are short enough, down to single segments. Each keeps the rest of the work, its segments and checksum, for the device.
+//! TCP and UDP hand the device up to 64 KB at once with the size of a segment beside it; a device,
+//! or the kernel before it, makes packets of that (TSO, USO). A scheduler must charge what then
+//! goes over the wire, and must not be blocked by one for longer than a millisecond: 64 KB is 52 µs
+//! at 10 Gbit/s and 524 ms at 1 Mbit/s. Where it would, the super-packet is cut into several that
+//! are short enough, down to single segments. Each keeps the rest of the work, its segments and
+//! checksum, for the device.
 
 use crate::checksum::Sum;
 use crate::pool::Pool;
@@ -29,8 +31,9 @@ pub struct Super {
 }
 
 impl Super {
-    /// Reads the headers of a super-packet. `None` for a frame that is none, or whose headers do not agree with what the virtio
-    /// header says, or do not lie in `head` as a whole: it is then one packet.
+    /// Reads the headers of a super-packet. `None` for a frame that is none, or whose headers do
+    /// not agree with what the virtio header says, or do not lie in `head` as a whole: it is then
+    /// one packet.
     pub fn read(vnet: &Vnet, head: &[u8], frame: usize) -> Option<Super> {
         if vnet.kind() == GSO_NONE || vnet.gso_size == 0 {
             return None;
@@ -94,7 +97,8 @@ fn transport6(head: &[u8], network: usize) -> Option<(usize, u8)> {
         return None;
     }
     let (mut at, mut next) = (network + 40, *head.get(network + 6)?);
-    // Hop-by-hop, routing and destination options (RFC 8200, 4.1); fragments are never super-packets.
+    // Hop-by-hop, routing and destination options (RFC 8200, 4.1); fragments are never
+    // super-packets.
     while matches!(next, 0 | 43 | 60) {
         next = *head.get(at)?;
         at += (usize::from(*head.get(at + 1)?) + 1) * 8;
@@ -123,8 +127,9 @@ pub struct Part {
     pub len: u32,
 }
 
-/// Cuts the super-packet `handle` into parts of at most `most` segments (at least 1), in order, into `parts`. The frame itself becomes the
-/// first part. On false the pool had no room, and the frame is as it was.
+/// Cuts the super-packet `handle` into parts of at most `most` segments (at least 1), in order,
+/// into `parts`. The frame itself becomes the first part. On false the pool had no room, and the
+/// frame is as it was.
 pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut Vec<Part>) -> bool {
     let step = most.max(1) * whole.size;
     let count = (whole.frame - whole.payload).div_ceil(step);
@@ -154,7 +159,8 @@ pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut
         let single = parts[before + part].segments == 1;
         *vnet = Vnet {
             flags: NEEDS_CSUM,
-            // The ECN bit says that the first segment alone carries CWR: only the first part does (RFC 3168, 6.1.2).
+            // The ECN bit says that the first segment alone carries CWR: only the first part does
+            // (RFC 3168, 6.1.2).
             gso_type: if single { GSO_NONE } else { kind | if part == 0 { vnet.gso_type & GSO_ECN } else { 0 } },
             hdr_len: whole.payload as u16,
             gso_size: if single { 0 } else { whole.size as u16 },
@@ -178,8 +184,9 @@ struct Place {
     offset: usize,
 }
 
-/// Writes the headers of a part, as a device does that segments (RFC 9293 for TCP): lengths, IP id, sequence number, flags, and the
-/// checksums, that of TCP and UDP left open behind the pseudo-header.
+/// Writes the headers of a part, as a device does that segments (RFC 9293 for TCP): lengths, IP id,
+/// sequence number, flags, and the checksums, that of TCP and UDP left open behind the
+/// pseudo-header.
 fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     let (network, transport) = (whole.network, whole.transport);
     let length = frame - transport;
@@ -187,7 +194,8 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
         put(head, network + 4, (frame - network - 40) as u16);
     } else {
         put(head, network + 2, (frame - network) as u16);
-        // One id a segment, counting on (RFC 6864 asks no more of packets that may not be fragmented).
+        // One id a segment, counting on (RFC 6864 asks no more of packets that may not be
+        // fragmented).
         let id = word(head, network + 4).unwrap_or(0).wrapping_add(place.segment as u16);
         put(head, network + 4, id);
         put(head, network + 10, 0);
@@ -198,7 +206,8 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
         put(head, transport + 4, length as u16);
     } else {
         if let Some(field) = head.get_mut(transport + 4..transport + 8) {
-            let sequence = u32::from_be_bytes([field[0], field[1], field[2], field[3]]).wrapping_add(place.offset as u32);
+            let sequence =
+                u32::from_be_bytes([field[0], field[1], field[2], field[3]]).wrapping_add(place.offset as u32);
             field.copy_from_slice(&sequence.to_be_bytes());
         }
         if let Some(flags) = head.get_mut(transport + 13) {
@@ -219,8 +228,8 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     put(head, transport + if whole.udp { 6 } else { 16 }, sum.folded());
 }
 
-/// Fills in a checksum that was left open, for edges whose other side takes frames as they are. False if the header's offsets do not lie in
-/// the frame's head.
+/// Fills in a checksum that was left open, for edges whose other side takes frames as they are.
+/// False if the header's offsets do not lie in the frame's head.
 pub fn complete(pool: &mut Pool, handle: u32) -> bool {
     let vnet = *pool.vnet(handle);
     if vnet.flags & NEEDS_CSUM == 0 {

@@ -1,4 +1,5 @@
-//! The loop of a link: reception, engine, timers and transmission, in one thread and with one deadline.
+//! The loop of a link: reception, engine, timers and transmission, in one thread and with one
+//! deadline.
 //!
 //! ```text
 //! edge.receive ─► headers ─► classify ─► enqueue ─► dequeue ─► edge.send
@@ -6,7 +7,8 @@
 //!                    └─ cut super-packets   └─ deadline: the engine's next wake-up, and the wire's
 //! ```
 //!
-//! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn to turn.
+//! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn
+//! to turn.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::Receiver;
@@ -33,14 +35,16 @@ mod hosted;
 
 use hosted::Hosted;
 
-/// A super-packet that takes longer than this at the link's rate is cut; and the burst that a link sends after idleness takes no longer
-/// (1 ms of rate, as a token bucket that wakes by a timer needs).
+/// A super-packet that takes longer than this at the link's rate is cut; and the burst that a link
+/// sends after idleness takes no longer (1 ms of rate, as a token bucket that wakes by a timer
+/// needs).
 pub const LONGEST: Nanos = 1_000_000;
 
 /// A number that no class has: packets for it are dropped with the reason `no_class`.
 const NO_CLASS: ClassId = ClassId::MAX;
 
-/// A number that nobody outside knows: the system's random bytes, of which the standard library makes the keys of its hash tables.
+/// A number that nobody outside knows: the system's random bytes, of which the standard library
+/// makes the keys of its hash tables.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -51,7 +55,8 @@ pub type Look = Box<dyn FnOnce(&Engine) + Send>;
 /// How a loop works.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// How much lost time a backlogged link may make good in a burst, where the loop keeps the rate itself.
+    /// How much lost time a backlogged link may make good in a burst, where the loop keeps the rate
+    /// itself.
     pub catch_up: Nanos,
     /// Bytes that the slots of packets may take. They are touched only when used.
     pub memory: usize,
@@ -61,7 +66,8 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        // A loop on a machine with fewer processors than work is kept waiting for 4 ms and more; less would lose rate there.
+        // A loop on a machine with fewer processors than work is kept waiting for 4 ms and more;
+        // less would lose rate there.
         Tuning { catch_up: 8_000_000, memory: 512 << 20, interval: Some(1_000_000_000) }
     }
 }
@@ -99,7 +105,8 @@ pub struct Shaper<E> {
     work: Work,
     interval: Option<Nanos>,
     began: Nanos,
-    /// The latest snapshot's time, its own and wire bytes sent by every class, and the next one's time.
+    /// The latest snapshot's time, its own and wire bytes sent by every class, and the next one's
+    /// time.
     snapped: Nanos,
     sent_before: Vec<(u64, u64)>,
     next_snapshot: Option<Nanos>,
@@ -115,10 +122,12 @@ fn octet_of(packet: &Packet) -> u8 {
 }
 
 impl<E: Edge> Shaper<E> {
-    /// A loop for `link` on `edge`. `interface` is the name of the one by which packets come, for rules that speak of it.
+    /// A loop for `link` on `edge`. `interface` is the name of the one by which packets come, for
+    /// rules that speak of it.
     ///
-    /// The link's regulator: a depth that is written is the engine's token bucket. `auto` means that the loop keeps the rate itself, as a
-    /// wire would, which is closer than a bucket that a late timer overflows. `none`: the device takes what it wants.
+    /// The link's regulator: a depth that is written is the engine's token bucket. `auto` means
+    /// that the loop keeps the rate itself, as a wire would, which is closer than a bucket that a
+    /// late timer overflows. `none`: the device takes what it wants.
     ///
     /// # Errors
     /// [`Error::Spec`] where the engine refuses the link.
@@ -126,13 +135,19 @@ impl<E: Edge> Shaper<E> {
         Shaper::on_host(link, interface, edge, tuning, None)
     }
 
-    /// A loop for `link` on a host of its own: its ring and its wire give the rhythm, the regulator is the engine's as the policy has
-    /// it, and timers fire when the host says. `edge` keeps what is sent until its last bit has left ([`Edge::send_at`]). `None`: as
-    /// [`new`](Shaper::new).
+    /// A loop for `link` on a host of its own: its ring and its wire give the rhythm, the regulator
+    /// is the engine's as the policy has it, and timers fire when the host says. `edge` keeps what
+    /// is sent until its last bit has left ([`Edge::send_at`]). `None`: as [`new`](Shaper::new).
     ///
     /// # Errors
     /// Those of [`new`](Shaper::new).
-    pub fn on_host(link: &Link, interface: &str, mut edge: E, tuning: Tuning, host: Option<Host>) -> Result<Shaper<E>, Error> {
+    pub fn on_host(
+        link: &Link,
+        interface: &str,
+        mut edge: E,
+        tuning: Tuning,
+        host: Option<Host>,
+    ) -> Result<Shaper<E>, Error> {
         let mut spec = link.spec.clone();
         if let Some(host) = &host {
             spec.timer = host.timer;
@@ -143,7 +158,8 @@ impl<E: Edge> Shaper<E> {
             spec.regulator = Regulator::None;
         }
         let mut engine = Engine::new(&spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
-        // Packets here are strangers': none of them is to know which flows meet where, or whose lot falls when.
+        // Packets here are strangers': none of them is to know which flows meet where, or whose lot
+        // falls when.
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
         let (heads, bodies) = slots(link, tuning.memory);
@@ -181,13 +197,15 @@ impl<E: Edge> Shaper<E> {
         })
     }
 
-    /// From now on what comes by this channel changes the link, at the loop's next turn: a snapshot's interval later at most. One that
-    /// the engine refuses changes nothing; who sends it has tried it on an engine of the same link before.
+    /// From now on what comes by this channel changes the link, at the loop's next turn: a
+    /// snapshot's interval later at most. One that the engine refuses changes nothing; who sends it
+    /// has tried it on an engine of the same link before.
     pub fn listen(&mut self, changes: Receiver<Change>) {
         self.changes = Some(changes);
     }
 
-    /// From now on what comes by this channel looks at the engine, at the loop's next turn as with changes.
+    /// From now on what comes by this channel looks at the engine, at the loop's next turn as with
+    /// changes.
     pub fn show(&mut self, looks: Receiver<Look>) {
         self.looks = Some(looks);
     }
@@ -222,7 +240,8 @@ impl<E: Edge> Shaper<E> {
         }
     }
 
-    /// Runs until the edge says that it is to stop. `tell` hears every snapshot, one at the end included, also where it ends with an error.
+    /// Runs until the edge says that it is to stop. `tell` hears every snapshot, one at the end
+    /// included, also where it ends with an error.
     ///
     /// # Errors
     /// What the edge ends with: the interface went away.
@@ -276,8 +295,8 @@ impl<E: Edge> Shaper<E> {
         let free = self.leaving.is_empty();
         for at in 0..self.arrived.len() {
             self.admit(now, self.arrived[at]);
-            // As on a wire, a packet leaves as soon as it may: a batch that was read at once must not overflow a queue that would have been
-            // empty had its packets been seen one by one.
+            // As on a wire, a packet leaves as soon as it may: a batch that was read at once must
+            // not overflow a queue that would have been empty had its packets been seen one by one.
             if free {
                 self.pull(now);
             }
@@ -337,7 +356,11 @@ impl<E: Edge> Shaper<E> {
             self.work.cut += 1;
             self.work.parts += parts.len() as u64;
             for part in parts.drain(..) {
-                self.enqueue(now, class, Packet { handle: part.handle, len: part.len, segments: part.segments, ..packet });
+                self.enqueue(
+                    now,
+                    class,
+                    Packet { handle: part.handle, len: part.len, segments: part.segments, ..packet },
+                );
             }
         } else {
             self.work.uncut += 1;
@@ -361,7 +384,8 @@ impl<E: Edge> Shaper<E> {
         dropped
     }
 
-    /// Sends what may leave now. Returns the time at which it is to be called again if nothing else happens.
+    /// Sends what may leave now. Returns the time at which it is to be called again if nothing else
+    /// happens.
     fn transmit(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
         loop {
             if !self.leaving.is_empty() {
@@ -371,7 +395,8 @@ impl<E: Edge> Shaper<E> {
                 }
                 self.blocked = sent.blocked;
                 if !self.leaving.is_empty() {
-                    // Held, not lost, and nothing more is asked of the engine meanwhile: the backlog stays where it is shared out.
+                    // Held, not lost, and nothing more is asked of the engine meanwhile: the
+                    // backlog stays where it is shared out.
                     return Ok(match self.blocked {
                         Some(Blocked::Until(at)) => Some(at),
                         _ => None,
@@ -420,7 +445,8 @@ impl<E: Edge> Shaper<E> {
             .into_iter()
             .enumerate()
             .map(|(class, counters)| {
-                let dropped = self.engine.drop_reasons(class as ClassId).map(|(reason, packets, _)| (reason, packets)).collect();
+                let dropped =
+                    self.engine.drop_reasons(class as ClassId).map(|(reason, packets, _)| (reason, packets)).collect();
                 let now = (counters.sent_bytes, counters.sent_wire_bytes);
                 let before = std::mem::replace(&mut self.sent_before[class], now);
                 let told = self.engine.scheduler_counters(class as ClassId);
@@ -433,7 +459,10 @@ impl<E: Edge> Shaper<E> {
                         Some(hosted) => hosted.wire.get(class).copied().unwrap_or(0),
                         None => now.1,
                     },
-                    overlimits: told.iter().find(|(name, _)| matches!(*name, "over" | "overlimits")).map(|(_, count)| *count),
+                    overlimits: told
+                        .iter()
+                        .find(|(name, _)| matches!(*name, "over" | "overlimits"))
+                        .map(|(_, count)| *count),
                     ..ClassStat::default()
                 }
             })
@@ -445,7 +474,8 @@ impl<E: Edge> Shaper<E> {
             }
             recent.clear();
         }
-        // Children stand behind their parents: from the last to the first, every class hands its own up.
+        // Children stand behind their parents: from the last to the first, every class hands its
+        // own up.
         for class in (1..classes.len()).rev() {
             let Some(parent) = self.engine.parent(class as ClassId) else { continue };
             let (above, below) = classes.split_at_mut(class);
@@ -466,7 +496,17 @@ impl<E: Edge> Shaper<E> {
         let since = std::mem::replace(&mut self.snapped, now);
         self.next_snapshot = self.interval.map(|interval| now + interval);
         let (unclassified, edge) = (self.engine.unclassified(), self.edge.counters());
-        Snapshot { link: self.name.clone(), at: now, began: self.began, since, last, classes, unclassified, edge, work: self.work }
+        Snapshot {
+            link: self.name.clone(),
+            at: now,
+            began: self.began,
+            since,
+            last,
+            classes,
+            unclassified,
+            edge,
+            work: self.work,
+        }
     }
 
     /// The edge, for tests that look at what came out.
@@ -481,7 +521,8 @@ enum Next {
     Wait(Option<Nanos>, Want),
 }
 
-/// Heads and bodies for a link: what its queues can hold, and two batches on either side, within `memory`.
+/// Heads and bodies for a link: what its queues can hold, and two batches on either side, within
+/// `memory`.
 fn slots(link: &Link, memory: usize) -> (usize, usize) {
     let spec = &link.spec;
     let queued: usize = spec
@@ -496,7 +537,8 @@ fn slots(link: &Link, memory: usize) -> (usize, usize) {
         .fold(0, usize::saturating_add);
     let wanted = queued.saturating_add(8 * BATCH).clamp(4096, 1 << 20);
     let each = Pool::memory(1, 1);
-    // A quarter of the memory at least stays for heads, where there is not enough for a body with each.
+    // A quarter of the memory at least stays for heads, where there is not enough for a body with
+    // each.
     let bodies = wanted.min(memory * 3 / 4 / each).max(2 * BATCH);
     let left = memory.saturating_sub(Pool::memory(bodies, bodies)) / Pool::memory(1, 0);
     (wanted.min(bodies + left).max(4 * BATCH), bodies)

@@ -1,8 +1,10 @@
-//! How times are distributed, in fixed memory: buckets whose width grows with the value, as in an HDR histogram.
+//! How times are distributed, in fixed memory: buckets whose width grows with the value, as in an
+//! HDR histogram.
 
 use altq_engine::units::Nanos;
 
-/// Bits of a value that a bucket tells apart below the leading one: every answer is within 1/32 of the true value.
+/// Bits of a value that a bucket tells apart below the leading one: every answer is within 1/32 of
+/// the true value.
 const SUB_BITS: u32 = 5;
 const SUB: usize = 1 << SUB_BITS;
 /// Leading bits told apart: up to 2^41 ns, 36 minutes. What is longer counts in the last bucket.
@@ -19,7 +21,8 @@ pub struct Sketch {
     max: Nanos,
 }
 
-/// The same values in as much memory as they need: for sketches of few values, of which many are kept.
+/// The same values in as much memory as they need: for sketches of few values, of which many are
+/// kept.
 #[derive(Clone, Debug, Default)]
 pub struct Packed {
     /// Buckets that have values, and how many.
@@ -100,7 +103,8 @@ impl Sketch {
         if self.count == 0 { 0 } else { (self.sum / u128::from(self.count)) as Nanos }
     }
 
-    /// The value below or at which `per_cent` of all lie (nearest rank), within 1/32 of it; 0 without values.
+    /// The value below or at which `per_cent` of all lie (nearest rank), within 1/32 of it; 0
+    /// without values.
     pub fn percentile(&self, per_cent: f64) -> Nanos {
         let Some(counts) = &self.counts else { return 0 };
         let rank = ((self.count as f64 * per_cent / 100.0).ceil() as u64).clamp(1, self.count.max(1));

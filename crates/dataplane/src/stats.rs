@@ -6,7 +6,8 @@ use altq_engine::units::Nanos;
 use crate::edge::EdgeCounters;
 use crate::sketch::Sketch;
 
-/// A link at one instant. All counters are since the start; a rate over a time is the difference of two snapshots.
+/// A link at one instant. All counters are since the start; a rate over a time is the difference of
+/// two snapshots.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The link's name.
@@ -40,7 +41,8 @@ pub struct ClassStat {
     pub rate_bit_s: u64,
     /// The same of the bytes that the link charged.
     pub wire_bit_s: u64,
-    /// Bytes that it has had on the wire: what the link charged, or, on a host of its own, what they are there.
+    /// Bytes that it has had on the wire: what the link charged, or, on a host of its own, what
+    /// they are there.
     pub wire_bytes: u64,
     /// Times that it was found over its limit, where its scheduler counts them.
     pub overlimits: Option<u64>,
@@ -59,7 +61,8 @@ pub struct Work {
     pub cut: u64,
     /// The parts they became.
     pub parts: u64,
-    /// Super-packets that should have been cut, for which there was no slot; they went as they were.
+    /// Super-packets that should have been cut, for which there was no slot; they went as they
+    /// were.
     pub uncut: u64,
     /// Turns of the loop.
     pub turns: u64,
@@ -70,7 +73,8 @@ pub struct Work {
 }
 
 impl Snapshot {
-    /// The rate in bit/s (layer 3) at which a class has sent since an earlier snapshot; 0 if none of the time has passed.
+    /// The rate in bit/s (layer 3) at which a class has sent since an earlier snapshot; 0 if none
+    /// of the time has passed.
     pub fn rate_since(&self, earlier: &Snapshot, class: usize) -> u64 {
         let sent = |snapshot: &Snapshot| snapshot.classes.get(class).map_or(0, |class| class.counters.sent_bytes);
         let time = u128::from(self.at.saturating_sub(earlier.at));

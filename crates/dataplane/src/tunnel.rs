@@ -1,7 +1,9 @@
-//! An edge with a tunnel between its sides: IPv6 packets that come in get a header of IPv4 before them, and lose it on their way out.
+//! An edge with a tunnel between its sides: IPv6 packets that come in get a header of IPv4 before
+//! them, and lose it on their way out.
 //!
-//! Between the two the loop sees what a link between the tunnel's ends carries: its rules, its queues and its charge are about the outer
-//! packet (protocol 41, RFC 4213 3.5). Both ends are here, so that neither needs a device of the kernel.
+//! Between the two the loop sees what a link between the tunnel's ends carries: its rules, its
+//! queues and its charge are about the outer packet (protocol 41, RFC 4213 3.5). Both ends are
+//! here, so that neither needs a device of the kernel.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +20,8 @@ use crate::segment::{self, Part, Super};
 pub const HEADER: usize = 20;
 /// IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
-/// Of the packets in the tunnel. It counts IPv4 routers; for IPv6 the tunnel is one hop (RFC 4213 3.3).
+/// Of the packets in the tunnel. It counts IPv4 routers; for IPv6 the tunnel is one hop (RFC 4213
+/// 3.3).
 const TTL: u8 = 64;
 /// A header of IPv6.
 const V6: usize = 40;
@@ -32,7 +35,8 @@ pub type Ends = Box<dyn Fn(Ipv6Addr, Ipv6Addr) -> [Ipv4Addr; 2] + Send>;
 pub struct Tunnel {
     /// Its ends.
     pub ends: Ends,
-    /// The largest packet of IPv4 in it, in bytes: what is 20 less is the MTU for IPv6, a static one (RFC 4213 3.2.1).
+    /// The largest packet of IPv4 in it, in bytes: what is 20 less is the MTU for IPv6, a static
+    /// one (RFC 4213 3.2.1).
     pub mtu: u32,
 }
 
@@ -128,8 +132,9 @@ fn address(inner: &[u8; V6], at: usize) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-/// The outer header (RFC 4213 3.5). The octet of DSCP and ECN is the inner one's (RFC 2983 3.1: one model for both; RFC 6040 4.1, normal mode);
-/// with a static MTU the packet may be fragmented (3.2.1).
+/// The outer header (RFC 4213 3.5). The octet of DSCP and ECN is the inner one's (RFC 2983 3.1: one
+/// model for both; RFC 6040 4.1, normal mode); with a static MTU the packet may be fragmented
+/// (3.2.1).
 fn header(octet: u8, total: u16, id: u16, src: Ipv4Addr, dst: Ipv4Addr) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     (header[0], header[1]) = (0x45, octet);
@@ -143,15 +148,17 @@ fn header(octet: u8, total: u16, id: u16, src: Ipv4Addr, dst: Ipv4Addr) -> [u8; 
     header
 }
 
-/// Takes a frame out of the tunnel if it was put into it here. What was written into the outer header's octet meanwhile comes to the inner
-/// one. False where it must be dropped.
+/// Takes a frame out of the tunnel if it was put into it here. What was written into the outer
+/// header's octet meanwhile comes to the inner one. False where it must be dropped.
 fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
     if !pool.tunnelled(handle) {
         return true;
     }
     let head = pool.head(handle);
     let Some((at, 0x0800)) = segment::network(head) else { return false };
-    let (Some(outer), Some(inner)) = (head.get(at + 1).copied(), head.get(at + HEADER..at + HEADER + 2)) else { return false };
+    let (Some(outer), Some(inner)) = (head.get(at + 1).copied(), head.get(at + HEADER..at + HEADER + 2)) else {
+        return false;
+    };
     let Some(ecn) = outgoing((inner[1] >> 4) & 3, outer & 3) else { return false };
     if !pool.remove(handle, at, HEADER) {
         return false;
@@ -162,8 +169,8 @@ fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
     true
 }
 
-/// The ECN field behind a tunnel, from the inner and the outer one (RFC 6040 4.2, figure 4). `None`: dropped, as the ends of the
-/// connection would not know what a mark is.
+/// The ECN field behind a tunnel, from the inner and the outer one (RFC 6040 4.2, figure 4).
+/// `None`: dropped, as the ends of the connection would not know what a mark is.
 fn outgoing(inner: u8, outer: u8) -> Option<u8> {
     match (inner, outer) {
         (0, CE) => None,
@@ -183,7 +190,8 @@ fn set_ethertype(pool: &mut Pool, handle: u32, at: usize, kind: u16) {
 }
 
 impl<E: Edge> Tunnelled<E> {
-    /// Takes frames out of the tunnel and gives them out, where `ends` are told with the ends of their last bits.
+    /// Takes frames out of the tunnel and gives them out, where `ends` are told with the ends of
+    /// their last bits.
     fn give(&mut self, pool: &mut Pool, frames: &[u32], ends: Option<&[Nanos]>) -> Result<Sent, Error> {
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {

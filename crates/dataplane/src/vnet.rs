@@ -1,12 +1,13 @@
 //! The virtio network header that travels before a frame: what is left to be done to it.
 //!
-//! With PACKET_VNET_HDR the kernel hands over TCP and UDP super-packets as they are, and checksums that a device was to fill
-//! in, and takes both back (virtio 1.2, section 5.1.6).
+//! With PACKET_VNET_HDR the kernel hands over TCP and UDP super-packets as they are, and checksums
+//! that a device was to fill in, and takes both back (virtio 1.2, section 5.1.6).
 
 /// Its length on packet sockets, in bytes.
 pub const LEN: usize = 10;
 
-/// The checksum from `csum_start` on is to be written at `csum_start + csum_offset`; the field holds the pseudo-header's sum.
+/// The checksum from `csum_start` on is to be written at `csum_start + csum_offset`; the field
+/// holds the pseudo-header's sum.
 pub const NEEDS_CSUM: u8 = 1;
 
 /// Plain frame.
@@ -41,7 +42,14 @@ impl Vnet {
     /// Reads it. Packet sockets speak the legacy form: the machine's own byte order.
     pub fn read(bytes: &[u8; LEN]) -> Vnet {
         let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
-        Vnet { flags: bytes[0], gso_type: bytes[1], hdr_len: word(2), gso_size: word(4), csum_start: word(6), csum_offset: word(8) }
+        Vnet {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+        }
     }
 
     /// Writes it.
@@ -91,7 +99,10 @@ mod tests {
             bytes[at..at + 2].copy_from_slice(&word.to_ne_bytes());
         }
         let vnet = Vnet::read(&bytes);
-        assert_eq!(vnet, Vnet { flags: 1, gso_type: 0x81, hdr_len: 66, gso_size: 1448, csum_start: 34, csum_offset: 16 });
+        assert_eq!(
+            vnet,
+            Vnet { flags: 1, gso_type: 0x81, hdr_len: 66, gso_size: 1448, csum_start: 34, csum_offset: 16 }
+        );
         assert_eq!((vnet.kind(), vnet.write()), (GSO_TCPV4, bytes));
     }
 }

@@ -1,4 +1,5 @@
-//! The bridge between two namespaces with the kernel's own TCP and UDP. Skipped, aloud, where the host does not let us.
+//! The bridge between two namespaces with the kernel's own TCP and UDP. Skipped, aloud, where the
+//! host does not let us.
 
 mod world;
 
@@ -55,8 +56,11 @@ fn two_links_shape_both_ways() {
                 link down { device bridge b a  rate 10Mbit/s  scheduler fifo  class all { default } }";
     let Some(running) = run(&world, &policy(text), Options::default()) else { return };
     for (swapped, most) in [(false, 100e6), (true, 10e6)] {
-        let bulk =
-            if swapped { Bulk::between(&world.right, &world.left, "10.9.0.1:5001") } else { Bulk::start(&world, "10.9.0.2:5001") };
+        let bulk = if swapped {
+            Bulk::between(&world.right, &world.left, "10.9.0.1:5001")
+        } else {
+            Bulk::start(&world, "10.9.0.2:5001")
+        };
         std::thread::sleep(Duration::from_millis(200));
         let got = bulk.measure(Duration::from_millis(600));
         let in_all = bulk.since_start();
@@ -150,8 +154,10 @@ fn what_cannot_run_says_why() {
         // Some are refused by the language before they come here.
         let Ok(policy) = altq_config::parse_str(&text, "test.altq", altq_config::Language::Native) else { continue };
         let links: Vec<_> = policy.links.iter().collect();
-        let error =
-            world.middle.run(|| altq_dataplane::bridge::run(&links, Options::default()).err().unwrap().to_string()).unwrap();
+        let error = world
+            .middle
+            .run(|| altq_dataplane::bridge::run(&links, Options::default()).err().unwrap().to_string())
+            .unwrap();
         assert!(error.contains(what), "{device}: {error}");
     }
 }

@@ -1,4 +1,5 @@
-//! The loop on an edge in memory, with a clock set by hand: every run is the same, to the nanosecond.
+//! The loop on an edge in memory, with a clock set by hand: every run is the same, to the
+//! nanosecond.
 
 use altq_config::{Language, Link, parse_str};
 use altq_dataplane::channel::{Channel, Timed};
@@ -79,7 +80,8 @@ fn overload(until: u64) -> Vec<Timed> {
 
 #[test]
 fn a_link_changes_while_it_runs() {
-    // Snapshots every 100 ms: with the one at 1 s the link becomes half as fast, and the classes change their shares.
+    // Snapshots every 100 ms: with the one at 1 s the link becomes half as fast, and the classes
+    // change their shares.
     let mut channel = Channel::new(2 * SECOND);
     overload(2 * SECOND).into_iter().for_each(|frame| channel.arrive(frame));
     let tuning = Tuning { memory: 64 << 20, interval: Some(100 * MS), ..Tuning::default() };
@@ -108,7 +110,8 @@ fn a_link_changes_while_it_runs() {
     assert_eq!(last.unwrap().work.unchanged, 1);
     let left = shaper.edge().departed();
     let rate = |port: u16, from: u64, to: u64| {
-        let bytes: u64 = left.iter().filter(|f| (from..to).contains(&f.at) && dport(&f.bytes) == port).map(length).sum();
+        let bytes: u64 =
+            left.iter().filter(|f| (from..to).contains(&f.at) && dport(&f.bytes) == port).map(length).sum();
         bytes as f64 * 8e9 / (to - from) as f64 / 1e6
     };
     for (port, from, to, wanted) in [
@@ -125,7 +128,8 @@ fn a_link_changes_while_it_runs() {
 #[test]
 fn shares_of_twenty_and_eighty_to_the_packet() {
     let (left, last) = run(&link(SHARES), overload(3 * SECOND), 3 * SECOND, |_| {});
-    let sent = |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(length).sum::<u64>() as f64;
+    let sent =
+        |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(length).sum::<u64>() as f64;
     let (low, high) = (sent(5001), sent(80));
     // Two seconds of 100 Mbit/s are 25 MB; one large packet at either end.
     assert!((low + high - 25e6).abs() <= 3000.0, "{}", low + high);
@@ -135,7 +139,10 @@ fn shares_of_twenty_and_eighty_to_the_packet() {
     assert_eq!(root.received_packets(), last.edge.received);
     assert_eq!(root.sent_packets, last.edge.sent);
     assert_eq!(root.received_packets(), root.sent_packets + root.dropped_packets + root.queued_packets);
-    assert_eq!(last.classes[0].counters.sent_bytes, last.classes[1].counters.sent_bytes + last.classes[2].counters.sent_bytes);
+    assert_eq!(
+        last.classes[0].counters.sent_bytes,
+        last.classes[1].counters.sent_bytes + last.classes[2].counters.sent_bytes
+    );
 }
 
 #[test]
@@ -159,7 +166,8 @@ fn the_wire_is_never_faster_than_its_rate() {
         let mut bytes = 0;
         for to in &left[from..] {
             bytes += length(to);
-            // 100 Mbit/s are 80 ns a byte; 1 ms of it may go at once after idleness, and one packet.
+            // 100 Mbit/s are 80 ns a byte; 1 ms of it may go at once after idleness, and one
+            // packet.
             assert!(bytes * 80 <= to.at - left[from].at + MS + 120_000, "{from}");
         }
     }
@@ -184,7 +192,8 @@ fn a_full_device_holds_and_loses_nothing() {
 
 /// A TCP super-packet as the kernel hands it over: `payload` bytes in segments of 1460.
 fn super_packet(at: u64, dport: u16, payload: usize) -> Timed {
-    let vnet = Vnet { flags: NEEDS_CSUM, gso_type: GSO_TCPV4, hdr_len: 54, gso_size: 1460, csum_start: 34, csum_offset: 16 };
+    let vnet =
+        Vnet { flags: NEEDS_CSUM, gso_type: GSO_TCPV4, hdr_len: 54, gso_size: 1460, csum_start: 34, csum_offset: 16 };
     Timed { at, bytes: frame(6, dport, 40 + payload, 7), vnet }
 }
 
@@ -195,10 +204,12 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
             "link wan {{ device bridge a b  rate {rate}  scheduler fifo  class all {{ default  queue drop_tail {{ limit 500packets }} }} }}"
         );
         let (left, last) = run(&link(&text), vec![super_packet(0, 80, 64_000)], 2 * SECOND, |_| {});
-        // 64,000 bytes are 43 full segments and one of 1,220 bytes; each carries 40 bytes of headers.
+        // 64,000 bytes are 43 full segments and one of 1,220 bytes; each carries 40 bytes of
+        // headers.
         assert_eq!(last.classes[0].counters.sent_bytes, 64_000 + 44 * 40, "{rate}");
         assert_eq!(left.len(), 44usize.div_ceil(segments), "{rate}");
-        // 1 ms at 100 Mbit/s are 12,500 bytes: eight segments of 1,500. At 1 Mbit/s a segment alone takes 12.
+        // 1 ms at 100 Mbit/s are 12,500 bytes: eight segments of 1,500. At 1 Mbit/s a segment alone
+        // takes 12.
         let payload: u64 = left.iter().map(|f| length(f) - 40).sum();
         assert_eq!(payload, 64_000, "{rate}");
         assert!(left.iter().all(|f| (length(f) - 40).div_ceil(1460) <= segments as u64), "{rate}");
@@ -209,13 +220,19 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
 fn super_packets_take_no_more_than_their_share() {
     // `low` sends super-packets, `high` single packets, each more than the whole link.
     let mut frames: Vec<Timed> = (0..600).map(|n| super_packet(n * 5 * MS, 5001, 64_000)).collect();
-    frames.extend((0..30_000).map(|n| Timed { at: n * 100_000, bytes: frame(17, 80, 1500, n as u16), vnet: Vnet::default() }));
+    frames.extend((0..30_000).map(|n| Timed {
+        at: n * 100_000,
+        bytes: frame(17, 80, 1500, n as u16),
+        vnet: Vnet::default(),
+    }));
     frames.sort_by_key(|frame| frame.at);
     let (left, last) = run(&link(SHARES), frames, 3 * SECOND, |_| {});
     assert_eq!((last.work.supers, last.work.uncut), (600, 0));
     // On the wire every segment has its own 40 bytes of headers.
-    let wire = |f: &Timed| if dport(&f.bytes) == 80 { 1500 } else { length(f) - 40 + (length(f) - 40).div_ceil(1460) * 40 };
-    let sent = |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(wire).sum::<u64>() as f64;
+    let wire =
+        |f: &Timed| if dport(&f.bytes) == 80 { 1500 } else { length(f) - 40 + (length(f) - 40).div_ceil(1460) * 40 };
+    let sent =
+        |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(wire).sum::<u64>() as f64;
     let (low, high) = (sent(5001), sent(80));
     assert!((low / (low + high) - 0.2).abs() <= 0.2 * 0.005 + 12_000.0 / 25e6, "{low} {high}");
     assert!((low + high - 25e6).abs() <= 24_000.0, "{}", low + high);
@@ -225,16 +242,20 @@ fn super_packets_take_no_more_than_their_share() {
 fn a_packet_without_a_class_is_counted() {
     let text = "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo  class web { }  match dport 80 -> web }";
     let frames = [80, 81, 80].iter().enumerate();
-    let frames = frames.map(|(n, port)| Timed { at: n as u64, bytes: frame(17, *port, 500, 0), vnet: Vnet::default() }).collect();
+    let frames = frames
+        .map(|(n, port)| Timed { at: n as u64, bytes: frame(17, *port, 500, 0), vnet: Vnet::default() })
+        .collect();
     let (left, last) = run(&link(text), frames, MS, |_| {});
     assert_eq!((left.len(), last.unclassified), (2, (1, 500)));
 }
 
-/// A meter's DSCP stands in the frames that leave, one by one, with a header checksum that is right again; those that it drops never do.
+/// A meter's DSCP stands in the frames that leave, one by one, with a header checksum that is right
+/// again; those that it drops never do.
 #[test]
 fn frames_leave_as_a_meter_marks_them() {
     use altq_dataplane::checksum::Sum;
-    // 8 Mbit/s bring 1000 bytes a ms: three packets at once find 2000 bytes committed and 1000 in excess; every ms one is green.
+    // 8 Mbit/s bring 1000 bytes a ms: three packets at once find 2000 bytes committed and 1000 in
+    // excess; every ms one is green.
     let link = link(
         "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo
             class a { default  meter srtcm { cir 8Mbit/s  cbs 2000  ebs 1000  green dscp af11  yellow dscp af12  red drop } } }",

@@ -1,5 +1,5 @@
-//! A packet's way in pieces: `cargo bench -p altq-engine`. The whole, at many sizes, is `altq bench engine`; what holds in CI is
-//! `benches/instructions`.
+//! A packet's way in pieces: `cargo bench -p altq-engine`. The whole, at many sizes, is
+//! `altq bench engine`; what holds in CI is `benches/instructions`.
 
 use std::hint::black_box;
 
@@ -33,12 +33,17 @@ fn parse(c: &mut Criterion) {
         ("ipv4-tcp", frame(&[8, 0], &[&v4(6), &ports])),
         ("vlan-ipv4-udp", frame(&[0x81, 0, 0, 7, 8, 0], &[&v4(17), &ports])),
         ("ipv6-tcp", frame(&[0x86, 0xdd], &[&v6(6), &ports])),
-        ("ipv6-two-extensions-udp", frame(&[0x86, 0xdd], &[&v6(0), &[60, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0], &ports])),
+        (
+            "ipv6-two-extensions-udp",
+            frame(&[0x86, 0xdd], &[&v6(0), &[60, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0], &ports]),
+        ),
     ];
     let mut group = c.benchmark_group("parse");
     group.throughput(Throughput::Elements(1));
     for (name, frame) in &frames {
-        group.bench_function(*name, |b| b.iter(|| black_box(&parse_ethernet(black_box(frame), frame.len() as u32)).key.length));
+        group.bench_function(*name, |b| {
+            b.iter(|| black_box(&parse_ethernet(black_box(frame), frame.len() as u32)).key.length)
+        });
     }
 }
 

@@ -1,7 +1,8 @@
 //! Counters, and why packets are dropped.
 //!
-//! The identities that hold at every instant, for every class and for the tree, in packets and in bytes:
-//! `received = sent + dropped + queued`, and a class's own figures plus those of its children are its totals.
+//! The identities that hold at every instant, for every class and for the tree, in packets and in
+//! bytes: `received = sent + dropped + queued`, and a class's own figures plus those of its
+//! children are its totals.
 
 use std::ops::AddAssign;
 
@@ -20,7 +21,8 @@ pub enum DropReason {
     LimitLowered,
     /// It came beyond the rate to which its class is policed.
     Policed,
-    /// An active queue dropped it, before it was full, as a signal to the sender (RED, CoDel, PIE, …).
+    /// An active queue dropped it, before it was full, as a signal to the sender (RED, CoDel, PIE,
+    /// …).
     Early,
 }
 
@@ -63,7 +65,8 @@ pub struct Counters {
     pub dropped_packets: u64,
     /// Their own bytes.
     pub dropped_bytes: u64,
-    /// Own bytes of packets that went out on bandwidth beyond the class's guarantee (exact), or on an ancestor's (classic).
+    /// Own bytes of packets that went out on bandwidth beyond the class's guarantee (exact), or on
+    /// an ancestor's (classic).
     pub borrowed_bytes: u64,
     /// Packets marked instead of dropped.
     pub marked_packets: u64,

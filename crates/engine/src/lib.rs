@@ -1,7 +1,7 @@
 //! The engine of altq: which packet leaves a link next, and when.
 //!
-//! It has no clock, does no I/O, starts no thread. Whoever owns it, a simulator or the loop of a live interface, gives it packets
-//! and the time, and asks:
+//! It has no clock, does no I/O, starts no thread. Whoever owns it, a simulator or the loop of a
+//! live interface, gives it packets and the time, and asks:
 //!
 //! ```text
 //! enqueue(now, class, packet)   a packet arrives; it is queued, or dropped with a reason
@@ -10,9 +10,9 @@
 //! apply(now, change)            change classes, rates, rules while packets are queued
 //! ```
 //!
-//! The modules stand in the order in which a packet meets them: [`packet`], [`headers`], [`classify`], [`link`], [`queue`],
-//! [`schedule`], [`shape`], [`account`], [`trace`]. [`spec`] says what a link is made of, [`settings`] how schedulers and
-//! queues name their words.
+//! The modules stand in the order in which a packet meets them: [`packet`], [`headers`],
+//! [`classify`], [`link`], [`queue`], [`schedule`], [`shape`], [`account`], [`trace`]. [`spec`]
+//! says what a link is made of, [`settings`] how schedulers and queues name their words.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! What a packet costs on the link's wire beyond its own bytes.
 //!
-//! CAKE's words for the usual links are a table, [`KEYWORDS`]. The figures are those of tc-cake(8) and of tc's own source; they
-//! count from layer 3, as everything here does: the Ethernet header is part of them.
+//! CAKE's words for the usual links are a table, [`KEYWORDS`]. The figures are those of tc-cake(8)
+//! and of tc's own source; they count from layer 3, as everything here does: the Ethernet header is
+//! part of them.
 
 /// Link-layer framing that packs packets into cells or blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,10 +16,12 @@ pub enum Framing {
     Ptm,
 }
 
-/// What a link charges for a packet: its length at layer 3, plus `bytes`, at least `mpu`, then framed.
+/// What a link charges for a packet: its length at layer 3, plus `bytes`, at least `mpu`, then
+/// framed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
-    /// Bytes added to every packet; may be negative, as with CAKE's `raw` on a device that counts its own header.
+    /// Bytes added to every packet; may be negative, as with CAKE's `raw` on a device that counts
+    /// its own header.
     pub bytes: i32,
     /// Least size of a packet with `bytes` added, before framing.
     pub mpu: u32,
@@ -41,7 +44,8 @@ impl Overhead {
         framed.min(u64::from(u32::MAX)) as u32
     }
 
-    /// The overhead that a word of [`KEYWORDS`] means when it stands alone; `None` for any other word.
+    /// The overhead that a word of [`KEYWORDS`] means when it stands alone; `None` for any other
+    /// word.
     ///
     /// ```
     /// # use altq_engine::link::{Framing, Overhead};
@@ -52,7 +56,8 @@ impl Overhead {
         Overhead::NONE.and(name)
     }
 
-    /// This overhead with one more word of [`KEYWORDS`] behind it, as in `pppoe-ptm ether-vlan`; `None` for any other word.
+    /// This overhead with one more word of [`KEYWORDS`] behind it, as in `pppoe-ptm ether-vlan`;
+    /// `None` for any other word.
     pub fn and(self, name: &str) -> Option<Overhead> {
         let keyword = KEYWORDS.iter().find(|keyword| keyword.name == name)?;
         let before = if keyword.replaces { 0 } else { self.bytes };
@@ -63,8 +68,8 @@ impl Overhead {
         })
     }
 
-    /// The bytes charged for a super-packet: `segments` packets that hold `len` bytes together. Their sizes are not known here:
-    /// they are taken as equal, but for a shorter last one.
+    /// The bytes charged for a super-packet: `segments` packets that hold `len` bytes together.
+    /// Their sizes are not known here: they are taken as equal, but for a shorter last one.
     #[inline]
     pub fn charge_segments(&self, len: u32, segments: u16) -> u32 {
         // As `*self == Overhead::NONE`, in one comparison.
@@ -108,10 +113,19 @@ const fn ptm(name: &'static str, bytes: i32, help: &'static str) -> Keyword {
     Keyword { name, bytes, mpu: None, framing: Some(Framing::Ptm), replaces: false, help }
 }
 
-/// CAKE's words, and `none`. A word adds to the words before it unless it replaces them; what it does not set stays.
+/// CAKE's words, and `none`. A word adds to the words before it unless it replaces them; what it
+/// does not set stays.
 pub const KEYWORDS: &[Keyword] = &[
-    Keyword { name: "none", bytes: 0, mpu: Some(0), framing: Some(Framing::Plain), replaces: true, help: "layer 3 only" },
-    // CAKE's raw takes the length that the device reports. Ours is that of layer 3 on every device, so raw adds nothing to it.
+    Keyword {
+        name: "none",
+        bytes: 0,
+        mpu: Some(0),
+        framing: Some(Framing::Plain),
+        replaces: true,
+        help: "layer 3 only",
+    },
+    // CAKE's raw takes the length that the device reports. Ours is that of layer 3 on every device,
+    // so raw adds nothing to it.
     Keyword {
         name: "raw",
         bytes: 0,
@@ -148,7 +162,8 @@ pub const KEYWORDS: &[Keyword] = &[
         replaces: false,
         help: "cable: 18 bytes mpu 64",
     },
-    // IEEE 802.3: 8 of preamble, 14 of header, 4 of check sequence, 12 of gap; a frame of at least 64 with its check sequence.
+    // IEEE 802.3: 8 of preamble, 14 of header, 4 of check sequence, 12 of gap; a frame of at least
+    // 64 with its check sequence.
     Keyword {
         name: "ethernet",
         bytes: 38,
@@ -165,8 +180,16 @@ pub const KEYWORDS: &[Keyword] = &[
         replaces: false,
         help: "one IEEE 802.1Q tag more: 4 bytes; may be repeated",
     },
-    // Kept by tc for old scripts: it has no effect since CAKE finds out by itself whether the device counts its header.
-    Keyword { name: "via-ethernet", bytes: 0, mpu: None, framing: None, replaces: false, help: "accepted, no effect, as in tc" },
+    // Kept by tc for old scripts: it has no effect since CAKE finds out by itself whether the
+    // device counts its header.
+    Keyword {
+        name: "via-ethernet",
+        bytes: 0,
+        mpu: None,
+        framing: None,
+        replaces: false,
+        help: "accepted, no effect, as in tc",
+    },
     atm("atm", 0, "ATM cells: 48 bytes of payload to 53"),
     ptm("ptm", 0, "PTM, 64b/65b: one byte more for every 64"),
     Keyword {
@@ -192,12 +215,14 @@ mod tests {
     fn published_arithmetic() {
         // ADSL with PPPoE over LLC/SNAP: 1500 + 40 is 33 cells (32 hold 1536), 33 x 53 = 1749.
         assert_eq!(charge("pppoe-llcsnap", 1500), 1749);
-        // An acknowledgement of 40 bytes: 80 bytes, two cells; over PPPoA VC-Mux 50 bytes, two as well; 38 bytes fit in one.
+        // An acknowledgement of 40 bytes: 80 bytes, two cells; over PPPoA VC-Mux 50 bytes, two as
+        // well; 38 bytes fit in one.
         assert_eq!(charge("pppoe-llcsnap", 40), 106);
         assert_eq!(charge("pppoa-vcmux", 40), 106);
         assert_eq!(charge("pppoa-vcmux", 38), 53);
         assert_eq!(charge("ipoa-vcmux", 40), 53);
-        // The smallest Ethernet packet on the wire: 64 bytes, 8 of preamble, 12 of gap; 1500 bytes are 1538.
+        // The smallest Ethernet packet on the wire: 64 bytes, 8 of preamble, 12 of gap; 1500 bytes
+        // are 1538.
         assert_eq!(charge("ethernet", 46), 84);
         assert_eq!(charge("ethernet", 20), 84);
         assert_eq!(charge("ethernet", 1500), 1538);

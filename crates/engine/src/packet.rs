@@ -6,13 +6,15 @@ use crate::units::Nanos;
 
 /// A packet descriptor.
 ///
-/// A GSO super-packet is one descriptor: `segments` says how many packets it becomes on the wire, `len` and `wire` are
-/// their sums. Queues count descriptors (as a kernel pfifo counts them) and bytes.
+/// A GSO super-packet is one descriptor: `segments` says how many packets it becomes on the wire,
+/// `len` and `wire` are their sums. Queues count descriptors (as a kernel pfifo counts them) and
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     /// When it arrived. [`Engine::enqueue`](crate::Engine::enqueue) sets it.
     pub arrived: Nanos,
-    /// The feeder's own name for the packet: a kernel queue id, a buffer slot, a slab index. The engine only hands it back.
+    /// The feeder's own name for the packet: a kernel queue id, a buffer slot, a slab index. The
+    /// engine only hands it back.
     pub handle: u32,
     /// Its own bytes, layer 3 and up. The `*_bytes` counters count these.
     pub len: u32,
@@ -27,10 +29,11 @@ pub struct Packet {
     pub dscp: u8,
     /// The ECN field of the IP header (RFC 3168): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
-    /// True for what a queue of two levels serves first: connections that open, and acknowledgements without data (altq.md section 9).
+    /// True for what a queue of two levels serves first: connections that open, and
+    /// acknowledgements without data (altq.md section 9).
     pub high: bool,
-    /// Hashes of the source and the destination address, for queues that keep hosts apart. Looked at when the packet arrives, and
-    /// not kept: 0 in a packet that leaves.
+    /// Hashes of the source and the destination address, for queues that keep hosts apart. Looked
+    /// at when the packet arrives, and not kept: 0 in a packet that leaves.
     pub hosts: [u16; 2],
 }
 
@@ -49,9 +52,10 @@ pub(crate) const NIL: u32 = u32::MAX;
 
 /// All queued packets of a link, in one slab with a free list: a queue is a chain of indices.
 ///
-/// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not allocate. A cell holds the
-/// charged length of the *next* packet in place of its own, which is worked out again when it leaves: so that a departure need not
-/// fetch the packet behind it from memory.
+/// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not
+/// allocate. A cell holds the charged length of the *next* packet in place of its own, which is
+/// worked out again when it leaves: so that a departure need not fetch the packet behind it from
+/// memory.
 pub(crate) struct Slab {
     cells: Vec<Cell>,
     /// The first free cell; each names the next.
@@ -67,8 +71,8 @@ impl Default for Slab {
 /// Bit in [`Cell::ecn`] for [`Packet::high`].
 const HIGH: u8 = 1 << 7;
 
-/// [`Packet`] without its charged length. Written and read field by field, and never copied as a whole: a processor waits for all
-/// writes to end before it reads many small ones as a large one.
+/// [`Packet`] without its charged length. Written and read field by field, and never copied as a
+/// whole: a processor waits for all writes to end before it reads many small ones as a large one.
 struct Cell {
     arrived: Nanos,
     handle: u32,
@@ -82,7 +86,8 @@ struct Cell {
 }
 
 impl Cell {
-    const EMPTY: Cell = Cell { arrived: 0, handle: 0, len: 0, flow: 0, segments: 0, dscp: 0, ecn: 0, next: NIL, next_wire: 0 };
+    const EMPTY: Cell =
+        Cell { arrived: 0, handle: 0, len: 0, flow: 0, segments: 0, dscp: 0, ecn: 0, next: NIL, next_wire: 0 };
 }
 
 const _: () = assert!(size_of::<Cell>() == 32);
@@ -133,7 +138,8 @@ impl Slab {
         self.cells.push(Cell::EMPTY);
     }
 
-    /// The length and the charged length of the packet at a place, the next one's place, and its charged length.
+    /// The length and the charged length of the packet at a place, the next one's place, and its
+    /// charged length.
     #[inline]
     pub(crate) fn first(&self, at: u32, overhead: &Overhead) -> (u32, u32, u32, u32) {
         let cell = &self.cells[at as usize];

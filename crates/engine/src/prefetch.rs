@@ -1,8 +1,9 @@
 //! A hint to the processor: this will be read soon.
 //!
-//! With 100,000 classes a packet's records lie in memory, not in a cache, and most of its time is the wait for them. Where it is known
-//! some packets ahead which will be needed, the wait can pass beside other work. This is the one place of the engine with `unsafe`
-//! in it, behind the feature `prefetch`; without it, or on another processor, the hint is nothing.
+//! With 100,000 classes a packet's records lie in memory, not in a cache, and most of its time is
+//! the wait for them. Where it is known some packets ahead which will be needed, the wait can pass
+//! beside other work. This is the one place of the engine with `unsafe` in it, behind the feature
+//! `prefetch`; without it, or on another processor, the hint is nothing.
 
 #![cfg_attr(all(feature = "prefetch", target_arch = "x86_64"), allow(unsafe_code))]
 

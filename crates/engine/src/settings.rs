@@ -1,7 +1,9 @@
-//! Words and their values: how a scheduler or queue tells every language, `--help` and the docs what it understands.
+//! Words and their values: how a scheduler or queue tells every language, `--help` and the docs
+//! what it understands.
 //!
-//! Each scheduler and queue states its words in a table ([`Word`]); a parser reads values by the table and hands them over
-//! as [`Settings`]; the scheduler takes what it needs from them by name. So a new scheduler needs no change in a parser.
+//! Each scheduler and queue states its words in a table ([`Word`]); a parser reads values by the
+//! table and hands them over as [`Settings`]; the scheduler takes what it needs from them by name.
+//! So a new scheduler needs no change in a parser.
 
 use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, Rate};

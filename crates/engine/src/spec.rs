@@ -1,14 +1,16 @@
-//! What a link is made of: the checked description from which an [`Engine`](crate::Engine) is built.
+//! What a link is made of: the checked description from which an [`Engine`](crate::Engine) is
+//! built.
 //!
-//! Languages lower to these types; the engine knows classes by number only, names stay with the policy.
+//! Languages lower to these types; the engine knows classes by number only, names stay with the
+//! policy.
 
 use crate::classify::RuleSet;
 use crate::link::Overhead;
 use crate::settings::{Limit, Settings};
 use crate::units::{Nanos, Rate};
 
-/// A class's number in its link: its place in [`LinkSpec::classes`], and for classes added later the number that
-/// [`Engine::apply`](crate::Engine::apply) returned. Freed numbers are used again.
+/// A class's number in its link: its place in [`LinkSpec::classes`], and for classes added later
+/// the number that [`Engine::apply`](crate::Engine::apply) returned. Freed numbers are used again.
 pub type ClassId = u32;
 
 /// The root: the link itself.
@@ -51,11 +53,13 @@ pub struct SchedulerSpec {
 pub struct ClassSpec {
     /// The class above.
     pub parent: ClassId,
-    /// The words of the scheduler that serves this class: that of the nearest class above that holds one.
+    /// The words of the scheduler that serves this class: that of the nearest class above that
+    /// holds one.
     pub settings: Settings,
     /// The buffer for packets of its own; `None`: the scheduler's default.
     pub queue: Option<QueueSpec>,
-    /// A scheduler for what is below this class. `None`: the classes below belong to the scheduler of this class.
+    /// A scheduler for what is below this class. `None`: the classes below belong to the scheduler
+    /// of this class.
     pub scheduler: Option<SchedulerSpec>,
 }
 
@@ -76,8 +80,8 @@ pub enum Regulator {
     /// None: the device takes what it wants.
     #[default]
     None,
-    /// A bucket of ALTQ's depth for the link's rate: 1, 4, 8 or 24 MTU up to 1, 10, 200 Mbit/s and above; under a tick timer at
-    /// least what the rate brings in a tick.
+    /// A bucket of ALTQ's depth for the link's rate: 1, 4, 8 or 24 MTU up to 1, 10, 200 Mbit/s and
+    /// above; under a tick timer at least what the rate brings in a tick.
     Auto,
     /// A bucket of this depth in bytes.
     Depth(u32),

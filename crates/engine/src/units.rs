@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A point in time or a span of time, in nanoseconds.
 ///
-/// The engine never reads a clock: the origin is whatever its caller chose, and only differences count.
-/// 64 bits hold 584 years.
+/// The engine never reads a clock: the origin is whatever its caller chose, and only differences
+/// count. 64 bits hold 584 years.
 pub type Nanos = u64;
 
 /// One second.
@@ -44,7 +44,8 @@ impl Rate {
         self.0 == 0
     }
 
-    /// The time in which `bytes` pass at this rate, rounded up to a whole nanosecond; `Nanos::MAX` at rate 0.
+    /// The time in which `bytes` pass at this rate, rounded up to a whole nanosecond; `Nanos::MAX`
+    /// at rate 0.
     ///
     /// ```
     /// # use altq_engine::units::Rate;
@@ -67,7 +68,8 @@ impl Rate {
 }
 
 impl fmt::Display for Rate {
-    /// Prints the rate with the largest unit in which it is a whole number, in the form that the native language reads.
+    /// Prints the rate with the largest unit in which it is a whole number, in the form that the
+    /// native language reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, word) in [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")] {
             if self.0 >= unit && self.0.is_multiple_of(unit) {

@@ -30,7 +30,8 @@ fn blue_goes_up_on_overflow_and_down_after_idleness() {
         arrive(&mut engine, n * 2 * MS, Packet::new(7, 100));
     }
     assert_eq!(probability(&engine), 1_000_000_000);
-    // Down by 1/4000 for an idle time of more than a millisecond, to 1/4000 after more than a second. At most one waits: no lot is drawn.
+    // Down by 1/4000 for an idle time of more than a millisecond, to 1/4000 after more than a
+    // second. At most one waits: no lot is drawn.
     let mut now = 50 * MS;
     let idle = |engine: &mut Engine, now: &mut u64, time: u64| {
         while engine.dequeue(*now).is_some() {}
@@ -46,7 +47,8 @@ fn blue_goes_up_on_overflow_and_down_after_idleness() {
     assert_eq!(idle(&mut engine, &mut now, 2 * MS), 0);
 }
 
-/// At a probability of 1/8 or 1/4 each packet is dropped on its own: a binomial; within five of its standard deviations.
+/// At a probability of 1/8 or 1/4 each packet is dropped on its own: a binomial; within five of its
+/// standard deviations.
 #[test]
 fn blue_drops_by_its_probability() {
     for (overflows, p, ecn) in [(1, 0.125, 0), (2, 0.25, 0), (1, 0.125, 2)] {
@@ -104,8 +106,9 @@ fn rio(more: &[(&'static str, Value)]) -> Engine {
     engine
 }
 
-/// Fills the queue with so many of each, whatever is dropped on the way, and then lets packets of `dscp` arrive; each that is queued is
-/// made up for. What part was dropped, and the intervals between drops.
+/// Fills the queue with so many of each, whatever is dropped on the way, and then lets packets of
+/// `dscp` arrive; each that is queued is made up for. What part was dropped, and the intervals
+/// between drops.
 fn hits(engine: &mut Engine, fill: &[(u8, u32)], dscp: u8, n: u32) -> Vec<u64> {
     let mut handle = 0;
     for (dscp, count) in fill {
@@ -132,8 +135,9 @@ fn hits(engine: &mut Engine, fill: &[(u8, u32)], dscp: u8, n: u32) -> Vec<u64> {
     all
 }
 
-/// With 11 low packets waiting p = 0.1 (11 - 10) / 10 = 0.01 for another; 0.05 for medium ones in a queue of 11 medium ones; 0.09 for high ones in
-/// one of 11 high ones. Intervals as in RED: 1 to 1/p - 1, evenly.
+/// With 11 low packets waiting p = 0.1 (11 - 10) / 10 = 0.01 for another; 0.05 for medium ones in a
+/// queue of 11 medium ones; 0.09 for high ones in one of 11 high ones. Intervals as in RED: 1 to
+/// 1/p - 1, evenly.
 #[test]
 fn each_level_has_its_own_red() {
     for (dscp, p) in [(AF11, 0.01), (AF12, 0.05), (AF13, 0.09)] {
@@ -178,7 +182,8 @@ fn high_precedence_sees_all_and_low_only_itself() {
     }
     assert_eq!((told(&engine, "low_average_thousandths"), told(&engine, "medium_average_thousandths")), (8_000, 8_000));
     assert_eq!(told(&engine, "high_average_thousandths"), 19_000);
-    // Without precedence (best effort, class selectors) a packet counts as low; by the two bits, EF as high (altq.md 7.2).
+    // Without precedence (best effort, class selectors) a packet counts as low; by the two bits, EF
+    // as high (altq.md 7.2).
     let mut engine = rio(&[]);
     for (n, dscp) in [0, 8, 46, AF12].into_iter().enumerate() {
         arrive(&mut engine, 0, Packet { dscp, ..Packet::new(n as u32, 100) });

@@ -1,4 +1,5 @@
-//! CoDel against the pseudo-code of RFC 8289, section 5, written down here on its own: a deque and floating point. The same drops.
+//! CoDel against the pseudo-code of RFC 8289, section 5, written down here on its own: a deque and
+//! floating point. The same drops.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -62,8 +63,8 @@ impl Reference {
         self.fates.extend(packet.map(|packet| (now as u64, packet.handle, 'd')));
     }
 
-    /// 5.5, and where ECN is on a mark in the place of a drop (RFC 8289 5.8 leaves how to the implementation; as Linux: a marked packet is sent
-    /// at once).
+    /// 5.5, and where ECN is on a mark in the place of a drop (RFC 8289 5.8 leaves how to the
+    /// implementation; as Linux: a marked packet is sent at once).
     fn deque(&mut self, time: u64) {
         let now = time as f64;
         let (mut packet, mut ok_to_drop) = self.dodequeue(now);
@@ -107,7 +108,8 @@ impl Reference {
             self.lastcount = self.count;
         }
         // One that came with the mark leaves with it.
-        self.fates.extend(packet.map(|packet| (time, packet.handle, if marked || packet.ecn == 3 { 'm' } else { 's' })));
+        self.fates
+            .extend(packet.map(|packet| (time, packet.handle, if marked || packet.ecn == 3 { 'm' } else { 's' })));
     }
 }
 
@@ -150,7 +152,13 @@ fn same(traffic: &[Step], target: u64, interval: u64, limit: u32, ecn: bool) -> 
     let seen = fates(&mut codel(target, interval, limit, ecn), traffic);
     let expected = reference(traffic, target, interval, limit as usize, ecn);
     let differs = seen.iter().zip(&expected).position(|(a, b)| a != b);
-    assert_eq!(differs, None, "{:?} instead of {:?}", seen.get(differs.unwrap_or(0)), expected.get(differs.unwrap_or(0)));
+    assert_eq!(
+        differs,
+        None,
+        "{:?} instead of {:?}",
+        seen.get(differs.unwrap_or(0)),
+        expected.get(differs.unwrap_or(0))
+    );
     assert_eq!(seen.len(), expected.len());
     seen.iter().filter(|(_, _, fate)| *fate != 's').count()
 }
@@ -167,8 +175,9 @@ fn the_same_drops_on_random_traffic() {
     assert!(hits > 20_000, "{hits} drops and marks");
 }
 
-/// A recorded sequence: a packet of 1000 bytes every 900 us into a wire that takes one every millisecond, for a minute. The queue
-/// stands, and CoDel drops ever faster; its drops are known to the nanosecond.
+/// A recorded sequence: a packet of 1000 bytes every 900 us into a wire that takes one every
+/// millisecond, for a minute. The queue stands, and CoDel drops ever faster; its drops are known to
+/// the nanosecond.
 #[test]
 fn the_same_drops_on_a_standing_queue() {
     let mut traffic: Vec<Step> = (0..66_000).map(|n| Step::Arrival(n * 900_000, Packet::new(n as u32, 1000))).collect();
@@ -177,18 +186,20 @@ fn the_same_drops_on_a_standing_queue() {
         Step::Arrival(now, _) | Step::Departure(now) => *now,
     });
     let hits = same(&traffic, 5_000_000, 100_000_000, 10_000, false);
-    // To hold the queue one packet in ten must go, about 100 a second. 100 ms / sqrt(n) comes to that after n = 100 drops: within about
-    // 2 sqrt(100) * 100 ms = 2 s.
+    // To hold the queue one packet in ten must go, about 100 a second. 100 ms / sqrt(n) comes to
+    // that after n = 100 drops: within about 2 sqrt(100) * 100 ms = 2 s.
     assert!(hits > 4000 && hits < 7000, "{hits}");
 }
 
-/// More drops in a row than 16 bits count, then a pause, and dropping starts again where the RFC says.
+/// More drops in a row than 16 bits count, then a pause, and dropping starts again where the RFC
+/// says.
 #[test]
 fn a_hundred_thousand_drops_in_a_row() {
     let mut traffic = Vec::new();
     for round in 0..3u64 {
         let start = 1 + round * 1_405_000_000;
-        // Packets of 100 bytes each 2 us into a wire that takes one in 8, for 1.4 s; then the queue empties.
+        // Packets of 100 bytes each 2 us into a wire that takes one in 8, for 1.4 s; then the queue
+        // empties.
         for n in 0..700_000 {
             let now = start + 2000 * n;
             traffic.push(Step::Arrival(now, Packet::new((round * 700_000 + n) as u32, 100)));

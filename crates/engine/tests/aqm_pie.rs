@@ -1,4 +1,5 @@
-//! PIE against the pseudo-code of RFC 8033, appendix A, written down here on its own, with a timer that fires: the same drops.
+//! PIE against the pseudo-code of RFC 8033, appendix A, written down here on its own, with a timer
+//! that fires: the same drops.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -175,8 +176,8 @@ fn the_same_drops_on_random_traffic() {
     assert!(hits > 10_000, "{hits} drops and marks");
 }
 
-/// A packet of 1000 bytes every 900 us into a wire that takes one every millisecond, for a minute: one in ten must go, and the delay comes
-/// to the target, 15 ms (RFC 8033 4.2).
+/// A packet of 1000 bytes every 900 us into a wire that takes one every millisecond, for a minute:
+/// one in ten must go, and the delay comes to the target, 15 ms (RFC 8033 4.2).
 fn standing(engine: &mut Engine) -> (Vec<Step>, Vec<Fate>) {
     let mut traffic: Vec<Step> = (0..66_000).map(|n| Step::Arrival(n * 900_000, Packet::new(n as u32, 1000))).collect();
     traffic.extend((0..60_000).map(|n| Step::Departure(n * 1_000_000 + 1)));
@@ -204,15 +205,19 @@ fn the_delay_comes_to_the_target() {
     }
 }
 
-/// De-randomisation (RFC 8033 5.4): no two drops closer than 0.85 of what the probability makes the mean, none further apart than 8.5.
+/// De-randomisation (RFC 8033 5.4): no two drops closer than 0.85 of what the probability makes the
+/// mean, none further apart than 8.5.
 #[test]
 fn derand_keeps_drops_apart() {
     let mut gaps: Vec<u32> = Vec::new();
     let mut plain: Vec<u32> = Vec::new();
     for (derand, gaps) in [(true, &mut gaps), (false, &mut plain)] {
         let (_, seen) = standing(&mut pie(9, 10_000, false, derand));
-        let mut dropped: Vec<u32> =
-            seen.iter().filter(|(now, _, fate)| *fate == 'd' && *now > 20_000_000_000).map(|(_, handle, _)| *handle).collect();
+        let mut dropped: Vec<u32> = seen
+            .iter()
+            .filter(|(now, _, fate)| *fate == 'd' && *now > 20_000_000_000)
+            .map(|(_, handle, _)| *handle)
+            .collect();
         dropped.sort_unstable();
         gaps.extend(dropped.windows(2).map(|pair| pair[1] - pair[0]));
     }

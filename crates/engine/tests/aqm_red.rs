@@ -1,7 +1,8 @@
 //! RED against its paper's formulas: averages worked out by hand, probabilities by statistics.
 //!
-//! A sample of `n` intervals between drops, of mean m and standard deviation s, has a mean that is normal around m with s/sqrt(n): five of
-//! those are allowed, which chance exceeds in one of 1.7 million samples. The seeds are fixed, so that a test that passes keeps passing.
+//! A sample of `n` intervals between drops, of mean m and standard deviation s, has a mean that is
+//! normal around m with s/sqrt(n): five of those are allowed, which chance exceeds in one of 1.7
+//! million samples. The seeds are fixed, so that a test that passes keeps passing.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -23,7 +24,8 @@ fn red(more: &[(&'static str, Value)]) -> Engine {
     link(8_000_000, queue("red", Limit::Packets(60), &words)).unwrap()
 }
 
-/// Lets `n` packets arrive at a queue of exactly `length` packets. The intervals between those that are dropped.
+/// Lets `n` packets arrive at a queue of exactly `length` packets. The intervals between those that
+/// are dropped.
 fn intervals(engine: &mut Engine, length: u32, n: u32, ecn: u8) -> Vec<u64> {
     engine.set_seed(7);
     let mut handle = 0;
@@ -62,13 +64,15 @@ fn near(intervals: &[u64], mean: f64, deviation: f64) {
     assert!(n > 1000.0 && (seen - mean).abs() <= allowed, "{n} intervals of {seen}, not {mean} +- {allowed}");
 }
 
-/// The paper's formula with p = 0.1 (10 - 5) / (15 - 5) = 0.05: after a drop, `count` is 1 at the next packet, so that one of 19 packets is
-/// dropped, each as likely (p / (1 - count p) = 1 / (20 - count)): a mean of 10.
+/// The paper's formula with p = 0.1 (10 - 5) / (15 - 5) = 0.05: after a drop, `count` is 1 at the
+/// next packet, so that one of 19 packets is dropped, each as likely (p / (1 - count p) = 1 / (20 -
+/// count)): a mean of 10.
 #[test]
 fn drops_are_spread_evenly() {
     let all = intervals(&mut red(&[]), 10, 1_000_000, 0);
     near(&all, 10.0, ((19.0f64.powi(2) - 1.0) / 12.0).sqrt());
-    let counts: Vec<u64> = (1..=19).map(|interval| all.iter().filter(|seen| **seen == interval).count() as u64).collect();
+    let counts: Vec<u64> =
+        (1..=19).map(|interval| all.iter().filter(|seen| **seen == interval).count() as u64).collect();
     assert_eq!(counts.iter().sum::<u64>(), all.len() as u64, "none is longer");
     assert!(uneven(&counts) < 5.0, "{counts:?}");
 }
@@ -81,7 +85,8 @@ fn the_probability_grows_with_the_average() {
     {
         let p = f64::from(billionths) / 1e9 * f64::from(length - 5) / 10.0;
         let all = intervals(&mut red(&[("probability", Value::Fraction(billionths))]), length, 400_000, 0);
-        // Directly from the formula, as 1/p may not be whole: P(k) = p / (1 - k p) times the chance to get there.
+        // Directly from the formula, as 1/p may not be whole: P(k) = p / (1 - k p) times the chance
+        // to get there.
         let (mut left, mut mean, mut square, mut k) = (1.0, 0.0, 0.0, 1.0);
         while left > 1e-12 {
             let here = left * (p / (1.0 - k * p)).clamp(0.0, 1.0);
@@ -95,8 +100,8 @@ fn the_probability_grows_with_the_average() {
     }
 }
 
-/// Floyd 2000: at 20, a third of the way from 15 to 30, p = 0.1 + 0.9 / 3 = 0.4: 0.4 / 0.6 of the packets behind a drop are dropped, and
-/// all that come second (0.4 / 0.2).
+/// Floyd 2000: at 20, a third of the way from 15 to 30, p = 0.1 + 0.9 / 3 = 0.4: 0.4 / 0.6 of the
+/// packets behind a drop are dropped, and all that come second (0.4 / 0.2).
 #[test]
 fn gentle_goes_on_above_max() {
     let all = intervals(&mut red(&[("gentle", Value::Flag)]), 20, 300_000, 0);
@@ -104,7 +109,8 @@ fn gentle_goes_on_above_max() {
     assert!(all.iter().all(|n| *n <= 2));
     let (n, share) = (all.len() as f64, second as f64 / all.len() as f64);
     assert!((share - 1.0 / 3.0).abs() < 5.0 * (2.0 / 9.0 / n).sqrt(), "{share}");
-    // Without it all are dropped from max on; with it from where p = 0.1 + 0.9 (22 - 15) / 15 is above 1/2, as then p / (1 - p) is above 1.
+    // Without it all are dropped from max on; with it from where p = 0.1 + 0.9 (22 - 15) / 15 is
+    // above 1/2, as then p / (1 - p) is above 1.
     for (words, length) in [(&[("gentle", Value::Flag)][..], 22), (&[], 15)] {
         let mut engine = red(words);
         let drops = (0..2000).filter(|n| arrive(&mut engine, 0, Packet::new(*n, 100)).is_some()).count();
@@ -119,10 +125,12 @@ fn altq_drops_half_as_many() {
     let altq = ("variant", Value::Choice("altq"));
     let all = intervals(&mut red(&[altq]), 10, 1_000_000, 0);
     near(&all, 20.0, ((39.0f64.powi(2) - 1.0) / 12.0).sqrt());
-    let counts: Vec<u64> = (1..=39).map(|interval| all.iter().filter(|seen| **seen == interval).count() as u64).collect();
+    let counts: Vec<u64> =
+        (1..=39).map(|interval| all.iter().filter(|seen| **seen == interval).count() as u64).collect();
     assert_eq!(counts.iter().sum::<u64>(), all.len() as u64);
     assert!(uneven(&counts) < 5.0, "{counts:?}");
-    // The packet that first finds the average above min is never dropped, nor one that finds at most one packet waiting.
+    // The packet that first finds the average above min is never dropped, nor one that finds at
+    // most one packet waiting.
     let sure = [
         ("min", packets(1)),
         ("max", packets(2)),
@@ -141,14 +149,17 @@ fn packets_that_understand_it_are_marked() {
     let mut engine = red(&[ecn]);
     let all = intervals(&mut engine, 10, 300_000, 2);
     near(&all, 10.0, ((19.0f64.powi(2) - 1.0) / 12.0).sqrt());
-    // The one before the first interval, and those that were dropped while the queue was filled (they do not understand it).
+    // The one before the first interval, and those that were dropped while the queue was filled
+    // (they do not understand it).
     assert_eq!(told(&engine, "prob_mark"), all.len() as u64 + 1);
     assert_eq!(engine.own_counters(1).marked_packets, told(&engine, "prob_mark"));
     assert_eq!(told(&engine, "prob_drop") + told(&engine, "forced_drop"), engine.own_counters(1).dropped_packets);
     // Beyond max: marked, unless that is not wanted; ALTQ never does.
-    for (words, marks) in
-        [(&[ecn][..], true), (&[ecn, ("harddrop", Value::Flag)], false), (&[ecn, ("variant", Value::Choice("altq"))], false)]
-    {
+    for (words, marks) in [
+        (&[ecn][..], true),
+        (&[ecn, ("harddrop", Value::Flag)], false),
+        (&[ecn, ("variant", Value::Choice("altq"))], false),
+    ] {
         let mut engine = red(words);
         let mut handle = 0;
         while engine.backlog() < 15 {
@@ -187,8 +198,9 @@ fn the_average_by_hand() {
     assert_eq!(told(&engine, "average_thousandths"), 126_562);
 }
 
-/// An idle class could have sent 1000 bytes a millisecond at 8 Mbit/s. The average of 15.75 (63/4, see the loop) decays by 3/4 for each of
-/// the ten that fit into 10.9 ms, and what is left over counts with the next idle time.
+/// An idle class could have sent 1000 bytes a millisecond at 8 Mbit/s. The average of 15.75 (63/4,
+/// see the loop) decays by 3/4 for each of the ten that fit into 10.9 ms, and what is left over
+/// counts with the next idle time.
 #[test]
 fn the_average_decays_while_idle() {
     let words = [("weight", Value::Int(4)), ("min", packets(50)), ("max", packets(60))];
@@ -207,8 +219,8 @@ fn the_average_decays_while_idle() {
     let expected = average * 0.75f64.powi(10) * 1000.0;
     let seen = told(&engine, "average_thousandths") as f64;
     assert!((seen - expected).abs() <= 1.0, "{seen}, not {expected}");
-    // In two idle times of 5.45 ms, with nothing queued in between (dropped: larger than the queue takes in bytes is not possible
-    // here, so it is sent at once): 5 packets, and 5.
+    // In two idle times of 5.45 ms, with nothing queued in between (dropped: larger than the queue
+    // takes in bytes is not possible here, so it is sent at once): 5 packets, and 5.
     let (mut engine, average) = build();
     for at in [5_450_000, 10_900_000] {
         arrive(&mut engine, 5 * MS + at, Packet::new(99, 100));
@@ -223,7 +235,8 @@ fn the_average_decays_while_idle() {
     assert_eq!(told(&engine, "average_thousandths"), 0);
 }
 
-/// With an average above max an idle class drops what comes, but every arrival counts, also those that are closer than a packet's time.
+/// With an average above max an idle class drops what comes, but every arrival counts, also those
+/// that are closer than a packet's time.
 #[test]
 fn an_idle_class_recovers_under_fast_arrivals() {
     let words = [("weight", Value::Int(16)), ("min", packets(5)), ("max", packets(10))];
@@ -231,7 +244,8 @@ fn an_idle_class_recovers_under_fast_arrivals() {
     for n in 0..60 {
         arrive(&mut engine, 0, Packet { ecn: 2, ..Packet::new(n, 100) });
         if n == 30 {
-            change(&mut engine, 0, queue("red", Limit::Packets(60), &[("weight", Value::Int(1)), words[1], words[2]])).unwrap();
+            change(&mut engine, 0, queue("red", Limit::Packets(60), &[("weight", Value::Int(1)), words[1], words[2]]))
+                .unwrap();
         }
     }
     change(&mut engine, 0, queue("red", Limit::Packets(60), &words)).unwrap();

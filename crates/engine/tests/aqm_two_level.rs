@@ -1,4 +1,5 @@
-//! The rule of DragonFly's queue of two levels (altq.md section 9), worked out by hand, and against a plain model of it.
+//! The rule of DragonFly's queue of two levels (altq.md section 9), worked out by hand, and against
+//! a plain model of it.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -41,7 +42,8 @@ fn a_full_queue_by_packets() {
     give(&mut engine, &[(1, 100, N), (2, 100, N), (3, 100, N), (4, 100, N)]);
     // A normal packet is dropped itself.
     assert_eq!(give(&mut engine, &[(5, 100, N)]), [(5, "queue_full")]);
-    // A high one throws out the head of the normal list, twice: then the high list is at half of the limit.
+    // A high one throws out the head of the normal list, twice: then the high list is at half of
+    // the limit.
     assert_eq!(give(&mut engine, &[(6, 40, H)]), [(1, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(7, 40, H)]), [(2, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(8, 40, H)]), [(8, "queue_full")]);
@@ -94,7 +96,10 @@ fn prio_synack_can_be_off() {
     change(&mut engine, 0, queue("two_level", Limit::Packets(1), &[])).unwrap();
     let lost: Vec<_> = engine.drops().map(|drop| (drop.packet.handle, drop.reason.name())).collect();
     assert_eq!(lost, [(1, "limit_lowered"), (3, "limit_lowered"), (2, "limit_lowered")]);
-    assert!(link(8, queue("two_level", Limit::Bytes(9), &[("bytes", Value::Bytes(9))])).is_err_and(|e| e.word == Some("bytes")));
+    assert!(
+        link(8, queue("two_level", Limit::Bytes(9), &[("bytes", Value::Bytes(9))]))
+            .is_err_and(|e| e.word == Some("bytes"))
+    );
 }
 
 /// The model: two lists of (handle, length).

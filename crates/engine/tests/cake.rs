@@ -1,4 +1,5 @@
-//! CAKE: shares of hosts and flows in every mode, COBALT against a reading of its rules, and the set-associative hash.
+//! CAKE: shares of hosts and flows in every mode, COBALT against a reading of its rules, and the
+//! set-associative hash.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -24,7 +25,8 @@ fn flag(word: &'static str) -> Settings {
     Settings::new().with(word, Value::Flag)
 }
 
-/// Flows that always have packets, by source and destination host; the part of the bytes that each gets.
+/// Flows that always have packets, by source and destination host; the part of the bytes that each
+/// gets.
 fn shares(settings: Settings, flows: &[(u16, u16)], sizes: &[u32]) -> Vec<f64> {
     // No AQM: nothing waits for longer than a target of an hour's twentieth.
     let mut engine = engine(Limit::Packets(1_000_000), settings.with("rtt", Value::Time(3600 * S)));
@@ -77,8 +79,9 @@ fn hosts_have_even_parts_whatever_their_flows() {
     }
 }
 
-/// Høiland-Jørgensen, Täht and Morton, section III-A: of the two hosts of a flow the one with more bulk flows counts. Here A has three flows,
-/// two of them to X; B has one, to X: so X has three, and all of A's and X's flows are divided by 3.
+/// Høiland-Jørgensen, Täht and Morton, section III-A: of the two hosts of a flow the one with more
+/// bulk flows counts. Here A has three flows, two of them to X; B has one, to X: so X has three,
+/// and all of A's and X's flows are divided by 3.
 #[test]
 fn triple_isolation_takes_the_busier_end() {
     let (a, b, x, y) = (1, 2, 10, 11);
@@ -102,7 +105,8 @@ fn modes_that_keep_only_hosts_apart() {
     assert_eq!(["flowblind", "srchost", "dsthost", "hosts", "flows"].map(queues), [1, 2, 2, 3, 4]);
 }
 
-/// A part far below a packet: 400 flows of one host and one of another. Half each, and no step goes through all flows.
+/// A part far below a packet: 400 flows of one host and one of another. Half each, and no step goes
+/// through all flows.
 #[test]
 fn a_host_with_many_flows() {
     let mut flows: Vec<(u16, u16)> = (0..400).map(|_| (1, 1)).collect();
@@ -120,8 +124,9 @@ fn a_sparse_flow_goes_first() {
     assert_eq!(engine.dequeue(0).unwrap().packet.handle, 100);
 }
 
-/// Of 900 flows in 1024 queues hardly any meets another: by the paper (section III-B) set-association all but does away with collisions,
-/// where a plain hash would have every flow but (1 - 1/1024)^899 = 42 % meet one.
+/// Of 900 flows in 1024 queues hardly any meets another: by the paper (section III-B)
+/// set-association all but does away with collisions, where a plain hash would have every flow but
+/// (1 - 1/1024)^899 = 42 % meet one.
 #[test]
 fn flows_hardly_ever_meet() {
     let mut engine = engine(Limit::Packets(10_000), flag("flows"));
@@ -130,13 +135,15 @@ fn flows_hardly_ever_meet() {
     }
     let c: HashMap<_, _> = engine.queue_counters(1).into_iter().collect();
     assert_eq!(c["way_miss"] + c["way_cols"], 900);
-    // Sets of 8 with 7.03 flows in the mean: what is beyond 8 in a set, by the Poisson law, is 6 % of all.
+    // Sets of 8 with 7.03 flows in the mean: what is beyond 8 in a set, by the Poisson law, is 6 %
+    // of all.
     assert!(c["way_cols"] < 900 * 8 / 100, "{c:?}");
 }
 
 // ------------------------------------------------------------------ COBALT
 
-/// One flow, step by step as the rules of COBALT say: 10 Mbit/s, rtt 100 ms, so a target of 5 ms, an interval of 100 ms.
+/// One flow, step by step as the rules of COBALT say: 10 Mbit/s, rtt 100 ms, so a target of 5 ms,
+/// an interval of 100 ms.
 #[derive(Default)]
 struct Cobalt {
     count: u64,
@@ -223,7 +230,8 @@ fn cobalt_packet_by_packet() {
     assert!(dropped > 500 && marked > 500, "{dropped} {marked}");
 }
 
-/// A flow that does not listen: an overflow raises BLUE's probability by 1/256 a target, emptiness lowers it by 1/4096 a target.
+/// A flow that does not listen: an overflow raises BLUE's probability by 1/256 a target, emptiness
+/// lowers it by 1/4096 a target.
 #[test]
 fn blue_rises_with_overflows_and_sinks_in_silence() {
     let mut engine = engine(Limit::Packets(10), flag("flows"));
@@ -244,7 +252,8 @@ fn blue_rises_with_overflows_and_sinks_in_silence() {
     }
     assert_eq!(blue(&engine), 1);
     while engine.dequeue(S + 126 * MS).is_some() {}
-    // 20/256 sink in 320 targets of 5 ms: gone after 1.6 s (and CoDel's count with it), which the next packets find.
+    // 20/256 sink in 320 targets of 5 ms: gone after 1.6 s (and CoDel's count with it), which the
+    // next packets find.
     let other = |engine: &mut Engine, now: u64| {
         (0..4).for_each(|flow| engine.enqueue(now, 1, Packet { flow: 10 + flow, ..Packet::new(0, 100) }));
         while engine.dequeue(now).is_some() {}

@@ -43,7 +43,9 @@ fn link(timer: Timer, regulator: Regulator, classes: Vec<ClassSpec>) -> LinkSpec
 
 /// One packet of 1500 bytes for each class every 120 us.
 fn polled(classes: &[u32], until: Nanos) -> Vec<Arrival> {
-    (0..until / 120_000).flat_map(|n| classes.iter().map(move |&class| Arrival { at: n * 120_000, class, bytes: 1500 })).collect()
+    (0..until / 120_000)
+        .flat_map(|n| classes.iter().map(move |&class| Arrival { at: n * 120_000, class, bytes: 1500 }))
+        .collect()
 }
 
 /// Bursts of N packets at 1.3008 times the target, N about half a second's worth.
@@ -62,13 +64,15 @@ const END: Nanos = 11 * SECOND;
 fn rates(timer: Timer, regulator: Regulator, targets: &[u64], fed: bool) -> Vec<f64> {
     let limit = if fed { 65_000 } else { 50 };
     let mut classes: Vec<ClassSpec> = targets.iter().map(|&t| class(Rate::mbit_s(t), limit)).collect();
-    // The idle `def` class: 1 Mbit/s beside one class, what is left, nothing, beside two. It counts in the weights of the rounds.
+    // The idle `def` class: 1 Mbit/s beside one class, what is left, nothing, beside two. It counts
+    // in the weights of the rounds.
     let left = if targets.len() == 1 { Rate::mbit_s(1) } else { Rate::ZERO };
     classes.push(class(left, limit));
     let mut engine = Engine::new(&link(timer, regulator, classes)).unwrap();
     let ids: Vec<u32> = (1..=targets.len() as u32).collect();
     let arrivals = if fed {
-        let mut all: Vec<Arrival> = ids.iter().zip(targets).flat_map(|(&id, &t)| refill(id, Rate::mbit_s(t), END)).collect();
+        let mut all: Vec<Arrival> =
+            ids.iter().zip(targets).flat_map(|(&id, &t)| refill(id, Rate::mbit_s(t), END)).collect();
         all.sort_by_key(|a| a.at);
         all
     } else {
@@ -78,7 +82,8 @@ fn rates(timer: Timer, regulator: Regulator, targets: &[u64], fed: bool) -> Vec<
     ids.iter().map(|&id| rate_of(&departures, id, SECOND, END) / 1e6).collect()
 }
 
-/// The table: target, then polled 100 Hz, refill 100 Hz, 1000 Hz, exact, refill with a regulator 100 Hz, 1000 Hz.
+/// The table: target, then polled 100 Hz, refill 100 Hz, 1000 Hz, exact, refill with a regulator
+/// 100 Hz, 1000 Hz.
 const TABLE: [(u64, [f64; 6]); 7] = [
     (5, [4.95, 4.60, 4.92, 4.94, 4.80, 4.97]),
     (10, [9.89, 8.40, 9.77, 9.91, 9.20, 9.88]),
@@ -104,7 +109,11 @@ fn one_class_alone() {
         for (target, published) in TABLE {
             let got = rates(timer, regulator, &[target], fed)[0];
             let error = got / published[column] - 1.0;
-            println!("{name:>15} {target:>3} Mbit/s: {got:8.3}, published {:5.2}, {:+.2} %", published[column], error * 100.0);
+            println!(
+                "{name:>15} {target:>3} Mbit/s: {got:8.3}, published {:5.2}, {:+.2} %",
+                published[column],
+                error * 100.0
+            );
             worst = worst.max(error.abs());
         }
     }

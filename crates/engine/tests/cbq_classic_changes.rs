@@ -1,4 +1,5 @@
-//! Classic CBQ while everything changes: counters add up, nothing stalls, nothing panics, and errors change nothing.
+//! Classic CBQ while everything changes: counters add up, nothing stalls, nothing panics, and
+//! errors change nothing.
 
 #[path = "support/wire.rs"]
 mod wire;
@@ -87,8 +88,8 @@ fn class(dice: &mut Dice, parent: ClassId) -> ClassSpec {
     ClassSpec { parent, settings: class_words(dice), queue: Some(queue(dice)), scheduler: inner }
 }
 
-/// Checks that every class's own counters and the sums agree with what was put in. `received` counts the packets given to a class;
-/// those of a removed class count for its parent.
+/// Checks that every class's own counters and the sums agree with what was put in. `received`
+/// counts the packets given to a class; those of a removed class count for its parent.
 fn check(engine: &Engine, classes: &[ClassId], received: &HashMap<ClassId, (u64, u64)>) {
     let all = engine.all_counters();
     let mut sums = vec![(0, 0); all.len()];
@@ -192,7 +193,9 @@ fn churn(seed: u64) -> (u64, u64) {
                 wire.complete();
             }
             None => {
-                let at = engine.next_wakeup().unwrap_or_else(|| panic!("seed {seed}: packets wait, and nothing will wake them"));
+                let at = engine
+                    .next_wakeup()
+                    .unwrap_or_else(|| panic!("seed {seed}: packets wait, and nothing will wake them"));
                 now = wire::rounded(at, timer).max(now + 1);
             }
         }
@@ -229,7 +232,8 @@ fn plain(parent: ClassId, mbit: u64, borrow: bool) -> ClassSpec {
 
 #[test]
 fn asking_an_idle_link_changes_nothing() {
-    // With a perfect timer, asks between the events find nothing, and the departures stay as they are.
+    // With a perfect timer, asks between the events find nothing, and the departures stay as they
+    // are.
     for seed in 0..20 {
         let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
         let words = scheduler(&mut dice);
@@ -286,7 +290,8 @@ fn rates_that_overflow_are_errors_and_change_nothing() {
         assert!(error.help.is_some(), "{error}");
         assert_eq!(engine.rate(), Rate::mbit_s(100));
     }
-    // Three classes of 8 Gbit/s at one priority are over 2^31 bytes a second together (altq.md 2.4).
+    // Three classes of 8 Gbit/s at one priority are over 2^31 bytes a second together (altq.md
+    // 2.4).
     let mut engine = Engine::new(&link(Timer::Exact, Rate::mbit_s(8_000), classic(), vec![])).unwrap();
     for n in 1..=2 {
         assert_eq!(engine.apply(0, &Change::AddClass(plain(0, 8_000, false))), Ok(Some(n)));
@@ -311,11 +316,14 @@ fn rate_after(engine: &mut Engine, from: Nanos, class: u32) -> f64 {
 fn new_words_hold_at_once() {
     let mut engine = Engine::new(&link(Timer::Exact, Rate::mbit_s(100), classic(), vec![plain(0, 20, false)])).unwrap();
     assert!((rate_after(&mut engine, 0, 1) / 20.0 - 1.0).abs() < 0.02);
-    engine.apply(3 * SECOND, &Change::SetClass { class: 1, parent: 0, settings: plain(0, 40, false).settings }).unwrap();
+    engine
+        .apply(3 * SECOND, &Change::SetClass { class: 1, parent: 0, settings: plain(0, 40, false).settings })
+        .unwrap();
     assert!((rate_after(&mut engine, 4 * SECOND, 1) / 40.0 - 1.0).abs() < 0.02);
     engine.apply(7 * SECOND, &Change::SetClass { class: 1, parent: 0, settings: plain(0, 40, true).settings }).unwrap();
     assert!(rate_after(&mut engine, 8 * SECOND, 1) > 99.0);
-    // A root of 50 limits what it lends: what is beyond the class's own 40 is by turns lent and slept away.
+    // A root of 50 limits what it lends: what is beyond the class's own 40 is by turns lent and
+    // slept away.
     engine.apply(11 * SECOND, &Change::SetRate(Rate::mbit_s(50))).unwrap();
     let rate = rate_after(&mut engine, 12 * SECOND, 1);
     assert!((39.2..=51.0).contains(&rate), "{rate}");

@@ -31,7 +31,8 @@ fn priority(n: u64) -> (&'static str, Value) {
     ("priority", Value::Int(n))
 }
 
-/// How packets come: always enough of them, one by one; or in bursts of half a second's worth, so that only timers drive.
+/// How packets come: always enough of them, one by one; or in bursts of half a second's worth, so
+/// that only timers drive.
 #[derive(Clone, Copy)]
 enum Feed {
     Polled,
@@ -55,7 +56,8 @@ impl Case {
         Case { link, wire: link, timer, efficient: false, offset: 0, end: END }
     }
 
-    /// Runs classes, some of them fed with packets of a size; `Refill` at 1.3008 times the class's rate given.
+    /// Runs classes, some of them fed with packets of a size; `Refill` at 1.3008 times the class's
+    /// rate given.
     fn run(&self, mut classes: Vec<ClassSpec>, feed: Feed, fed: &[(u32, u32, f64)]) -> Vec<Departure> {
         if let Feed::Refill = feed {
             for class in &mut classes {
@@ -98,7 +100,10 @@ impl Case {
                     let n = (rate * 0.5 / bits).round() as usize;
                     let every = n as f64 * bits / rate * 1e9;
                     for burst in 0..(self.end as f64 / every).ceil() as u64 {
-                        arrivals.extend(std::iter::repeat_n(Arrival { at: (burst as f64 * every) as u64, class, bytes }, n));
+                        arrivals.extend(std::iter::repeat_n(
+                            Arrival { at: (burst as f64 * every) as u64, class, bytes },
+                            n,
+                        ));
                     }
                 }
             }
@@ -130,7 +135,8 @@ fn alone(mbit_s: f64, words: &[(&'static str, Value)], timer: Timer, feed: Feed,
 
 #[test]
 fn ceilings_of_coarse_timers() {
-    // 2.9: for every share from 15 to 85 %, 18 packets every two ticks; 54 Mbit/s at 1000 Hz for what asks for more.
+    // 2.9: for every share from 15 to 85 %, 18 packets every two ticks; 54 Mbit/s at 1000 Hz for
+    // what asks for more.
     for share in [15.0, 33.0, 50.0, 70.0, 85.0] {
         expect(&format!("{share} at 100 Hz"), alone(share, &[], HZ100, Feed::Refill, 1500), 10.8);
     }
@@ -180,7 +186,8 @@ fn high_rates() {
 
 #[test]
 fn excess_goes_by_rounds_and_priority() {
-    // 14.5. What the idle third class had is not stated; the weights of the rounds depend on it. With 5 % it comes out as published.
+    // 14.5. What the idle third class had is not stated; the weights of the rounds depend on it.
+    // With 5 % it comes out as published.
     let d = Case::new(100.0, HZ100).run(
         vec![class(0, 10.0, &[BORROW]), class(0, 58.0, &[BORROW]), class(0, 5.0, &[])],
         Feed::Polled,

@@ -1,6 +1,7 @@
-//! The three link-sharing rules of classic CBQ on the traffic of Floyd and Jacobson's figures 10 to 13, side by side
-//! (reference/cbq-link-sharing.md). The published shares are the ns-2 simulator's, whose CBQ is not ALTQ's: no wake-up timer, no
-//! minidle, and a fallback that sends uncharged packets. So the test asks for what any link-sharing must do, and prints the rest.
+//! The three link-sharing rules of classic CBQ on the traffic of Floyd and Jacobson's figures 10 to
+//! 13, side by side (reference/cbq-link-sharing.md). The published shares are the ns-2 simulator's,
+//! whose CBQ is not ALTQ's: no wake-up timer, no minidle, and a fallback that sends uncharged
+//! packets. So the test asks for what any link-sharing must do, and prints the rest.
 
 #[path = "support/wire.rs"]
 mod wire;
@@ -39,7 +40,11 @@ fn arrivals(sources: &[Source]) -> Vec<Arrival> {
         let way = 5_000_000 + u64::from(*bytes) * 800;
         for (from, to) in *on {
             let packets = (to - from) * 1_000_000 / every;
-            all.extend((0..packets).map(|n| Arrival { at: from * SECOND + n * every * 1000 + way, class: *class, bytes: *bytes }));
+            all.extend((0..packets).map(|n| Arrival {
+                at: from * SECOND + n * every * 1000 + way,
+                class: *class,
+                bytes: *bytes,
+            }));
         }
     }
     all.sort_by_key(|a| (a.at, a.class));
@@ -51,7 +56,8 @@ type Class = (u32, u64, u64);
 
 const FLAT: [Class; 3] = [(0, 32, 2), (0, 3, 2), (0, 65, 1)];
 const AGENCIES: [Class; 6] = [(0, 70, 0), (0, 30, 0), (1, 30, 2), (1, 40, 1), (2, 10, 2), (2, 20, 1)];
-/// As Floyd ran ancestor-only and top-level: the agencies hold a little less than their leaves, under a link of .97.
+/// As Floyd ran ancestor-only and top-level: the agencies hold a little less than their leaves,
+/// under a link of .97.
 const AGENCIES_LESS: [Class; 6] = [(0, 69, 0), (0, 29, 0), (1, 30, 2), (1, 40, 1), (2, 10, 2), (2, 20, 1)];
 
 fn run(tree: &[Class], root: u64, rule: &'static str, timer: Timer, sources: &[Source], end: u64) -> Vec<Departure> {
@@ -67,7 +73,8 @@ fn run(tree: &[Class], root: u64, rule: &'static str, timer: Timer, sources: &[S
             scheduler: None,
         }
     }));
-    let settings = Settings::new().with("estimator", Value::Choice("classic")).with("link-sharing", Value::Choice(rule));
+    let settings =
+        Settings::new().with("estimator", Value::Choice("classic")).with("link-sharing", Value::Choice(rule));
     let mut engine = Engine::new(&LinkSpec {
         rate: Rate::bit_s(LINK * root / 100),
         mtu: 1500,
@@ -146,8 +153,14 @@ const TOP_LEVEL: [Window<4>; 10] = [
 
 const TIMERS: [Timer; 3] = [Timer::Exact, Timer::Tick(SECOND / 1000), Timer::Tick(SECOND / 100)];
 
-/// Prints a run beside what was published. Returns the largest difference, and the least and greatest sum.
-fn print<const N: usize>(name: &str, departures: &[Departure], classes: [u32; N], published: &[Window<N>]) -> (f64, f64, f64) {
+/// Prints a run beside what was published. Returns the largest difference, and the least and
+/// greatest sum.
+fn print<const N: usize>(
+    name: &str,
+    departures: &[Departure],
+    classes: [u32; N],
+    published: &[Window<N>],
+) -> (f64, f64, f64) {
     let (mut worst, mut least, mut most) = (0.0f64, f64::MAX, 0.0f64);
     let row = |shares: &[f64]| shares.iter().map(|s| format!(" {s:.3}")).collect::<String>();
     for &(window, ns2) in published {
@@ -180,8 +193,8 @@ fn three_rules_side_by_side() {
             let (worst, least, most) = print(&format!("{rule}, {timer:?}"), &departures, [3, 4, 5, 6], published);
             assert!(least > 0.99 && most < 1.01, "the link is never idle");
             if rule == "ancestor-only" {
-                // A link that is shared whole is never over its limit, so it lends to whoever comes first: priority takes it all.
-                // That is why Floyd gave the root less than the link.
+                // A link that is shared whole is never over its limit, so it lends to whoever comes
+                // first: priority takes it all. That is why Floyd gave the root less than the link.
                 let [video, data, ..] = shares(&departures, &[3, 4], (0, 4))[..] else { unreachable!() };
                 assert!(video > 0.7 && data < 0.01);
             } else {

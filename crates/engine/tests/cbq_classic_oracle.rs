@@ -1,5 +1,6 @@
-//! Classic CBQ against a second, naive transcription of altq.md section 2: every departure of random trees and traffic, packet for
-//! packet and nanosecond for nanosecond, and ALTQ's statistics.
+//! Classic CBQ against a second, naive transcription of altq.md section 2: every departure of
+//! random trees and traffic, packet for packet and nanosecond for nanosecond, and ALTQ's
+//! statistics.
 
 #[path = "support/altq_cbq.rs"]
 mod altq_cbq;
@@ -70,7 +71,8 @@ fn tree(dice: &mut Dice, link: u64) -> Vec<Config> {
     tree
 }
 
-/// Random traffic, inner classes and root included: constant rates, bursts, and gaps, many at the same instants.
+/// Random traffic, inner classes and root included: constant rates, bursts, and gaps, many at the
+/// same instants.
 fn traffic(dice: &mut Dice, link: u64, classes: usize, until: u64) -> Vec<(u64, usize, u32)> {
     let mut all = Vec::new();
     for class in 0..classes {
@@ -172,7 +174,9 @@ fn compare(seed: u64, rule: Rule) -> usize {
     let caller = Caller { rate: Rate::bit_s(link), timer, ring };
     let departures = wire::run(&mut engine, caller, until * 2, to_come);
 
-    let what = format!("seed {seed}, {rule:?}: {link} bit/s, {timer:?}, ring {ring}, wrr {wrr}, efficient {efficient}, {tree:#?}");
+    let what = format!(
+        "seed {seed}, {rule:?}: {link} bit/s, {timer:?}, ring {ring}, wrr {wrr}, efficient {efficient}, {tree:#?}"
+    );
     for (n, d) in departures.iter().enumerate() {
         assert_eq!(altq.left.get(n).copied(), Some((d.at, d.class as usize, d.id)), "packet {n} of {what}");
     }
@@ -182,8 +186,12 @@ fn compare(seed: u64, rule: Rule) -> usize {
         let ours = engine.own_counters(class as u32);
         assert_eq!((ours.dropped_packets, ours.queued_packets), (theirs.drops, altq.queued(class) as u64), "{what}");
         assert_eq!(engine.counters(class as u32).borrowed_bytes, theirs.borrowed_bytes, "{what}");
-        let expected =
-            [("over", theirs.over), ("overactions", theirs.overactions), ("delays", theirs.delays), ("borrows", theirs.borrows)];
+        let expected = [
+            ("over", theirs.over),
+            ("overactions", theirs.overactions),
+            ("delays", theirs.delays),
+            ("borrows", theirs.borrows),
+        ];
         assert_eq!(engine.scheduler_counters(class as u32)[..4], expected, "class {class} of {what}");
     }
     departures.len()

@@ -1,4 +1,5 @@
-//! The contract of the engine with schedulers that need no clock: queues, nesting, changes, and counters that add up.
+//! The contract of the engine with schedulers that need no clock: queues, nesting, changes, and
+//! counters that add up.
 
 use altq_engine::account::DropReason;
 use altq_engine::classify::RuleSet;
@@ -43,7 +44,8 @@ fn sent(engine: &mut Engine) -> Vec<u32> {
 #[test]
 fn fifo_keeps_the_order_of_arrival_across_nested_classes() {
     // 1 holds a scheduler for 2 and 3; 4 stands beside it.
-    let spec = link(vec![class(0, None, Some(fifo())), class(1, None, None), class(1, None, None), class(0, None, None)]);
+    let spec =
+        link(vec![class(0, None, Some(fifo())), class(1, None, None), class(1, None, None), class(0, None, None)]);
     let mut engine = Engine::new(&spec).unwrap();
     for (handle, class) in [2, 4, 3, 1, 4, 2, 0].into_iter().enumerate() {
         engine.enqueue(0, class, Packet::new(handle as u32, 100));
@@ -95,7 +97,8 @@ fn a_packet_without_a_class_is_a_drop_with_its_reason() {
 
 #[test]
 fn the_regulator_holds_the_wire_rate_with_overhead() {
-    // ATM: 1000 + 8 bytes are 21 cells, 1113 bytes. 10 Mbit/s for a second: 1123.1 packets, and what the bucket held.
+    // ATM: 1000 + 8 bytes are 21 cells, 1113 bytes. 10 Mbit/s for a second: 1123.1 packets, and
+    // what the bucket held.
     let mut spec = link(vec![class(0, queue("drop_tail", Limit::Packets(5000)), None)]);
     spec.overhead = Overhead { bytes: 8, mpu: 0, framing: Framing::Atm };
     spec.regulator = Regulator::Depth(2000);

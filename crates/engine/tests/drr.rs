@@ -19,7 +19,8 @@ fn spec(quanta: &[u64], limit: u32) -> LinkSpec {
     spec
 }
 
-/// Shreedhar and Varghese 1996, figure 2, turn by turn: Enqueue and Dequeue over an active list, nothing skipped.
+/// Shreedhar and Varghese 1996, figure 2, turn by turn: Enqueue and Dequeue over an active list,
+/// nothing skipped.
 struct Published {
     quantum: Vec<i64>,
     deficit: Vec<i64>,
@@ -54,7 +55,8 @@ impl Published {
                     self.deficit[flow] -= size;
                     self.queue[flow].pop_front();
                     if self.queue[flow].is_empty() {
-                        // "If (Empty(Queue_i)) then DC_i = 0": with its last packet its turn is over.
+                        // "If (Empty(Queue_i)) then DC_i = 0": with its last packet its turn is
+                        // over.
                         self.deficit[flow] = 0;
                         self.serving = None;
                     }
@@ -118,9 +120,10 @@ fn small_quanta_cost_no_rounds() {
     }
 }
 
-/// Of two classes that have packets all the time, service over quantum differs by at most 1 + L/Q1 + L/Q2 in any interval: m turns serve
-/// m Q ± L, and the numbers of their turns differ by one at most (Shreedhar and Varghese 1996, lemma 2 and the theorem on fairness:
-/// 2 Max + Q in bytes of the least quantum).
+/// Of two classes that have packets all the time, service over quantum differs by at most 1 +
+/// L/Q1 + L/Q2 in any interval: m turns serve m Q ± L, and the numbers of their turns differ by one
+/// at most (Shreedhar and Varghese 1996, lemma 2 and the theorem on fairness: 2 Max + Q in bytes of
+/// the least quantum).
 #[test]
 fn service_over_quantum_differs_by_no_more_than_published() {
     let (mut closest, mut packets) = (0.0_f64, 0);
@@ -133,12 +136,14 @@ fn service_over_quantum_differs_by_no_more_than_published() {
         let largest = random.pick(&[1500, 1500, 300]);
         // Some always have packets, others come and go.
         let steady: Vec<bool> = (0..classes).map(|class| class < 2 || random.chance(50)).collect();
-        let size = |random: &mut Random| if random.chance(50) { largest } else { 1 + random.below(u64::from(largest)) as u32 };
+        let size =
+            |random: &mut Random| if random.chance(50) { largest } else { 1 + random.below(u64::from(largest)) as u32 };
         for class in (0..classes).filter(|class| steady[*class]) {
             (0..4).for_each(|_| engine.enqueue(0, class as u32 + 1, Packet::new(0, size(&mut random))));
         }
         let mut served = vec![0.0; classes];
-        // By pair: the least and the greatest difference so far. The greatest over intervals is what lies between them.
+        // By pair: the least and the greatest difference so far. The greatest over intervals is
+        // what lies between them.
         let mut range = vec![(0.0_f64, 0.0_f64); classes * classes];
         for _ in 0..12_500 {
             if random.chance(30) {
@@ -172,7 +177,8 @@ fn service_over_quantum_differs_by_no_more_than_published() {
     assert!(closest > 0.5);
 }
 
-/// Classes 1, 2, … on a wire of 10 Mbit/s. Class 1 keeps to a token bucket; how long its packets wait at most, in parts of the bound.
+/// Classes 1, 2, … on a wire of 10 Mbit/s. Class 1 keeps to a token bucket; how long its packets
+/// wait at most, in parts of the bound.
 struct Run {
     engine: Engine,
     rate: Rate,
@@ -186,7 +192,8 @@ impl Run {
         Run { engine: Engine::new(spec).unwrap(), rate: spec.rate, free: 0, bytes: 0, start: 0 }
     }
 
-    /// Sends the next packet when the wire is free, at `now` or later; its class and its wait until its last bit has left.
+    /// Sends the next packet when the wire is free, at `now` or later; its class and its wait until
+    /// its last bit has left.
     fn send(&mut self, now: Nanos) -> Option<(u32, Nanos)> {
         let departure = self.engine.dequeue(now)?;
         if self.free < now {
@@ -202,7 +209,8 @@ fn promise(spec: &LinkSpec) -> Promise {
     tree::promises(spec)[0].clone().unwrap()
 }
 
-/// The bound by hand, and within what Stiliadis and Varma (1998) give for quanta of at least a packet: (3F - 2Q)/R.
+/// The bound by hand, and within what Stiliadis and Varma (1998) give for quanta of at least a
+/// packet: (3F - 2Q)/R.
 #[test]
 fn the_latency_is_the_published_one() {
     // F = 9000, Q = 3000, L = 1500, n = 3: (6000 (1 + 1/2) + 3 * 1500) * 8 bits at 10 Mbit/s.
@@ -275,8 +283,9 @@ fn no_packet_of_a_conforming_source_waits_longer_than_promised() {
     println!("at most {closest:.3} of the bound");
 }
 
-/// The worst case reaches at least half of the bound: nine others have all but a byte of a quantum left when class 1 comes to
-/// the end of the ring, and what it has left after its first turn is a byte too little.
+/// The worst case reaches at least half of the bound: nine others have all but a byte of a quantum
+/// left when class 1 comes to the end of the ring, and what it has left after its first turn is a
+/// byte too little.
 #[test]
 fn a_worst_case_comes_near_the_bound() {
     let spec = spec(&[1500; 10], 200);
@@ -300,8 +309,9 @@ fn a_worst_case_comes_near_the_bound() {
             waits.push(wait);
         }
     }
-    // By hand: class 10 is in its turn, so class 1 comes in before it. The eight others send 2999 bytes each, class 1 its byte, class 10
-    // 2999, the eight 1500 each, class 1 its 1500: 40,492 bytes.
+    // By hand: class 10 is in its turn, so class 1 comes in before it. The eight others send 2999
+    // bytes each, class 1 its byte, class 10 2999, the eight 1500 each, class 1 its 1500: 40,492
+    // bytes.
     assert!(waits[1].abs_diff(40_492 * 800) <= 1, "{waits:?}");
     let most = promise(&spec).delay(1501).unwrap();
     assert!(waits[1] <= most && waits[1] * 2 >= most, "{waits:?} of {most}");
@@ -314,7 +324,8 @@ fn a_new_quantum_holds_from_the_next_turn() {
         engine.enqueue(0, 1, Packet::new(0, 500));
         engine.enqueue(0, 2, Packet::new(0, 500));
     }
-    let turn = |engine: &mut Engine, n: usize| -> Vec<u32> { (0..n).map(|_| engine.dequeue(0).unwrap().class).collect() };
+    let turn =
+        |engine: &mut Engine, n: usize| -> Vec<u32> { (0..n).map(|_| engine.dequeue(0).unwrap().class).collect() };
     assert_eq!(turn(&mut engine, 4), [1, 1, 1, 2]);
     engine.apply(0, &Change::SetClass { class: 1, parent: 0, settings: tree::bytes("quantum", 3000) }).unwrap();
     engine.apply(0, &Change::SetClass { class: 2, parent: 0, settings: tree::bytes("quantum", 500) }).unwrap();

@@ -1,4 +1,5 @@
-//! Exact CBQ: a leaf whose packet comes alone on an idle link is not linked anywhere. Nobody may see that.
+//! Exact CBQ: a leaf whose packet comes alone on an idle link is not linked anywhere. Nobody may
+//! see that.
 
 mod support;
 
@@ -13,12 +14,18 @@ const TIME: u64 = SIZE as u64 * 8 * S / RATE;
 /// 1 and 2 are agencies, 3 is a leaf of the first, 4 of the second; all are equal and borrow.
 fn two() -> Vec<Class> {
     let half = RATE / 2;
-    vec![Class::new(0, half).borrow(), Class::new(0, half).borrow(), Class::new(1, half).borrow(), Class::new(2, half).borrow()]
+    vec![
+        Class::new(0, half).borrow(),
+        Class::new(0, half).borrow(),
+        Class::new(1, half).borrow(),
+        Class::new(2, half).borrow(),
+    ]
 }
 
-/// Who used an idle link alone, one packet at a time, neither owes for it nor has a claim: from the moment when another comes they
-/// share. Start-time fair queueing divides to a packet of each (Goyal et al. 1996, theorem 1); a burst of two packets is the other's
-/// by guarantee, whose clock was idle (design rule 10).
+/// Who used an idle link alone, one packet at a time, neither owes for it nor has a claim: from the
+/// moment when another comes they share. Start-time fair queueing divides to a packet of each
+/// (Goyal et al. 1996, theorem 1); a burst of two packets is the other's by guarantee, whose clock
+/// was idle (design rule 10).
 #[test]
 fn who_was_alone_shares_from_the_first_packet_on() {
     for alone in [1, 2, 7, 1000] {
@@ -46,8 +53,8 @@ fn who_was_alone_shares_from_the_first_packet_on() {
     }
 }
 
-/// Whatever happens between its coming and its going, the packet goes by the rules: a guarantee that comes before it, a change of its
-/// class, the class's end.
+/// Whatever happens between its coming and its going, the packet goes by the rules: a guarantee
+/// that comes before it, a change of its class, the class's end.
 #[test]
 fn what_comes_between_finds_it_in_its_place() {
     // Beyond its guarantee, and then another's guarantee comes first (design rule 8).
@@ -65,8 +72,9 @@ fn what_comes_between_finds_it_in_its_place() {
     assert_eq!(first.dequeue(S).unwrap().class, 4);
     assert_eq!(first.dequeue(S).unwrap().class, 3);
 
-    // It may not borrow any more: it waits until its guarantee has come. Its burst was three of its packets, and one more (design
-    // rule 10); the sixteen after them were borrowed. So the next is due when one packet's time at half the link's rate is over.
+    // It may not borrow any more: it waits until its guarantee has come. Its burst was three of its
+    // packets, and one more (design rule 10); the sixteen after them were borrowed. So the next is
+    // due when one packet's time at half the link's rate is over.
     let mut held = engine();
     let settings = Class::new(1, RATE / 2).settings();
     held.apply(S, &Change::SetClass { class: 3, parent: 1, settings }).unwrap();

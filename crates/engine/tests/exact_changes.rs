@@ -1,5 +1,6 @@
-//! Exact CBQ: random trees, packets and changes while packets wait. Counters against the test's own count, work conservation, calls at
-//! odd times, and what a change keeps (design/cbq.md rules 13 to 17).
+//! Exact CBQ: random trees, packets and changes while packets wait. Counters against the test's own
+//! count, work conservation, calls at odd times, and what a change keeps (design/cbq.md rules 13 to
+//! 17).
 
 mod support;
 
@@ -32,13 +33,15 @@ fn counters_hold_through_random_changes() {
         let mut handle = 0;
         for _ in 0..3000 {
             now += random.below(2 * MS);
-            let existing: Vec<u32> = (1..=classes.len() as u32).filter(|id| classes[*id as usize - 1].is_some()).collect();
+            let existing: Vec<u32> =
+                (1..=classes.len() as u32).filter(|id| classes[*id as usize - 1].is_some()).collect();
             match if existing.is_empty() { 0 } else { random.below(40) } {
                 0 => {
                     // A class more, anywhere: below a leaf with packets too.
                     let parent = if existing.is_empty() || random.chance(20) { 0 } else { random.pick(&existing) };
-                    let class =
-                        Class::new(parent, random.below(1_000_000)).borrows(random.chance(70)).priority(random.below(8) as u8);
+                    let class = Class::new(parent, random.below(1_000_000))
+                        .borrows(random.chance(70))
+                        .priority(random.below(8) as u8);
                     let id = engine.apply(now, &Change::AddClass(class.spec())).unwrap().unwrap();
                     if classes.len() < id as usize {
                         classes.push(None);
@@ -105,7 +108,10 @@ fn counters_hold_through_random_changes() {
                 }
                 6 => {
                     engine
-                        .apply(now, &Change::SetRate(Rate::bit_s(random.pick(&[1_000_000, 10_000_000, 100_000_000_000]))))
+                        .apply(
+                            now,
+                            &Change::SetRate(Rate::bit_s(random.pick(&[1_000_000, 10_000_000, 100_000_000_000]))),
+                        )
                         .unwrap();
                 }
                 7 => {
@@ -148,14 +154,19 @@ fn counters_hold_through_random_changes() {
                 let (own, count) = (engine.own_counters(id), counts[id as usize]);
                 assert_eq!(own.received_packets(), count.came, "seed {seed} class {id}");
                 assert_eq!(own.received_bytes(), count.came_bytes, "seed {seed} class {id}");
-                assert_eq!((own.sent_packets, own.sent_bytes, own.dropped_packets), (count.sent, count.sent_bytes, count.lost));
+                assert_eq!(
+                    (own.sent_packets, own.sent_bytes, own.dropped_packets),
+                    (count.sent, count.sent_bytes, count.lost)
+                );
             }
         }
         // With time enough all is sent that may be: no packet is lost sight of.
         for id in 1..=classes.len() as u32 {
             if let Some(class) = &mut classes[id as usize - 1] {
                 (class.rate, class.borrow, class.ceiling) = (1000, true, None);
-                engine.apply(now, &Change::SetClass { class: id, parent: class.parent, settings: class.settings() }).unwrap();
+                engine
+                    .apply(now, &Change::SetClass { class: id, parent: class.parent, settings: class.settings() })
+                    .unwrap();
             }
         }
         for _ in 0..100_000 {
@@ -227,8 +238,9 @@ fn extra_calls_change_nothing() {
     }
 }
 
-/// Rule 14: on a wire of half the link's rate the higher priority has its guarantee, equals share what is left in proportion, and when the
-/// wire is whole again at most a second's worth is made good.
+/// Rule 14: on a wire of half the link's rate the higher priority has its guarantee, equals share
+/// what is left in proportion, and when the wire is whole again at most a second's worth is made
+/// good.
 #[test]
 fn a_wire_slower_than_the_link() {
     let classes = [
@@ -306,7 +318,8 @@ fn rates_far_apart() {
     assert!(got[3] > 99.9e9, "{got:.0?}");
 }
 
-/// Rule 17: a new rate keeps what is owed in time, a new parent starts at the present, and a slot used again knows nothing of who had it.
+/// Rule 17: a new rate keeps what is owed in time, a new parent starts at the present, and a slot
+/// used again knows nothing of who had it.
 #[test]
 fn changes_while_backlogged() {
     let classes = [
@@ -389,9 +402,12 @@ fn words_of_classic_are_errors() {
         spec.classes[1].settings = class;
         altq_engine::Engine::new(&spec).err().expect("refused")
     };
-    for (word, value) in
-        [("minburst", Value::Int(2)), ("maxdelay", Value::Time(1)), ("maxpacketsize", Value::Bytes(1500)), ("control", Value::Flag)]
-    {
+    for (word, value) in [
+        ("minburst", Value::Int(2)),
+        ("maxdelay", Value::Time(1)),
+        ("maxpacketsize", Value::Bytes(1500)),
+        ("control", Value::Flag),
+    ] {
         let error = with(Settings::new().with(word, value));
         assert!(error.message.contains("classic") && error.word == Some(word), "{error:?}");
     }

@@ -9,14 +9,15 @@ fn percentile(delays: &mut [u64], percent: usize) -> u64 {
     delays[(delays.len() * percent).div_ceil(100).saturating_sub(1)]
 }
 
-/// Voice, 5 %, 160 bytes every 2.84 ms, beside 19 backlogged classes of 5 % with 1500 bytes on 10 Mbit/s: p99 at most 1.25 ms, of which one
-/// packet on the wire is 1.2 ms.
+/// Voice, 5 %, 160 bytes every 2.84 ms, beside 19 backlogged classes of 5 % with 1500 bytes on 10
+/// Mbit/s: p99 at most 1.25 ms, of which one packet on the wire is 1.2 ms.
 #[test]
 fn voice_beside_nineteen_backlogged_classes() {
     for excess in ["share", "priority"] {
         for priority in 0..8 {
             for (borrow, packetsize) in [(false, None), (true, None), (false, Some(160)), (true, Some(160))] {
-                // With a burst of two short packets and no more priority than others, voice may have to wait for their bursts.
+                // With a burst of two short packets and no more priority than others, voice may
+                // have to wait for their bursts.
                 if packetsize.is_some() && priority == 0 {
                     continue;
                 }
@@ -48,9 +49,9 @@ fn voice_beside_nineteen_backlogged_classes() {
     }
 }
 
-/// Rule 9: a packet of a source that keeps to its guarantee waits at most (bursts of higher and equal priorities + one packet of the
-/// link) / (link rate - rates of higher priorities), whatever the others do. A burst is what rule 10 lets pass beyond the rate:
-/// `maxburst` packets and one.
+/// Rule 9: a packet of a source that keeps to its guarantee waits at most (bursts of higher and
+/// equal priorities + one packet of the link) / (link rate - rates of higher priorities), whatever
+/// the others do. A burst is what rule 10 lets pass beyond the rate: `maxburst` packets and one.
 #[test]
 fn the_promise_of_a_conforming_source() {
     let mut closest = 0.0_f64;
@@ -72,8 +73,8 @@ fn the_promise_of_a_conforming_source() {
             let class = &classes[*leaf as usize - 1];
             let packetsize = class.packetsize.unwrap_or(1500);
             if class.rate > 0 && random.chance(60) {
-                // A token bucket of the guarantee and maxburst packets, emptied at once and then at its rate, again and again
-                // after a pause that fills it.
+                // A token bucket of the guarantee and maxburst packets, emptied at once and then at
+                // its rate, again and again after a pause that fills it.
                 conforming[*leaf as usize] = true;
                 let size = random.pick(&[packetsize, packetsize, packetsize / 2, 64]).min(packetsize);
                 let interval = (u64::from(size) * 8 * S).div_ceil(class.rate);
@@ -85,7 +86,13 @@ fn the_promise_of_a_conforming_source() {
                     for _ in 0..at_once {
                         wire.cbr(Cbr { class: *leaf, size, interval: S, start, end: start + 1 });
                     }
-                    wire.cbr(Cbr { class: *leaf, size, interval, start: start + interval, end: run.max(start + interval + 1) });
+                    wire.cbr(Cbr {
+                        class: *leaf,
+                        size,
+                        interval,
+                        start: start + interval,
+                        end: run.max(start + interval + 1),
+                    });
                     start = run + full + 2 * interval + random.below(20) * MS;
                 }
             } else if random.chance(80) {
@@ -118,7 +125,8 @@ fn the_promise_of_a_conforming_source() {
     println!("at most {closest:.3} of the promise");
 }
 
-/// Rule 10: what a class that does not borrow sends in any interval is at most rate * t + maxburst packets + one packet.
+/// Rule 10: what a class that does not borrow sends in any interval is at most rate * t + maxburst
+/// packets + one packet.
 #[test]
 fn bursts_are_bounded() {
     for (size, maxburst) in [(1500, 1), (1500, 2), (300, 2), (1500, 16)] {
@@ -130,10 +138,17 @@ fn bursts_are_bounded() {
         wire.greedy(2, &[1500]);
         // Bursts far beyond the rate, at odd times.
         for (n, start) in [0, 500, 900, 1700, 1733, 2500].into_iter().enumerate() {
-            wire.cbr(Cbr { class: 1, size, interval: 10_000, start: start * MS, end: start * MS + 300_000 * (n as u64 + 1) });
+            wire.cbr(Cbr {
+                class: 1,
+                size,
+                interval: 10_000,
+                start: start * MS,
+                end: start * MS + 300_000 * (n as u64 + 1),
+            });
         }
         wire.run(4 * S);
-        let sent: Vec<u64> = wire.log.take().into_iter().flatten().filter(|s| s.departure.class == 1).map(|s| s.at).collect();
+        let sent: Vec<u64> =
+            wire.log.take().into_iter().flatten().filter(|s| s.departure.class == 1).map(|s| s.at).collect();
         assert!(sent.len() > 50);
         for (n, from) in sent.iter().enumerate() {
             for (k, to) in sent.iter().enumerate().skip(n) {

@@ -7,8 +7,8 @@ use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Tim
 use altq_engine::units::{Rate, SECOND};
 use altq_engine::{Engine, Packet};
 
-/// Two classes that may send a packet in hours, and forty years of silence. A wheel that turned through the silence would not come to
-/// the end of this test.
+/// Two classes that may send a packet in hours, and forty years of silence. A wheel that turned
+/// through the silence would not come to the end of this test.
 #[test]
 fn a_long_silence_is_no_long_work() {
     let class = |rate| ClassSpec {
@@ -36,7 +36,8 @@ fn a_long_silence_is_no_long_work() {
     while engine.dequeue(0).is_some() {
         first += 1;
     }
-    // The credit of idleness goes at once; a packet at 3 bit/s takes 4000 s, which is when the next one is due at the earliest.
+    // The credit of idleness goes at once; a packet at 3 bit/s takes 4000 s, which is when the next
+    // one is due at the earliest.
     let wakeup = engine.next_wakeup().expect("packets wait");
     assert!((1..20).contains(&first) && wakeup > 1000 * SECOND, "{first} at once, then at {wakeup}");
     let later = 40 * 365 * 86_400 * SECOND;

@@ -1,6 +1,8 @@
-//! Exact CBQ on the traffic of the published link-sharing experiments (Floyd and Jacobson 1995, figures 10 to 13; the traffic and the
-//! measurements are those of ns-2.35, reference: its CBQ test suite). Link 1.5 Mbit/s, root 1, agencies .7 and .3, `drop_tail` 19 packets,
-//! `excess priority`. What is expected was worked out by hand from design rule 5, per window; the first 0.5 s of each is left out.
+//! Exact CBQ on the traffic of the published link-sharing experiments (Floyd and Jacobson 1995,
+//! figures 10 to 13; the traffic and the measurements are those of ns-2.35, reference: its CBQ test
+//! suite). Link 1.5 Mbit/s, root 1, agencies .7 and .3, `drop_tail` 19 packets, `excess priority`.
+//! What is expected was worked out by hand from design rule 5, per window; the first 0.5 s of each
+//! is left out.
 
 mod support;
 
@@ -18,7 +20,8 @@ fn queue19(mut class: Class) -> Class {
     class
 }
 
-/// Packets of `size` every `interval`, in these spans of seconds. They come over 10 Mbit/s and 5 ms of wire first.
+/// Packets of `size` every `interval`, in these spans of seconds. They come over 10 Mbit/s and 5 ms
+/// of wire first.
 fn source(wire: &mut Wire, class: u32, size: u32, interval: u64, spans: &[(u64, u64)]) {
     let way = 5 * MS + u64::from(size) * 800;
     for (from, to) in spans {
@@ -39,7 +42,10 @@ fn check(wire: &mut Wire, name: &str, classes: &[u32], windows: &[(u64, u64, &[f
             assert!(off <= 0.02, "{name} {from}-{to} s, class {class}: {got:.4}, ideal {}", ideal[n]);
             if let Some(measured) = measured.get(n) {
                 worst.1 = worst.1.max((got - measured).abs());
-                assert!((got - measured).abs() <= 0.06, "{name} {from}-{to} s, class {class}: {got:.4}, measured {measured}");
+                assert!(
+                    (got - measured).abs() <= 0.06,
+                    "{name} {from}-{to} s, class {class}: {got:.4}, measured {measured}"
+                );
             }
         }
     }
@@ -80,7 +86,8 @@ fn wrr() {
 
 type Windows<'a> = [(u64, u64, &'a [f64], &'a [f64]); 10];
 
-/// Figures 11 to 13: agency A .7 with video .3 (c1) and data .4 (c2), agency B .3 with video .1 (c3) and data .2 (c4).
+/// Figures 11 to 13: agency A .7 with video .3 (c1) and data .4 (c2), agency B .3 with video .1
+/// (c3) and data .2 (c4).
 fn agencies(name: &str, measured: [&[f64]; 10]) {
     let classes = [
         Class::new(0, share(700)).borrow(),
@@ -151,7 +158,8 @@ fn top_level() {
     );
 }
 
-/// Figure 12 has the same traffic; ancestor-only measured up to 0.064 from the ideal, so only the ideal is held.
+/// Figure 12 has the same traffic; ancestor-only measured up to 0.064 from the ideal, so only the
+/// ideal is held.
 #[test]
 fn ancestor_only_traffic() {
     agencies("AO", [&[]; 10]);

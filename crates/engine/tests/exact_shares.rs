@@ -20,13 +20,21 @@ fn span(rate: f64, sizes: &[u32]) -> u64 {
 }
 
 fn within(got: f64, want: f64, tolerance: f64, what: &str) {
-    assert!((got / want - 1.0).abs() <= tolerance, "{what}: {got:.0} bit/s, not {want:.0} ({:+.3} %)", (got / want - 1.0) * 100.0);
+    assert!(
+        (got / want - 1.0).abs() <= tolerance,
+        "{what}: {got:.0} bit/s, not {want:.0} ({:+.3} %)",
+        (got / want - 1.0) * 100.0
+    );
 }
 
 #[test]
 fn twenty_eighty() {
     for borrow in [false, true] {
-        let spec = link(10_000_000, &[Class::new(0, 2_000_000).borrows(borrow), Class::new(0, 8_000_000).borrows(borrow)], "share");
+        let spec = link(
+            10_000_000,
+            &[Class::new(0, 2_000_000).borrows(borrow), Class::new(0, 8_000_000).borrows(borrow)],
+            "share",
+        );
         let mut kinds: Vec<(Vec<u32>, Vec<u32>)> = vec![(MIX.to_vec(), MIX.to_vec())];
         for a in SIZES {
             kinds.extend(SIZES.iter().map(|b| (vec![a], vec![*b])));
@@ -67,13 +75,17 @@ fn agencies() {
             };
             let slack = 2.0 * 1500.0 * 8.0 / 5.0 + 1500.0 * 8.0 / 5.0;
             for (got, want) in [(a, want_a), (b, want_b)] {
-                assert!((got - want).abs() <= (want * 0.005_f64).max(slack), "{excess} {active:b}: agency {got} not {want}");
+                assert!(
+                    (got - want).abs() <= (want * 0.005_f64).max(slack),
+                    "{excess} {active:b}: agency {got} not {want}"
+                );
             }
         }
     }
 }
 
-/// A class that does not borrow keeps to its rate, alone and beside one that takes all the rest: within 0.1 % and one packet of the other.
+/// A class that does not borrow keeps to its rate, alone and beside one that takes all the rest:
+/// within 0.1 % and one packet of the other.
 #[test]
 fn without_borrow_a_class_stays_at_its_rate() {
     for percent in [5, 20, 50, 80, 95] {
@@ -92,7 +104,11 @@ fn without_borrow_a_class_stays_at_its_rate() {
                 let foreign = f64::from(neighbour.unwrap_or(0)) * 8e9 / time as f64;
                 let own = f64::from(size) * 8e9 / time as f64;
                 let allowed = rate as f64 * 0.001 + foreign + own * 0.01;
-                assert!((got[1] - rate as f64).abs() <= allowed, "{percent} % of {size} beside {neighbour:?}: {}", got[1]);
+                assert!(
+                    (got[1] - rate as f64).abs() <= allowed,
+                    "{percent} % of {size} beside {neighbour:?}: {}",
+                    got[1]
+                );
                 if neighbour.is_some() {
                     assert!(got[1] + got[2] > 9.99e6, "the link idles: {got:?}");
                 }
@@ -106,7 +122,8 @@ fn without_borrow_a_class_stays_at_its_rate() {
 fn one_borrower_alone_has_the_link() {
     for excess in ["share", "priority"] {
         for size in SIZES {
-            let classes = [Class::new(0, 3 * MBIT).borrow(), Class::new(1, MBIT / 10).borrow(), Class::new(0, 2 * MBIT).borrow()];
+            let classes =
+                [Class::new(0, 3 * MBIT).borrow(), Class::new(1, MBIT / 10).borrow(), Class::new(0, 2 * MBIT).borrow()];
             let mut wire = Wire::new(&link(10 * MBIT, &classes, excess));
             wire.greedy(2, &[size]);
             wire.run(S);
@@ -116,21 +133,27 @@ fn one_borrower_alone_has_the_link() {
     }
 }
 
-/// 5 % to 95 % from 1 Mbit/s to 10 Gbit/s: guaranteed, and as excess (half of the link guaranteed, all divided).
+/// 5 % to 95 % from 1 Mbit/s to 10 Gbit/s: guaranteed, and as excess (half of the link guaranteed,
+/// all divided).
 #[test]
 fn five_to_ninety_five_percent() {
     for mbit in [1u64, 10, 100, 1000, 10_000] {
         let rate = mbit * MBIT;
         for percent in (5..=95).step_by(5) {
-            for (excess, half, borrow) in [("share", 1, false), ("share", 1, true), ("share", 2, true), ("priority", 2, true)] {
+            for (excess, half, borrow) in
+                [("share", 1, false), ("share", 1, true), ("share", 2, true), ("priority", 2, true)]
+            {
                 let guarantee = |percent| rate * percent / 100 / half;
-                let classes =
-                    [Class::new(0, guarantee(percent)).borrows(borrow), Class::new(0, guarantee(100 - percent)).borrows(borrow)];
+                let classes = [
+                    Class::new(0, guarantee(percent)).borrows(borrow),
+                    Class::new(0, guarantee(100 - percent)).borrows(borrow),
+                ];
                 let sizes: &[u32] = if percent % 10 == 0 { &MIX } else { &[1500] };
                 let mut wire = Wire::new(&link(rate, &classes, excess));
                 wire.greedy(1, sizes);
                 wire.greedy(2, sizes);
-                // 1 s of warm-up is 10^6 packets at 10 Gbit/s; a steady state is reached in the first hundred.
+                // 1 s of warm-up is 10^6 packets at 10 Gbit/s; a steady state is reached in the
+                // first hundred.
                 let slowest = rate as f64 * percent.min(100 - percent) as f64 / 100.0;
                 let start = (span(slowest, sizes) / 40).min(S);
                 wire.run(start);

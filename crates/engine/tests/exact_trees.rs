@@ -1,4 +1,5 @@
-//! Exact CBQ against the ideal division, over random trees and changing sets of active classes (design/cbq.md rules 2 to 6).
+//! Exact CBQ against the ideal division, over random trees and changing sets of active classes
+//! (design/cbq.md rules 2 to 6).
 
 mod support;
 
@@ -6,8 +7,9 @@ use support::{Cbr, Class, Random, S, Wire, ideal_of, leaves, link, tree};
 
 const SIZES: [&[u32]; 6] = [&[1500], &[64], &[576], &[1000, 160], &[32, 1500, 64, 1024], &[512, 1500]];
 
-/// Beside `excess priority` no ceilings here: while a ceiling paces a class of high priority, what its agency would lend it goes to a
-/// lower one in the gaps, and the class has it from above instead. The ideal, which knows no gaps, has it the other way.
+/// Beside `excess priority` no ceilings here: while a ceiling paces a class of high priority, what
+/// its agency would lend it goes to a lower one in the gaps, and the class has it from above
+/// instead. The ideal, which knows no gaps, has it the other way.
 fn for_ideal(mut classes: Vec<Class>, excess: &str) -> Vec<Class> {
     if excess == "priority" {
         classes.iter_mut().for_each(|class| class.ceiling = None);
@@ -47,7 +49,8 @@ fn sixty_random_trees() {
                     1 => {
                         // Constant rate, from a tenth of its rate to three times it.
                         let size = random.pick(&[1500, 300]);
-                        let offered = (classes[leaf as usize - 1].rate * (10 + random.below(290)) / 100).max(rate / 200);
+                        let offered =
+                            (classes[leaf as usize - 1].rate * (10 + random.below(290)) / 100).max(rate / 200);
                         let interval = u64::from(size) * 8 * S / offered;
                         demand[leaf as usize] = f64::from(size) * 8e9 / interval as f64;
                         wire.cbr(Cbr { class: leaf, size, interval, start: random.below(interval), end: u64::MAX });
@@ -86,7 +89,8 @@ fn sixty_random_changes_of_the_active_set() {
                 let start = wire.now;
                 wire.run(start + 4 * S / 10);
                 let got = wire.rates(start + 4 * S);
-                worst = worst.max(compare(rate, &classes, excess, &got, &demand, &format!("seed {seed} phase {phase}")));
+                worst =
+                    worst.max(compare(rate, &classes, excess, &got, &demand, &format!("seed {seed} phase {phase}")));
             }
         }
         println!("{excess}: worst {worst:.5} of the link");

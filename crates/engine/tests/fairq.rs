@@ -1,4 +1,5 @@
-//! FAIRQ: whose turn it is among classes by hand and by rates, and its buckets packet by packet against altq.md section 5.
+//! FAIRQ: whose turn it is among classes by hand and by rates, and its buckets packet by packet
+//! against altq.md section 5.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -33,8 +34,9 @@ fn rates(classes: &[(u64, Option<u64>)], greedy: &[u32]) -> Vec<f64> {
     wire.rates(11 * S).iter().map(|rate| rate / 1e6).collect()
 }
 
-/// A class that sends as soon as it is not over has its bandwidth, less what it waits for others: each packet waits for those on the wire
-/// and above, e; of that an eighth is lost (the rest the sums remember), so it has bandwidth/(1 + e/8G) with G its packets' interval.
+/// A class that sends as soon as it is not over has its bandwidth, less what it waits for others:
+/// each packet waits for those on the wire and above, e; of that an eighth is lost (the rest the
+/// sums remember), so it has bandwidth/(1 + e/8G) with G its packets' interval.
 #[test]
 fn bandwidth_is_a_preference() {
     let classes = [(7, Some(2_000_000)), (3, Some(4_000_000)), (0, None)];
@@ -51,13 +53,15 @@ fn bandwidth_is_a_preference() {
 
 #[test]
 fn the_highest_goes_first_and_equals_take_turns() {
-    let sent = |engine: &mut Engine| -> Vec<u32> { std::iter::from_fn(|| engine.dequeue(S)).map(|d| d.class).collect() };
+    let sent =
+        |engine: &mut Engine| -> Vec<u32> { std::iter::from_fn(|| engine.dequeue(S)).map(|d| d.class).collect() };
     // Bandwidth 0 is always over: the others first, and among those that are over the highest.
     let mut engine = Engine::new(&spec(&[(7, Some(0)), (5, None), (5, None), (1, Some(0)), (0, None)])).unwrap();
     for class in [1, 4, 5, 2, 3, 2, 4, 1, 3] {
         engine.enqueue(S, class, Packet::new(0, 100));
     }
-    // 1 Gbit in no time: after one packet each of 2, 3 and 5 would be over had they sent at any rate before; they had not, for 1 s.
+    // 1 Gbit in no time: after one packet each of 2, 3 and 5 would be over had they sent at any
+    // rate before; they had not, for 1 s.
     assert_eq!(sent(&mut engine), [2, 3, 2, 3, 5, 1, 1, 4, 4]);
     assert_eq!(engine.next_wakeup(), None);
     // Another priority while packets wait.
@@ -66,7 +70,8 @@ fn the_highest_goes_first_and_equals_take_turns() {
     }
     engine.apply(2 * S, &Change::SetClass { class: 3, parent: 0, settings: words(6, None) }).unwrap();
     assert_eq!(sent(&mut engine), [3, 3, 2, 2]);
-    let error = engine.apply(S, &Change::SetClass { class: 3, parent: 0, settings: tree::int("buckets", 9) }).unwrap_err();
+    let error =
+        engine.apply(S, &Change::SetClass { class: 3, parent: 0, settings: tree::int("buckets", 9) }).unwrap_err();
     assert_eq!(error.word, Some("buckets"));
 }
 

@@ -1,4 +1,5 @@
-//! fq_codel against RFC 8290: a model written from the text, hand-worked orders, and the bounds that its rounds promise.
+//! fq_codel against RFC 8290: a model written from the text, hand-worked orders, and the bounds
+//! that its rounds promise.
 
 mod support;
 
@@ -46,7 +47,8 @@ fn order(engine: &mut Engine, now: u64) -> Vec<u32> {
 
 #[test]
 fn a_sparse_flow_goes_first() {
-    // Quantum 1500. Bulk flows A (handles 0..) and B (100..) of 1500-byte packets; the sparse flow S (200..) has 100 bytes now and then.
+    // Quantum 1500. Bulk flows A (handles 0..) and B (100..) of 1500-byte packets; the sparse flow
+    // S (200..) has 100 bytes now and then.
     let mut engine = engine(Limit::Packets(100), apart());
     for n in 0..4 {
         engine.enqueue(0, 1, packet(1, n, 1500));
@@ -55,22 +57,26 @@ fn a_sparse_flow_goes_first() {
     let next = |engine: &mut Engine| engine.dequeue(0).unwrap().packet.handle;
     // A and B are new: each sends its quantum, and is old then.
     assert_eq!([next(&mut engine), next(&mut engine)], [0, 100]);
-    // S comes: ahead of all that waits. B, whose credit is used up, is still first among the new ones, and goes to the old ones.
+    // S comes: ahead of all that waits. B, whose credit is used up, is still first among the new
+    // ones, and goes to the old ones.
     engine.enqueue(0, 1, packet(3, 200, 100));
     assert_eq!(next(&mut engine), 200);
-    // Now S is empty. Another packet before its turn comes to an end goes first as well: of its quantum 1400 bytes are left.
+    // Now S is empty. Another packet before its turn comes to an end goes first as well: of its
+    // quantum 1400 bytes are left.
     engine.enqueue(0, 1, packet(3, 201, 100));
     assert_eq!(next(&mut engine), 201);
     assert_eq!([next(&mut engine), next(&mut engine)], [1, 101]);
-    // S, empty, is among the old ones now, behind B: what it sends before its turn there waits for that turn.
+    // S, empty, is among the old ones now, behind B: what it sends before its turn there waits for
+    // that turn.
     engine.enqueue(0, 1, packet(3, 202, 100));
     assert_eq!(order(&mut engine, 0), [202, 2, 102, 3, 103]);
 }
 
 #[test]
 fn a_flow_that_empties_is_not_new_again_at_once() {
-    // RFC 8290 4.2: an emptied new flow goes to the end of the old ones, so that it cannot starve them. Here S sends a packet as
-    // soon as its last one went; A must get its quantum in each round of S.
+    // RFC 8290 4.2: an emptied new flow goes to the end of the old ones, so that it cannot starve
+    // them. Here S sends a packet as soon as its last one went; A must get its quantum in each
+    // round of S.
     let mut engine = engine(Limit::Packets(1000), apart());
     (0..20).for_each(|n| engine.enqueue(0, 1, packet(1, n, 1500)));
     let (mut bulk, mut sparse) = (0, 0);
@@ -228,7 +234,8 @@ impl Model {
     }
 }
 
-/// Packet by packet what the model does, through bursts, standing queues and pauses; with marks and without.
+/// Packet by packet what the model does, through bursts, standing queues and pauses; with marks and
+/// without.
 #[test]
 fn packet_by_packet_as_the_rfc() {
     let (mut dropped, mut marked, mut sent) = (0, 0, 0);
@@ -270,9 +277,10 @@ fn packet_by_packet_as_the_rfc() {
     assert!(dropped > 500 && marked > 500 && sent > 10_000, "{dropped} {marked} {sent}: not much was tried");
 }
 
-/// Two flows with packets all the time: served bytes differ by at most Q + 2 L over any interval. A turn gives Q and what is left of it, of a
-/// size below L, is carried to the next one; so m turns serve m Q ± L, and of turns two flows have the same number within one
-/// (Shreedhar and Varghese 1996, lemma 2 and theorem on fairness, for rounds that go below zero instead of saving up).
+/// Two flows with packets all the time: served bytes differ by at most Q + 2 L over any interval. A
+/// turn gives Q and what is left of it, of a size below L, is carried to the next one; so m turns
+/// serve m Q ± L, and of turns two flows have the same number within one (Shreedhar and Varghese
+/// 1996, lemma 2 and theorem on fairness, for rounds that go below zero instead of saving up).
 #[test]
 fn rounds_are_fair() {
     for seed in 0..20 {
@@ -315,7 +323,8 @@ fn rounds_are_fair() {
 
 #[test]
 fn nobody_starves() {
-    // A flow with packets is served within a round of all, whatever new flows come: 30 flows that are always new again, and one old.
+    // A flow with packets is served within a round of all, whatever new flows come: 30 flows that
+    // are always new again, and one old.
     let mut engine = engine(Limit::Packets(10_000), apart());
     (0..200).for_each(|n| engine.enqueue(0, 1, packet(0, n, 1500)));
     let (mut since, mut worst, mut handle) = (0, 0, 1000);
@@ -333,7 +342,8 @@ fn nobody_starves() {
             }
         }
     }
-    // Each other flow's quantum and a packet beyond it, for its turn as a new one and one as an old one.
+    // Each other flow's quantum and a packet beyond it, for its turn as a new one and one as an old
+    // one.
     assert!(worst <= 2 * 30 * (1500 + 50), "{worst} bytes of others in a row");
 }
 

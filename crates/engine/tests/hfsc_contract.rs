@@ -1,4 +1,5 @@
-//! HFSC: the contract of a scheduler: changes while packets wait, schedulers in one another, timers, far times and odd rates.
+//! HFSC: the contract of a scheduler: changes while packets wait, schedulers in one another,
+//! timers, far times and odd rates.
 
 #[path = "support/hfsc.rs"]
 mod hfsc;
@@ -53,8 +54,9 @@ fn random_class(random: &mut Random, parent: u32) -> Class {
     class
 }
 
-/// Two engines through the same arrivals and changes, one of them asked far more often while nothing may leave: the same packets leave at
-/// the same times, nothing before `next_wakeup`, something at it; and every packet is accounted for.
+/// Two engines through the same arrivals and changes, one of them asked far more often while
+/// nothing may leave: the same packets leave at the same times, nothing before `next_wakeup`,
+/// something at it; and every packet is accounted for.
 #[test]
 fn any_changes_while_packets_wait() {
     let mut random = Random(0xC0DE);
@@ -157,7 +159,8 @@ fn any_changes_while_packets_wait() {
         let stuck = engines[0].backlog();
         if stuck > 0 {
             // Only below a class without a share can a packet wait for ever: `check` refuses that.
-            let queued: Vec<u32> = (0..parents.len() as u32).filter(|id| engines[0].own_counters(*id).queued_packets > 0).collect();
+            let queued: Vec<u32> =
+                (0..parents.len() as u32).filter(|id| engines[0].own_counters(*id).queued_packets > 0).collect();
             assert!(queued.iter().all(|id| *id != 0), "{queued:?}");
         }
     }
@@ -179,7 +182,8 @@ fn the_same_words_again_change_nothing() {
             wire.run(n * MS);
             if again {
                 let class = (n % 3) as u32;
-                let change = Change::SetClass { class: class + 1, parent: 0, settings: classes[class as usize].settings() };
+                let change =
+                    Change::SetClass { class: class + 1, parent: 0, settings: classes[class as usize].settings() };
                 wire.engine.apply(wire.now, &change).unwrap();
             }
         }
@@ -194,7 +198,8 @@ fn the_same_words_again_change_nothing() {
 /// New curves hold at once, with packets queued; a class under another parent has its share there.
 #[test]
 fn new_curves_hold_at_once() {
-    let classes = [share(0, 50 * MBIT), share(0, 50 * MBIT), share(1, 10 * MBIT), share(1, 40 * MBIT), share(2, 50 * MBIT)];
+    let classes =
+        [share(0, 50 * MBIT), share(0, 50 * MBIT), share(1, 10 * MBIT), share(1, 40 * MBIT), share(2, 50 * MBIT)];
     let mut wire = Wire::new(&link(100 * MBIT, &classes));
     (3..=5).for_each(|class| wire.greedy(class, &[1500]));
     let mut expect = |change: Option<(u32, Class)>, expected: [f64; 3]| {
@@ -215,8 +220,9 @@ fn new_curves_hold_at_once() {
     expect(Some((3, share(0, 40 * MBIT))), [40.0, 10.0, 50.0]);
 }
 
-/// hfsc inside of a class of cbq that is held to its rate, and cbq with its own limit inside of a class of hfsc: the packets' wake-ups and
-/// shares compose. The wire asks at no other time than arrivals, completions and `next_wakeup`, and is never woken for nothing.
+/// hfsc inside of a class of cbq that is held to its rate, and cbq with its own limit inside of a
+/// class of hfsc: the packets' wake-ups and shares compose. The wire asks at no other time than
+/// arrivals, completions and `next_wakeup`, and is never woken for nothing.
 #[test]
 fn schedulers_in_one_another() {
     let rate = |rate: u64| Settings::new().with("rate", Value::Rate(Rate::bit_s(rate)));
@@ -227,7 +233,9 @@ fn schedulers_in_one_another() {
     spec.classes.push(ClassSpec { settings: rate(80 * MBIT).with("borrow", Value::Flag), ..plain(0) });
     spec.classes.push(share(1, 15 * MBIT).spec());
     spec.classes.push(share(1, 5 * MBIT).limit(3 * MBIT).spec());
-    for (active, expected) in [(&[2, 3, 4][..], [80.0, 17.0, 3.0]), (&[4], [0.0, 0.0, 3.0]), (&[3, 2], [80.0, 20.0, 0.0])] {
+    for (active, expected) in
+        [(&[2, 3, 4][..], [80.0, 17.0, 3.0]), (&[4], [0.0, 0.0, 3.0]), (&[3, 2], [80.0, 20.0, 0.0])]
+    {
         let mut wire = Wire::new(&spec);
         wire.extra = 1;
         active.iter().for_each(|class| wire.greedy(*class, &[1500]));
@@ -237,7 +245,8 @@ fn schedulers_in_one_another() {
             within(*got, expected * 1e6, 0.005);
         }
     }
-    // hfsc: 1 holds cbq with 3, which is held to 5 Mbit/s, and 4; 2 stands beside it, 5 in it has a limit and holds drr.
+    // hfsc: 1 holds cbq with 3, which is held to 5 Mbit/s, and 4; 2 stands beside it, 5 in it has a
+    // limit and holds drr.
     let mut spec = link(100 * MBIT, &[share(0, 60 * MBIT), share(0, 40 * MBIT)]);
     spec.classes[1].scheduler = scheduler("cbq");
     spec.classes.push(ClassSpec { settings: rate(5 * MBIT), ..plain(1) });
@@ -263,7 +272,8 @@ fn schedulers_in_one_another() {
     }
 }
 
-/// A class with a real-time curve that holds a scheduler: its packets have the curve's deadlines, whichever class inside they are of.
+/// A class with a real-time curve that holds a scheduler: its packets have the curve's deadlines,
+/// whichever class inside they are of.
 #[test]
 fn deadlines_of_what_stands_inside() {
     for inner in ["fifo", "drr", "priq", "hfsc"] {
@@ -278,8 +288,9 @@ fn deadlines_of_what_stands_inside() {
         wire.cbr(Cbr { class: 4, size: 500, interval: 800_000, start: 7, end: u64::MAX });
         wire.log = Some(Vec::new());
         wire.run(S);
-        // Two classes of 5 Mbit/s each in one of 10: at most both packets' time at 10 Mbit/s, and one packet of the link. The inner
-        // scheduler's next packet is guessed to be the largest, which makes its deadline later by a thousand bytes.
+        // Two classes of 5 Mbit/s each in one of 10: at most both packets' time at 10 Mbit/s, and
+        // one packet of the link. The inner scheduler's next packet is guessed to be the largest,
+        // which makes its deadline later by a thousand bytes.
         for sent in wire.log.take().unwrap_or_default().iter().filter(|sent| sent.departure.class > 2) {
             let wait = sent.at - sent.departure.packet.arrived;
             assert!(wait <= 800_000 + 120_000 + 800_000, "{inner}: {wait} ns");
@@ -287,14 +298,16 @@ fn deadlines_of_what_stands_inside() {
     }
 }
 
-/// A timer that fires on ticks only: limits and deadlines hold their rates all the same, as long as a queue holds what passes in a tick.
+/// A timer that fires on ticks only: limits and deadlines hold their rates all the same, as long as
+/// a queue holds what passes in a tick.
 #[test]
 fn rates_hold_under_ticks() {
     for hz in [100, 1000] {
         let tick = S / hz;
         let mut deadline = Class { realtime: Some(line(20 * MBIT)), ..Class::default() };
         deadline.packets = Some(400);
-        for classes in [[share(0, 10 * MBIT).limit(20 * MBIT).packets(400), share(0, MBIT)], [deadline, share(0, MBIT)]] {
+        for classes in [[share(0, 10 * MBIT).limit(20 * MBIT).packets(400), share(0, MBIT)], [deadline, share(0, MBIT)]]
+        {
             let mut spec = link(100 * MBIT, &classes);
             spec.timer = altq_engine::spec::Timer::Tick(tick);
             let mut wire = Wire::new(&spec);
@@ -308,8 +321,9 @@ fn rates_hold_under_ticks() {
     }
 }
 
-/// Rates from 1 bit/s to 100 Gbit/s, for decades: packet n of a class under a limit, or served by deadline alone, goes when n packets
-/// have passed, to the nanosecond, so nothing drifts; and two siblings stay within a packet of each other.
+/// Rates from 1 bit/s to 100 Gbit/s, for decades: packet n of a class under a limit, or served by
+/// deadline alone, goes when n packets have passed, to the nanosecond, so nothing drifts; and two
+/// siblings stay within a packet of each other.
 #[test]
 fn nothing_drifts() {
     const YEAR: u64 = 31_557_600 * S;
@@ -324,7 +338,11 @@ fn nothing_drifts() {
             (0..3).for_each(|_| engine.enqueue(0, 1, Packet::new(0, 1500)));
             while n < 100_000 && now < 100 * YEAR {
                 now = engine.next_wakeup().unwrap().max(now);
-                assert_eq!(u128::from(now), (bits * u128::from(S)).div_ceil(u128::from(rate)), "packet {n} at {rate} bit/s");
+                assert_eq!(
+                    u128::from(now),
+                    (bits * u128::from(S)).div_ceil(u128::from(rate)),
+                    "packet {n} at {rate} bit/s"
+                );
                 assert!(engine.dequeue(now).is_some(), "packet {n} at {now}");
                 bits += 12_000;
                 n += 1;
@@ -350,10 +368,12 @@ fn nothing_drifts() {
     }
 }
 
-/// Packets of a class that has children, and of the link itself, go when nothing below has any; none is lost.
+/// Packets of a class that has children, and of the link itself, go when nothing below has any;
+/// none is lost.
 #[test]
 fn packets_of_inner_classes_go_last() {
-    let mut engine = Engine::new(&link(10 * MBIT, &[share(0, 5 * MBIT), share(0, 5 * MBIT), share(1, 5 * MBIT)])).unwrap();
+    let mut engine =
+        Engine::new(&link(10 * MBIT, &[share(0, 5 * MBIT), share(0, 5 * MBIT), share(1, 5 * MBIT)])).unwrap();
     for class in [0, 1, 0, 1, 3, 2, 3] {
         engine.enqueue(0, class, Packet::new(class, 1000));
     }
@@ -380,7 +400,8 @@ fn idleness_earns_nothing() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let refused = |class: Class| Engine::new(&link(10 * MBIT, &[class])).err().map(|error| error.to_string()).unwrap_or_default();
+    let refused =
+        |class: Class| Engine::new(&link(10 * MBIT, &[class])).err().map(|error| error.to_string()).unwrap_or_default();
     let none = Class::default();
     assert!(refused(none).contains("`linkshare` or `realtime`"));
     assert!(refused(share(0, 0)).contains("`linkshare` or `realtime`"));
@@ -396,8 +417,9 @@ fn what_cannot_be_is_refused() {
     assert_eq!(engine.dequeue(0).map(|sent| sent.packet.handle), Some(1));
 }
 
-/// The example of tc-hfsc(7): on 10 Mbit/s a class of 2 Mbit/s for 100 ms and then 7, and a second later one of 7 Mbit/s for 100 ms and
-/// then 2. Both could not be kept if the first were not served ahead of its curve while it was alone.
+/// The example of tc-hfsc(7): on 10 Mbit/s a class of 2 Mbit/s for 100 ms and then 7, and a second
+/// later one of 7 Mbit/s for 100 ms and then 2. Both could not be kept if the first were not served
+/// ahead of its curve while it was alone.
 #[test]
 fn a_convex_curve_is_served_ahead() {
     let (slow, fast) = (bent(2 * MBIT, 100 * MS, 7 * MBIT), bent(7 * MBIT, 100 * MS, 2 * MBIT));

@@ -1,6 +1,7 @@
-//! HFSC: deadlines. The bound is theorem 1 of Stoica, Zhang and Ng (SIGCOMM 1997): while the real-time curves add up to no more than
-//! the link, no packet's deadline is missed by more than a packet of maximum length takes. Deadlines are worked out here from the
-//! paper's definition (eq. 7): the least of the curves that began whenever the class became active.
+//! HFSC: deadlines. The bound is theorem 1 of Stoica, Zhang and Ng (SIGCOMM 1997): while the
+//! real-time curves add up to no more than the link, no packet's deadline is missed by more than a
+//! packet of maximum length takes. Deadlines are worked out here from the paper's definition (eq.
+//! 7): the least of the curves that began whenever the class became active.
 
 #[path = "support/hfsc.rs"]
 mod hfsc;
@@ -39,7 +40,8 @@ impl Deadlines {
         until + (bits - first * until) / then
     }
 
-    /// Becomes active. Of starts whose first piece is over, only the latest line counts: they are parallel.
+    /// Becomes active. Of starts whose first piece is over, only the latest line counts: they are
+    /// parallel.
     fn start(&mut self, at: Nanos, had: u64) {
         let early = self.curve.first.as_bit_s() as f64 * self.curve.until as f64 / 8e9;
         let over = |start: &(Nanos, u64)| (had - start.1) as f64 > early;
@@ -58,11 +60,13 @@ struct Scene {
     /// The largest packet, and of each class the least and the largest.
     largest: u32,
     sizes: Vec<(u32, u32)>,
-    /// The mean time from packet to packet within a burst, and from burst to burst, of each class; 0 for none.
+    /// The mean time from packet to packet within a burst, and from burst to burst, of each class;
+    /// 0 for none.
     gaps: Vec<(Nanos, Nanos)>,
 }
 
-/// What came out: packets, how many of them went by deadline, and the greatest lateness as a part of the bound.
+/// What came out: packets, how many of them went by deadline, and the greatest lateness as a part
+/// of the bound.
 #[derive(Default, Debug)]
 struct Outcome {
     packets: u64,
@@ -75,9 +79,13 @@ fn random_scene(random: &mut Random) -> Scene {
     let (n, inner) = (2 + random.below(8), random.below(4));
     let mut classes: Vec<Class> = Vec::new();
     for at in 0..inner {
-        classes.push(share(if at > 0 && random.chance(40) { random.below(at) as u32 + 1 } else { 0 }, 1 + random.below(rate / 8)));
+        classes.push(share(
+            if at > 0 && random.chance(40) { random.below(at) as u32 + 1 } else { 0 },
+            1 + random.below(rate / 8),
+        ));
     }
-    // First pieces of the same length that fill the link, second pieces that do: tight at every time. Or different ones.
+    // First pieces of the same length that fill the link, second pieces that do: tight at every
+    // time. Or different ones.
     let until = (1 + random.below(40)) * MS;
     let parts = |random: &mut Random| {
         let weights: Vec<u64> = (0..n).map(|_| random.below(100)).collect();
@@ -88,17 +96,25 @@ fn random_scene(random: &mut Random) -> Scene {
     let alike = random.chance(60);
     for at in 0..n as usize {
         let parent = random.below(inner + 1) as u32;
-        let mut class =
-            if random.chance(80) { share(parent, 1 + random.below(rate / 4)) } else { Class { parent, ..Class::default() } };
+        let mut class = if random.chance(80) {
+            share(parent, 1 + random.below(rate / 4))
+        } else {
+            Class { parent, ..Class::default() }
+        };
         let (a, b) = if alike { (first[at], then[at]) } else { (then[at], then[at]) };
         let curve = match (alike, a, b) {
             // Half of the link each in the first piece and in the second, whenever they come.
             (false, _, b) if b > 1 && random.chance(60) => {
                 let lower = random.below(b / 2) + 1;
-                if random.chance(70) { bent(b, (1 + random.below(50)) * MS, lower) } else { bent(0, random.below(50) * MS + 1, b) }
+                if random.chance(70) {
+                    bent(b, (1 + random.below(50)) * MS, lower)
+                } else {
+                    bent(0, random.below(50) * MS + 1, b)
+                }
             }
             (_, _, 0) => line(0),
-            // Convex curves begin at 0 here: those that do not have three pieces once they begin again while ahead.
+            // Convex curves begin at 0 here: those that do not have three pieces once they begin
+            // again while ahead.
             (_, a, b) if a < b => bent(0, until, b),
             (_, a, b) => bent(a, until, b),
         };
@@ -190,7 +206,11 @@ fn play(scene: &Scene, random: &mut Random, packets: u64, polls: bool) -> Outcom
         let due = deadline.due(served[class] + u64::from(size));
         let late = (end as f64 - due) / packet_time;
         // Two nanoseconds are what rounding is worth.
-        assert!(end as f64 <= due + packet_time + 2.0, "class {class} at {now}: late by {late} packets\n{:#?}", scene.classes);
+        assert!(
+            end as f64 <= due + packet_time + 2.0,
+            "class {class} at {now}: late by {late} packets\n{:#?}",
+            scene.classes
+        );
         out.worst = out.worst.max(late);
         let counted = engine.scheduler_counters(sent.class).first().map_or(0, |(_, bytes)| *bytes);
         if counted > served[class] {
@@ -238,8 +258,9 @@ fn deadlines_of_a_million_packets() {
     assert!(out.by_deadline > out.packets / 10, "{out:?}");
 }
 
-/// The bound cannot be less: a packet of maximum length has just been begun by its share when all classes with deadlines become
-/// active, with curves that fill the link; the last of them is late by that packet.
+/// The bound cannot be less: a packet of maximum length has just been begun by its share when all
+/// classes with deadlines become active, with curves that fill the link; the last of them is late
+/// by that packet.
 #[test]
 fn a_worst_case_reaches_the_bound() {
     for n in [1_u64, 4, 10] {

@@ -1,5 +1,6 @@
-//! HFSC: fairness of link-sharing. The bound is theorem 1 of Goyal, Vin and Cheng (Start-Time Fair Queueing, ToN 5(5), 1997): over any
-//! interval in which two siblings have packets, their service divided by their weights differs by at most L1/r1 + L2/r2.
+//! HFSC: fairness of link-sharing. The bound is theorem 1 of Goyal, Vin and Cheng (Start-Time Fair
+//! Queueing, ToN 5(5), 1997): over any interval in which two siblings have packets, their service
+//! divided by their weights differs by at most L1/r1 + L2/r2.
 
 #[path = "support/hfsc.rs"]
 mod hfsc;
@@ -36,8 +37,8 @@ fn leaves(classes: &[Class]) -> Vec<u32> {
     (1..=classes.len() as u32).filter(|id| !classes.iter().any(|class| class.parent == *id)).collect()
 }
 
-/// For each pair of siblings the spread of (service of one / weight - service of the other / weight): its range over all times is the
-/// greatest difference over any interval.
+/// For each pair of siblings the spread of (service of one / weight - service of the other /
+/// weight): its range over all times is the greatest difference over any interval.
 #[derive(Clone, Copy)]
 struct Pair {
     a: u32,
@@ -93,9 +94,16 @@ fn siblings_stay_within_the_published_bound() {
             }
         }
         for pair in pairs {
-            let bound = f64::from(largest[pair.a as usize]) / weight(pair.a) + f64::from(largest[pair.b as usize]) / weight(pair.b);
+            let bound = f64::from(largest[pair.a as usize]) / weight(pair.a)
+                + f64::from(largest[pair.b as usize]) / weight(pair.b);
             let spread = pair.most - pair.least;
-            assert!(spread <= bound * (1.0 + 1e-9), "{} and {}: {} of {bound}\n{classes:?}", pair.a, pair.b, spread / bound);
+            assert!(
+                spread <= bound * (1.0 + 1e-9),
+                "{} and {}: {} of {bound}\n{classes:?}",
+                pair.a,
+                pair.b,
+                spread / bound
+            );
             worst = worst.max(spread / bound);
         }
     }
@@ -130,9 +138,10 @@ fn also_when_classes_come_and_go() {
                     *range = None;
                     continue;
                 }
-                let difference = wire.bytes[*a as usize] as f64 / weight(*a) - wire.bytes[*b as usize] as f64 / weight(*b);
-                let (least, most) =
-                    range.map_or((difference, difference), |(least, most)| (least.min(difference), most.max(difference)));
+                let difference =
+                    wire.bytes[*a as usize] as f64 / weight(*a) - wire.bytes[*b as usize] as f64 / weight(*b);
+                let (least, most) = range
+                    .map_or((difference, difference), |(least, most)| (least.min(difference), most.max(difference)));
                 *range = Some((least, most));
                 let largest = |class: u32| f64::from(sizes[class as usize - 1].iter().copied().max().unwrap_or(0));
                 let bound = largest(*a) / weight(*a) + largest(*b) / weight(*b);
@@ -142,8 +151,9 @@ fn also_when_classes_come_and_go() {
     }
 }
 
-/// Random trees with limits, some leaves idle: each has what progressive filling in proportion to shares gives (the referee that
-/// CBQ's tests use: with every class borrowing, a ceiling is an upper limit).
+/// Random trees with limits, some leaves idle: each has what progressive filling in proportion to
+/// shares gives (the referee that CBQ's tests use: with every class borrowing, a ceiling is an
+/// upper limit).
 #[test]
 fn random_trees_have_the_ideal_shares() {
     let mut random = Random(0xA17);

@@ -1,5 +1,5 @@
-//! HFSC: the engine against what the registry's function promises: a packet that finds so many bytes waiting, itself included, has left,
-//! to its last bit, within the promise's time for them.
+//! HFSC: the engine against what the registry's function promises: a packet that finds so many
+//! bytes waiting, itself included, has left, to its last bit, within the promise's time for them.
 
 #[path = "support/hfsc.rs"]
 mod hfsc;
@@ -42,12 +42,18 @@ fn alone(rate: u64, classes: &[Class]) -> Vec<Result<Promise, String>> {
 #[test]
 fn promises_by_hand() {
     let voice = bent(2 * MBIT, 5 * MS, 64_000);
-    let classes = [share(0, MBIT).realtime(voice), share(0, 6 * MBIT), share(0, 3 * MBIT), share(2, 4 * MBIT), share(2, 2 * MBIT)];
+    let classes = [
+        share(0, MBIT).realtime(voice),
+        share(0, 6 * MBIT),
+        share(0, 3 * MBIT),
+        share(2, 4 * MBIT),
+        share(2, 2 * MBIT),
+    ];
     let got = alone(10 * MBIT, &classes);
     // One packet of 1500 bytes on the link of 10 Mbit/s.
     assert_eq!(got[1], Ok(Promise { latency: 1_200_000, curve: voice }));
-    // Of 10 Mbit/s deadlines may take 64 kbit/s, and at once (2 Mbit/s - 64 kbit/s) x 5 ms = 1210 bytes and a packet; then three
-    // packets of siblings' and its own.
+    // Of 10 Mbit/s deadlines may take 64 kbit/s, and at once (2 Mbit/s - 64 kbit/s) x 5 ms = 1210
+    // bytes and a packet; then three packets of siblings' and its own.
     let wait = |bytes: u64, rate: u64| (bytes * 8 * S).div_ceil(rate);
     let root = wait(1210 + 1500, 9_936_000) + wait(3 * 1500, 9_936_000);
     assert_eq!(got[3], Ok(Promise::new(root, Rate::bit_s(9_936_000 * 3 / 10))));
@@ -82,7 +88,8 @@ fn nothing_is_promised_where_nothing_holds() {
     assert_eq!(promise, Ok(Promise { latency: MS + 3 * MS + 12 * MS, curve: line(MBIT) }));
 }
 
-/// Random trees, all others backlogged: every burst of a class that comes out of idleness leaves within its promise.
+/// Random trees, all others backlogged: every burst of a class that comes out of idleness leaves
+/// within its promise.
 #[test]
 fn bursts_leave_within_the_promise() {
     let mut random = Random(4);
@@ -105,7 +112,8 @@ fn bursts_leave_within_the_promise() {
             classes.push(share(0, MBIT).realtime(bent(2 * MBIT, (1 + random.below(9)) * MS, MBIT)));
         }
         let promises = alone(rate, &classes);
-        let leaves: Vec<u32> = (1..=classes.len() as u32).filter(|id| !classes.iter().any(|class| class.parent == *id)).collect();
+        let leaves: Vec<u32> =
+            (1..=classes.len() as u32).filter(|id| !classes.iter().any(|class| class.parent == *id)).collect();
         for leaf in &leaves {
             let Ok(promise) = promises[*leaf as usize] else { panic!("{:?}", promises[*leaf as usize]) };
             let mut wire = Wire::new(&link(rate, &classes));
@@ -137,7 +145,8 @@ fn bursts_leave_within_the_promise() {
     assert!(held > 1000 && worst > 0.5, "{held} packets, at most {worst} of the bound");
 }
 
-/// Half of the bound of a single packet by share is reached: n equal siblings, each with a packet just queued before it.
+/// Half of the bound of a single packet by share is reached: n equal siblings, each with a packet
+/// just queued before it.
 #[test]
 fn a_worst_case_by_share() {
     let rate = 10 * MBIT;

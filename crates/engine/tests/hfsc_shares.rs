@@ -1,4 +1,5 @@
-//! HFSC: what classes get (issue: shares, agencies, the cheating case of altq.md 14.11, upper limits).
+//! HFSC: what classes get (issue: shares, agencies, the cheating case of altq.md 14.11, upper
+//! limits).
 
 #[path = "support/hfsc.rs"]
 mod hfsc;
@@ -36,7 +37,8 @@ fn shares_of_ten_thirty_and_sixty() {
     }
 }
 
-/// Two agencies, 70 and 30, with leaves of their own: totals, and division inside, whoever is active.
+/// Two agencies, 70 and 30, with leaves of their own: totals, and division inside, whoever is
+/// active.
 #[test]
 fn agencies_of_seventy_and_thirty() {
     let classes = [
@@ -67,8 +69,9 @@ fn agencies_of_seventy_and_thirty() {
     }
 }
 
-/// altq.md 14.11: a 10 % class fed smoothly at 60 Mbit/s, so that it never has two packets queued while it is served at once, beside a
-/// backlogged 90 % class. The BSD code gives it 60. Below the root, and below an inner class.
+/// altq.md 14.11: a 10 % class fed smoothly at 60 Mbit/s, so that it never has two packets queued
+/// while it is served at once, beside a backlogged 90 % class. The BSD code gives it 60. Below the
+/// root, and below an inner class.
 #[test]
 fn a_smooth_class_gets_no_more_than_its_share() {
     for size in [1500, 300] {
@@ -103,7 +106,8 @@ fn nor_one_that_never_has_two_packets() {
     assert!(got[1] <= 10.01e6 && got[1] >= 10e6 * 1.2 / 1.4, "{}", got[1]);
 }
 
-/// An upper limit holds to the byte, and the class wakes by itself: nobody else sends, nothing arrives between.
+/// An upper limit holds to the byte, and the class wakes by itself: nobody else sends, nothing
+/// arrives between.
 #[test]
 fn an_upper_limit_wakes_by_itself() {
     for rate in [64_000, MBIT, 7 * MBIT, 40 * MBIT, 99 * MBIT] {
@@ -128,7 +132,8 @@ fn an_upper_limit_wakes_by_itself() {
     }
 }
 
-/// A limited class beside backlogged ones has its limit, and they have the rest, whether the limit is more or less than its share.
+/// A limited class beside backlogged ones has its limit, and they have the rest, whether the limit
+/// is more or less than its share.
 #[test]
 fn upper_limits_beside_others() {
     // share of a, limit of a, share of b, then what a and b get of 100 Mbit/s.
@@ -159,8 +164,9 @@ fn upper_limits_beside_others() {
     within(got[10], 91e6, 0.002);
 }
 
-/// 2 Mbit/s for 5 ms, then 64 kbit/s: a burst of 1250 bytes leaves by the curve's deadlines and at most one packet of the link later,
-/// under full load of others; in the long run the class has 64 kbit/s by deadline, and its share.
+/// 2 Mbit/s for 5 ms, then 64 kbit/s: a burst of 1250 bytes leaves by the curve's deadlines and at
+/// most one packet of the link later, under full load of others; in the long run the class has 64
+/// kbit/s by deadline, and its share.
 #[test]
 fn a_real_time_curve_is_kept_under_full_load() {
     for rate in [3 * MBIT, 10 * MBIT, 100 * MBIT] {
@@ -192,7 +198,8 @@ fn a_real_time_curve_is_kept_under_full_load() {
     }
 }
 
-/// A class without a share has its deadlines' rate and not more, on an idle link too, and wakes by itself.
+/// A class without a share has its deadlines' rate and not more, on an idle link too, and wakes by
+/// itself.
 #[test]
 fn real_time_alone_is_no_more_than_its_curve() {
     let mut classes = [share(0, 0).realtime(line(3 * MBIT)), share(0, 90 * MBIT)];

@@ -1,4 +1,5 @@
-//! HTB's bounds and its order: rates and ceils to a packet, guarantees whatever others do, borrowing by level, priority and quantum.
+//! HTB's bounds and its order: rates and ceils to a packet, guarantees whatever others do,
+//! borrowing by level, priority and quantum.
 
 mod support;
 
@@ -93,7 +94,8 @@ fn grow(random: &mut Random, classes: &mut Vec<Class>, parent: u32, (rate, most)
     for _ in 0..children {
         let part = if random.chance(5) { 0 } else { (rate / children * (40 + random.below(61)) / 100).min(left) };
         left -= part;
-        let ceil = if random.chance(30) { part } else { part + most.saturating_sub(part) * random.below(101) / 100 }.max(1);
+        let ceil =
+            if random.chance(30) { part } else { part + most.saturating_sub(part) * random.below(101) / 100 }.max(1);
         let class = Class::new(parent, part, ceil)
             .prio(random.below(3))
             .quantum(random.pick(&[700, 1500, 3000, 20_000]))
@@ -117,9 +119,11 @@ fn sends(wire: &Wire) -> Vec<(Nanos, u32, u32)> {
     wire.log.iter().flatten().map(|sent| (sent.at, sent.departure.class, sent.departure.packet.wire)).collect()
 }
 
-/// Most bytes of these packets in any interval, beyond `rate` times its length: exactly, over all pairs of packets, in one pass.
+/// Most bytes of these packets in any interval, beyond `rate` times its length: exactly, over all
+/// pairs of packets, in one pass.
 fn excess(packets: impl Iterator<Item = (Nanos, u32)>, rate: u64) -> f64 {
-    // In an interval from packet i to packet j: bytes(i..=j) - rate (t_j - t_i), so the sum of a walk that is cut where it is least.
+    // In an interval from packet i to packet j: bytes(i..=j) - rate (t_j - t_i), so the sum of a
+    // walk that is cut where it is least.
     let (mut most, mut run, mut before) = (f64::MIN, 0.0_f64, None);
     for (at, bytes) in packets {
         let passed = before.map_or(0, |before| at - before);
@@ -130,8 +134,8 @@ fn excess(packets: impl Iterator<Item = (Nanos, u32)>, rate: u64) -> f64 {
     most
 }
 
-/// Cruz 1991, and a token for a packet: no class, inner or leaf, sends more than ceil t + cburst + a packet in any interval; on a wire
-/// far faster than the link, so that only its buckets hold it.
+/// Cruz 1991, and a token for a packet: no class, inner or leaf, sends more than ceil t + cburst +
+/// a packet in any interval; on a wire far faster than the link, so that only its buckets hold it.
 #[test]
 fn never_beyond_the_ceil() {
     let mut random = Random(1);
@@ -161,7 +165,8 @@ fn never_beyond_the_ceil() {
         for (id, class) in (1..).zip(&classes) {
             let own = sent.iter().filter(|(_, from, _)| below(*from, id)).map(|(at, _, bytes)| (*at, *bytes));
             let most = excess(own, class.ceil);
-            // Green leaves send whatever their parents' ceil says, as in the kernel: that of an inner class holds what is borrowed.
+            // Green leaves send whatever their parents' ceil says, as in the kernel: that of an
+            // inner class holds what is borrowed.
             let inner = classes.iter().any(|other| other.parent == id);
             let green: f64 = if inner { classes.iter().map(|c| c.burst as f64 + 1500.0).sum() } else { 0.0 };
             let bound = class.cburst as f64 + 1500.0 + green;
@@ -170,8 +175,8 @@ fn never_beyond_the_ceil() {
     }
 }
 
-/// A leaf that always has packets, and bursts that cover the longest wait, has its rate from `promise`'s latency on: at any time since
-/// it began to wait, whatever others do.
+/// A leaf that always has packets, and bursts that cover the longest wait, has its rate from
+/// `promise`'s latency on: at any time since it began to wait, whatever others do.
 #[test]
 fn green_classes_get_their_rate() {
     let mut random = Random(2);
@@ -193,7 +198,13 @@ fn green_classes_get_their_rate() {
                 wire.greedy(class, &[1500, 64, 900]);
             } else {
                 let interval = 1 + random.below(rate_time(rate, 40));
-                wire.cbr(Cbr { class, size: 40 + random.below(1461) as u32, interval, start: random.below(start), end });
+                wire.cbr(Cbr {
+                    class,
+                    size: 40 + random.below(1461) as u32,
+                    interval,
+                    start: random.below(start),
+                    end,
+                });
             }
         }
         // It may have spent its tokens before.
@@ -210,9 +221,13 @@ fn green_classes_get_their_rate() {
         let own: Vec<_> = sends(&wire).into_iter().filter(|(_, class, _)| *class == one).collect();
         let mut served = 0_u64;
         for (at, _, bytes) in own.iter().copied().chain([(end, one, 0)]) {
-            // Until this packet is done the class had what came before: so much was due by then at most.
+            // Until this packet is done the class had what came before: so much was due by then at
+            // most.
             let due = Rate::bit_s(promise.rate().as_bit_s()).bytes_in((at - start).saturating_sub(promise.latency));
-            assert!(due <= served + u64::from(bytes), "class {one} of {classes:?} at {at}: {due} bytes due, {served} sent");
+            assert!(
+                due <= served + u64::from(bytes),
+                "class {one} of {classes:?} at {at}: {due} bytes due, {served} sent"
+            );
             served += u64::from(bytes);
         }
     }
@@ -246,13 +261,15 @@ fn promised(spec: &LinkSpec, class: u32) -> Option<altq_engine::schedule::promis
     (altq_engine::schedule::htb::ENTRY.promises)(&place)[class as usize - 1].clone().ok()
 }
 
-/// The delay that `promise` derives, to what a constructed case comes: every other class has saved up its burst and all of them are
-/// green at once, the wire has just begun a packet, and the class has just overspent.
+/// The delay that `promise` derives, to what a constructed case comes: every other class has saved
+/// up its burst and all of them are green at once, the wire has just begun a packet, and the class
+/// has just overspent.
 #[test]
 fn the_bound_is_not_twice_the_worst_case() {
     let rate = 10_000_000;
-    // 19200 bytes are 76.8 ms at 2 Mbit/s, and a packet takes 6 ms there, 1.2 ms on the wire: after 16 packets the bucket is in debt by
-    // 96 - 76.8 = 19.2 ms, which is when the next one begins. It may go at the last moment, and leaves a debt of 6 ms.
+    // 19200 bytes are 76.8 ms at 2 Mbit/s, and a packet takes 6 ms there, 1.2 ms on the wire: after
+    // 16 packets the bucket is in debt by 96 - 76.8 = 19.2 ms, which is when the next one begins.
+    // It may go at the last moment, and leaves a debt of 6 ms.
     let mut classes = vec![Class::new(0, 2_000_000, 2_000_000).bursts(19_200, 19_200).prio(1)];
     classes.extend((0..8).map(|_| Class::new(0, 400_000, 400_000).bursts(6000, 6000)));
     let spec = link(rate, &classes);
@@ -279,9 +296,10 @@ fn the_bound_is_not_twice_the_worst_case() {
     assert!(waited <= bound && waited * 2 >= bound, "waited {waited}, bound {bound}");
 }
 
-/// Backlogged classes of one lender and one priority share what is borrowed by quantum, however they are nested, within the bound of
-/// deficit round robin: of two of them, bytes over quantum differ by at most 1 + L/Q + L/Q' (Shreedhar and Varghese 1996, theorem on
-/// fairness) for every round that a packet of their own rate cuts short. Without own rates: by exactly that.
+/// Backlogged classes of one lender and one priority share what is borrowed by quantum, however
+/// they are nested, within the bound of deficit round robin: of two of them, bytes over quantum
+/// differ by at most 1 + L/Q + L/Q' (Shreedhar and Varghese 1996, theorem on fairness) for every
+/// round that a packet of their own rate cuts short. Without own rates: by exactly that.
 #[test]
 fn what_is_borrowed_is_shared_by_quantum() {
     let mut random = Random(3);
@@ -321,7 +339,8 @@ fn what_is_borrowed_is_shared_by_quantum() {
 }
 
 fn inner(random: &mut Random, classes: &mut Vec<Class>) -> u32 {
-    let inner: Vec<u32> = (1..=classes.len() as u32).filter(|id| classes.iter().any(|class| class.parent == *id)).collect();
+    let inner: Vec<u32> =
+        (1..=classes.len() as u32).filter(|id| classes.iter().any(|class| class.parent == *id)).collect();
     if !inner.is_empty() && random.chance(50) {
         return random.pick(&inner);
     }
@@ -335,7 +354,8 @@ fn inner(random: &mut Random, classes: &mut Vec<Class>) -> u32 {
 #[test]
 fn the_first_priority_borrows_first() {
     let class = |rate, prio| Class::new(0, rate, 10_000_000).prio(prio);
-    let mut wire = Wire::new(&link(10_000_000, &[class(1_000_000, 0), class(2_000_000, 1), class(3_000_000, 1), class(0, 2)]));
+    let mut wire =
+        Wire::new(&link(10_000_000, &[class(1_000_000, 0), class(2_000_000, 1), class(3_000_000, 1), class(0, 2)]));
     for id in 1..=4 {
         wire.greedy(id, &[1500]);
     }
@@ -344,7 +364,8 @@ fn the_first_priority_borrows_first() {
     for (id, expected) in [(1, 5.0), (2, 2.0), (3, 3.0), (4, 0.0)] {
         assert!((rates[id] / 1e6 - expected).abs() < 0.02, "{rates:?}");
     }
-    // The first one at 1.5 Mbit/s: 3.5 Mbit/s more for the next priority, in equal parts by quantum.
+    // The first one at 1.5 Mbit/s: 3.5 Mbit/s more for the next priority, in equal parts by
+    // quantum.
     wire.greedy(1, &[]);
     wire.cbr(Cbr { class: 1, size: 1500, interval: 8 * MS, start: 7 * S, end: 20 * S });
     wire.run(8 * S);
@@ -354,7 +375,8 @@ fn the_first_priority_borrows_first() {
     }
 }
 
-/// Three levels: what a leaf leaves goes to its siblings before its parent's, whatever their priority; a parent's ceil holds.
+/// Three levels: what a leaf leaves goes to its siblings before its parent's, whatever their
+/// priority; a parent's ceil holds.
 #[test]
 fn the_lowest_lender_goes_first() {
     // a (6) of a1 (2), a2 (4); b (4) of b1 (1), b2 (3).
@@ -388,10 +410,13 @@ fn the_lowest_lender_goes_first() {
     assert!((held[5] + held[6] - 5.0).abs() < 0.02, "{held:?}");
 }
 
-/// Overhead and mpu are charged in tokens alone: the wire carries what it carries, and counters count the packets' own.
+/// Overhead and mpu are charged in tokens alone: the wire carries what it carries, and counters
+/// count the packets' own.
 #[test]
 fn overhead_and_mpu_of_a_class() {
-    for (size, overhead, mpu, charged) in [(1000, 500, 0, 1500), (100, 0, 400, 400), (100, 50, 120, 150), (1400, 0, 64, 1400)] {
+    for (size, overhead, mpu, charged) in
+        [(1000, 500, 0, 1500), (100, 0, 400, 400), (100, 50, 120, 150), (1400, 0, 64, 1400)]
+    {
         let class = Class { overhead, mpu, ..Class::new(0, 3_000_000, 3_000_000) };
         let mut wire = Wire::new(&link(100_000_000, &[class]));
         wire.greedy(1, &[size]);
@@ -421,7 +446,11 @@ fn direct_packets() {
 /// Packets of an inner class have what its children leave of it, and not more than its ceil.
 #[test]
 fn packets_of_an_inner_class() {
-    let classes = [Class::new(0, 4_000_000, 6_000_000), Class::new(1, 3_000_000, 6_000_000), Class::new(0, 6_000_000, 10_000_000)];
+    let classes = [
+        Class::new(0, 4_000_000, 6_000_000),
+        Class::new(1, 3_000_000, 6_000_000),
+        Class::new(0, 6_000_000, 10_000_000),
+    ];
     let mut wire = Wire::new(&link(10_000_000, &classes));
     for class in 1..=3 {
         wire.greedy(class, &[1500]);

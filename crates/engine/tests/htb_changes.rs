@@ -1,4 +1,5 @@
-//! HTB's contract under changes and nesting: nothing is lost, nothing sleeps through its time, changed words hold from then on.
+//! HTB's contract under changes and nesting: nothing is lost, nothing sleeps through its time,
+//! changed words hold from then on.
 
 mod support;
 
@@ -54,7 +55,8 @@ fn near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 0.02 * expected.max(1.0), "{found} is not {expected}");
 }
 
-/// Words, places, the link's rate and r2q change while packets wait; what holds now is what is written now.
+/// Words, places, the link's rate and r2q change while packets wait; what holds now is what is
+/// written now.
 #[test]
 fn changes_hold_from_then_on() {
     let inner = class(0, words(6_000_000, 8_000_000));
@@ -114,12 +116,14 @@ fn changes_hold_from_then_on() {
 #[test]
 fn a_change_of_one_wakes_the_other_in_time() {
     let mut engine =
-        Engine::new(&link("htb", vec![class(0, words(1_000_000, 1_000_000)), class(0, words(2_000_000, 2_000_000))])).unwrap();
+        Engine::new(&link("htb", vec![class(0, words(1_000_000, 1_000_000)), class(0, words(2_000_000, 2_000_000))]))
+            .unwrap();
     for n in 0..20 {
         engine.enqueue(0, 1 + n % 2, Packet::new(n, 1500));
     }
     while engine.dequeue(0).is_some() {}
-    // Four packets from a bucket of 6000 bytes, and the one for which a token is enough: 12 ms each at 1 Mbit/s, 6 at 2.
+    // Four packets from a bucket of 6000 bytes, and the one for which a token is enough: 12 ms each
+    // at 1 Mbit/s, 6 at 2.
     assert_eq!(engine.next_wakeup(), Some(6 * MS));
     engine.apply(0, &Change::SetClass { class: 2, parent: 0, settings: words(500_000, 500_000) }).unwrap();
     assert_eq!(engine.next_wakeup(), Some(12 * MS));
@@ -154,14 +158,15 @@ fn what_cannot_be_changes_nothing() {
     assert_eq!(engine.dequeue(0).map(|d| d.packet.handle), Some(7));
 }
 
-/// Anything, in any order: received = sent + dropped + queued for every class, all packets come out in the end, and nothing waits
-/// without a time to wake up.
+/// Anything, in any order: received = sent + dropped + queued for every class, all packets come out
+/// in the end, and nothing waits without a time to wake up.
 #[test]
 fn random_changes_lose_nothing() {
     for seed in 0..60 {
         let mut random = Random(seed);
         let mut engine =
-            Engine::new(&link("htb", vec![class(0, words(1_000_000, 5_000_000)), class(1, words(500_000, 5_000_000))])).unwrap();
+            Engine::new(&link("htb", vec![class(0, words(1_000_000, 5_000_000)), class(1, words(500_000, 5_000_000))]))
+                .unwrap();
         let mut alive: Vec<u32> = vec![1, 2];
         let (mut now, mut arrived, mut left, mut dropped) = (0, 0_u64, 0_u64, 0_u64);
         let random_words = |random: &mut Random| {
@@ -220,7 +225,10 @@ fn random_changes_lose_nothing() {
                     left += 1;
                     assert!(wake.is_some_and(|at| at <= now), "{seed}: it left at {now}, woken for {wake:?}");
                 } else if let Some(wake) = wake.filter(|wake| *wake < now + 10 * S) {
-                    assert!(wake > now && engine.dequeue(wake - 1).is_none() && engine.dequeue(wake).is_some(), "{seed}: {wake}");
+                    assert!(
+                        wake > now && engine.dequeue(wake - 1).is_none() && engine.dequeue(wake).is_some(),
+                        "{seed}: {wake}"
+                    );
                     (left, now) = (left + 1, wake);
                 }
             }
@@ -232,7 +240,9 @@ fn random_changes_lose_nothing() {
         // Everybody may send in the end.
         for class in &alive {
             let parent = engine.parent(*class).unwrap();
-            engine.apply(now, &Change::SetClass { class: *class, parent, settings: words(1_000_000, 10_000_000) }).unwrap();
+            engine
+                .apply(now, &Change::SetClass { class: *class, parent, settings: words(1_000_000, 10_000_000) })
+                .unwrap();
         }
         while engine.backlog() > 0 {
             match engine.dequeue(now) {
@@ -249,13 +259,15 @@ fn random_changes_lose_nothing() {
     }
 }
 
-/// HTB within any scheduler and any within HTB: ceils hold in both, nothing stands still, what is left goes to who may have it.
+/// HTB within any scheduler and any within HTB: ceils hold in both, nothing stands still, what is
+/// left goes to who may have it.
 #[test]
 fn nesting_in_both_directions() {
     for other in altq_engine::schedule::SCHEDULERS {
         for outer_is_htb in [true, false] {
             let (outer, inner) = if outer_is_htb { ("htb", other.name) } else { (other.name, "htb") };
-            // Two classes of 6 and 4 Mbit/s, the first with a scheduler for two of 3 Mbit/s, one of which may have 5.
+            // Two classes of 6 and 4 Mbit/s, the first with a scheduler for two of 3 Mbit/s, one of
+            // which may have 5.
             let of = |scheduler: &str, rate: u64, ceil: u64| {
                 let entry = altq_engine::schedule::find(scheduler).unwrap();
                 let has = |word: &str| entry.class_words.iter().any(|known| known.name == word);
@@ -290,7 +302,10 @@ fn nesting_in_both_directions() {
             let what = format!("{inner} in {outer}");
             if Engine::new(&spec).is_err() {
                 // A scheduler that needs other words has its own tests.
-                eprintln!("SKIPPED {what}: {}", Engine::new(&spec).err().map_or_else(String::new, |error| error.message));
+                eprintln!(
+                    "SKIPPED {what}: {}",
+                    Engine::new(&spec).err().map_or_else(String::new, |error| error.message)
+                );
                 continue;
             }
             let mut wire = Wire::new(&spec);

@@ -1,5 +1,6 @@
-//! HTB packet by packet against a plain reading of its rules: tokens counted up in bits, every class looked at for every packet, no
-//! bitmaps, no timers. And what the contract asks: exact wake-ups, calls too many that change nothing.
+//! HTB packet by packet against a plain reading of its rules: tokens counted up in bits, every
+//! class looked at for every packet, no bitmaps, no timers. And what the contract asks: exact
+//! wake-ups, calls too many that change nothing.
 
 mod support;
 #[path = "support/wire.rs"]
@@ -18,8 +19,8 @@ use wire::Wire;
 
 /// Rates at which a byte takes whole nanoseconds, so that both count exactly.
 const RATES: [u64; 12] = [
-    100_000, 500_000, 1_000_000, 1_600_000, 2_000_000, 4_000_000, 5_000_000, 8_000_000, 10_000_000, 20_000_000, 40_000_000,
-    50_000_000,
+    100_000, 500_000, 1_000_000, 1_600_000, 2_000_000, 4_000_000, 5_000_000, 8_000_000, 10_000_000, 20_000_000,
+    40_000_000, 50_000_000,
 ];
 const LINK: u64 = 50_000_000;
 
@@ -86,7 +87,8 @@ struct Plain {
     ceil: Vec<Tokens>,
     queues: Vec<VecDeque<(u32, u32)>>,
     deficit: Vec<[i64; 8]>,
-    /// Whose turn it is among the members of a class, by priority: place 0 is its own packets, then its children.
+    /// Whose turn it is among the members of a class, by priority: place 0 is its own packets, then
+    /// its children.
     feed: Vec<[usize; 8]>,
     /// Whose turn it is in a level.
     row: [[usize; 8]; 8],
@@ -94,7 +96,8 @@ struct Plain {
 
 impl Plain {
     fn new(classes: &[Class]) -> Plain {
-        // The link: a bucket twice as deep as that of the regulator, which at 50 Mbit/s has 8 packets of 1500.
+        // The link: a bucket twice as deep as that of the regulator, which at 50 Mbit/s has 8
+        // packets of 1500.
         let link = Class {
             parent: usize::MAX,
             rate: LINK,
@@ -116,10 +119,14 @@ impl Plain {
             }
             depth
         };
-        let level = (0..classes.len()).map(|at| if at > 0 && children[at].is_empty() { 0 } else { 7 - depth(at) }).collect();
+        let level =
+            (0..classes.len()).map(|at| if at > 0 && children[at].is_empty() { 0 } else { 7 - depth(at) }).collect();
         Plain {
             level,
-            rate: classes.iter().map(|class| Tokens::new(class.rate, if class.rate == 0 { 0 } else { class.burst })).collect(),
+            rate: classes
+                .iter()
+                .map(|class| Tokens::new(class.rate, if class.rate == 0 { 0 } else { class.burst }))
+                .collect(),
             ceil: classes.iter().map(|class| Tokens::new(class.ceil, class.cburst)).collect(),
             queues: vec![VecDeque::new(); classes.len()],
             deficit: vec![[0; 8]; classes.len()],
@@ -146,10 +153,12 @@ impl Plain {
         at == 0 || !self.children[at].is_empty()
     }
 
-    /// Whether a class wants to send at a priority, by itself or for those below that may borrow from it.
+    /// Whether a class wants to send at a priority, by itself or for those below that may borrow
+    /// from it.
     fn wants(&self, at: usize, prio: usize, now: Nanos) -> bool {
         let own = at != 0 && !self.queues[at].is_empty() && self.classes[at].prio == prio;
-        own || self.inner(at) && self.children[at].iter().any(|c| self.wants(*c, prio, now) && self.mode(*c, now) == Mode::Yellow)
+        own || self.inner(at)
+            && self.children[at].iter().any(|c| self.wants(*c, prio, now) && self.mode(*c, now) == Mode::Yellow)
     }
 
     /// Members of an inner class that borrow from it, by their places.
@@ -158,8 +167,10 @@ impl Plain {
         if at != 0 && !self.queues[at].is_empty() && self.classes[at].prio == prio {
             members.push(0);
         }
-        let borrowers =
-            self.children[at].iter().enumerate().filter(|(_, c)| self.wants(**c, prio, now) && self.mode(**c, now) == Mode::Yellow);
+        let borrowers = self.children[at]
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| self.wants(**c, prio, now) && self.mode(**c, now) == Mode::Yellow);
         members.extend(borrowers.map(|(place, _)| place + 1));
         members
     }
@@ -172,7 +183,9 @@ impl Plain {
         for level in 0..8 {
             for prio in 0..8 {
                 let green: Vec<usize> = (0..self.classes.len())
-                    .filter(|at| self.level[*at] == level && self.mode(*at, now) == Mode::Green && self.wants(*at, prio, now))
+                    .filter(|at| {
+                        self.level[*at] == level && self.mode(*at, now) == Mode::Green && self.wants(*at, prio, now)
+                    })
                     .collect();
                 let Some(mut at) = Plain::turn(self.row[level][prio], &green) else { continue };
                 while self.inner(at) {
@@ -308,7 +321,8 @@ fn link(classes: &[Class]) -> LinkSpec {
     }
 }
 
-/// Random trees, packets and wires: the same packet at the same time, the same wake-up, from a bothered engine as from one that is not.
+/// Random trees, packets and wires: the same packet at the same time, the same wake-up, from a
+/// bothered engine as from one that is not.
 #[test]
 fn as_the_rules_say() {
     let mut random = Random(77);
@@ -355,7 +369,8 @@ fn as_the_rules_say() {
                 continue;
             }
             let direct = !plain.queues[0].is_empty();
-            let expected = if direct { plain.queues[0].pop_front().map(|(_, bytes)| (0, bytes)) } else { plain.dequeue(now) };
+            let expected =
+                if direct { plain.queues[0].pop_front().map(|(_, bytes)| (0, bytes)) } else { plain.dequeue(now) };
             let sent = engine.dequeue(now);
             let also = bothered.dequeue(now).map(|d| (d.class, d.packet.handle));
             let told = sent.as_ref().map(|d| (d.class, if direct { d.packet.len } else { d.packet.handle }));

@@ -1,4 +1,5 @@
-//! Meters against the text of RFC 2697 and RFC 2698, byte by byte, and in the engine: what is dropped, marked and counted.
+//! Meters against the text of RFC 2697 and RFC 2698, byte by byte, and in the engine: what is
+//! dropped, marked and counted.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -28,8 +29,8 @@ fn meter(settings: &Settings) -> Meter {
 /// AF codepoints by colour (RFC 2597): AF21, AF22, AF23.
 const AF: [u8; 3] = [18, 20, 22];
 
-/// RFC 2697, section 3, as it reads: "the token counts Tc and Te are updated CIR times per second as follows" and what follows; RFC 2698,
-/// section 3, likewise. One byte at a time.
+/// RFC 2697, section 3, as it reads: "the token counts Tc and Te are updated CIR times per second
+/// as follows" and what follows; RFC 2698, section 3, likewise. One byte at a time.
 struct Text {
     tc: u64,
     te: u64,
@@ -44,14 +45,16 @@ struct Text {
 
 impl Text {
     fn update(&mut self, now: Nanos) {
-        let due = |n: u64, rate: u64| (u128::from(n) * 8 * u128::from(SECOND)).div_ceil(u128::from(rate)) <= u128::from(now);
+        let due =
+            |n: u64, rate: u64| (u128::from(n) * 8 * u128::from(SECOND)).div_ceil(u128::from(rate)) <= u128::from(now);
         while due(self.next[0], self.cir) {
             self.next[0] += 1;
             if self.tc < self.cbs {
                 // "If Tc is less than CBS, Tc is incremented by one, else"
                 self.tc += 1;
             } else if !self.two_rates && self.te < self.ebs {
-                // "if Te is less then EBS, Te is incremented by one, else neither Tc nor Te is incremented."
+                // "if Te is less then EBS, Te is incremented by one, else neither Tc nor Te is
+                // incremented."
                 self.te += 1;
             }
         }
@@ -69,7 +72,8 @@ impl Text {
             if pre == Colour::Red || self.te < b {
                 return Colour::Red;
             }
-            // "if the packet has been precolored as yellow or if Tc(t)-B < 0, the packet is yellow and Tp is decremented by B, else"
+            // "if the packet has been precolored as yellow or if Tc(t)-B < 0, the packet is yellow
+            // and Tp is decremented by B, else"
             if pre == Colour::Yellow || self.tc < b {
                 self.te -= b;
                 return Colour::Yellow;
@@ -79,13 +83,14 @@ impl Text {
             self.tc -= b;
             return Colour::Green;
         }
-        // "If the packet has been precolored as green and Tc(t)-B >= 0, the packet is green and Tc is decremented by B down to the minimum
-        // value of 0, else"
+        // "If the packet has been precolored as green and Tc(t)-B >= 0, the packet is green and Tc
+        // is decremented by B down to the minimum value of 0, else"
         if pre == Colour::Green && self.tc >= b {
             self.tc -= b;
             return Colour::Green;
         }
-        // "If the packet has been precolored as green or yellow and if Te(t)-B >= 0, the packets is yellow and Te is decremented"
+        // "If the packet has been precolored as green or yellow and if Te(t)-B >= 0, the packets is
+        // yellow and Te is decremented"
         if (pre == Colour::Green || pre == Colour::Yellow) && self.te >= b {
             self.te -= b;
             return Colour::Yellow;
@@ -129,13 +134,20 @@ fn every_packet_has_the_colour_of_the_rfcs_text() {
             for (at, (before, after)) in before.iter().zip(after).enumerate() {
                 let this = u64::from(at == colour as usize);
                 let counted = (after.0 - before.0, after.1 - before.1);
-                assert_eq!(counted, (this, this * u64::from(packet.len)), "seed {seed} packet {n} of kind {kind}: {colour:?}");
+                assert_eq!(
+                    counted,
+                    (this, this * u64::from(packet.len)),
+                    "seed {seed} packet {n} of kind {kind}: {colour:?}"
+                );
             }
             seen[kind + 2 * usize::from(aware)][colour as usize] += 1;
         }
     }
     // Every kind met every colour that it has.
-    assert!(seen.iter().enumerate().all(|(kind, seen)| seen[0] > 50 && seen[2] > 50 && (kind == 0 || seen[1] > 50)), "{seen:?}");
+    assert!(
+        seen.iter().enumerate().all(|(kind, seen)| seen[0] > 50 && seen[2] > 50 && (kind == 0 || seen[1] > 50)),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -144,7 +156,10 @@ fn what_cannot_be_a_meter() {
         (words("srtcm", &[("meter cir", 8000), ("meter cbs", 1500)]), "`ebs`"),
         (words("bucket", &[("meter cbs", 1500)]), "`cir`"),
         (words("bucket", &[("meter cir", 8000), ("meter cbs", 1500), ("meter ebs", 1)]), "no `ebs`"),
-        (words("trtcm", &[("meter cir", 8000), ("meter cbs", 1), ("meter pir", 7000), ("meter pbs", 1)]), "below the committed"),
+        (
+            words("trtcm", &[("meter cir", 8000), ("meter cbs", 1), ("meter pir", 7000), ("meter pbs", 1)]),
+            "below the committed",
+        ),
         (words("bucket", &[("meter cir", 0), ("meter cbs", 1500)]), "lets nothing pass"),
     ] {
         let error = MeterSpec::read(&settings).unwrap_err();
@@ -184,7 +199,8 @@ fn a_class_marks_and_drops_before_its_queue() {
     assert_eq!(engine.drop_reasons(1).collect::<Vec<_>>(), [(DropReason::Policed, 2, 2000)]);
     let counters = engine.counters(1);
     assert_eq!((counters.received_packets(), counters.sent_packets, counters.dropped_packets), (8, 6, 2));
-    let expected = [("green", 3), ("green_bytes", 3000), ("yellow", 3), ("yellow_bytes", 3000), ("red", 2), ("red_bytes", 2000)];
+    let expected =
+        [("green", 3), ("green_bytes", 3000), ("yellow", 3), ("yellow_bytes", 3000), ("red", 2), ("red_bytes", 2000)];
     assert_eq!(engine.scheduler_counters(1), expected);
     // 2 ms bring 2000 bytes, all for the committed bucket.
     assert_eq!(arrive(&mut engine, 2 * MS, 1, 3).len(), 1);
@@ -200,19 +216,23 @@ fn a_class_marks_and_drops_before_its_queue() {
     assert_eq!(engine.scheduler_counters(1), []);
 }
 
-/// From below: the class's meter, then its agency's, then the link's. What one drops the next never sees.
+/// From below: the class's meter, then its agency's, then the link's. What one drops the next never
+/// sees.
 #[test]
 fn meters_of_a_class_and_of_all_above_it() {
     let mut spec = tree::link(Rate::mbit_s(10), "priq");
     let bucket = |cbs, red| words("bucket", &[("meter cir", 8000), ("meter cbs", cbs)]).with("meter red", red);
     spec.classes[ROOT as usize].settings = bucket(4000, Value::Int(8));
     spec.classes.push(tree::class(0, bucket(6000, Value::Choice("drop")), 50));
-    spec.classes[1].scheduler = Some(altq_engine::spec::SchedulerSpec { name: tree::name("drr"), settings: Settings::new() });
+    spec.classes[1].scheduler =
+        Some(altq_engine::spec::SchedulerSpec { name: tree::name("drr"), settings: Settings::new() });
     spec.classes.push(tree::class(1, bucket(1000, Value::Int(14)), 50));
     let mut engine = Engine::new(&spec).unwrap();
     assert_eq!(arrive(&mut engine, 0, 2, 8).len(), 2);
     // The class passes one and marks the others; the link marks what comes beyond its four.
     assert_eq!(left(&mut engine, 0), [46, 14, 14, 14, 8, 8]);
-    let red = |engine: &Engine, class| engine.scheduler_counters(class).iter().find(|(name, _)| *name == "red").map(|(_, n)| *n);
+    let red = |engine: &Engine, class| {
+        engine.scheduler_counters(class).iter().find(|(name, _)| *name == "red").map(|(_, n)| *n)
+    };
     assert_eq!((red(&engine, 2), red(&engine, 1), red(&engine, 0)), (Some(7), Some(2), Some(2)));
 }

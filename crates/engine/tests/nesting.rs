@@ -1,5 +1,6 @@
-//! Any scheduler inside a class of any other: the contract, the identities, wake-ups and promises hold for every ordered pair, and three
-//! deep at random. New schedulers are read from the registry.
+//! Any scheduler inside a class of any other: the contract, the identities, wake-ups and promises
+//! hold for every ordered pair, and three deep at random. New schedulers are read from the
+//! registry.
 
 #[path = "support/nest.rs"]
 mod nest;
@@ -19,14 +20,21 @@ const RATE: u64 = 10_000_000;
 /// The link under `outer`: class 1 holds `inner`, for 4 and 5; 2 and 3 stand beside it.
 fn pair(outer: &str, inner: &'static str, limited: (bool, bool)) -> Nest {
     let mut nest = Nest::new(RATE, outer);
-    let top: Vec<Settings> =
-        [50, 20, 30].iter().enumerate().map(|(at, percent)| words(outer, at, RATE, *percent, limited.0 && at == 0)).collect();
+    let top: Vec<Settings> = [50, 20, 30]
+        .iter()
+        .enumerate()
+        .map(|(at, percent)| words(outer, at, RATE, *percent, limited.0 && at == 0))
+        .collect();
     nest.divide(0, &top, &[Some(inner), None, None]);
     let rate = nest.rate[1];
-    let below: Vec<Settings> =
-        [40, 60].iter().enumerate().map(|(at, percent)| words(inner, at, rate, *percent, limited.1 && at == 0)).collect();
+    let below: Vec<Settings> = [40, 60]
+        .iter()
+        .enumerate()
+        .map(|(at, percent)| words(inner, at, rate, *percent, limited.1 && at == 0))
+        .collect();
     nest.divide(1, &below, &[None, None]);
-    let conserves = |scheduler: &str, limited: bool| nest::conserves(scheduler) && !(limited && nest::limits(scheduler));
+    let conserves =
+        |scheduler: &str, limited: bool| nest::conserves(scheduler) && !(limited && nest::limits(scheduler));
     nest.conserving = conserves(outer, limited.0) && conserves(inner, limited.1);
     nest
 }
@@ -35,7 +43,8 @@ fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
     names().into_iter().flat_map(|outer| names().into_iter().map(move |inner| (outer, inner)))
 }
 
-/// Runs it twice, once with more calls of `dequeue` than needed: the same packets leave at the same times.
+/// Runs it twice, once with more calls of `dequeue` than needed: the same packets leave at the same
+/// times.
 fn both_ways(nest: &Nest, events: &[(Nanos, What)], what: &str) -> Vec<Left> {
     // Seen when something below fails.
     println!("{what}");
@@ -64,8 +73,8 @@ fn contract_and_identities_of_every_pair() {
     }
 }
 
-/// ALTQ's own CBQ in and around all others: the identities, and something leaves or the wake-up moves when it has come. (More calls than
-/// needed do change it: that is ALTQ.)
+/// ALTQ's own CBQ in and around all others: the identities, and something leaves or the wake-up
+/// moves when it has come. (More calls than needed do change it: that is ALTQ.)
 #[test]
 fn classic_in_and_around_all_others() {
     let classic = Settings::new().with("estimator", Value::Choice("classic"));
@@ -81,7 +90,8 @@ fn classic_in_and_around_all_others() {
             let events = traffic(&mut random, &[2, 3, 4, 5, 5, 1], RATE, 90, 1500);
             let last = events.last().map_or(0, |(at, _)| *at);
             println!("{other}, classic around it: {around}");
-            let left = run(&mut Engine::new(&nest.spec).unwrap(), Rate::bit_s(RATE), &events, Rules::default(), last + 20 * S);
+            let left =
+                run(&mut Engine::new(&nest.spec).unwrap(), Rate::bit_s(RATE), &events, Rules::default(), last + 20 * S);
             assert!(left.len() > 300);
         }
     }
@@ -95,7 +105,8 @@ fn change(random: &mut Random, nest: &Nest) -> Change {
     let holder = spec.parent;
     let scheduler = nest.held(holder).map_or("fifo", |held| held.name);
     let limited = random.chance(30);
-    let settings = words(scheduler, random.below(4) as usize, nest.rate[holder as usize], 1 + random.below(40), limited);
+    let settings =
+        words(scheduler, random.below(4) as usize, nest.rate[holder as usize], 1 + random.below(40), limited);
     match random.below(10) {
         0 => Change::RemoveClass { class, heir: random.chance(50).then(|| random.below(n) as u32) },
         1 | 2 => Change::AddClass(ClassSpec { parent: holder, settings, queue: None, scheduler: None }),
@@ -158,8 +169,8 @@ fn three_deep_at_random() {
     assert!(conserving > 15, "{conserving}");
 }
 
-/// A scheduler in the only class of another that never holds back does what it does alone at the link, changes included: in
-/// particular it is asked again as soon as a change frees what it held.
+/// A scheduler in the only class of another that never holds back does what it does alone at the
+/// link, changes included: in particular it is asked again as soon as a change frees what it held.
 #[test]
 fn alone_in_another_it_is_what_it_is_at_the_link() {
     for inner in names() {
@@ -185,7 +196,10 @@ fn alone_in_another_it_is_what_it_is_at_the_link() {
                         let settings = words(inner, class as usize, RATE, 1 + random.below(100 / classes), limited);
                         for (down, events) in events.iter_mut().enumerate() {
                             let (class, parent) = (class + down as u32, down as u32);
-                            events.push((at, What::Change(Change::SetClass { class, parent, settings: settings.clone() })));
+                            events.push((
+                                at,
+                                What::Change(Change::SetClass { class, parent, settings: settings.clone() }),
+                            ));
                         }
                     }
                     for (down, events) in events.iter_mut().enumerate() {
@@ -208,7 +222,8 @@ fn alone_in_another_it_is_what_it_is_at_the_link() {
     }
 }
 
-/// A slow class inside of another scheduler is held for a second and more; a higher rate frees it at once.
+/// A slow class inside of another scheduler is held for a second and more; a higher rate frees it
+/// at once.
 #[test]
 fn a_change_frees_what_an_inner_scheduler_holds() {
     let mut nest = Nest::new(RATE, "priq");
@@ -224,15 +239,17 @@ fn a_change_frees_what_an_inner_scheduler_holds() {
     assert!(waiting > 2 && wake > S, "{waiting} wait until {wake}");
     let settings = rate(5_000_000);
     engine.apply(MS, &Change::SetClass { class: 2, parent: 1, settings }).unwrap();
-    // Owed in time, not in bytes (design rule 17): no more than a packet's time at the new rate to wait.
+    // Owed in time, not in bytes (design rule 17): no more than a packet's time at the new rate to
+    // wait.
     let wake = engine.next_wakeup().unwrap();
     assert!(wake <= MS + 1500 * 8 * 200, "still held until {wake}");
     assert!(engine.dequeue(wake).is_some());
 }
 
-/// Promises compose: a packet of a source that keeps to what its class is promised, through the class that holds its scheduler, waits no
-/// longer than that says, while everybody else sends what they can. (The bound of each scheduler stands beside its `promise`; that the
-/// inner one may take the outer's promise for its server is Le Boudec and Thiran 2001, chapter 1.)
+/// Promises compose: a packet of a source that keeps to what its class is promised, through the
+/// class that holds its scheduler, waits no longer than that says, while everybody else sends what
+/// they can. (The bound of each scheduler stands beside its `promise`; that the inner one may take
+/// the outer's promise for its server is Le Boudec and Thiran 2001, chapter 1.)
 #[test]
 fn promises_compose_in_every_pair() {
     let mut closest = Vec::new();

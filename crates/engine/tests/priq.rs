@@ -71,8 +71,8 @@ fn classes_stand_side_by_side() {
     assert!(error.help.is_some_and(|help| help.contains("scheduler priq")));
 }
 
-/// Against the definition: the packet that leaves is of the highest priority that has any; among equals, of the class that has waited
-/// for its turn for longest.
+/// Against the definition: the packet that leaves is of the highest priority that has any; among
+/// equals, of the class that has waited for its turn for longest.
 #[test]
 fn random_packets_leave_as_defined() {
     for seed in 0..50 {
@@ -108,8 +108,9 @@ fn random_packets_leave_as_defined() {
     }
 }
 
-/// What is promised to the highest: the whole link, but for one packet (Le Boudec and Thiran 2001, proposition 1.3.4). A packet of it
-/// waits, until its last bit has left, at most what waits before it, itself and one packet of the link.
+/// What is promised to the highest: the whole link, but for one packet (Le Boudec and Thiran 2001,
+/// proposition 1.3.4). A packet of it waits, until its last bit has left, at most what waits before
+/// it, itself and one packet of the link.
 #[test]
 fn the_highest_waits_for_one_packet() {
     let spec = spec(&[15, 7, 7, 0]);
@@ -127,7 +128,8 @@ fn the_highest_waits_for_one_packet() {
         for class in 2..=4 {
             wire.greedy(class, &[random.pick(&[1500, 40, 777]), 1500]);
         }
-        // A packet alone, as often as one can leave alone whatever is before it: it never waits for another of its class.
+        // A packet alone, as often as one can leave alone whatever is before it: it never waits for
+        // another of its class.
         let size = random.pick(&[64, 576, 1500]);
         let interval = promise.delay(u64::from(size)).unwrap() + random.below(100_000);
         wire.cbr(Cbr { class: 1, size, interval, start: random.below(S), end: 100 * S });
@@ -142,7 +144,8 @@ fn the_highest_waits_for_one_packet() {
             worst = worst.max(wait);
         }
         let most = promise.delay(u64::from(size)).unwrap();
-        // A nanosecond: the wire's end of the packet before is rounded up, and so is the packet's time.
+        // A nanosecond: the wire's end of the packet before is rounded up, and so is the packet's
+        // time.
         assert!(worst <= most + 1 && worst * 10 > most * 9, "seed {seed}: {worst} of {most}");
     }
     assert!(packets > 1_000_000, "{packets}");

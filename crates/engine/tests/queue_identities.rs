@@ -1,5 +1,6 @@
-//! Every queue of the registry under every kind of change: a packet that goes in comes out once, counters add up, the scheduler above is
-//! told the truth, and the same seed gives the same decisions.
+//! Every queue of the registry under every kind of change: a packet that goes in comes out once,
+//! counters add up, the scheduler above is told the truth, and the same seed gives the same
+//! decisions.
 
 mod support;
 
@@ -42,7 +43,8 @@ fn queue(random: &mut Random) -> QueueSpec {
 
 /// Two classes under one scheduler, one of which holds another scheduler with two more.
 fn link(random: &mut Random) -> LinkSpec {
-    let scheduler = |random: &mut Random| SchedulerSpec { name: random.pick(&["fifo", "cbq"]), settings: Settings::new() };
+    let scheduler =
+        |random: &mut Random| SchedulerSpec { name: random.pick(&["fifo", "cbq"]), settings: Settings::new() };
     let (outer, inner) = (scheduler(random), scheduler(random));
     let words = |scheduler: &str, rate: u64| {
         let mut settings = Settings::new();

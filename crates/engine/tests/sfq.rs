@@ -1,4 +1,5 @@
-//! sfq: packet by packet against a model written from tc-sfq(8), the RED in its flows by its formula, and a hash that changes.
+//! sfq: packet by packet against a model written from tc-sfq(8), the RED in its flows by its
+//! formula, and a hash that changes.
 
 mod support;
 
@@ -164,7 +165,11 @@ fn packet_by_packet_as_the_manual_says() {
             }
             let lost = lost(&mut engine);
             dropped += lost.len();
-            assert_eq!(lost, std::mem::take(&mut model.lost), "step {step}, seed {seed}, headdrop {headdrop}, front {front}");
+            assert_eq!(
+                lost,
+                std::mem::take(&mut model.lost),
+                "step {step}, seed {seed}, headdrop {headdrop}, front {front}"
+            );
         }
     }
     assert!(dropped > 5000, "{dropped}");
@@ -172,10 +177,13 @@ fn packet_by_packet_as_the_manual_says() {
 
 #[test]
 fn a_new_flow_is_served_next_or_last() {
-    // Three flows with packets; the first has had one served, and goes on after the others. Then two flows come that are new.
+    // Three flows with packets; the first has had one served, and goes on after the others. Then
+    // two flows come that are new.
     for (word, order) in [("back", [2, 3, 8, 9, 1]), ("front", [9, 8, 2, 3, 1])] {
-        let mut engine =
-            engine(Limit::Packets(100), apart().with("quantum", Value::Bytes(1500)).with("new-flow", Value::Choice(word)));
+        let mut engine = engine(
+            Limit::Packets(100),
+            apart().with("quantum", Value::Bytes(1500)).with("new-flow", Value::Choice(word)),
+        );
         // The flow that is to be served first comes last where the last is the first.
         let flows = if word == "back" { [1, 2, 3] } else { [3, 2, 1] };
         flows.iter().for_each(|flow| (0..3).for_each(|_| engine.enqueue(0, 1, packet(*flow, 0, 1500))));
@@ -185,7 +193,8 @@ fn a_new_flow_is_served_next_or_last() {
     }
 }
 
-/// As for fq_codel's rounds: two flows with packets all the time differ by at most Q + 2 L over any interval (Shreedhar and Varghese 1996).
+/// As for fq_codel's rounds: two flows with packets all the time differ by at most Q + 2 L over any
+/// interval (Shreedhar and Varghese 1996).
 #[test]
 fn rounds_are_fair() {
     for seed in 0..20 {
@@ -195,7 +204,8 @@ fn rounds_are_fair() {
         let settings = apart().with("quantum", Value::Bytes(quantum));
         let mut engine = engine(Limit::Packets(1_000_000), settings);
         let put = |engine: &mut Engine, random: &mut Random, flow: u32| {
-            let len = if flow.is_multiple_of(3) { 40 + random.below(1461) as u32 } else { [64, 1500][flow as usize % 2] };
+            let len =
+                if flow.is_multiple_of(3) { 40 + random.below(1461) as u32 } else { [64, 1500][flow as usize % 2] };
             engine.enqueue(0, 1, packet(flow, 0, len));
         };
         for flow in 0..flows {
@@ -223,7 +233,8 @@ fn rounds_are_fair() {
 
 // ------------------------------------------------------------------ RED
 
-/// The words of early CeroWrt: `limit 200p depth 42 headdrop divisor 1024 ewma 4 min 3000b max 18000b probability 0.2 ecn`.
+/// The words of early CeroWrt: `limit 200p depth 42 headdrop divisor 1024 ewma 4 min 3000b max
+/// 18000b probability 0.2 ecn`.
 fn cerowrt() -> Settings {
     Settings::new()
         .with("depth", Value::Int(42))
@@ -251,9 +262,10 @@ fn hold(engine: &mut Engine, packets: u32, n: u32, ecn: u8) {
 
 #[test]
 fn marks_as_often_as_the_formula_says() {
-    // Packets find 7 others: an average of 10,500 bytes, halfway from 3000 to 18,000. So p = 0.2/2 = 0.1. By Floyd and Jacobson's figure 2 the
-    // first packet after a mark is marked with p/(1 - p), the second with p/(1 - 2 p), …, so the packets from one mark to the next
-    // are 1 to 9, all as likely: 5 in the mean, with a deviation of 2.58.
+    // Packets find 7 others: an average of 10,500 bytes, halfway from 3000 to 18,000. So p = 0.2/2
+    // = 0.1. By Floyd and Jacobson's figure 2 the first packet after a mark is marked with p/(1 -
+    // p), the second with p/(1 - 2 p), …, so the packets from one mark to the next are 1 to 9, all
+    // as likely: 5 in the mean, with a deviation of 2.58.
     let mut engine = engine(Limit::Packets(200), cerowrt());
     hold(&mut engine, 8, 200, 2);
     let before = counters(&engine)["prob_mark_head"];
@@ -293,7 +305,8 @@ fn the_head_is_marked_and_the_tail_without_headdrop() {
 
 #[test]
 fn red_counts_what_it_did() {
-    // Random flows, some of which understand marks: marks and drops are those of the engine, each under one name.
+    // Random flows, some of which understand marks: marks and drops are those of the engine, each
+    // under one name.
     for seed in 0..10 {
         let mut random = Random(seed);
         let mut engine = engine(Limit::Packets(200), cerowrt());
@@ -301,7 +314,11 @@ fn red_counts_what_it_did() {
         let mut early = 0;
         for handle in 0..30_000 {
             let flow = random.below(8) as u32;
-            engine.enqueue(0, 1, Packet { ecn: (flow % 2) as u8, ..packet(flow, handle, random.pick(&[100, 600, 1500])) });
+            engine.enqueue(
+                0,
+                1,
+                Packet { ecn: (flow % 2) as u8, ..packet(flow, handle, random.pick(&[100, 600, 1500])) },
+            );
             if random.chance(90) {
                 engine.dequeue(0);
             }
@@ -354,7 +371,8 @@ fn flows_stay_in_order_while_the_hash_changes() {
 
 #[test]
 fn a_hash_that_changes_parts_flows_that_met() {
-    // Three flows and two queues: two of them meet, always. Over 600 changes each is as often the lucky one as the others: 1/3 of the link.
+    // Three flows and two queues: two of them meet, always. Over 600 changes each is as often the
+    // lucky one as the others: 1/3 of the link.
     let share = |perturb: bool| {
         let mut settings = Settings::new().with("divisor", Value::Int(2));
         if perturb {
@@ -374,7 +392,8 @@ fn a_hash_that_changes_parts_flows_that_met() {
     };
     let fixed = share(false);
     assert!(fixed.iter().any(|part| *part > 0.49) || fixed.iter().all(|part| *part < 0.35), "{fixed:?}");
-    // Each share is the mean of 600 draws from 1/2, 1/4, 1/4 (or 1/3 when all meet): a deviation of at most 0.118/600^0.5 = 0.0048.
+    // Each share is the mean of 600 draws from 1/2, 1/4, 1/4 (or 1/3 when all meet): a deviation of
+    // at most 0.118/600^0.5 = 0.0048.
     let changing = share(true);
     assert!(changing.iter().all(|part| (part - 1.0 / 3.0).abs() < 0.02), "{changing:?}");
 }
@@ -387,7 +406,8 @@ fn hosts_are_kept_apart_if_asked_for() {
         for flow in 0..10 {
             let mut hosts = [7, 7];
             hosts[which] = if flow == 9 { 2 } else { 1 };
-            (0..if flow == 9 { 90 } else { 10 }).for_each(|_| engine.enqueue(0, 1, Packet { hosts, ..packet(flow, 0, 1000) }));
+            (0..if flow == 9 { 90 } else { 10 })
+                .for_each(|_| engine.enqueue(0, 1, Packet { hosts, ..packet(flow, 0, 1000) }));
         }
         let mut of_nine = 0;
         (0..100).for_each(|_| of_nine += u32::from(engine.dequeue(0).unwrap().packet.flow == 9));

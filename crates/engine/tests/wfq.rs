@@ -27,19 +27,23 @@ fn spec(bandwidths: &[u64], limit: u32) -> LinkSpec {
     spec
 }
 
-/// QFQ's slot of a class: what its longest packet takes at its weight, rounded up to a power of two; in bytes that all are served
-/// meanwhile. (What the scheduler rounds its weight by may take it over the edge.)
+/// QFQ's slot of a class: what its longest packet takes at its weight, rounded up to a power of
+/// two; in bytes that all are served meanwhile. (What the scheduler rounds its weight by may take
+/// it over the edge.)
 fn sigma(all: u64, weight: u64) -> f64 {
     let exact = L as f64 / weight as f64 * (1.0 + 1e-5);
     exact.log2().ceil().exp2() * all as f64
 }
 
-/// Worst-case fairness index for bytes, B-WFI (Bennett and Zhang 1997, definition 3): in any interval in which a class has packets all the
-/// time, it is served its share of the service of all, less at most this. Of QFQ it is 3 phi sigma + 2 phi L (Checconi, Rizzo and
-/// Valente 2013, theorem 3; phi: the weight's part of all, sigma in service of all), of WF2Q+ itself L_i + phi (L - L_i).
+/// Worst-case fairness index for bytes, B-WFI (Bennett and Zhang 1997, definition 3): in any
+/// interval in which a class has packets all the time, it is served its share of the service of
+/// all, less at most this. Of QFQ it is 3 phi sigma + 2 phi L (Checconi, Rizzo and Valente 2013,
+/// theorem 3; phi: the weight's part of all, sigma in service of all), of WF2Q+ itself L_i + phi
+/// (L - L_i).
 ///
-/// Of two classes that have packets all the time, start tags lie between (sigma + slot) before V and (sigma + slot) and L behind it
-/// (theorem 2 there, slot = sigma), so normalised service differs by at most 2 (sigma_i + slot_i + sigma_j + slot_j + L).
+/// Of two classes that have packets all the time, start tags lie between (sigma + slot) before V
+/// and (sigma + slot) and L behind it (theorem 2 there, slot = sigma), so normalised service
+/// differs by at most 2 (sigma_i + slot_i + sigma_j + slot_j + L).
 #[test]
 fn service_lags_and_differs_by_no_more_than_published() {
     let (mut packets, mut closest, mut pairs) = (0, 0.0_f64, 0.0_f64);
@@ -52,7 +56,8 @@ fn service_lags_and_differs_by_no_more_than_published() {
         let mut engine = Engine::new(&spec(&weights, 50)).unwrap();
         let largest = random.pick(&[1500, 1500, 300]);
         let steady: Vec<bool> = (0..classes).map(|class| class < 2 || random.chance(50)).collect();
-        let size = |random: &mut Random| if random.chance(50) { largest } else { 1 + random.below(u64::from(largest)) as u32 };
+        let size =
+            |random: &mut Random| if random.chance(50) { largest } else { 1 + random.below(u64::from(largest)) as u32 };
         for class in (0..classes).filter(|class| steady[*class]) {
             (0..4).for_each(|_| engine.enqueue(0, class as u32 + 1, Packet::new(0, size(&mut random))));
         }
@@ -146,7 +151,8 @@ fn flood(random: &mut Random, class: u32, rate: Rate, until: Nanos, largest: u32
     out
 }
 
-/// A link of low-latency classes, guarantees, shaped classes and one that says nothing, in both ways to divide the excess.
+/// A link of low-latency classes, guarantees, shaped classes and one that says nothing, in both
+/// ways to divide the excess.
 fn mixed(random: &mut Random) -> LinkSpec {
     let link = random.pick(&[2_000_000, 10_000_000, 100_000_000]);
     let mut spec = tree::link(Rate::bit_s(link), "wfq");
@@ -175,7 +181,8 @@ fn mixed(random: &mut Random) -> LinkSpec {
     spec
 }
 
-/// How near the packets of conforming sources come to what they are promised, over random links; packets sent.
+/// How near the packets of conforming sources come to what they are promised, over random links;
+/// packets sent.
 fn delays(seeds: std::ops::Range<u64>, packets_each: u64) -> (f64, u64) {
     let (mut closest, mut packets) = (0.0_f64, 0);
     for seed in seeds {
@@ -200,9 +207,12 @@ fn delays(seeds: std::ops::Range<u64>, packets_each: u64) -> (f64, u64) {
                     arrivals.extend(conforming(&mut random, class, promise.rate(), burst, until, largest));
                 }
                 promise => {
-                    // What a flood of a low-latency class is admitted keeps to its burst, and so to the bound, under congestion.
-                    let own =
-                        words.rate("low-latency").or(words.rate("bandwidth")).unwrap_or(Rate::bit_s(spec.rate.as_bit_s() / 4));
+                    // What a flood of a low-latency class is admitted keeps to its burst, and so to
+                    // the bound, under congestion.
+                    let own = words
+                        .rate("low-latency")
+                        .or(words.rate("bandwidth"))
+                        .unwrap_or(Rate::bit_s(spec.rate.as_bit_s() / 4));
                     let times = if urgent { 1 + random.below(3) } else { 1 + random.below(2) };
                     if let (Ok(promise), Some(burst)) = (promise, words.bytes("low-latency burst")) {
                         bounds[class as usize] = Some(promise.delay(burst + L).unwrap());
@@ -220,7 +230,11 @@ fn delays(seeds: std::ops::Range<u64>, packets_each: u64) -> (f64, u64) {
             if let Some(most) = bounds[departure.class as usize] {
                 let wait = departure.end - departure.arrived;
                 let words: Vec<_> = spec.classes[1..].iter().map(|class| &class.settings).collect();
-                assert!(wait <= most, "seed {seed} {departure:?}: {wait} of {most} ns; {:?} {words:#?}", spec.scheduler.settings);
+                assert!(
+                    wait <= most,
+                    "seed {seed} {departure:?}: {wait} of {most} ns; {:?} {words:#?}",
+                    spec.scheduler.settings
+                );
                 closest = closest.max(wait as f64 / most as f64);
             }
         }
@@ -248,19 +262,26 @@ fn promise(spec: &LinkSpec, class: usize) -> Promise {
     tree::promises(spec)[class - 1].clone().unwrap()
 }
 
-/// The bound by hand: 2 packets of the link, and the class's own at its weight, rounded up to a power of two and an eighth.
+/// The bound by hand: 2 packets of the link, and the class's own at its weight, rounded up to a
+/// power of two and an eighth.
 #[test]
 fn the_latency_is_what_the_proof_says() {
-    // 10 Mbit/s: half of it. 1500 bytes at 5 Mbit/s are 3000 of all, rounded: in 2^-16 bytes 3000 * 65536 becomes 2^28, that is 4096.
+    // 10 Mbit/s: half of it. 1500 bytes at 5 Mbit/s are 3000 of all, rounded: in 2^-16 bytes 3000 *
+    // 65536 becomes 2^28, that is 4096.
     let five = spec(&[5_000_000, 5_000_000], 10);
     let got = promise(&five, 1);
     assert_eq!(got, Promise::new((3000 + 4096 + 512) * 800, Rate::mbit_s(5)));
     // QFQ's own is 3 sigma + 2 L (theorem 4), WF2Q+'s L_i / r_i + L / r.
     assert!(got.latency < (3 * 4096 + 3000) * 800 && got.latency > (3000 + 1500) * 800);
-    // A low-latency class of 2 Mbit/s and 6000 bytes before it: they and a packet go first, at 8 Mbit/s the rest.
+    // A low-latency class of 2 Mbit/s and 6000 bytes before it: they and a packet go first, at 8
+    // Mbit/s the rest.
     let mut urgent = spec(&[4_000_000, 4_000_000], 10);
     urgent.rate = Rate::mbit_s(10);
-    urgent.classes.push(tree::class(0, rate("low-latency", 2_000_000).with("low-latency burst", Value::Bytes(6000)), 10));
+    urgent.classes.push(tree::class(
+        0,
+        rate("low-latency", 2_000_000).with("low-latency burst", Value::Bytes(6000)),
+        10,
+    ));
     assert_eq!(promise(&urgent, 1), Promise::new((3000 + 4096 + 512 + 7500) * 1000, Rate::mbit_s(4)));
     // Itself: one packet of the link, then its burst at the link's rate.
     let voice = promise(&urgent, 3);
@@ -274,8 +295,8 @@ fn the_latency_is_what_the_proof_says() {
     assert!(tree::promises(&urgent).iter().all(|p| p.as_ref().unwrap_err().contains("more than there is")));
 }
 
-/// The worst case: what a packet takes at the others' weight is a little less than a power of two, at this class's a little more. So two
-/// packets of each of the hundred others go before its own.
+/// The worst case: what a packet takes at the others' weight is a little less than a power of two,
+/// at this class's a little more. So two packets of each of the hundred others go before its own.
 #[test]
 fn a_worst_case_comes_near_the_bound() {
     let mut weights = vec![95_900];

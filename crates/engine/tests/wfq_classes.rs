@@ -59,13 +59,15 @@ fn run(engine: &mut Engine, until: Nanos, mut arrivals: Vec<Arrival>) -> Vec<Dep
     wire::run(engine, caller, until, arrivals)
 }
 
-/// What classes 1, 2, … get of a link of 10 Mbit/s when they send so much, in Mbit/s, over ten seconds; of packets of different sizes.
+/// What classes 1, 2, … get of a link of 10 Mbit/s when they send so much, in Mbit/s, over ten
+/// seconds; of packets of different sizes.
 #[track_caller]
 fn gets(spec: &LinkSpec, offered: &[f64], expected: &[f64]) {
     let mut engine = Engine::new(spec).unwrap();
     let sizes = [1500, 700, 1100, 300];
     let arrivals = (1..).zip(offered).filter(|(_, rate)| **rate > 0.0);
-    let arrivals = arrivals.flat_map(|(class, rate)| source(class, (rate * 1e6) as u64, sizes[class as usize % 4], 0, 11 * SECOND));
+    let arrivals = arrivals
+        .flat_map(|(class, rate)| source(class, (rate * 1e6) as u64, sizes[class as usize % 4], 0, 11 * SECOND));
     let departures = run(&mut engine, 11 * SECOND, arrivals.collect());
     for (class, expected) in (1..).zip(expected) {
         let got = rate_of(&departures, class, SECOND, 11 * SECOND) / 1e6;
@@ -93,10 +95,18 @@ fn the_excess_goes_in_proportion_or_in_equal_parts() {
 #[test]
 fn who_says_nothing_has_what_nobody_reserved() {
     // 3 Mbit/s are left: for one, or for two.
-    gets(&spec(&[rate("bandwidth", 5_000_000), rate("bandwidth", 2_000_000), nothing()]), &[9.0, 9.0, 9.0], &[5.0, 2.0, 3.0]);
+    gets(
+        &spec(&[rate("bandwidth", 5_000_000), rate("bandwidth", 2_000_000), nothing()]),
+        &[9.0, 9.0, 9.0],
+        &[5.0, 2.0, 3.0],
+    );
     gets(&spec(&[rate("bandwidth", 7_000_000), nothing(), nothing()]), &[9.0, 9.0, 9.0], &[7.0, 1.5, 1.5]);
     // With the excess in equal parts it has one of these, and no guarantee.
-    gets(&equal(spec(&[rate("bandwidth", 5_000_000), rate("bandwidth", 2_000_000), nothing()])), &[9.0; 3], &[6.0, 3.0, 1.0]);
+    gets(
+        &equal(spec(&[rate("bandwidth", 5_000_000), rate("bandwidth", 2_000_000), nothing()])),
+        &[9.0; 3],
+        &[6.0, 3.0, 1.0],
+    );
     // Where all is reserved, a thousandth.
     gets(&spec(&[rate("bandwidth", 10_000_000), nothing()]), &[12.0, 12.0], &[10.0 / 1.001, 0.01 / 1.001]);
 }
@@ -124,13 +134,14 @@ fn what_remains_is_divided_beside_low_latency() {
 #[test]
 fn low_latency_is_policed_under_congestion_only() {
     let classes = spec(&[rate("low-latency", 2_000_000), rate("bandwidth", 4_000_000)]);
-    // Alone it has what it wants, and nothing is dropped. (At 9 Mbit/s no packet of it finds another waiting.)
+    // Alone it has what it wants, and nothing is dropped. (At 9 Mbit/s no packet of it finds
+    // another waiting.)
     let mut engine = Engine::new(&classes).unwrap();
     let departures = run(&mut engine, 4 * SECOND, source(1, 9_000_000, 1000, 0, 4 * SECOND).collect());
     assert!(rate_of(&departures, 1, 0, 4 * SECOND) > 8.99e6);
     assert_eq!(engine.own_counters(1).dropped_packets, 0);
-    // The first packet of another class that has to wait begins congestion: from then on 2 Mbit/s, and the burst of 200 ms is
-    // gone long ago.
+    // The first packet of another class that has to wait begins congestion: from then on 2 Mbit/s,
+    // and the burst of 200 ms is gone long ago.
     let arrivals = source(1, 9_000_000, 1000, 0, 4 * SECOND).chain(source(2, 12_000_000, 1500, 2 * SECOND, 4 * SECOND));
     let mut engine = Engine::new(&classes).unwrap();
     let departures = run(&mut engine, 4 * SECOND, arrivals.collect());
@@ -139,7 +150,10 @@ fn low_latency_is_policed_under_congestion_only() {
     let reasons: Vec<_> = engine.drop_reasons(1).collect();
     assert!(reasons.len() == 1 && reasons[0].0 == DropReason::Policed, "{reasons:?}");
     // A class that its own shaper makes wait is no congestion.
-    let shaped = spec(&[low_latency(2_000_000, 3000), rate("bandwidth", 4_000_000).with("shape", Value::Rate(Rate::kbit_s(100)))]);
+    let shaped = spec(&[
+        low_latency(2_000_000, 3000),
+        rate("bandwidth", 4_000_000).with("shape", Value::Rate(Rate::kbit_s(100))),
+    ]);
     let mut engine = Engine::new(&shaped).unwrap();
     let arrivals = source(1, 9_000_000, 1000, 0, 2 * SECOND).chain(source(2, 1_000_000, 100, 0, 2 * SECOND));
     run(&mut engine, 2 * SECOND, arrivals.collect());
@@ -148,7 +162,8 @@ fn low_latency_is_policed_under_congestion_only() {
     assert!(engine.own_counters(1).sent_bytes > 2_200_000);
 }
 
-/// Its burst is what its rate brings in 200 ms: 2 Mbit/s, 50,000 bytes. Nothing else waits when the first packet comes.
+/// Its burst is what its rate brings in 200 ms: 2 Mbit/s, 50,000 bytes. Nothing else waits when the
+/// first packet comes.
 #[test]
 fn the_burst_is_200_ms() {
     let mut words = spec(&[rate("low-latency", 2_000_000), nothing()]);
@@ -172,7 +187,8 @@ fn the_burst_is_200_ms() {
 #[test]
 fn levels_go_in_order_and_a_level_by_arrival() {
     let urgent = |level| rate("low-latency", 2_000_000).with("level", Value::Int(level));
-    let mut engine = Engine::new(&spec(&[urgent(2), urgent(1), rate("bandwidth", 1_000_000), urgent(1), urgent(2)])).unwrap();
+    let mut engine =
+        Engine::new(&spec(&[urgent(2), urgent(1), rate("bandwidth", 1_000_000), urgent(1), urgent(2)])).unwrap();
     for class in [3, 1, 4, 5, 2, 1, 4, 3, 2] {
         engine.enqueue(0, class, Packet::new(0, 500));
     }
@@ -180,7 +196,8 @@ fn levels_go_in_order_and_a_level_by_arrival() {
     assert_eq!(order, [4, 2, 4, 2, 1, 5, 1, 3, 3]);
 }
 
-/// In no interval more than its rate, 25 ms or three packets of it, and a packet; and exactly its rate in the long run, by its own wake-ups.
+/// In no interval more than its rate, 25 ms or three packets of it, and a packet; and exactly its
+/// rate in the long run, by its own wake-ups.
 #[test]
 fn a_shaper_is_exact() {
     for (bit_s, bytes) in [(3_000_000, 1500), (777_777, 64), (64_000, 1500)] {
@@ -227,7 +244,8 @@ fn shaped_packets_leave_at_the_time_that_was_named() {
 #[test]
 fn a_policer_drops_what_comes_too_early() {
     // 1 Mbit/s: 31,250 bytes at once where nothing is said (rate / 32).
-    for (words, first) in [(rate("police", 1_000_000), 31), (rate("police", 1_000_000).with("police burst", Value::Bytes(5000)), 5)]
+    for (words, first) in
+        [(rate("police", 1_000_000), 31), (rate("police", 1_000_000).with("police burst", Value::Bytes(5000)), 5)]
     {
         let mut engine = Engine::new(&spec(&[words])).unwrap();
         for _ in 0..40 {
@@ -242,7 +260,8 @@ fn a_policer_drops_what_comes_too_early() {
     }
 }
 
-/// Of two flows in one class, one that sends too much and one that does not, the second loses nothing and waits little.
+/// Of two flows in one class, one that sends too much and one that does not, the second loses
+/// nothing and waits little.
 #[test]
 fn fair_queue_keeps_flows_apart() {
     for fair in [false, true] {
@@ -251,7 +270,8 @@ fn fair_queue_keeps_flows_apart() {
         link.classes.push(ClassSpec { parent: 0, settings: words, queue: None, scheduler: None });
         let mut engine = Engine::new(&link).unwrap();
         // 2 Mbit/s for the class: 3 Mbit/s of flow 1, and 500 kbit/s of flow 2.
-        let mut arrivals: Vec<(Nanos, u32, u32)> = source(2, 3_000_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 2, 1)).collect();
+        let mut arrivals: Vec<(Nanos, u32, u32)> =
+            source(2, 3_000_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 2, 1)).collect();
         arrivals.extend(source(2, 500_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 2, 2)));
         arrivals.extend(source(1, 9_000_000, 1000, 0, 10 * SECOND).map(|a| (a.at, 1, 3)));
         arrivals.sort_unstable();
@@ -288,7 +308,8 @@ fn holds(parent: u32, words: Settings, inner: &'static str) -> ClassSpec {
     ClassSpec { parent, settings: words, queue: None, scheduler: Some(scheduler) }
 }
 
-/// MQC's shaped parent over a CBWFQ child, one a virtual circuit: each is held to its rate, and divides it.
+/// MQC's shaped parent over a CBWFQ child, one a virtual circuit: each is held to its rate, and
+/// divides it.
 #[test]
 fn a_shaped_parent_divides_what_it_is_shaped_to() {
     let mut link = spec(&[]);
@@ -296,7 +317,8 @@ fn a_shaped_parent_divides_what_it_is_shaped_to() {
     link.classes.push(holds(0, rate("shape", 4_000_000).with("bandwidth", Value::Rate(Rate::mbit_s(4))), "wfq"));
     link.classes.push(tree::class(0, nothing(), 50));
     for circuit in [1, 2] {
-        // 800 and 400 kbit/s, 200 kbit/s at low latency, and one that has what is left: 600 kbit/s, or 2.6 Mbit/s.
+        // 800 and 400 kbit/s, 200 kbit/s at low latency, and one that has what is left: 600 kbit/s,
+        // or 2.6 Mbit/s.
         link.classes.push(tree::class(circuit, rate("bandwidth", 800_000), 50));
         link.classes.push(tree::class(circuit, rate("bandwidth", 400_000), 50));
         link.classes.push(tree::class(circuit, low_latency(200_000, 1500), 50));
@@ -309,11 +331,15 @@ fn a_shaped_parent_divides_what_it_is_shaped_to() {
     let expected = [800, 400, 200, 600, 800, 400, 200, 2600];
     for (class, expected) in (4..).zip(expected) {
         let got = rate_of(&departures, class, SECOND, 10 * SECOND) / 1e3;
-        assert!((got - f64::from(expected)).abs() <= 2.0 + f64::from(expected) / 500.0, "class {class}: {got} for {expected}");
+        assert!(
+            (got - f64::from(expected)).abs() <= 2.0 + f64::from(expected) / 500.0,
+            "class {class}: {got} for {expected}"
+        );
     }
     // The rest is the third's, and nothing is lost.
     assert!((rate_of(&departures, 3, SECOND, 10 * SECOND) - 4e6).abs() < 0.02e6);
-    // Inside, congestion is when packets wait for the shaper: the low-latency class is policed though the link has room.
+    // Inside, congestion is when packets wait for the shaper: the low-latency class is policed
+    // though the link has room.
     assert!(engine.drop_reasons(6).any(|(reason, ..)| reason == DropReason::Policed));
 }
 
@@ -327,8 +353,9 @@ fn others_stand_inside_and_around() {
         link.classes.push(tree::class(2, words.clone(), 50));
         link.classes.push(tree::class(2, words, 50));
         let mut engine = Engine::new(&link).unwrap();
-        let arrivals =
-            [(1, 1500), (3, 1000), (4, 1000)].into_iter().flat_map(|(class, bytes)| source(class, 9_000_000, bytes, 0, 5 * SECOND));
+        let arrivals = [(1, 1500), (3, 1000), (4, 1000)]
+            .into_iter()
+            .flat_map(|(class, bytes)| source(class, 9_000_000, bytes, 0, 5 * SECOND));
         let departures = run(&mut engine, 5 * SECOND, arrivals.collect());
         let got: Vec<f64> = [1, 3, 4].map(|class| rate_of(&departures, class, SECOND, 5 * SECOND) / 1e6).to_vec();
         assert!((got[0] - 10.0 / 3.0).abs() < 0.02 && (got[1] + got[2] - 20.0 / 3.0).abs() < 0.02, "{inner}: {got:?}");
@@ -369,8 +396,9 @@ fn random_words(random: &mut Random) -> Settings {
     words
 }
 
-/// Anything may change while packets are queued: every packet comes out once, identities hold, the wire never idles when something may
-/// go, nothing leaves before it may, and asking more often changes nothing.
+/// Anything may change while packets are queued: every packet comes out once, identities hold, the
+/// wire never idles when something may go, nothing leaves before it may, and asking more often
+/// changes nothing.
 #[test]
 fn identities_hold_and_asking_more_often_changes_nothing() {
     for seed in 0..60 {
@@ -420,7 +448,8 @@ fn identities_hold_and_asking_more_often_changes_nothing() {
                             1 => Change::SetRate(Rate::bit_s(1_000_000 + random.below(20_000_000))),
                             2 => Change::SetScheduler {
                                 class: 0,
-                                settings: Settings::new().with("excess", Value::Choice(random.pick(&["equal", "proportional"]))),
+                                settings: Settings::new()
+                                    .with("excess", Value::Choice(random.pick(&["equal", "proportional"]))),
                             },
                             3 => Change::AddClass(tree::class(0, random_words(&mut random), 30)),
                             _ if parent == 0 => Change::SetClass { class, parent, settings: random_words(&mut random) },
@@ -448,11 +477,15 @@ fn identities_hold_and_asking_more_often_changes_nothing() {
                 assert_eq!(all.queued_packets, u64::from(engine.backlog()));
                 // What comes next.
                 let wake = (wire.held() == 0).then(|| engine.next_wakeup()).flatten();
-                let then = [Some(next_arrival), wire.next_end(), wake].into_iter().flatten().min().unwrap().max(now + 1);
+                let then =
+                    [Some(next_arrival), wire.next_end(), wake].into_iter().flatten().min().unwrap().max(now + 1);
                 if extra && wire.held() == 0 {
                     for _ in 0..asking.below(4) {
                         now += asking.below(then - now);
-                        assert!(engine.dequeue(now).is_none(), "seed {seed}: something left before the time that was named");
+                        assert!(
+                            engine.dequeue(now).is_none(),
+                            "seed {seed}: something left before the time that was named"
+                        );
                         assert_eq!(engine.next_wakeup(), wake, "seed {seed}");
                     }
                 }
@@ -465,7 +498,11 @@ fn identities_hold_and_asking_more_often_changes_nothing() {
             logs.push(log);
         }
         let differs = logs[0].iter().zip(&logs[1]).position(|(one, other)| one != other);
-        assert!(logs[0].len() > 100 && logs[0] == logs[1], "seed {seed}: {:?}", differs.map(|at| (at, logs[0][at], logs[1][at])));
+        assert!(
+            logs[0].len() > 100 && logs[0] == logs[1],
+            "seed {seed}: {:?}",
+            differs.map(|at| (at, logs[0][at], logs[1][at]))
+        );
     }
 }
 
@@ -486,7 +523,8 @@ fn a_class_may_become_another_kind_with_its_packets() {
     // Back, with a shaper: a packet goes, and three of the MTU after it.
     engine.apply(0, &change(1, rate("shape", 1_000_000).with("bandwidth", Value::Rate(Rate::mbit_s(1))))).unwrap();
     let now = SECOND;
-    let first: Vec<(u32, u32)> = std::iter::from_fn(|| engine.dequeue(now)).map(|d| (d.class, d.packet.handle)).collect();
+    let first: Vec<(u32, u32)> =
+        std::iter::from_fn(|| engine.dequeue(now)).map(|d| (d.class, d.packet.handle)).collect();
     let own: Vec<u32> = first.iter().filter(|(class, _)| *class == 1).map(|(_, id)| *id).collect();
     assert_eq!((first.len(), own), (15, vec![4, 5, 6, 7, 8]));
     assert_eq!(engine.next_wakeup(), Some(now + (5 * 1000 - 4500) * 8 * 1000));

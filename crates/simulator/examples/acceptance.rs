@@ -1,5 +1,6 @@
-//! All acceptance figures through `replay`, each with the worst that was seen: `cargo run --release -p altq-simulator --example
-//! acceptance [PART]`. Exits 1 if one fails. `cargo test` runs a representative part of the same.
+//! All acceptance figures through `replay`, each with the worst that was seen: `cargo
+//! run --release -p altq-simulator --example acceptance [PART]`. Exits 1 if one fails. `cargo test`
+//! runs a representative part of the same.
 
 #[path = "../tests/acceptance/classic.rs"]
 mod classic;
@@ -47,7 +48,10 @@ fn main() -> ExitCode {
             passed &= figure.passed();
         }
         if name == "link-sharing" {
-            println!("\nclassic's three rules on the traffic of AO, share of the link by flow\n{}", sharing::side_by_side());
+            println!(
+                "\nclassic's three rules on the traffic of AO, share of the link by flow\n{}",
+                sharing::side_by_side()
+            );
         }
     }
     if !seen {

@@ -1,8 +1,8 @@
 //! Gaps between the packets of a flow: mean, deviation, and the modes of their distribution.
 //!
-//! Gaps tell what means of rates hide: a class that is served in rounds of a timer has gaps of two kinds, and the mean is neither.
-//! They are counted in buckets of 1/16 octave, in fixed memory. A *mode* is a peak of that histogram (smoothed over a bucket to each
-//! side) which
+//! Gaps tell what means of rates hide: a class that is served in rounds of a timer has gaps of two
+//! kinds, and the mean is neither. They are counted in buckets of 1/16 octave, in fixed memory.
+//! A *mode* is a peak of that histogram (smoothed over a bucket to each side) which
 //!
 //! - is at least twice as high as the valley between it and any higher peak,
 //! - stands out of that valley by three deviations of such a count (Poisson), and
@@ -122,7 +122,8 @@ impl Gaps {
             }
         }
         // A peak's own gaps lie between the lowest points that part it from its neighbours.
-        let lowest = |from: usize, to: usize| (from..to).min_by(|a, b| smooth[*a].total_cmp(&smooth[*b])).unwrap_or(from);
+        let lowest =
+            |from: usize, to: usize| (from..to).min_by(|a, b| smooth[*a].total_cmp(&smooth[*b])).unwrap_or(from);
         let mut edges = vec![0];
         edges.extend(peaks.windows(2).map(|pair| lowest(pair[0], pair[1])));
         edges.push(BUCKETS);
@@ -130,8 +131,9 @@ impl Gaps {
         for (peak, edge) in peaks.iter().zip(edges.windows(2)) {
             let share = (edge[0]..edge[1]).map(count).sum::<f64>() / self.count as f64;
             let around = &buckets[peak.saturating_sub(1)..(peak + 2).min(BUCKETS)];
-            let (number, sum) =
-                around.iter().fold((0u64, 0u128), |(n, sum), (count, of)| (n + u64::from(*count), sum + u128::from(*of)));
+            let (number, sum) = around
+                .iter()
+                .fold((0u64, 0u128), |(n, sum), (count, of)| (n + u64::from(*count), sum + u128::from(*of)));
             if share >= LEAST && number > 0 {
                 modes.push(Mode { at_ns: (sum / u128::from(number)) as Nanos, share });
             }
@@ -218,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_smooth_distribution_has_at_most_one_mode() {
-        // Exponential gaps, as of a Poisson source: on a scale of octaves one broad hill at the mean.
+        // Exponential gaps, as of a Poisson source: on a scale of octaves one broad hill at the
+        // mean.
         for seed in 0..20 {
             let mut random = Random::new(seed, 7);
             let mut gaps = Gaps::default();

@@ -1,12 +1,14 @@
-//! Rates, times and sizes as they are written in cases and on the command line: a number and its unit.
+//! Rates, times and sizes as they are written in cases and on the command line: a number and its
+//! unit.
 //!
-//! A bare whole number is in the unit of altq's files: nanoseconds, bit/s, bytes. A fraction needs a unit, and must come out as a
-//! whole number of those: nothing is rounded.
+//! A bare whole number is in the unit of altq's files: nanoseconds, bit/s, bytes. A fraction needs
+//! a unit, and must come out as a whole number of those: nothing is rounded.
 
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::{Nanos, Rate};
 
-const TIMES: [(&str, u64); 5] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
+const TIMES: [(&str, u64); 5] =
+    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
 /// A cell of ATM is 53 bytes.
 const RATES: [(&str, u64); 5] =
     [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000), ("cells/s", 53 * 8)];
@@ -32,7 +34,8 @@ pub fn curve(text: &str) -> Result<ServiceCurve, String> {
     if curve.until == 0 { Err("the first piece of a curve takes longer than no time".to_owned()) } else { Ok(curve) }
 }
 
-/// A span of time whose unit is written, as who types one means seconds, and a file nanoseconds; `0` is none in any unit.
+/// A span of time whose unit is written, as who types one means seconds, and a file nanoseconds;
+/// `0` is none in any unit.
 pub fn time_with_unit(text: &str) -> Result<Nanos, String> {
     with_unit(text, "s, ms or min", "s").and_then(|()| time(text))
 }
@@ -78,7 +81,8 @@ pub fn dscp(text: &str) -> Result<u8, String> {
     value.ok_or_else(|| format!("{shown:?} is no DSCP; one is a number from 0 to 63, or ef, va, be, le, afXY, csX"))
 }
 
-/// A percentage of a rate, as `rate 20%` would give it: to the bit, rounded down. `None` if it is no number from 0 to 100.
+/// A percentage of a rate, as `rate 20%` would give it: to the bit, rounded down. `None` if it is
+/// no number from 0 to 100.
 pub(crate) fn share_of(percent: &str, rate: Rate) -> Option<Rate> {
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
     let digits = |text: &str| !text.is_empty() && text.len() <= 18 && text.bytes().all(|b| b.is_ascii_digit());
@@ -136,7 +140,10 @@ mod tests {
         assert_eq!(time("2.84ms"), Ok(2_840_000));
         assert_eq!(time("10s"), Ok(10_000_000_000));
         assert_eq!(time("17"), Ok(17));
-        assert_eq!((time_with_unit("17ns"), time_with_unit("0"), rate_with_unit("1kbit/s")), (Ok(17), Ok(0), Ok(Rate::kbit_s(1))));
+        assert_eq!(
+            (time_with_unit("17ns"), time_with_unit("0"), rate_with_unit("1kbit/s")),
+            (Ok(17), Ok(0), Ok(Rate::kbit_s(1)))
+        );
         assert_eq!(time_with_unit("17").unwrap_err(), "17 of what? write the unit, s, ms or min, such as 17s");
         assert!(rate_with_unit("1.5").unwrap_err().contains("such as 1.5Mbit/s") && time_with_unit("").is_err());
         assert_eq!(rate("1.5Mbit/s"), Ok(Rate::kbit_s(1_500)));
@@ -146,9 +153,17 @@ mod tests {
 
     #[test]
     fn dscps() {
-        for (text, value) in
-            [("ef", 46), ("EF", 46), ("af41", 34), ("af13", 14), ("cs1", 8), ("cs7", 56), ("be", 0), ("le", 1), ("63", 63)]
-        {
+        for (text, value) in [
+            ("ef", 46),
+            ("EF", 46),
+            ("af41", 34),
+            ("af13", 14),
+            ("cs1", 8),
+            ("cs7", 56),
+            ("be", 0),
+            ("le", 1),
+            ("63", 63),
+        ] {
             assert_eq!(dscp(text), Ok(value), "{text}");
         }
         for wrong in ["64", "", "af44", "af01", "cs8", "cs", "af4", "-1", "csé"] {

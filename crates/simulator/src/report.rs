@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::Delay;
 
-/// A class's row. Inner classes hold the sums of what is below them, the first row is the link itself.
+/// A class's row. Inner classes hold the sums of what is below them, the first row is the link
+/// itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
     /// Its name.
@@ -103,7 +104,8 @@ impl Collector {
         }
     }
 
-    /// True if [`turn`](Collector::turn) wants the engine's counters before anything at `now` happens.
+    /// True if [`turn`](Collector::turn) wants the engine's counters before anything at `now`
+    /// happens.
     #[inline]
     pub fn turns(&self, now: Nanos) -> bool {
         (self.opened.is_none() && now >= self.from) || (self.closed.is_none() && now >= self.to)
@@ -120,9 +122,14 @@ impl Collector {
         }
     }
 
-    /// The rows. `end`: where the window ends if it was left open. `counters` are the engine's, at the end of the run; `names` and
-    /// `parents` those of the classes that exist then.
-    pub fn rows(self, names: &[Option<(String, Option<ClassId>)>], counters: &[Counters], end: Nanos) -> Vec<ClassReport> {
+    /// The rows. `end`: where the window ends if it was left open. `counters` are the engine's, at
+    /// the end of the run; `names` and `parents` those of the classes that exist then.
+    pub fn rows(
+        self,
+        names: &[Option<(String, Option<ClassId>)>],
+        counters: &[Counters],
+        end: Nanos,
+    ) -> Vec<ClassReport> {
         let window = end.min(self.to).saturating_sub(self.from);
         let last: Vec<u64> = counters.iter().map(|c| c.borrowed_bytes).collect();
         let opened = self.opened.unwrap_or_else(|| last.clone());
@@ -130,7 +137,8 @@ impl Collector {
         let mut own = self.own;
         own.resize_with(names.len().max(own.len()), Own::default);
         let parent = |id: usize| names.get(id).and_then(|n| n.as_ref()).and_then(|(_, parent)| *parent);
-        // Whose packets count for a row: all those at and below the class. A class is looked up by its way to the root.
+        // Whose packets count for a row: all those at and below the class. A class is looked up by
+        // its way to the root.
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); names.len()];
         for (id, name) in names.iter().enumerate() {
             if name.is_none() {
@@ -156,7 +164,8 @@ impl Collector {
             let at = |counts: &[u64]| counts.get(id).copied().unwrap_or(0);
             rows.push(ClassReport {
                 name: name.clone(),
-                parent: above.and_then(|p| names.get(p as usize).and_then(|n| n.as_ref()).map(|(name, _)| name.clone())),
+                parent: above
+                    .and_then(|p| names.get(p as usize).and_then(|n| n.as_ref()).map(|(name, _)| name.clone())),
                 arrived_packets: arrived.0,
                 arrived_bytes: arrived.1,
                 sent_packets: sent.0,

@@ -114,7 +114,8 @@ impl CaseResult {
 
     /// Says which case it is of.
     pub fn describe(&mut self, case: &Case) {
-        (self.description, self.duration_ns, self.warmup_ns) = (case.description.trim().to_owned(), case.duration, case.warmup);
+        (self.description, self.duration_ns, self.warmup_ns) =
+            (case.description.trim().to_owned(), case.duration, case.warmup);
     }
 
     /// Keeps a run over time.
@@ -220,7 +221,8 @@ pub struct FigureResult {
     pub figure: String,
     /// The unit of all numbers here.
     pub unit: String,
-    /// What came out, the mean of the samples (in the lab the median of turns); `None` if there was nothing to measure.
+    /// What came out, the mean of the samples (in the lab the median of turns); `None` if there was
+    /// nothing to measure.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
     /// What came out of each sample, where there are several.
@@ -302,7 +304,8 @@ pub struct ClassResult {
     /// As in `altq replay`.
     #[serde(flatten)]
     pub report: ClassReport,
-    /// What the policy guarantees it, as the case begins; `None` where an event changes it, and with more than 1,000 classes.
+    /// What the policy guarantees it, as the case begins; `None` where an event changes it, and
+    /// with more than 1,000 classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed_bit_s: Option<u64>,
     /// The most that it may have.
@@ -323,7 +326,9 @@ impl ClassResult {
         case: &Case,
     ) -> ClassResult {
         let changed = case.events.iter().any(|event| match &event.what {
-            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => *class == report.name,
+            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => {
+                *class == report.name
+            }
             What::LinkRate { .. } => true,
             _ => false,
         });
@@ -373,7 +378,8 @@ pub struct FlowResult {
     /// What it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
-    /// The gaps between the packets that arrived, from the warm-up on; `None` where there were none, or too many flows to keep them.
+    /// The gaps between the packets that arrived, from the warm-up on; `None` where there were
+    /// none, or too many flows to keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<GapSummary>,
 }

@@ -1,9 +1,11 @@
-//! A network card with several transmit queues: a ring each, served round robin, a packet of the wire at a time.
+//! A network card with several transmit queues: a ring each, served round robin, a packet of the
+//! wire at a time.
 //!
-//! What the operating system hands over lies in a queue's ring until its last bit has left. The card takes the rings in turn: of the
-//! next one that holds anything it sends one packet, and of a super-packet (TSO) one segment, so that a long one holds others up by
-//! one segment only (DragonFly's measurements: "round-robin is on TSO segment boundry"; altq.md section 9). Rings are deep, 512 and
-//! more: a priority given before them ends where they begin.
+//! What the operating system hands over lies in a queue's ring until its last bit has left. The
+//! card takes the rings in turn: of the next one that holds anything it sends one packet, and of a
+//! super-packet (TSO) one segment, so that a long one holds others up by one segment only
+//! (DragonFly's measurements: "round-robin is on TSO segment boundry"; altq.md section 9). Rings
+//! are deep, 512 and more: a priority given before them ends where they begin.
 
 use std::collections::VecDeque;
 
@@ -16,8 +18,8 @@ use crate::wire::Wire;
 /// The most transmit queues of a link.
 pub const MOST_QUEUES: usize = 64;
 
-/// What a packet's headers fit into, where a packet takes several slots of a ring: a small buffer of BSD (MHLEN, about 200 bytes, less
-/// what the link layer needs).
+/// What a packet's headers fit into, where a packet takes several slots of a ring: a small buffer
+/// of BSD (MHLEN, about 200 bytes, less what the link layer needs).
 const HEADERS: u32 = 128;
 
 /// A ring, and how many of its slots are taken.
@@ -84,9 +86,9 @@ impl Rings {
         }
     }
 
-    /// A packet takes a slot for its headers, and one for every buffer of this size in which its data lie, one packet's behind the
-    /// other's: 1372 bytes behind 128 of headers lie in 1 or 2 buffers of 2048, a super-packet's in many. It is handed over as long as a slot
-    /// is free.
+    /// A packet takes a slot for its headers, and one for every buffer of this size in which its
+    /// data lie, one packet's behind the other's: 1372 bytes behind 128 of headers lie in 1 or 2
+    /// buffers of 2048, a super-packet's in many. It is handed over as long as a slot is free.
     pub fn with_buffers(mut self, bytes: Option<u32>) -> Rings {
         self.buffer = bytes.map(|bytes| bytes.max(1));
         self
@@ -109,10 +111,12 @@ impl Rings {
         self.wire.next_end()
     }
 
-    /// A packet, with its charged length in it, is handed over to a ring. `token` comes back when its last bit has left.
+    /// A packet, with its charged length in it, is handed over to a ring. `token` comes back when
+    /// its last bit has left.
     pub fn take(&mut self, queue: usize, token: u32, packet: &Packet, overhead: &Overhead) {
         let segments = packet.segments.max(1);
-        // Equal segments but for a shorter last one, as the engine charges them; their sum is what it charged.
+        // Equal segments but for a shorter last one, as the engine charges them; their sum is what
+        // it charged.
         let segment = overhead.charge(packet.len.div_ceil(u32::from(segments)));
         if let Some(ring) = self.rings.get_mut(queue) {
             let slots = self.buffer.map_or(1, |bytes| {
@@ -128,7 +132,8 @@ impl Rings {
         }
     }
 
-    /// If the wire is idle: sends what is next, from the ring whose turn it is. An idle wire and empty rings end the busy period.
+    /// If the wire is idle: sends what is next, from the ring whose turn it is. An idle wire and
+    /// empty rings end the busy period.
     pub fn start(&mut self, now: Nanos) -> Result<(), BeyondTime> {
         if self.sending.is_some() {
             return Ok(());
@@ -203,14 +208,16 @@ mod tests {
 
     #[test]
     fn segments_of_several_rings_take_turns() {
-        // 8 Mbit/s: a byte a microsecond. Ring 0 has a super-packet of 100 + 100 + 50 bytes, ring 2 packets of 10 and 20.
+        // 8 Mbit/s: a byte a microsecond. Ring 0 has a super-packet of 100 + 100 + 50 bytes, ring 2
+        // packets of 10 and 20.
         let none = Overhead::NONE;
         let mut rings = Rings::new(Rate::mbit_s(8), 4, 8);
         rings.take(0, 7, &packet(250, 3, &none), &none);
         rings.take(2, 8, &packet(10, 1, &none), &none);
         rings.take(2, 9, &packet(20, 1, &none), &none);
         // 250 in three: 84 + 84 + 82.
-        let expected = [(84_000, 0, None), (94_000, 2, Some(8)), (178_000, 0, None), (198_000, 2, Some(9)), (280_000, 0, Some(7))];
+        let expected =
+            [(84_000, 0, None), (94_000, 2, Some(8)), (178_000, 0, None), (198_000, 2, Some(9)), (280_000, 0, Some(7))];
         assert_eq!(drain(&mut rings, 0), expected);
         // The next one's turn is that of ring 1, and it is empty: 3 goes before 0.
         rings.take(0, 1, &packet(1, 1, &none), &none);
@@ -251,8 +258,8 @@ mod tests {
         assert_eq!(rings.complete(), None);
     }
 
-    /// Whatever lies in the rings: the wire takes the sum of what was charged, to the fraction, and every ring keeps its order. Two
-    /// rings that never run dry differ by one segment at most.
+    /// Whatever lies in the rings: the wire takes the sum of what was charged, to the fraction, and
+    /// every ring keeps its order. Two rings that never run dry differ by one segment at most.
     #[test]
     fn nothing_is_lost_and_turns_are_fair() {
         let mut random = Pcg32::new(7, 3);

@@ -31,7 +31,8 @@ impl Delay {
     }
 }
 
-/// The percentile by nearest rank: the least sample that `percent` of 100 do not exceed. Moves the samples about.
+/// The percentile by nearest rank: the least sample that `percent` of 100 do not exceed. Moves the
+/// samples about.
 pub fn percentile(samples: &mut [u64], percent: u32) -> Option<u64> {
     if samples.is_empty() {
         return None;

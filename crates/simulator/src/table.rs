@@ -1,5 +1,5 @@
-//! From runs to a result: what was measured in every row, column and sample, judged and set beside what was published. The same for
-//! both worlds.
+//! From runs to a result: what was measured in every row, column and sample, judged and set beside
+//! what was published. The same for both worlds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,7 +32,10 @@ pub struct Ran<'a> {
 }
 
 /// The figures of a case, where `measure` says what came out for a probe.
-pub fn figures<E>(case: &Case, mut measure: impl FnMut(&Probe) -> Result<Option<f64>, E>) -> Result<Vec<Option<f64>>, E> {
+pub fn figures<E>(
+    case: &Case,
+    mut measure: impl FnMut(&Probe) -> Result<Option<f64>, E>,
+) -> Result<Vec<Option<f64>>, E> {
     let mut figures: Vec<Option<f64>> = Vec::with_capacity(case.figures.len());
     for figure in &case.figures {
         let value = match &figure.what {
@@ -73,8 +76,11 @@ pub fn assemble<'a>(file: &'a CaseFile, runs: Vec<(&'a Run, Vec<Ran<'a>>)>, resu
 fn notes(run: &Run, ran: &Ran<'_>, result: &mut CaseResult) {
     let row = run.case.row.as_ref().map_or(String::new(), |row| format!("row {row}, "));
     let column = ran.column.name.as_ref().map_or(String::new(), |column| format!("column {column}, "));
-    let whose =
-        if run.row.is_some() || run.column.is_some() { format!("{row}{column}").replace(", ", ": ") } else { String::new() };
+    let whose = if run.row.is_some() || run.column.is_some() {
+        format!("{row}{column}").replace(", ", ": ")
+    } else {
+        String::new()
+    };
     for note in &ran.notes {
         let note = format!("{whose}{note}");
         if !result.notes.contains(&note) {
@@ -136,8 +142,8 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// The mean over the samples, if all of them have a figure. A ratio is that of the means. Of turns the median, of a ratio that of
-    /// the ratios turn by turn.
+    /// The mean over the samples, if all of them have a figure. A ratio is that of the means. Of
+    /// turns the median, of a ratio that of the ratios turn by turn.
     fn figure(&self, at: usize, turns: bool) -> Option<f64> {
         let case = &self.run?.case;
         match &case.figures.get(at)?.what {
@@ -208,7 +214,8 @@ impl<'a> Cells<'a> {
         for ((row, place), cell) in &self.cells {
             let Some(run) = cell.run else { continue };
             let (case, Some(column)) = (&run.case, run.case.columns.first()) else { continue };
-            let judged = |(at, e): &(usize, &Expectation)| e.concerns(column, result.world) && !cell.unjudged.contains(at);
+            let judged =
+                |(at, e): &(usize, &Expectation)| e.concerns(column, result.world) && !cell.unjudged.contains(at);
             for (at, expectation) in case.expectations.iter().enumerate().filter(judged) {
                 let measured = match expectation.figure {
                     Some(figure) => cell.figure(figure, self.turns),
@@ -220,7 +227,8 @@ impl<'a> Cells<'a> {
             for (at, figure) in case.figures.iter().enumerate() {
                 let measured = cell.figure(at, self.turns).map(|m| m / figure.unit.factor);
                 let published = run.row.and_then(|row| file.rows[row].published.get(&figure.name));
-                // A figure of what does not run in this row, and of which nothing was published, is none of its figures.
+                // A figure of what does not run in this row, and of which nothing was published, is
+                // none of its figures.
                 if measured.is_none() && published.is_none() {
                     continue;
                 }
@@ -285,8 +293,11 @@ fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
                     if rows.iter().filter(|row| ran(**row, column)).count() < 2 {
                         continue;
                     }
-                    let series: Vec<Option<f64>> =
-                        rows.iter().filter(|row| ran(**row, column)).map(|row| cells.figure(*row, column, figure)).collect();
+                    let series: Vec<Option<f64>> = rows
+                        .iter()
+                        .filter(|row| ran(**row, column))
+                        .map(|row| cells.figure(*row, column, figure))
+                        .collect();
                     let steps = series.windows(2).map(|pair| {
                         let step = ratio(pair[1], pair[0])? - 1.0;
                         Some(if *rising { step } else { -step }.min(0.0))

@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 
 use altq_engine::units::{Nanos, Rate, SECOND};
 
-/// A transmitter with its ring: it holds up to `slots` packets, the one on the wire included, and sends them in order.
+/// A transmitter with its ring: it holds up to `slots` packets, the one on the wire included, and
+/// sends them in order.
 ///
-/// The fraction of a nanosecond is carried: packet k of a busy period ends at the period's start + ceil(sum of bits · 1e9 / rate).
-/// Without the carry, 32-byte packets at 10 Gbit/s would lose 1.6 % of the link to rounding.
+/// The fraction of a nanosecond is carried: packet k of a busy period ends at the period's start +
+/// ceil(sum of bits · 1e9 / rate). Without the carry, 32-byte packets at 10 Gbit/s would lose 1.6 %
+/// of the link to rounding.
 #[derive(Clone, Debug)]
 pub struct Wire {
     rate: Rate,
     slots: usize,
     /// Ends of the packets held, in order.
     ends: VecDeque<Nanos>,
-    /// The exact end of the last packet is `end` minus what `fraction`/rate leaves of its last nanosecond:
-    /// floor(exact end) and the rest in units of 1/rate ns.
+    /// The exact end of the last packet is `end` minus what `fraction`/rate leaves of its last
+    /// nanosecond: floor(exact end) and the rest in units of 1/rate ns.
     floor: Nanos,
     fraction: u64,
 }
@@ -50,7 +52,8 @@ impl Wire {
         self.ends.pop_front();
     }
 
-    /// Nothing was there to follow the last packet: the busy period is over, its fraction forgotten.
+    /// Nothing was there to follow the last packet: the busy period is over, its fraction
+    /// forgotten.
     #[inline]
     pub fn rest(&mut self) {
         if self.ends.is_empty() {
@@ -59,11 +62,12 @@ impl Wire {
         }
     }
 
-    /// Takes a packet of `bytes` at `now`, and says when its last bit will have left; `None` if that is beyond what 64 bits
-    /// of nanoseconds hold (584 years).
+    /// Takes a packet of `bytes` at `now`, and says when its last bit will have left; `None` if
+    /// that is beyond what 64 bits of nanoseconds hold (584 years).
     #[inline]
     pub fn take(&mut self, now: Nanos, bytes: u32) -> Option<Nanos> {
-        // A busy period goes on as long as packets follow one another without a gap: an end that was rounded up to `now` is none.
+        // A busy period goes on as long as packets follow one another without a gap: an end that
+        // was rounded up to `now` is none.
         if self.floor + u64::from(self.fraction > 0) < now {
             (self.floor, self.fraction) = (now, 0);
         }
@@ -87,7 +91,8 @@ impl Wire {
 
     /// Another rate, for packets taken from now on.
     pub fn set_rate(&mut self, rate: Rate) {
-        // What is left of the last nanosecond is given away; it cannot be carried to another denominator.
+        // What is left of the last nanosecond is given away; it cannot be carried to another
+        // denominator.
         if self.fraction > 0 {
             (self.floor, self.fraction) = (self.floor + 1, 0);
         }
@@ -124,7 +129,10 @@ mod tests {
     #[test]
     fn a_ring_keeps_the_wire_busy() {
         let mut wire = Wire::new(Rate::mbit_s(8), 3);
-        assert_eq!([wire.take(0, 100), wire.take(0, 50), wire.take(10, 1)], [Some(100_000), Some(150_000), Some(151_000)]);
+        assert_eq!(
+            [wire.take(0, 100), wire.take(0, 50), wire.take(10, 1)],
+            [Some(100_000), Some(150_000), Some(151_000)]
+        );
         assert!(!wire.has_room());
         wire.complete();
         assert!(wire.has_room());

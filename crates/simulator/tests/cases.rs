@@ -69,9 +69,12 @@ const UDP: &str = "kind = 'udp'\nfrom = 'a'\nto = 'b'\n";
 #[test]
 fn bad_cases_are_refused_with_place_and_reason() {
     let flow = |words: &str| case(&format!("[[flows]]\nname = 'f'\n{words}\n"));
-    let event = |words: &str| case(&format!("[[flows]]\nname = 'f'\n{UDP}size = 100\nrate = '1Mbit/s'\n[[events]]\n{words}\n"));
+    let event =
+        |words: &str| case(&format!("[[flows]]\nname = 'f'\n{UDP}size = 100\nrate = '1Mbit/s'\n[[events]]\n{words}\n"));
     let expect = |words: &str| {
-        case(&format!("[[flows]]\nname = 'f'\n{UDP}size = 100\nrate = '1Mbit/s'\n[[expect]]\nname = 'e'\nsource = 's'\n{words}\n"))
+        case(&format!(
+            "[[flows]]\nname = 'f'\n{UDP}size = 100\nrate = '1Mbit/s'\n[[expect]]\nname = 'e'\nsource = 's'\n{words}\n"
+        ))
     };
     let mut wrong = Vec::new();
     for (text, reason) in [
@@ -88,7 +91,10 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (flow(&format!("{UDP}rate = '1Mbit/s'")), "needs the size of its packets"),
         (flow(&format!("{UDP}size = 27\nrate = '1Mbit/s'")), "t.toml:15:8: sizes are 28 (IP and UDP headers) to 65535"),
         (flow(&format!("{UDP}size = 100")), "how fast does it send?"),
-        (flow(&format!("{UDP}size = 100\nrate = '1mbps'")), "t.toml:16:8: \"1mbps\" is no rate: there is no unit \"mbps\""),
+        (
+            flow(&format!("{UDP}size = 100\nrate = '1mbps'")),
+            "t.toml:16:8: \"1mbps\" is no rate: there is no unit \"mbps\"",
+        ),
         (flow(&format!("{UDP}size = 100\nrate = '0bit/s'")), "sends nothing"),
         (
             flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\nburst = 3")),
@@ -100,7 +106,10 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (flow(&format!("{UDP}size = 100\nrate = '1Mbit/s'\ndscp = 'af44'")), "a DSCP is"),
         (flow("kind = 'tcp_bulk'\nfrom = 'a'\nto = 'b'\nhigh = true"), "only a flow of kind udp says so"),
         (case("").replace("policy = 'wan'", "policy = 'wan', tx_queues = 0"), "a card has 1 to 64 transmit queues"),
-        (case("").replace("policy = 'wan'", "policy = 'wan', tx_buffer = 2048"), "of a card with several transmit queues"),
+        (
+            case("").replace("policy = 'wan'", "policy = 'wan', tx_buffer = 2048"),
+            "of a card with several transmit queues",
+        ),
         (case("").replace("policy = 'wan'", "policy = 'wan', tx_queues = 4, tx_buffer = 0"), "holds nothing"),
         (case("").replace("policy = 'wan'", "policy = 'wan', tx_queues = 4"), "need scheduler fifo"),
         (flow("kind = 'tcp_bulk'\nfrom = 'a'\nto = 'b'\ncongestion = 'vegas'"), "no congestion control \"vegas\""),
@@ -109,7 +118,10 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (event("at = '1s'"), "what changes?"),
         (event("at = '5s'\nflow = 'f'\nactive = false"), "the case is over by then"),
         (event("at = '1s'\nflow = 'g'\nactive = false"), "there is no flow called \"g\""),
-        (event("at = '1s'\nclass = 'z'\nset = { share = '10%' }"), "event at 1000000000 ns: no link of the case has a class \"z\""),
+        (
+            event("at = '1s'\nclass = 'z'\nset = { share = '10%' }"),
+            "event at 1000000000 ns: no link of the case has a class \"z\"",
+        ),
         (event("at = '1s'\nclass = 'x'\nset = { prioritty = 3 }"), "has no word \"prioritty\"; did you mean priority?"),
         (event("at = '1s'\nclass = 'x'\nset = { priority = 9 }"), "priority is 0 to 7"),
         (event("at = '1s'\nclass = 'x'\nheir = 'y'"), "heir does not go with class"),
@@ -126,8 +138,14 @@ fn bad_cases_are_refused_with_place_and_reason() {
         (expect("measure = 'share'\nclass = 'x'\nexpected = 0.2\ntolerance = 1\nto = '9s'"), "after the case is over"),
         (expect("measure = 'rate'\nclass = 'x'\nexpected = '5%'\ntolerance = 1"), "a percentage of what?"),
         (expect("measure = 'counter'\nclass = 'x'\nexpected = 5\ntolerance = 1"), "which one? Write counter"),
-        (expect("measure = 'drops'\ncounter = 'lended'\nclass = 'x'\nexpected = 5\ntolerance = 1"), "only the measure counter has"),
-        (expect("measure = 'identities'\nclass = 'wan'\nfrom = '1s'\nexpected = 5\ntolerance = 1"), "leave from and to out"),
+        (
+            expect("measure = 'drops'\ncounter = 'lended'\nclass = 'x'\nexpected = 5\ntolerance = 1"),
+            "only the measure counter has",
+        ),
+        (
+            expect("measure = 'identities'\nclass = 'wan'\nfrom = '1s'\nexpected = 5\ntolerance = 1"),
+            "leave from and to out",
+        ),
     ] {
         let error = run(&text).map(|result| format!("{result:?}")).expect_err(&text);
         if !error.contains(reason) {
@@ -139,7 +157,8 @@ fn bad_cases_are_refused_with_place_and_reason() {
 
 #[test]
 fn delays_add_up() {
-    // 1000 bytes at 10 Mbit/s take 0.8 ms; 1 ms of propagation on each of two links; nobody else there.
+    // 1000 bytes at 10 Mbit/s take 0.8 ms; 1 ms of propagation on each of two links; nobody else
+    // there.
     let text = case(&format!("[[flows]]\nname = 'f'\n{UDP}dport = 7\nclass = 'x'\nsize = 1000\ninterval = '10ms'\n"))
         .replace("{ name = 'b' }", "{ name = 'r' }, { name = 'b' }")
         .replace(
@@ -157,8 +176,9 @@ fn delays_add_up() {
 
 #[test]
 fn what_a_flow_meets_in_a_queue() {
-    // 100 packets of 1000 bytes at once on 8 Mbit/s, 1 ms each: one leaves, ten wait 1 to 10 ms, together 55, and 89 find no room. Over
-    // 500 ms the ten are 0.11 packets on average. The other flow's one packet comes when all is over.
+    // 100 packets of 1000 bytes at once on 8 Mbit/s, 1 ms each: one leaves, ten wait 1 to 10 ms,
+    // together 55, and 89 find no room. Over 500 ms the ten are 0.11 packets on average. The other
+    // flow's one packet comes when all is over.
     let one = |name: &str, measure: &str, of: &str, expected: f64| {
         format!(
             "[[expect]]\nname = '{name}'\nmeasure = '{measure}'\n{of}\nexpected = {expected}\ntolerance = 1e-9\nsource = 'by hand'\n"
@@ -182,7 +202,8 @@ fn what_a_flow_meets_in_a_queue() {
         ("counter", counter("dropped", "all"), 89.0),
         ("counter", counter("packets", "all"), 12.0),
         ("counter", counter("bytes", "wan"), 12_000.0),
-        // Bytes, packets and backlog of the root and its leaf; bytes and packets of the class 1:1 and the one below it.
+        // Bytes, packets and backlog of the root and its leaf; bytes and packets of the class 1:1
+        // and the one below it.
         ("identities", "class = 'wan'".to_owned(), 5.0),
         ("disagreements", "class = 'wan'".to_owned(), 0.0),
     ]
@@ -240,7 +261,8 @@ fn what_is_recorded_can_be_replayed() {
         let result = sim::run(&case, 1, Some(&mut again));
         (result, again)
     };
-    // What left a link of this rate passes another one like it without waiting, so it is the same, counted from its first packet.
+    // What left a link of this rate passes another one like it without waiting, so it is the same,
+    // counted from its first packet.
     let (result, again) = play(&pcap);
     let result = result.unwrap();
     let sent: u64 = first.classes.iter().filter(|c| c.report.parent.is_none()).map(|c| c.report.sent_packets).sum();
@@ -254,6 +276,10 @@ fn what_is_recorded_can_be_replayed() {
     let result = result.unwrap();
     let n = result.flows[0].sent_packets.unwrap();
     assert!(!result.valid && n > 0 && n < sent);
-    assert!(result.notes[0].starts_with(sim::CUT_SHORT) && result.notes[0].contains("begins at byte"), "{:?}", result.notes);
+    assert!(
+        result.notes[0].starts_with(sim::CUT_SHORT) && result.notes[0].contains("begins at byte"),
+        "{:?}",
+        result.notes
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,4 +1,5 @@
-//! Flows of two ways: TCP in bulk, questions and answers, clients that connect, by hand-computed times and rates.
+//! Flows of two ways: TCP in bulk, questions and answers, clients that connect, by hand-computed
+//! times and rates.
 
 use std::path::Path;
 
@@ -6,7 +7,8 @@ use altq_simulator::case::Case;
 use altq_simulator::result::{CaseResult, FlowResult};
 use altq_simulator::sim;
 
-/// A case of two hosts and a link of 10 Mbit/s with this scheduler, 10 ms away, and a plain way back of 100 Mbit/s.
+/// A case of two hosts and a link of 10 Mbit/s with this scheduler, 10 ms away, and a plain way
+/// back of 100 Mbit/s.
 fn parse(duration: &str, policy: &str, link: &str, flows: &str) -> Case {
     let text = format!(
         "name = 't'\ndescription = 'd'\nduration = '{duration}'\npolicy = '''{policy}'''\n\
@@ -23,7 +25,8 @@ fn run(duration: &str, policy: &str, link: &str, flows: &str) -> CaseResult {
     result
 }
 
-const FIFO: &str = "link wan { rate 10Mbit/s scheduler fifo class all { queue drop_tail { limit 50packets } default } }";
+const FIFO: &str =
+    "link wan { rate 10Mbit/s scheduler fifo class all { queue drop_tail { limit 50packets } default } }";
 
 fn flow(words: &str) -> String {
     format!("[[flows]]\nname = 'f'\nfrom = 'a'\nto = 'b'\n{words}\n")
@@ -41,7 +44,8 @@ fn class<'a>(result: &'a CaseResult, name: &str) -> &'a altq_simulator::report::
 fn bulk_fills_the_link_with_payload() {
     let result = run("20s", FIFO, "", &flow("kind = 'tcp_bulk'\nclass = 'all'"));
     let f = one(&result);
-    // 1448 of 1500 bytes are payload: 9.653 Mbit/s at most; a start and a few losses cost less than 3 %.
+    // 1448 of 1500 bytes are payload: 9.653 Mbit/s at most; a start and a few losses cost less than
+    // 3 %.
     let most = 10e6 * 1448.0 / 1500.0;
     assert!(f.goodput_bit_s as f64 <= most && f.goodput_bit_s as f64 > 0.97 * most, "{}", f.goodput_bit_s);
     assert!(class(&result, "all").dropped_packets > 0);
@@ -63,10 +67,12 @@ fn acknowledgements_are_packets_of_the_other_way() {
     let result = run("10s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'"));
     let (there, acks, rest) = (class(&result, "all"), class(&result, "acks"), class(&result, "rest"));
     assert_eq!(rest.arrived_packets, 0);
-    // Every second segment is acknowledged, and those that follow a loss at once: 52 to 88 bytes each.
+    // Every second segment is acknowledged, and those that follow a loss at once: 52 to 88 bytes
+    // each.
     assert!(acks.sent_packets > there.sent_packets * 45 / 100 && acks.sent_packets < there.sent_packets, "{acks:?}");
     assert!((52..=60).contains(&(acks.sent_bytes / acks.sent_packets)), "{acks:?}");
-    // A way back that is too slow for them holds the flow: 20 kbit/s carry 48 of 52 bytes a second, two segments each.
+    // A way back that is too slow for them holds the flow: 20 kbit/s carry 48 of 52 bytes a second,
+    // two segments each.
     let mut case = parse("40s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'\nbuffers = 32768"));
     case.links[0].ways[1].rate = Some(altq_engine::units::Rate::kbit_s(20));
     let goodput = one(&sim::run(&case, 1, None).unwrap()).goodput_bit_s;
@@ -135,7 +141,8 @@ fn a_span_ends_with_all_delivered() {
 
 #[test]
 fn who_opens_goes_first_in_two_levels() {
-    // Bulk fills the queue of 1000 packets, 1.2 s. What opens a connection and acknowledges passes it; what asks and answers does not.
+    // Bulk fills the queue of 1000 packets, 1.2 s. What opens a connection and acknowledges passes
+    // it; what asks and answers does not.
     let policy = "link wan { rate 10Mbit/s scheduler drr class all { queue two_level { limit 1000packets } default } }";
     let both = format!(
         "{}{}",
@@ -171,7 +178,10 @@ fn captures_of_segments_are_valid() {
     let first = &capture.frames[0].key;
     // The SYN, 60 bytes: MSS, SACK, timestamps, window scale.
     assert_eq!((first.tcp_flags & 0x3f, first.proto, first.length), (0x02, 6, 60));
-    assert!(capture.frames[2..].iter().all(|frame| frame.key.length == 1500 || frame.key.length == 52), "segments are full");
+    assert!(
+        capture.frames[2..].iter().all(|frame| frame.key.length == 1500 || frame.key.length == 52),
+        "segments are full"
+    );
 }
 
 #[test]
@@ -188,7 +198,8 @@ fn what_the_simulator_does_not_have_is_said() {
 
 #[test]
 fn super_packets_are_cut_by_the_card() {
-    // 100 Mbit/s, 4 queues of 64 packets: what TCP hands over at once is one packet of the queue and up to 44 of the wire.
+    // 100 Mbit/s, 4 queues of 64 packets: what TCP hands over at once is one packet of the queue
+    // and up to 44 of the wire.
     let text = |tso: bool| {
         format!(
             "name = 't'\ndescription = 'd'\nduration = '5s'\npolicy = 'link wan {{ rate 100Mbit/s scheduler fifo class all {{ queue drop_tail \
@@ -202,7 +213,11 @@ fn super_packets_are_cut_by_the_card() {
     let rate = |result: &CaseResult| one(result).goodput_bit_s as f64;
     // The wire is what it is: 1448 of 1538 bytes.
     for result in [&cut, &plain] {
-        assert!(rate(result) < 100e6 * 1448.0 / 1538.0 && rate(result) > 0.93 * 100e6 * 1448.0 / 1538.0, "{}", rate(result));
+        assert!(
+            rate(result) < 100e6 * 1448.0 / 1538.0 && rate(result) > 0.93 * 100e6 * 1448.0 / 1538.0,
+            "{}",
+            rate(result)
+        );
     }
     let packets = |result: &CaseResult| class(result, "all").sent_packets;
     assert!(packets(&cut) * 3 < packets(&plain), "{} {}", packets(&cut), packets(&plain));

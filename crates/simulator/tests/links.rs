@@ -1,4 +1,5 @@
-//! What links do to packets, by hand-computed times: media, delays, losses, tunnels, hosts that take their time, and the other way.
+//! What links do to packets, by hand-computed times: media, delays, losses, tunnels, hosts that
+//! take their time, and the other way.
 
 use std::path::Path;
 
@@ -53,21 +54,27 @@ fn media_by_arithmetic() {
     // Ethernet: max(1000 + 14, 60) + 24 bytes; and the least frame, 84 byte times.
     assert_eq!(delay(1000, "rate = '8Mbit/s', medium = 'ethernet'"), 1_038_000);
     assert_eq!(delay(28, "rate = '8Mbit/s', medium = 'ethernet'"), 84_000);
-    // ATM with LLC/SNAP: 8192 + 28 bytes and 16 of trailer and header are 172 cells (the seed's own figure for this packet); at 5139
-    // cells a second 33.469546604 ms.
-    assert_eq!(delay(8220, "rate = '5139cells/s', medium = 'atm', mtu = 9180"), (172u64 * 1_000_000_000).div_ceil(5139));
+    // ATM with LLC/SNAP: 8192 + 28 bytes and 16 of trailer and header are 172 cells (the seed's own
+    // figure for this packet); at 5139 cells a second 33.469546604 ms.
+    assert_eq!(
+        delay(8220, "rate = '5139cells/s', medium = 'atm', mtu = 9180"),
+        (172u64 * 1_000_000_000).div_ceil(5139)
+    );
     // 40 bytes and 8 of trailer fill a cell; with LLC/SNAP they need two.
     assert_eq!(delay(40, "rate = '1000cells/s', medium = 'atm-vcmux'"), 1_000_000);
     assert_eq!(delay(40, "rate = '1000cells/s', medium = 'atm'"), 2_000_000);
-    // The medium stands in the place of what a policy charges: 10 Mbit/s of its own, and cells on the wire.
+    // The medium stands in the place of what a policy charges: 10 Mbit/s of its own, and cells on
+    // the wire.
     assert_eq!(delay(40, "policy = 'wan', rate = '1000cells/s', medium = 'atm'"), 2_000_000);
     assert_eq!(delay(1000, "policy = 'wan'"), 800_000);
 }
 
 #[test]
 fn hosts_and_ways_take_their_time() {
-    // There 1 ms of link, 21 µs of router, 2 ms of link, 30 µs of the far host; back 4 ms, 21 µs, 3 ms, and 10 µs of the asking host.
-    let hosts = "hosts = [{ name = 'a', delay = '10us' }, { name = 'r', delay = '21us' }, { name = 'b', delay = '30us' }]";
+    // There 1 ms of link, 21 µs of router, 2 ms of link, 30 µs of the far host; back 4 ms, 21 µs, 3
+    // ms, and 10 µs of the asking host.
+    let hosts =
+        "hosts = [{ name = 'a', delay = '10us' }, { name = 'r', delay = '21us' }, { name = 'b', delay = '30us' }]";
     let links = "{ name = 'l', from = 'a', to = 'r', rate = '1Gbit/s', delay = '1ms', reverse_delay = '3ms' }, \
                  { name = 'm', from = 'r', to = 'b', rate = '1Gbit/s', delay = '2ms', reverse_delay = '4ms', reverse_rate = '8Mbit/s' }";
     let words = "kind = 'udp_rr'\nrequest = 972\nresponse = 472";
@@ -126,8 +133,8 @@ fn a_shared_medium_carries_both_ways() {
     let result = case("10s", link, &there);
     let alone = one(&result).received_packets.unwrap();
     assert!(alone.abs_diff(10_000_000_000 / 1_230_400) <= 1, "{alone}");
-    // Both ways at once share it, and lose some of it to collisions: less than one alone had, more than 85 % of it; each more than a
-    // third. Full duplex carries twice as much.
+    // Both ways at once share it, and lose some of it to collisions: less than one alone had, more
+    // than 85 % of it; each more than a third. Full duplex carries twice as much.
     let back = there.replace("name = 'f'", "name = 'g'").replace("from = 'a'\nto = 'b'", "from = 'b'\nto = 'a'");
     let both = |link: &str| {
         let result = case("10s", link, &format!("{there}{back}"));
@@ -141,8 +148,9 @@ fn a_shared_medium_carries_both_ways() {
 
 #[test]
 fn a_local_source_sleeps_after_a_drop() {
-    // 8 packets a burst of 100 µs steps fill a queue of 3 behind 1 ms of wire: the first goes, three wait, the fifth is dropped at
-    // 400 µs; it sleeps 18 ms, up to the tick of 100 Hz at 20 ms, and begins again.
+    // 8 packets a burst of 100 µs steps fill a queue of 3 behind 1 ms of wire: the first goes,
+    // three wait, the fifth is dropped at 400 µs; it sleeps 18 ms, up to the tick of 100 Hz at 20
+    // ms, and begins again.
     let text = |timer: &str| {
         format!(
             "name = 't'\ndescription = 'd'\nduration = '1s'\ntimer = {timer}\npolicy = 'link wan {{ rate 8Mbit/s scheduler drr class all \

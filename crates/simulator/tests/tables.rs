@@ -1,4 +1,5 @@
-//! Cases with rows: values, columns, samples, published figures, and what must be true of rows together.
+//! Cases with rows: values, columns, samples, published figures, and what must be true of rows
+//! together.
 
 use std::path::Path;
 
@@ -6,7 +7,8 @@ use altq_simulator::case::CaseFile;
 use altq_simulator::result::{CaseResult, Outcome};
 use altq_simulator::sim::{self, Watch, Wishes};
 
-/// Two rows of a class with a share of its own on 10 Mbit/s, in two columns: one keeps the share, one does not.
+/// Two rows of a class with a share of its own on 10 Mbit/s, in two columns: one keeps the share,
+/// one does not.
 const TABLE: &str = r#"
 name = "t"
 description = "d"
@@ -140,7 +142,14 @@ fn rows_columns_and_samples() {
     // The figure that is not reproduced is expected nothing of, and of row y nothing was published.
     assert_eq!(
         names,
-        ["t/shaped/20", "t/shaped/40/ratio", "t/shaped/double", "t/shaped/rising", "t/plain/rising", "t/shaped/20/held"]
+        [
+            "t/shaped/20",
+            "t/shaped/40/ratio",
+            "t/shaped/double",
+            "t/shaped/rising",
+            "t/plain/rising",
+            "t/shaped/20/held"
+        ]
     );
     let published = outcome(&result, "t/shaped/20");
     assert_eq!((published.expected, published.source.as_str(), published.published), (2e6, "seed.txt:17", true));
@@ -155,13 +164,20 @@ fn rows_columns_and_samples() {
         (y.published, y.source.as_deref(), y.unit.as_str(), y.samples.len()),
         (Some(1.2), Some("seed.txt:18-19"), "Mbit/s", 3)
     );
-    assert!((y.error.unwrap() - (y.measured.unwrap() / 1.2 - 1.0)).abs() < 1e-12 && y.error.unwrap().abs() < 0.01, "{y:?}");
+    assert!(
+        (y.error.unwrap() - (y.measured.unwrap() / 1.2 - 1.0)).abs() < 1e-12 && y.error.unwrap().abs() < 0.01,
+        "{y:?}"
+    );
     assert!(
         figure("40", "shaped", "x").unwrap().not_reproduced.is_some()
             && figure("40", "plain", "x").unwrap().not_reproduced.is_none()
     );
     // Flow x does not run in row y, nor does column plain.
-    assert!(figure("y", "shaped", "x").is_none() && figure("y", "shaped", "y").is_some() && figure("y", "plain", "y").is_none());
+    assert!(
+        figure("y", "shaped", "x").is_none()
+            && figure("y", "shaped", "y").is_some()
+            && figure("y", "plain", "y").is_none()
+    );
     // However many run at once.
     let json = |result: &CaseResult| serde_json::to_string(result).unwrap();
     assert_eq!(json(&result), json(&run(text, 7)));
@@ -169,7 +185,10 @@ fn rows_columns_and_samples() {
     let one = file(text).unwrap();
     let wishes = Wishes { row: one.row("20"), column: one.column("plain"), ..Wishes::default() };
     let alone = sim::run_file(&one, &wishes, None, &mut Watch::default()).unwrap();
-    assert!(alone.expectations.is_empty() && alone.figures.iter().all(|f| f.column.as_deref() == Some("plain")), "{alone:?}");
+    assert!(
+        alone.expectations.is_empty() && alone.figures.iter().all(|f| f.column.as_deref() == Some("plain")),
+        "{alone:?}"
+    );
 }
 
 #[test]
@@ -216,7 +235,8 @@ fn bad_tables_are_refused_with_place_and_reason() {
     }
     // What is to be replaced must be there once; that is known when the policy is read.
     let twice = text.replacen("find = \"share 10% default\"", "find = \"share\"", 1);
-    let error = sim::run_file(&file(&twice).unwrap(), &Wishes::default(), None, &mut Watch::default()).unwrap_err().to_string();
+    let error =
+        sim::run_file(&file(&twice).unwrap(), &Wishes::default(), None, &mut Watch::default()).unwrap_err().to_string();
     assert!(error.contains("there 2 times, not once"), "{error}");
 }
 
@@ -239,7 +259,8 @@ fn a_column_or_a_case_may_make_sense_in_one_world_only() {
     let run = |file: &CaseFile| sim::run_file(file, &Wishes::default(), None, &mut Watch::default());
     let lab = "only = { world = 'lab', reason = 'a clock is needed' }";
     let both = run(&load(&placed("", "")).unwrap()).unwrap();
-    let columns = |result: &CaseResult| result.flows.iter().map(|flow| flow.column.clone().unwrap()).collect::<Vec<_>>();
+    let columns =
+        |result: &CaseResult| result.flows.iter().map(|flow| flow.column.clone().unwrap()).collect::<Vec<_>>();
     assert_eq!(columns(&both), ["one", "two"]);
     // What only the lab expects is not judged here.
     assert!(both.expectations.is_empty() && both.passed());

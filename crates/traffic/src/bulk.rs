@@ -23,12 +23,18 @@ pub struct Limits<'a> {
     pub throttle: Option<&'a Throttle>,
 }
 
-/// Sends until `end` or until all is sent, then says that there is no more and waits until it is delivered, or the run is over.
-/// `stream` is its number among its flow's connections.
+/// Sends until `end` or until all is sent, then says that there is no more and waits until it is
+/// delivered, or the run is over. `stream` is its number among its flow's connections.
 ///
 /// # Errors
 /// Those of writing, before its end.
-pub fn send(connection: &mut TcpStream, number: u32, end: Instant, limits: Limits<'_>, shared: &Shared) -> Result<(), Error> {
+pub fn send(
+    connection: &mut TcpStream,
+    number: u32,
+    end: Instant,
+    limits: Limits<'_>,
+    shared: &Shared,
+) -> Result<(), Error> {
     let chunk = vec![0x5a; CHUNK];
     let mut left = limits.bytes.unwrap_or(u64::MAX);
     let mut look = Instant::now();
@@ -73,7 +79,8 @@ fn note(connection: &TcpStream, number: u32, shared: &Shared) {
     }
 }
 
-/// Counts what a connection brings until it ends or the run is over. True: the sender said that there is no more.
+/// Counts what a connection brings until it ends or the run is over. True: the sender said that
+/// there is no more.
 pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: &Shared) -> bool {
     let mut buffer = vec![0; throttle.map_or(CHUNK, |throttle| throttle.portion(CHUNK))];
     while !shared.stopped() {

@@ -1,8 +1,8 @@
 //! Keeping time, and knowing when it was not kept.
 //!
-//! A figure taken while the host could not keep time says nothing about the policy. So every thread that has a schedule
-//! measures how late it ran, a metronome measures the host itself, and a run in which either went beyond its bound is marked
-//! invalid, with the reason.
+//! A figure taken while the host could not keep time says nothing about the policy. So every thread
+//! that has a schedule measures how late it ran, a metronome measures the host itself, and a run in
+//! which either went beyond its bound is marked invalid, with the reason.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,12 +68,13 @@ pub struct Bound {
     pub max: Duration,
 }
 
-/// The bound for the host and for sources with a schedule. A class that is late by 10 ms is repaid (design of exact CBQ: service
-/// that came late is owed while there is a backlog), and its queue holds more than that; beyond, queues run dry or over for
-/// reasons that are not the policy's.
+/// The bound for the host and for sources with a schedule. A class that is late by 10 ms is repaid
+/// (design of exact CBQ: service that came late is owed while there is a backlog), and its queue
+/// holds more than that; beyond, queues run dry or over for reasons that are not the policy's.
 pub const BOUND: Bound = Bound { p99: Duration::from_millis(10), max: Duration::from_millis(100) };
 
-/// Share of the processors' time that the hypervisor may take from a host whose figures are to be trusted.
+/// Share of the processors' time that the hypervisor may take from a host whose figures are to be
+/// trusted.
 pub const STOLEN: f64 = 0.05;
 
 /// Sleeps until a moment; returns at once when it has passed.
@@ -108,17 +109,22 @@ pub fn precise() {
 /// CLOCK_MONOTONIC in ns: the same for all processes of a host.
 pub fn monotonic() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    u64::try_from(time.tv_sec)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// What names this host's monotonic clock: the kernel's boot, and the time namespace. Empty where that cannot be told.
+/// What names this host's monotonic clock: the kernel's boot, and the time namespace. Empty where
+/// that cannot be told.
 pub fn identity() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = fs::read_link("/proc/self/ns/time").unwrap_or_default();
     if boot.is_empty() { String::new() } else { format!("{} {}", boot.trim(), space.display()) }
 }
 
-/// Beats every 2 ms until told to stop, and says how late the beats were: what any thread on this host had to bear.
+/// Beats every 2 ms until told to stop, and says how late the beats were: what any thread on this
+/// host had to bear.
 pub fn metronome(stop: &AtomicBool) -> Lateness {
     precise();
     let mut lateness = Lateness::default();
@@ -149,9 +155,17 @@ impl Processors {
     /// Where /proc is not mounted, or is none of Linux.
     pub fn now() -> Result<Processors, Error> {
         let text = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat")?;
-        // proc(5): cpu user nice system idle iowait irq softirq steal guest guest_nice; guest is within user.
-        let fields: Vec<u64> =
-            text.lines().next().unwrap_or("").split_whitespace().skip(1).take(8).filter_map(|word| word.parse().ok()).collect();
+        // proc(5): cpu user nice system idle iowait irq softirq steal guest guest_nice; guest is
+        // within user.
+        let fields: Vec<u64> = text
+            .lines()
+            .next()
+            .unwrap_or("")
+            .split_whitespace()
+            .skip(1)
+            .take(8)
+            .filter_map(|word| word.parse().ok())
+            .collect();
         let [user, nice, system, idle, iowait, irq, softirq, stolen] = fields[..] else {
             return Err(Error::Unsupported("/proc/stat does not begin with eight figures of the processors".into()));
         };
@@ -159,10 +173,14 @@ impl Processors {
         Ok(Processors { busy, stolen, total: busy + idle + iowait + stolen })
     }
 
-    /// Share of the time that was busy, and that the hypervisor gave to others, from `earlier` to this.
+    /// Share of the time that was busy, and that the hypervisor gave to others, from `earlier` to
+    /// this.
     pub fn since(&self, earlier: &Processors) -> (f64, f64) {
         let total = self.total.saturating_sub(earlier.total).max(1) as f64;
-        (self.busy.saturating_sub(earlier.busy) as f64 / total, self.stolen.saturating_sub(earlier.stolen) as f64 / total)
+        (
+            self.busy.saturating_sub(earlier.busy) as f64 / total,
+            self.stolen.saturating_sub(earlier.stolen) as f64 / total,
+        )
     }
 }
 

@@ -21,12 +21,13 @@ pub enum Close {
     /// With a reset: its port is free at once.
     #[default]
     Reset,
-    /// With FIN, as programs do: its port waits for a minute (TIME_WAIT), so there are about 470 a second to one server port.
+    /// With FIN, as programs do: its port waits for a minute (TIME_WAIT), so there are about 470 a
+    /// second to one server port.
     Fin,
 }
 
-/// Makes connections one after the other until `end`; each says `first` and waits for one byte. What takes more than a failed one's
-/// time is counted as failed.
+/// Makes connections one after the other until `end`; each says `first` and waits for one byte.
+/// What takes more than a failed one's time is counted as failed.
 ///
 /// # Errors
 /// When none can be made because the host has no port or descriptor left, or nobody is there.
@@ -56,7 +57,8 @@ pub fn make(
             Err(error) => {
                 shared.meter.failed();
                 running += 1;
-                // A queue of connections that overflows is what is measured; ten failures in a row with none between are not.
+                // A queue of connections that overflows is what is measured; ten failures in a row
+                // with none between are not.
                 if running >= 10 {
                     return Err(error);
                 }
@@ -68,7 +70,14 @@ pub fn make(
 }
 
 /// One connection; false when the run was over before it was done.
-fn one(from: SocketAddr, to: SocketAddr, tuning: &Tuning, first: &[u8], close: Close, shared: &Shared) -> Result<bool, Error> {
+fn one(
+    from: SocketAddr,
+    to: SocketAddr,
+    tuning: &Tuning,
+    first: &[u8],
+    close: Close,
+    shared: &Shared,
+) -> Result<bool, Error> {
     let mut connection = socket::connect_tcp(from, to, tuning)?;
     let io = |error: std::io::Error| Error::Io { doing: "a short connection".into(), source: error };
     connection.write_all(first).map_err(io)?;

@@ -1,7 +1,9 @@
-//! Requests and responses over UDP: one at a time as fast as they come back, or one a beat whatever comes back.
+//! Requests and responses over UDP: one at a time as fast as they come back, or one a beat whatever
+//! comes back.
 //!
-//! A request begins with its number, lower byte first, in as many of 8 bytes as it has; an answer repeats as much of it as fits.
-//! So even requests of one byte are told from those that were given up.
+//! A request begins with its number, lower byte first, in as many of 8 bytes as it has; an answer
+//! repeats as much of it as fits. So even requests of one byte are told from those that were given
+//! up.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -20,7 +22,8 @@ use crate::throttle::Throttle;
 /// After so long an answer is given up, and the request counts as lost.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Least bytes of requests and answers that go by the beat: several are under way, and their numbers must differ.
+/// Least bytes of requests and answers that go by the beat: several are under way, and their
+/// numbers must differ.
 pub const LEAST_BY_THE_BEAT: usize = 4;
 
 /// Requests under way that are remembered, by the beat.
@@ -30,7 +33,13 @@ const UNDER_WAY: usize = 1 << 14;
 ///
 /// # Errors
 /// Those of the socket, before the end of the run.
-pub fn ask(socket: &UdpSocket, sizes: Sizes, interval: Option<Duration>, end: Instant, shared: &Shared) -> Result<(), Error> {
+pub fn ask(
+    socket: &UdpSocket,
+    sizes: Sizes,
+    interval: Option<Duration>,
+    end: Instant,
+    shared: &Shared,
+) -> Result<(), Error> {
     match interval {
         None => one_by_one(socket, sizes, end, shared),
         Some(interval) => by_the_beat(socket, sizes, interval, end, shared),
@@ -73,7 +82,13 @@ fn one_by_one(socket: &UdpSocket, sizes: Sizes, end: Instant, shared: &Shared) -
     Ok(())
 }
 
-fn by_the_beat(socket: &UdpSocket, sizes: Sizes, interval: Duration, end: Instant, shared: &Shared) -> Result<(), Error> {
+fn by_the_beat(
+    socket: &UdpSocket,
+    sizes: Sizes,
+    interval: Duration,
+    end: Instant,
+    shared: &Shared,
+) -> Result<(), Error> {
     let mut question = vec![0x51; sizes.request];
     let mut buffer = vec![0; usize::from(u16::MAX)];
     // By number: when it was asked.
@@ -114,7 +129,8 @@ fn by_the_beat(socket: &UdpSocket, sizes: Sizes, interval: Duration, end: Instan
         let answered = Instant::now();
         let Some(of) = number_of(buffer.get(..bytes).unwrap_or_default(), number) else { continue };
         // Taken, so that an answer that comes twice counts once.
-        let place = asked.get_mut(of as usize % UNDER_WAY).filter(|place| place.is_some_and(|(number, _)| number == of));
+        let place =
+            asked.get_mut(of as usize % UNDER_WAY).filter(|place| place.is_some_and(|(number, _)| number == of));
         if let Some((_, asked)) = place.and_then(Option::take) {
             answers += 1;
             note(answered, answered.duration_since(asked), sizes, shared);
@@ -132,8 +148,8 @@ fn note(answered: Instant, took: Duration, sizes: Sizes, shared: &Shared) {
     shared.meter.arrived(now, sizes.request as u64);
 }
 
-/// Answers the socket's peer until the run is over, no faster than the throttle lets it. What is left of the handshake that proved the
-/// peer's address is none of it.
+/// Answers the socket's peer until the run is over, no faster than the throttle lets it. What is
+/// left of the handshake that proved the peer's address is none of it.
 ///
 /// # Errors
 /// Those of the socket.
@@ -179,7 +195,9 @@ pub fn answer_all(socket: &UdpSocket, response: usize, shared: &Shared) -> Resul
             *to = *from;
         }
         match socket.send_to(&reply, from) {
-            Err(error) if !waiting(&error) && !gone(&error) && !shared.stopped() => return Err(error).doing(|| "answering"),
+            Err(error) if !waiting(&error) && !gone(&error) && !shared.stopped() => {
+                return Err(error).doing(|| "answering");
+            }
             _ => {}
         }
     }
@@ -215,9 +233,11 @@ pub fn put(socket: &UdpSocket, payload: &[u8], shared: &Shared) -> Result<bool, 
     }
 }
 
-/// True for what the kernel reports of an earlier datagram: nobody was there, or a queue on the way out was full for a moment.
+/// True for what the kernel reports of an earlier datagram: nobody was there, or a queue on the way
+/// out was full for a moment.
 pub(crate) fn gone(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::ConnectionRefused || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+    error.kind() == std::io::ErrorKind::ConnectionRefused
+        || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
 }
 
 #[cfg(test)]
@@ -229,7 +249,9 @@ mod tests {
         let mut question = vec![0; 1];
         put_number(&mut question, 0x1234);
         assert_eq!(question, [0x34]);
-        assert!(same_number(&[0x34, 9, 9], &question) && !same_number(&[0x33], &question) && !same_number(&[], &question));
+        assert!(
+            same_number(&[0x34, 9, 9], &question) && !same_number(&[0x33], &question) && !same_number(&[], &question)
+        );
         assert_eq!(number_of(&7u32.to_le_bytes(), 9), Some(7));
         assert_eq!(number_of(&u32::MAX.to_le_bytes(), 1 << 32), Some((1 << 32) - 1));
         // An answer to what was never asked.

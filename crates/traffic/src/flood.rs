@@ -1,5 +1,6 @@
-//! More datagrams than a host can forward: many in one call, not numbered, and counted where they come without being read. What a
-//! sender and a receiver of numbered datagrams ([`crate::udp`]) take would otherwise be most of what is measured.
+//! More datagrams than a host can forward: many in one call, not numbered, and counted where they
+//! come without being read. What a sender and a receiver of numbered datagrams ([`crate::udp`])
+//! take would otherwise be most of what is measured.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -22,8 +23,9 @@ const CALL: usize = 65_507;
 /// A sender that is further behind than this does not make up for it.
 const BEHIND: Duration = Duration::from_millis(10);
 
-/// Sends datagrams of so many bytes of payload (1 at least), one every `interval`, in the spans. Those that have become due go in one
-/// call, which the kernel cuts before the interface. What cannot be sent in time is left out: the meter has what was sent.
+/// Sends datagrams of so many bytes of payload (1 at least), one every `interval`, in the spans.
+/// Those that have become due go in one call, which the kernel cuts before the interface. What
+/// cannot be sent in time is left out: the meter has what was sent.
 ///
 /// # Errors
 /// Those of the socket.
@@ -69,7 +71,8 @@ pub fn send(
     Ok(())
 }
 
-/// Counts what comes to the socket, of so many bytes each, until the run is over; the kernel drops it there.
+/// Counts what comes to the socket, of so many bytes each, until the run is over; the kernel drops
+/// it there.
 ///
 /// # Errors
 /// Those of the socket.

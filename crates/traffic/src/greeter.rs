@@ -1,7 +1,8 @@
-//! Taking many connections on one thread: each says a few bytes first, which decide what becomes of it.
+//! Taking many connections on one thread: each says a few bytes first, which decide what becomes of
+//! it.
 //!
-//! Nobody who is slow or silent holds up another: a guest has a few seconds to say its bytes, and when there are too many, the one
-//! that waits longest goes.
+//! Nobody who is slow or silent holds up another: a guest has a few seconds to say its bytes, and
+//! when there are too many, the one that waits longest goes.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -66,8 +67,16 @@ pub fn serve(listener: &TcpListener, limits: Limits, host: &dyn Host, stop: &Ato
     listener.set_nonblocking(true).doing(|| "listening")?;
     let epoll = epoll::create(CreateFlags::CLOEXEC).doing(|| "epoll")?;
     epoll::add(&epoll, listener, EventData::new_u64(LISTENER), EventFlags::IN).doing(|| "epoll")?;
-    let mut house =
-        House { epoll, limits, host, guests: Vec::new(), free: Vec::new(), queue: VecDeque::new(), inside: 0, serial: 0 };
+    let mut house = House {
+        epoll,
+        limits,
+        host,
+        guests: Vec::new(),
+        free: Vec::new(),
+        queue: VecDeque::new(),
+        inside: 0,
+        serial: 0,
+    };
     let mut events = Vec::with_capacity(256);
     while !stop.load(Ordering::Relaxed) {
         events.clear();
@@ -113,7 +122,8 @@ impl House<'_> {
                     }
                     return Ok(());
                 }
-                // Errors of the new connection itself, as accept(2) lists them: the next one is another.
+                // Errors of the new connection itself, as accept(2) lists them: the next one is
+                // another.
                 Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT) => {
                     return Err(Error::Ended("the listening socket is gone".into()));
                 }
@@ -133,7 +143,9 @@ impl House<'_> {
 
     fn enter(&mut self, connection: OwnedFd, from: SocketAddr) {
         let place = self.free.pop().unwrap_or(self.guests.len());
-        if epoll::add(&self.epoll, &connection, EventData::new_u64(place as u64), EventFlags::IN | EventFlags::RDHUP).is_err() {
+        if epoll::add(&self.epoll, &connection, EventData::new_u64(place as u64), EventFlags::IN | EventFlags::RDHUP)
+            .is_err()
+        {
             if place < self.guests.len() {
                 self.free.push(place);
             }
@@ -168,7 +180,8 @@ impl House<'_> {
         }
         guest.said.extend_from_slice(said);
         if guest.said.len() < self.limits.bytes {
-            // The rest may be there already, and another event would come only if more arrived (it is level-triggered: it will).
+            // The rest may be there already, and another event would come only if more arrived (it
+            // is level-triggered: it will).
             return;
         }
         match self.host.judge(&guest.said, guest.from) {

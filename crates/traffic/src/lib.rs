@@ -1,4 +1,5 @@
-//! Load and latency with the kernel's own TCP and UDP, for `altq lab` in namespaces and for `altq traffic` between hosts.
+//! Load and latency with the kernel's own TCP and UDP, for `altq lab` in namespaces and for
+//! `altq traffic` between hosts.
 //!
 //! ```text
 //!  generators   bulk      TCP, as much as it takes        request   TCP, one question after the other

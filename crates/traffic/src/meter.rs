@@ -36,7 +36,8 @@ pub struct Meter {
     late: AtomicU64,
     again: AtomicU64,
     failed: AtomicU64,
-    /// Moment (since the start of the run) of the last payload, so that a transfer of given length has its time.
+    /// Moment (since the start of the run) of the last payload, so that a transfer of given length
+    /// has its time.
     last: AtomicU64,
     samples: Mutex<Vec<(Nanos, Nanos)>>,
     times: Mutex<Times>,
@@ -67,7 +68,8 @@ struct Transit {
 pub struct Reading {
     /// Payload that the receiver has got, in bytes.
     pub bytes: u64,
-    /// Datagrams received (each number once), transactions completed, or connections made and closed.
+    /// Datagrams received (each number once), transactions completed, or connections made and
+    /// closed.
     pub received: u64,
     /// Datagrams or requests sent.
     pub sent: u64,
@@ -130,15 +132,18 @@ impl Meter {
         &self.window
     }
 
-    /// The times measured between two moments of the run (ns since its start), sorted; of [`Keep::All`]. Complete once the run is over.
+    /// The times measured between two moments of the run (ns since its start), sorted; of
+    /// [`Keep::All`]. Complete once the run is over.
     pub fn times(&self, from: Nanos, to: Nanos) -> Vec<Nanos> {
         let samples = locked(&self.samples);
-        let mut times: Vec<Nanos> = samples.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, time)| *time).collect();
+        let mut times: Vec<Nanos> =
+            samples.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, time)| *time).collect();
         times.sort_unstable();
         times
     }
 
-    /// Tells each time with the moment of the run at which it ended; of [`Keep::All`]. Complete once the run is over.
+    /// Tells each time with the moment of the run at which it ended; of [`Keep::All`]. Complete
+    /// once the run is over.
     pub fn each_time(&self, mut told: impl FnMut(Nanos, Nanos)) {
         locked(&self.samples).iter().for_each(|(at, time)| told(*at, *time));
     }
@@ -243,7 +248,8 @@ impl Meter {
         }
     }
 
-    /// A datagram with a stamp has come: `transit` is its time on the way, off by whatever the clocks are off.
+    /// A datagram with a stamp has come: `transit` is its time on the way, off by whatever the
+    /// clocks are off.
     pub(crate) fn transit(&self, now: Nanos, transit: i128) {
         if !self.window.contains(&now) {
             return;

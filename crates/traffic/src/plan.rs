@@ -202,7 +202,9 @@ impl Datagrams {
             Schedule::OnOff { on_ns: 0, .. } => Err("it is never on".into()),
             Schedule::OnOff { beat: of, .. } => beat(of),
             Schedule::Bursts { packets: 1..=10_000, every_ns: 1.. } => Ok(()),
-            Schedule::Bursts { packets, .. } => Err(format!("bursts of 1 to 10000 packets, not {packets}, with time between them")),
+            Schedule::Bursts { packets, .. } => {
+                Err(format!("bursts of 1 to 10000 packets, not {packets}, with time between them"))
+            }
         }
     }
 }
@@ -253,7 +255,9 @@ impl Work {
     /// Time between requests.
     pub fn interval(&self) -> Option<std::time::Duration> {
         match self {
-            Work::TcpRr { interval_ns, .. } | Work::UdpRr { interval_ns, .. } => interval_ns.map(std::time::Duration::from_nanos),
+            Work::TcpRr { interval_ns, .. } | Work::UdpRr { interval_ns, .. } => {
+                interval_ns.map(std::time::Duration::from_nanos)
+            }
             _ => None,
         }
     }
@@ -266,7 +270,9 @@ impl Work {
         };
         between("streams", self.streams(), 65_535)?;
         if self.interval().is_some_and(|interval| interval.as_micros() < 100) {
-            return Err("requests at least 100us apart; without an interval they go as fast as they are answered".into());
+            return Err(
+                "requests at least 100us apart; without an interval they go as fast as they are answered".into()
+            );
         }
         match self {
             Work::TcpBulk { bytes: Some(0), .. } => Err("bytes of nothing".into()),
@@ -278,7 +284,9 @@ impl Work {
                 between("a request", *request, 65_487).and_then(|()| between("a response", *response, 65_487))?;
                 let least = echo::LEAST_BY_THE_BEAT as u32;
                 if interval_ns.is_some() && (*request < least || *response < least) {
-                    return Err(format!("requests and responses at an interval have at least {least} bytes, to be told apart"));
+                    return Err(format!(
+                        "requests and responses at an interval have at least {least} bytes, to be told apart"
+                    ));
                 }
                 Ok(())
             }
@@ -317,7 +325,9 @@ impl FlowSpec {
                 return Err("UDP has no congestion control".into());
             }
             // TCP_CA_NAME_MAX of the kernel, with its end.
-            if name.is_empty() || name.len() > 15 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+            if name.is_empty()
+                || name.len() > 15
+                || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
             {
                 return Err("a congestion control has a name of 1 to 15 letters, digits, `_` and `-`".into());
             }
@@ -347,14 +357,21 @@ impl Plan {
             return wrong("a plan without flows".into());
         }
         if self.flows.len() > caps.flows as usize {
-            return cap(format!("{} flows, and the server takes {} of a client (--max-flows)", self.flows.len(), caps.flows));
+            return cap(format!(
+                "{} flows, and the server takes {} of a client (--max-flows)",
+                self.flows.len(),
+                caps.flows
+            ));
         }
         for flow in &self.flows {
             flow.check().or_else(|why| wrong(format!("flow `{}`: {why}", flow.name)))?;
         }
         let streams: u64 = self.flows.iter().map(|flow| u64::from(flow.work.streams())).sum();
         if streams > u64::from(caps.streams) {
-            return cap(format!("{streams} connections, and the server takes {} of a client (--max-streams)", caps.streams));
+            return cap(format!(
+                "{streams} connections, and the server takes {} of a client (--max-streams)",
+                caps.streams
+            ));
         }
         let end = self.flows.iter().map(|flow| flow.stop_ns).max().unwrap_or(0);
         if end > caps.duration_ns {
@@ -433,7 +450,10 @@ mod tests {
         // 10 packets of 1000 bytes every ms are 80 Mbit/s; an interval of 1 us is 8 Gbit/s.
         let bursts = Datagrams { sizes: vec![1000], schedule: Schedule::Bursts { packets: 10, every_ns: 1_000_000 } };
         assert_eq!(bursts.rate(), 80_000_000);
-        assert_eq!(Datagrams { sizes: vec![1000], schedule: Schedule::Poisson(Beat::IntervalNs(1_000)) }.rate(), 8_000_000_000);
+        assert_eq!(
+            Datagrams { sizes: vec![1000], schedule: Schedule::Poisson(Beat::IntervalNs(1_000)) }.rate(),
+            8_000_000_000
+        );
     }
 
     #[test]
@@ -441,7 +461,10 @@ mod tests {
         let rr = |request, response, interval_ns| flow(Work::UdpRr { streams: 1, request, response, interval_ns });
         for (wrong, word) in [
             (flow(udp(0)), "rate of nothing"),
-            (flow(Work::Udp(Datagrams { sizes: vec![28], schedule: Schedule::Constant(Beat::RateBitS(1)) })), "28 bytes"),
+            (
+                flow(Work::Udp(Datagrams { sizes: vec![28], schedule: Schedule::Constant(Beat::RateBitS(1)) })),
+                "28 bytes",
+            ),
             (flow(Work::Udp(Datagrams { sizes: vec![], schedule: Schedule::Constant(Beat::RateBitS(1)) })), "sizes"),
             (rr(0, 1, None), "request of nothing"),
             (rr(1, 70_000, None), "70000"),

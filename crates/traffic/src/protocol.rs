@@ -1,9 +1,10 @@
-//! What client and server say to each other. Everything here is read from strangers: whatever the bytes, there is an answer or an
-//! error, never a panic.
+//! What client and server say to each other. Everything here is read from strangers: whatever the
+//! bytes, there is an answer or an error, never a panic.
 //!
-//! Every TCP connection begins with a [`Preamble`] of the client. A control connection goes on with lines of JSON: the server's
-//! challenge, the client's proof that it knows the token, its plan; a server says nothing before a complete preamble. Connections that
-//! carry traffic are told apart by their preamble, which is proved with the session's key.
+//! Every TCP connection begins with a [`Preamble`] of the client. A control connection goes on with
+//! lines of JSON: the server's challenge, the client's proof that it knows the token, its plan; a
+//! server says nothing before a complete preamble. Connections that carry traffic are told apart by
+//! their preamble, which is proved with the session's key.
 //!
 //! Over UDP the server says nothing to an address that has not proved itself:
 //!
@@ -55,7 +56,8 @@ pub struct Address {
 impl Address {
     fn bytes(&self) -> [u8; 14] {
         let mut bytes = [0; 14];
-        let fields = self.session.to_be_bytes().into_iter().chain(self.flow.to_be_bytes()).chain(self.stream.to_be_bytes());
+        let fields =
+            self.session.to_be_bytes().into_iter().chain(self.flow.to_be_bytes()).chain(self.stream.to_be_bytes());
         bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
         bytes
     }
@@ -224,7 +226,8 @@ pub struct Plan {
     pub warmup_ns: u64,
     /// Time between reports.
     pub interval_ns: u64,
-    /// The round trip between the two, by which what the server receives is later than the client's clock says.
+    /// The round trip between the two, by which what the server receives is later than the client's
+    /// clock says.
     pub rtt_ns: u64,
     /// Both are on one host and have one clock.
     pub one_clock: bool,

@@ -173,8 +173,8 @@ impl Connection {
 }
 
 impl FlowEnd {
-    /// From a meter at `now` since the start of the run. `done`: all that was to be sent has come, so that the window ends with the last
-    /// of it.
+    /// From a meter at `now` since the start of the run. `done`: all that was to be sent has come,
+    /// so that the window ends with the last of it.
     pub fn of(meter: &Meter, now: Nanos, done: bool, error: Option<String>) -> FlowEnd {
         let reading = meter.read();
         let window = meter.window();

@@ -19,7 +19,8 @@ pub struct Sizes {
     pub response: usize,
 }
 
-/// Asks over a connection until `end`: the next when the answer is complete, or at the next beat of `interval`.
+/// Asks over a connection until `end`: the next when the answer is complete, or at the next beat of
+/// `interval`.
 ///
 /// # Errors
 /// Those of the connection, before the end of the run.
@@ -59,7 +60,8 @@ pub fn ask(
     Ok(())
 }
 
-/// Answers until the connection or the run is over. Whatever ends the connection is the asking side's to report.
+/// Answers until the connection or the run is over. Whatever ends the connection is the asking
+/// side's to report.
 pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttle: Option<&Throttle>, shared: &Shared) {
     let mut question = vec![0; sizes.request];
     let answer = vec![0x41; sizes.response];

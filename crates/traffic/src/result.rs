@@ -62,7 +62,8 @@ pub struct FlowResult {
     pub transactions_per_s: Option<f64>,
     /// Requests without an answer, connections that were not made; over the whole run.
     pub failed: Option<u64>,
-    /// Round trips as the program sees them; of a connection: made, a few bytes and one back, closed.
+    /// Round trips as the program sees them; of a connection: made, a few bytes and one back,
+    /// closed.
     pub rtt_ns: Option<Distribution>,
     /// From end to end, where both have one clock.
     pub delay_ns: Option<Distribution>,
@@ -96,8 +97,8 @@ pub struct Packets {
 }
 
 impl TrafficResult {
-    /// Puts together what both ends know. `flows` are those of all sessions, in their order, each with true for IPv4 and true where both
-    /// ends have one clock.
+    /// Puts together what both ends know. `flows` are those of all sessions, in their order, each
+    /// with true for IPv4 and true where both ends have one clock.
     pub fn new(
         server: String,
         command: String,
@@ -124,7 +125,8 @@ impl TrafficResult {
         let mut notes = outcome.notes;
         if flows.iter().any(|(flow, _, one_clock)| matches!(flow.spec.work, Work::Udp(_)) && !one_clock) {
             notes.push(
-                "client and server have different clocks: datagrams have no one-way delay (requests have round trips)".into(),
+                "client and server have different clocks: datagrams have no one-way delay (requests have round trips)"
+                    .into(),
             );
         }
         TrafficResult {

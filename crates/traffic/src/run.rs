@@ -15,14 +15,16 @@ use crate::socket::PATIENCE;
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
     instant: Instant,
-    /// CLOCK_MONOTONIC then, in ns: what stamps in datagrams count from, so that two processes of one host agree.
+    /// CLOCK_MONOTONIC then, in ns: what stamps in datagrams count from, so that two processes of
+    /// one host agree.
     ns: Nanos,
 }
 
 impl Epoch {
     /// A run that starts after `lead`.
     pub fn after(lead: Duration) -> Epoch {
-        // The two are one clock, read twice: a reading between two others that are close is off by no more than these are apart.
+        // The two are one clock, read twice: a reading between two others that are close is off by
+        // no more than these are apart.
         let mut best = (Instant::now(), 0, u64::MAX);
         for _ in 0..20 {
             let (before, instant, after) = (clock::monotonic(), Instant::now(), clock::monotonic());
@@ -35,8 +37,8 @@ impl Epoch {
         Epoch { instant: instant + lead, ns: ns.saturating_add(lead.as_nanos() as u64) }
     }
 
-    /// A run that starts after `lead` or, by less than `tick` ns, later, at a multiple of `tick` of CLOCK_MONOTONIC: timers that fire on ticks of
-    /// that clock fire on ticks of the run.
+    /// A run that starts after `lead` or, by less than `tick` ns, later, at a multiple of `tick` of
+    /// CLOCK_MONOTONIC: timers that fire on ticks of that clock fire on ticks of the run.
     pub fn on_tick(lead: Duration, tick: Nanos) -> Epoch {
         let Epoch { instant, ns } = Epoch::after(lead);
         let more = ns.checked_next_multiple_of(tick).unwrap_or(ns) - ns;
@@ -91,8 +93,8 @@ impl Shared {
         self.epoch.since(Instant::now())
     }
 
-    /// Does `work` in every span, with the span's begin and end, then waits for the end of the run: a thread that is gone is one
-    /// that failed.
+    /// Does `work` in every span, with the span's begin and end, then waits for the end of the run:
+    /// a thread that is gone is one that failed.
     ///
     /// # Errors
     /// The first of `work`.

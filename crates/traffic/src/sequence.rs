@@ -1,6 +1,7 @@
 //! Numbers of datagrams: what came twice, and what came late.
 
-/// Numbers behind the highest that are remembered, to tell a datagram that came late from one that came twice.
+/// Numbers behind the highest that are remembered, to tell a datagram that came late from one that
+/// came twice.
 const WINDOW: u32 = 1 << 16;
 
 /// The numbers that have come.
@@ -23,8 +24,9 @@ pub enum Arrival {
 }
 
 impl Sequence {
-    /// Notes a datagram. Numbers go round: what is less than half of the way ahead is later. One that is late by more than
-    /// 65536 numbers counts as late, be it the second time that it comes or not.
+    /// Notes a datagram. Numbers go round: what is less than half of the way ahead is later. One
+    /// that is late by more than 65536 numbers counts as late, be it the second time that it comes
+    /// or not.
     pub fn note(&mut self, number: u32) -> Arrival {
         if self.seen.is_empty() {
             self.seen = vec![0; WINDOW as usize / 64];

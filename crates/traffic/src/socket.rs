@@ -1,8 +1,8 @@
 //! Sockets of the generators: bound, tuned, and closed with a reset.
 //!
-//! A socket belongs to the namespace of the thread that opens it. Every TCP socket lingers for zero seconds: when it is
-//! closed, by us or by the kernel after SIGKILL, what is unsent is thrown away. An orphan with unsent data would hold its
-//! namespace for minutes.
+//! A socket belongs to the namespace of the thread that opens it. Every TCP socket lingers for zero
+//! seconds: when it is closed, by us or by the kernel after SIGKILL, what is unsent is thrown away.
+//! An orphan with unsent data would hold its namespace for minutes.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +15,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto
 /// How a TCP socket is tuned; `None` leaves the kernel's own choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Congestion control: `cubic`, `reno`, `bbr`, … as in net.ipv4.tcp_available_congestion_control.
+    /// Congestion control: `cubic`, `reno`, `bbr`, … as in
+    /// net.ipv4.tcp_available_congestion_control.
     pub congestion: Option<String>,
-    /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles them for its own needs, and no longer tunes them by itself.
+    /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles them for its own needs, and no longer
+    /// tunes them by itself.
     pub buffers: Option<u32>,
     /// No delay for small segments (TCP_NODELAY).
     pub no_delay: bool,
@@ -28,7 +30,8 @@ pub struct Tuning {
 /// Blocking calls return after this long, so that every thread sees in time that the run is over.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long a connection may take to be made: the first SYN and its first two repetitions, a second and two later.
+/// How long a connection may take to be made: the first SYN and its first two repetitions, a second
+/// and two later.
 pub const CONNECT: Duration = Duration::from_secs(4);
 
 /// Lets this process have as many descriptors as the host allows it: every connection is one.
@@ -48,8 +51,14 @@ pub fn connect_tcp(from: SocketAddr, to: SocketAddr, tuning: &Tuning) -> Result<
     patient(fd)
 }
 
-/// The same, as long as it takes the system's handshake while `wanted` says so: through a queue that loses half of the SYNs.
-pub fn connect_tcp_while(from: SocketAddr, to: SocketAddr, tuning: &Tuning, wanted: impl Fn() -> bool) -> Result<TcpStream, Error> {
+/// The same, as long as it takes the system's handshake while `wanted` says so: through a queue
+/// that loses half of the SYNs.
+pub fn connect_tcp_while(
+    from: SocketAddr,
+    to: SocketAddr,
+    tuning: &Tuning,
+    wanted: impl Fn() -> bool,
+) -> Result<TcpStream, Error> {
     let fd = tcp(to.ip(), tuning)?;
     bind(&fd, &from).doing(|| format!("cannot bind to {from}"))?;
     sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(PATIENCE)).doing(|| "a socket's time limit")?;
@@ -93,7 +102,8 @@ pub fn udp(at: SocketAddr, dscp: u8) -> Result<UdpSocket, Error> {
     patient_udp(fd)
 }
 
-/// A UDP socket at an address that others of this process are bound to as well; what comes from `peer` comes to this one.
+/// A UDP socket at an address that others of this process are bound to as well; what comes from
+/// `peer` comes to this one.
 pub fn udp_of_peer(at: SocketAddr, peer: SocketAddr, dscp: u8) -> Result<UdpSocket, Error> {
     let fd = udp_unbound(at.ip(), dscp)?;
     sockopt::set_socket_reuseaddr(&fd, true).doing(|| "a socket")?;
@@ -117,7 +127,8 @@ fn udp_unbound(address: IpAddr, dscp: u8) -> Result<OwnedFd, Error> {
         sockopt::set_ipv6_v6only(&fd, true).doing(|| "a socket")?;
     }
     mark(&fd, address, dscp)?;
-    // 4 MB: 40 ms at 1 Gbit/s of small packets' memory. Root may go over net.core.rmem_max; without it the largest allowed.
+    // 4 MB: 40 ms at 1 Gbit/s of small packets' memory. Root may go over net.core.rmem_max; without
+    // it the largest allowed.
     if sockopt::set_socket_recv_buffer_size_force(&fd, 4 << 20).is_err() {
         sockopt::set_socket_recv_buffer_size(&fd, 4 << 20).doing(|| "a socket's buffer")?;
     }
@@ -170,7 +181,8 @@ fn no_congestion_control(name: &str, error: rustix::io::Errno) -> Error {
     Error::Unsupported(format!("no congestion control `{name}` in this kernel ({error}); it has: {}", there.trim()))
 }
 
-/// Sets both buffers. Root may go over net.core.wmem_max and rmem_max, which would cut it short without a word.
+/// Sets both buffers. Root may go over net.core.wmem_max and rmem_max, which would cut it short
+/// without a word.
 fn buffer(fd: &impl AsFd, bytes: usize) -> Result<(), Error> {
     if sockopt::set_socket_send_buffer_size_force(fd, bytes).is_ok() {
         return sockopt::set_socket_recv_buffer_size_force(fd, bytes).doing(|| "a socket's buffers");
@@ -179,9 +191,10 @@ fn buffer(fd: &impl AsFd, bytes: usize) -> Result<(), Error> {
     sockopt::set_socket_recv_buffer_size(fd, bytes).doing(|| "a socket's buffers")?;
     // The kernel doubles what it grants (socket(7)).
     let got = |size: rustix::io::Result<usize>| size.doing(|| "a socket's buffers").map(|size| size / 2);
-    for (setting, got) in
-        [("wmem_max", got(sockopt::socket_send_buffer_size(fd))?), ("rmem_max", got(sockopt::socket_recv_buffer_size(fd))?)]
-    {
+    for (setting, got) in [
+        ("wmem_max", got(sockopt::socket_send_buffer_size(fd))?),
+        ("rmem_max", got(sockopt::socket_recv_buffer_size(fd))?),
+    ] {
         if got < bytes {
             return Err(Error::Unsupported(format!(
                 "no socket buffers of {bytes} bytes without root: net.core.{setting} of this host allows {got}"

@@ -1,5 +1,5 @@
-//! The secret that client and server share, and what is proved with it. It never travels: each side shows that it can compute
-//! HMAC-SHA256 (RFC 2104, FIPS 180-4) over fresh random numbers of both.
+//! The secret that client and server share, and what is proved with it. It never travels: each side
+//! shows that it can compute HMAC-SHA256 (RFC 2104, FIPS 180-4) over fresh random numbers of both.
 
 use std::fmt;
 
@@ -87,7 +87,8 @@ impl Secrets {
         hex(&self.server)
     }
 
-    /// True if the client has shown that it knows the token. Takes the same time whatever it has shown.
+    /// True if the client has shown that it knows the token. Takes the same time whatever it has
+    /// shown.
     pub fn is_client(&self, shown: &str) -> bool {
         same(&self.client, shown)
     }
@@ -130,7 +131,8 @@ impl Key {
     }
 }
 
-/// HMAC-SHA256 of `parts`, each with its length in front, so that no two lists of parts are the same bytes.
+/// HMAC-SHA256 of `parts`, each with its length in front, so that no two lists of parts are the
+/// same bytes.
 fn digest(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     // HMAC takes keys of any length.
     let Ok(mut mac) = <Hmac<Sha256> as KeyInit>::new_from_slice(key) else { return [0; 32] };
@@ -204,20 +206,25 @@ mod tests {
     fn both_sides_agree_and_nobody_else() {
         let token = Token::new(" a good secret\n").unwrap();
         let (client, server) = ([1; NONCE], [2; NONCE]);
-        let (ours, theirs) = (token.secrets(&client, &server), Token::new("a good secret").unwrap().secrets(&client, &server));
+        let (ours, theirs) =
+            (token.secrets(&client, &server), Token::new("a good secret").unwrap().secrets(&client, &server));
         assert!(ours.is_client(&theirs.client()) && ours.is_server(&theirs.server()));
         assert!(!ours.is_client(&theirs.server()), "what one side shows cannot be played back by the other");
         assert!(!ours.is_client("") && !ours.is_client(&theirs.client()[..63]));
         let tag = ours.session.tag(&[b"ab", b"c"]);
         assert!(theirs.session.proves(&[b"ab", b"c"], &tag) && !theirs.session.proves(&[b"a", b"bc"], &tag));
-        for other in [Token::new("a good secreT").unwrap().secrets(&client, &server), token.secrets(&client, &[3; NONCE])] {
+        for other in
+            [Token::new("a good secreT").unwrap().secrets(&client, &server), token.secrets(&client, &[3; NONCE])]
+        {
             assert!(!other.is_client(&ours.client()) && !other.session.proves(&[b"ab", b"c"], &tag));
         }
     }
 
     #[test]
     fn tokens_have_a_length() {
-        assert!(Token::new("seven77").is_err() && Token::new("eight888").is_ok() && Token::new(&"x".repeat(1025)).is_err());
+        assert!(
+            Token::new("seven77").is_err() && Token::new("eight888").is_ok() && Token::new(&"x".repeat(1025)).is_err()
+        );
         let token = Token::random().unwrap();
         assert_eq!(token.text().len(), 32);
         assert_ne!(token, Token::random().unwrap());

@@ -1,4 +1,5 @@
-//! UDP by the simulator's own sources, numbered and stamped: loss, order, gaps, jitter, and one-way delay where both ends have one clock.
+//! UDP by the simulator's own sources, numbered and stamped: loss, order, gaps, jitter, and one-way
+//! delay where both ends have one clock.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::sequence::{Arrival, Sequence};
 /// Bytes of a datagram's number, at its head, big-endian.
 const NUMBER: usize = 4;
 
-/// Bytes of the time at which it was sent (CLOCK_MONOTONIC, ns, big-endian), behind the number. Datagrams too small for either go
-/// without.
+/// Bytes of the time at which it was sent (CLOCK_MONOTONIC, ns, big-endian), behind the number.
+/// Datagrams too small for either go without.
 const STAMP: usize = 8;
 
 /// What a UDP flow sends: the same as in the simulator, by the same seed.
@@ -38,7 +39,8 @@ pub struct Datagrams {
     pub local: Option<Local>,
 }
 
-/// A source that is on the host of the queue hears of each packet whether it was dropped there, and sleeps then.
+/// A source that is on the host of the queue hears of each packet whether it was dropped there, and
+/// sleeps then.
 #[derive(Clone, Debug)]
 pub struct Local {
     /// What it hears.
@@ -50,7 +52,8 @@ pub struct Local {
 /// How long the host may take to say what became of a packet; then the source goes on.
 const ANSWER: Duration = Duration::from_millis(20);
 
-/// By less than this a local source is late because this host wakes threads up late, and it keeps its pace; by more, it has slept longer.
+/// By less than this a local source is late because this host wakes threads up late, and it keeps
+/// its pace; by more, it has slept longer.
 const BEHIND: Nanos = 1_000_000;
 
 /// Bytes of IP and UDP headers in a packet's length at layer 3.
@@ -58,16 +61,27 @@ pub fn headers(ipv4: bool) -> usize {
     if ipv4 { 28 } else { 48 }
 }
 
-/// Sends in the spans what the source says, when it says so, to the socket's peer. A sender that is late sends at once what has become
-/// due, and notes how late it was in the part of the run of which figures are given. Returns at the end of the last span.
+/// Sends in the spans what the source says, when it says so, to the socket's peer. A sender that is
+/// late sends at once what has become due, and notes how late it was in the part of the run of
+/// which figures are given. Returns at the end of the last span.
 ///
 /// # Errors
 /// Those of the socket.
-pub fn send(socket: &UdpSocket, datagrams: &Datagrams, spans: &[(Instant, Instant)], shared: &Shared) -> Result<(), Error> {
+pub fn send(
+    socket: &UdpSocket,
+    datagrams: &Datagrams,
+    spans: &[(Instant, Instant)],
+    shared: &Shared,
+) -> Result<(), Error> {
     clock::precise();
     let headers = headers(socket.peer_addr().doing(|| "sending")?.is_ipv4());
-    let mut sender =
-        Sender { socket, shared, payload: vec![0x55; usize::from(u16::MAX)], lateness: clock::Lateness::default(), number: 0 };
+    let mut sender = Sender {
+        socket,
+        shared,
+        payload: vec![0x55; usize::from(u16::MAX)],
+        lateness: clock::Lateness::default(),
+        number: 0,
+    };
     let mut source = Source::new(datagrams.udp.clone(), Random::new(datagrams.seed, datagrams.stream));
     let mut changes = datagrams.rates.iter().peekable();
     let mut result = Ok(());
@@ -135,7 +149,8 @@ impl Sender<'_> {
     fn put(&mut self, bytes: usize, due: Instant) -> Result<bool, Error> {
         let now = Instant::now();
         let since = self.shared.epoch.since(now);
-        // What is over before anything is measured may be as late as it likes: a burst that fills a queue beforehand takes its time.
+        // What is over before anything is measured may be as late as it likes: a burst that fills a
+        // queue beforehand takes its time.
         if since >= self.shared.meter.window().start {
             self.lateness.note(due, now);
         }

@@ -1,4 +1,5 @@
-//! Flows as they are asked for, on the command line or in a plan's file, and what of them goes to a server.
+//! Flows as they are asked for, on the command line or in a plan's file, and what of them goes to a
+//! server.
 //!
 //! A plan is TOML, its keys those of a case's flows where they mean the same:
 //!
@@ -104,7 +105,8 @@ impl Wish {
         }
     }
 
-    /// What goes to the server over one family: a flow for each way. `several`: there is another family, so names say which.
+    /// What goes to the server over one family: a flow for each way. `several`: there is another
+    /// family, so names say which.
     pub fn flows(&self, family: Family, several: bool, port: u16, duration: Nanos) -> Vec<Flow> {
         if self.family.is_some_and(|own| own != family) {
             return Vec::new();
@@ -139,8 +141,9 @@ impl Wish {
     }
 }
 
-/// The Realtime Response Under Load test of the bufferbloat community, as far as one server does it: four bulk flows each way, one
-/// in each of four service classes, and latency flows in three (there without ICMP).
+/// The Realtime Response Under Load test of the bufferbloat community, as far as one server does
+/// it: four bulk flows each way, one in each of four service classes, and latency flows in three
+/// (there without ICMP).
 pub fn rrul() -> Vec<Wish> {
     let bulk = |(name, dscp): (&str, u8)| Wish {
         ways: Ways::Both,
@@ -203,7 +206,8 @@ fn at(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, message: St
         let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let before = text.get(..start).unwrap_or_default();
         let begin = before.rfind('\n').map_or(0, |at| at + 1);
-        let line: String = text.get(begin..).unwrap_or_default().lines().next().unwrap_or("").chars().take(200).collect();
+        let line: String =
+            text.get(begin..).unwrap_or_default().lines().next().unwrap_or("").chars().take(200).collect();
         (before.matches('\n').count() + 1, before.get(begin..).unwrap_or_default().chars().count() + 1, line)
     });
     CaseError { path: path.into(), place, message }
@@ -309,7 +313,11 @@ fn read(raw: RawPlan) -> Result<PlanFile, Wrong> {
     if let Some(duration) = raw.duration.as_ref().filter(|duration| duration.get_ref().0 == 0) {
         return Err((Some(duration.span()), "a run of no time".into()));
     }
-    Ok(PlanFile { duration: raw.duration.map(|time| time.get_ref().0), warmup: raw.warmup.map(|time| time.get_ref().0), flows })
+    Ok(PlanFile {
+        duration: raw.duration.map(|time| time.get_ref().0),
+        warmup: raw.warmup.map(|time| time.get_ref().0),
+        flows,
+    })
 }
 
 fn wish(spanned: &Spanned<RawFlow>) -> Result<Wish, Wrong> {
@@ -326,7 +334,9 @@ fn wish(spanned: &Spanned<RawFlow>) -> Result<Wish, Wrong> {
     let work = match kind {
         "tcp_bulk" => Work::TcpBulk { streams, bytes: flow.bytes.as_ref().map(|bytes| *bytes.get_ref()) },
         "tcp_rr" => Work::TcpRr { streams, request, response, interval_ns },
-        "tcp_connect" => Work::TcpConnect { streams, close: flow.close.as_ref().map(|close| *close.get_ref()).unwrap_or_default() },
+        "tcp_connect" => {
+            Work::TcpConnect { streams, close: flow.close.as_ref().map(|close| *close.get_ref()).unwrap_or_default() }
+        }
         "udp" => Work::Udp(datagrams(spanned)?),
         _ => Work::UdpRr { streams, request, response, interval_ns },
     };
@@ -425,7 +435,8 @@ fn only(flow: &RawFlow, kind: &str) -> Result<(), Wrong> {
 }
 
 fn unknown(what: &str, word: &str, valid: &[&str]) -> String {
-    let meant = nearest(word, valid.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    let meant =
+        nearest(word, valid.iter().copied()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     let word: String = word.chars().take(40).collect();
     format!("there is no {what} `{word}`{meant} There are {}", valid.join(", "))
 }
@@ -460,7 +471,8 @@ stop = "10s"
     fn a_plan_is_read() {
         let plan = PlanFile::parse(PLAN, Path::new("p.toml")).unwrap();
         assert_eq!((plan.duration, plan.warmup, plan.flows.len()), (Some(30_000_000_000), Some(2_000_000_000), 2));
-        let flows: Vec<Flow> = plan.flows.iter().flat_map(|wish| wish.flows(Family::Ipv6, true, 2587, 30_000_000_000)).collect();
+        let flows: Vec<Flow> =
+            plan.flows.iter().flat_map(|wish| wish.flows(Family::Ipv6, true, 2587, 30_000_000_000)).collect();
         let names: Vec<&str> = flows.iter().map(|flow| flow.spec.name.as_str()).collect();
         assert_eq!(names, ["bulk up ipv6", "bulk down ipv6", "voice ipv6"]);
         assert_eq!((flows[0].sport, flows[1].sport, flows[0].spec.port), (7000, 7004, 2587));

@@ -1,4 +1,5 @@
-//! Server and client over loopback: what comes through, who is refused, and that nobody is sent more than he has shown he wants.
+//! Server and client over loopback: what comes through, who is refused, and that nobody is sent
+//! more than he has shown he wants.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -31,7 +32,8 @@ fn open(address: SocketAddr) -> Session {
 fn played(address: SocketAddr, wishes: &[Wish], duration: u64) -> Result<TrafficResult, Error> {
     let session = open(address);
     let one_clock = session.one_clock;
-    let flows: Vec<Flow> = wishes.iter().flat_map(|wish| wish.flows(Family::Ipv4, false, address.port(), duration)).collect();
+    let flows: Vec<Flow> =
+        wishes.iter().flat_map(|wish| wish.flows(Family::Ipv4, false, address.port(), duration)).collect();
     let rows: Vec<_> = flows.iter().map(|flow| (flow.clone(), true, one_clock)).collect();
     let course = Course { warmup: 0, interval: Duration::from_millis(100), seed: 1 };
     let outcome = client::run(&mut [(session, flows)], course, &|| false, &mut |_| ())?;
@@ -59,7 +61,8 @@ fn every_kind_comes_through() {
         assert_eq!(flow.error, None, "{}", flow.name);
     }
     for name in ["bulk up", "bulk down"] {
-        // Two connections of so many bytes, all of them, and the kernel's word that they were acknowledged.
+        // Two connections of so many bytes, all of them, and the kernel's word that they were
+        // acknowledged.
         let flow = flow(name);
         assert_eq!((flow.bytes, flow.connections.len()), (600_000, 2), "{name}");
         assert!(flow.window_ns < SECOND && flow.connections.iter().all(|c| c.mss > 0), "{name}");
@@ -71,7 +74,10 @@ fn every_kind_comes_through() {
     for name in ["udp up", "udp down"] {
         // 4 Mbit/s of 500 bytes are 1000 a second; loopback loses none.
         let packets = flow(name).packets.unwrap();
-        assert!((995..=1001).contains(&packets.sent) && packets.lost == 0 && packets.duplicates == 0, "{name}: {packets:?}");
+        assert!(
+            (995..=1001).contains(&packets.sent) && packets.lost == 0 && packets.duplicates == 0,
+            "{name}: {packets:?}"
+        );
         let gaps = flow(name).gaps.as_ref().unwrap();
         assert!((gaps.mean_ns as i64 - 1_000_000).abs() < 50_000, "{name}: {gaps:?}");
         assert!(flow(name).delay_ns.is_some(), "one host, one clock");
@@ -108,7 +114,9 @@ fn who_may_not_is_refused() {
 fn who_says_nothing_or_nonsense_gets_nothing() {
     let (_server, address) = server(CAPS);
     // A preamble for a session that is not there, half a preamble, and noise: no byte comes back.
-    let preamble = Preamble::data(Address { session: 1, flow: 0, stream: 0 }, &altq_traffic::token::Key::random().unwrap()).bytes();
+    let preamble =
+        Preamble::data(Address { session: 1, flow: 0, stream: 0 }, &altq_traffic::token::Key::random().unwrap())
+            .bytes();
     for said in [&preamble[..], &preamble[..20], &[b'x'; 100]] {
         let mut connection = TcpStream::connect(address).unwrap();
         connection.write_all(said).unwrap();
@@ -156,7 +164,8 @@ fn an_address_that_has_not_proved_itself_is_sent_no_more_than_it_sent() {
     }
     assert_eq!(heard(&stranger, Duration::from_millis(300)), 0);
 
-    // With it, a cookie as long as the probe, to the address that it came from: that of the victim, were it forged.
+    // With it, a cookie as long as the probe, to the address that it came from: that of the victim,
+    // were it forged.
     let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
     victim.connect(address).unwrap();
     for _ in 0..10 {
@@ -179,7 +188,8 @@ fn traffic_ends_with_the_control_connection() {
     let (_server, address) = server(CAPS);
     let mut session = open(address);
     let udp = Work::Udp(Datagrams { sizes: vec![500], schedule: Schedule::Constant(Beat::RateBitS(4_000_000)) });
-    let flows = Wish { ways: Ways::Down, ..Wish::new("down", udp) }.flows(Family::Ipv4, false, address.port(), 20 * SECOND);
+    let flows =
+        Wish { ways: Ways::Down, ..Wish::new("down", udp) }.flows(Family::Ipv4, false, address.port(), 20 * SECOND);
     let flows = flows.into_iter().map(|flow| flow.spec).collect();
     session.propose(Plan { flows, warmup_ns: 0, interval_ns: SECOND, rtt_ns: 0, one_clock: false, seed: 1 }).unwrap();
     let own = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -16,7 +16,8 @@ pub struct Args {
     to: String,
 }
 
-/// Runs it: the policy on standard output, what could not be carried over on standard error as well.
+/// Runs it: the policy on standard output, what could not be carried over on standard error as
+/// well.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let printed = print(&policy);

@@ -126,7 +126,9 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
                 })
             })
             .collect();
-        let whole = args.lab.then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": side_by_side(cases) }));
+        let whole = args
+            .lab
+            .then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": side_by_side(cases) }));
         output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "cases": rows, "lab": whole }))?;
         return Ok(Exit::Ok);
     }
@@ -137,7 +139,8 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     for case in cases {
         let columns = if case.columns.is_empty() { "-".into() } else { case.columns.join(" ") };
         let published = case.published_in.clone().unwrap_or("-".into());
-        let mut row = vec![case.name.clone(), case.rows.len().to_string(), columns, case.runs.len().to_string(), published];
+        let mut row =
+            vec![case.name.clone(), case.rows.len().to_string(), columns, case.runs.len().to_string(), published];
         if args.lab {
             row.push(match in_lab(case) {
                 (0, why) => format!("no: {}", why.join("; ")),
@@ -150,7 +153,11 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     let mut text = output::table(&rows);
     if args.lab {
         let (one, many) = (alone(cases), side_by_side(cases));
-        text += &format!("\nAll of it in the lab: about {} side by side, {} one run after another.\n", time(many), time(one));
+        text += &format!(
+            "\nAll of it in the lab: about {} side by side, {} one run after another.\n",
+            time(many),
+            time(one)
+        );
     }
     output::print(&text)?;
     Ok(Exit::Ok)
@@ -172,10 +179,15 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
         _ => Path::new("."),
     };
     let link = |case: &CaseFile| Ok((case.name.clone(), document::relative(folder, &case.path)?));
-    cases.iter().map(link).collect::<std::io::Result<_>>().with_context(|| format!("{} cannot be written", document.display()))
+    cases
+        .iter()
+        .map(link)
+        .collect::<std::io::Result<_>>()
+        .with_context(|| format!("{} cannot be written", document.display()))
 }
 
-/// How many seconds the lab takes for a case, 0 if it has nothing of it, and why it leaves something out.
+/// How many seconds the lab takes for a case, 0 if it has nothing of it, and why it leaves
+/// something out.
 fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
     let mut file = case.clone();
     let wishes = pool::wishes(case, None);
@@ -288,7 +300,9 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         results::write(path, &text(&|case| files.get(case).cloned().unwrap_or_default())?)?;
     }
     if args.json {
-        output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "interrupted": stopped, "results": rows }))?;
+        output::print_json(
+            &serde_json::json!({ "schema": "altq.experiments/1", "interrupted": stopped, "results": rows }),
+        )?;
     }
     if stopped {
         eprintln!("altq experiments: interrupted; what was finished of {wanted} is in {}", args.out.display());
@@ -296,7 +310,10 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     }
     let said: Vec<String> = verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
     eprintln!("altq experiments: {}", said.join(", "));
-    eprintln!("altq experiments: index.html, EXPERIMENTS.md, a page and the results of each case are in {}", args.out.display());
+    eprintln!(
+        "altq experiments: index.html, EXPERIMENTS.md, a page and the results of each case are in {}",
+        args.out.display()
+    );
     if verdicts.keys().all(|word| *word == "SKIP") {
         return Ok(Exit::Unsupported);
     }

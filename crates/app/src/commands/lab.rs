@@ -20,14 +20,16 @@ pub struct Args {
     /// Prints the result as JSON
     #[arg(long)]
     json: bool,
-    /// Runs the same traffic through something else afterwards, and gives the ratio of the bulk rates
+    /// Runs the same traffic through something else afterwards, and gives the ratio of the bulk
+    /// rates
     #[arg(long, value_name = "htb")]
     peer: Option<Peer>,
     /// Congestion control of TCP flows that name none, as in
     /// net.ipv4.tcp_available_congestion_control [default: cubic]
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
-    /// Send and receive buffers of TCP flows that name none, in bytes; without it the kernel tunes them
+    /// Send and receive buffers of TCP flows that name none, in bytes; without it the kernel tunes
+    /// them
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(2048..=1 << 30))]
     buffers: Option<u32>,
     /// The hosts send no super-packets, as with network cards without segmentation offload
@@ -49,7 +51,8 @@ pub struct Args {
 /// What to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Peer {
-    /// The kernel's HTB: with the policy's classes where it is one of htb, else one class at the link's rate.
+    /// The kernel's HTB: with the policy's classes where it is one of htb, else one class at the
+    /// link's rate.
     Htb,
 }
 
@@ -117,7 +120,9 @@ fn chosen(file: &mut CaseFile, args: &Args) -> Result<(), String> {
         }
         file.runs.retain(|run| !run.case.columns.is_empty());
     }
-    args.export.check(file, args.column.as_deref(), args.row.as_deref()).map_err(|message| format!("--flent: {message}"))
+    args.export
+        .check(file, args.column.as_deref(), args.row.as_deref())
+        .map_err(|message| format!("--flent: {message}"))
 }
 
 /// What the user is told of a case that did not run.

@@ -1,4 +1,5 @@
-//! `altq replay`: a list of packets through the scheduler of one link, in virtual time (docs/replay.md).
+//! `altq replay`: a list of packets through the scheduler of one link, in virtual time
+//! (docs/replay.md).
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -24,7 +25,8 @@ use crate::stat_format::Format;
 pub struct Args {
     #[command(flatten)]
     policy: PolicyFile,
-    /// The packets: CSV, sorted by time, with the header time_ns,class,bytes,id and perhaps flow, dscp, ecn; - reads stdin
+    /// The packets: CSV, sorted by time, with the header time_ns,class,bytes,id and perhaps flow,
+    /// dscp, ecn; - reads stdin
     #[arg(long, value_name = "FILE")]
     arrivals: PathBuf,
     /// Which of the policy's links, if it has several
@@ -39,7 +41,8 @@ pub struct Args {
     /// Packets that the driver holds, the one on the wire included
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     tx_ring: u32,
-    /// Transmit queues of the card, each behind its own instance of the policy and with its own ring; the wire takes turns among them
+    /// Transmit queues of the card, each behind its own instance of the policy and with its own
+    /// ring; the wire takes turns among them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES as i64))]
     tx_queues: u32,
     /// What is counted begins here, such as 1s
@@ -131,7 +134,12 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut watch = Watch { files, link, stat: None };
     let report = match replay::run(link, &arrivals, &options, &mut watch) {
         Ok(report) => report,
-        Err(error @ (ReplayError::Spec(_) | ReplayError::BeyondTime(_) | ReplayError::TooMany(_) | ReplayError::Queues(_))) => {
+        Err(
+            error @ (ReplayError::Spec(_)
+            | ReplayError::BeyondTime(_)
+            | ReplayError::TooMany(_)
+            | ReplayError::Queues(_)),
+        ) => {
             eprintln!("altq replay: {error}");
             return Ok(Exit::Usage);
         }
@@ -192,7 +200,9 @@ fn read(path: &Path, link: &Link) -> Result<Arrivals, String> {
 }
 
 fn create(path: &Option<PathBuf>) -> anyhow::Result<Option<impl Write + use<>>> {
-    path.as_ref().map(|path| File::create(path).with_context(|| format!("{} cannot be written", path.display()))).transpose()
+    path.as_ref()
+        .map(|path| File::create(path).with_context(|| format!("{} cannot be written", path.display())))
+        .transpose()
 }
 
 /// What people read: a row a class, children below their parent and indented.
@@ -215,7 +225,8 @@ fn table(link: &Link, report: &Report) -> String {
     for (id, depth) in order {
         let row = &report.classes[id];
         let delay = |value: Option<u64>| value.map_or("-".into(), output::time);
-        let borrowed = if row.sent_bytes == 0 { "-".into() } else { output::percent(row.borrowed_bytes, row.sent_bytes) };
+        let borrowed =
+            if row.sent_bytes == 0 { "-".into() } else { output::percent(row.borrowed_bytes, row.sent_bytes) };
         rows.push(vec![
             format!("{}{}", "  ".repeat(depth), row.name),
             link.guarantee(id as u32).map_or("-".into(), |rate| output::rate(rate.as_bit_s())),

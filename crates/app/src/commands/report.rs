@@ -14,7 +14,8 @@ use crate::report::load::{self, Loaded};
 /// Options of `altq report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Results as `altq sim --json` and `altq lab --json` print them; `-`: stdin. Those of one case stand together
+    /// Results as `altq sim --json` and `altq lab --json` print them; `-`: stdin. Those of one case
+    /// stand together
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
     /// Where the page goes [default: stdout]
@@ -95,7 +96,8 @@ fn as_flent(args: &Args, loaded: &[Loaded]) -> anyhow::Result<Exit> {
 fn each(title: &str, sources: &[Source<'_>]) -> Vec<(String, String)> {
     let name = |case: &str| format!("{}.html", slug(case));
     let page = |(case, own): (&str, Vec<&Source<'_>>)| {
-        let own: Vec<Source<'_>> = own.into_iter().map(|s| Source { result: s.result, json: s.json, file: s.file }).collect();
+        let own: Vec<Source<'_>> =
+            own.into_iter().map(|s| Source { result: s.result, json: s.json, file: s.file }).collect();
         (name(case), html::page(case, &own))
     };
     let mut pages: Vec<(String, String)> = html::cases(sources).into_iter().map(page).collect();

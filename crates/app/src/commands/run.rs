@@ -45,7 +45,9 @@ pub struct Args {
 
 fn interval(word: &str) -> Result<Nanos, String> {
     match literal::time_with_unit(word)? {
-        time if time < 10_000_000 => Err("at least 10ms: a table is read by people, a line costs a walk over all classes".into()),
+        time if time < 10_000_000 => {
+            Err("at least 10ms: a table is read by people, a line costs a walk over all classes".into())
+        }
         time => Ok(time),
     }
 }
@@ -137,7 +139,8 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
             continue;
         }
         news = 0;
-        let shown: Vec<(&Link, &Snapshot)> = links.iter().filter_map(|link| Some((*link, latest.get(&link.name)?))).collect();
+        let shown: Vec<(&Link, &Snapshot)> =
+            links.iter().filter_map(|link| Some((*link, latest.get(&link.name)?))).collect();
         if args.json {
             serde_json::to_writer(&mut out, &stat::Stat::of(&shown)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;

@@ -28,13 +28,15 @@ pub struct Args {
     /// Only this row of the case
     #[arg(long, value_name = "NAME")]
     row: Option<String>,
-    /// Only this column of a case with rows; of another case, with --flent, the column that is written
+    /// Only this column of a case with rows; of another case, with --flent, the column that is
+    /// written
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
     /// How many runs of a case with rows at once [default: one a processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
-    /// Writes what the first link with a policy sends, as pcap with times to the nanosecond (of the first column)
+    /// Writes what the first link with a policy sends, as pcap with times to the nanosecond (of the
+    /// first column)
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Prints altq.result/1 instead of tables
@@ -46,7 +48,8 @@ pub struct Args {
     /// Draws what came out over time, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// The charts of the plot from top to bottom, of rate, drops, delay, wait, share [default: rate, drops if any, delay]
+    /// The charts of the plot from top to bottom, of rate, drops, delay, wait, share [default:
+    /// rate, drops if any, delay]
     #[arg(long, value_name = "CHART,…", value_delimiter = ',', requires = "plot", value_parser = panel)]
     panels: Vec<Panel>,
     /// Lines of flows rather than of classes: bytes that arrived, time from source to destination
@@ -61,7 +64,11 @@ pub struct Args {
 
 fn panel(word: &str) -> Result<Panel, String> {
     let names = || PANELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    PANELS.iter().find(|(name, _)| *name == word).map(|(_, panel)| *panel).ok_or_else(|| format!("a chart is one of {}", names()))
+    PANELS
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map(|(_, panel)| *panel)
+        .ok_or_else(|| format!("a chart is one of {}", names()))
 }
 
 /// Runs it.
@@ -83,8 +90,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let create = |path: &PathBuf| File::create(path).with_context(|| format!("{} cannot be written", path.display()));
     let mut pcap = args.pcap.as_ref().map(create).transpose()?.map(BufWriter::new);
     let record = pcap.as_mut().map(|file| file as &mut dyn Write);
-    let mut watch =
-        Watch { series: (args.plot.is_some() || args.json || args.export.flent.is_some()).then(Vec::new), ..Watch::default() };
+    let mut watch = Watch {
+        series: (args.plot.is_some() || args.json || args.export.flent.is_some()).then(Vec::new),
+        ..Watch::default()
+    };
     let mut result = match sim::run_file(&file, &wishes, record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
@@ -132,19 +141,29 @@ fn wishes(file: &CaseFile, args: &Args) -> Result<Wishes, String> {
         None => None,
         Some(_) if file.rows.is_empty() => return Err("--row: the case has no rows".into()),
         Some(name) => Some(file.row(name).ok_or_else(|| {
-            format!("--row: there is no row {name:?}; rows: {}", known(&mut file.rows.iter().map(|row| row.name.as_str())))
+            format!(
+                "--row: there is no row {name:?}; rows: {}",
+                known(&mut file.rows.iter().map(|row| row.name.as_str()))
+            )
         })?),
     };
     let column = match &args.column {
         None => None,
         // All of them run, and one is written.
         Some(_) if !file.is_table() && args.export.flent.is_some() => None,
-        Some(_) if !file.is_table() => return Err("--column: the case has no rows; all its columns run together".into()),
+        Some(_) if !file.is_table() => {
+            return Err("--column: the case has no rows; all its columns run together".into());
+        }
         Some(name) => Some(file.column(name).ok_or_else(|| {
-            format!("--column: there is no column {name:?}; columns: {}", known(&mut file.columns.iter().map(String::as_str)))
+            format!(
+                "--column: there is no column {name:?}; columns: {}",
+                known(&mut file.columns.iter().map(String::as_str))
+            )
         })?),
     };
-    args.export.check(file, args.column.as_deref(), args.row.as_deref()).map_err(|message| format!("--flent: {message}"))?;
+    args.export
+        .check(file, args.column.as_deref(), args.row.as_deref())
+        .map_err(|message| format!("--flent: {message}"))?;
     if file.rows.len() > 1 && row.is_none() && (args.plot.is_some() || args.stat.is_some()) {
         return Err("--plot and --stat are of one row; name it with --row".into());
     }

@@ -73,7 +73,8 @@ Examples:
   altq traffic udp HOST --rate 5Mbit/s --size 1000 --on 1s --off 2s --random
   altq traffic udp HOST --rate 5Mbit/s --size 300,1500 --poisson")]
     Udp(Udp),
-    /// Many flows at once: four bulk each way and latency in three service classes, or a plan of your own
+    /// Many flows at once: four bulk each way and latency in three service classes, or a plan of
+    /// your own
     #[command(after_help = "\
 Examples:
   altq traffic mix HOST                                  like the test RRUL
@@ -128,7 +129,8 @@ struct Marks {
     /// The server's port, one of those that it listens on [default: HOST's]
     #[arg(long)]
     port: Option<u16>,
-    /// This host's first port; further connections have the next ones [default: the system's choice]
+    /// This host's first port; further connections have the next ones [default: the system's
+    /// choice]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     sport: u16,
 }
@@ -206,7 +208,8 @@ struct Rr {
     /// Clients side by side
     #[arg(short = 'P', long, default_value_t = 1)]
     clients: u32,
-    /// From one request to the next; over UDP answered or not [default: as fast as they are answered]
+    /// From one request to the next; over UDP answered or not [default: as fast as they are
+    /// answered]
     #[arg(long = "every", value_name = "TIME", value_parser = literal::time_with_unit)]
     every: Option<Nanos>,
     #[command(flatten)]
@@ -395,7 +398,9 @@ fn token(given: Option<&str>) -> Result<Option<Token>, String> {
     match std::fs::read_to_string(given) {
         Ok(text) => Token::new(&text).map(Some).map_err(|error| format!("{given}: {error}")),
         // What looks like a path is meant as one.
-        Err(error) if given.contains('/') || error.kind() != io::ErrorKind::NotFound => Err(format!("{given}: {error}")),
+        Err(error) if given.contains('/') || error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("{given}: {error}"))
+        }
         Err(_) => Token::new(given).map(Some).map_err(said),
     }
 }
@@ -436,7 +441,9 @@ fn client(common: &Common, wishes: &[Wish], duration: Nanos, warmup: Nanos) -> a
     }
     let rows: Vec<(Flow, bool, bool)> = sessions
         .iter()
-        .flat_map(|(session, flows)| flows.iter().map(|flow| (flow.clone(), session.server.is_ipv4(), session.one_clock)))
+        .flat_map(|(session, flows)| {
+            flows.iter().map(|flow| (flow.clone(), session.server.is_ipv4(), session.one_clock))
+        })
         .collect();
     let course = Course { warmup, interval: Duration::from_nanos(common.interval), seed: common.seed };
     let mut live = live::Live::new(&rows, common.json, common.quiet, duration);
@@ -480,7 +487,8 @@ fn prepare(common: &Common, wishes: &[Wish], duration: Nanos) -> Result<(Token, 
         Ok(Some(token)) => token,
         Ok(None) => {
             return usage(
-                "the server's token is needed (`altq traffic server` prints it): --token FILE or TEXT, or ALTQ_TOKEN".into(),
+                "the server's token is needed (`altq traffic server` prints it): --token FILE or TEXT, or ALTQ_TOKEN"
+                    .into(),
             );
         }
         Err(why) => return usage(why),
@@ -518,7 +526,8 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
     let found: Vec<SocketAddr> = if let Ok(address) = bare.parse::<IpAddr>() {
         vec![SocketAddr::new(address, PORT)]
     } else {
-        let found = if name.rsplit_once(':').is_some() { name.to_socket_addrs() } else { (name, PORT).to_socket_addrs() };
+        let found =
+            if name.rsplit_once(':').is_some() { name.to_socket_addrs() } else { (name, PORT).to_socket_addrs() };
         if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
             return Err(Trouble::Usage(format!(
                 "{name}: behind the colon is a port, 1 to 65535; an IPv6 address with a port stands in [ ]"
@@ -529,8 +538,9 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
     let first = |four: bool| found.iter().find(|address| address.is_ipv4() == four).copied();
     let wanted = |four: bool| {
         let family = if four { "IPv4" } else { "IPv6" };
-        first(four)
-            .ok_or_else(|| Trouble::Usage(format!("{name} has no {family} address; without -4 and -6 it is asked for what it has")))
+        first(four).ok_or_else(|| {
+            Trouble::Usage(format!("{name} has no {family} address; without -4 and -6 it is asked for what it has"))
+        })
     };
     match (ipv4, ipv6) {
         (true, true) => Ok(vec![wanted(true)?, wanted(false)?]),
@@ -552,7 +562,9 @@ fn refused(error: &Error, server: Option<SocketAddr>) -> Exit {
         Error::Refused { why: Refusal::Cap | Refusal::Busy, .. } => ("", Exit::Refused),
         Error::Io { source, .. } => match source.kind() {
             io::ErrorKind::PermissionDenied => ("", Exit::NotPermitted),
-            io::ErrorKind::ConnectionRefused if server.is_some() => (": does `altq traffic server` run there?", Exit::Failed),
+            io::ErrorKind::ConnectionRefused if server.is_some() => {
+                (": does `altq traffic server` run there?", Exit::Failed)
+            }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock if server.is_some() => {
                 (": is it there, and does a firewall let this port through?", Exit::Failed)
             }

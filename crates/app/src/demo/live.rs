@@ -1,4 +1,5 @@
-//! The demo's policy on real packets: kernel TCP in network namespaces, as `altq lab` runs any case.
+//! The demo's policy on real packets: kernel TCP in network namespaces, as `altq lab` runs any
+//! case.
 
 use std::path::Path;
 
@@ -41,7 +42,8 @@ const WITH: [(&str, &str); 5] = [
     ("video", "1 TCP connection"),
 ];
 
-/// The case: the demo's policy, and more traffic than the line carries in every class but the phone's.
+/// The case: the demo's policy, and more traffic than the line carries in every class but the
+/// phone's.
 const CASE: &str = r#"
 name = "demo"
 description = "the demo's policy on kernel TCP"

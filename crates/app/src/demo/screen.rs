@@ -24,11 +24,16 @@ pub struct Screen {
 const SIDE_BY_SIDE: usize = 79;
 
 impl Screen {
-    /// The one that stdout is, as far as it tells: COLUMNS, or the terminal's own width, or 80 columns; NO_COLOR is respected.
+    /// The one that stdout is, as far as it tells: COLUMNS, or the terminal's own width, or 80
+    /// columns; NO_COLOR is respected.
     pub fn here() -> Screen {
         let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let own =
-            || rustix::termios::tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+        let own = || {
+            rustix::termios::tcgetwinsize(stdout())
+                .ok()
+                .map(|size| usize::from(size.ws_col))
+                .filter(|columns| *columns > 0)
+        };
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = stdout().is_terminal() && !dumb && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Screen { width: told.or_else(own).unwrap_or(80).clamp(50, 100), colour }
@@ -116,17 +121,26 @@ impl Screen {
                     let own = STREAMS.get(*stream).and_then(|stream| shown.link.class(stream.class));
                     own.is_some_and(|own| {
                         own as usize == id
-                            || shown.link.spec.classes.get(own as usize).is_some_and(|class| class.parent as usize == id)
+                            || shown
+                                .link
+                                .spec
+                                .classes
+                                .get(own as usize)
+                                .is_some_and(|class| class.parent as usize == id)
                     })
                 })
                 .collect();
             let leaf = parent != ROOT;
-            let sum = |acts: &Acts, what: fn(&Got) -> u64| streams.iter().filter_map(|s| acts[0].get(*s)).map(what).sum::<u64>();
-            let delays = |acts: &Acts, width: usize| match streams.first().and_then(|s| acts[0].get(*s)).filter(|_| leaf) {
-                Some(got) => format!("{:>width$}{:>width$}", time(got.delay(50)), time(got.delay(99))),
-                None => format!("{:w$}", "", w = 2 * width),
+            let sum = |acts: &Acts, what: fn(&Got) -> u64| {
+                streams.iter().filter_map(|s| acts[0].get(*s)).map(what).sum::<u64>()
             };
-            let lost = |acts: &Acts| 100.0 * sum(acts, |got| got.lost) as f64 / sum(acts, |got| got.packets).max(1) as f64;
+            let delays =
+                |acts: &Acts, width: usize| match streams.first().and_then(|s| acts[0].get(*s)).filter(|_| leaf) {
+                    Some(got) => format!("{:>width$}{:>width$}", time(got.delay(50)), time(got.delay(99))),
+                    None => format!("{:w$}", "", w = 2 * width),
+                };
+            let lost =
+                |acts: &Acts| 100.0 * sum(acts, |got| got.lost) as f64 / sum(acts, |got| got.packets).max(1) as f64;
             if fifo {
                 let acts = &shown.fifo;
                 let _ = write!(out, "{:6.2}", rate(sum(acts, |got| got.offered), 0));
@@ -138,8 +152,10 @@ impl Screen {
                 let _ = write!(out, "{asked:7.2}");
                 let got = format!("{:7.2}", rate(sum(acts, |got| got.sent), 0));
                 let _ = write!(out, "{}", if leaf { self.paint("1", &got) } else { got });
-                // Within a company its classes lend to each other; what counts for it as a whole is beyond its own share.
-                let borrowed = if leaf { format!("{:.2}", rate(sum(acts, |got| got.borrowed), 0)) } else { String::new() };
+                // Within a company its classes lend to each other; what counts for it as a whole is
+                // beyond its own share.
+                let borrowed =
+                    if leaf { format!("{:.2}", rate(sum(acts, |got| got.borrowed), 0)) } else { String::new() };
                 let _ = write!(out, "{borrowed:>9}{}{:5.0}", delays(acts, 6), lost(acts));
             }
             out.push('\n');
@@ -187,7 +203,8 @@ impl Screen {
             ))
         );
         // What was measured is TCP payload, 1448 bytes of a packet of 1500; CBQ counts the packet.
-        let measured = |hz: &str, payload: u64| (format!("1997, {hz}: {} of payload, is", mbit(payload)), payload * 1500 / 1448);
+        let measured =
+            |hz: &str, payload: u64| (format!("1997, {hz}: {} of payload, is", mbit(payload)), payload * 1500 / 1448);
         let rows = [
             measured("100 Hz", PUBLISHED[0]),
             ("estimator classic, 100 Hz".into(), then.classic[0]),
@@ -205,11 +222,16 @@ impl Screen {
     /// Where to go from here.
     pub fn next(&self) -> String {
         let mut out = String::from("Next:\n");
-        for (command, does) in
-            [("altq demo --policy > line.altq", "the policy above, to change"), ("altq check line.altq", "what it promises")]
-        {
+        for (command, does) in [
+            ("altq demo --policy > line.altq", "the policy above, to change"),
+            ("altq check line.altq", "what it promises"),
+        ] {
             let beside = 2 + 31 + 2 + does.len() <= self.width;
-            let _ = if beside { writeln!(out, "  {command:31}  {does}") } else { writeln!(out, "  {command}\n      {does}") };
+            let _ = if beside {
+                writeln!(out, "  {command:31}  {does}")
+            } else {
+                writeln!(out, "  {command}\n      {does}")
+            };
         }
         out
     }
@@ -219,7 +241,11 @@ impl Screen {
         let mut out = String::new();
         match live {
             Live::Skipped(reason) => {
-                let _ = writeln!(out, "{}", self.fill(&format!("Skipped: the same policy on the kernel's own TCP: {reason}")));
+                let _ = writeln!(
+                    out,
+                    "{}",
+                    self.fill(&format!("Skipped: the same policy on the kernel's own TCP: {reason}"))
+                );
             }
             Live::Measured(rows) => {
                 let _ = writeln!(
@@ -240,7 +266,9 @@ impl Screen {
                 let _ = writeln!(
                     out,
                     "{}",
-                    self.fill(&format!("INVALID: the same policy on kernel TCP ran, but no figure is shown: {reasons}"))
+                    self.fill(&format!(
+                        "INVALID: the same policy on kernel TCP ran, but no figure is shown: {reasons}"
+                    ))
                 );
             }
         }
@@ -267,7 +295,8 @@ fn time(time: Option<Nanos>) -> String {
     }
 }
 
-/// Breaks a line at words; lines after the first begin with `indent`. A word longer than the width stands alone.
+/// Breaks a line at words; lines after the first begin with `indent`. A word longer than the width
+/// stands alone.
 fn wrap(text: &str, width: usize, indent: &str) -> String {
     let lead: String = text.chars().take_while(|c| *c == ' ').collect();
     let mut out = lead.clone();

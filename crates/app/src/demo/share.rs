@@ -14,7 +14,8 @@ use super::traffic::{Arrival, END, PAUSE, STREAMS, arrivals};
 pub const POLICY: &str = include_str!("line.altq");
 
 /// What the same line does without a policy: one queue for all.
-const FIFO: &str = "link line { rate 10Mbit/s scheduler fifo class all { default queue drop_tail { limit 100packets } } }";
+const FIFO: &str =
+    "link line { rate 10Mbit/s scheduler fifo class all { default queue drop_tail { limit 100packets } } }";
 
 /// Packets that the FIFO holds, as written above.
 pub const FIFO_LIMIT: u32 = 100;
@@ -93,7 +94,8 @@ fn through(link: &Link, packets: &[Arrival], class: impl Fn(usize) -> Option<u32
             got.offered += u64::from(packet.bytes);
         }
         for (got, stream) in watch.got.iter_mut().zip(&STREAMS) {
-            got.borrowed = report.classes.iter().find(|row| row.name == stream.class).map_or(0, |row| row.borrowed_bytes);
+            got.borrowed =
+                report.classes.iter().find(|row| row.name == stream.class).map_or(0, |row| row.borrowed_bytes);
         }
         *act = watch.got;
     }

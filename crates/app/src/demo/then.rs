@@ -28,13 +28,15 @@ pub struct Then {
 
 /// Runs the file with the timers of 1997, and with the estimator of today.
 pub fn run() -> anyhow::Result<Then> {
-    let link = parse_str(CONF, "1997.conf", Language::Altq)?.links.into_iter().next().context("the file has an interface")?;
+    let link =
+        parse_str(CONF, "1997.conf", Language::Altq)?.links.into_iter().next().context("the file has an interface")?;
     let mut exact = link.clone();
     exact.spec.scheduler.settings.set("estimator", Value::Choice("exact"));
     Ok(Then { classic: [rate(&link, 100)?, rate(&link, 1000)?], exact: rate(&exact, 100)? })
 }
 
-/// Bursts of half a second's worth, so that the class always has packets and only timers and the wire drive it; seconds 1 to 11.
+/// Bursts of half a second's worth, so that the class always has packets and only timers and the
+/// wire drive it; seconds 1 to 11.
 fn rate(link: &Link, hz: u64) -> anyhow::Result<u64> {
     let class = link.class(CLASS).context("the file has its class")?;
     let mut link = link.clone();

@@ -53,8 +53,9 @@ pub const STREAMS: [Stream; 5] = [
     Stream { class: "video", burst: 1, bytes: 1200, every: 1_920_000, until: PAUSE },
 ];
 
-/// All packets, in order of time. Every burst is early or late by up to half its interval, by the same lots in every run: sources
-/// in step with each other would win or lose everything at a full queue.
+/// All packets, in order of time. Every burst is early or late by up to half its interval, by the
+/// same lots in every run: sources in step with each other would win or lose everything at a full
+/// queue.
 pub fn arrivals() -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     for (stream, what) in STREAMS.iter().enumerate() {
@@ -62,7 +63,11 @@ pub fn arrivals() -> Vec<Arrival> {
         let mut due = 0;
         while due < what.until {
             let at = due + u64::from(random.below(u32::try_from(what.every).unwrap_or(u32::MAX)));
-            arrivals.extend((0..what.burst).map(|n| Arrival { at: at + u64::from(n) * APART, stream, bytes: what.bytes }));
+            arrivals.extend((0..what.burst).map(|n| Arrival {
+                at: at + u64::from(n) * APART,
+                stream,
+                bytes: what.bytes,
+            }));
             due += what.every;
         }
     }

@@ -1,11 +1,13 @@
-//! EXPERIMENTS.md: a summary of all results, and the text that goes with the cases, with the figures that were measured put in.
+//! EXPERIMENTS.md: a summary of all results, and the text that goes with the cases, with the
+//! figures that were measured put in.
 //!
 //! A folder of cases may hold a text `EXPERIMENTS.in.md`. In it stand
 //!
-//! - `{{summary}}`: the table of all cases; `{{not-reproduced}}`: published figures that do not come out, and why; `{{failures}}`: what
-//!   had to come out and did not; `{{worlds}}`: how far the lab is from the simulator;
-//! - `{{CASE/COLUMN/ROW FIGURE}}`: a figure of a case, with its unit; `{{CASE/COLUMN/ROW/NAME}}`: what was measured for an expectation;
-//!   what is not there is `not measured in this run`.
+//! - `{{summary}}`: the table of all cases; `{{not-reproduced}}`: published figures that do not
+//!   come out, and why; `{{failures}}`: what had to come out and did not; `{{worlds}}`: how far the
+//!   lab is from the simulator;
+//! - `{{CASE/COLUMN/ROW FIGURE}}`: a figure of a case, with its unit; `{{CASE/COLUMN/ROW/NAME}}`:
+//!   what was measured for an expectation; what is not there is `not measured in this run`.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +36,8 @@ pub struct Missing {
 /// The text of EXPERIMENTS.md, in which a case's name links to what `link` says.
 ///
 /// # Errors
-/// Where a text has `{{` without `}}`, or something between them that means nothing: the message names file, line and column.
+/// Where a text has `{{` without `}}`, or something between them that means nothing: the message
+/// names file, line and column.
 pub fn document(
     folders: &[PathBuf],
     sources: &[Source<'_>],
@@ -73,8 +76,10 @@ fn fill(
     while let Some(begin) = text[at..].find("{{").map(|found| at + found) {
         out += &text[at..begin];
         let bad = |why: &str| {
-            let (line, column) =
-                (text[..begin].matches('\n').count() + 1, text[..begin].rsplit('\n').next().unwrap_or("").chars().count() + 1);
+            let (line, column) = (
+                text[..begin].matches('\n').count() + 1,
+                text[..begin].rsplit('\n').next().unwrap_or("").chars().count() + 1,
+            );
             let around = text[begin..].lines().next().unwrap_or("");
             format!("{}:{line}:{column}: {why}\n {line} | {around}", path.display())
         };
@@ -116,13 +121,16 @@ fn figure(word: &str, sources: &[Source<'_>]) -> Option<String> {
         None => (word, None),
     };
     // A case's own name may hold a slash.
-    let result = |source: &&Source<'_>| name.strip_prefix(source.result.case.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let result =
+        |source: &&Source<'_>| name.strip_prefix(source.result.case.as_str()).is_some_and(|rest| rest.starts_with('/'));
     for source in sources.iter().filter(result) {
         let rest: Vec<&str> = name[source.result.case.len() + 1..].split('/').collect();
         if let Some(wanted) = wanted {
             let row = rest.get(1).copied();
             let found = source.result.figures.iter().find(|figure| {
-                figure.figure == wanted && figure.column.as_deref() == rest.first().copied() && figure.row.as_deref() == row
+                figure.figure == wanted
+                    && figure.column.as_deref() == rest.first().copied()
+                    && figure.row.as_deref() == row
             });
             if let Some(figure) = found.and_then(|figure| Some(text::figure(figure.measured?, &figure.unit))) {
                 return Some(figure);
@@ -154,7 +162,10 @@ fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> Str
     );
     for source in sources {
         let (result, sum): (&CaseResult, Summary) = (source.result, summary(source.result));
-        let worst = sum.worst.as_ref().map_or("–".into(), |(error, row)| format!("{} ({})", text::deviation(*error), cell(row)));
+        let worst = sum
+            .worst
+            .as_ref()
+            .map_or("–".into(), |(error, row)| format!("{} ({})", text::deviation(*error), cell(row)));
         let dash = |n: usize| if n == 0 { "–".to_owned() } else { n.to_string() };
         let altq = if sum.altq.1 == 0 { "–".into() } else { format!("{} of {}", sum.altq.0, sum.altq.1) };
         let verdict = verdict(result);
@@ -185,10 +196,15 @@ fn verdict(result: &CaseResult) -> &'static str {
 fn worlds(sources: &[Source<'_>]) -> String {
     let mut out = String::new();
     for lab in sources.iter().map(|source| source.result).filter(|result| result.world == World::Lab) {
-        let sim = sources.iter().map(|source| source.result).find(|result| result.world == World::Sim && result.case == lab.case);
+        let sim = sources
+            .iter()
+            .map(|source| source.result)
+            .find(|result| result.world == World::Sim && result.case == lab.case);
         let Some(sim) = sim else { continue };
         let (classes, worst) = match apart(sim, lab) {
-            Some(apart) => (apart.classes.to_string(), format!("{} ({})", text::deviation(apart.worst), cell(&apart.class))),
+            Some(apart) => {
+                (apart.classes.to_string(), format!("{} ({})", text::deviation(apart.worst), cell(&apart.class)))
+            }
             None => ("–".into(), "–".into()),
         };
         let kept = lab.expectations.iter().filter(|outcome| outcome.pass).count();
@@ -233,8 +249,12 @@ fn failures(sources: &[Source<'_>]) -> String {
     for source in sources {
         let result = source.result;
         if !result.valid {
-            out +=
-                &format!("- **{}** ({}): INVALID: {}\n", cell(&result.case), world(result.world), cell(&result.notes.join("; ")));
+            out += &format!(
+                "- **{}** ({}): INVALID: {}\n",
+                cell(&result.case),
+                world(result.world),
+                cell(&result.notes.join("; "))
+            );
         }
         for outcome in result.expectations.iter().filter(|outcome| !outcome.pass) {
             let unit = outcome.measure.unit().name();

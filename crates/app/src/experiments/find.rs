@@ -24,7 +24,8 @@ pub enum FindError {
 
 impl std::fmt::Display for FindError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let list =
+            |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         match self {
             FindError::Missing(path, error) if path.as_os_str() == DEFAULT => {
                 write!(
@@ -38,7 +39,12 @@ impl std::fmt::Display for FindError {
                 write!(f, "no case has {} in its name; cases: {}", filters.join(" or "), names.join(", "))
             }
             FindError::Twice(name, one, two) => {
-                write!(f, "{} and {} are both called {name}: results are told apart by name", one.display(), two.display())
+                write!(
+                    f,
+                    "{} and {} are both called {name}: results are told apart by name",
+                    one.display(),
+                    two.display()
+                )
             }
             FindError::Case(error) => error.fmt(f),
         }
@@ -47,8 +53,9 @@ impl std::fmt::Display for FindError {
 
 impl std::error::Error for FindError {}
 
-/// The cases of these folders (whatever lies in them, however deep) and files, sorted by name; of several `filters` one must be part of the
-/// name, none: all. The second list holds the folders, where text that goes with the cases may lie.
+/// The cases of these folders (whatever lies in them, however deep) and files, sorted by name; of
+/// several `filters` one must be part of the name, none: all. The second list holds the folders,
+/// where text that goes with the cases may lie.
 pub fn find(places: &[PathBuf], filters: &[String]) -> Result<(Vec<CaseFile>, Vec<PathBuf>), FindError> {
     let usual = [PathBuf::from(DEFAULT)];
     let places = if places.is_empty() { &usual[..] } else { places };

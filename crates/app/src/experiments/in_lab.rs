@@ -1,5 +1,5 @@
-//! Cases in network namespaces: their runs side by side as far as the host bears it ([`Plan`]), each case's result as soon as all of
-//! its runs are there.
+//! Cases in network namespaces: their runs side by side as far as the host bears it ([`Plan`]),
+//! each case's result as soon as all of its runs are there.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,8 +102,8 @@ impl InLab {
         self.plan.left(|_| 0)
     }
 
-    /// Runs all of it. True if `stop` ended it before its time: what runs then is not waited for, the process ends and its namespaces
-    /// with it.
+    /// Runs all of it. True if `stop` ended it before its time: what runs then is not waited for,
+    /// the process ends and its namespaces with it.
     pub fn run(mut self, stop: &Stop, bar: &ProgressBar, mut finished: impl FnMut(Task, Outcome)) -> bool {
         descriptors();
         let (sender, said) = mpsc::channel();
@@ -170,7 +170,8 @@ impl InLab {
             None => Ok(Got::Whole(Box::new(lab::run_file(&file, &wishes, false)?))),
         };
         let thread = move || {
-            // A panic has said what it is; the other runs go on. Nothing that it leaves half done is seen by anyone.
+            // A panic has said what it is; the other runs go on. Nothing that it leaves half done
+            // is seen by anyone.
             let got = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(anyhow!("it panicked")));
             // Whoever does not listen any more does not want to know.
             drop(told.send((job, got)));
@@ -218,7 +219,8 @@ impl InLab {
     }
 }
 
-/// Lets this process have as many files open as it may: a run has some twenty, and two a connection.
+/// Lets this process have as many files open as it may: a run has some twenty, and two a
+/// connection.
 fn descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let own = getrlimit(Resource::Nofile);
@@ -226,13 +228,15 @@ fn descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: own.maximum, ..own });
 }
 
-/// Whether a run is to be repeated alone, and the note on that: one that cannot be trusted and that others ran beside, once.
+/// Whether a run is to be repeated alone, and the note on that: one that cannot be trusted and that
+/// others ran beside, once.
 fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
     let why = invalid.first().filter(|_| beside > 0 && !was)?;
     Some(format!("this is its second run, alone; the first, with up to {beside} beside it, was no good: {why}"))
 }
 
-/// The jobs of what is left of a case. One that takes turns is a single job: what is compared runs close together.
+/// The jobs of what is left of a case. One that takes turns is a single job: what is compared runs
+/// close together.
 fn jobs_of(file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Vec<(Option<Part>, Job)>> {
     let parts = Part::all(file, wishes)?;
     let time = |part: &Part| part.time(file) + SETUP;
@@ -243,7 +247,8 @@ fn jobs_of(file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Vec<(Option<Part>
     Ok(parts.into_iter().map(|(part, need)| (Some(part), Job { need, time: time(&part) })).collect())
 }
 
-/// How long the lab takes for what is left of a case alone, in ms: 0 if that is nothing. What is wrong with it is said when it runs.
+/// How long the lab takes for what is left of a case alone, in ms: 0 if that is nothing. What is
+/// wrong with it is said when it runs.
 pub fn time(file: &CaseFile, wishes: &Wishes) -> u64 {
     jobs_of(file, wishes).map_or(0, |jobs| jobs.iter().map(|(_, job)| job.time).sum())
 }

@@ -13,7 +13,8 @@ pub struct Bound {
     pub rate: u64,
 }
 
-/// Runs for each processor. A run of 2 Mbit/s takes some 4 % of one, most of it for its clock (a beat every 2 ms) and its readings.
+/// Runs for each processor. A run of 2 Mbit/s takes some 4 % of one, most of it for its clock (a
+/// beat every 2 ms) and its readings.
 const RUNS: usize = 8;
 
 /// bit/s for each processor. 40 Mbit/s of the kernel's TCP in full packets take some 15 % of one.
@@ -58,8 +59,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of two orders, the longest first and what takes the most of the host first, the one with which all is over sooner; one after
-    /// another they keep the order in which they are.
+    /// Of two orders, the longest first and what takes the most of the host first, the one with
+    /// which all is over sooner; one after another they keep the order in which they are.
     pub fn new(jobs: Vec<Job>, bound: Bound) -> Plan {
         let plan = Plan { bound, waiting: (0..jobs.len()).collect(), jobs, running: Vec::new() };
         if bound.runs == 1 {
@@ -79,7 +80,8 @@ impl Plan {
 
     fn sorted(&self, weight: impl Fn(&Job) -> f64) -> Plan {
         let mut plan = self.clone();
-        let order = |at: &usize| self.jobs.get(*at).map(|job| (self.rate(job).is_none(), Reverse(weight(job).to_bits())));
+        let order =
+            |at: &usize| self.jobs.get(*at).map(|job| (self.rate(job).is_none(), Reverse(weight(job).to_bits())));
         // Weights are no less than 0: their bits are in their order.
         plan.waiting.sort_by_key(order);
         plan
@@ -246,7 +248,8 @@ mod tests {
 
     #[test]
     fn the_better_of_two_orders() {
-        // The longest first leaves the two that cannot share to the end: 10 + 9 + 9. They first, and the others fit beside them.
+        // The longest first leaves the two that cannot share to the end: 10 + 9 + 9. They first,
+        // and the others fit beside them.
         let jobs = vec![shared(50, 10), shared(50, 10), shared(60, 9), shared(60, 9), shared(40, 9)];
         let plan = Plan::new(jobs.clone(), BOUND);
         assert_eq!(plan.sorted(|job| job.time as f64).left(|_| 0), 28);

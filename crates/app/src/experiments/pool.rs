@@ -47,13 +47,15 @@ pub struct Options {
     pub seed: Option<u64>,
 }
 
-/// How long a task takes in virtual time, about: a tenth of a ms for a ms of it. Only the order of the tasks and the bar depend on it.
+/// How long a task takes in virtual time, about: a tenth of a ms for a ms of it. Only the order of
+/// the tasks and the bar depend on it.
 fn cost(task: &Task) -> u64 {
     let of = |case: &Case| case.duration / 1_000_000 * case.columns.len() as u64;
     (task.file.runs.iter().map(|run| of(&run.case)).sum::<u64>() / 10).max(1)
 }
 
-/// Leaves of a case what the lab runs of it, with as many samples as virtual time takes: what is promised of a mean is judged by one.
+/// Leaves of a case what the lab runs of it, with as many samples as virtual time takes: what is
+/// promised of a mean is judged by one.
 pub fn possible(file: &mut CaseFile, wishes: &Wishes) -> LeftOut {
     lab::retain_possible(file, wishes)
 }
@@ -63,8 +65,8 @@ pub fn wishes(file: &CaseFile, seed: Option<u64>) -> Wishes {
     Wishes { seed: seed.unwrap_or(file.seed), congestion: None, buffers: None, offload: true, quiet: true }
 }
 
-/// Runs all tasks and hands over what came of each as soon as it is there. True if `stop` ended it before its time: what has
-/// not finished then is lost.
+/// Runs all tasks and hands over what came of each as soon as it is there. True if `stop` ended it
+/// before its time: what has not finished then is lost.
 pub fn run(tasks: Vec<Task>, options: &Options, stop: &Stop, mut finished: impl FnMut(Task, Outcome)) -> bool {
     let (mut simulated, in_lab): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.world == World::Sim);
     // The longest first, so that none is left alone at the end.
@@ -72,16 +74,20 @@ pub fn run(tasks: Vec<Task>, options: &Options, stop: &Stop, mut finished: impl 
     let in_lab = InLab::new(in_lab, options.seed, options.lab, &mut finished);
     let bar = bar(simulated.iter().map(cost).sum::<u64>() + in_lab.time());
     let workers = options.jobs.clamp(1, simulated.len().max(1));
-    let stopped = drain(simulated, workers, options, stop, &bar, &mut finished) || in_lab.run(stop, &bar, &mut finished);
+    let stopped =
+        drain(simulated, workers, options, stop, &bar, &mut finished) || in_lab.run(stop, &bar, &mut finished);
     bar.finish_and_clear();
     stopped
 }
 
 /// A bar on stderr, if a person looks at it.
 fn bar(whole: u64) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(whole), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:20} {percent:>3} %  {elapsed_precise}, {eta} left  {wide_msg}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:20} {percent:>3} %  {elapsed_precise}, {eta} left  {wide_msg}")
+    {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.enable_steady_tick(Duration::from_millis(500));
@@ -94,7 +100,8 @@ enum Said {
     Ended(Task, Outcome),
 }
 
-/// Works the tasks of virtual time off. Workers are not waited for when `stop` is set: the process ends.
+/// Works the tasks of virtual time off. Workers are not waited for when `stop` is set: the process
+/// ends.
 fn drain(
     tasks: Vec<Task>,
     workers: usize,
@@ -160,5 +167,8 @@ fn simulate(file: &CaseFile, seed: Option<u64>) -> Outcome {
 /// What made a result: as the command that runs this case alone.
 pub fn command(file: &CaseFile, world: &str, seed: Option<u64>) -> Made {
     let seed = seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
-    Made { command: format!("altq {world} {} --json{seed}", made::quoted(&file.path.to_string_lossy())), ..made::made(file) }
+    Made {
+        command: format!("altq {world} {} --json{seed}", made::quoted(&file.path.to_string_lossy())),
+        ..made::made(file)
+    }
 }

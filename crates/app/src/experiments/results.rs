@@ -1,4 +1,5 @@
-//! Results on disk: JSON as soon as there is some, the page of its case, and at the end the index and EXPERIMENTS.md.
+//! Results on disk: JSON as soon as there is some, the page of its case, and at the end the index
+//! and EXPERIMENTS.md.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,9 @@ pub struct Results {
 }
 
 impl Results {
-    /// Opens or makes a folder, and reads the results of `cases` that lie in it and were made from the very files that lie there now:
-    /// a run of some cases, or of one world, adds to the runs before. What does not fit is told to `told`.
+    /// Opens or makes a folder, and reads the results of `cases` that lie in it and were made from
+    /// the very files that lie there now: a run of some cases, or of one world, adds to the runs
+    /// before. What does not fit is told to `told`.
     pub fn open(folder: &Path, cases: &[CaseFile], mut told: impl FnMut(String)) -> anyhow::Result<Results> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("{} cannot be made (--out names another folder)", folder.display()))?;

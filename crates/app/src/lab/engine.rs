@@ -1,6 +1,7 @@
-//! What the engine of a policy's link takes: time a packet, stage by stage, and memory. No traffic: packets of every leaf class in random
-//! order, a batch at a time as a feeder has them. Links are measured in turn, so that what the host does besides falls on all alike, and
-//! of many batches the median counts.
+//! What the engine of a policy's link takes: time a packet, stage by stage, and memory. No traffic:
+//! packets of every leaf class in random order, a batch at a time as a feeder has them. Links are
+//! measured in turn, so that what the host does besides falls on all alike, and of many batches the
+//! median counts.
 
 use std::time::Instant;
 
@@ -20,7 +21,8 @@ const PACKET: u32 = 60;
 const TURNS: usize = 40;
 const BATCHES: usize = 100;
 
-/// Nanoseconds a packet: reading its headers, finding its class, queueing it, taking it out; and all of that.
+/// Nanoseconds a packet: reading its headers, finding its class, queueing it, taking it out; and
+/// all of that.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     key: f64,
@@ -127,7 +129,9 @@ impl Work {
     /// Lets the cache of flows see all, and forgets those whose packets another rule has.
     fn learn(&mut self) {
         let Work { engine, flows, .. } = self;
-        let class = |frame: &[u8], engine: &mut Engine| engine.classify(&headers::parse_ethernet(frame, frame.len() as u32).key);
+        let class = |frame: &[u8], engine: &mut Engine| {
+            engine.classify(&headers::parse_ethernet(frame, frame.len() as u32).key)
+        };
         flows.retain(|(own, frame)| class(frame, engine) == Some(*own));
         // A table that grows begins empty: flows that came before are learnt once more.
         for _ in 0..4 {
@@ -191,8 +195,15 @@ fn packet(at: usize) -> Packet {
 
 /// What a packet must be for a rule; `None` where that is more than IPv4 and UDP can say.
 fn key(rule: &Rule) -> Option<Key> {
-    let mut key =
-        Key { src: 0x0a00_0001, dst: 0x0a00_0002, sport: Some(0), dport: Some(0), proto: 17, family: 4, ..Key::default() };
+    let mut key = Key {
+        src: 0x0a00_0001,
+        dst: 0x0a00_0002,
+        sport: Some(0),
+        dport: Some(0),
+        proto: 17,
+        family: 4,
+        ..Key::default()
+    };
     for term in rule.terms.iter().filter(|term| !term.negated) {
         match (&term.values, term.field) {
             (Values::Addresses(list), field) => {
@@ -248,7 +259,8 @@ mod tests {
     use super::*;
 
     fn links(text: &str) -> Vec<Link> {
-        let policy = altq_config::parse_str(text, "p", altq_config::Language::Native).unwrap_or_else(|error| panic!("{error}"));
+        let policy =
+            altq_config::parse_str(text, "p", altq_config::Language::Native).unwrap_or_else(|error| panic!("{error}"));
         policy.links
     }
 

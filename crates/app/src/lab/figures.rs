@@ -49,7 +49,11 @@ impl Figures<'_> {
     }
 
     fn times(&self, flow: usize, from: Duration, to: Duration) -> Vec<u64> {
-        self.run.meters.get(flow).map(|meter| meter.times(from.as_nanos() as u64, to.as_nanos() as u64)).unwrap_or_default()
+        self.run
+            .meters
+            .get(flow)
+            .map(|meter| meter.times(from.as_nanos() as u64, to.as_nanos() as u64))
+            .unwrap_or_default()
     }
 
     fn datagrams(&self, flow: usize) -> bool {
@@ -88,7 +92,9 @@ impl Figures<'_> {
 
     /// A row a class of a link.
     pub fn class_rows(&self, link: &Link, readings: &Readings) -> Vec<ClassReport> {
-        let Some(window) = readings.window(nanos(self.case.warmup), nanos(self.case.duration)) else { return Vec::new() };
+        let Some(window) = readings.window(nanos(self.case.warmup), nanos(self.case.duration)) else {
+            return Vec::new();
+        };
         let names = names(link);
         let row = |(id, name): (usize, &Option<(String, Option<u32>)>)| {
             let (name, parent) = name.as_ref()?;
@@ -154,7 +160,9 @@ impl Figures<'_> {
         let class = link.class(name)? as usize;
         let window = readings.window(from, to)?;
         let (begin, end) = window.edges(class)?;
-        let delay = |per_cent: f64| Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.percentile(per_cent) as f64);
+        let delay = |per_cent: f64| {
+            Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.percentile(per_cent) as f64)
+        };
         match probe.measure {
             Measure::Share => {
                 let whole = match &probe.of {

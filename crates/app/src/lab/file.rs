@@ -9,8 +9,9 @@ use super::lower::{SIMULATED, Wishes};
 use super::prepared::Prepared;
 use super::topology::Unsupported;
 
-/// Runs a case file: its rows one after another, in each its columns, in each its samples; where the case asks for turns all of that
-/// so often, so that what is compared runs close together. As [`super::run_case`] otherwise.
+/// Runs a case file: its rows one after another, in each its columns, in each its samples; where
+/// the case asks for turns all of that so often, so that what is compared runs close together. As
+/// [`super::run_case`] otherwise.
 ///
 /// # Errors
 /// As [`super::run_case`]; everything is checked before anything is started.
@@ -31,7 +32,10 @@ pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<
         for row in order(&prepared, turn) {
             for at in row {
                 let Some((run, columns)) = prepared.get(at) else { continue };
-                let mut ran = columns.iter().map(|column| column.run(&run.case, peer, bins)).collect::<anyhow::Result<Vec<_>>>()?;
+                let mut ran = columns
+                    .iter()
+                    .map(|column| column.run(&run.case, peer, bins))
+                    .collect::<anyhow::Result<Vec<_>>>()?;
                 if turns > 1
                     && let Some(spoilt) = spoilt.get_mut(at)
                 {
@@ -49,8 +53,8 @@ pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<
     Ok(result)
 }
 
-/// The places of the runs of each row, in the order in which they run in a turn: in every other one the other way round, so that neither of
-/// two columns always comes first.
+/// The places of the runs of each row, in the order in which they run in a turn: in every other one
+/// the other way round, so that neither of two columns always comes first.
 fn order<P>(prepared: &[(&CaseRun, P)], turn: u32) -> Vec<Vec<usize>> {
     let mut rows: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
     for (at, (run, _)) in prepared.iter().enumerate() {
@@ -68,7 +72,8 @@ fn order<P>(prepared: &[(&CaseRun, P)], turn: u32) -> Vec<Vec<usize>> {
     rows.into_iter().map(turned).collect()
 }
 
-/// Turns of a run whose figures cannot be trusted: they are left out, as long as those that can are more.
+/// Turns of a run whose figures cannot be trusted: they are left out, as long as those that can are
+/// more.
 #[derive(Clone, Debug, Default)]
 struct Spoilt {
     turns: u32,
@@ -103,7 +108,8 @@ pub struct LeftOut {
     pub reasons: Vec<String>,
 }
 
-/// Leaves of a case file what the lab can run here, and says why it cannot run the rest. What is wrong with it stays, and is said when it runs.
+/// Leaves of a case file what the lab can run here, and says why it cannot run the rest. What is
+/// wrong with it stays, and is said when it runs.
 pub fn retain_possible(file: &mut CaseFile, wishes: &Wishes) -> LeftOut {
     // A reason, the first place where it holds, and in how many more it does.
     let mut said: Vec<(String, String, usize)> = Vec::new();

@@ -1,7 +1,8 @@
-//! Generators of the lab: the kernel's own TCP and UDP, driven by threads that belong to the hosts' namespaces.
+//! Generators of the lab: the kernel's own TCP and UDP, driven by threads that belong to the hosts'
+//! namespaces.
 //!
-//! A flow has a receiver and a sender. Receivers are ready before the clock starts; senders wait for their flow's start.
-//! What counts is what the receiver has got.
+//! A flow has a receiver and a sender. Receivers are ready before the clock starts; senders wait
+//! for their flow's start. What counts is what the receiver has got.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -127,9 +128,14 @@ pub struct Running {
 /// The spans in which a flow sends.
 type Spans = Vec<(Instant, Instant)>;
 
-/// Starts the threads of all flows: receivers first, then senders, which wait for `epoch` and their flow's start. Gaps are those
-/// of `window`, from the start of the run.
-pub fn start(topology: &Topology, flows: &[Flow], epoch: Epoch, window: (Duration, Duration)) -> anyhow::Result<Running> {
+/// Starts the threads of all flows: receivers first, then senders, which wait for `epoch` and their
+/// flow's start. Gaps are those of `window`, from the start of the run.
+pub fn start(
+    topology: &Topology,
+    flows: &[Flow],
+    epoch: Epoch,
+    window: (Duration, Duration),
+) -> anyhow::Result<Running> {
     let mut running = Running { meters: Vec::new(), stop: Arc::default(), threads: Vec::new() };
     let mut shared = Vec::new();
     for _ in flows {
@@ -142,11 +148,17 @@ pub fn start(topology: &Topology, flows: &[Flow], epoch: Epoch, window: (Duratio
             Side::Sources => topology.side(Side::Sinks),
             Side::Sinks => topology.side(Side::Sources),
         };
-        running.receiver(far, flow, shared.clone()).map_err(unsupported).with_context(|| format!("flow `{}`", flow.name))?;
+        running
+            .receiver(far, flow, shared.clone())
+            .map_err(unsupported)
+            .with_context(|| format!("flow `{}`", flow.name))?;
     }
     for (flow, shared) in flows.iter().zip(&shared) {
-        let spans: Spans = flow.active.iter().map(|(begin, end)| (epoch.start() + *begin, epoch.start() + *end)).collect();
-        running.senders(topology.side(flow.side), flow, &spans, shared).with_context(|| format!("flow `{}`", flow.name))?;
+        let spans: Spans =
+            flow.active.iter().map(|(begin, end)| (epoch.start() + *begin, epoch.start() + *end)).collect();
+        running
+            .senders(topology.side(flow.side), flow, &spans, shared)
+            .with_context(|| format!("flow `{}`", flow.name))?;
     }
     Ok(running)
 }
@@ -178,7 +190,9 @@ impl Running {
         self.stop.store(true, Ordering::Relaxed);
         for (name, thread) in std::mem::take(&mut self.threads) {
             match thread.join() {
-                Ok(result) => result.map_err(|error| unsupported(error.into())).with_context(|| format!("flow `{name}`"))?,
+                Ok(result) => {
+                    result.map_err(|error| unsupported(error.into())).with_context(|| format!("flow `{name}`"))?
+                }
                 Err(_) => bail!("flow `{name}`: its generator broke down"),
             }
         }
@@ -192,8 +206,9 @@ impl Running {
         namespace: &Namespace,
         work: impl FnOnce() -> Result<(), Error> + Send + 'static,
     ) -> anyhow::Result<()> {
-        let thread =
-            namespace.run(|| std::thread::Builder::new().name("flow".into()).spawn(work))?.context("cannot start a thread")?;
+        let thread = namespace
+            .run(|| std::thread::Builder::new().name("flow".into()).spawn(work))?
+            .context("cannot start a thread")?;
         self.threads.push((name.to_string(), thread));
         Ok(())
     }
@@ -214,7 +229,9 @@ impl Running {
                 let (sizes, tuning) = (*sizes, tuning.clone());
                 let listener = namespace.run(|| socket::listen_tcp(at, &tuning))??;
                 self.thread(name, namespace, move || {
-                    each(&listener, &tuning, &shared, |mut connection| request::answer(&mut connection, sizes, None, &shared))
+                    each(&listener, &tuning, &shared, |mut connection| {
+                        request::answer(&mut connection, sizes, None, &shared)
+                    })
                 })
             }
             Kind::Datagrams(_) => {
@@ -240,7 +257,8 @@ impl Running {
     fn senders(&mut self, namespace: &Namespace, flow: &Flow, spans: &Spans, shared: &Shared) -> anyhow::Result<()> {
         let to = flow.to;
         if let Kind::Datagrams(datagrams) = &flow.kind {
-            let (from, dscp, datagrams, spans, shared) = (flow.from, flow.dscp, datagrams.clone(), spans.clone(), shared.clone());
+            let (from, dscp, datagrams, spans, shared) =
+                (flow.from, flow.dscp, datagrams.clone(), spans.clone(), shared.clone());
             let many = flow.flood;
             return self.thread(&flow.name, namespace, move || {
                 let socket = socket::udp(from, dscp)?;
@@ -297,7 +315,12 @@ fn opened(from: SocketAddr, to: SocketAddr, tuning: &Tuning, shared: &Shared) ->
 }
 
 /// Serves every connection of a listener on a thread of its own, until the run is over.
-fn each(listener: &TcpListener, tuning: &Tuning, shared: &Shared, serve: impl Fn(TcpStream) + Sync) -> Result<(), Error> {
+fn each(
+    listener: &TcpListener,
+    tuning: &Tuning,
+    shared: &Shared,
+    serve: impl Fn(TcpStream) + Sync,
+) -> Result<(), Error> {
     std::thread::scope(|scope| {
         while !shared.stopped() {
             match listener.accept() {

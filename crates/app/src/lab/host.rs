@@ -1,5 +1,6 @@
-//! The host that a lab's altq stands for, where it is not simply a wire of the policy's rate: a link with a rate of its own, a medium with
-//! its own framing, a driver's ring, timers that fire on ticks, programs beside the queue.
+//! The host that a lab's altq stands for, where it is not simply a wire of the policy's rate: a
+//! link with a rate of its own, a medium with its own framing, a driver's ring, timers that fire on
+//! ticks, programs beside the queue.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ pub fn is_needed(link: &CaseLink, ways: &Ways<'_>, timer: Timer) -> bool {
 impl Machine {
     /// The host of a way, of a link's `ways`.
     pub fn new(link: &CaseLink, ways: &Ways<'_>, back: bool, timer: Timer, programs: Vec<Addressed>) -> Machine {
-        // As in the simulator: a way without a rate of its own has that of the first way with a policy.
+        // As in the simulator: a way without a rate of its own has that of the first way with a
+        // policy.
         let rate = link.ways[usize::from(back)].rate.or_else(|| ways.first().map(|(way, _)| way.spec.rate));
         Machine {
             back,
@@ -161,7 +163,8 @@ mod tests {
         Machine::new(&case.links[0], &ways, false, timer, programs)
     }
 
-    /// A datagram of `length` bytes at layer 3 from 10.0.0.1 to 10.0.0.2; its last two bytes are its number.
+    /// A datagram of `length` bytes at layer 3 from 10.0.0.1 to 10.0.0.2; its last two bytes are
+    /// its number.
     fn frame(at: Nanos, dport: u16, length: u32, number: usize) -> Timed {
         let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
         bytes.extend((length as u16).to_be_bytes());
@@ -224,8 +227,15 @@ mod tests {
         }
     }
 
-    /// Runs a link on a host over frames: when they left the wire, by number, and the last snapshot. The loop looks up every millisecond.
-    fn run(link: &Link, machine: &Machine, frames: Vec<Timed>, end: Nanos, late: Nanos) -> (Vec<(Nanos, usize)>, Snapshot) {
+    /// Runs a link on a host over frames: when they left the wire, by number, and the last
+    /// snapshot. The loop looks up every millisecond.
+    fn run(
+        link: &Link,
+        machine: &Machine,
+        frames: Vec<Timed>,
+        end: Nanos,
+        late: Nanos,
+    ) -> (Vec<(Nanos, usize)>, Snapshot) {
         let (left, mut channel) = (Arc::new(Mutex::new(Vec::new())), Channel::new(end));
         frames.into_iter().for_each(|frame| channel.arrive(frame));
         let edge = Late { edge: Distant::new(channel, None, Some(Box::new(Recorder(left.clone())))), by: late };
@@ -241,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_ring_holds_what_has_come_before() {
-        // 8 Mbit/s: a byte a microsecond. Five packets of 1000 bytes, and an urgent one half a millisecond later.
+        // 8 Mbit/s: a byte a microsecond. Five packets of 1000 bytes, and an urgent one half a
+        // millisecond later.
         let link = policy(&format!("link wan {{ rate 100Mbit/s scheduler priq {TWO}"));
         let frames = || {
             let mut frames: Vec<Timed> = (0..5).map(|n| frame(0, 2000, 1000, n)).collect();
@@ -257,7 +268,11 @@ mod tests {
                 let (left, _) = run(&link, &machine, frames, SECOND, late);
                 match late {
                     0 => assert_eq!(left, expected, "ring {ring}"),
-                    _ => assert_eq!(left, (0..5).map(|k| ((k as u64 + 1) * MS, k)).collect::<Vec<_>>(), "ring {ring}, late {late}"),
+                    _ => assert_eq!(
+                        left,
+                        (0..5).map(|k| ((k as u64 + 1) * MS, k)).collect::<Vec<_>>(),
+                        "ring {ring}, late {late}"
+                    ),
                 }
             }
         }
@@ -265,7 +280,8 @@ mod tests {
 
     #[test]
     fn cells_are_what_the_wire_carries() {
-        // 1000 bytes with LLC/SNAP and AAL5 are 22 cells (1016 / 48 = 21.2), 60 bytes are 2: whatever the policy charges.
+        // 1000 bytes with LLC/SNAP and AAL5 are 22 cells (1016 / 48 = 21.2), 60 bytes are 2:
+        // whatever the policy charges.
         let link = policy("link wan { rate 100Mbit/s overhead 12 bytes scheduler fifo class all { default } }");
         let machine = machine(&link, "rate = '5139cells/s', medium = 'atm', tx_ring = 4", Timer::Exact, Vec::new());
         let frames = [1000, 1000, 60].into_iter().enumerate().map(|(n, length)| frame(0, 2000, length, n)).collect();
@@ -278,11 +294,14 @@ mod tests {
 
     #[test]
     fn a_program_hears_of_drops_and_they_make_nothing_run() {
-        let link = policy("link wan { rate 100Mbit/s scheduler fifo class all { default queue drop_tail { limit 2packets } } }");
+        let link = policy(
+            "link wan { rate 100Mbit/s scheduler fifo class all { default queue drop_tail { limit 2packets } } }",
+        );
         let ear = Arc::new(Ear::default());
         let own = Addressed { src: 0x0a00_0001, dst: 0x0a00_0002, dport: 2000, ear: ear.clone() };
         let machine = machine(&link, "rate = '8Mbit/s', medium = 'ethernet'", Timer::Exact, vec![own]);
-        // One on the wire, two in the queue, the others find it full; one to another port is not the program's.
+        // One on the wire, two in the queue, the others find it full; one to another port is not
+        // the program's.
         let frames = (0..5).map(|n| frame(n as u64, 2000, 1000, n)).chain([frame(10, 2001, 1000, 7)]).collect();
         let (left, last) = run(&link, &machine, frames, SECOND, 0);
         assert_eq!(left.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2]);
@@ -306,8 +325,8 @@ mod tests {
         }
     }
 
-    /// The loop and `altq replay` are two programs by one rule: asked on arrivals, when the wire is free, and at ticks. ALTQ's estimator minds
-    /// every other question, and so would tell.
+    /// The loop and `altq replay` are two programs by one rule: asked on arrivals, when the wire is
+    /// free, and at ticks. ALTQ's estimator minds every other question, and so would tell.
     #[test]
     fn ticks_and_rings_are_those_of_replay() {
         let link = policy(
@@ -325,13 +344,15 @@ mod tests {
                 // Knuth's MMIX generator: gaps up to 4 ms, sizes up to 1500 bytes.
                 dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 at += (dice >> 33) % (4 * MS);
-                let (dport, length) = (if dice >> 40 & 3 == 0 { 2000 } else { 3000 }, 40 + (dice >> 20 & 0xfff) as u32 % 1461);
+                let (dport, length) =
+                    (if dice >> 40 & 3 == 0 { 2000 } else { 3000 }, 40 + (dice >> 20 & 0xfff) as u32 % 1461);
                 assert!(arrivals.push(at, class(dport), length, frames.len() as u64));
                 frames.push(frame(at, dport, length, frames.len()));
             }
             let times: std::collections::HashSet<Nanos> = frames.iter().map(|frame| frame.at).collect();
             let rate = altq_simulator::literal::rate(wire).unwrap();
-            let options = Options { wire_rate: Some(rate), timer: Timer::Tick(tick), tx_ring: ring, ..Options::default() };
+            let options =
+                Options { wire_rate: Some(rate), timer: Timer::Tick(tick), tx_ring: ring, ..Options::default() };
             let mut sends = Sends::default();
             replay::run(&link, &arrivals, &options, &mut sends).unwrap();
             let machine = machine(&link, &format!("rate = '{wire}', tx_ring = {ring}"), Timer::Tick(tick), Vec::new());

@@ -18,8 +18,9 @@ use super::topology::{self, OUTSIDE, Side, Unsupported};
 /// The link's own class; the others have their number in the policy.
 const LINK: u32 = 0xfff0;
 
-/// Lines for `tc -batch` that put a link's classes on `$DEV`, each with what altq makes of its words, and its queue as a pfifo or
-/// bfifo of the same limit. Flows towards the sinks are sent to their classes, `classes` by flow, one by one, so rules need no translation.
+/// Lines for `tc -batch` that put a link's classes on `$DEV`, each with what altq makes of its
+/// words, and its queue as a pfifo or bfifo of the same limit. Flows towards the sinks are sent to
+/// their classes, `classes` by flow, one by one, so rules need no translation.
 ///
 /// # Errors
 /// [`Unsupported`] for what kernel HTB does not have.
@@ -53,7 +54,8 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
              prio {prio} quantum {quantum} overhead {overhead} mpu {mpu}"
         )?;
         if children.get(at).is_some_and(Vec::is_empty) {
-            let queue = link.queue(id).filter(|queue| queue.name == "drop_tail").ok_or_else(|| lacks("such queue here"))?;
+            let queue =
+                link.queue(id).filter(|queue| queue.name == "drop_tail").ok_or_else(|| lacks("such queue here"))?;
             let (kind, limit) = match queue.limit {
                 Limit::Packets(n) => ("pfifo", n),
                 Limit::Bytes(n) => ("bfifo", n),
@@ -64,7 +66,11 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
     for (flow, class) in flows.iter().zip(classes).filter(|(flow, _)| flow.side == Side::Sources) {
         let id = class.as_ref().and_then(|class| link.class(class));
         let Some(id) = id.filter(|id| *id == ROOT || children.get(*id as usize).is_some_and(Vec::is_empty)) else {
-            return Err(Unsupported(format!("flow `{}`: kernel HTB has no packets of inner classes or of none", flow.name)).into());
+            return Err(Unsupported(format!(
+                "flow `{}`: kernel HTB has no packets of inner classes or of none",
+                flow.name
+            ))
+            .into());
         };
         writeln!(out, "{}", filter(flow, id))?;
     }
@@ -113,7 +119,8 @@ impl<'t> Meter<'t> {
         Meter { namespace, window: [from, to.saturating_sub(BEFORE)], state: RefCell::default() }
     }
 
-    /// Takes a reading if it is time. To be called several times a second; what passes between two readings is taken by the clock.
+    /// Takes a reading if it is time. To be called several times a second; what passes between two
+    /// readings is taken by the clock.
     pub fn look(&self) -> anyhow::Result<()> {
         let mut state = self.state.borrow_mut();
         let begun = *state.begun.get_or_insert_with(Instant::now);

@@ -1,4 +1,5 @@
-//! From a case to what the lab runs: who is on which side, what each generator does, what of the case cannot be had here.
+//! From a case to what the lab runs: who is on which side, what each generator does, what of the
+//! case cannot be had here.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ const OVERTIME: Duration = Duration::from_secs(60);
 /// Lowers a case, on a host whose timers fire when `timer` says.
 ///
 /// # Errors
-/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link divides, captures, media that are no
-/// wire.
+/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link
+/// divides, captures, media that are no wire.
 pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
     let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
     let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
@@ -81,7 +82,8 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> any
     }
     let mtu6 = mtu6(case, mtu);
     tunnel_fits(case, mtu6).map_err(|why| only_simulated(&why))?;
-    let addresses = |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
+    let addresses =
+        |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
     let hosts = topology::Plan {
         sources: addresses(Side::Sources),
         sinks: addresses(Side::Sinks),
@@ -91,11 +93,9 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> any
         offload: offload && !packets,
         ecn: ecn(case, &sides),
     };
-    let flows = case
-        .flows
-        .iter()
-        .enumerate()
-        .map(|(at, flow)| lower_flow(case, at, flow, &sides, timer, wishes).with_context(|| format!("flow `{}`", flow.name)));
+    let flows = case.flows.iter().enumerate().map(|(at, flow)| {
+        lower_flow(case, at, flow, &sides, timer, wishes).with_context(|| format!("flow `{}`", flow.name))
+    });
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
     Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: wishes.seed, notes })
 }
@@ -134,8 +134,8 @@ fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
 }
 
 impl Lowered<'_> {
-    /// The tunnel around the queue that packets of one side meet: without a policy that way there is none, only the header's length
-    /// on the wire.
+    /// The tunnel around the queue that packets of one side meet: without a policy that way there
+    /// is none, only the header's length on the wire.
     pub fn tunnel(&self, side: Side) -> Option<tunnel::Tunnel> {
         let back = side == Side::Sinks;
         let governed = if back { &self.link.reverse } else { &self.link.policy };
@@ -151,9 +151,12 @@ fn only_simulated(why: &str) -> anyhow::Error {
     Unsupported(format!("{SIMULATED}{why}")).into()
 }
 
-/// Which connections of TCP offer ECN. It is a setting of a namespace; where some do not it is one of the way to a port.
+/// Which connections of TCP offer ECN. It is a setting of a namespace; where some do not it is one
+/// of the way to a port.
 fn ecn(case: &Case, sides: &[Side]) -> Ecn {
-    let tcp = || case.flows.iter().filter_map(|flow| Some((flow, flow.kind.tcp()?))).filter(|(flow, _)| !flow.active.is_empty());
+    let tcp = || {
+        case.flows.iter().filter_map(|flow| Some((flow, flow.kind.tcp()?))).filter(|(flow, _)| !flow.active.is_empty())
+    };
     let address = |host: usize| case.hosts.get(host).map(|host| host.address);
     if tcp().all(|(_, tcp)| tcp.ecn) {
         return Ecn::All;
@@ -193,7 +196,14 @@ fn sides(case: &Case, shaped: usize) -> anyhow::Result<Vec<Side>> {
     sides.into_iter().enumerate().map(place).collect()
 }
 
-fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], timer: Timer, wishes: &Wishes) -> anyhow::Result<Flow> {
+fn lower_flow(
+    case: &Case,
+    at: usize,
+    flow: &CaseFlow,
+    sides: &[Side],
+    timer: Timer,
+    wishes: &Wishes,
+) -> anyhow::Result<Flow> {
     let host = |at: usize| case.hosts.get(at).context("the host has its place");
     let (from, to) = (host(flow.from)?.address, host(flow.to)?.address);
     let side = *sides.get(flow.from).context("the host has its side")?;
@@ -201,8 +211,9 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], timer: Ti
         return Err(only_simulated("it does not cross the shaped link"));
     }
     let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
-        // What a case leaves open is the same in both worlds and on every host, whatever the host's own default is. It is set by socket:
-        // a namespace may have as its default only what the host allows to everybody.
+        // What a case leaves open is the same in both worlds and on every host, whatever the host's
+        // own default is. It is set by socket: a namespace may have as its default only what the
+        // host allows to everybody.
         congestion: congestion.clone().or_else(|| wishes.congestion.clone()).or_else(|| Some("cubic".into())),
         buffers: buffers.or(wishes.buffers),
         no_delay,
@@ -222,13 +233,16 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], timer: Ti
         return Err(only_simulated("what is `high` is told by the packet here, and UDP is not"));
     }
     let local = matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. }));
-    let queue =
-        |link: &CaseLink| (link.policy.is_some() && link.from == flow.from) || (link.reverse.is_some() && link.to == flow.from);
+    let queue = |link: &CaseLink| {
+        (link.policy.is_some() && link.from == flow.from) || (link.reverse.is_some() && link.to == flow.from)
+    };
     if local && runs && !case.links.iter().any(queue) {
         return Err(only_simulated("it is `local`, and there is no queue of altq's on its host"));
     }
     let kind = match &flow.kind {
-        CaseKind::TcpBulk { streams, tcp } => Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) },
+        CaseKind::TcpBulk { streams, tcp } => {
+            Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) }
+        }
         CaseKind::TcpRr { streams, request, response, tcp } => Kind::Request {
             streams: *streams,
             sizes: Sizes { request: *request as usize, response: *response as usize },
@@ -249,7 +263,13 @@ fn lower_flow(case: &Case, at: usize, flow: &CaseFlow, sides: &[Side], timer: Ti
                 _ => None,
             });
             let local = (local && runs).then(|| Local { ear: Arc::default(), tick: tick(timer) });
-            Kind::Datagrams(Datagrams { udp: udp.clone(), seed: wishes.seed, stream: at as u64, rates: rates.collect(), local })
+            Kind::Datagrams(Datagrams {
+                udp: udp.clone(),
+                seed: wishes.seed,
+                stream: at as u64,
+                rates: rates.collect(),
+                local,
+            })
         }
         CaseKind::Pcap { .. } => return Err(only_simulated("captures are not played into real wires")),
     };

@@ -61,9 +61,11 @@ pub struct Happening<'a> {
     pub act: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
 }
 
-/// Runs the flows until the last of the moments, which are in order of time, and reads the meters at each. `clock`: gaps are counted
-/// from there on, and the run begins on a multiple of so many nanoseconds of the kernel's clock. `check` is asked ten times a second whether all is well with what stands in the middle. `happenings` are in order of
-/// time. `title`: what the line on a terminal says that tells how far it is.
+/// Runs the flows until the last of the moments, which are in order of time, and reads the meters
+/// at each. `clock`: gaps are counted from there on, and the run begins on a multiple of so many
+/// nanoseconds of the kernel's clock. `check` is asked ten times a second whether all is well with
+/// what stands in the middle. `happenings` are in order of time. `title`: what the line on a
+/// terminal says that tells how far it is.
 ///
 /// # Errors
 /// When a generator or the check fails; all threads have ended then.
@@ -169,8 +171,8 @@ impl<'a> Progress<'a> {
             self.shown = Some(second);
             let mut err = std::io::stderr().lock();
             // Nobody needs to hear that a terminal has gone.
-            let _ =
-                write!(err, "\r{}: {} of {:.0} s ", self.title, second, self.end.as_secs_f64().ceil()).and_then(|()| err.flush());
+            let _ = write!(err, "\r{}: {} of {:.0} s ", self.title, second, self.end.as_secs_f64().ceil())
+                .and_then(|()| err.flush());
         }
     }
 }

@@ -68,12 +68,15 @@ impl std::fmt::Display for BadCase {
 
 impl std::error::Error for BadCase {}
 
-/// Runs a case, and after it the same traffic through kernel HTB (see `kernel_htb` for policies of htb) where `peer` asks for it or an expectation speaks of it.
+/// Runs a case, and after it the same traffic through kernel HTB (see `kernel_htb` for policies of
+/// htb) where `peer` asks for it or an expectation speaks of it.
 ///
 /// # Errors
-/// [`topology::Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`] before anything is started.
+/// [`topology::Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`]
+/// before anything is started.
 pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
-    let columns = case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
+    let columns =
+        case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut result = CaseResult::new(&case.name, World::Lab, wishes.seed);
     result.describe(case);
     let ran = columns.iter().map(|column| column.run(case, peer, sim::BINS)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -17,15 +17,17 @@ pub enum Need {
     Alone,
 }
 
-/// A packet takes about the same of the host whatever its size: each counts as if it had so many bytes.
+/// A packet takes about the same of the host whatever its size: each counts as if it had so many
+/// bytes.
 const FULL: u128 = 1500;
 
 /// A packet's time on a link that is slow, in ns: threads wake up within some 0.1 ms.
 const SLOW: u64 = 5_000_000;
 
 impl Prepared<'_> {
-    /// What a run of this column needs. Alone runs what takes turns (each is compared with the next), asks for more than the host has,
-    /// measures the host's own time, waits for answers (there are as many as its threads wake up), or sends as fast as the host can.
+    /// What a run of this column needs. Alone runs what takes turns (each is compared with the
+    /// next), asks for more than the host has, measures the host's own time, waits for answers
+    /// (there are as many as its threads wake up), or sends as fast as the host can.
     pub fn need(&self, case: &Case) -> Need {
         let of_host = |measure: Measure| of_the_host(measure) || (measure.of_gaps() && !self.is_slow(case));
         if case.overload || case.turns > 1 || self.asked(case).any(|probe| of_host(probe.measure)) {
@@ -40,7 +42,9 @@ impl Prepared<'_> {
                     matches!(udp.shape, Shape::Local { .. })
                 }
                 Kind::TcpBulk { .. } => true,
-                Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } | Kind::Pcap { .. } => return Need::Alone,
+                Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. } | Kind::Pcap { .. } => {
+                    return Need::Alone;
+                }
             };
             if takes_all && !full.contains(&lowered.side) {
                 full.push(lowered.side);
@@ -56,7 +60,8 @@ impl Prepared<'_> {
         Need::Shared(sum)
     }
 
-    /// True if a packet takes so long on the shaped link that what the host adds to the gap before the next is little.
+    /// True if a packet takes so long on the shaped link that what the host adds to the gap before
+    /// the next is little.
     fn is_slow(&self, case: &Case) -> bool {
         let runs = case.flows.iter().filter(|flow| !flow.active.is_empty());
         let least = |kind: &Kind| match kind {
@@ -74,18 +79,20 @@ impl Prepared<'_> {
     }
 }
 
-/// Whether a figure is the host's as much as the policy's: how long its threads take to wake up is in it.
+/// Whether a figure is the host's as much as the policy's: how long its threads take to wake up is
+/// in it.
 fn of_the_host(measure: Measure) -> bool {
     use Measure::*;
     measure.of_lab() || of_engine(measure) || matches!(measure, Transactions | RttP50 | RttP99)
 }
 
-/// The most that a source sends in bit/s, its packets counted as full ones; of a program beside the queue what is dropped there alone, one
-/// packet before it sleeps.
+/// The most that a source sends in bit/s, its packets counted as full ones; of a program beside the
+/// queue what is dropped there alone, one packet before it sleeps.
 fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
     let sizes: u128 = udp.sizes.iter().map(|size| u128::from(*size)).sum();
     let mean = sizes.checked_div(udp.sizes.len() as u128).unwrap_or(0).max(1);
-    let every = |packets: u32, nanos: u64| u128::from(packets) * FULL * 8 * u128::from(SECOND) / u128::from(nanos.max(1));
+    let every =
+        |packets: u32, nanos: u64| u128::from(packets) * FULL * 8 * u128::from(SECOND) / u128::from(nanos.max(1));
     let of_rate = |rate: Rate| u128::from(rate.as_bit_s()) * FULL / mean;
     let own = match &udp.shape {
         Shape::Constant(pace) | Shape::OnOff { pace, .. } | Shape::Poisson(pace) => match pace {
@@ -102,7 +109,8 @@ fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
     u64::try_from(events.fold(own, u128::max)).unwrap_or(u64::MAX)
 }
 
-/// The most that a link carries, in bit/s: its rate, or what the ceilings of htb's classes at its top leave of it.
+/// The most that a link carries, in bit/s: its rate, or what the ceilings of htb's classes at its
+/// top leave of it.
 fn most(case: &Case, link: &Link) -> u64 {
     let own = link.spec.rate.as_bit_s();
     let rates = case.events.iter().filter_map(|event| match event.what {
@@ -149,7 +157,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_and_what_the_link_lets_through() {
-        // Bulk TCP takes the link, however many connections there are; a source of datagrams sends what it sends.
+        // Bulk TCP takes the link, however many connections there are; a source of datagrams sends
+        // what it sends.
         assert_eq!(need(CBQ, BULK, ""), Need::Shared(2_000_000));
         let two = format!("{BULK}, {}", BULK.replace("'f'", "'g'"));
         assert_eq!(need(CBQ, &two, ""), Need::Shared(2_000_000));
@@ -157,7 +166,10 @@ mod tests {
         assert_eq!(need(CBQ, &udp("u", "size = 3000, interval = '1ms'"), ""), Need::Shared(12_000_000));
         // Small packets count as full ones: 1000 a second.
         assert_eq!(need(CBQ, &udp("u", "size = 100, interval = '1ms'"), ""), Need::Shared(12_000_000));
-        assert_eq!(need(CBQ, &format!("{BULK}, {}", udp("u", "size = 1500, interval = '1ms'")), ""), Need::Shared(14_000_000));
+        assert_eq!(
+            need(CBQ, &format!("{BULK}, {}", udp("u", "size = 1500, interval = '1ms'")), ""),
+            Need::Shared(14_000_000)
+        );
         let htb = "link wan { rate 100Mbit/s  scheduler htb  class x { rate 1Mbit/s  ceil 40Mbit/s  default } }";
         assert_eq!(need(htb, BULK, ""), Need::Shared(40_000_000));
         // A program beside the queue fills the link, and hears of a drop before each sleep.
@@ -165,7 +177,10 @@ mod tests {
         assert_eq!(need(CBQ, &local, ""), Need::Shared(2_000_000 + 12_000 * 50));
         // A pace that changes is the highest.
         let event = "{ at = '1s', flow = 'u', rate = '60Mbit/s' }";
-        assert_eq!(need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), &format!("events = [{event}]")), Need::Shared(60_000_000));
+        assert_eq!(
+            need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), &format!("events = [{event}]")),
+            Need::Shared(60_000_000)
+        );
     }
 
     #[test]
@@ -175,7 +190,9 @@ mod tests {
         // Nothing is shaped on the way back.
         assert_eq!(need(CBQ, &BULK.replace("from = 'a', to = 'b'", "from = 'b', to = 'a'"), ""), Need::Alone);
         assert_eq!(need(CBQ, &BULK.replace("tcp_bulk", "tcp_rr"), ""), Need::Alone);
-        for (measure, subject) in [("answer_max", "class = 'x'"), ("packet_time", "class = 'x'"), ("gap_mean", "flow = 'f'")] {
+        for (measure, subject) in
+            [("answer_max", "class = 'x'"), ("packet_time", "class = 'x'"), ("gap_mean", "flow = 'f'")]
+        {
             let figure = format!("figures = [{{ name = 'm', measure = '{measure}', {subject} }}]");
             assert_eq!(need(CBQ, &udp("f", "size = 500, rate = '1Mbit/s'"), &figure), Need::Alone, "{measure}");
         }

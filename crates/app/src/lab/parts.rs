@@ -1,4 +1,5 @@
-//! The runs of a case file one by one, in whatever order: what came of them is put together afterwards, in the file's own.
+//! The runs of a case file one by one, in whatever order: what came of them is put together
+//! afterwards, in the file's own.
 
 use altq_simulator::case::CaseFile;
 use altq_simulator::result::{CaseResult, World};
@@ -155,8 +156,8 @@ mod tests {
 
     #[test]
     fn runs_have_names_and_times_and_what_spoils_one_is_told_of_its_place() {
-        let file =
-            CaseFile::parse(&format!("{HEAD}{ROWS}{COLUMNS}"), Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
+        let file = CaseFile::parse(&format!("{HEAD}{ROWS}{COLUMNS}"), Path::new("c.toml"))
+            .unwrap_or_else(|error| panic!("{error}"));
         let parts = Part::all(&file, &wishes()).unwrap();
         let told: Vec<(String, u64)> = parts.iter().map(|(part, _)| (part.name(&file), part.time(&file))).collect();
         let wanted = [("one/short", 2000), ("two/short", 2000), ("one/long", 3000), ("two/long", 3000)];

@@ -1,7 +1,8 @@
-//! What lies between the hosts besides the shaped link's queue: rates and buffers of the other links, propagation, jitter, loss and reordering
-//! of all, and what hosts take. It is what the simulator has, by the same arithmetic and with the same draws: frames of one direction pass
-//! a net of links, each where its source and destination lead it. What lies before the queue is done where frames come in, the rest where
-//! they leave.
+//! What lies between the hosts besides the shaped link's queue: rates and buffers of the other
+//! links, propagation, jitter, loss and reordering of all, and what hosts take. It is what the
+//! simulator has, by the same arithmetic and with the same draws: frames of one direction pass a
+//! net of links, each where its source and destination lead it. What lies before the queue is done
+//! where frames come in, the rest where they leave.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,7 +40,8 @@ struct Shared {
 enum Hop {
     /// Links and hosts that take the same time for every packet.
     Delay(Nanos),
-    /// A shared link, by the simulator's number of its port; and the bytes that a packet has more there, in a tunnel.
+    /// A shared link, by the simulator's number of its port; and the bytes that a packet has more
+    /// there, in a tunnel.
     Link(u64, u32),
 }
 
@@ -88,7 +90,10 @@ pub fn paths(case: &Case, shaped: usize, sides: &[Side]) -> [Path; 2] {
             let Some(way) = sim::route(case, from, to) else { continue };
             let governed = |(link, back): &(usize, bool)| {
                 *link == shaped
-                    && case.links.get(*link).is_some_and(|link| if *back { &link.reverse } else { &link.policy }.is_some())
+                    && case
+                        .links
+                        .get(*link)
+                        .is_some_and(|link| if *back { &link.reverse } else { &link.policy }.is_some())
             };
             let (before, behind) = way.split_at(way.iter().position(governed).unwrap_or(0));
             for (net, part) in [(&mut path.before, before), (&mut path.behind, behind)] {
@@ -193,7 +198,8 @@ enum Step {
 /// A net with frames in it.
 struct Running {
     links: Vec<Medial>,
-    /// All routes, one behind the other. The first is of those that no flow has: it ends where it begins.
+    /// All routes, one behind the other. The first is of those that no flow has: it ends where it
+    /// begins.
     steps: Vec<Step>,
     routes: HashMap<Pair, u32>,
 }
@@ -201,11 +207,13 @@ struct Running {
 impl Beyond for Running {
     fn enter(&mut self, head: &[u8]) -> u32 {
         let key = headers::parse_ethernet(head, head.len() as u32).key;
-        // What is none of the flows' (an error of ICMP from a host that speaks with nobody else) passes at once.
+        // What is none of the flows' (an error of ICMP from a host that speaks with nobody else)
+        // passes at once.
         self.routes.get(&(key.family, key.src, key.dst)).copied().unwrap_or(0)
     }
 
-    /// Packets come to a link by different ways: only one that is there now may be told what it does to it.
+    /// Packets come to a link by different ways: only one that is there now may be told what it
+    /// does to it.
     fn onward(&mut self, now: Nanos, mut at: u32, len: usize) -> Goes {
         let len = len.saturating_sub(ETHERNET) as u32;
         let mut time = now;
@@ -247,7 +255,9 @@ mod tests {
         let flows: String = flows
             .iter()
             .enumerate()
-            .map(|(n, (from, to))| format!("[[flows]]\nname = 'f{n}'\nkind = 'tcp_bulk'\nfrom = '{from}'\nto = '{to}'\n"))
+            .map(|(n, (from, to))| {
+                format!("[[flows]]\nname = 'f{n}'\nkind = 'tcp_bulk'\nfrom = '{from}'\nto = '{to}'\n")
+            })
             .collect();
         let text = format!(
             "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
@@ -256,12 +266,16 @@ mod tests {
              links = [{{ name = 'wan', from = 'l', to = 'r', policy = 'wan' }}, {links}]\n{flows}"
         );
         let case = Case::parse(&text, File::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));
-        let sides: Vec<Side> =
-            case.hosts.iter().map(|host| if "aclx".contains(&host.name) { Side::Sources } else { Side::Sinks }).collect();
+        let sides: Vec<Side> = case
+            .hosts
+            .iter()
+            .map(|host| if "aclx".contains(&host.name) { Side::Sources } else { Side::Sinks })
+            .collect();
         paths(&case, 0, &sides)
     }
 
-    /// A frame of 1000 bytes at layer 3 of the flow from `a` to `b`, or from `c` to `d`; `back`: the other way.
+    /// A frame of 1000 bytes at layer 3 of the flow from `a` to `b`, or from `c` to `d`; `back`:
+    /// the other way.
     fn frame(v6: bool, back: bool) -> Vec<u8> {
         let mut frame = vec![0; 1014];
         let (mut source, mut target) = (1, 2);
@@ -310,7 +324,8 @@ mod tests {
         let behind = "{ name = 'b', from = 'r', to = 'b', rate = '8Mbit/s', delay = '2ms' }";
         let [there, back] = of(&format!("{BEFORE}, {behind}"), &[("a", "b")]);
         assert!(there.needs_packets());
-        // 1000 bytes at layer 3: 1 ms on the wire before the queue and 1 ms of way; 7 µs of the router, 1 ms on the wire behind it and 2 of way.
+        // 1000 bytes at layer 3: 1 ms on the wire before the queue and 1 ms of way; 7 µs of the
+        // router, 1 ms on the wire behind it and 2 of way.
         let two = [(0, frame(false, false)), (0, frame(false, false))];
         assert_eq!(pass(&there.before, &two), [Some(2_000_000), Some(3_000_000)]);
         assert_eq!(pass(&there.behind, &two), [Some(3_007_000), Some(4_007_000)]);
@@ -344,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_shared_link_serves_who_comes_first() {
-        // From `d` it is 9 ms to the router, from `b` 1; both go on over a wire of 1 ms a packet to a host behind it.
+        // From `d` it is 9 ms to the router, from `b` 1; both go on over a wire of 1 ms a packet to
+        // a host behind it.
         let links = [
             link("r", "b", "delay = '1ms', rate = '8Gbit/s'"),
             link("r", "d", "delay = '9ms', rate = '8Gbit/s'"),
@@ -353,8 +369,10 @@ mod tests {
             link("x", "c", "rate = '8Gbit/s'"),
         ];
         let [_, back] = of(&links.join(", "), &[("a", "b"), ("c", "d")]);
-        let frames = [(0, true), (6_000_000, false), (7_500_000, false), (8_100_000, false)].map(|(at, v6)| (at, frame(v6, true)));
-        // They are at the wire 8 µs after 9, 7, 8.5 and 9.1 ms, where the first waits for the third, and the last for both.
+        let frames = [(0, true), (6_000_000, false), (7_500_000, false), (8_100_000, false)]
+            .map(|(at, v6)| (at, frame(v6, true)));
+        // They are at the wire 8 µs after 9, 7, 8.5 and 9.1 ms, where the first waits for the
+        // third, and the last for both.
         let out = [10_509_000, 8_009_000, 9_509_000, 11_509_000];
         assert_eq!(pass(&back.behind, &frames), out.map(Some));
     }

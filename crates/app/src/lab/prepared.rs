@@ -36,9 +36,11 @@ pub struct Prepared<'a> {
     pub policy: Vec<Link>,
     /// Places of those that the lab cannot judge.
     pub unjudged: Vec<usize>,
-    /// What a packet is on the shaped wire is known: it is what the link charges for it, or `machines` say it.
+    /// What a packet is on the shaped wire is known: it is what the link charges for it, or
+    /// `machines` say it.
     pub framed: bool,
-    /// The hosts of the shaped links, by their places, where these are not simply wires of the policy's rate; none there.
+    /// The hosts of the shaped links, by their places, where these are not simply wires of the
+    /// policy's rate; none there.
     pub machines: Vec<Machine>,
     /// How far a run is is told to nobody.
     pub quiet: bool,
@@ -68,8 +70,10 @@ impl<'a> Prepared<'a> {
         let mut lowered = lower::lower(case, mtu, column.timer, wishes)?;
         let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
         let shaped = lowered.link;
-        let ways: Vec<(&Link, bool)> = link.map(|link| (link, false)).into_iter().chain(reverse.map(|link| (link, true))).collect();
-        let apart = host::is_needed(shaped, &ways, column.timer) || lowered.flows.iter().any(|flow| flow.ear().is_some());
+        let ways: Vec<(&Link, bool)> =
+            link.map(|link| (link, false)).into_iter().chain(reverse.map(|link| (link, true))).collect();
+        let apart =
+            host::is_needed(shaped, &ways, column.timer) || lowered.flows.iter().any(|flow| flow.ear().is_some());
         if apart && lowered.hosts.offload {
             lowered.hosts.offload = false;
             lowered.notes.push("hosts send no super-packets: what the link's ring holds is packets".into());
@@ -82,12 +86,16 @@ impl<'a> Prepared<'a> {
         let machines: Vec<Machine> = if apart { ways.iter().map(machine).collect() } else { Vec::new() };
         for (way, side) in [(link, Side::Sources), (reverse, Side::Sinks)] {
             if let Some(flow) = lowered.flows.iter().find(|flow| way.is_none() && flow.side == side) {
-                lowered.notes.push(format!("flow `{}` goes the way of the link that no policy governs: unshaped here", flow.name));
+                lowered.notes.push(format!(
+                    "flow `{}` goes the way of the link that no policy governs: unshaped here",
+                    flow.name
+                ));
             }
         }
         let links = shaper::wires(link, reverse, apart);
         let (grown, changes) = changes(case, lowered.link_at, &links)?;
-        let framed = apart || shaped.medium.is_none_or(|medium| links.iter().all(|link| link.spec.overhead == medium.overhead()));
+        let framed = apart
+            || shaped.medium.is_none_or(|medium| links.iter().all(|link| link.spec.overhead == medium.overhead()));
         let mut unjudged = Vec::new();
         for (at, e) in case.expectations.iter().enumerate().filter(|(_, e)| e.concerns(column, World::Lab)) {
             if !lab_measures(case, &lowered.flows, framed, &e.probe) {
@@ -106,8 +114,12 @@ impl<'a> Prepared<'a> {
                 _ => None,
             };
             let known = if of_engine(probe.measure) { &policy.links } else { &grown };
-            if let Some(class) = subject.into_iter().chain(of).find(|class| !known.iter().any(|link| link.class(class).is_some())) {
-                return Err(BadCase(format!("case {}: `{name}`: no shaped link has a class `{class}`", case.name)).into());
+            if let Some(class) =
+                subject.into_iter().chain(of).find(|class| !known.iter().any(|link| link.class(class).is_some()))
+            {
+                return Err(
+                    BadCase(format!("case {}: `{name}`: no shaped link has a class `{class}`", case.name)).into()
+                );
             }
         }
         Ok(Prepared {
@@ -139,7 +151,8 @@ impl<'a> Prepared<'a> {
         times.into_iter().collect()
     }
 
-    /// The class that the rules give each flow; one that is not the case's own makes the result invalid.
+    /// The class that the rules give each flow; one that is not the case's own makes the result
+    /// invalid.
     pub fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<String>>> {
         let mut names = Vec::new();
         for (flow, wanted) in self.lowered.flows.iter().zip(&case.flows) {
@@ -151,11 +164,16 @@ impl<'a> Prepared<'a> {
             let name = match way.and_then(|way| self.links.iter().find(|link| link.name == *way)) {
                 None => None,
                 Some(link) => {
-                    let mut engine = Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
+                    let mut engine =
+                        Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
                     // In a tunnel the rules see the outer header.
                     let tunnel = self.lowered.link.tunnel.filter(|_| flow.from.is_ipv6());
-                    let own = tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), flow.side == Side::Sinks));
-                    engine.classify(&own).and_then(|class| link.classes.get(class as usize)).map(|class| class.name.clone())
+                    let own =
+                        tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), flow.side == Side::Sinks));
+                    engine
+                        .classify(&own)
+                        .and_then(|class| link.classes.get(class as usize))
+                        .map(|class| class.name.clone())
                 }
             };
             if let Some(wanted) = wanted.class.as_ref().filter(|wanted| name.as_ref() != Some(*wanted)) {
@@ -182,14 +200,17 @@ impl<'a> Prepared<'a> {
 #[allow(clippy::type_complexity)]
 fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Link>, Vec<(Duration, usize, Change)>)> {
     let (mut grown, mut changes) = (links.to_vec(), Vec::new());
-    let wrong = |event: &TimedEvent, why: String| BadCase(format!("case {}: event at {} ns: {why}", case.name, event.at));
-    let mut shadows = links.iter().map(Shadow::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
+    let wrong =
+        |event: &TimedEvent, why: String| BadCase(format!("case {}: event at {} ns: {why}", case.name, event.at));
+    let mut shadows =
+        links.iter().map(Shadow::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
     for event in &case.events {
         match &event.what {
             What::FlowActive { .. } | What::FlowRate { .. } => continue,
             What::LinkRate { link, .. } if *link != shaped => {
                 return Err(Unsupported(
-                    "this case runs in the simulator only (`altq sim`): a link without a policy changes its rate".into(),
+                    "this case runs in the simulator only (`altq sim`): a link without a policy changes its rate"
+                        .into(),
                 )
                 .into());
             }

@@ -1,4 +1,5 @@
-//! One run of a column: altq in the middle, then what it is compared with, then the engine alone; and what was measured.
+//! One run of a column: altq in the middle, then what it is compared with, then the engine alone;
+//! and what was measured.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -65,8 +66,7 @@ impl Prepared<'_> {
                 && self.lowered.link.tunnel.is_none()
                 && self.machines.is_empty();
             if !self.changes.is_empty() || !plain {
-                let why =
-                    "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels and changes only";
+                let why = "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels and changes only";
                 return Err(Unsupported(why.into()).into());
             }
             Some(self.kernel_htb(&classes)?)
@@ -83,14 +83,21 @@ impl Prepared<'_> {
             true => links.iter().map(|(link, _)| link.spec.rate.as_bit_s()).collect(),
             false => self.machines.iter().map(|machine| machine.rate.as_bit_s()).collect(),
         };
-        let figures = Figures { case, flows: &self.lowered.flows, run: &run, links: &links, wires: &wires, framed: self.framed };
+        let figures =
+            Figures { case, flows: &self.lowered.flows, run: &run, links: &links, wires: &wires, framed: self.framed };
         let name = self.column.name.as_deref();
         result.flows.extend(figures.flow_rows(name, &classes));
         for (link, readings) in &links {
             let (rows, promises) = (figures.class_rows(link, readings).into_iter(), Promises::new(link));
             result.classes.extend(rows.map(|report| {
                 let charged_bytes = figures.charged_bytes(&report.name);
-                let row = ClassResult::new(name.map(str::to_string), &self.lowered.link.name, report, (link, &promises), case);
+                let row = ClassResult::new(
+                    name.map(str::to_string),
+                    &self.lowered.link.name,
+                    report,
+                    (link, &promises),
+                    case,
+                );
                 ClassResult { row: case.row.clone(), charged_bytes, ..row }
             }));
         }
@@ -159,7 +166,8 @@ impl Prepared<'_> {
     /// What is asked of the engines of links, without traffic.
     fn engines(&self, case: &Case) -> anyhow::Result<Vec<Measured<'_>>> {
         let asked: Vec<&Probe> = self.asked(case).filter(|probe| of_engine(probe.measure)).collect();
-        let is_of = |link: &Link, probe: &Probe| matches!(&probe.subject, Subject::Class(class) if link.class(class).is_some());
+        let is_of =
+            |link: &Link, probe: &Probe| matches!(&probe.subject, Subject::Class(class) if link.class(class).is_some());
         let mut all: Vec<Measured<'_>> = Vec::new();
         for link in self.policy.iter().filter(|link| asked.iter().any(|probe| is_of(link, probe))) {
             let space = asked.iter().any(|probe| is_of(link, probe) && !probe.measure.of_engine());
@@ -200,7 +208,8 @@ impl Prepared<'_> {
         if self.asked(case).any(|probe| probe.measure.of_the_end()) {
             let act = || {
                 let links = self.links.iter().enumerate();
-                *stats.borrow_mut() = links.map(|(at, link)| shaper.stat(at, link, case.duration)).collect::<Result<_, _>>()?;
+                *stats.borrow_mut() =
+                    links.map(|(at, link)| shaper.stat(at, link, case.duration)).collect::<Result<_, _>>()?;
                 Ok(())
             };
             happenings.push(Happening { at: nanos(case.duration), act: Box::new(act) });
@@ -226,7 +235,8 @@ impl Prepared<'_> {
         self.links.first().is_some_and(|link| link.spec.scheduler.name == "htb")
     }
 
-    /// Lines for tc: the policy's classes where it is one of htb, else one class of the link's rate.
+    /// Lines for tc: the policy's classes where it is one of htb, else one class of the link's
+    /// rate.
     fn kernel_htb(&self, classes: &[Option<String>]) -> anyhow::Result<String> {
         let link = self.links.first().context("a link is shaped")?;
         if self.is_htb() {
@@ -255,8 +265,9 @@ impl Prepared<'_> {
         )?;
         let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[], wires: &[], framed: false };
         let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);
-        let bulk: Vec<usize> =
-            (0..self.lowered.flows.len()).filter(|at| matches!(self.lowered.flows[*at].kind, Kind::Bulk { .. })).collect();
+        let bulk: Vec<usize> = (0..self.lowered.flows.len())
+            .filter(|at| matches!(self.lowered.flows[*at].kind, Kind::Bulk { .. }))
+            .collect();
         let sum = |figures: &Figures<'_>| bulk.iter().map(|flow| of(figures, *flow)).sum::<u64>();
         let all = PeerRow::new("bulk", sum(altq), sum(&htb));
         let flows = self.lowered.flows.iter().enumerate();

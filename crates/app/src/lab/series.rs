@@ -38,7 +38,8 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
         };
         for (id, name) in names(link).into_iter().enumerate() {
             let Some((name, _)) = name else { continue };
-            // A class with classes below counts what they did: its own packets are those of none of them.
+            // A class with classes below counts what they did: its own packets are those of none of
+            // them.
             if idle(id) || !children.get(id).is_none_or(Vec::is_empty) {
                 continue;
             }
@@ -58,7 +59,15 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
             left_out += 1;
         }
     }
-    RunSeries { column: column.map(str::to_owned), row: case.row.clone(), bin_ns, classes, flows, reclaims: Vec::new(), left_out }
+    RunSeries {
+        column: column.map(str::to_owned),
+        row: case.row.clone(),
+        bin_ns,
+        classes,
+        flows,
+        reclaims: Vec::new(),
+        left_out,
+    }
 }
 
 /// A class over time, by the link's readings.
@@ -93,7 +102,9 @@ fn class(readings: &Readings, id: usize, name: String, edges: &[Nanos], warmup: 
 
 /// A flow over time, by its meter.
 fn flow(figures: &Figures<'_>, at: usize, name: String, edges: &[Nanos], bin: Nanos) -> SeriesRow {
-    let reading = |edge: &Nanos| figures.run.at(nanos(*edge)).and_then(|sample| sample.flows.get(at)).copied().unwrap_or_default();
+    let reading = |edge: &Nanos| {
+        figures.run.at(nanos(*edge)).and_then(|sample| sample.flows.get(at)).copied().unwrap_or_default()
+    };
     let readings: Vec<_> = edges.iter().map(reading).collect();
     let steps = || readings.iter().zip(readings.iter().skip(1));
     let own = &figures.flows[at];

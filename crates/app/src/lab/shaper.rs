@@ -23,13 +23,16 @@ use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
 /// Time between two readings of a link's counters: windows begin and end at a reading.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// The least time for a class in a reading: what the loop takes to tell a class's counters, and much more.
+/// The least time for a class in a reading: what the loop takes to tell a class's counters, and
+/// much more.
 const A_CLASS: Duration = Duration::from_micros(5);
 
-/// Packets up to here lie in a slot of 2 KB, larger ones in 64 KB more, most of which are never touched.
+/// Packets up to here lie in a slot of 2 KB, larger ones in 64 KB more, most of which are never
+/// touched.
 const ORDINARY: u32 = 1900;
 
-/// Bytes of slots for a link of larger packets: a queue of 13,000 of 8 KB (case timer-ceiling) is to fit.
+/// Bytes of slots for a link of larger packets: a queue of 13,000 of 8 KB (case timer-ceiling) is
+/// to fit.
 const MEMORY: usize = 1536 << 20;
 
 /// How long the wires may take to come up.
@@ -67,8 +70,9 @@ pub struct Readings {
     sojourns: Vec<Vec<Packed>>,
 }
 
-/// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the sources. A lab's link is a wire
-/// of its rate, so one whose policy leaves the regulator out is paced, unless the wire is `apart`.
+/// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the
+/// sources. A lab's link is a wire of its rate, so one whose policy leaves the regulator out is
+/// paced, unless the wire is `apart`.
 pub fn wires(link: Option<&Link>, reverse: Option<&Link>, apart: bool) -> Vec<Link> {
     let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
     let both = link.zip(reverse).is_some_and(|(link, reverse)| link.name == reverse.name);
@@ -94,7 +98,8 @@ impl Shaper {
     /// # Errors
     /// [`Unsupported`] where the kernel lacks packet sockets or what the bridge needs of them.
     ///
-    /// `ways` says what each way has, that of the packets of one side; it is asked again where the wires are not up yet.
+    /// `ways` says what each way has, that of the packets of one side; it is asked again where the
+    /// wires are not up yet.
     pub fn start(topology: &Topology, links: &[Link], ways: &(dyn Fn(Side) -> Extra + Sync)) -> anyhow::Result<Shaper> {
         let links: Vec<&Link> = links.iter().collect();
         let (mut steering, mut looking);
@@ -121,7 +126,9 @@ impl Shaper {
             };
             (steering, looking) = (senders, lenders);
             match topology.middle().run(|| bridge::run_with(&links, options, extra))? {
-                Err(Error::Interface { .. }) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+                Err(Error::Interface { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
                 Err(error) if error.is_unsupported() => return Err(Unsupported(error.to_string()).into()),
                 other => break other?,
             }
@@ -191,7 +198,8 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
             Ok(mut snapshot) => {
                 let came = Instant::now();
                 if snapshot.classes.len() > super::MANY {
-                    // Readings of many classes are much memory. Those behind the last that had packets tell nothing.
+                    // Readings of many classes are much memory. Those behind the last that had
+                    // packets tell nothing.
                     let busy = snapshot.classes.iter().rposition(|class| class.counters.received_packets() > 0);
                     snapshot.classes.truncate(busy.map_or(1, |last| last + 1));
                     snapshot.classes.shrink_to_fit();
@@ -212,11 +220,12 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
 
 impl Readings {
     fn new(own: Vec<Seen>, epoch: Instant) -> Readings {
-        // The loop has a clock of its own. A reading comes a little after it was taken; the one that came most promptly tells how
-        // the clocks differ.
+        // The loop has a clock of its own. A reading comes a little after it was taken; the one
+        // that came most promptly tells how the clocks differ.
         let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
-        let since =
-            |at: u64| zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch));
+        let since = |at: u64| {
+            zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch))
+        };
         let split = own.into_iter().map(|seen| ((since(seen.snapshot.at), seen.snapshot), seen.sojourns));
         let (readings, sojourns) = split.unzip();
         Readings { readings, sojourns }
@@ -245,15 +254,18 @@ impl Readings {
     /// Share of the readings in a stretch of time at which a class had nothing queued.
     pub fn empty(&self, class: usize, from: Duration, to: Duration) -> f64 {
         let within = self.readings.iter().filter(|(at, _)| (from..to).contains(at));
-        let queues = within.filter_map(|(_, reading)| reading.classes.get(class)).map(|class| class.counters.queued_packets);
+        let queues =
+            within.filter_map(|(_, reading)| reading.classes.get(class)).map(|class| class.counters.queued_packets);
         let (empty, all) = queues.fold((0u32, 0u32), |(empty, all), queued| (empty + u32::from(queued == 0), all + 1));
         f64::from(empty) / f64::from(all.max(1))
     }
 
-    /// When a class first had `level` or more over a span of `over`, from the window's begin to that of the span; of charged bytes.
+    /// When a class first had `level` or more over a span of `over`, from the window's begin to
+    /// that of the span; of charged bytes.
     pub fn reached(&self, class: usize, window: (Duration, Duration), level: u64, over: Duration) -> Option<Duration> {
         let bytes = |at: usize| Some(self.readings.get(at)?.1.classes.get(class)?.counters.sent_wire_bytes);
-        let within = |at: &usize| self.readings.get(*at).is_some_and(|(time, _)| *time >= window.0 && *time + over <= window.1);
+        let within =
+            |at: &usize| self.readings.get(*at).is_some_and(|(time, _)| *time >= window.0 && *time + over <= window.1);
         let begins = (0..self.readings.len()).filter(within);
         let enough = |begin: &usize| {
             let from = self.readings.get(*begin)?.0;
@@ -287,7 +299,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// A class as it was at the window's begin and at its end. One that came in between had done nothing at its begin.
+    /// A class as it was at the window's begin and at its end. One that came in between had done
+    /// nothing at its begin.
     pub fn edges(&self, class: usize) -> Option<(&'a ClassStat, &'a ClassStat)> {
         static NOTHING: LazyLock<ClassStat> = LazyLock::new(ClassStat::default);
         let (_, first) = self.readings.first()?;
@@ -297,12 +310,14 @@ impl<'a> Window<'a> {
 
     /// Packets waiting in the class, on average over the readings.
     pub fn queued(&self, class: usize) -> Option<f64> {
-        let queued = self.readings.iter().filter_map(|(_, reading)| Some(reading.classes.get(class)?.counters.queued_packets));
+        let queued =
+            self.readings.iter().filter_map(|(_, reading)| Some(reading.classes.get(class)?.counters.queued_packets));
         let (sum, count) = queued.fold((0, 0u32), |(sum, count), queued| (sum + queued, count + 1));
         (count > 0).then(|| sum as f64 / f64::from(count))
     }
 
-    /// The longest time between two readings: the loop is asked for its counters all the time, and answers between packets.
+    /// The longest time between two readings: the loop is asked for its counters all the time, and
+    /// answers between packets.
     pub fn longest(&self) -> Option<Duration> {
         let times = self.readings.iter().zip(self.readings.iter().skip(1));
         times.map(|((_, one), (_, next))| Duration::from_nanos(next.at.saturating_sub(one.at))).max()
@@ -318,9 +333,10 @@ impl<'a> Window<'a> {
     /// Frames lost outside the engine's queues in the window, and those that came in.
     pub fn outside(&self) -> (u64, u64) {
         match (self.readings.first(), self.readings.last()) {
-            (Some((_, first)), Some((_, last))) => {
-                (last.edge.dropped().saturating_sub(first.edge.dropped()), last.edge.received.saturating_sub(first.edge.received))
-            }
+            (Some((_, first)), Some((_, last))) => (
+                last.edge.dropped().saturating_sub(first.edge.dropped()),
+                last.edge.received.saturating_sub(first.edge.received),
+            ),
             _ => (0, 0),
         }
     }

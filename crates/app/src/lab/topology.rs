@@ -1,12 +1,14 @@
-//! The lab's hosts and wires: two namespaces of hosts with a third between them, where whatever is measured stands.
+//! The lab's hosts and wires: two namespaces of hosts with a third between them, where whatever is
+//! measured stands.
 //!
 //! ```text
 //!  sources  eth0 ──veth── inside  middle  outside ──veth── eth0  sinks
 //! ```
 //!
-//! All hosts of a side share a namespace and an interface and differ by address. Neighbours are static and duplicate address
-//! detection is off, so that no packet is on the wires but those of the flows. Nothing has a name outside this process: when
-//! it ends, by whatever signal, the kernel takes namespaces, interfaces and sockets away.
+//! All hosts of a side share a namespace and an interface and differ by address. Neighbours are
+//! static and duplicate address detection is off, so that no packet is on the wires but those of
+//! the flows. Nothing has a name outside this process: when it ends, by whatever signal, the kernel
+//! takes namespaces, interfaces and sockets away.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -105,7 +107,8 @@ impl Topology {
     /// Makes the namespaces and their wires. The middle joins nothing yet.
     ///
     /// # Errors
-    /// [`Unsupported`] without root, without `ip` of iproute2 or where the kernel lacks namespaces or veth.
+    /// [`Unsupported`] without root, without `ip` of iproute2 or where the kernel lacks namespaces
+    /// or veth.
     pub fn new(plan: &Plan) -> anyhow::Result<Topology> {
         let topology = Topology { sources: namespace()?, middle: namespace()?, sinks: namespace()? };
         topology.wires(plan)?;
@@ -178,8 +181,9 @@ impl Topology {
         ip(self.side(side), &batch)?;
         self.ecn(side, plan)?;
         self.side(side).run(|| {
-            // What a killed run leaves unsent must not keep its namespace: one retry, not minutes of them. The sockets of the
-            // generators are closed with a reset anyway (see `socket.rs`); this is for one that was just being accepted.
+            // What a killed run leaves unsent must not keep its namespace: one retry, not minutes
+            // of them. The sockets of the generators are closed with a reset anyway (see
+            // `socket.rs`); this is for one that was just being accepted.
             sysctl("net/ipv4/tcp_orphan_retries", "1")?;
             if matches!(plan.ecn, Ecn::All) {
                 sysctl("net/ipv4/tcp_ecn", "1")?;
@@ -203,14 +207,20 @@ impl Plan {
 }
 
 impl Topology {
-    /// Routes by which connections of a side offer ECN where others do not, and which connections take them.
+    /// Routes by which connections of a side offer ECN where others do not, and which connections
+    /// take them.
     fn ecn(&self, side: Side, plan: &Plan) -> anyhow::Result<()> {
         let Ecn::Some(flows) = &plan.ecn else { return Ok(()) };
         for (family, v6) in [("-4", false), ("-6", true)] {
             let mut batch = String::new();
             for (_, from, to) in flows.iter().filter(|(own, from, _)| *own == side && from.is_ipv6() == v6) {
                 writeln!(batch, "route replace {} features ecn table {ECN_TABLE}", plan.route(&to.ip()))?;
-                writeln!(batch, "rule add from {from} to {} ipproto tcp dport {} lookup {ECN_TABLE}", to.ip(), to.port())?;
+                writeln!(
+                    batch,
+                    "rule add from {from} to {} ipproto tcp dport {} lookup {ECN_TABLE}",
+                    to.ip(),
+                    to.port()
+                )?;
             }
             if !batch.is_empty() {
                 tool(self.side(side), "ip", &[family], &batch).context(
@@ -269,7 +279,8 @@ fn tool(namespace: &Namespace, name: &str, words: &[&str], batch: &str) -> anyho
 /// What `tc` prints for some words, in a namespace.
 pub fn tc_shows(namespace: &Namespace, words: &[&str]) -> anyhow::Result<String> {
     namespace.run(|| {
-        let output = spawn("tc", |command| command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()))?.wait_with_output()?;
+        let output = spawn("tc", |command| command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()))?
+            .wait_with_output()?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     })?
 }

@@ -13,13 +13,15 @@ use super::measure::Run;
 use super::prepared::Prepared;
 use super::shaper::Readings;
 
-/// Share of the frames that may be lost on the way to altq's queues before a result is no longer one of its policy.
+/// Share of the frames that may be lost on the way to altq's queues before a result is no longer
+/// one of its policy.
 const LOST_OUTSIDE: f64 = 0.001;
 
 /// From this share of the processors' time on, the host may be what holds a flow back.
 const BUSY: f64 = 0.97;
 
-/// A bulk flow's class is empty at no more than this share of the readings, while it is the link that holds the flow back.
+/// A bulk flow's class is empty at no more than this share of the readings, while it is the link
+/// that holds the flow back.
 const EMPTY: f64 = 0.02;
 
 impl Prepared<'_> {
@@ -47,13 +49,17 @@ impl Prepared<'_> {
             }
             let late = readings.last().map_or(Duration::ZERO, |last| nanos(last.work.latest));
             if late > clock::BOUND.max {
-                result.invalid(format!("link `{}`: its loop ran {late:?} late (at most {:?})", link.name, clock::BOUND.max));
+                result.invalid(format!(
+                    "link `{}`: its loop ran {late:?} late (at most {:?})",
+                    link.name,
+                    clock::BOUND.max
+                ));
             }
         }
     }
 
-    /// Bulk TCP asks for whatever its class may have, unless the host is too busy to run it. Then the class stands empty, others
-    /// borrow its share, and the figures are the host's.
+    /// Bulk TCP asks for whatever its class may have, unless the host is too busy to run it. Then
+    /// the class stands empty, others borrow its share, and the figures are the host's.
     pub fn distrust_starved(
         &self,
         case: &Case,
@@ -68,7 +74,8 @@ impl Prepared<'_> {
         let flows = self.lowered.flows.iter().zip(&case.flows).zip(classes);
         for ((flow, own), class) in flows.filter(|((flow, _), _)| matches!(flow.kind, Kind::Bulk { .. })) {
             let Some(class) = class else { continue };
-            let place = self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
+            let place =
+                self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
             let Some((link, id, readings)) = place else { continue };
             // What another link of its way holds back asks for no more than that.
             let slower = |(link_at, back): &(usize, bool)| {

@@ -1,4 +1,5 @@
-//! The options that have a run written as a file of flent's, the same for `altq report`, `altq sim` and `altq lab`.
+//! The options that have a run written as a file of flent's, the same for `altq report`, `altq sim`
+//! and `altq lab`.
 
 use std::path::PathBuf;
 
@@ -20,7 +21,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Whether the options can be followed, as far as that is known before a case has run: of its runs one must be named.
+    /// Whether the options can be followed, as far as that is known before a case has run: of its
+    /// runs one must be named.
     pub fn check(&self, file: &CaseFile, column: Option<&str>, row: Option<&str>) -> Result<(), String> {
         let Some(_) = &self.flent else { return Ok(()) };
         self.named()?;

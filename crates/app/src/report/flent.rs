@@ -1,8 +1,10 @@
-//! Results as `.flent.gz`: the data format of flent, version 4 (`flent/resultset.py`: JSON with `metadata`, `version`, `x_values`, `results`,
-//! `raw_values`, compressed), so that the tool that people have opens, prints and plots them.
+//! Results as `.flent.gz`: the data format of flent, version 4 (`flent/resultset.py`: JSON with
+//! `metadata`, `version`, `x_values`, `results`, `raw_values`, compressed), so that the tool that
+//! people have opens, prints and plots them.
 //!
-//! Series are named as flent's own tests name them. Throughput is in Mbit/s of bytes that arrived, delays in ms: a "ping" is the median
-//! round trip of the flows of requests where there are some, else the median time from source to destination.
+//! Series are named as flent's own tests name them. Throughput is in Mbit/s of bytes that arrived,
+//! delays in ms: a "ping" is the median round trip of the flows of requests where there are some,
+//! else the median time from source to destination.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -59,7 +61,8 @@ pub struct Name<'a> {
 impl std::fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let words = [("--column", self.column), ("--row", self.row)];
-        let options: Vec<String> = words.iter().filter_map(|(word, name)| Some(format!("{word} {}", (*name)?))).collect();
+        let options: Vec<String> =
+            words.iter().filter_map(|(word, name)| Some(format!("{word} {}", (*name)?))).collect();
         f.write_str(&options.join(" "))
     }
 }
@@ -77,7 +80,9 @@ pub fn one(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, String> {
     match found.as_slice() {
         [one] => Ok(*one),
         [] => match list(&mut runs.iter()) {
-            names if names.trim().is_empty() => Err(format!("there is no such run ({wanted}): the case has one, without a name")),
+            names if names.trim().is_empty() => {
+                Err(format!("there is no such run ({wanted}): the case has one, without a name"))
+            }
             names => Err(format!("there is no such run; runs: {names}")),
         },
         _ => {
@@ -94,7 +99,8 @@ pub fn one(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, String> {
 pub fn pick<'a>(result: &'a CaseResult, column: Option<&str>, row: Option<&str>) -> Result<&'a RunSeries, String> {
     let names: Vec<Name<'_>> =
         result.series.iter().map(|run| Name { column: run.column.as_deref(), row: run.row.as_deref() }).collect();
-    let nothing = || "the result has no run over time: altq sim CASE --json and altq lab CASE --json keep it".to_owned();
+    let nothing =
+        || "the result has no run over time: altq sim CASE --json and altq lab CASE --json keep it".to_owned();
     if names.is_empty() {
         return Err(nothing());
     }
@@ -114,7 +120,10 @@ pub fn file(result: &CaseResult, run: &RunSeries, test: Test) -> std::io::Result
     let x_values: Vec<f64> = (0..bins).map(|n| n as f64 * bin).collect();
     let mut raw_values: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (name, values) in series.results.iter().filter(|(name, _)| !series.derived.contains(name)) {
-        let points = x_values.iter().zip(values).filter_map(|(x, value)| Some(json!({ "t": start as f64 + x, "val": (*value)? })));
+        let points = x_values
+            .iter()
+            .zip(values)
+            .filter_map(|(x, value)| Some(json!({ "t": start as f64 + x, "val": (*value)? })));
         raw_values.insert(name.clone(), points.collect());
     }
     if let Some(raw) = series.raw.take() {
@@ -257,7 +266,11 @@ fn uploads(result: &CaseResult, run: &RunSeries, bins: usize) -> Series {
     let rates: Vec<_> = bulk.iter().map(|row| throughput(row, run, bins)).collect();
     series.streams = rates.len();
     let sum = |values: &[f64]| values.iter().sum();
-    let derived = [("avg", each(&rates, bins, mean)), ("sum", each(&rates, bins, sum)), ("fairness", each(&rates, bins, fairness))];
+    let derived = [
+        ("avg", each(&rates, bins, mean)),
+        ("sum", each(&rates, bins, sum)),
+        ("fairness", each(&rates, bins, fairness)),
+    ];
     for (word, values) in derived {
         series.results.insert(format!("TCP upload {word}"), values);
         series.derived.push(format!("TCP upload {word}"));
@@ -314,7 +327,9 @@ fn rrul(result: &CaseResult, run: &RunSeries, bins: usize) -> Series {
     for (class, dscp) in [("EF", 46), ("BK", 8), ("BE", 0)] {
         let own: Vec<_> = all
             .iter()
-            .filter(|(row, flow)| row.round_trips && flow.and_then(|f| f.traffic.as_ref()).is_some_and(|t| t.dscp == dscp))
+            .filter(|(row, flow)| {
+                row.round_trips && flow.and_then(|f| f.traffic.as_ref()).is_some_and(|t| t.dscp == dscp)
+            })
             .map(|(row, _)| delay(row, bins))
             .collect();
         let values = if own.is_empty() { nothing() } else { each(&own, bins, mean) };
@@ -332,10 +347,12 @@ fn rrul(result: &CaseResult, run: &RunSeries, bins: usize) -> Series {
 
 /// The test `qdisc-stats`: all classes' queues together.
 fn qdisc(run: &RunSeries, bins: usize) -> Series {
-    let sum =
-        |of: fn(&SeriesRow) -> &Vec<u64>, n: usize| run.classes.iter().map(|row| of(row).get(n).copied().unwrap_or(0)).sum::<u64>();
+    let sum = |of: fn(&SeriesRow) -> &Vec<u64>, n: usize| {
+        run.classes.iter().map(|row| of(row).get(n).copied().unwrap_or(0)).sum::<u64>()
+    };
     let bin = run.bin_ns as f64;
-    // By Little's law the packets that leave in a bin, each as long as it waited, are those that wait in it, on average.
+    // By Little's law the packets that leave in a bin, each as long as it waited, are those that
+    // wait in it, on average.
     let waiting = |of: fn(&SeriesRow) -> &Vec<u64>, n: usize| {
         let wait = |row: &SeriesRow| row.delay_mean_ns.get(n).copied().flatten().unwrap_or(0) as f64;
         run.classes.iter().map(|row| of(row).get(n).copied().unwrap_or(0) as f64 * wait(row)).sum::<f64>()

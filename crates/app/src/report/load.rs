@@ -50,7 +50,11 @@ impl LoadError {
         let before: String = text[begin..byte].chars().rev().take(50).collect::<Vec<_>>().into_iter().rev().collect();
         let after: String = text[byte..].chars().take_while(|c| *c != '\n').take(30).collect();
         let offset = before.chars().count();
-        LoadError { path: path.to_owned(), place: Some((line, column, before + &after, offset)), message: message.into() }
+        LoadError {
+            path: path.to_owned(),
+            place: Some((line, column, before + &after, offset)),
+            message: message.into(),
+        }
     }
 }
 
@@ -79,7 +83,10 @@ pub fn load(path: &Path) -> Result<Vec<Loaded>, LoadError> {
     read.map_err(|error| LoadError::plain(path, format!("it cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        LoadError::plain(path, format!("byte {at} is not UTF-8 text: this is no result of altq sim --json or altq lab --json"))
+        LoadError::plain(
+            path,
+            format!("byte {at} is not UTF-8 text: this is no result of altq sim --json or altq lab --json"),
+        )
     })?;
     parse(&text, path)
 }
@@ -112,7 +119,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Loaded>, LoadError> {
         begin = end;
     }
     if found.is_empty() {
-        return Err(LoadError::plain(path, "there is nothing in it; altq sim CASE --json and altq lab CASE --json print results"));
+        return Err(LoadError::plain(
+            path,
+            "there is nothing in it; altq sim CASE --json and altq lab CASE --json print results",
+        ));
     }
     Ok(found)
 }
@@ -123,11 +133,16 @@ fn check_schema(path: &Path, text: &str, begin: usize, json: &str, value: &serde
         Some(SCHEMA) => Ok(()),
         Some(other) => {
             let at = json.find(&format!("\"{other}\"")).unwrap_or(0);
-            let hint =
-                if other.starts_with("altq.result/") { "it is of another version of altq".to_owned() } else { way.to_owned() };
+            let hint = if other.starts_with("altq.result/") {
+                "it is of another version of altq".to_owned()
+            } else {
+                way.to_owned()
+            };
             Err(LoadError::at(path, text, begin + at, format!("the schema is {other:?}, not {SCHEMA:?}; {hint}")))
         }
-        None => Err(LoadError::at(path, text, begin, format!("this is no result: it has no \"schema\": {SCHEMA:?}; {way}"))),
+        None => {
+            Err(LoadError::at(path, text, begin, format!("this is no result: it has no \"schema\": {SCHEMA:?}; {way}")))
+        }
     }
 }
 
@@ -152,7 +167,8 @@ fn reason(error: &serde_json::Error) -> String {
     text.split(" at line ").next().unwrap_or(&text).to_owned()
 }
 
-/// The byte of a line and column as serde counts them: lines from 1, columns in bytes, of the last byte read.
+/// The byte of a line and column as serde counts them: lines from 1, columns in bytes, of the last
+/// byte read.
 fn offset(text: &str, line: usize, column: usize) -> usize {
     let begin: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     begin + column.saturating_sub(1)
@@ -166,8 +182,7 @@ mod tests {
         parse(text, Path::new("r.json")).unwrap_err().to_string()
     }
 
-    const RESULT: &str =
-        r#"{"schema":"altq.result/1","case":"c","world":"sim","valid":true,"seed":1,"expectations":[],"flows":[],"classes":[]}"#;
+    const RESULT: &str = r#"{"schema":"altq.result/1","case":"c","world":"sim","valid":true,"seed":1,"expectations":[],"flows":[],"classes":[]}"#;
 
     #[test]
     fn one_or_several() {
@@ -183,13 +198,20 @@ mod tests {
             ("hello\n", "r.json:1:1: this is no JSON: expected value\n 1 | hello\n   | ^"),
             ("{\"a\":\n [1,}", "r.json:2:5: this is no JSON: expected value\n 2 |  [1,}\n   |     ^"),
             (r#"{"a":1}"#, "r.json:1:1: this is no result: it has no \"schema\""),
-            (r#"{"schema":"altq.check/1"}"#, "r.json:1:11: the schema is \"altq.check/1\", not \"altq.result/1\"; altq sim"),
+            (
+                r#"{"schema":"altq.check/1"}"#,
+                "r.json:1:11: the schema is \"altq.check/1\", not \"altq.result/1\"; altq sim",
+            ),
             (r#"{"schema":"altq.result/2"}"#, "not \"altq.result/1\"; it is of another version of altq"),
-            // The parser tells the word's end, or the character behind it, as the features are with which it was built.
+            // The parser tells the word's end, or the character behind it, as the features are with
+            // which it was built.
             (&RESULT.replace("\"sim\"", "\"moon\""), "unknown variant `moon`, expected `sim` or `lab`"),
             (&RESULT.replace("\"sim\"", "\"moon\""), "r.json:1:5"),
             (&RESULT[..60], "r.json:1:61: the JSON is cut short: the command"),
-            (&format!("{RESULT}\n{}", &RESULT[..20]), "r.json:2:21: the JSON is cut short behind the results before it"),
+            (
+                &format!("{RESULT}\n{}", &RESULT[..20]),
+                "r.json:2:21: the JSON is cut short behind the results before it",
+            ),
         ] {
             let said = error(text);
             assert!(said.starts_with(wanted) || said.contains(wanted), "{said}\n  is not\n{wanted}");

@@ -49,7 +49,9 @@ impl File<'_> {
         };
         match self.slice(discipline) {
             "cbq" | "cbq-wrr" | "cbq-prr" => {}
-            other if DISCIPLINES.contains(&other) => return self.not_built(discipline, &format!("a class of `{other}`")),
+            other if DISCIPLINES.contains(&other) => {
+                return self.not_built(discipline, &format!("a class of `{other}`"));
+            }
             other => {
                 let help = did_you_mean(other, DISCIPLINES.iter().copied());
                 return self.error("unknown-word", discipline, format!("no discipline is called `{other}`"), help);
@@ -62,12 +64,18 @@ impl File<'_> {
         };
         // The first word may be the name of an interface that no line above makes.
         let is_root = |word: &str| matches!(word, "NULL" | "null");
-        let known =
-            |file: &Self, span: Span| is_root(file.slice(span)) || file.interfaces[interface].names.contains_key(file.slice(span));
+        let known = |file: &Self, span: Span| {
+            is_root(file.slice(span)) || file.interfaces[interface].names.contains_key(file.slice(span))
+        };
         if !known(self, parent) && words.peek(0).is_some_and(|next| known(self, next)) {
             let names: Vec<String> = self.interfaces.iter().map(|interface| interface.name.clone()).collect();
             let help = did_you_mean(self.slice(name), names.iter().map(String::as_str));
-            return self.error("unknown-interface", name, format!("no interface is called `{}`", self.slice(name)), help);
+            return self.error(
+                "unknown-interface",
+                name,
+                format!("no interface is called `{}`", self.slice(name)),
+                help,
+            );
         }
         let parent_at = match self.slice(parent) {
             word if is_root(word) => None,
@@ -76,8 +84,14 @@ impl File<'_> {
                 None => {
                     let names: Vec<String> = self.interfaces[interface].names.keys().cloned().collect();
                     let help = did_you_mean(word, names.iter().map(String::as_str));
-                    let help = help.or_else(|| Some("a class stands behind its parent; that of the root is NULL".to_owned()));
-                    return self.error("unknown-class", parent, format!("there is no class `{word}` to be the parent"), help);
+                    let help =
+                        help.or_else(|| Some("a class stands behind its parent; that of the root is NULL".to_owned()));
+                    return self.error(
+                        "unknown-class",
+                        parent,
+                        format!("there is no class `{word}` to be the parent"),
+                        help,
+                    );
                 }
             },
         };
@@ -114,13 +128,15 @@ impl File<'_> {
         let interface = &self.interfaces[at];
         let rate = interface.rate;
         if let (Some(_), Some(first)) = (options.default, interface.default) {
-            let error = Diagnostic::error("two-defaults", name, "an interface has one default class, this is the second");
+            let error =
+                Diagnostic::error("two-defaults", name, "an interface has one default class, this is the second");
             let error = error.label(interface.classes[first].span, "the first");
             return self.findings.push(error);
         }
         let control = options.control || text == CONTROL_NAME;
         if let (true, Some(first)) = (control, interface.control) {
-            let error = Diagnostic::error("two-controls", name, "an interface has one control class, this is the second");
+            let error =
+                Diagnostic::error("two-controls", name, "an interface has one control class, this is the second");
             let error = error.label(interface.classes[first].span, "the first");
             return self.findings.push(error);
         }
@@ -180,13 +196,17 @@ impl File<'_> {
             match self.interfaces[at].reservations {
                 Some(first) => {
                     let first = self.interfaces[at].classes[first].span;
-                    let error =
-                        Diagnostic::error("given-twice", span, "an interface has one class for reservations, this is the second");
+                    let error = Diagnostic::error(
+                        "given-twice",
+                        span,
+                        "an interface has one class for reservations, this is the second",
+                    );
                     self.findings.push(error.label(first, "the first"));
                 }
                 None => {
                     self.interfaces[at].reservations = Some(class);
-                    let note = format!("`{text}` is the class under which RSVP's reservations go; none are made from here");
+                    let note =
+                        format!("`{text}` is the class under which RSVP's reservations go; none are made from here");
                     self.interfaces[at].notes.push(note);
                 }
             }
@@ -272,7 +292,8 @@ impl File<'_> {
                     Some((n, _)) => options.priority = Some(n),
                     None => good = false,
                 },
-                "pbandwidth" => match self.value(words, span, "whole per cent of the interface, 0 to 100", number(100)) {
+                "pbandwidth" => match self.value(words, span, "whole per cent of the interface, 0 to 100", number(100))
+                {
                     Some((n, value)) if percent.is_none() => percent = Some((n, value)),
                     Some((_, _)) => {
                         self.error("given-twice", span, "`pbandwidth` is given twice", None);
@@ -299,14 +320,16 @@ impl File<'_> {
                         None => good = false,
                     }
                 }
-                "maxburst" | "minburst" => match self.value(words, span, "a number of packets from 1 to 65535", number(65535)) {
-                    Some((0, value)) => {
-                        self.error("out-of-range", value, format!("`{word}` is at least 1"), None);
-                        good = false;
+                "maxburst" | "minburst" => {
+                    match self.value(words, span, "a number of packets from 1 to 65535", number(65535)) {
+                        Some((0, value)) => {
+                            self.error("out-of-range", value, format!("`{word}` is at least 1"), None);
+                            good = false;
+                        }
+                        Some((n, _)) => options.sizes.push((option, Value::Int(n))),
+                        None => good = false,
                     }
-                    Some((n, _)) => options.sizes.push((option, Value::Int(n))),
-                    None => good = false,
-                },
+                }
                 "maxdelay" => match self.value(words, span, "milliseconds", number(1_000_000)) {
                     Some((n, _)) => options.maxdelay = Some(n * 1_000_000),
                     None => good = false,
@@ -352,7 +375,8 @@ impl File<'_> {
             (None, None) => (0, None),
         };
         if let (Some((_, exact)), Some((_, percent))) = (exact, percent) {
-            let warning = Diagnostic::warning("given-twice", percent, "`exactbandwidth` is given as well, and goes before this");
+            let warning =
+                Diagnostic::warning("given-twice", percent, "`exactbandwidth` is given as well, and goes before this");
             self.findings.push(warning.label(exact, "this holds"));
         }
         options.bandwidth = bandwidth;
@@ -375,12 +399,20 @@ impl File<'_> {
     }
 
     /// `borrow`, or as cbq.conf has it `borrow PARENT`.
-    fn borrow(&mut self, words: &mut Words<'_>, at: usize, span: Span, parent: Option<usize>, options: &mut Options) -> bool {
+    fn borrow(
+        &mut self,
+        words: &mut Words<'_>,
+        at: usize,
+        span: Span,
+        parent: Option<usize>,
+        options: &mut Options,
+    ) -> bool {
         options.borrow = true;
         let next = words.peek(0);
         let lender = next.and_then(|next| self.interfaces[at].names.get(self.slice(next)).copied());
         if let (Some(next), Some(lender)) = (next, lender) {
-            // A class may have the name of an option; then only the parent's name is taken as a lender.
+            // A class may have the name of an option; then only the parent's name is taken as a
+            // lender.
             if Some(lender) == parent || !OPTIONS.contains(&self.slice(next)) {
                 words.next();
                 self.cbq_conf = true;
@@ -419,7 +451,8 @@ struct Options {
 }
 
 impl Options {
-    /// The queue that altqd asked for: drop-head, or RED or RIO with ALTQ's parameters for classes (altq.md 2.2, 2.10).
+    /// The queue that altqd asked for: drop-head, or RED or RIO with ALTQ's parameters for classes
+    /// (altq.md 2.2, 2.10).
     fn queue(&self, rate: Rate, mtu: u32, settings: &Settings) -> QueueSpec {
         // ecn alone means red.
         let (rio, red) = (self.rio.is_some(), self.red || self.ecn.is_some());

@@ -1,4 +1,5 @@
-//! `filter IF CLASS DST DPORT SRC SPORT PROTO` and `filter6`, and altqd's checks of their order (altq.md 10.1).
+//! `filter IF CLASS DST DPORT SRC SPORT PROTO` and `filter6`, and altqd's checks of their order
+//! (altq.md 10.1).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -48,7 +49,8 @@ impl File<'_> {
                 Some((span, "name")) => {
                     words.next();
                     let (text, at) = self.value(words, span, "a name", |word| Some(word.to_owned()))?;
-                    let first = self.interfaces[interface].filters.iter().find(|filter| filter.name.as_deref() == Some(&text));
+                    let first =
+                        self.interfaces[interface].filters.iter().find(|filter| filter.name.as_deref() == Some(&text));
                     if let Some(first) = first {
                         let error = Diagnostic::error("duplicate-name", at, format!("there are two filters `{text}`"));
                         self.findings.push(error.label(first.span, "the first"));
@@ -97,7 +99,12 @@ impl File<'_> {
                         Some(n) => terms.push(term(field, Values::Ranges(vec![(n as u32, n as u32)]))),
                         None => {
                             let help = did_you_mean(word, names::all(field));
-                            self.error("bad-value", span, format!("`{word}` is no {what}: a number up to {most}, or a name"), help);
+                            self.error(
+                                "bad-value",
+                                span,
+                                format!("`{word}` is no {what}: a number up to {most}, or a name"),
+                                help,
+                            );
                             return None;
                         }
                     }
@@ -116,7 +123,9 @@ impl File<'_> {
             words.next();
             let read = |word: &str| match word.parse::<Ipv4Addr>() {
                 Ok(mask) => Some(mask.to_bits()),
-                Err(_) => word.starts_with("0x").then(|| words::integer(word))?.and_then(|mask| u32::try_from(mask).ok()),
+                Err(_) => {
+                    word.starts_with("0x").then(|| words::integer(word))?.and_then(|mask| u32::try_from(mask).ok())
+                }
             };
             mask = self.value(words, at, "a mask, as 255.255.0.0 or 0xffff0000", read)?.0;
         }
@@ -169,7 +178,11 @@ impl File<'_> {
         let known = ["tos", "tosmask", "tclass", "tclassmask", "gpi", "flowlabel", "dontwarn"];
         while let Some(span) = words.next() {
             let word = self.slice(span);
-            let fits = word == tos_word || word == mask_word || word == "gpi" || word == "dontwarn" || v6 && word == "flowlabel";
+            let fits = word == tos_word
+                || word == mask_word
+                || word == "gpi"
+                || word == "dontwarn"
+                || v6 && word == "flowlabel";
             let Some(word) = known.iter().copied().find(|known| *known == word && fits) else {
                 let help = did_you_mean(
                     word,
@@ -246,16 +259,20 @@ impl File<'_> {
                     found.push((Diagnostic::warning("shadowed", new.span, message), false));
                 }
                 Relation::Covers => {
-                    let message = format!("order problem: {other} is tried before the other, which could then never match");
+                    let message =
+                        format!("order problem: {other} is tried before the other, which could then never match");
                     let error = Diagnostic::error("shadowed", new.span, message).label(old.span, "the older one");
                     found.push((
-                        error.help("general filters first, special ones behind them; or give the special one a higher ruleno"),
+                        error.help(
+                            "general filters first, special ones behind them; or give the special one a higher ruleno",
+                        ),
                         true,
                     ));
                 }
                 Relation::Overlap if !(new.quiet || old.quiet || new.class == old.class) => {
-                    let message =
-                        format!("this filter and an older one, of another class, match some packets both; {other} is tried first");
+                    let message = format!(
+                        "this filter and an older one, of another class, match some packets both; {other} is tried first"
+                    );
                     let warning = Diagnostic::warning("overlap", new.span, message).label(old.span, "the older one");
                     found.push((warning.help("`dontwarn` behind the filter says that this is meant"), false));
                 }

@@ -1,7 +1,8 @@
 //! altq.conf(5) of ALTQ, and cbq.conf before it, as far as CBQ goes (altq.md 10 and 12).
 //!
-//! A line is a command: interface, class, filter. Each is looked at in its turn, as altqd did, so a class stands behind its parent
-//! and a filter behind its class. What altqd refused is refused; what it made by itself (the control class, a token bucket) is made.
+//! A line is a command: interface, class, filter. Each is looked at in its turn, as altqd did, so a
+//! class stands behind its parent and a filter behind its class. What altqd refused is refused;
+//! what it made by itself (the control class, a token bucket) is made.
 
 mod class;
 mod filter;
@@ -29,12 +30,14 @@ const COMMANDS: &[&str] = &["interface", "class", "filter", "filter6", "red", "r
 /// altqd's console.
 const CONSOLE: &[&str] = &["altq", "delete", "help", "?", "quit", "debug"];
 /// Disciplines.
-const DISCIPLINES: &[&str] = &["blue", "cbq", "cbq-wrr", "cbq-prr", "fifoq", "hfsc", "jobs", "priq", "red", "rio", "wfq"];
+const DISCIPLINES: &[&str] =
+    &["blue", "cbq", "cbq-wrr", "cbq-prr", "fifoq", "hfsc", "jobs", "priq", "red", "rio", "wfq"];
 
 /// Reads a text.
 pub(crate) fn read(source: SourceId, sources: &Sources, findings: &mut Findings) -> Vec<Link> {
-    // ALTQ 0.x to 1.x, whose file was cbq.conf, had no token bucket regulator: with one, what was published of it (a plateau of
-    // about 10 Mbit/s on 100baseT with a clock of 100 Hz) would come out twice as high.
+    // ALTQ 0.x to 1.x, whose file was cbq.conf, had no token bucket regulator: with one, what was
+    // published of it (a plateau of about 10 Mbit/s on 100baseT with a clock of 100 Hz) would come
+    // out twice as high.
     let named = sources.path(source).file_name().is_some_and(|name| name.to_string_lossy().contains("cbq"));
     let mut file = File { sources, findings, interfaces: Vec::new(), current: None, cbq_conf: named };
     for line in words::lines(source, sources, file.findings) {
@@ -53,7 +56,8 @@ pub(crate) fn read(source: SourceId, sources: &Sources, findings: &mut Findings)
 
 /// ALTQ's interface of an ATM PVC.
 fn is_pvc(name: &str) -> bool {
-    name.strip_prefix("pvc").is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    name.strip_prefix("pvc")
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The words of a line, one after the other.
@@ -169,7 +173,8 @@ impl<'a> File<'a> {
         };
         let name = self.slice(span);
         if let Some(first) = self.interfaces.iter().find(|interface| interface.name == name) {
-            let error = Diagnostic::error("duplicate-name", span, format!("there are two lines for the interface `{name}`"));
+            let error =
+                Diagnostic::error("duplicate-name", span, format!("there are two lines for the interface `{name}`"));
             let error = error.label(first.span, "the first");
             return self.findings.push(error);
         }
@@ -215,7 +220,9 @@ impl<'a> File<'a> {
                         good = false;
                     }
                     match self.value(words, at, "a number of bytes, as 12K", words::bytes) {
-                        Some((depth, _)) if (1..=u64::from(u32::MAX)).contains(&depth) => interface.tbrsize = Some(depth as u32),
+                        Some((depth, _)) if (1..=u64::from(u32::MAX)).contains(&depth) => {
+                            interface.tbrsize = Some(depth as u32)
+                        }
                         Some((_, span)) => {
                             self.error("out-of-range", span, "a token bucket holds 1 to 4294967295 bytes", None);
                             good = false;
@@ -243,8 +250,10 @@ impl<'a> File<'a> {
                 }
                 _ => {
                     let known = ["bandwidth", "tbrsize", "efficient", "cbq", "cbq-wrr", "cbq-prr"];
-                    let help = nearest(word, known)
-                        .map_or_else(|| format!("one of: {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+                    let help = nearest(word, known).map_or_else(
+                        || format!("one of: {}", known.join(", ")),
+                        |near| format!("did you mean `{near}`?"),
+                    );
                     self.error("unknown-word", at, format!("an interface does not know `{word}`"), Some(help));
                     good = false;
                 }
@@ -276,7 +285,13 @@ impl<'a> File<'a> {
     }
 
     /// The value behind a word.
-    fn value<T>(&mut self, words: &mut Words<'_>, of: Span, what: &str, read: impl Fn(&str) -> Option<T>) -> Option<(T, Span)> {
+    fn value<T>(
+        &mut self,
+        words: &mut Words<'_>,
+        of: Span,
+        what: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<(T, Span)> {
         let name = self.slice(of);
         let Some(span) = words.next() else {
             self.error("missing-value", of, format!("`{name}` needs {what}"), None);
@@ -324,7 +339,8 @@ impl<'a> File<'a> {
             }
             if interface.default.is_none() {
                 let help = Some("write `default` behind one of its classes".to_owned());
-                let message = format!("the interface `{}` has no default class; altqd refuses to run without", interface.name);
+                let message =
+                    format!("the interface `{}` has no default class; altqd refuses to run without", interface.name);
                 self.error("no-default", interface.span, message, help);
                 continue;
             }
@@ -335,7 +351,8 @@ impl<'a> File<'a> {
 }
 
 impl Interface {
-    /// The link of an interface. The root class is the link itself where it has all of it; otherwise a class below.
+    /// The link of an interface. The root class is the link itself where it has all of it;
+    /// otherwise a class below.
     fn lower(self, cbq_conf: bool) -> Link {
         let Interface { name, rate, mtu, mut notes, .. } = self;
         let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);
@@ -357,7 +374,12 @@ impl Interface {
         let mut specs = vec![root];
         let mut root_words = self.words;
         if !whole {
-            classes.push(Class { name: name.clone(), span: self.span, words: std::mem::take(&mut root_words), ..Class::default() });
+            classes.push(Class {
+                name: name.clone(),
+                span: self.span,
+                words: std::mem::take(&mut root_words),
+                ..Class::default()
+            });
         }
         let shift = usize::from(!whole);
         for (at, draft) in self.classes.into_iter().enumerate() {

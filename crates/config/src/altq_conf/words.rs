@@ -62,8 +62,11 @@ fn split(body: &str, at: usize, source: SourceId, words: &mut Vec<Span>, finding
         if !blank(c) {
             if c.is_control() {
                 let span = Span { source, start: at + place, end: at + place + c.len_utf8() };
-                let what =
-                    if c == '\0' { "a NUL byte".to_owned() } else { format!("the control character U+{:04X}", u32::from(c)) };
+                let what = if c == '\0' {
+                    "a NUL byte".to_owned()
+                } else {
+                    format!("the control character U+{:04X}", u32::from(c))
+                };
                 findings.push(Diagnostic::error("strange-character", span, format!("{what} means nothing here")));
                 return false;
             }
@@ -92,7 +95,12 @@ pub fn rate(word: &str) -> Option<u64> {
     let (number, factor) = suffixed(word, [1_000, 1_000_000, 1_000_000_000]);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() && fraction.is_empty() || !digits(whole) || !digits(fraction) || whole.len() > 19 || fraction.len() > 12 {
+    if whole.is_empty() && fraction.is_empty()
+        || !digits(whole)
+        || !digits(fraction)
+        || whole.len() > 19
+        || fraction.len() > 12
+    {
         return None;
     }
     let mantissa: u128 = format!("0{whole}{fraction}").parse().ok()?;
@@ -154,7 +162,8 @@ mod tests {
         let source = sources.add("x".into(), "a b \\\n c # d \\\n\n\u{a0} e\\\n".into());
         let mut findings = Findings::default();
         let lines = lines(source, &sources, &mut findings);
-        let words: Vec<Vec<&str>> = lines.iter().map(|line| line.words.iter().map(|span| sources.slice(*span)).collect()).collect();
+        let words: Vec<Vec<&str>> =
+            lines.iter().map(|line| line.words.iter().map(|span| sources.slice(*span)).collect()).collect();
         assert_eq!(words, [vec!["a", "b", "c"], vec!["e"]]);
         assert!(!findings.has_errors());
     }

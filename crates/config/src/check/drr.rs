@@ -5,11 +5,13 @@ use altq_engine::spec::ClassId;
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// With a quantum of at least the largest packet every turn sends something (Shreedhar and Varghese 1996): constant time.
+/// With a quantum of at least the largest packet every turn sends something (Shreedhar and Varghese
+/// 1996): constant time.
 pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
     let class = &link.classes[id as usize];
     let largest = u64::from(link.spec.overhead.charge(link.spec.mtu));
-    if let Some(quantum) = link.spec.classes[id as usize].settings.bytes("quantum").filter(|quantum| *quantum < largest) {
+    if let Some(quantum) = link.spec.classes[id as usize].settings.bytes("quantum").filter(|quantum| *quantum < largest)
+    {
         let message = format!(
             "the quantum of `{}`, {quantum} bytes, is less than the largest packet, {largest} on the wire: a packet may take {} rounds",
             class.name,

@@ -1,4 +1,5 @@
-//! What classes of `hfsc` must keep to: curves under curves (Stoica, Zhang and Ng 1997, section 4; altq.md 3.1).
+//! What classes of `hfsc` must keep to: curves under curves (Stoica, Zhang and Ng 1997, section 4;
+//! altq.md 3.1).
 
 use altq_engine::settings::Settings;
 use altq_engine::shape::service_curve::{ServiceCurve, excess};
@@ -42,8 +43,10 @@ pub fn scheduler(link: &Link, holder: ClassId, children: &[Vec<ClassId>], holder
                 if let Some((child, _)) = shares.first() {
                     let (name, parent) = (link.class_name(*child), link.class_name(class));
                     let message = format!("`{name}` shares nothing: its parent `{parent}` has no `linkshare`");
-                    let error = Diagnostic::error("no-share", link.classes[*child as usize].place("linkshare"), message);
-                    findings.push(error.label(link.classes[class as usize].span, "its parent").help("give the parent one"));
+                    let error =
+                        Diagnostic::error("no-share", link.classes[*child as usize].place("linkshare"), message);
+                    findings
+                        .push(error.label(link.classes[class as usize].span, "its parent").help("give the parent one"));
                 }
             }
         }
@@ -57,7 +60,8 @@ pub fn scheduler(link: &Link, holder: ClassId, children: &[Vec<ClassId>], holder
         let inner = !children[*class as usize].is_empty() && link.spec.classes[*class as usize].scheduler.is_none();
         !inner || holders[*class as usize]
     };
-    let of = |class: &ClassId| curve(&link.spec.classes[*class as usize].settings, "realtime").map(|curve| (*class, curve));
+    let of =
+        |class: &ClassId| curve(&link.spec.classes[*class as usize].settings, "realtime").map(|curve| (*class, curve));
     let deadlines: Vec<_> = classes.iter().filter(|class| served(class)).filter_map(of).collect();
     sum(link, "realtime", holder, &deadlines, &whole(link, holder), findings);
     for class in classes {
@@ -131,23 +135,27 @@ fn words(link: &Link, id: ClassId, deadlines: bool, findings: &mut Findings) {
     let settings = &link.spec.classes[id as usize].settings;
     let (name, realtime) = (&class.name, curve(settings, "realtime"));
     if realtime.is_some() && !deadlines {
-        let message = format!("the `realtime` of `{name}` has no effect: only classes that hold packets are served by deadline");
+        let message =
+            format!("the `realtime` of `{name}` has no effect: only classes that hold packets are served by deadline");
         let warning = Diagnostic::warning("no-effect", class.place("realtime"), message);
         findings.push(warning.help("give it to the classes below"));
     }
     let Some(limit) = settings.curve("upperlimit") else { return };
     let place = class.place("upperlimit");
     if curve(settings, "linkshare").is_none() {
-        let message = format!("the `upperlimit` of `{name}` has no effect: without `linkshare` it is served by deadline only");
+        let message =
+            format!("the `upperlimit` of `{name}` has no effect: without `linkshare` it is served by deadline only");
         findings.push(Diagnostic::error("no-effect", place, message).help("write `linkshare`, or leave the limit out"));
     }
     if limit.first.max(limit.then) > link.spec.rate {
         let message = format!("the `upperlimit` of `{name}` is more than the link's {}", link.spec.rate);
-        findings.push(Diagnostic::error("out-of-range", place, message).help("leave it out: the link is a limit to all"));
+        findings
+            .push(Diagnostic::error("out-of-range", place, message).help("leave it out: the link is a limit to all"));
     }
     // pfctl refuses this as well (altq.md 3.1): what goes by deadline is not held back.
     if let Some(realtime) = realtime.filter(|realtime| limit.then < realtime.then) {
-        let message = format!("the `upperlimit` of `{name}`, {}, is below its `realtime`, {}", limit.then, realtime.then);
+        let message =
+            format!("the `upperlimit` of `{name}`, {}, is below its `realtime`, {}", limit.then, realtime.then);
         let error = Diagnostic::error("limit-below-realtime", place, message);
         findings.push(error.help("a limit is at least what is promised; it does not hold back what goes by deadline"));
     }

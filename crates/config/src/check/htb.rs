@@ -1,4 +1,5 @@
-//! What a class of `htb` should keep to. The kernel takes most of this without a word, or says it in its log.
+//! What a class of `htb` should keep to. The kernel takes most of this without a word, or says it
+//! in its log.
 
 use altq_engine::schedule::htb::words::{self, Defaults, QUANTUM, Words};
 use altq_engine::spec::ClassId;
@@ -23,9 +24,15 @@ pub fn class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
         findings.push(Diagnostic::warning(code, class.place(word), message).help(help));
     };
     if ceil.is_zero() && (holds || spec.scheduler.is_some()) {
-        warn("never-sends", "rate", format!("`{name}` never sends: its rate and its ceil are 0"), "give it a rate or a ceil");
+        warn(
+            "never-sends",
+            "rate",
+            format!("`{name}` never sends: its rate and its ceil are 0"),
+            "give it a rate or a ceil",
+        );
     }
-    // The ceil of the link, or of the inner class above; what holds another scheduler has its own bounds.
+    // The ceil of the link, or of the inner class above; what holds another scheduler has its own
+    // bounds.
     let parent = &link.spec.classes[spec.parent as usize];
     let above = match parent.settings.rate("ceil").or_else(|| parent.settings.rate("rate")) {
         Some(above) if spec.parent != 0 && parent.scheduler.is_none() => above,
@@ -37,7 +44,9 @@ pub fn class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
     }
     for word in ["burst", "cburst"] {
         if let Some(bytes) = settings.bytes(word).filter(|bytes| *bytes < largest) {
-            let message = format!("the {word} of `{name}`, {bytes} bytes, is less than the largest packet, {largest} on the wire");
+            let message = format!(
+                "the {word} of `{name}`, {bytes} bytes, is less than the largest packet, {largest} on the wire"
+            );
             warn(
                 "small-burst",
                 word,
@@ -69,8 +78,8 @@ pub fn class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
     }
 }
 
-/// The quanta that r2q gives classes that borrow: bounded to 1000 to 200000 bytes as in the kernel, which says so in its log. One warning a
-/// link.
+/// The quanta that r2q gives classes that borrow: bounded to 1000 to 200000 bytes as in the kernel,
+/// which says so in its log. One warning a link.
 pub fn quanta(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     let largest = link.spec.overhead.charge(link.spec.mtu);
     let defaults = Defaults { packet: u64::from(largest), tick: 1 };
@@ -111,5 +120,6 @@ pub fn quanta(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
             QUANTUM.end()
         )
     };
-    findings.push(Diagnostic::warning("bounded-quantum", link.classes[class as usize].place("rate"), message).help(help));
+    findings
+        .push(Diagnostic::warning("bounded-quantum", link.classes[class as usize].place("rate"), message).help(help));
 }

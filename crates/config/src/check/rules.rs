@@ -41,7 +41,8 @@ pub fn check(link: &Link, findings: &mut Findings) {
         if let Some(shadow) = shadow.filter(|_| !made) {
             let to = link.class_name(rules[shadow].class);
             let message = format!("this rule never decides: every packet that it matches goes to `{to}` before");
-            let warning = Diagnostic::warning("shadowed", link.rules[at], message).label(link.rules[shadow], "by this rule");
+            let warning =
+                Diagnostic::warning("shadowed", link.rules[at], message).label(link.rules[shadow], "by this rule");
             findings.push(warning.help("put the narrower rule first"));
         }
     }
@@ -85,11 +86,13 @@ pub enum Relation {
     Within,
     /// Some packets match both, some only one.
     Overlap,
-    /// The same, but only because one asks for a port of one end and the other for one of the other end.
+    /// The same, but only because one asks for a port of one end and the other for one of the other
+    /// end.
     OverlapInPorts,
 }
 
-/// How two rules of altq.conf lie to each other. Their terms are never negated, and there is at most one a field.
+/// How two rules of altq.conf lie to each other. Their terms are never negated, and there is at
+/// most one a field.
 pub fn relation(first: &Rule, second: &Rule) -> Relation {
     let family = |rule: &Rule| {
         let families = rule.terms.iter().filter_map(family);
@@ -120,9 +123,9 @@ pub fn relation(first: &Rule, second: &Rule) -> Relation {
 
 fn within(narrow: &Values, wide: &Values) -> bool {
     match (narrow, wide) {
-        (Values::Addresses(narrow), Values::Addresses(wide)) => {
-            narrow.iter().all(|n| wide.iter().any(|w| n.v6 == w.v6 && n.mask & w.mask == w.mask && n.bits & w.mask == w.bits))
-        }
+        (Values::Addresses(narrow), Values::Addresses(wide)) => narrow
+            .iter()
+            .all(|n| wide.iter().any(|w| n.v6 == w.v6 && n.mask & w.mask == w.mask && n.bits & w.mask == w.bits)),
         (Values::Ranges(narrow), Values::Ranges(wide)) => {
             let wide = merged(wide);
             narrow.iter().all(|(from, to)| wide.iter().any(|(f, t)| f <= from && to <= t))
@@ -195,7 +198,9 @@ fn family(term: &Term) -> Option<(bool, bool)> {
         Values::Addresses(addresses) => {
             Some((addresses.iter().any(|address| !address.v6), addresses.iter().any(|address| address.v6)))
         }
-        Values::Ranges(ranges) if term.field == Field::Family => Some((ranges.contains(&(4, 4)), ranges.contains(&(6, 6)))),
+        Values::Ranges(ranges) if term.field == Field::Family => {
+            Some((ranges.contains(&(4, 4)), ranges.contains(&(6, 6))))
+        }
         _ => None,
     }
 }
@@ -228,8 +233,17 @@ mod tests {
 
     #[test]
     fn contradictions() {
-        assert!(nothing(&rule(vec![term(Field::Proto, false, &[(1, 1)]), term(Field::DstPort, false, &[(80, 80)])])).is_some());
-        assert!(nothing(&rule(vec![term(Field::Proto, false, &[(6, 6)]), term(Field::DstPort, false, &[(80, 80)])])).is_none());
-        assert!(nothing(&rule(vec![term(Field::DstPort, false, &[(80, 80)]), term(Field::DstPort, true, &[(1, 99)])])).is_some());
+        assert!(
+            nothing(&rule(vec![term(Field::Proto, false, &[(1, 1)]), term(Field::DstPort, false, &[(80, 80)])]))
+                .is_some()
+        );
+        assert!(
+            nothing(&rule(vec![term(Field::Proto, false, &[(6, 6)]), term(Field::DstPort, false, &[(80, 80)])]))
+                .is_none()
+        );
+        assert!(
+            nothing(&rule(vec![term(Field::DstPort, false, &[(80, 80)]), term(Field::DstPort, true, &[(1, 99)])]))
+                .is_some()
+        );
     }
 }

@@ -31,7 +31,8 @@ fn words(link: &Link, class: ClassId) -> &Settings {
     &link.spec.classes[class as usize].settings
 }
 
-/// Guarantees, parts of the rest and plain weights cannot be compared: IOS refuses them beside each other in one policy map as well.
+/// Guarantees, parts of the rest and plain weights cannot be compared: IOS refuses them beside each
+/// other in one policy map as well.
 fn mixed(link: &Link, classes: &[ClassId], findings: &mut Findings) {
     let kind = |class: ClassId| KINDS.into_iter().find(|word| words(link, class).get(word).is_some());
     let mut kinds = classes.iter().filter_map(|class| kind(*class).map(|kind| (*class, kind)));
@@ -55,8 +56,13 @@ fn remaining(link: &Link, classes: &[ClassId], findings: &mut Findings) {
                 let part = words(link, *class).percent("bandwidth remaining")?;
                 Some(format!("{} {}%", link.class_name(*class), f64::from(part) / 1e7))
             });
-            let message = format!("more than 100 % of what remains is given away: {}", parts.collect::<Vec<_>>().join(" + "));
-            let error = Diagnostic::error("over-100-percent", link.classes[*class as usize].place("bandwidth remaining"), message);
+            let message =
+                format!("more than 100 % of what remains is given away: {}", parts.collect::<Vec<_>>().join(" + "));
+            let error = Diagnostic::error(
+                "over-100-percent",
+                link.classes[*class as usize].place("bandwidth remaining"),
+                message,
+            );
             findings.push(error.help("lower a part; `weight` takes numbers that need not add up"));
             return;
         }
@@ -92,7 +98,9 @@ fn fair_queues(link: &Link, classes: &[ClassId], findings: &mut Findings) {
         let span = place.place("fair-queue");
         if spec.queue.is_some() {
             let error = Diagnostic::error("given-twice", span, "`fair-queue` and `queue` both say which queue it is");
-            findings.push(error.label(place.place("queue"), "the queue").help("leave one of them out; `fair-queue` is an sfq"));
+            findings.push(
+                error.label(place.place("queue"), "the queue").help("leave one of them out; `fair-queue` is an sfq"),
+            );
         } else if spec.scheduler.is_some() {
             let message = format!("`fair-queue` has no effect: `{}` holds a scheduler", place.name);
             findings.push(Diagnostic::warning("no-effect", span, message).help("give it to the classes below"));
@@ -105,7 +113,8 @@ fn nothing_left(link: &Link, holder: ClassId, classes: &[ClassId], findings: &mu
     let Some(whole) = link.capacity(holder) else { return };
     let given = |class: &ClassId| u128::from(link.guarantee(*class).unwrap_or_default().as_bit_s());
     let sum: u128 = classes.iter().map(given).sum();
-    let silent = |class: &ClassId| KINDS.iter().chain(&["low-latency"]).all(|word| words(link, *class).get(word).is_none());
+    let silent =
+        |class: &ClassId| KINDS.iter().chain(&["low-latency"]).all(|word| words(link, *class).get(word).is_none());
     let Some(class) = classes.iter().copied().find(silent) else { return };
     if sum > 0 && sum >= u128::from(whole.as_bit_s()) {
         let place = &link.classes[class as usize];

@@ -20,7 +20,8 @@ use crate::suggest::did_you_mean;
 /// Words of every class, whatever its scheduler; `share` goes with `rate`.
 pub const WORDS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
 
-/// What other languages, and other schedulers, call a word: by the scheduler that knows it by its own name.
+/// What other languages, and other schedulers, call a word: by the scheduler that knows it by its
+/// own name.
 const FOREIGN: &[(&str, &str, &str)] = &[
     ("cbq", "bandwidth", "share 5%` or `rate 5Mbit/s"),
     ("cbq", "guarantee", "share 5%` or `rate 5Mbit/s"),
@@ -118,7 +119,9 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
         let text = reader.slice(tree.span);
         let is_word = matches!(tree.what, What::Word);
         // A word of two: `bandwidth remaining 30%`, and `burst` in `police 1Mbit/s burst 3000`.
-        let second = |first: &str, second: &str| words.iter().find(|word| word.split_once(' ') == Some((first, second))).copied();
+        let second = |first: &str, second: &str| {
+            words.iter().find(|word| word.split_once(' ') == Some((first, second))).copied()
+        };
         let mut of = (text, tree.span);
         let mut word = words.iter().find(|word| is_word && **word == text).copied();
         if let Some((next, span)) = cursor.peek_word(reader)
@@ -211,7 +214,12 @@ fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &T
     let place = format!("a class of {}", entry.name);
     let of = |(scheduler, word, _): &&(&str, &str, &str)| *scheduler == entry.name && *word == text;
     if let Some((.., ours)) = FOREIGN.iter().find(of).filter(|_| matches!(tree.what, What::Word)) {
-        reader.error("unknown-word", tree.span, format!("{place} does not know `{text}`"), Some(format!("write `{ours}`")));
+        reader.error(
+            "unknown-word",
+            tree.span,
+            format!("{place} does not know `{text}`"),
+            Some(format!("write `{ours}`")),
+        );
         return cursor.skip(reader, |word| words.contains(&word));
     }
     if super::link::WORDS.contains(&text) && matches!(tree.what, What::Word) && text != "class" {
@@ -287,7 +295,12 @@ pub fn queue(
             }
             None => {
                 let help = did_you_mean(text, words.iter().copied());
-                reader.error("unknown-word", tree.span, format!("the queue {name} does not know `{}`", short(text)), help);
+                reader.error(
+                    "unknown-word",
+                    tree.span,
+                    format!("the queue {name} does not know `{}`", short(text)),
+                    help,
+                );
                 None
             }
         };

@@ -1,4 +1,5 @@
-//! `include "PATTERN"`: other texts at this place, relative to the file that includes them, in the order of their names.
+//! `include "PATTERN"`: other texts at this place, relative to the file that includes them, in the
+//! order of their names.
 
 use std::path::{Path, PathBuf};
 
@@ -51,9 +52,14 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
                 findings.push(Diagnostic::error("include-cycle", pattern.span, message));
                 continue;
             }
-            // Each file of a chain is another one, so this is no deeper than there are files; still, a bound.
+            // Each file of a chain is another one, so this is no deeper than there are files;
+            // still, a bound.
             if open.len() >= 64 {
-                findings.push(Diagnostic::error("too-deep", pattern.span, "files include one another more than 64 deep"));
+                findings.push(Diagnostic::error(
+                    "too-deep",
+                    pattern.span,
+                    "files include one another more than 64 deep",
+                ));
                 continue;
             }
             if let Some(included) = load::read(&path, sources, findings, Some(pattern.span)) {
@@ -89,7 +95,9 @@ fn paths(pattern: &Tree, source: SourceId, sources: &Sources, findings: &mut Fin
             let Ok(entries) = std::fs::read_dir(listed) else { continue };
             let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
             // As in a shell, `*` leaves out what begins with a point.
-            next.extend(names.filter(|name| !name.starts_with('.') && fits(part, name)).map(|name| directory.join(name)));
+            next.extend(
+                names.filter(|name| !name.starts_with('.') && fits(part, name)).map(|name| directory.join(name)),
+            );
         }
         found = next;
     }
@@ -106,7 +114,8 @@ fn quoted(span: Span) -> Span {
     Span { start: span.start.saturating_sub(1), end: span.end + 1, ..span }
 }
 
-/// Whether a name fits a pattern of `*` (any characters) and `?` (any one). Linear but for the last `*`, which is tried again.
+/// Whether a name fits a pattern of `*` (any characters) and `?` (any one). Linear but for the last
+/// `*`, which is tried again.
 fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);

@@ -16,13 +16,26 @@ use crate::policy::{Class, Device, Link};
 use crate::suggest::did_you_mean;
 
 /// The words of a link.
-pub const WORDS: &[&str] =
-    &["device", "rate", "mtu", "overhead", "regulator", "overcommit", "scheduler", "queue", "meter", "default", "class", "match"];
+pub const WORDS: &[&str] = &[
+    "device",
+    "rate",
+    "mtu",
+    "overhead",
+    "regulator",
+    "overcommit",
+    "scheduler",
+    "queue",
+    "meter",
+    "default",
+    "class",
+    "match",
+];
 
 /// MTU of a link that states none.
 pub const DEFAULT_MTU: u32 = 1500;
 
-/// Reads the inside of a link. `None` if an error makes it pointless to go on; errors are with the reader.
+/// Reads the inside of a link. `None` if an error makes it pointless to go on; errors are with the
+/// reader.
 pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Option<Link> {
     let errors = reader.findings.errors();
     let mut words = Vec::new();
@@ -100,7 +113,12 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let errors = reader.findings.errors() - errors;
     let said = |word: &str| errors > 0 || words.iter().any(|(name, _)| *name == word);
     if rate.is_none() && !said("rate") {
-        reader.error("missing-word", name.1, format!("the link `{}` has no rate", name.0), Some("as `rate 100Mbit/s`".to_owned()));
+        reader.error(
+            "missing-word",
+            name.1,
+            format!("the link `{}` has no rate", name.0),
+            Some("as `rate 100Mbit/s`".to_owned()),
+        );
     }
     if scheduler.is_none() && !said("scheduler") {
         let names: Vec<&str> = schedule::SCHEDULERS.iter().map(|entry| entry.name).collect();
@@ -112,10 +130,11 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         let help = "write `overhead 8 bytes atm`, or the words of your line".to_owned();
         reader.error("bad-value", span, "a rate in cells/s needs an atm overhead", Some(help));
     }
-    // Without a scheduler the words of the classes are not known. Without a rate they are: any will do to read percentages of,
-    // for a text with errors goes no further than this.
+    // Without a scheduler the words of the classes are not known. Without a rate they are: any will
+    // do to read percentages of, for a text with errors goes no further than this.
     let (rate, scheduler) = (rate.unwrap_or(Rate::mbit_s(1_000)), scheduler?);
-    // With a device behind it something must hold the backlog on our side; in replay and simulation the wire does.
+    // With a device behind it something must hold the backlog on our side; in replay and simulation
+    // the wire does.
     let unwritten = if device.is_some() { Regulator::Auto } else { Regulator::None };
 
     let mut link = Link {
@@ -132,7 +151,14 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
             rules: RuleSet { rules: Vec::new(), order: Order::First, interfaces: Vec::new() },
             default: None,
         },
-        classes: vec![Class { name: name.0.to_owned(), span: name.1, words, scheduler_words, queue_words, made: false }],
+        classes: vec![Class {
+            name: name.0.to_owned(),
+            span: name.1,
+            words,
+            scheduler_words,
+            queue_words,
+            made: false,
+        }],
         rules: Vec::new(),
         overcommit: false,
         span: name.1,
@@ -225,7 +251,9 @@ fn read_regulator(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, S
         return Some(Regulator::Auto);
     }
     let help = || Some("none, auto, or a number of bytes, as 12000bytes".to_owned());
-    if let Some((word, span)) = cursor.peek_word(reader).filter(|(word, _)| !word.starts_with(|c: char| c.is_ascii_digit())) {
+    if let Some((word, span)) =
+        cursor.peek_word(reader).filter(|(word, _)| !word.starts_with(|c: char| c.is_ascii_digit()))
+    {
         cursor.next();
         reader.error("unknown-word", span, format!("`regulator` does not know `{}`", short(word)), help());
         return None;
@@ -269,8 +297,8 @@ fn read_overhead(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Sp
                 Some(next) => overhead = next,
                 None if first => {
                     cursor.next();
-                    let help =
-                        crate::suggest::nearest(word, names()).map_or_else(help, |near| Some(format!("did you mean `{near}`?")));
+                    let help = crate::suggest::nearest(word, names())
+                        .map_or_else(help, |near| Some(format!("did you mean `{near}`?")));
                     reader.error("unknown-word", span, format!("`overhead` does not know `{}`", short(word)), help);
                     return None;
                 }
@@ -291,12 +319,15 @@ pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
     for (at, link) in links.iter().enumerate() {
         for before in &links[..at] {
             if before.name == link.name {
-                let error = Diagnostic::error("duplicate-name", link.span, format!("there are two links `{}`", link.name));
+                let error =
+                    Diagnostic::error("duplicate-name", link.span, format!("there are two links `{}`", link.name));
                 reader.findings.push(error.label(before.span, "the first"));
             } else if link.device.is_some() && link.device == before.device {
                 let span = link.classes.first().map_or(link.span, |root| root.place("device"));
                 let message = format!("the links `{}` and `{}` are at the same place", before.name, link.name);
-                reader.findings.push(Diagnostic::error("duplicate-device", span, message).label(before.span, "the first"));
+                reader
+                    .findings
+                    .push(Diagnostic::error("duplicate-device", span, message).label(before.span, "the first"));
             }
         }
     }

@@ -91,8 +91,11 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, written: Written<'_>) {
     let class = reader.slice(target.span);
     let class_id = draft.names.get(class).copied();
     if class_id.is_none() {
-        let mut error =
-            Diagnostic::error("unknown-class", target.span, format!("there is no class `{}` in this link", short(class)));
+        let mut error = Diagnostic::error(
+            "unknown-class",
+            target.span,
+            format!("there is no class `{}` in this link", short(class)),
+        );
         error.help = did_you_mean(class, draft.names.keys().map(String::as_str));
         reader.findings.push(error);
     }
@@ -271,10 +274,13 @@ fn masked(reader: &mut Reader<'_>, field: Field, span: Span) -> Option<(u32, u32
         number(text).filter(|n| *n <= u64::from(greatest(field))).map(|n| n as u32)
     };
     let most = greatest(field);
-    let values = (read(value), mask.map_or_else(|| Some(if field == Field::TcpFlags { read(value)? } else { most }), read));
+    let values =
+        (read(value), mask.map_or_else(|| Some(if field == Field::TcpFlags { read(value)? } else { most }), read));
     let (Some(value), Some(mask)) = values else {
         let help = match field {
-            Field::TcpFlags => "flags are fin, syn, rst, psh, ack, urg, ece, cwr, joined by `+`; `syn/syn+ack`: of these only syn",
+            Field::TcpFlags => {
+                "flags are fin, syn, rst, psh, ack, urg, ece, cwr, joined by `+`; `syn/syn+ack`: of these only syn"
+            }
             _ => "a number, or a number and a mask, as 0xb8/0xfc",
         };
         reader.error("bad-value", span, format!("`{}` is no value of this key", short(text)), Some(help.to_owned()));
@@ -336,8 +342,11 @@ fn address(reader: &mut Reader<'_>, span: Span) -> Option<Address> {
     };
     if bits & !mask_bits & full != 0 {
         let network = bits & mask_bits;
-        let network =
-            if v6 { Ipv6Addr::from_bits(network).to_string() } else { std::net::Ipv4Addr::from_bits(network as u32).to_string() };
+        let network = if v6 {
+            Ipv6Addr::from_bits(network).to_string()
+        } else {
+            std::net::Ipv4Addr::from_bits(network as u32).to_string()
+        };
         let help = Some(format!("write {network}/{} for the network, or {host} for the one host", mask.unwrap_or("")));
         reader.error("bad-address", span, format!("`{text}` has bits of a host behind its prefix"), help);
         return None;
@@ -353,7 +362,12 @@ pub fn read_set(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Spa
     if let Some(c) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
         reader.error("bad-name", span, format!("`{}` is no name: it holds `{c}`", short(name)), None);
     } else if name.starts_with(|c: char| c.is_ascii_digit()) {
-        reader.error("bad-name", span, "the name of a set does not begin with a digit: it would look like an address", None);
+        reader.error(
+            "bad-name",
+            span,
+            "the name of a set does not begin with a digit: it would look like an address",
+            None,
+        );
     }
     let Some((inside, ..)) = cursor.group() else {
         return reader.error("missing-braces", span, format!("`set {}` needs braces", short(name)), None);
@@ -365,7 +379,12 @@ pub fn read_set(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Spa
             What::Comma => {}
             _ => {
                 let text = reader.slice(tree.span);
-                reader.error("unexpected", tree.span, format!("a set holds addresses and other sets, not `{}`", short(text)), None);
+                reader.error(
+                    "unexpected",
+                    tree.span,
+                    format!("a set holds addresses and other sets, not `{}`", short(text)),
+                    None,
+                );
             }
         }
     }

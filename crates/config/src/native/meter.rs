@@ -10,7 +10,13 @@ use super::token::What;
 use crate::suggest::did_you_mean;
 
 /// Reads a meter's kind and words into the settings of its class.
-pub fn read(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base, into: &mut Settings) -> Option<()> {
+pub fn read(
+    reader: &mut Reader<'_>,
+    cursor: &mut Cursor<'_>,
+    of: Spanned<'_>,
+    base: &Base,
+    into: &mut Settings,
+) -> Option<()> {
     let Some((name, span)) = cursor.word(reader) else {
         reader.error(
             "missing-value",
@@ -21,7 +27,8 @@ pub fn read(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>, b
         return None;
     };
     let Some(kind) = KINDS.iter().find(|kind| **kind == name) else {
-        let help = did_you_mean(name, KINDS.iter().copied()).or_else(|| Some(format!("there are {}", KINDS.join(", "))));
+        let help =
+            did_you_mean(name, KINDS.iter().copied()).or_else(|| Some(format!("there are {}", KINDS.join(", "))));
         reader.error("unknown-word", span, format!("no meter is called `{}`", short(name)), help);
         return None;
     };
@@ -64,9 +71,9 @@ pub fn read(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>, b
         Ok(_) => words.iter().for_each(|(word, value)| _ = into.set(word, value)),
         Err(error) => {
             // At the word that it is about, if that is written.
-            let named = places
-                .iter()
-                .find(|(word, _)| word.strip_prefix("meter ").is_some_and(|word| error.message.contains(&format!("`{word}"))));
+            let named = places.iter().find(|(word, _)| {
+                word.strip_prefix("meter ").is_some_and(|word| error.message.contains(&format!("`{word}")))
+            });
             reader.error("bad-meter", named.map_or(span, |(_, span)| *span), error.message, error.help);
         }
     }

@@ -1,7 +1,9 @@
-//! The native language: words before numbers, names instead of handles, units always written. docs/language.md is its reference.
+//! The native language: words before numbers, names instead of handles, units always written.
+//! docs/language.md is its reference.
 //!
-//! A text becomes words and braces (`token`), `include` brings in other texts, then links are read with their words (`link`,
-//! `class`, `matches`). Words of classes and schedulers come from the registry's tables; no scheduler is known by name here.
+//! A text becomes words and braces (`token`), `include` brings in other texts, then links are read
+//! with their words (`link`, `class`, `matches`). Words of classes and schedulers come from the
+//! registry's tables; no scheduler is known by name here.
 
 mod class;
 mod include;
@@ -28,15 +30,29 @@ pub(crate) use self::matches::KEYS;
 const WORDS: &[&str] = &["include", "set", "link"];
 
 /// Errors after which the words of a text are not looked at.
-const BROKEN: &[&str] =
-    &["too-deep", "open-brace", "stray-brace", "open-quote", "cannot-read", "not-text", "include-cycle", "too-many-files"];
+const BROKEN: &[&str] = &[
+    "too-deep",
+    "open-brace",
+    "stray-brace",
+    "open-quote",
+    "cannot-read",
+    "not-text",
+    "include-cycle",
+    "too-many-files",
+];
 
-/// The words of the language itself: those of a file, of a link, of every class, and the keys of rules. Those of schedulers and
-/// queues are in their registries.
+/// The words of the language itself: those of a file, of a link, of every class, and the keys of
+/// rules. Those of schedulers and queues are in their registries.
 pub fn words() -> impl Iterator<Item = &'static str> {
     let keys = KEYS.iter().map(|(key, _)| *key);
     let meters = meter_words();
-    [WORDS, link::WORDS, class::WORDS].into_iter().flatten().copied().chain(meters).chain(keys).chain(["share", "limit", "all"])
+    [WORDS, link::WORDS, class::WORDS]
+        .into_iter()
+        .flatten()
+        .copied()
+        .chain(meters)
+        .chain(keys)
+        .chain(["share", "limit", "all"])
 }
 
 /// The words of meters.
@@ -49,7 +65,8 @@ fn meter_words() -> impl Iterator<Item = &'static str> {
 /// Reads a text and what it includes.
 pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
     let trees = include::read(source, sources, findings);
-    // Where braces or whole files are missing, most of what else could be said would follow from that.
+    // Where braces or whole files are missing, most of what else could be said would follow from
+    // that.
     if findings.has(BROKEN) {
         return Vec::new();
     }

@@ -1,4 +1,5 @@
-//! Numbers with units. Units are always written, and mean one thing; what could mean two is refused with both spelled out.
+//! Numbers with units. Units are always written, and mean one thing; what could mean two is refused
+//! with both spelled out.
 
 use altq_engine::settings::ONE;
 use altq_engine::units::{Nanos, Rate};
@@ -57,7 +58,10 @@ fn decimal(number: &str) -> Result<Decimal, Bad> {
         return bad("this number is too large", "numbers here have at most 20 digits");
     }
     if fraction_digits.len() > 9 {
-        return bad("this number has too many decimals", "at most nine decimals are read; nothing is rounded in silence");
+        return bad(
+            "this number has too many decimals",
+            "at most nine decimals are read; nothing is rounded in silence",
+        );
     }
     let digits = format!("{whole}{fraction_digits}");
     match digits.parse() {
@@ -67,7 +71,11 @@ fn decimal(number: &str) -> Result<Decimal, Bad> {
 }
 
 fn unquoted(word: &str) -> String {
-    if word.chars().count() > 40 { format!("{}…", word.chars().take(40).collect::<String>()) } else { word.to_owned() }
+    if word.chars().count() > 40 {
+        format!("{}…", word.chars().take(40).collect::<String>())
+    } else {
+        word.to_owned()
+    }
 }
 
 const RATES: [(&str, u128); 4] = [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000)];
@@ -121,16 +129,22 @@ fn bad_rate(word: &str, number: Decimal, unit: &str) -> Result<Rate, Bad> {
             format!("`{word}` can be read in two ways: bits or bytes a second"),
             format!("for bits a second write {bits}; for bytes a second {bytes}"),
         ),
-        _ => bad(format!("`{word}` has no unit of a rate"), "units are bit/s, kbit/s, Mbit/s, Gbit/s, and cells/s on an atm link"),
+        _ => bad(
+            format!("`{word}` has no unit of a rate"),
+            "units are bit/s, kbit/s, Mbit/s, Gbit/s, and cells/s on an atm link",
+        ),
     }
 }
 
 /// The factor of a unit's prefix, whatever its case, and the rest of the unit.
 fn prefix(unit: &str) -> (Option<u128>, &str) {
     let lower = unit.to_ascii_lowercase();
-    for (letter, decimal, binary) in
-        [('k', 1_000u128, 1u128 << 10), ('m', 1_000_000, 1 << 20), ('g', 1_000_000_000, 1 << 30), ('t', 1_000_000_000_000, 1 << 40)]
-    {
+    for (letter, decimal, binary) in [
+        ('k', 1_000u128, 1u128 << 10),
+        ('m', 1_000_000, 1 << 20),
+        ('g', 1_000_000_000, 1 << 30),
+        ('t', 1_000_000_000_000, 1 << 40),
+    ] {
         if lower.starts_with(letter) {
             let rest = &unit[1..];
             return match rest.strip_prefix('i') {
@@ -167,7 +181,10 @@ pub fn time(word: &str) -> Result<Nanos, Bad> {
         "msec" | "msecs" => return bad(format!("`{word}`: milliseconds are written ms"), "as 50ms"),
         "usec" | "usecs" => return bad(format!("`{word}`: microseconds are written us"), "as 50us"),
         "m" | "min" => {
-            return bad(format!("`{word}` can be read in two ways: minutes or milliseconds"), "write 50ms, or 300s for 5 minutes");
+            return bad(
+                format!("`{word}` can be read in two ways: minutes or milliseconds"),
+                "write 50ms, or 300s for 5 minutes",
+            );
         }
         _ => return bad(format!("`{}` has no unit of time", unquoted(word)), "units are ns, us, ms and s"),
     };
@@ -205,7 +222,9 @@ pub fn share(word: &str) -> Result<u32, Bad> {
     };
     match number?.times(u128::from(ONE) / 100).map(u32::try_from) {
         Ok(Ok(billionths)) if billionths <= ONE => Ok(billionths),
-        Err(true) => bad(format!("`{}` has too many decimals", unquoted(word)), "seven decimals of a percentage are read"),
+        Err(true) => {
+            bad(format!("`{}` has too many decimals", unquoted(word)), "seven decimals of a percentage are read")
+        }
         _ => bad(format!("`{}` is more than 100 %", unquoted(word)), "write a number from 0% to 100%, as 30%"),
     }
 }
@@ -221,13 +240,18 @@ pub fn bytes(word: &str) -> Result<u64, Bad> {
 
 fn bad_bytes<T>(word: &str, example: &str) -> Result<T, Bad> {
     let Some((number, unit)) = split(word) else {
-        return bad(format!("`{}` is not a size", unquoted(word)), format!("write a number of bytes, as 1500{example}"));
+        return bad(
+            format!("`{}` is not a size", unquoted(word)),
+            format!("write a number of bytes, as 1500{example}"),
+        );
     };
     let number = number?;
     let (factor, rest) = prefix(unit);
     let write = |factor: u128| number.times(factor).map_or_else(|_| "…".to_owned(), |n| format!("{n}bytes"));
     match (factor, rest) {
-        (Some(1), "byte" | "B" | "b") => bad(format!("`{word}`: bytes are written bytes"), format!("write {}", write(1))),
+        (Some(1), "byte" | "B" | "b") => {
+            bad(format!("`{word}`: bytes are written bytes"), format!("write {}", write(1)))
+        }
         (Some(factor), "" | "b" | "B" | "byte" | "bytes") if factor > 1 => {
             let binary = if factor % 1000 == 0 { 1u128 << (10 * factor.ilog10() / 3) } else { factor };
             let decimal = 10u128.pow(3 * binary.ilog2() / 10);

@@ -51,7 +51,9 @@ impl<'t> Cursor<'t> {
 
     /// The next word on the same line, not taken.
     pub fn peek_word<'a>(&self, reader: &Reader<'a>) -> Option<Spanned<'a>> {
-        self.peek_same_line().filter(|tree| matches!(tree.what, What::Word)).map(|tree| (reader.slice(tree.span), tree.span))
+        self.peek_same_line()
+            .filter(|tree| matches!(tree.what, What::Word))
+            .map(|tree| (reader.slice(tree.span), tree.span))
     }
 
     /// Takes the next word on the same line.
@@ -210,7 +212,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of a word of the registry.
-    pub fn registry_value(&mut self, cursor: &mut Cursor<'_>, word: &Word, of: Spanned<'_>, base: &Base) -> Option<Value> {
+    pub fn registry_value(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        word: &Word,
+        of: Spanned<'_>,
+        base: &Base,
+    ) -> Option<Value> {
         let between = |reader: &mut Self, n: u64, min: u64, max: u64, span: Span| {
             if (min..=max).contains(&n) {
                 return Some(n);
@@ -306,7 +314,8 @@ pub struct Base {
 }
 
 /// Units that may stand apart from their number.
-const UNITS: &[&str] = &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "%", "ns", "us", "ms", "s"];
+const UNITS: &[&str] =
+    &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "%", "ns", "us", "ms", "s"];
 
 /// A word for a message: not longer than a line.
 pub fn short(word: &str) -> Cow<'_, str> {

@@ -1,7 +1,8 @@
 //! Text to words and braces.
 //!
-//! Line ends mean nothing but the end of a comment; each token knows whether it is the first of its line, for messages and for
-//! finding the next statement after an error. Braces are matched here, without recursion, so depth is a number to check.
+//! Line ends mean nothing but the end of a comment; each token knows whether it is the first of its
+//! line, for messages and for finding the next statement after an error. Braces are matched here,
+//! without recursion, so depth is a number to check.
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Span};
 
@@ -63,8 +64,12 @@ pub fn read(text: &str, source: SourceId, findings: &mut Findings) -> Vec<Tree> 
             b'{' => {
                 if open.len() >= MAX_DEPTH {
                     findings.push(
-                        Diagnostic::error("too-deep", span(at, at + 1), format!("braces stand more than {MAX_DEPTH} deep"))
-                            .help("a policy that deep is most likely a brace that was never closed"),
+                        Diagnostic::error(
+                            "too-deep",
+                            span(at, at + 1),
+                            format!("braces stand more than {MAX_DEPTH} deep"),
+                        )
+                        .help("a policy that deep is most likely a brace that was never closed"),
                     );
                     return unwind(open, here);
                 }
@@ -78,7 +83,9 @@ pub fn read(text: &str, source: SourceId, findings: &mut Findings) -> Vec<Tree> 
                         let what = What::Group { inside, close: span(at, at + 1) };
                         here.push(Tree { what, span: brace, starts_line });
                     }
-                    None => findings.push(Diagnostic::error("stray-brace", span(at, at + 1), "this brace closes nothing")),
+                    None => {
+                        findings.push(Diagnostic::error("stray-brace", span(at, at + 1), "this brace closes nothing"))
+                    }
                 }
                 at += 1;
             }
@@ -123,7 +130,9 @@ pub fn read(text: &str, source: SourceId, findings: &mut Findings) -> Vec<Tree> 
     if let Some((brace, _, _)) = open.last() {
         let end = Span { source, start: text.len(), end: text.len() };
         if !findings.full() {
-            findings.push(Diagnostic::error("open-brace", *brace, "this brace is never closed").label(end, "the text ends here"));
+            findings.push(
+                Diagnostic::error("open-brace", *brace, "this brace is never closed").label(end, "the text ends here"),
+            );
         }
     }
     unwind(open, here)
@@ -147,7 +156,9 @@ fn word_end(bytes: &[u8], mut at: usize) -> usize {
     while at < bytes.len() {
         match bytes[at] {
             b'-' if bytes.get(at + 1) == Some(&b'>') => break,
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'/' | b':' | b'%' | b'+' | b'*' | b'@' => at += 1,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'/' | b':' | b'%' | b'+' | b'*' | b'@' => {
+                at += 1
+            }
             _ => break,
         }
     }
@@ -166,7 +177,10 @@ fn strange(text: &str, source: SourceId, at: usize, findings: &mut Findings) -> 
         '=' => ("`=` means nothing here".to_owned(), Some("a word is followed by its value, as in `rate 10Mbit/s`")),
         '\u{a0}' => ("this blank is a no-break space".to_owned(), Some("write a plain space")),
         c if c.is_control() => (format!("the control character U+{:04X} means nothing here", u32::from(c)), None),
-        c => (format!("the character `{c}` means nothing here"), Some("words are of letters, digits and `_ . - / : % +`")),
+        c => (
+            format!("the character `{c}` means nothing here"),
+            Some("words are of letters, digits and `_ . - / : % +`"),
+        ),
     };
     let mut error = Diagnostic::error("strange-character", Span { source, start: at, end }, message);
     error.help = help.map(str::to_owned);

@@ -54,7 +54,8 @@ impl OneWay {
     fn look(&mut self) -> Result<(), Error> {
         self.look_at = now() + LOOK;
         check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
-            // An interface that is removed goes down before: the loop is at its end, and has the time to say which it is.
+            // An interface that is removed goes down before: the loop is at its end, and has the
+            // time to say which it is.
             std::thread::sleep(GOING);
             check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
         })
@@ -64,8 +65,12 @@ impl OneWay {
     fn down(&mut self) -> Error {
         match self.look() {
             Err(error) => error,
-            // Down for a moment and up again: frames were lost that nobody counted, and the socket is unbound from it.
-            Ok(()) => Error::Interface { name: self.from.name.clone(), state: "went down while the bridge ran; start it again" },
+            // Down for a moment and up again: frames were lost that nobody counted, and the socket
+            // is unbound from it.
+            Ok(()) => Error::Interface {
+                name: self.from.name.clone(),
+                state: "went down while the bridge ran; start it again",
+            },
         }
     }
 }
@@ -154,7 +159,8 @@ impl Edge for OneWay {
         if now >= self.look_at {
             self.look()?;
         }
-        // ppoll takes nanoseconds, and under a slack of 1 ns wakes as exactly as a timerfd would, for one call instead of three.
+        // ppoll takes nanoseconds, and under a slack of 1 ns wakes as exactly as a timerfd would,
+        // for one call instead of three.
         let wait = deadline.unwrap_or(Nanos::MAX).min(self.look_at).saturating_sub(now);
         let timeout = Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ };
         let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
@@ -168,7 +174,8 @@ impl Edge for OneWay {
             Err(error) => return Err(Error::of("waiting", error.into())),
         }
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
-        // An error on the sending side shows itself in the next send, if anything is ever sent; here it must not keep us awake.
+        // An error on the sending side shows itself in the next send, if anything is ever sent;
+        // here it must not keep us awake.
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(self.down());
         }

@@ -1,9 +1,11 @@
-//! Inline between two interfaces, by packet sockets: what comes in at one leaves by the other, shaped.
+//! Inline between two interfaces, by packet sockets: what comes in at one leaves by the other,
+//! shaped.
 //!
-//! `device bridge a b` shapes what comes in at `a` and leaves by `b`. The other way passes as it comes, unless another link says `bridge b
-//! a`. Each way is a thread with its own sockets. Nothing is configured that would have to be undone: promiscuous mode
-//! and the program that keeps the kernel's stack away from the frames are bound to descriptors, and the kernel takes them back when
-//! the process ends, however it ends. While nobody runs it, nothing passes.
+//! `device bridge a b` shapes what comes in at `a` and leaves by `b`. The other way passes as it
+//! comes, unless another link says `bridge b a`. Each way is a thread with its own sockets. Nothing
+//! is configured that would have to be undone: promiscuous mode and the program that keeps the
+//! kernel's stack away from the frames are bound to descriptors, and the kernel takes them back
+//! when the process ends, however it ends. While nobody runs it, nothing passes.
 
 mod edge;
 mod forward;
@@ -31,7 +33,8 @@ use edge::OneWay;
 pub struct Options {
     /// How the loops work.
     pub tuning: Tuning,
-    /// Run the loops before all ordinary threads (SCHED_FIFO): exact under load, and a loop that never rests keeps others waiting.
+    /// Run the loops before all ordinary threads (SCHED_FIFO): exact under load, and a loop that
+    /// never rests keeps others waiting.
     pub realtime: bool,
 }
 
@@ -48,8 +51,8 @@ pub struct Extra {
     pub changes: Option<mpsc::Receiver<Change>>,
     /// What looks at its engine while it runs.
     pub looks: Option<mpsc::Receiver<Look>>,
-    /// What the link has in the place of a wire of its policy's rate; with something `beyond`, which holds each frame until its last bit
-    /// has left.
+    /// What the link has in the place of a wire of its policy's rate; with something `beyond`,
+    /// which holds each frame until its last bit has left.
     pub host: Option<Host>,
 }
 
@@ -85,7 +88,8 @@ impl Running {
     /// Waits until all loops have ended.
     ///
     /// # Errors
-    /// What ended the first that ended by itself: an interface went down or away, a system call failed.
+    /// What ended the first that ended by itself: an interface went down or away, a system call
+    /// failed.
     pub fn wait(mut self) -> Result<(), Error> {
         self.join()
     }
@@ -113,22 +117,28 @@ impl Drop for Running {
     }
 }
 
-/// Opens the interfaces of `links` and shapes until stopped. Everything is looked for in the network namespace of the calling thread;
-/// once this has returned, nothing can fail but what happens to the interfaces.
+/// Opens the interfaces of `links` and shapes until stopped. Everything is looked for in the
+/// network namespace of the calling thread; once this has returned, nothing can fail but what
+/// happens to the interfaces.
 ///
 /// # Errors
-/// [`Error::Link`] for a link without a bridge, or bridges that cannot stand together; [`Error::NoInterface`], [`Error::Interface`] for
-/// one that is not there or carries no frames; [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
+/// [`Error::Link`] for a link without a bridge, or bridges that cannot stand together;
+/// [`Error::NoInterface`], [`Error::Interface`] for one that is not there or carries no frames;
+/// [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     run_with(links, options, |_, _| Extra::default())
 }
 
-/// [`run`], with what `extra` gives for each way, asked once by the names of the interface where frames come in and of the one by which they
-/// leave.
+/// [`run`], with what `extra` gives for each way, asked once by the names of the interface where
+/// frames come in and of the one by which they leave.
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &str) -> Extra) -> Result<Running, Error> {
+pub fn run_with(
+    links: &[&Link],
+    options: Options,
+    mut extra: impl FnMut(&str, &str) -> Extra,
+) -> Result<Running, Error> {
     let ways = ways(links)?;
     let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
     let mut notes = Vec::new();
@@ -150,7 +160,8 @@ pub fn run_with(links: &[&Link], options: Options, mut extra: impl FnMut(&str, &
         };
         describe(&input, &output, *link, &mut notes);
         let Extra { before, beyond, tunnel, changes, looks, host } = extra(from, to);
-        let one_way = Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, before, beyond), tunnel);
+        let one_way =
+            Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, before, beyond), tunnel);
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::on_host(link, from, one_way, options.tuning, host)?;
@@ -236,7 +247,10 @@ fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
         }
         let taken = ways.iter().find(|(a, b, _)| (*a, *b) == (from, to));
         if let Some((_, _, Some(twice))) = taken {
-            return Err(Error::Link(format!("links `{}` and `{name}` both shape what goes from {from} to {to}", twice.name)));
+            return Err(Error::Link(format!(
+                "links `{}` and `{name}` both shape what goes from {from} to {to}",
+                twice.name
+            )));
         }
         ways.push((from, to, Some(link)));
     }

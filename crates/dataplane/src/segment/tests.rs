@@ -1,5 +1,5 @@
-//! Segmentation, judged by a receiver written for it: it reads the frames as bytes from RFC 791, 8200, 9293 and 768, and sums
-//! checksums word by word.
+//! Segmentation, judged by a receiver written for it: it reads the frames as bytes from RFC 791,
+//! 8200, 9293 and 768, and sums checksums word by word.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -125,7 +125,11 @@ fn check(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size:
         let vnet = *pool.vnet(part.handle);
         assert_eq!(vnet.gso_type == GSO_NONE, part.segments == 1, "{what}");
         assert_eq!(usize::from(vnet.gso_size), if part.segments == 1 { 0 } else { size.into() }, "{what}");
-        assert_eq!(vnet.gso_type & GSO_ECN != 0, at == 0 && part.segments > 1 && made.vnet.gso_type & GSO_ECN != 0, "{what}");
+        assert_eq!(
+            vnet.gso_type & GSO_ECN != 0,
+            at == 0 && part.segments > 1 && made.vnet.gso_type & GSO_ECN != 0,
+            "{what}"
+        );
         assert!(complete(&mut pool, part.handle));
         let seen = receive(&pool.bytes(part.handle), v6, udp, tags, options);
         if !v6 {
@@ -152,9 +156,15 @@ fn parts_are_what_a_device_would_send() {
         for udp in [false, true] {
             for (tags, options) in [(0, 12), (1, 0), (2, 40)] {
                 let options = if udp { 0 } else { options };
-                for (payload, size) in
-                    [(65_000, 1448), (2_897, 1448), (2_000, 1000), (1_990, 100), (1_449, 1448), (30_000, 48), (64_001, 8960)]
-                {
+                for (payload, size) in [
+                    (65_000, 1448),
+                    (2_897, 1448),
+                    (2_000, 1000),
+                    (1_990, 100),
+                    (1_449, 1448),
+                    (30_000, 48),
+                    (64_001, 8960),
+                ] {
                     for most in [1, 3, 8] {
                         check(v6, udp, tags, options, payload, size, most);
                     }
@@ -169,7 +179,8 @@ fn lying_headers_are_refused_and_never_panic() {
     let mut rng = Pcg32::seed_from_u64(7);
     let mut pool = Pool::new(4096, 1);
     for round in 0..40_000 {
-        let made = super_packet(round % 2 == 0, round % 3 == 0, round % 4, 12, 1 + round % 4_000, 1 + (round % 1500) as u16);
+        let made =
+            super_packet(round % 2 == 0, round % 3 == 0, round % 4, 12, 1 + round % 4_000, 1 + (round % 1500) as u16);
         let (mut bytes, mut vnet) = (made.bytes, made.vnet);
         // Noise in the headers and in the virtio header, or a cut.
         for _ in 0..rng.next_u32() % 4 {

@@ -1,9 +1,11 @@
 //! The loop before a transmitter of its own: what was due happens at its time.
 //!
-//! The engine is asked when a packet has arrived, when one has left the wire, and when a timer fires, as in the simulator, and at no other
-//! turn of the loop. A loop wakes up late; but ends of packets are known ahead, so what was due before this turn happens at its own time
-//! and in its order, before anything that came meanwhile. So a ring of one packet keeps the link's rate however late the loop is,
-//! as long as packets wait: what can be made good is bounded by what waited. What has come meanwhile comes now.
+//! The engine is asked when a packet has arrived, when one has left the wire, and when a timer
+//! fires, as in the simulator, and at no other turn of the loop. A loop wakes up late; but ends of
+//! packets are known ahead, so what was due before this turn happens at its own time and in its
+//! order, before anything that came meanwhile. So a ring of one packet keeps the link's rate
+//! however late the loop is, as long as packets wait: what can be made good is bounded by what
+//! waited. What has come meanwhile comes now.
 
 use altq_engine::Departure;
 use altq_engine::headers::Key;
@@ -37,7 +39,8 @@ impl Hosted {
         self.host.transmitter.set_rate(rate);
     }
 
-    /// Tells the program that sent a packet, if one on this host did, what became of it. True if one did.
+    /// Tells the program that sent a packet, if one on this host did, what became of it. True if
+    /// one did.
     fn tell(&self, key: &Key, refused: bool) -> bool {
         let program = self.host.programs.iter().find(|program| program.sent(key));
         program.inspect(|program| program.ear.tell(refused)).is_some()
@@ -100,7 +103,8 @@ impl<E: Edge> Shaper<E> {
         if full_batch {
             return Ok(Next::Again);
         }
-        // Somebody is waiting for the wire, or for time to pass. With neither, what ends meanwhile can be seen later.
+        // Somebody is waiting for the wire, or for time to pass. With neither, what ends meanwhile
+        // can be seen later.
         let waiting = self.engine.next_wakeup().is_some();
         let end = hosted.host.transmitter.next_end().filter(|_| waiting);
         let again = match self.blocked {
@@ -115,15 +119,16 @@ impl<E: Edge> Shaper<E> {
         Ok(Next::Wait(deadline, Want { frames: !self.starved, room }))
     }
 
-    /// A packet has been put into a queue, or dropped there: whoever sent it from this host hears of it. A drop there does not make the
-    /// scheduler run.
+    /// A packet has been put into a queue, or dropped there: whoever sent it from this host hears
+    /// of it. A drop there does not make the scheduler run.
     pub(super) fn told(&mut self, key: &Key, refused: bool) {
         if let Some(hosted) = &self.hosted {
             self.silent = hosted.tell(key, refused) && refused;
         }
     }
 
-    /// Takes from the engine what there is room for at a time. Without a host there is nothing to do.
+    /// Takes from the engine what there is room for at a time. Without a host there is nothing to
+    /// do.
     pub(super) fn ask(&mut self, now: Nanos) {
         if self.hosted.is_none() {
             return;
@@ -157,7 +162,8 @@ impl<E: Edge> Shaper<E> {
         }
     }
 
-    /// A packet has come from the engine: how long it waited, its marks, and into the list of what leaves.
+    /// A packet has come from the engine: how long it waited, its marks, and into the list of what
+    /// leaves.
     #[inline]
     pub(super) fn depart(&mut self, now: Nanos, class: ClassId, packet: &Packet) {
         if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {

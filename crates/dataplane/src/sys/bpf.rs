@@ -1,8 +1,10 @@
 //! One program of two instructions, held by a descriptor: drop whatever comes in.
 //!
-//! A bridge takes frames from a tap; the kernel's own stack would handle the same frames too: answer, forward, refuse. Taps come
-//! before the ingress hook (`__netif_receive_skb_core`), so a program there that drops everything takes them from the stack alone. It is
-//! attached by a link (tcx, Linux 6.6), which the kernel undoes when the last descriptor is closed: also after SIGKILL.
+//! A bridge takes frames from a tap; the kernel's own stack would handle the same frames too:
+//! answer, forward, refuse. Taps come before the ingress hook (`__netif_receive_skb_core`), so a
+//! program there that drops everything takes them from the stack alone. It is attached by a link
+//! (tcx, Linux 6.6), which the kernel undoes when the last descriptor is closed: also after
+//! SIGKILL.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,7 +17,8 @@ const BPF_TCX_INGRESS: u32 = 46;
 const BPF_F_BEFORE: u32 = 1 << 3;
 const TCX_DROP: u64 = 2;
 
-/// `mov r0, TCX_DROP` and `exit`: opcode in the low byte, immediate in the upper half (RFC 9669, section 3).
+/// `mov r0, TCX_DROP` and `exit`: opcode in the low byte, immediate in the upper half (RFC 9669,
+/// section 3).
 const DROP: [u64; 2] = [0xb7 | TCX_DROP << 32, 0x95];
 
 #[repr(C)]
@@ -45,7 +48,8 @@ struct LinkCreate {
     expected_revision: u64,
 }
 
-/// Keeps the kernel's stack from handling what comes in at an interface, for as long as the descriptor is open.
+/// Keeps the kernel's stack from handling what comes in at an interface, for as long as the
+/// descriptor is open.
 ///
 /// # Errors
 /// EPERM without CAP_BPF and CAP_NET_ADMIN; EINVAL or ENOSYS on a kernel without tcx.
@@ -80,9 +84,9 @@ pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
 
 /// A bpf(2) command that answers with a descriptor.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attributes` is the beginning of the kernel's bpf_attr for this command; the kernel takes the rest as zero and reads no
-    // further than the size given. What it points to is static. Both commands answer with a new descriptor or an error. Neither
-    // std nor rustix has bpf(2).
+    // SAFETY: `attributes` is the beginning of the kernel's bpf_attr for this command; the kernel
+    // takes the rest as zero and reads no further than the size given. What it points to is static.
+    // Both commands answer with a new descriptor or an error. Neither std nor rustix has bpf(2).
     unsafe {
         let fd = libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>());
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as libc::c_int)) }

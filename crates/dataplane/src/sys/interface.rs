@@ -57,7 +57,8 @@ impl Interface {
         match flags {
             Err(_) => State::Gone,
             Ok(flags) if flags & libc::IFF_UP == 0 => State::Down,
-            // IFF_RUNNING follows up to a second behind; the driver knows at once, where it can be asked.
+            // IFF_RUNNING follows up to a second behind; the driver knows at once, where it can be
+            // asked.
             Ok(flags) => match self.ethtool(GLINK) {
                 Some(true) => State::Up,
                 None if flags & libc::IFF_RUNNING != 0 => State::Up,
@@ -72,10 +73,12 @@ impl Interface {
     /// ENODEV if it is gone.
     pub fn mtu(&self) -> io::Result<u32> {
         // SAFETY: SIOCGIFMTU fills this member of the union; every bit pattern is an i32.
-        self.ask(libc::SIOCGIFMTU as libc::Ioctl, |request| unsafe { request.ifr_ifru.ifru_mtu }).map(|mtu| mtu.max(0) as u32)
+        self.ask(libc::SIOCGIFMTU as libc::Ioctl, |request| unsafe { request.ifr_ifru.ifru_mtu })
+            .map(|mtu| mtu.max(0) as u32)
     }
 
-    /// The answer to one of ethtool's old questions of yes or no (ethtool.h); `None` where the driver does not say.
+    /// The answer to one of ethtool's old questions of yes or no (ethtool.h); `None` where the
+    /// driver does not say.
     pub fn ethtool(&self, command: u32) -> Option<bool> {
         #[repr(C)]
         struct EthtoolValue {
@@ -85,15 +88,17 @@ impl Interface {
         let mut value = EthtoolValue { cmd: command, data: 0 };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: for the ETHTOOL_G* commands of this form the kernel reads and writes one ethtool_value behind ifr_data, and both live
-        // until the call returns. rustix has no ethtool.
+        // SAFETY: for the ETHTOOL_G* commands of this form the kernel reads and writes one
+        // ethtool_value behind ifr_data, and both live until the call returns. rustix has no
+        // ethtool.
         let done = check(unsafe { libc::ioctl(self.query.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) });
         done.ok().map(|_| value.data != 0)
     }
 
     /// Frames that the device took and dropped on sending, as its statistics have it.
     pub fn dropped_on_sending(&self) -> Option<u64> {
-        // The calling thread's namespace, where the loop runs. Columns: 8 of reception, then bytes, packets, errors, drops.
+        // The calling thread's namespace, where the loop runs. Columns: 8 of reception, then bytes,
+        // packets, errors, drops.
         let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
         let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&self.name)?.strip_prefix(':'))?;
         line.split_whitespace().nth(11)?.parse().ok()
@@ -111,8 +116,8 @@ impl Interface {
 
     fn ask(&self, what: libc::Ioctl, answer: impl Fn(&libc::ifreq) -> i32) -> io::Result<i32> {
         let mut request = self.request();
-        // SAFETY: SIOCGIF* read the name from, and write their answer to, one ifreq, which outlives the call. rustix has only the
-        // calls between names and numbers.
+        // SAFETY: SIOCGIF* read the name from, and write their answer to, one ifreq, which outlives
+        // the call. rustix has only the calls between names and numbers.
         check(unsafe { libc::ioctl(self.query.as_raw_fd(), what, &raw mut request) })?;
         Ok(answer(&request))
     }

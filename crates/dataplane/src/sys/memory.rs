@@ -1,7 +1,8 @@
 //! Memory in large pages, where there is much of it.
 //!
-//! With 100,000 classes their records take tens of megabytes, and every packet touches a few lines far apart: with pages of 4 KiB the
-//! processor waits for their addresses as well as for the lines. Measured there, large pages took a third off a packet's time.
+//! With 100,000 classes their records take tens of megabytes, and every packet touches a few lines
+//! far apart: with pages of 4 KiB the processor waits for their addresses as well as for the lines.
+//! Measured there, large pages took a third off a packet's time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
@@ -9,8 +10,9 @@ use std::ptr::null_mut;
 /// Size and alignment of a large page: 2 MiB on x86-64, and on ARM with pages of 4 KiB.
 const PAGE: usize = 2 << 20;
 
-/// The system's allocator, but for pieces of 2 MiB and more: those come from the kernel, aligned, with the wish for large pages
-/// (`MADV_HUGEPAGE`, madvise(2)). A kernel without them gives small ones.
+/// The system's allocator, but for pieces of 2 MiB and more: those come from the kernel, aligned,
+/// with the wish for large pages (`MADV_HUGEPAGE`, madvise(2)). A kernel without them gives small
+/// ones.
 pub struct LargePages;
 
 /// Bytes to ask the kernel for; `None` for what goes to the system's allocator.
@@ -25,17 +27,20 @@ fn large(layout: Layout) -> Option<usize> {
 /// Maps `size` bytes, a multiple of [`PAGE`], aligned to it, zeroed. Null if there is no memory.
 fn map(size: usize) -> *mut u8 {
     let Some(more) = size.checked_add(PAGE) else { return null_mut() };
-    // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that anyone has.
-    let start =
-        unsafe { libc::mmap(null_mut(), more, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that anyone
+    // has.
+    let start = unsafe {
+        libc::mmap(null_mut(), more, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    };
     if start == libc::MAP_FAILED {
         return null_mut();
     }
     let start = start.cast::<u8>();
     let before = start.align_offset(PAGE);
     let after = PAGE - before;
-    // SAFETY: what is unmapped lies within the mapping just made, before and behind the aligned piece that is kept; `before` is a
-    // multiple of the page size, as `start` and PAGE are, and at most PAGE.
+    // SAFETY: what is unmapped lies within the mapping just made, before and behind the aligned
+    // piece that is kept; `before` is a multiple of the page size, as `start` and PAGE are, and at
+    // most PAGE.
     unsafe {
         if before > 0 {
             libc::munmap(start.cast(), before);
@@ -50,8 +55,9 @@ fn map(size: usize) -> *mut u8 {
     }
 }
 
-// SAFETY: every piece comes from the system's allocator or from `map`, and goes back to the same: `large` decides by the layout alone,
-// which is the same at both ends. Pieces of `map` are as large as asked for or larger, aligned to PAGE, and their own.
+// SAFETY: every piece comes from the system's allocator or from `map`, and goes back to the same:
+// `large` decides by the layout alone, which is the same at both ends. Pieces of `map` are as large
+// as asked for or larger, aligned to PAGE, and their own.
 unsafe impl GlobalAlloc for LargePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match large(layout) {
@@ -71,7 +77,8 @@ unsafe impl GlobalAlloc for LargePages {
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         match large(layout) {
-            // SAFETY: `piece` is a mapping of this size, made by `map` for this layout, and nobody uses it any more.
+            // SAFETY: `piece` is a mapping of this size, made by `map` for this layout, and nobody
+            // uses it any more.
             Some(size) => unsafe {
                 libc::munmap(piece.cast(), size);
             },
@@ -81,10 +88,12 @@ unsafe impl GlobalAlloc for LargePages {
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller promises that `size` is not 0 and does not overflow with the alignment.
+        // SAFETY: the caller promises that `size` is not 0 and does not overflow with the
+        // alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (large(layout), large(wanted)) {
-            // SAFETY: `piece` came from the system's allocator for this layout, and what it becomes stays there.
+            // SAFETY: `piece` came from the system's allocator for this layout, and what it becomes
+            // stays there.
             (None, None) => unsafe { System.realloc(piece, layout, size) },
             (Some(has), Some(wants)) if has == wants => piece,
             // SAFETY: both pieces are live, of their own, and at least as long as what is copied.
@@ -108,7 +117,8 @@ mod tests {
     fn pieces_of_all_sizes_grow_and_shrink_with_what_is_in_them() {
         let sizes = [64, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 3 * PAGE + 5, 5000, PAGE, 8];
         let mut layout = Layout::from_size_align(sizes[0], 64).unwrap();
-        // SAFETY: each piece is used within its size, by this test alone, and given back with the layout it has.
+        // SAFETY: each piece is used within its size, by this test alone, and given back with the
+        // layout it has.
         unsafe {
             let mut piece = LargePages.alloc_zeroed(layout);
             assert!((0..sizes[0]).all(|at| *piece.add(at) == 0));

@@ -10,7 +10,8 @@ use crate::edge::BATCH;
 use crate::pool::{HEAD_ROOM, Pool, START};
 use crate::vnet::{LEN, Vnet};
 
-/// What the kernel may hold for us before frames are lost, in bytes: 64 MB lost nothing where the default lost a third of a burst.
+/// What the kernel may hold for us before frames are lost, in bytes: 64 MB lost nothing where the
+/// default lost a third of a burst.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
 /// What a device may hold of ours.
 const SEND_BUFFER: libc::c_int = 16 << 20;
@@ -73,8 +74,8 @@ impl Receiver {
     /// Takes what is there, at most [`BATCH`] frames, without waiting.
     ///
     /// # Errors
-    /// EAGAIN: nothing is there. ENETDOWN: the interface went down or away. EINVAL: one frame could not be described by a virtio header,
-    /// and is gone.
+    /// EAGAIN: nothing is there. ENETDOWN: the interface went down or away. EINVAL: one frame could
+    /// not be described by a virtio header, and is gone.
     pub fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> io::Result<Received> {
         while self.staged.len() < BATCH {
             let Some(handle) = pool.take_large() else { break };
@@ -90,11 +91,12 @@ impl Receiver {
             self.messages.point(at, [part(&mut header[..LEN]), part(&mut frame[..HEAD_ROOM]), part(body)], 3, true);
         }
         let messages = self.messages.headers.as_mut_ptr();
-        // SAFETY: the first `count` messages point to slots of the pool and to control buffers that all live beyond this call,
-        // each to its own slot, since a handle is staged once; nothing else reads or writes them meanwhile. Neither std nor
-        // rustix has recvmmsg.
-        let got =
-            unsafe { libc::recvmmsg(self.socket.as_raw_fd(), messages, count as _, libc::MSG_DONTWAIT as _, std::ptr::null_mut()) };
+        // SAFETY: the first `count` messages point to slots of the pool and to control buffers that
+        // all live beyond this call, each to its own slot, since a handle is staged once; nothing
+        // else reads or writes them meanwhile. Neither std nor rustix has recvmmsg.
+        let got = unsafe {
+            libc::recvmmsg(self.socket.as_raw_fd(), messages, count as _, libc::MSG_DONTWAIT as _, std::ptr::null_mut())
+        };
         let got = check(got)? as usize;
         let mut received = Received { had_room: true, ..Received::default() };
         for at in 0..got {
@@ -124,7 +126,8 @@ impl Receiver {
     pub fn missed(&mut self) -> u64 {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut len = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `statistics`, a struct of two integers. rustix has no packet options.
+        // SAFETY: the kernel writes at most `len` bytes to `statistics`, a struct of two integers.
+        // rustix has no packet options.
         let done = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -159,11 +162,13 @@ impl Sender {
         Ok(Sender { socket, messages: Messages::new() })
     }
 
-    /// Sends frames in order, without waiting, at most [`BATCH`]. Returns how many went, at least 1.
+    /// Sends frames in order, without waiting, at most [`BATCH`]. Returns how many went, at
+    /// least 1.
     ///
     /// # Errors
-    /// That of the first frame, which has not gone. EAGAIN: our send buffer is full. ENOBUFS: the device's queue is. ENETDOWN, ENXIO: the
-    /// interface is down or away. EMSGSIZE, EINVAL: this frame can not go at all.
+    /// That of the first frame, which has not gone. EAGAIN: our send buffer is full. ENOBUFS: the
+    /// device's queue is. ENETDOWN, ENXIO: the interface is down or away. EMSGSIZE, EINVAL: this
+    /// frame can not go at all.
     pub fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> io::Result<usize> {
         let count = frames.len().min(BATCH);
         for (at, handle) in frames[..count].iter().enumerate() {
@@ -182,8 +187,9 @@ impl Sender {
             self.messages.point(at, parts, if body.is_empty() { 2 } else { 3 }, false);
         }
         let messages = self.messages.headers.as_mut_ptr();
-        // SAFETY: the first `count` messages point to bytes of the pool that live beyond this call and that nothing writes meanwhile; the
-        // kernel only reads them, and writes lengths to the messages. Neither std nor rustix has sendmmsg.
+        // SAFETY: the first `count` messages point to bytes of the pool that live beyond this call
+        // and that nothing writes meanwhile; the kernel only reads them, and writes lengths to the
+        // messages. Neither std nor rustix has sendmmsg.
         let sent = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages, count as _, libc::MSG_DONTWAIT as _) };
         Ok(check(sent)? as usize)
     }
@@ -204,20 +210,23 @@ impl AsFd for Sender {
 /// Room for a control message with a `tpacket_auxdata`, aligned for it.
 type Control = [u64; 8];
 
-/// The arrays that recvmmsg and sendmmsg work on. Their pointers are set anew before every call and not followed after it.
+/// The arrays that recvmmsg and sendmmsg work on. Their pointers are set anew before every call and
+/// not followed after it.
 struct Messages {
     headers: Vec<libc::mmsghdr>,
     parts: Vec<[libc::iovec; 3]>,
     controls: Vec<Control>,
 }
 
-// SAFETY: the pointers inside are used only within one call, by the thread that has the value mutably borrowed, after that call has set
-// them; between calls they are stale and nobody follows them. So the value may move to another thread.
+// SAFETY: the pointers inside are used only within one call, by the thread that has the value
+// mutably borrowed, after that call has set them; between calls they are stale and nobody follows
+// them. So the value may move to another thread.
 unsafe impl Send for Messages {}
 
 impl Messages {
     fn new() -> Messages {
-        // SAFETY: mmsghdr and iovec are plain old data, for which all zeroes are a value: null pointers of length 0.
+        // SAFETY: mmsghdr and iovec are plain old data, for which all zeroes are a value: null
+        // pointers of length 0.
         let (header, parts) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         Messages { headers: vec![header; BATCH], parts: vec![parts; BATCH], controls: vec![[0; 8]; BATCH] }
     }
@@ -283,15 +292,19 @@ fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
         sll_halen: 0,
         sll_addr: [0; 8],
     };
-    // SAFETY: the address is a whole sockaddr_ll that outlives the call, with its own size. rustix has no packet addresses.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t) })?;
+    // SAFETY: the address is a whole sockaddr_ll that outlives the call, with its own size. rustix
+    // has no packet addresses.
+    check(unsafe {
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+    })?;
     Ok(())
 }
 
 /// Sets a socket option to a plain value.
 fn set<T: Copy>(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `len` bytes, all of the value, which outlives the call. rustix has no packet options.
+    // SAFETY: the kernel reads `len` bytes, all of the value, which outlives the call. rustix has
+    // no packet options.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), len) })?;
     Ok(())
 }
@@ -302,7 +315,8 @@ mod tests {
 
     #[test]
     fn a_tag_is_found_where_linux_puts_it() {
-        // cmsghdr: length, level, type; tpacket_auxdata: u32 status, len, snaplen; u16 mac, net, vlan_tci, vlan_tpid.
+        // cmsghdr: length, level, type; tpacket_auxdata: u32 status, len, snaplen; u16 mac, net,
+        // vlan_tci, vlan_tpid.
         let mut control = Vec::new();
         control.extend((size_of::<libc::cmsghdr>() + 20).to_ne_bytes());
         control.extend(libc::SOL_PACKET.to_ne_bytes());

@@ -13,14 +13,16 @@ use crate::stop::Stop;
 pub struct Watch(OwnedFd);
 
 impl Watch {
-    /// From now on the two no longer end the process. To be made before other threads are started: they inherit it.
+    /// From now on the two no longer end the process. To be made before other threads are started:
+    /// they inherit it.
     ///
     /// # Errors
     /// Those of sigprocmask(2) and signalfd(2).
     pub fn new() -> io::Result<Watch> {
         let set = both();
         mask(libc::SIG_BLOCK, &set)?;
-        // SAFETY: `set` outlives the call; the descriptor is new and nobody else's. Neither std nor rustix makes a signalfd.
+        // SAFETY: `set` outlives the call; the descriptor is new and nobody else's. Neither std nor
+        // rustix makes a signalfd.
         unsafe {
             let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
             Ok(Watch(OwnedFd::from_raw_fd(fd)))
@@ -36,7 +38,8 @@ impl Watch {
             let mut watched = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             while poll(&mut watched, None).is_err() {}
             stop.set();
-            // Takes it, and lets the next one through: it goes to whatever thread does not block it, which is this one.
+            // Takes it, and lets the next one through: it goes to whatever thread does not block
+            // it, which is this one.
             let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
             let _ = mask(libc::SIG_UNBLOCK, &both());
             loop {
@@ -49,8 +52,8 @@ impl Watch {
 }
 
 fn both() -> libc::sigset_t {
-    // SAFETY: `set` is plain old data that sigemptyset initialises before any other use; the calls keep no pointer to it, and
-    // cannot fail for these numbers.
+    // SAFETY: `set` is plain old data that sigemptyset initialises before any other use; the calls
+    // keep no pointer to it, and cannot fail for these numbers.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -62,7 +65,8 @@ fn both() -> libc::sigset_t {
 
 /// Changes the calling thread's mask.
 fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the kernel only reads `set`, which outlives the call. Neither std nor rustix changes signal masks.
+    // SAFETY: the kernel only reads `set`, which outlives the call. Neither std nor rustix changes
+    // signal masks.
     match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::check;
 
-/// Figures of a connection's sender, from `struct tcp_info` of linux/tcp.h. What an old kernel does not tell is 0.
+/// Figures of a connection's sender, from `struct tcp_info` of linux/tcp.h. What an old kernel does
+/// not tell is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round trip, in µs.
@@ -42,9 +43,11 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut bytes = [0u8; 256];
     let mut len = bytes.len() as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes at most `len` bytes into `bytes`, which outlives the call. Neither std nor rustix reads TCP_INFO.
+    // SAFETY: the kernel writes at most `len` bytes into `bytes`, which outlives the call. Neither
+    // std nor rustix reads TCP_INFO.
     check(unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, bytes.as_mut_ptr().cast(), &mut len) })?;
-    // The offsets of linux/tcp.h, where fields are only ever appended; bytes that the kernel did not write are 0.
+    // The offsets of linux/tcp.h, where fields are only ever appended; bytes that the kernel did
+    // not write are 0.
     let u32_at = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
     let u64_at = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
     Ok(TcpInfo {

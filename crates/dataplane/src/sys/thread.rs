@@ -19,13 +19,14 @@ pub fn exact_timers() -> io::Result<()> {
 /// EPERM without CAP_SYS_NICE.
 pub fn realtime() -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `parameter` outlives the call, which only reads it; 0 is the calling thread. rustix has no call for it.
+    // SAFETY: `parameter` outlives the call, which only reads it; 0 is the calling thread. rustix
+    // has no call for it.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) })?;
     Ok(())
 }
 
-/// The calling thread stays an ordinary one, with a larger share of a busy processor than others and short turns, which the scheduler
-/// gives sooner: nice -10, slices of 0.1 ms.
+/// The calling thread stays an ordinary one, with a larger share of a busy processor than others
+/// and short turns, which the scheduler gives sooner: nice -10, slices of 0.1 ms.
 ///
 /// # Errors
 /// EPERM or EACCES without CAP_SYS_NICE.
@@ -53,8 +54,8 @@ pub fn prompt() -> io::Result<()> {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads `size` bytes of a struct that outlives the call; 0 is the calling thread. Neither libc nor rustix has a
-    // function for it.
+    // SAFETY: the kernel reads `size` bytes of a struct that outlives the call; 0 is the calling
+    // thread. Neither libc nor rustix has a function for it.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

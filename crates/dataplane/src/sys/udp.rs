@@ -1,4 +1,5 @@
-//! UDP sockets of whoever makes much traffic: one call for many datagrams, and datagrams that are only counted.
+//! UDP sockets of whoever makes much traffic: one call for many datagrams, and datagrams that are
+//! only counted.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,7 +9,8 @@ use super::check;
 /// linux/udp.h; libc has it for some systems only.
 const UDP_SEGMENT: libc::c_int = 103;
 
-/// Datagrams that one call of a segmenting socket takes at most: UDP_MAX_SEGMENTS of kernels before 6.7; later ones take 128.
+/// Datagrams that one call of a segmenting socket takes at most: UDP_MAX_SEGMENTS of kernels before
+/// 6.7; later ones take 128.
 pub const SEGMENTS: usize = 64;
 
 /// What is sent from now on is cut into datagrams of so many bytes (udp(7)); 0: it is one datagram.
@@ -51,8 +53,11 @@ pub fn dropped(socket: impl AsFd) -> io::Result<u32> {
 
 fn set<T>(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of `value` (and, of a filter, the code that it points to), which outlive the call.
-    check(unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t) })?;
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of `value` (and, of a filter, the code that
+    // it points to), which outlive the call.
+    check(unsafe {
+        libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t)
+    })?;
     Ok(())
 }
 

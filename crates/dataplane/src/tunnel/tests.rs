@@ -7,8 +7,9 @@ use crate::edge::Blocked;
 use crate::shaper::{Shaper, Tuning};
 use crate::vnet::{GSO_TCPV6, NEEDS_CSUM, Vnet};
 
-/// A UDP packet of IPv6 in Ethernet: traffic class 0xba (EF, ECT(0)), flow label 0x12345, 4 bytes of payload. By hand from RFC 8200 3 and RFC
-/// 768; the checksum is over both addresses, length, next header, and the packet: its words sum to 0x24437, folded 4439, so that it is 0xbbc6.
+/// A UDP packet of IPv6 in Ethernet: traffic class 0xba (EF, ECT(0)), flow label 0x12345, 4 bytes
+/// of payload. By hand from RFC 8200 3 and RFC 768; the checksum is over both addresses, length,
+/// next header, and the packet: its words sum to 0x24437, folded 4439, so that it is 0xbbc6.
 const PLAIN: [u8; 66] = [
     2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd, // Ethernet
     0x6b, 0xa1, 0x23, 0x45, 0, 12, 17, 64, // version, class, label; length, UDP, hop limit
@@ -17,8 +18,9 @@ const PLAIN: [u8; 66] = [
     0x13, 0x88, 0, 53, 0, 12, 0xbb, 0xc6, 1, 2, 3, 4, // UDP
 ];
 
-/// The header that RFC 4213 3.5 puts before it, between 192.0.2.1 and 192.0.2.2: 72 bytes in all, id 0, no flags, TTL 64, protocol 41.
-/// 45ba + 0048 + 0000 + 0000 + 4029 + c000 + 0201 + c000 + 0202 = 20a2e, folded 0a30, inverted f5cf.
+/// The header that RFC 4213 3.5 puts before it, between 192.0.2.1 and 192.0.2.2: 72 bytes in all,
+/// id 0, no flags, TTL 64, protocol 41. 45ba + 0048 + 0000 + 0000 + 4029 + c000 + 0201 + c000 +
+/// 0202 = 20a2e, folded 0a30, inverted f5cf.
 const OUTER: [u8; 20] = [0x45, 0xba, 0, 72, 0, 0, 0, 0, 64, 41, 0xf5, 0xcf, 192, 0, 2, 1, 192, 0, 2, 2];
 
 fn between(ends: [[u8; 4]; 2], mtu: u32) -> Option<Tunnel> {
@@ -110,7 +112,8 @@ fn an_open_checksum_moves_with_its_packet() {
     assert_eq!((out[0].bytes.as_slice(), out[0].vnet), (&PLAIN[..], Vnet { flags: 0, ..open }));
 }
 
-/// RFC 6040 4.2, figure 4: rows Not-ECT, ECT(0), ECT(1), CE of the inner header, columns the same of the outer one.
+/// RFC 6040 4.2, figure 4: rows Not-ECT, ECT(0), ECT(1), CE of the inner header, columns the same
+/// of the outer one.
 #[test]
 fn marks_come_out_as_rfc_6040_says() {
     const CODES: [u8; 4] = [0, 2, 1, 3];
@@ -202,8 +205,8 @@ fn what_was_not_taken_is_given_again() {
     assert_eq!(edge.counters().refused, 1);
 }
 
-/// Twice what a link carries, in a tunnel: its rules see protocol 41, it charges 20 bytes more a packet, and what its queue marks comes out
-/// marked and otherwise as it was.
+/// Twice what a link carries, in a tunnel: its rules see protocol 41, it charges 20 bytes more a
+/// packet, and what its queue marks comes out marked and otherwise as it was.
 #[test]
 fn a_link_in_a_tunnel() {
     let policy = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
@@ -216,7 +219,8 @@ fn a_link_in_a_tunnel() {
     // 980 bytes every 400 µs.
     (0..2500).for_each(|n| channel.arrive(Timed { at: n * 400_000, bytes: frame.clone(), vnet: Vnet::default() }));
     let edge = Tunnelled::new(channel, configured(1500));
-    let mut shaper = Shaper::new(&policy.links[0], "a", edge, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
+    let mut shaper =
+        Shaper::new(&policy.links[0], "a", edge, Tuning { memory: 64 << 20, ..Tuning::default() }).unwrap();
     let mut last = None;
     shaper.run(|snapshot| last = Some(snapshot)).unwrap();
     let (last, out) = (last.unwrap(), shaper.edge().edge.departed());
@@ -238,14 +242,18 @@ fn a_super_packet_goes_as_its_packets() {
     frame[20] = 6;
     frame.extend([0x13, 0x88, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
     frame.resize(74 + 3500, 5);
-    let vnet = Vnet { flags: NEEDS_CSUM, gso_type: GSO_TCPV6, hdr_len: 74, gso_size: 1000, csum_start: 54, csum_offset: 16 };
+    let vnet =
+        Vnet { flags: NEEDS_CSUM, gso_type: GSO_TCPV6, hdr_len: 74, gso_size: 1000, csum_start: 54, csum_offset: 16 };
     let (mut edge, mut pool, frames) = receive(configured(1500), &[(frame, vnet)]);
     assert_eq!(frames.len(), 4);
     for (at, handle) in frames.iter().enumerate() {
         let payload: u16 = if at == 3 { 500 } else { 1000 };
         let head = pool.head(*handle);
         assert_eq!(pool.len(*handle), 94 + usize::from(payload));
-        assert_eq!((&head[16..18], &head[38..40]), (&(payload + 80).to_be_bytes()[..], &(payload + 20).to_be_bytes()[..]));
+        assert_eq!(
+            (&head[16..18], &head[38..40]),
+            (&(payload + 80).to_be_bytes()[..], &(payload + 20).to_be_bytes()[..])
+        );
         assert_eq!(pool.vnet(*handle).gso_type, 0);
     }
     let out = departed(&mut edge, &mut pool, &frames);
@@ -254,7 +262,8 @@ fn a_super_packet_goes_as_its_packets() {
     assert_eq!(pool.free_heads(), 256);
 }
 
-/// Frames of chance, cut and bent, and headers of virtio that say anything: nothing panics, no slot is lost, what comes out is what came in.
+/// Frames of chance, cut and bent, and headers of virtio that say anything: nothing panics, no slot
+/// is lost, what comes out is what came in.
 #[test]
 fn odd_frames_do_no_harm() {
     let mut state = 1u64;

@@ -1,4 +1,5 @@
-//! Two hosts with a bridge between them, in namespaces that go with the process, and what they say to each other.
+//! Two hosts with a bridge between them, in namespaces that go with the process, and what they say
+//! to each other.
 
 #![allow(dead_code)]
 
@@ -24,8 +25,9 @@ pub struct World {
 
 /// The two hosts, or `None`, said aloud, where this host has no namespaces for us.
 pub fn world() -> Option<World> {
-    let made =
-        || -> std::io::Result<World> { Ok(World { left: Namespace::new()?, middle: Namespace::new()?, right: Namespace::new()? }) };
+    let made = || -> std::io::Result<World> {
+        Ok(World { left: Namespace::new()?, middle: Namespace::new()?, right: Namespace::new()? })
+    };
     let world = match made() {
         Ok(world) => world,
         Err(error) => {
@@ -68,7 +70,8 @@ pub fn world() -> Option<World> {
 }
 
 impl World {
-    /// Gives the middle an address on `a`, known to the left: whoever connects to it is refused, if the middle's stack hears of it.
+    /// Gives the middle an address on `a`, known to the left: whoever connects to it is refused, if
+    /// the middle's stack hears of it.
     pub fn answer_in_the_middle(&self) {
         ip(
             &self.middle,
@@ -76,7 +79,8 @@ impl World {
             neigh add 10.7.0.1 lladdr 02:00:00:00:00:01 dev a\n",
         )
         .unwrap();
-        ip(&self.left, "addr add 10.7.0.1/24 dev eth0\nneigh add 10.7.0.9 lladdr 02:00:00:00:00:09 dev eth0\n").unwrap();
+        ip(&self.left, "addr add 10.7.0.1/24 dev eth0\nneigh add 10.7.0.9 lladdr 02:00:00:00:00:09 dev eth0\n")
+            .unwrap();
     }
 
     /// Whether it does.
@@ -162,7 +166,8 @@ impl Bulk {
         Bulk { arrived, stop, threads, begun }
     }
 
-    /// Payload in bit/s since the start: no more than the link let through, however late the receiver was to read some of it.
+    /// Payload in bit/s since the start: no more than the link let through, however late the
+    /// receiver was to read some of it.
     pub fn since_start(&self) -> f64 {
         let arrived = self.arrived.load(Ordering::Relaxed);
         arrived as f64 * 8.0 / self.begun.elapsed().as_secs_f64()

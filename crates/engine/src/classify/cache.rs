@@ -1,15 +1,17 @@
 //! The exact-match cache: packed keys and their classes in sets of four.
 //!
-//! An entry is the whole packed key with the class in the half word that packing leaves free: 32 bytes for IPv4, 64 for IPv6. All
-//! bits are compared, so that no packet is ever taken for one of another flow, whoever chose the flows; the hash under
-//! the seed only says in which set to look.
+//! An entry is the whole packed key with the class in the half word that packing leaves free: 32
+//! bytes for IPv4, 64 for IPv6. All bits are compared, so that no packet is ever taken for one of
+//! another flow, whoever chose the flows; the hash under the seed only says in which set to look.
 //!
-//! A key lies in its first set, or, if that was full when it came, in its second. The last place of a set is on trial: new flows that
-//! find no room replace each other there and nowhere else, and a hit there moves a flow to a safe place. So a scan with a
-//! new flow every packet does not push out the flows that live. Nothing is searched but these eight places.
+//! A key lies in its first set, or, if that was full when it came, in its second. The last place of
+//! a set is on trial: new flows that find no room replace each other there and nowhere else, and a
+//! hit there moves a flow to a safe place. So a scan with a new flow every packet does not push out
+//! the flows that live. Nothing is searched but these eight places.
 //!
-//! The table starts small and doubles, up to its limit, when entries had to make room; a larger table starts empty, so that growing
-//! costs a flow one more look at the rules and no packet the time to move them all.
+//! The table starts small and doubles, up to its limit, when entries had to make room; a larger
+//! table starts empty, so that growing costs a flow one more look at the rules and no packet the
+//! time to move them all.
 
 use crate::prefetch::prefetch;
 
@@ -37,7 +39,8 @@ pub(super) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table that holds at most `most` entries, rounded down to a power of two; 0 for none. It takes no memory before its first entry.
+    /// A table that holds at most `most` entries, rounded down to a power of two; 0 for none. It
+    /// takes no memory before its first entry.
     pub(super) fn new(most: usize) -> Table<N> {
         let most = if most < WAYS { 0 } else { 1 << most.ilog2() };
         Table { words: Vec::new(), start: 0, mask: 0, most, evicted: 0, patience: 0, turn: 0 }
@@ -77,7 +80,8 @@ impl<const N: usize> Table<N> {
     #[inline]
     pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
         let set = self.set(hash)?;
-        // All places at once: which one it is cannot be foreseen, and a wrong guess costs a processor more than three comparisons.
+        // All places at once: which one it is cannot be foreseen, and a wrong guess costs a
+        // processor more than three comparisons.
         let mut hits = 0u32;
         for (way, entry) in set.iter().enumerate() {
             hits |= u32::from((entry[0] ^ key[0]) | (entry[1] ^ key[1]) == 0) << way;

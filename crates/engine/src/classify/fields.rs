@@ -1,7 +1,7 @@
 //! Which bits of a key any rule looks at, and keys packed into words with all other bits cleared.
 //!
-//! Two packets whose packed keys are equal match the same rules. That is what makes the flow cache exact; it also makes one
-//! entry of all flows that the rules do not tell apart.
+//! Two packets whose packed keys are equal match the same rules. That is what makes the flow cache
+//! exact; it also makes one entry of all flows that the rules do not tell apart.
 
 use super::rule::{Field, RuleSet, Values};
 use crate::headers::Key;
@@ -12,8 +12,8 @@ pub(super) const NARROW: usize = 4;
 /// Words of a packed IPv6 key.
 pub(super) const WIDE: usize = 8;
 
-// Bits of the word that holds ports, protocol and flags: 16 of source port, 16 of destination port, 8 of protocol, 8 of TOS, 8 of TCP
-// flags, and these.
+// Bits of the word that holds ports, protocol and flags: 16 of source port, 16 of destination port,
+// 8 of protocol, 8 of TOS, 8 of TCP flags, and these.
 const HAS_SPORT: u64 = 1;
 const HAS_DPORT: u64 = 1 << 1;
 const HAS_VLAN: u64 = 1 << 2;
@@ -39,8 +39,18 @@ pub(super) struct Used {
 
 impl Used {
     pub(super) fn new(rules: &RuleSet) -> Used {
-        let mut used =
-            Used { src4: 0, dst4: 0, src6: 0, dst6: 0, small: FAMILY, length: 0, mark: 0, place: 0, spi: 0, flow_label: 0 };
+        let mut used = Used {
+            src4: 0,
+            dst4: 0,
+            src6: 0,
+            dst6: 0,
+            small: FAMILY,
+            length: 0,
+            mark: 0,
+            place: 0,
+            spi: 0,
+            flow_label: 0,
+        };
         for term in rules.rules.iter().flat_map(|rule| &rule.terms) {
             used.add(term.field, &term.values);
         }
@@ -97,7 +107,8 @@ impl Used {
         }
     }
 
-    /// True if a key goes into [`NARROW`] words: not IPv6, and the last word holds either the SPI or the interface and VLAN.
+    /// True if a key goes into [`NARROW`] words: not IPv6, and the last word holds either the SPI
+    /// or the interface and VLAN.
     #[inline]
     pub(super) fn is_narrow(&self, key: &Key) -> bool {
         key.family != 6 && (self.spi == 0 || self.place == 0)
@@ -142,7 +153,8 @@ fn small(key: &Key) -> u64 {
         _ => 0,
     };
     let bit = |is: bool, bit: u64| if is { bit } else { 0 };
-    let there = bit(key.sport.is_some(), HAS_SPORT) | bit(key.dport.is_some(), HAS_DPORT) | bit(key.vlan.is_some(), HAS_VLAN);
+    let there =
+        bit(key.sport.is_some(), HAS_SPORT) | bit(key.dport.is_some(), HAS_DPORT) | bit(key.vlan.is_some(), HAS_VLAN);
     u64::from(key.sport.unwrap_or(0)) << 48
         | u64::from(key.dport.unwrap_or(0)) << 32
         | u64::from(key.proto) << 24

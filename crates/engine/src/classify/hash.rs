@@ -4,10 +4,11 @@ use crate::headers::Key;
 
 /// The hash of a packet's flow, for [`Packet::flow`](crate::Packet::flow).
 ///
-/// It is specified, so that the same seed gives the same figures in every version and on every machine: SipHash-1-3 (Aumasson and
-/// Bernstein 2012) under the key *seed, 0* (two little-endian words) of these bytes, all big-endian: source address, destination
-/// address (4 bytes each, 16 in IPv6), source port, destination port (0 where there is none), protocol, family. The flow
-/// is the low 32 bits. Who does not know the seed cannot aim two flows at one number.
+/// It is specified, so that the same seed gives the same figures in every version and on every
+/// machine: SipHash-1-3 (Aumasson and Bernstein 2012) under the key *seed, 0* (two little-endian
+/// words) of these bytes, all big-endian: source address, destination address (4 bytes each, 16 in
+/// IPv6), source port, destination port (0 where there is none), protocol, family. The flow is the
+/// low 32 bits. Who does not know the seed cannot aim two flows at one number.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowHash {
     seed: u64,
@@ -19,7 +20,8 @@ impl FlowHash {
         FlowHash { seed }
     }
 
-    /// The flow of a packet. All packets that are not IP are one flow; so are later fragments between the same hosts.
+    /// The flow of a packet. All packets that are not IP are one flow; so are later fragments
+    /// between the same hosts.
     pub fn flow(&self, key: &Key) -> u32 {
         let [s0, s1] = key.sport.unwrap_or(0).to_be_bytes();
         let [d0, d1] = key.dport.unwrap_or(0).to_be_bytes();
@@ -39,10 +41,11 @@ impl FlowHash {
         }
     }
 
-    /// The hosts of a packet, source and destination, for [`Packet::hosts`](crate::Packet::hosts): 0 for what is not IP.
+    /// The hosts of a packet, source and destination, for [`Packet::hosts`](crate::Packet::hosts):
+    /// 0 for what is not IP.
     ///
-    /// SipHash-1-3 under the key *seed, 1* of the address (4 bytes, 16 in IPv6, big-endian) and the family; the low 16 bits. A
-    /// host has the same number on either side.
+    /// SipHash-1-3 under the key *seed, 1* of the address (4 bytes, 16 in IPv6, big-endian) and the
+    /// family; the low 16 bits. A host has the same number on either side.
     pub fn hosts(&self, key: &Key) -> [u16; 2] {
         [key.src, key.dst].map(|address| match key.family {
             6 => {
@@ -62,7 +65,12 @@ impl FlowHash {
 /// SipHash-C-D: C rounds a word, D at the end.
 #[inline]
 fn sip<const C: usize, const D: usize>(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
-    let mut v = [k0 ^ 0x736f_6d65_7073_6575, k1 ^ 0x646f_7261_6e64_6f6d, k0 ^ 0x6c79_6765_6e65_7261, k1 ^ 0x7465_6462_7974_6573];
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
@@ -92,8 +100,9 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// The cache's own hash: words folded by 64 x 64 → 128 bit products, each under a secret of its own drawn from the seed. Fast and not
-/// specified. It only decides where an entry lies: what an entry says is compared in full.
+/// The cache's own hash: words folded by 64 x 64 → 128 bit products, each under a secret of its own
+/// drawn from the seed. Fast and not specified. It only decides where an entry lies: what an entry
+/// says is compared in full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
     secrets: [u64; 8],
@@ -139,7 +148,8 @@ mod tests {
         let (k0, k1) = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
         let message: Vec<u8> = (0..15).collect();
         assert_eq!(sip::<2, 4>(k0, k1, &message), 0xa129_ca61_49be_45e5);
-        // The same key and messages of 0, 1, 8 and 15 bytes under SipHash-1-3, as the Rust project publishes them.
+        // The same key and messages of 0, 1, 8 and 15 bytes under SipHash-1-3, as the Rust project
+        // publishes them.
         assert_eq!(sip::<1, 3>(k0, k1, &message[..0]), u64::from_le_bytes(SIP_1_3[0]));
         assert_eq!(sip::<1, 3>(k0, k1, &message[..1]), u64::from_le_bytes(SIP_1_3[1]));
         assert_eq!(sip::<1, 3>(k0, k1, &message[..8]), u64::from_le_bytes(SIP_1_3[2]));

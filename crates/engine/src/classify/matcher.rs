@@ -1,6 +1,7 @@
 //! The rules themselves, in the order in which they are tried.
 //!
-//! Rules are found by what they demand exactly ([`Shapes`]); those that demand nothing so are walked through.
+//! Rules are found by what they demand exactly ([`Shapes`]); those that demand nothing so are
+//! walked through.
 
 use super::rule::{Address, Field, Order, Rule, RuleSet, Values};
 use super::shapes::Shapes;
@@ -129,7 +130,8 @@ impl Matcher {
         match test.kind {
             Kind::Addresses => {
                 let addresses = &self.addresses[range];
-                let among = |bits| addresses.iter().any(|a| key.family == if a.v6 { 6 } else { 4 } && bits & a.mask == a.bits);
+                let among =
+                    |bits| addresses.iter().any(|a| key.family == if a.v6 { 6 } else { 4 } && bits & a.mask == a.bits);
                 match test.field {
                     Field::Src => among(key.src),
                     Field::Dst => among(key.dst),
@@ -209,7 +211,8 @@ fn full_destination(rule: &Rule) -> Option<Address> {
     })
 }
 
-/// altq.md 10.1: filters with a full-host destination are hashed by it, those of IPv6 by their flow label instead.
+/// altq.md 10.1: filters with a full-host destination are hashed by it, those of IPv6 by their flow
+/// label instead.
 fn hashed_by_altq(rule: &Rule) -> bool {
     let flow_label = rule.terms.iter().any(|term| term.field == Field::FlowLabel && !term.negated);
     flow_label || full_destination(rule).is_some_and(|host| !host.v6)

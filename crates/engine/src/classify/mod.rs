@@ -1,8 +1,8 @@
 //! Which class a packet belongs to: rules, and an exact-match cache of flows in front of them.
 //!
-//! A packet's key is packed with all bits cleared that no rule looks at (`fields`), and looked up (`cache`); a flow that is not there
-//! is classified by the rules (`matcher`) and kept. So the answer is always that of the rules, and a hit costs the
-//! same however many rules there are.
+//! A packet's key is packed with all bits cleared that no rule looks at (`fields`), and looked up
+//! (`cache`); a flow that is not there is classified by the rules (`matcher`) and kept. So the
+//! answer is always that of the rules, and a hit costs the same however many rules there are.
 
 mod cache;
 mod fields;
@@ -29,10 +29,12 @@ pub const BATCH: usize = 32;
 /// How the flow cache is set up. It changes what a lookup costs, never what it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Flows kept at most, rounded down to a power of two; below 4 none are. An IPv4 flow takes 32 bytes, an IPv6 flow (and any,
-    /// where rules look at the SPI and at the VLAN or the interface) 64; IPv4 and IPv6 are counted apart. Memory is taken as flows come.
+    /// Flows kept at most, rounded down to a power of two; below 4 none are. An IPv4 flow takes 32
+    /// bytes, an IPv6 flow (and any, where rules look at the SPI and at the VLAN or the interface)
+    /// 64; IPv4 and IPv6 are counted apart. Memory is taken as flows come.
     pub flows: usize,
-    /// Decides in which sets flows lie. Whoever feeds packets of strangers gives a secret one: then nobody can aim flows at one set.
+    /// Decides in which sets flows lie. Whoever feeds packets of strangers gives a secret one: then
+    /// nobody can aim flows at one set.
     pub seed: u64,
 }
 
@@ -146,8 +148,9 @@ impl Classifier {
         self.matcher.first(key).map(|(_, class)| class).or(self.default)
     }
 
-    /// [`classify`](Classifier::classify) for several packets: one class a key is added to `classes`, in order. Means the same; the
-    /// memory of up to [`BATCH`] flows is fetched at the same time.
+    /// [`classify`](Classifier::classify) for several packets: one class a key is added to
+    /// `classes`, in order. Means the same; the memory of up to [`BATCH`] flows is fetched at the
+    /// same time.
     pub fn classify_batch(&mut self, keys: &[Key], classes: &mut Vec<Option<ClassId>>) {
         if self.matcher.is_empty() {
             classes.extend(keys.iter().map(|_| self.default));

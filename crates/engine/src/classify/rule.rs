@@ -9,7 +9,8 @@ pub struct RuleSet {
     pub rules: Vec<Rule>,
     /// Which of several that match decides.
     pub order: Order,
-    /// Names of the interfaces that rules speak of: [`Field::Interface`] compares the place in this list.
+    /// Names of the interfaces that rules speak of: [`Field::Interface`] compares the place in this
+    /// list.
     pub interfaces: Vec<String>,
 }
 
@@ -19,8 +20,8 @@ pub enum Order {
     /// The first as written.
     #[default]
     First,
-    /// ALTQ's: rules with a full-host destination before all others, then the larger `ruleno`, then the later line
-    /// (altq.md 10.1).
+    /// ALTQ's: rules with a full-host destination before all others, then the larger `ruleno`, then
+    /// the later line (altq.md 10.1).
     Altq,
 }
 
@@ -35,8 +36,9 @@ pub struct Rule {
     pub number: u32,
 }
 
-/// One condition of a rule: the field is, or is not, among the values. Addresses go with [`Field::Src`], [`Field::Dst`] and [`Field::Host`],
-/// numbers with all others; a value of the wrong kind matches nothing.
+/// One condition of a rule: the field is, or is not, among the values. Addresses go with
+/// [`Field::Src`], [`Field::Dst`] and [`Field::Host`], numbers with all others; a value of the
+/// wrong kind matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// What is looked at.
@@ -47,7 +49,8 @@ pub struct Term {
     pub values: Values,
 }
 
-/// What a term looks at. A packet without the field (ports of an ICMP packet, later fragments) matches no value of it.
+/// What a term looks at. A packet without the field (ports of an ICMP packet, later fragments)
+/// matches no value of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Field {
     /// Source address.
@@ -95,7 +98,8 @@ pub enum Values {
     Addresses(Vec<Address>),
     /// Numbers from first to last, both included.
     Ranges(Vec<(u32, u32)>),
-    /// Numbers that are `value` under `mask`: (value, mask). As in ALTQ, a value with bits outside its mask matches nothing.
+    /// Numbers that are `value` under `mask`: (value, mask). As in ALTQ, a value with bits outside
+    /// its mask matches nothing.
     Masked(Vec<(u32, u32)>),
 }
 

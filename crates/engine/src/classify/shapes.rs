@@ -1,9 +1,11 @@
 //! An index of rules: tuple-space search (Srinivasan, Suri and Varghese 1999).
 //!
-//! What a rule demands exactly (`dst 10.1.2.0/24 dport 80`: 24 bits of an address, 16 of a port) is its shape and its values. Rules of one
-//! shape are found by a hash of those bits, so a lookup costs a hash a shape, however many rules there are; of shapes there are few, as
-//! people write rules in a few ways. What else a rule says is tested afterwards. A rule that demands nothing exactly is left to be walked
-//! through, and so are shapes of which there are too few rules to be worth a hash.
+//! What a rule demands exactly (`dst 10.1.2.0/24 dport 80`: 24 bits of an address, 16 of a port) is
+//! its shape and its values. Rules of one shape are found by a hash of those bits, so a lookup
+//! costs a hash a shape, however many rules there are; of shapes there are few, as people write
+//! rules in a few ways. What else a rule says is tested afterwards. A rule that demands nothing
+//! exactly is left to be walked through, and so are shapes of which there are too few rules to be
+//! worth a hash.
 
 use super::matcher::{host_bits, masked, numbers};
 use super::rule::{Field, Rule, Values};
@@ -15,7 +17,8 @@ const FEW: usize = 16;
 /// Rules of a shape that are worth a hash.
 const WORTH: usize = 4;
 
-/// A rule that demands fewer bits than these would share its hash with many: then one of its lists or ranges counts, each of its values.
+/// A rule that demands fewer bits than these would share its hash with many: then one of its lists
+/// or ranges counts, each of its values.
 const ENOUGH: u32 = 12;
 
 /// Values of such a list at most. A range of ports is 30 blocks at most.
@@ -41,7 +44,8 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    /// An index of rules in the order in which they are tried, and the places of those that are not in it.
+    /// An index of rules in the order in which they are tried, and the places of those that are not
+    /// in it.
     pub(super) fn new(rules: &[&Rule]) -> (Shapes, Vec<u32>) {
         if rules.len() <= FEW {
             return (Shapes::default(), (0..rules.len() as u32).collect());
@@ -100,7 +104,8 @@ impl Shapes {
         (Shapes { shapes, starts, entries }, others)
     }
 
-    /// The first place, below `before`, of a rule whose demands the key may meet and that `matches`.
+    /// The first place, below `before`, of a rule whose demands the key may meet and that
+    /// `matches`.
     pub(super) fn first(&self, key: &Key, before: u32, matches: impl Fn(u32) -> bool) -> Option<u32> {
         let bits = (self.starts.len().max(2) - 1).trailing_zeros();
         let mut best = None;
@@ -149,7 +154,8 @@ impl Part {
 
     /// What a key has there; `None` if it does not have the field.
     fn of(&self, key: &Key) -> Option<u128> {
-        let address = |bits| (key.family == if self.v6 { 6 } else { 4 }).then(|| host_bits(bits, key.family) & self.mask);
+        let address =
+            |bits| (key.family == if self.v6 { 6 } else { 4 }).then(|| host_bits(bits, key.family) & self.mask);
         match self.field {
             Field::Src => address(key.src),
             Field::Dst => address(key.dst),
@@ -158,7 +164,8 @@ impl Part {
     }
 }
 
-/// One of the ways in which a rule can be met: its exact parts and their values, both in the order of the parts.
+/// One of the ways in which a rule can be met: its exact parts and their values, both in the order
+/// of the parts.
 struct Demand {
     parts: Vec<Part>,
     values: Vec<u128>,
@@ -179,7 +186,8 @@ fn demands(rule: &Rule) -> Vec<Demand> {
     let whole: u32 = single.iter().map(|(part, _)| part.bits()).sum();
     let list = lists.into_iter().max_by_key(|list| bits(list)).filter(|_| whole < ENOUGH);
     let demand = |more: Option<(Part, u128)>| {
-        let mut all: Vec<(Part, u128)> = single.iter().copied().chain(more).filter(|(part, _)| part.mask != 0).collect();
+        let mut all: Vec<(Part, u128)> =
+            single.iter().copied().chain(more).filter(|(part, _)| part.mask != 0).collect();
         // Two rules that say the same in another order are of one shape.
         all.sort_unstable();
         let (parts, values) = all.into_iter().unzip();
@@ -192,7 +200,8 @@ fn demands(rule: &Rule) -> Vec<Demand> {
     if demands.iter().any(|demand| demand.parts.is_empty()) { Vec::new() } else { demands }
 }
 
-/// The exact values of a term, any of which it accepts; `None` if they are too many, none at all, or not of one field.
+/// The exact values of a term, any of which it accepts; `None` if they are too many, none at all,
+/// or not of one field.
 fn alternatives(field: Field, values: &Values) -> Option<Vec<(Part, u128)>> {
     let is_address = matches!(field, Field::Src | Field::Dst);
     let list: Vec<(Part, u128)> = match values {
@@ -237,8 +246,8 @@ fn split(first: u32, last: u32, tell: &mut impl FnMut(u32, u32) -> bool) {
     }
 }
 
-/// The hash of a shape's number, before its values. Rules are the operator's: nobody else chooses what meets in a bucket, and what does is
-/// compared.
+/// The hash of a shape's number, before its values. Rules are the operator's: nobody else chooses
+/// what meets in a bucket, and what does is compared.
 fn start(shape: usize) -> u64 {
     (shape as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -297,8 +306,10 @@ mod tests {
     fn what_is_demanded_exactly_is_found_by_it() {
         let number = |n| Values::Ranges(vec![(n, n)]);
         let ranges = |n: u32| Values::Ranges(vec![(16 * n, 16 * n + 15), (40000, 40000)]);
-        let mut rules: Vec<Rule> = (0..1000).map(|n| rule(&[(Field::Dst, nets(n)), (Field::DstPort, number(80))])).collect();
-        // The same said in another order, lists of ports, and ranges beside something that would be one value for all.
+        let mut rules: Vec<Rule> =
+            (0..1000).map(|n| rule(&[(Field::Dst, nets(n)), (Field::DstPort, number(80))])).collect();
+        // The same said in another order, lists of ports, and ranges beside something that would be
+        // one value for all.
         rules.extend((0..1000).map(|n| rule(&[(Field::DstPort, number(443)), (Field::Dst, nets(n))])));
         rules.extend((0..1000).map(|n| rule(&[(Field::Proto, number(6)), (Field::SrcPort, ranges(n as u32))])));
         rules.push(rule(&[(Field::Port, number(53))]));

@@ -1,4 +1,5 @@
-//! The classifier against a referee that is written from the documentation of the rules, and knows neither index nor cache.
+//! The classifier against a referee that is written from the documentation of the rules, and knows
+//! neither index nor cache.
 
 use proptest::prelude::*;
 use rand_pcg::Pcg64Mcg;
@@ -35,9 +36,9 @@ fn holds(term: &Term, key: &Key) -> bool {
         _ => &[],
     };
     let among = match &term.values {
-        Values::Addresses(list) => list
-            .iter()
-            .any(|a| key.family == if a.v6 { 6 } else { 4 } && addresses.iter().any(|bits| bits & a.mask == a.bits & a.mask)),
+        Values::Addresses(list) => list.iter().any(|a| {
+            key.family == if a.v6 { 6 } else { 4 } && addresses.iter().any(|bits| bits & a.mask == a.bits & a.mask)
+        }),
         Values::Ranges(list) => list.iter().any(|(first, last)| numbers.iter().any(|n| first <= n && n <= last)),
         Values::Masked(list) => list.iter().any(|(value, mask)| numbers.iter().any(|n| n & mask == *value)),
     };
@@ -74,8 +75,10 @@ const V4: [u128; 4] = [0x0a00_0001, 0x0a00_0002, 0x0a01_0001, 0xc0a8_0001];
 const V6: [u128; 3] = [0x2001_0db8 << 96 | 1, 0x2001_0db8 << 96 | 2, 0x2001_0db9 << 96 | 1];
 
 fn address() -> impl Strategy<Value = Address> {
-    let v4 =
-        (prop::sample::select(&V4[..]), prop::sample::select(&[0_u32, 0xff00_0000, 0xffff_0000, 0xff00_00ff, 0xffff_ffff][..]));
+    let v4 = (
+        prop::sample::select(&V4[..]),
+        prop::sample::select(&[0_u32, 0xff00_0000, 0xffff_0000, 0xff00_00ff, 0xffff_ffff][..]),
+    );
     let v6 = (prop::sample::select(&V6[..]), prop::sample::select(&[0_u32, 31, 32, 64, 128][..]));
     prop_oneof![
         v4.prop_map(|(bits, mask)| Address { v6: false, bits: bits & u128::from(mask), mask: mask.into() }),
@@ -128,10 +131,16 @@ fn rules() -> impl Strategy<Value = RuleSet> {
     let rule = |terms| (prop::collection::vec(term(), terms), 0_u32..3);
     // Few, many, and many of one term, of which some are alike.
     let all = |terms: std::ops::Range<usize>, rules| prop::collection::vec(rule(terms), rules);
-    (prop_oneof![all(0..4, 0..12), all(0..4, 17..80), all(1..2, 17..200)], any::<bool>()).prop_map(|(rules, altq)| RuleSet {
-        rules: rules.into_iter().enumerate().map(|(class, (terms, number))| Rule { terms, class: class as u32, number }).collect(),
-        order: if altq { Order::Altq } else { Order::First },
-        interfaces: Vec::new(),
+    (prop_oneof![all(0..4, 0..12), all(0..4, 17..80), all(1..2, 17..200)], any::<bool>()).prop_map(|(rules, altq)| {
+        RuleSet {
+            rules: rules
+                .into_iter()
+                .enumerate()
+                .map(|(class, (terms, number))| Rule { terms, class: class as u32, number })
+                .collect(),
+            order: if altq { Order::Altq } else { Order::First },
+            interfaces: Vec::new(),
+        }
     })
 }
 
@@ -144,7 +153,8 @@ fn random_key(random: &mut impl Rng) -> Key {
     let r = random;
     let six = r.next_u32().is_multiple_of(3);
     let (src, dst) = if six { (pick(r, &V6), pick(r, &V6)) } else { (pick(r, &V4), pick(r, &V4)) };
-    let mut key = Key { src, dst, family: if six { 6 } else { 4 }, proto: pick(r, &[1, 6, 6, 17, 50]), ..Key::default() };
+    let mut key =
+        Key { src, dst, family: if six { 6 } else { 4 }, proto: pick(r, &[1, 6, 6, 17, 50]), ..Key::default() };
     key.tos = pick(r, &[0, 0, 1, 2, 0xb8, 0xb9]);
     key.length = pick(r, &[40, 80, 1500]);
     key.mark = pick(r, &[0, 0, 1, 2]);
@@ -173,7 +183,8 @@ fn random_key(random: &mut impl Rng) -> Key {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever the rules, the cache's size and the seed: the answer is the referee's, at first sight, again, and in a batch.
+    /// Whatever the rules, the cache's size and the seed: the answer is the referee's, at first
+    /// sight, again, and in a batch.
     #[test]
     fn the_answer_is_that_of_the_rules(set in rules(), seed in any::<u64>(), flows in 0_usize..200, default in any::<bool>()) {
         let default = default.then_some(99);
@@ -281,8 +292,9 @@ fn a_scan_does_not_push_out_the_flows_that_live() {
             classifier.classify(&Key { src: u128::from(round * 1000 + at), family: 4, proto: 6, ..Key::default() });
         }
     }
-    // A thousand strangers a round through a cache of a thousand: without the place on trial nothing would be left. Only flows whose
-    // both sets are full of living ones may miss, one or two to a set.
+    // A thousand strangers a round through a cache of a thousand: without the place on trial
+    // nothing would be left. Only flows whose both sets are full of living ones may miss, one or
+    // two to a set.
     let rate = misses as f64 / (199.0 * 600.0);
     assert!(rate < 0.15, "{rate} of the living flows' packets missed");
 }

@@ -1,5 +1,6 @@
-//! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers, [`own`] through queues that decide for
-//! themselves, [`tree`] changes it, [`tell`] answers questions about it.
+//! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers,
+//! [`own`] through queues that decide for themselves, [`tree`] changes it, [`tell`] answers
+//! questions about it.
 
 mod nested;
 mod own;
@@ -63,14 +64,16 @@ pub enum Change {
         /// Its words.
         settings: Settings,
     },
-    /// Takes a class without children away. Its packets go to the tail of the heir's queue, as far as they fit, or are drops.
+    /// Takes a class without children away. Its packets go to the tail of the heir's queue, as far
+    /// as they fit, or are drops.
     RemoveClass {
         /// Which.
         class: ClassId,
         /// Who gets its packets.
         heir: Option<ClassId>,
     },
-    /// Another limit or kind of queue. Packets that do not fit any more are dropped where the queue drops.
+    /// Another limit or kind of queue. Packets that do not fit any more are dropped where the queue
+    /// drops.
     SetQueue {
         /// Whose.
         class: ClassId,
@@ -108,8 +111,8 @@ struct Leaf {
     bytes: u32,
     /// Limit, in packets or bytes.
     limit: u32,
-    /// The scheduler that serves this class's own packets, and the class's place in it: [`ROOT_SLOT`](crate::schedule::ROOT_SLOT)
-    /// for a class that holds a scheduler.
+    /// The scheduler that serves this class's own packets, and the class's place in it:
+    /// [`ROOT_SLOT`](crate::schedule::ROOT_SLOT) for a class that holds a scheduler.
     scheduler: u32,
     slot: Slot,
     kind: Kind,
@@ -149,7 +152,8 @@ struct Place {
     /// The scheduler among whose classes it is, and its place there. For the root: its own.
     scheduler: u32,
     slot: Slot,
-    /// What its words guarantee; where that is nothing, the rate by which the scheduler that serves it measures.
+    /// What its words guarantee; where that is nothing, the rate by which the scheduler that serves
+    /// it measures.
     rate: Rate,
     /// Its words guarantee something.
     guaranteed: bool,
@@ -158,7 +162,8 @@ struct Place {
     meter: Option<Box<Meter>>,
 }
 
-/// From so many classes on their records do not stay in a processor's own caches, and a batch fetches them beforehand.
+/// From so many classes on their records do not stay in a processor's own caches, and a batch
+/// fetches them beforehand.
 const FAR: usize = 4096;
 
 /// Bit in [`Node::classes`]: what is below this class has a scheduler of its own.
@@ -171,7 +176,8 @@ struct Node {
     class: ClassId,
     /// The class of each slot, with [`HOLDS`] for one that holds a scheduler.
     classes: Vec<ClassId>,
-    /// Every slot has the number of its class, and none holds a scheduler: as long as that is so, nobody need look.
+    /// Every slot has the number of its class, and none holds a scheduler: as long as that is so,
+    /// nobody need look.
     same: bool,
     free: Vec<Slot>,
     /// Packets below.
@@ -198,8 +204,8 @@ pub struct Engine {
     nodes: Vec<Node>,
     /// Numbers of schedulers that went with their class.
     free_nodes: Vec<u32>,
-    /// Inner schedulers that hold packets back, by the time at which they may send again. An entry whose time is not the one
-    /// in [`Node::blocked`] is void.
+    /// Inner schedulers that hold packets back, by the time at which they may send again. An entry
+    /// whose time is not the one in [`Node::blocked`] is void.
     wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
     slab: Slab,
     /// Queues with a state of their own.
@@ -240,7 +246,8 @@ impl Leaf {
 }
 
 impl Engine {
-    /// Builds the engine of a link. `spec` is taken as checked; what cannot be built is an error, not a panic.
+    /// Builds the engine of a link. `spec` is taken as checked; what cannot be built is an error,
+    /// not a panic.
     pub fn new(spec: &LinkSpec) -> Result<Engine, SpecError> {
         let mut engine = Engine {
             rate: spec.rate,
@@ -292,7 +299,8 @@ impl Engine {
 
     // ------------------------------------------------------------------ the contract
 
-    /// A packet arrives for a class. It is queued, or it, or another that makes room for it, is among the [`drops`](Engine::drops).
+    /// A packet arrives for a class. It is queued, or it, or another that makes room for it, is
+    /// among the [`drops`](Engine::drops).
     ///
     /// A `class` that does not exist drops the packet with the reason `no_class`.
     #[inline]
@@ -340,9 +348,10 @@ impl Engine {
         self.classifier.classify(key)
     }
 
-    /// [`classify`](Engine::classify) for several packets: one class a key is added to `classes`, in order. What the packets' arrival
-    /// will look at is fetched from memory on the way, for all of them at the same time; so batches of about
-    /// [`BATCH`](crate::classify::BATCH), enqueued at once, are best.
+    /// [`classify`](Engine::classify) for several packets: one class a key is added to `classes`,
+    /// in order. What the packets' arrival will look at is fetched from memory on the way, for all
+    /// of them at the same time; so batches of about [`BATCH`](crate::classify::BATCH), enqueued at
+    /// once, are best.
     pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
         let from = classes.len();
         self.classifier.classify_batch(keys, classes);
@@ -470,7 +479,8 @@ impl Engine {
         }
     }
 
-    /// [`dequeue`](Engine::dequeue) until `out` holds `most` departures or none may leave now. Returns how many were added.
+    /// [`dequeue`](Engine::dequeue) until `out` holds `most` departures or none may leave now.
+    /// Returns how many were added.
     pub fn dequeue_batch(&mut self, now: Nanos, most: usize, out: &mut Vec<Departure>) -> usize {
         let before = out.len();
         while out.len() < most {
@@ -482,10 +492,12 @@ impl Engine {
         out.len() - before
     }
 
-    /// The earliest time at which [`dequeue`](Engine::dequeue) may return a packet if nothing else happens; a time that has passed
-    /// means now. `None`: only an arrival or a change can bring one.
+    /// The earliest time at which [`dequeue`](Engine::dequeue) may return a packet if nothing else
+    /// happens; a time that has passed means now. `None`: only an arrival or a change can bring
+    /// one.
     ///
-    /// The answer may change after any other call. Calling `dequeue` earlier, later or more often is harmless.
+    /// The answer may change after any other call. Calling `dequeue` earlier, later or more often
+    /// is harmless.
     pub fn next_wakeup(&mut self) -> Option<Nanos> {
         if self.nodes[0].backlog == 0 {
             return None;
@@ -501,8 +513,9 @@ impl Engine {
         if let Some(regulator) = &self.regulator {
             match self.timer {
                 Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
-                // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md 1.3). Where the schedulers wait for
-                // nothing but an arrival or a change, a kick brings nothing.
+                // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md
+                // 1.3). Where the schedulers wait for nothing but an arrival or a change, a kick
+                // brings nothing.
                 Timer::Tick(tick) => {
                     let tick = tick.max(1);
                     let next = (self.now / tick + 1).saturating_mul(tick);
@@ -518,8 +531,9 @@ impl Engine {
         at
     }
 
-    /// Changes classes, rates, queues or rules while packets are queued: every packet stays accounted for. On an error nothing has
-    /// changed. Returns the class's number for [`Change::AddClass`].
+    /// Changes classes, rates, queues or rules while packets are queued: every packet stays
+    /// accounted for. On an error nothing has changed. Returns the class's number for
+    /// [`Change::AddClass`].
     pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
         self.now = now;
         match change {
@@ -535,7 +549,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// The drops since the last call, oldest first. A feeder takes them after every call that can drop, and frees the packets.
+    /// The drops since the last call, oldest first. A feeder takes them after every call that can
+    /// drop, and frees the packets.
     pub fn drops(&mut self) -> std::vec::Drain<'_, Drop> {
         self.drops.drain(..)
     }

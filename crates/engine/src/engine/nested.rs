@@ -13,8 +13,9 @@ impl Engine {
         self.places[self.nodes[node as usize].class as usize].rate
     }
 
-    /// The classes whose rate follows from that of a class above, when that of `class` becomes `rate`; it itself is the first. In an
-    /// order in which each stands behind those that it follows. When it is the link's, all classes: schedulers know that too.
+    /// The classes whose rate follows from that of a class above, when that of `class` becomes
+    /// `rate`; it itself is the first. In an order in which each stands behind those that it
+    /// follows. When it is the link's, all classes: schedulers know that too.
     pub(super) fn rates_after(&self, class: ClassId, rate: Rate) -> Vec<(ClassId, Rate)> {
         let mut changed = vec![(class, rate)];
         if !self.holds_scheduler(class) {
@@ -40,7 +41,10 @@ impl Engine {
     /// Whether the schedulers in these classes can work with these rates.
     pub(super) fn check_rates(&self, rates: &[(ClassId, Rate)]) -> Result<(), SpecError> {
         for (class, rate) in rates.iter().filter(|(class, _)| self.holds_scheduler(*class)) {
-            self.nodes[self.leaves[*class as usize].scheduler as usize].inner.check_rate(*rate).map_err(|e| e.of(*class))?;
+            self.nodes[self.leaves[*class as usize].scheduler as usize]
+                .inner
+                .check_rate(*rate)
+                .map_err(|e| e.of(*class))?;
         }
         Ok(())
     }
@@ -62,8 +66,8 @@ impl Engine {
         self.leaves[class as usize].slot == ROOT_SLOT
     }
 
-    /// A scheduler has changed, or those below it: if it or one above it holds packets back, it may say another time now, or send
-    /// at once.
+    /// A scheduler has changed, or those below it: if it or one above it holds packets back, it may
+    /// say another time now, or send at once.
     pub(super) fn reconsider(&mut self, mut node: u32) {
         while node != 0 {
             let Node { inner, blocked, class, .. } = &mut self.nodes[node as usize];

@@ -1,4 +1,5 @@
-//! Packets on their way through queues that have a state of their own: the engine counts what they do, and tells the schedulers.
+//! Packets on their way through queues that have a state of their own: the engine counts what they
+//! do, and tells the schedulers.
 
 use super::{Engine, Kind};
 use crate::account::DropReason;
@@ -14,7 +15,8 @@ impl Engine {
         Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, seed: self.queue_seed(class) }
     }
 
-    /// A seed for every class, from that of the engine (the finaliser of SplitMix64, Steele, Lea and Flood 2014).
+    /// A seed for every class, from that of the engine (the finaliser of SplitMix64, Steele, Lea
+    /// and Flood 2014).
     fn queue_seed(&self, class: ClassId) -> u64 {
         let mut z = self.seed ^ (u64::from(class) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -72,7 +74,8 @@ impl Engine {
         }
     }
 
-    /// Lets a class's own queue work, and writes down what it holds then. What it lost is in `self.lost`.
+    /// Lets a class's own queue work, and writes down what it holds then. What it lost is in
+    /// `self.lost`.
     fn work<R>(&mut self, class: ClassId, work: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
         let leaf = &mut self.leaves[class as usize];
         let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
@@ -108,8 +111,9 @@ impl Engine {
         }
     }
 
-    /// [`enqueue`](Engine::enqueue) where the class's queue decides. The packet is not copied: its fields were just written one by one,
-    /// and a processor waits for such writes to end before it reads them as a whole.
+    /// [`enqueue`](Engine::enqueue) where the class's queue decides. The packet is not copied: its
+    /// fields were just written one by one, and a processor waits for such writes to end before it
+    /// reads them as a whole.
     #[inline(never)]
     pub(super) fn enqueue_own(&mut self, class: ClassId, packet: &mut Packet) {
         let leaf = &mut self.leaves[class as usize];
@@ -145,8 +149,8 @@ impl Engine {
         (leaf.packets, leaf.bytes)
     }
 
-    /// Takes the packet that the class's queue sends, and says how long the next one is. `None` if it dropped all instead: the
-    /// schedulers know it then, and are to choose again.
+    /// Takes the packet that the class's queue sends, and says how long the next one is. `None` if
+    /// it dropped all instead: the schedulers know it then, and are to choose again.
     #[inline(always)]
     pub(super) fn depart_own(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
         let leaf = &mut self.leaves[class as usize];
@@ -169,7 +173,12 @@ impl Engine {
 
     /// The rest of [`depart_own`](Engine::depart_own) where the queue marked or dropped packets.
     #[inline(never)]
-    fn depart_with_losses(&mut self, class: ClassId, taken: Option<Taken>, marked: u64) -> Option<(Taken, Option<u32>)> {
+    fn depart_with_losses(
+        &mut self,
+        class: ClassId,
+        taken: Option<Taken>,
+        marked: u64,
+    ) -> Option<(Taken, Option<u32>)> {
         self.count_marks(class, marked);
         self.recount(class);
         let Some(taken) = taken else {
@@ -234,7 +243,13 @@ impl Engine {
     // ------------------------------------------------------------------ changes
 
     /// New words for a queue that has a state and stays of its kind. False if it is not that.
-    pub(super) fn change_own(&mut self, now: Nanos, class: ClassId, spec: &QueueSpec, rate: Rate) -> Result<bool, SpecError> {
+    pub(super) fn change_own(
+        &mut self,
+        now: Nanos,
+        class: ClassId,
+        spec: &QueueSpec,
+        rate: Rate,
+    ) -> Result<bool, SpecError> {
         if self.queue_of(class).is_none_or(|queue| queue.name() != spec.name) {
             return Ok(false);
         }
@@ -246,7 +261,8 @@ impl Engine {
         answer.map(|()| true)
     }
 
-    /// Another kind of queue: packets go over in the order in which they would have left, as far as the new one takes them.
+    /// Another kind of queue: packets go over in the order in which they would have left, as far as
+    /// the new one takes them.
     pub(super) fn replace_queue(&mut self, class: ClassId, policy: Policy, limit: Limit) {
         let old = self.leaves[class as usize];
         let mut waiting = Vec::with_capacity(old.packets as usize);
@@ -263,9 +279,9 @@ impl Engine {
         let mut refused = Vec::new();
         for mut packet in waiting {
             let taken = match self.leaves[class as usize].kind {
-                Kind::Own => {
-                    self.work(class, |queue, store| queue.enqueue(now, &mut packet, store)).is_some_and(|answer| answer.is_ok())
-                }
+                Kind::Own => self
+                    .work(class, |queue, store| queue.enqueue(now, &mut packet, store))
+                    .is_some_and(|answer| answer.is_ok()),
                 _ if self.leaves[class as usize].fits(packet.len) => {
                     self.put(class, &packet);
                     true

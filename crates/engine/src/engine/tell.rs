@@ -24,7 +24,8 @@ impl Engine {
         total
     }
 
-    /// The counters of all classes, each with everything below it, by number; unused numbers are zero.
+    /// The counters of all classes, each with everything below it, by number; unused numbers are
+    /// zero.
     pub fn all_counters(&self) -> Vec<Counters> {
         let ids = 0..self.leaves.len() as ClassId;
         let mut all: Vec<Counters> = ids.clone().map(|id| self.own_counters(id)).collect();
@@ -62,7 +63,8 @@ impl Engine {
         }
     }
 
-    /// What the scheduler of a class counts for it, by name, and its meter: packets and bytes by colour.
+    /// What the scheduler of a class counts for it, by name, and its meter: packets and bytes by
+    /// colour.
     pub fn scheduler_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
@@ -88,8 +90,8 @@ impl Engine {
         all
     }
 
-    /// True if some queue looks at [`Packet::flow`](crate::Packet::flow) or [`Packet::hosts`](crate::Packet::hosts). A change may change
-    /// the answer.
+    /// True if some queue looks at [`Packet::flow`](crate::Packet::flow) or
+    /// [`Packet::hosts`](crate::Packet::hosts). A change may change the answer.
     pub fn keeps_flows(&self) -> bool {
         self.queues.iter().flatten().any(|queue| queue.keeps_flows())
     }

@@ -34,8 +34,14 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn build_scheduler(&mut self, class: ClassId, spec: &SchedulerSpec, rate: Rate) -> Result<u32, SpecError> {
-        let entry = schedule::find(spec.name).ok_or_else(|| SpecError::new(format!("no scheduler is called {}", spec.name)))?;
+    pub(super) fn build_scheduler(
+        &mut self,
+        class: ClassId,
+        spec: &SchedulerSpec,
+        rate: Rate,
+    ) -> Result<u32, SpecError> {
+        let entry =
+            schedule::find(spec.name).ok_or_else(|| SpecError::new(format!("no scheduler is called {}", spec.name)))?;
         let context = Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, timer: self.timer };
         let inner = (entry.build)(&context, &spec.settings)?;
         self.hears_arrivals |= inner.hears_arrivals();
@@ -65,7 +71,8 @@ impl Engine {
     }
 
     fn policy(&self, class: ClassId, spec: &QueueSpec, rate: Rate) -> Result<Policy, SpecError> {
-        let entry = queue::find(spec.name).ok_or_else(|| SpecError::new(format!("no queue is called {}", spec.name)))?;
+        let entry =
+            queue::find(spec.name).ok_or_else(|| SpecError::new(format!("no queue is called {}", spec.name)))?;
         (entry.build)(&self.queue_context(class, rate), spec)
     }
 
@@ -110,7 +117,8 @@ impl Engine {
         (leaf.slot == ROOT_SLOT).then_some(leaf.scheduler)
     }
 
-    /// The scheduler that serves the children of a class, and the class's place in it: the same that serves its own packets.
+    /// The scheduler that serves the children of a class, and the class's place in it: the same
+    /// that serves its own packets.
     fn scheduler_below(&self, class: ClassId) -> (u32, Slot) {
         let leaf = &self.leaves[class as usize];
         (leaf.scheduler, leaf.slot)
@@ -119,8 +127,10 @@ impl Engine {
     pub(super) fn add_class(&mut self, now: Nanos, spec: &ClassSpec) -> Result<ClassId, SpecError> {
         self.existing(spec.parent)?;
         let (node, parent_slot) = self.scheduler_below(spec.parent);
-        let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
-        let queue = spec.queue.clone().unwrap_or_else(|| entry.queue(&self.nodes[node as usize].spec.settings, &spec.settings));
+        let entry =
+            schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
+        let queue =
+            spec.queue.clone().unwrap_or_else(|| entry.queue(&self.nodes[node as usize].spec.settings, &spec.settings));
         let meter = MeterSpec::read(&spec.settings)?;
         let guarantee = entry.rate_inside(&spec.settings);
         let rate = guarantee.unwrap_or(self.measure(node));
@@ -205,23 +215,31 @@ impl Engine {
         depth
     }
 
-    pub(super) fn set_class(&mut self, now: Nanos, class: ClassId, parent: ClassId, settings: &Settings) -> Result<(), SpecError> {
+    pub(super) fn set_class(
+        &mut self,
+        now: Nanos,
+        class: ClassId,
+        parent: ClassId,
+        settings: &Settings,
+    ) -> Result<(), SpecError> {
         let place = self.existing(class)?;
         let (above, serving, slot) = (place.parent, place.scheduler, place.slot);
         self.existing(parent)?;
         if class == ROOT {
-            return Err(SpecError::new("the root has no words of a class; change the link's rate or its scheduler instead"));
+            return Err(SpecError::new(
+                "the root has no words of a class; change the link's rate or its scheduler instead",
+            ));
         }
         let (node, parent_slot) = self.scheduler_below(parent);
         if node != serving {
-            return Err(
-                SpecError::new("a class cannot move to another scheduler").help("add it there and remove it here, with an heir")
-            );
+            return Err(SpecError::new("a class cannot move to another scheduler")
+                .help("add it there and remove it here, with an heir"));
         }
         if self.is_below(parent, class) {
             return Err(SpecError::new("a class cannot stand below itself"));
         }
-        let entry = schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
+        let entry =
+            schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let meter = MeterSpec::read(settings)?;
         let guarantee = entry.rate_inside(settings);
         let rates = self.rates_after(class, guarantee.unwrap_or(self.measure(node)));
@@ -254,7 +272,9 @@ impl Engine {
             return Err(SpecError::new("the root cannot be removed"));
         }
         if place.children > 0 {
-            return Err(SpecError::new(format!("the class has {} classes below it", place.children)).help("remove those first"));
+            return Err(
+                SpecError::new(format!("the class has {} classes below it", place.children)).help("remove those first")
+            );
         }
         if let Some(heir) = heir {
             self.existing(heir)?;
@@ -411,7 +431,8 @@ impl Engine {
             Regulator::None => None,
             Regulator::Auto => {
                 let depth = TokenBucket::auto_depth(self.rate, self.mtu);
-                // A smaller bucket could not keep its own rate when it is only looked at once a tick (altq.md 1.3, `tbrconfig auto`).
+                // A smaller bucket could not keep its own rate when it is only looked at once a
+                // tick (altq.md 1.3, `tbrconfig auto`).
                 Some(match self.timer {
                     Timer::Exact => depth,
                     Timer::Tick(tick) => depth.max(u32::try_from(self.rate.bytes_in(tick)).unwrap_or(u32::MAX)),

@@ -72,7 +72,8 @@ impl Engine {
         }
     }
 
-    /// Lets a packet through the meters of its class and of those above, from below. False if one of them drops it.
+    /// Lets a packet through the meters of its class and of those above, from below. False if one
+    /// of them drops it.
     fn measure_packet(&mut self, class: ClassId, packet: &mut Packet) -> bool {
         let mut at = class;
         loop {
@@ -89,7 +90,8 @@ impl Engine {
         }
     }
 
-    /// [`dequeue`](Engine::dequeue) of a class right below the root whose queue decides for itself. `None` if that dropped all it held.
+    /// [`dequeue`](Engine::dequeue) of a class right below the root whose queue decides for itself.
+    /// `None` if that dropped all it held.
     #[inline(never)]
     pub(super) fn dequeue_own(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
         let (taken, next) = self.depart_own(class)?;
@@ -148,7 +150,8 @@ impl Engine {
         self.drop_from_head(class, DropReason::HeadDropped);
     }
 
-    /// [`dequeue`](Engine::dequeue) where the root's scheduler chose, at `slot`, a class that holds another one.
+    /// [`dequeue`](Engine::dequeue) where the root's scheduler chose, at `slot`, a class that holds
+    /// another one.
     pub(super) fn dequeue_nested(&mut self, slot: Slot) -> Option<Departure> {
         // Down: from the root's scheduler to a queue.
         let now = self.now;
@@ -186,8 +189,9 @@ impl Engine {
         Some(self.departed(class, taken, borrowed))
     }
 
-    /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what has to come from memory comes at
-    /// the same time. `None` if the queue dropped all that it held instead.
+    /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what
+    /// has to come from memory comes at the same time. `None` if the queue dropped all that it held
+    /// instead.
     #[inline]
     pub(super) fn depart(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
         let (taken, next) =
@@ -207,14 +211,15 @@ impl Engine {
         }
     }
 
-    /// Fetches from memory what the packets after this one will need: of the next class its first packet, of the one after it the
-    /// records, in which that packet's place stands.
+    /// Fetches from memory what the packets after this one will need: of the next class its first
+    /// packet, of the one after it the records, in which that packet's place stands.
     #[inline]
     pub(super) fn look_ahead(&mut self, slot: Slot) {
         let root = &self.nodes[0];
         let [near, far] = root.inner.ahead(slot);
-        let class =
-            |slot: Slot| if root.same { slot } else { root.classes.get(slot as usize).map_or(NOBODY, |class| class & !HOLDS) };
+        let class = |slot: Slot| {
+            if root.same { slot } else { root.classes.get(slot as usize).map_or(NOBODY, |class| class & !HOLDS) }
+        };
         if let Some(leaf) = self.leaves.get(class(near) as usize) {
             self.slab.fetch(leaf.head);
         }
@@ -222,7 +227,8 @@ impl Engine {
         root.inner.fetch(far);
     }
 
-    /// The end of a departure. The packet itself is looked at only now: until then it has come from memory.
+    /// The end of a departure. The packet itself is looked at only now: until then it has come from
+    /// memory.
     #[inline(always)]
     pub(super) fn departed(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
         if borrowed {
@@ -234,7 +240,8 @@ impl Engine {
         Departure { class, packet: self.slab.take(taken.at, taken.wire) }
     }
 
-    /// Tells the schedulers from a class upwards that a packet is at the door, until one refuses it.
+    /// Tells the schedulers from a class upwards that a packet is at the door, until one refuses
+    /// it.
     #[inline]
     pub(super) fn knock(&mut self, mut node: u32, mut slot: Slot, len: u32) -> Admit {
         loop {
@@ -303,14 +310,16 @@ impl Engine {
             if node == 0 {
                 break;
             }
-            // Above, only the loss of the last packet shows, and one that was held back is out of the race already.
+            // Above, only the loss of the last packet shows, and one that was held back is out of
+            // the race already.
             let was_held = n.blocked.is_some();
             held |= was_held;
             if n.backlog == 0 {
                 n.blocked = None;
                 next = None;
             } else if next.is_none() {
-                // The class below is empty, this scheduler is not: another class has what comes next.
+                // The class below is empty, this scheduler is not: another class has what comes
+                // next.
                 next = Some(self.overhead.charge(self.mtu));
             }
             tell = n.backlog == 0 && !was_held;
@@ -322,7 +331,8 @@ impl Engine {
         }
     }
 
-    /// An inner scheduler has packets but may send none: the ones above are to look elsewhere until it may.
+    /// An inner scheduler has packets but may send none: the ones above are to look elsewhere until
+    /// it may.
     #[cold]
     pub(super) fn block(&mut self, node: u32) {
         let n = &mut self.nodes[node as usize];

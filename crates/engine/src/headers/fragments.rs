@@ -1,8 +1,10 @@
-//! ALTQ's memory of fragmented packets (altq.md 10.1): later fragments have no ports of their own, so the first one leaves them here.
+//! ALTQ's memory of fragmented packets (altq.md 10.1): later fragments have no ports of their own,
+//! so the first one leaves them here.
 //!
-//! Only policies with ALTQ's order ([`Order::Altq`](crate::classify::Order::Altq)) ask for it. It is as small as ALTQ's: sixteen
-//! packets at a time, the oldest makes room, and a fragment that overtakes its first one is not recognised. So a fragment is only
-//! ever given ports that a first fragment with the same source, destination, identification and protocol had.
+//! Only policies with ALTQ's order ([`Order::Altq`](crate::classify::Order::Altq)) ask for it. It
+//! is as small as ALTQ's: sixteen packets at a time, the oldest makes room, and a fragment that
+//! overtakes its first one is not recognised. So a fragment is only ever given ports that a first
+//! fragment with the same source, destination, identification and protocol had.
 
 use super::Headers;
 
@@ -33,8 +35,8 @@ impl FragmentCache {
         FragmentCache::default()
     }
 
-    /// Learns from a first fragment; gives a later one its ports and SPI if its first one is known. The last one clears the place.
-    /// Any other packet passes untouched.
+    /// Learns from a first fragment; gives a later one its ports and SPI if its first one is known.
+    /// The last one clears the place. Any other packet passes untouched.
     pub fn see(&mut self, headers: &mut Headers) {
         let key = &mut headers.key;
         let Some(fragment) = headers.fragment.filter(|_| key.family == 4) else { return };

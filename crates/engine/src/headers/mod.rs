@@ -1,19 +1,25 @@
 //! From the bytes of a frame to the key by which it is classified.
 //!
-//! [`parse_ethernet`] and [`parse_ip`] read what is there and never fail; the rule for what is cut short, or lies:
+//! [`parse_ethernet`] and [`parse_ip`] read what is there and never fail; the rule for what is cut
+//! short, or lies:
 //!
-//! - **A header counts when its fixed part is there** (14 bytes of Ethernet, 20 of IPv4, 40 of IPv6, 8 of an extension header, 4 of
-//!   ports, 14 up to the TCP flags) and names the right version. Else its fields stay at "none", and so do those behind it.
-//! - **What follows is looked for where the header says that it ends**, if that lies within the packet. A header length below the
-//!   fixed part, or beyond the packet, leaves addresses and protocol, and no ports.
-//! - **The length at layer 3 is the one the IP header states** where that is possible: at least the header, at most what the
-//!   frame holds. Else it is what the frame holds from layer 3 on: so a lie never makes a packet longer than its frame,
-//!   and the zero lengths of super-packets beyond 64 KB (RFC 2675, and IPv4's kind on Linux) come out right. Bytes behind the stated
-//!   length (Ethernet's padding) are not part of the packet: no port is read from them.
-//! - `proto` is the last number reached: behind all extension headers if all are there, else that of the header that is not.
+//! - **A header counts when its fixed part is there** (14 bytes of Ethernet, 20 of IPv4, 40 of
+//!   IPv6, 8 of an extension header, 4 of ports, 14 up to the TCP flags) and names the right
+//!   version. Else its fields stay at "none", and so do those behind it.
+//! - **What follows is looked for where the header says that it ends**, if that lies within the
+//!   packet. A header length below the fixed part, or beyond the packet, leaves addresses and
+//!   protocol, and no ports.
+//! - **The length at layer 3 is the one the IP header states** where that is possible: at least the
+//!   header, at most what the frame holds. Else it is what the frame holds from layer 3 on: so a
+//!   lie never makes a packet longer than its frame, and the zero lengths of super-packets beyond
+//!   64 KB (RFC 2675, and IPv4's kind on Linux) come out right. Bytes behind the stated length
+//!   (Ethernet's padding) are not part of the packet: no port is read from them.
+//! - `proto` is the last number reached: behind all extension headers if all are there, else that
+//!   of the header that is not.
 //!
-//! Written by hand rather than with a parsing crate: the whole is some two hundred lines; a 5-tuple read by hand took 2.3 ns where the
-//! fastest crate's took 4.2; and a crate's slices refuse the cut and lying packets of which a classifier has to make the best.
+//! Written by hand rather than with a parsing crate: the whole is some two hundred lines; a 5-tuple
+//! read by hand took 2.3 ns where the fastest crate's took 4.2; and a crate's slices refuse the cut
+//! and lying packets of which a classifier has to make the best.
 
 mod fragments;
 #[cfg(test)]
@@ -48,7 +54,8 @@ pub struct Key {
     pub mark: u32,
     /// VLAN id of the outermost tag.
     pub vlan: Option<u16>,
-    /// Interface by which it came, as a place in the rule set's list; [`NO_INTERFACE`](Key::NO_INTERFACE) for any other.
+    /// Interface by which it came, as a place in the rule set's list;
+    /// [`NO_INTERFACE`](Key::NO_INTERFACE) for any other.
     pub interface: u16,
     /// SPI of ESP or AH; 0, which is reserved (RFC 4303 2.1), where there is none.
     pub spi: u32,
@@ -95,15 +102,18 @@ impl Default for Key {
 /// What was found in a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// The key. `mark` and `interface` are not in the bytes: the feeder knows them; `vlan` as well where a driver has taken the tag off.
+    /// The key. `mark` and `interface` are not in the bytes: the feeder knows them; `vlan` as well
+    /// where a driver has taken the tag off.
     pub key: Key,
     /// Where layer 3 starts, in bytes from the first.
     pub layer3: u32,
-    /// Where the transport header (what `key.proto` names) starts. `None`: there is none, as in a later fragment, or it is cut off.
+    /// Where the transport header (what `key.proto` names) starts. `None`: there is none, as in a
+    /// later fragment, or it is cut off.
     pub transport: Option<u32>,
     /// Set for a fragment.
     pub fragment: Option<Fragment>,
-    /// Bytes behind the TCP header. `None`: there is no whole one, or its length lies, or this is a fragment.
+    /// Bytes behind the TCP header. `None`: there is no whole one, or its length lies, or this is a
+    /// fragment.
     pub payload: Option<u32>,
 }
 
@@ -115,7 +125,8 @@ impl Headers {
 }
 
 impl Headers {
-    /// True for what a queue of two levels serves first (altq.md section 9): TCP's SYN, SYN/ACK, and ACK without data; none with FIN or RST.
+    /// True for what a queue of two levels serves first (altq.md section 9): TCP's SYN, SYN/ACK,
+    /// and ACK without data; none with FIN or RST.
     #[inline]
     pub fn high(&self) -> bool {
         const FIN: u8 = 0x01;
@@ -145,7 +156,8 @@ pub struct Fragment {
     pub proto: u8,
 }
 
-/// VLAN tags in a stack, at most: IEEE 802.1ad has two; a frame with more than this is not looked into.
+/// VLAN tags in a stack, at most: IEEE 802.1ad has two; a frame with more than this is not looked
+/// into.
 const MAX_TAGS: usize = 8;
 
 /// Extension headers walked through, at most. RFC 8504 5.3 lets a node stop at 8 as well.
@@ -164,7 +176,8 @@ const DESTINATION: u8 = 60;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// Reads an Ethernet frame. `len` is the frame's whole length in bytes without its check sequence; `bytes` may be only its beginning.
+/// Reads an Ethernet frame. `len` is the frame's whole length in bytes without its check sequence;
+/// `bytes` may be only its beginning.
 #[inline]
 pub fn parse_ethernet(bytes: &[u8], len: u32) -> Headers {
     let mut headers = Headers::default();
@@ -172,7 +185,8 @@ pub fn parse_ethernet(bytes: &[u8], len: u32) -> Headers {
     headers
 }
 
-// The functions below fill a `Headers` in place: small stores that are copied as a whole right away would have to wait for each other.
+// The functions below fill a `Headers` in place: small stores that are copied as a whole right away
+// would have to wait for each other.
 
 fn ethernet(headers: &mut Headers, bytes: &[u8], len: u32) {
     let len = (len as usize).max(bytes.len());
@@ -213,8 +227,8 @@ fn tags(headers: &mut Headers, bytes: &[u8]) -> (usize, u16) {
     (at, 0)
 }
 
-/// Reads a bare IP packet; the version field says which. `len` is the packet's whole length in bytes as its carrier knows it; `bytes` may
-/// be only its beginning.
+/// Reads a bare IP packet; the version field says which. `len` is the packet's whole length in
+/// bytes as its carrier knows it; `bytes` may be only its beginning.
 #[inline]
 pub fn parse_ip(bytes: &[u8], len: u32) -> Headers {
     let mut headers = Headers::default();
@@ -252,7 +266,8 @@ fn ipv4(headers: &mut Headers, bytes: &[u8]) {
     let flags = u16::from_be_bytes([h[6], h[7]]);
     let (offset, more) = (flags << 3, flags & 0x2000 != 0);
     if offset != 0 || more {
-        headers.fragment = Some(Fragment { id: u32::from(u16::from_be_bytes([h[4], h[5]])), offset, more, proto: h[9] });
+        headers.fragment =
+            Some(Fragment { id: u32::from(u16::from_be_bytes([h[4], h[5]])), offset, more, proto: h[9] });
         if offset != 0 {
             return;
         }
@@ -319,7 +334,8 @@ fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bo
                 let Some(h) = chunk::<8>(bytes, at) else { return };
                 let offset = u16::from_be_bytes([h[2], h[3]]);
                 let (offset, more) = (offset & !7, offset & 1 != 0);
-                headers.fragment = Some(Fragment { id: u32::from_be_bytes([h[4], h[5], h[6], h[7]]), offset, more, proto: h[0] });
+                headers.fragment =
+                    Some(Fragment { id: u32::from_be_bytes([h[4], h[5], h[6], h[7]]), offset, more, proto: h[0] });
                 next = h[0];
                 at += 8;
                 if offset != 0 {
@@ -339,8 +355,8 @@ fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bo
     }
 }
 
-/// The transport header: ports stand in its first four bytes in TCP (RFC 9293), UDP (RFC 768), UDP-Lite (RFC 3828), SCTP (RFC 9260)
-/// and DCCP (RFC 4340).
+/// The transport header: ports stand in its first four bytes in TCP (RFC 9293), UDP (RFC 768),
+/// UDP-Lite (RFC 3828), SCTP (RFC 9260) and DCCP (RFC 4340).
 #[inline]
 fn transport(headers: &mut Headers, bytes: &[u8], at: usize, proto: u8) {
     if at >= bytes.len() {

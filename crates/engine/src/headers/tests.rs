@@ -76,7 +76,11 @@ fn tcp_over_ipv4() {
 fn options_move_the_transport_header() {
     for options in 0..=10 {
         let h = ip(&v4(17, options, 0, &UDP_HEADER));
-        assert_eq!((ports(&h), h.transport), ((Some(5000), Some(53)), Some(20 + 4 * options as u32)), "{options} words");
+        assert_eq!(
+            (ports(&h), h.transport),
+            ((Some(5000), Some(53)), Some(20 + 4 * options as u32)),
+            "{options} words"
+        );
     }
 }
 
@@ -98,7 +102,8 @@ fn vlan_stacks() {
 
 #[test]
 fn padding_is_not_part_of_the_packet() {
-    // 28 bytes of IP in the smallest frame: 60 bytes without the check sequence. Padding that looks like ports is not read.
+    // 28 bytes of IP in the smallest frame: 60 bytes without the check sequence. Padding that looks
+    // like ports is not read.
     let mut frame = ethernet(&[], 0x0800, &v4(17, 0, 0, &[0x13, 0x88]));
     frame.resize(60, 0x55);
     let h = parse_ethernet(&frame, 60);
@@ -131,7 +136,8 @@ fn fragments_of_ipv4() {
 
 #[test]
 fn extension_headers_of_ipv6() {
-    // Hop-by-hop (8 bytes), destination options (16), routing (24), fragment at 0, authentication (24, SPI 0xabcdef01), then TCP.
+    // Hop-by-hop (8 bytes), destination options (16), routing (24), fragment at 0, authentication
+    // (24, SPI 0xabcdef01), then TCP.
     let mut p = vec![60, 0, 0, 0, 0, 0, 0, 0];
     p.extend([43, 1].into_iter().chain([0; 14]));
     p.extend([44, 2].into_iter().chain([0; 22]));
@@ -200,7 +206,8 @@ fn protocols() {
 #[test]
 fn lengths_that_lie() {
     let good = v4(17, 0, 0, &UDP_HEADER);
-    // Longer than the frame, shorter than the header, 0 (a super-packet): the frame's own length holds.
+    // Longer than the frame, shorter than the header, 0 (a super-packet): the frame's own length
+    // holds.
     for stated in [29_u16, 0xffff, 19, 0] {
         let mut p = good.clone();
         p[2..4].copy_from_slice(&stated.to_be_bytes());

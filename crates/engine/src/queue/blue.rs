@@ -1,10 +1,12 @@
-//! BLUE (Feng, Kandlur, Saha, Shin 1999): a queue that drops at random, and learns how often from overflow and idleness.
+//! BLUE (Feng, Kandlur, Saha, Shin 1999): a queue that drops at random, and learns how often from
+//! overflow and idleness.
 //!
-//! No queue length is measured. A queue that overflows drops too little: the probability goes up, at most once a `holdtime`. A queue that
-//! runs empty drops too much: it goes down. So it settles where the link is just busy.
+//! No queue length is measured. A queue that overflows drops too little: the probability goes up,
+//! at most once a `holdtime`. A queue that runs empty drops too much: it goes down. So it settles
+//! where the link is just busy.
 //!
-//! Numbers and rules are ALTQ's (altq.md 7.4), with one difference: when the queue is full the arriving packet is dropped, as in the
-//! paper, where ALTQ takes one from anywhere in the queue.
+//! Numbers and rules are ALTQ's (altq.md 7.4), with one difference: when the queue is full the
+//! arriving packet is dropped, as in the paper, where ALTQ takes one from anywhere in the queue.
 
 use super::random::Random;
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
@@ -23,7 +25,12 @@ pub const ENTRY: Entry = Entry {
         Word { name: "increment", kind: Kind::Fraction, help: "by so much the probability goes up", default: "0.125" },
         Word { name: "decrement", kind: Kind::Fraction, help: "by so much it goes down", default: "0.00025" },
         Word { name: "holdtime", kind: Kind::Time, help: "time between two changes at least", default: "1ms" },
-        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "marks packets that understand it instead of dropping them",
+            default: "off",
+        },
     ],
     build: |context, spec| Ok(Policy::Own(Box::new(Blue::new(context, spec)?))),
 };
@@ -44,13 +51,14 @@ impl Law {
         let holdtime = settings.time("holdtime").unwrap_or(1_000_000);
         for (word, step, example) in [("increment", increment, "0.125"), ("decrement", decrement, "0.00025")] {
             if step == 0 {
-                return Err(
-                    SpecError::word(word, "with a step of 0 the probability never learns").help(format!("write {word} {example}"))
-                );
+                return Err(SpecError::word(word, "with a step of 0 the probability never learns")
+                    .help(format!("write {word} {example}")));
             }
         }
         if holdtime > SECOND {
-            return Err(SpecError::word("holdtime", "the probability may wait for a second at most").help("write holdtime 1ms"));
+            return Err(
+                SpecError::word("holdtime", "the probability may wait for a second at most").help("write holdtime 1ms")
+            );
         }
         Ok(Law { increment, decrement, holdtime, ecn: settings.flag("ecn") })
     }

@@ -1,8 +1,10 @@
-//! CoDel (Nichols and Jacobson 2012; RFC 8289): a queue that is judged by the time which packets spend in it.
+//! CoDel (Nichols and Jacobson 2012; RFC 8289): a queue that is judged by the time which packets
+//! spend in it.
 //!
-//! A good queue empties within an interval; one that does not is standing, and only adds delay. So CoDel looks at each packet that
-//! leaves: once the sojourn has been above `target` for a whole `interval`, it drops the packet (or marks it), and then further
-//! ones, each after interval/sqrt(n), until the sojourn falls below the target. Nothing to tune to the link's rate.
+//! A good queue empties within an interval; one that does not is standing, and only adds delay. So
+//! CoDel looks at each packet that leaves: once the sojourn has been above `target` for a whole
+//! `interval`, it drops the packet (or marks it), and then further ones, each after
+//! interval/sqrt(n), until the sojourn falls below the target. Nothing to tune to the link's rate.
 //!
 //! [`Control`] is the law without a queue, as fq_codel has one a flow.
 
@@ -20,8 +22,18 @@ pub const ENTRY: Entry = Entry {
     limit: Limit::Packets(1000),
     words: &[
         Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" },
-        Word { name: "interval", kind: Kind::Time, help: "for so long: about a round trip of the slowest", default: "100ms" },
-        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word {
+            name: "interval",
+            kind: Kind::Time,
+            help: "for so long: about a round trip of the slowest",
+            default: "100ms",
+        },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "marks packets that understand it instead of dropping them",
+            default: "off",
+        },
     ],
     build: |context, spec| Ok(Policy::Own(Box::new(Codel::new(Law::read(context, &spec.settings)?, spec.limit)))),
 };
@@ -42,11 +54,13 @@ pub struct Law {
 impl Law {
     /// From a queue's words.
     pub fn read(context: &Context, settings: &Settings) -> Result<Law, SpecError> {
-        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits round trips of the public Internet, and a target of 5 % of it.
+        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits round trips of the public Internet,
+        // and a target of 5 % of it.
         let target = settings.time("target").unwrap_or(5_000_000);
         let interval = settings.time("interval").unwrap_or(100_000_000);
         if target == 0 {
-            return Err(SpecError::word("target", "a target of 0 ns would drop every packet that waits").help("write target 5ms"));
+            return Err(SpecError::word("target", "a target of 0 ns would drop every packet that waits")
+                .help("write target 5ms"));
         }
         if interval < target || interval > 3600 * SECOND {
             return Err(SpecError::word("interval", "the interval is at least the target and at most an hour")
@@ -91,14 +105,15 @@ impl Control {
         self.count
     }
 
-    /// Whether what it remembers of a queue that has emptied would change a decision later: how fast it dropped, for 16 intervals.
+    /// Whether what it remembers of a queue that has emptied would change a decision later: how
+    /// fast it dropped, for 16 intervals.
     pub fn remembers(&self, law: &Law, now: Nanos) -> bool {
         let delta = self.count.saturating_sub(self.last_count());
         self.dropping() || self.first_above != 0 || delta > 1 && now.saturating_sub(self.drop_next) < 16 * law.interval
     }
 
-    /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289 5.6). `backlog`: bytes that
-    /// stay behind it.
+    /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289
+    /// 5.6). `backlog`: bytes that stay behind it.
     fn too_long(&mut self, law: &Law, now: Nanos, packet: &Option<Taken>, backlog: u32, store: &Store<'_>) -> bool {
         let sojourn = packet.as_ref().map_or(0, |packet| now.saturating_sub(store.arrived_of(packet)));
         if sojourn < law.target || backlog <= law.mtu {
@@ -112,16 +127,24 @@ impl Control {
         now >= self.first_above
     }
 
-    /// As [`dequeue`](Control::dequeue) from an empty list: a packet that is not there has not waited (RFC 8289 5.6), so dropping ends.
+    /// As [`dequeue`](Control::dequeue) from an empty list: a packet that is not there has not
+    /// waited (RFC 8289 5.6), so dropping ends.
     #[inline]
     pub fn found_empty(&mut self) {
         self.first_above = 0;
         self.drops_on(false);
     }
 
-    /// The packet of a list that leaves; others are dropped or marked on the way (RFC 8289 5.5). `backlog`: bytes that the queue as a
-    /// whole holds, with this list's.
-    pub fn dequeue(&mut self, law: &Law, now: Nanos, list: &mut List, backlog: u32, store: &mut Store<'_>) -> Option<Taken> {
+    /// The packet of a list that leaves; others are dropped or marked on the way (RFC 8289 5.5).
+    /// `backlog`: bytes that the queue as a whole holds, with this list's.
+    pub fn dequeue(
+        &mut self,
+        law: &Law,
+        now: Nanos,
+        list: &mut List,
+        backlog: u32,
+        store: &mut Store<'_>,
+    ) -> Option<Taken> {
         // What others hold stays as it is.
         let others = backlog.saturating_sub(list.bytes());
         let mut packet = store.pop(list);
@@ -153,7 +176,8 @@ impl Control {
                 packet = store.pop(list);
                 self.too_long(law, now, &packet, others + list.bytes(), store);
             }
-            // If dropping ended only a while ago, the rate that did control the queue is where it starts again.
+            // If dropping ended only a while ago, the rate that did control the queue is where it
+            // starts again.
             let delta = self.count.saturating_sub(self.last_count());
             let recent = now.saturating_sub(self.drop_next) < 16 * law.interval;
             self.count = if delta > 1 && recent { delta } else { 1 };
@@ -165,9 +189,11 @@ impl Control {
     }
 }
 
-/// The next drop after one at `from`: interval/sqrt(count) later (RFC 8289 5.3), rounded down to a nanosecond.
+/// The next drop after one at `from`: interval/sqrt(count) later (RFC 8289 5.3), rounded down to a
+/// nanosecond.
 pub fn control_law(from: Nanos, interval: Nanos, count: u32) -> Nanos {
-    // floor(sqrt(interval^2 / count)): exact in whole numbers, so that every machine drops the same packets.
+    // floor(sqrt(interval^2 / count)): exact in whole numbers, so that every machine drops the same
+    // packets.
     let square = u128::from(interval) * u128::from(interval) / u128::from(count.max(1));
     from.saturating_add(square.isqrt() as Nanos)
 }
@@ -222,7 +248,13 @@ impl Queue for Codel {
         store.pop(&mut self.list)
     }
 
-    fn change(&mut self, _: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        _: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         self.law = Law::read(context, &spec.settings)?;
         self.limit = spec.limit;
         while self.over(0) {
@@ -262,8 +294,9 @@ mod tests {
         for handle in 0..100 {
             codel.enqueue(0, &mut Packet::new(handle, 1000), &mut tub.store()).unwrap();
         }
-        // A packet a millisecond: above the target from 5 ms on, so the first is dropped at 105 ms, but then nothing waits any more;
-        // with a packet each 2 ms it goes at 106 ms (above from 6 ms on), and the next one 100 ms later.
+        // A packet a millisecond: above the target from 5 ms on, so the first is dropped at 105 ms,
+        // but then nothing waits any more; with a packet each 2 ms it goes at 106 ms (above from 6
+        // ms on), and the next one 100 ms later.
         let mut lost = Vec::new();
         for step in 0..110 {
             let now = 2_000_000 * step;

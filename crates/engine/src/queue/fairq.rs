@@ -1,13 +1,16 @@
-//! FAIRQ's buckets (DragonFly's ALTQ; altq.md section 5): flows of a class take turns, a packet each, and hogs give way.
+//! FAIRQ's buckets (DragonFly's ALTQ; altq.md section 5): flows of a class take turns, a packet
+//! each, and hogs give way.
 //!
-//! Flows are hashed into `buckets`, each with a queue of its own; `limit` is a bucket's. With `hogs` every bucket's rate is measured by
-//! sums that decay: one that comes back and is known to send less than an eighth of `hogs` is served next, and one below `hogs`
-//! keeps its turn while it has packets, so that light flows are through quickly. Without `hogs` all take turns.
+//! Flows are hashed into `buckets`, each with a queue of its own; `limit` is a bucket's. With
+//! `hogs` every bucket's rate is measured by sums that decay: one that comes back and is known to
+//! send less than an eighth of `hogs` is served next, and one below `hogs` keeps its turn while it
+//! has packets, so that light flows are through quickly. Without `hogs` all take turns.
 //!
-//! The scheduler [`fairq`](crate::schedule) gives this queue to its classes. A bucket has a record while it has packets, with `hogs` from its
-//! first packet on, for what was measured. One record lies in the queue itself, so that a class with a single flow takes three cache
-//! lines; the table of the buckets and further records come with a second bucket. ALTQ puts packets whose flow is unknown into the bucket at the ring's end; here they are
-//! a flow, so that they stay in order.
+//! The scheduler [`fairq`](crate::schedule) gives this queue to its classes. A bucket has a record
+//! while it has packets, with `hogs` from its first packet on, for what was measured. One record
+//! lies in the queue itself, so that a class with a single flow takes three cache lines; the table
+//! of the buckets and further records come with a second bucket. ALTQ puts packets whose flow is
+//! unknown into the bucket at the ring's end; here they are a flow, so that they stay in order.
 
 use super::flows::Hash;
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
@@ -69,7 +72,8 @@ impl Bucket {
     }
 }
 
-/// In the first line what a packet that goes looks at, in the second what one that comes looks at besides.
+/// In the first line what a packet that goes looks at, in the second what one that comes looks at
+/// besides.
 #[repr(C, align(64))]
 struct Fairq {
     /// Record 0.
@@ -212,7 +216,8 @@ impl Fairq {
         }
     }
 
-    /// The first bucket has no packets any more, and is out of the ring; its record stays if what it measured counts.
+    /// The first bucket has no packets any more, and is out of the ring; its record stays if what
+    /// it measured counts.
     #[inline]
     fn leave(&mut self) {
         let (at, forget) = (self.head, self.hogs.is_zero());

@@ -1,12 +1,16 @@
-//! FQ-CoDel (Høiland-Jørgensen, McKenney, Täht, Gettys and Dumazet 2018; RFC 8290): flows apart, each with a CoDel of its own.
+//! FQ-CoDel (Høiland-Jørgensen, McKenney, Täht, Gettys and Dumazet 2018; RFC 8290): flows apart,
+//! each with a CoDel of its own.
 //!
-//! Packets are put into queues by a hash of their flow, and the queues are served in rounds of a `quantum` of bytes (deficit round robin).
-//! A flow that has just become active is *new*: new flows are served before the old ones, for one quantum. So a flow that sends less
-//! than a quantum a round, a name query, a call, a connection that opens, never waits behind those that fill the link; it need
-//! not be told from them by any rule. Each flow's CoDel keeps the standing delay of that flow down.
+//! Packets are put into queues by a hash of their flow, and the queues are served in rounds of a
+//! `quantum` of bytes (deficit round robin). A flow that has just become active is *new*: new flows
+//! are served before the old ones, for one quantum. So a flow that sends less than a quantum a
+//! round, a name query, a call, a connection that opens, never waits behind those that fill the
+//! link; it need not be told from them by any rule. Each flow's CoDel keeps the standing delay of
+//! that flow down.
 //!
-//! A flow's record goes when it is out of the rounds and its CoDel remembers nothing that would change a later decision: so only
-//! active flows take memory. An overflow drops from the head of the fattest flow, known at any time ([`flows`](super::flows)).
+//! A flow's record goes when it is out of the rounds and its CoDel remembers nothing that would
+//! change a later decision: so only active flows take memory. An overflow drops from the head of
+//! the fattest flow, known at any time ([`flows`](super::flows)).
 
 use super::codel::{Control, Law};
 use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
@@ -25,9 +29,24 @@ pub const ENTRY: Entry = Entry {
     limit: Limit::Packets(10_240),
     words: &[
         Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" },
-        Word { name: "interval", kind: Kind::Time, help: "for so long: about a round trip of the slowest", default: "100ms" },
-        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
-        Word { name: "flows", kind: Kind::Int { min: 1, max: MOST }, help: "queues that flows are hashed into", default: "1024" },
+        Word {
+            name: "interval",
+            kind: Kind::Time,
+            help: "for so long: about a round trip of the slowest",
+            default: "100ms",
+        },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "marks packets that understand it instead of dropping them",
+            default: "off",
+        },
+        Word {
+            name: "flows",
+            kind: Kind::Int { min: 1, max: MOST },
+            help: "queues that flows are hashed into",
+            default: "1024",
+        },
         Word {
             name: "quantum",
             kind: Kind::Bytes { min: 256, max: 1 << 20 },
@@ -77,11 +96,13 @@ struct FqCodel {
     packets: u32,
     bytes: u32,
     hash: Hash,
-    /// A seed that came while packets waited: it holds from when none do, so that no flow changes its queue in between.
+    /// A seed that came while packets waited: it holds from when none do, so that no flow changes
+    /// its queue in between.
     seed: Option<u64>,
     /// Charged length of a full packet.
     mtu: u32,
-    /// Flows out of the rounds that keep their record for what CoDel remembers, and the record that is looked at next.
+    /// Flows out of the rounds that keep their record for what CoDel remembers, and the record that
+    /// is looked at next.
     resting: u32,
     swept: u32,
     largest: u32,
@@ -171,20 +192,25 @@ impl FqCodel {
         }
     }
 
-    /// Looks at two records more, whether they are still needed: one in which a flow begins anew takes the place of one at least.
+    /// Looks at two records more, whether they are still needed: one in which a flow begins anew
+    /// takes the place of one at least.
     #[cold]
     fn sweep(&mut self, now: Nanos) {
         for _ in 0..2 {
             let at = self.swept;
             self.swept = (at + 1) % self.flows.records().max(1);
-            if self.flows.is_open(at) && !self.flows.in_chain(at) && !self.flows.get(at).state.remembers(&self.words.law, now) {
+            if self.flows.is_open(at)
+                && !self.flows.in_chain(at)
+                && !self.flows.get(at).state.remembers(&self.words.law, now)
+            {
                 self.flows.close(at);
                 self.resting -= 1;
             }
         }
     }
 
-    /// Drops from the head of the fattest flow: half of its packets, [`Words::batch`] at most (RFC 8290 4.1). It stays in its round.
+    /// Drops from the head of the fattest flow: half of its packets, [`Words::batch`] at most (RFC
+    /// 8290 4.1). It stays in its round.
     #[cold]
     fn overflow(&mut self, store: &mut Store<'_>, reason: DropReason) {
         let Some(at) = self.flows.fattest() else { return };
@@ -221,7 +247,8 @@ impl FqCodel {
         packet
     }
 
-    /// The rounds (RFC 8290 4.2). Every flow that is passed has been served, or emptied, since it was passed last.
+    /// The rounds (RFC 8290 4.2). Every flow that is passed has been served, or emptied, since it
+    /// was passed last.
     #[inline]
     fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         loop {
@@ -247,8 +274,8 @@ impl FqCodel {
             } else if let Some(packet) = self.depart(now, at, store, decide) {
                 return Some(packet);
             }
-            // It is empty. A new one goes through the old ones' round before it can be new again, or flows that send a packet at a
-            // time would starve the old ones.
+            // It is empty. A new one goes through the old ones' round before it can be new again,
+            // or flows that send a packet at a time would starve the old ones.
             if new {
                 self.flows.shift(&mut self.new);
                 if !self.old.is_empty() {
@@ -292,7 +319,8 @@ impl Queue for FqCodel {
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.next(now, store, true);
         if self.packets == 0 && packet.is_some() {
-            // All leave the rounds, as if the queue had been asked once more; nobody asks one that is empty.
+            // All leave the rounds, as if the queue had been asked once more; nobody asks one that
+            // is empty.
             self.next(now, store, true);
         }
         packet
@@ -310,7 +338,13 @@ impl Queue for FqCodel {
         self.next(0, store, false)
     }
 
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         let words = Words::read(context, &spec.settings)?;
         let moved = words.flows != self.words.flows;
         self.words = words;

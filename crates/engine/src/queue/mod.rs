@@ -1,10 +1,12 @@
 //! Queues: the buffer of a class, and who is dropped or marked when, and whose packet is next.
 //!
-//! Two kinds. The plain ones decide by the length that they hold, and the engine keeps them in the class's own record: variants of
-//! [`Policy`]. All others keep a state of their own behind the trait [`Queue`]; their packets lie in the engine's slab all the
-//! same, in [`List`]s that they take packets from and put them into through the [`Store`].
+//! Two kinds. The plain ones decide by the length that they hold, and the engine keeps them in the
+//! class's own record: variants of [`Policy`]. All others keep a state of their own behind the
+//! trait [`Queue`]; their packets lie in the engine's slab all the same, in [`List`]s that they
+//! take packets from and put them into through the [`Store`].
 //!
-//! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in [`QUEUES`].
+//! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in
+//! [`QUEUES`].
 
 mod blue;
 mod cake;
@@ -72,7 +74,8 @@ pub type Build = fn(&Context, &QueueSpec) -> Result<Policy, SpecError>;
 /// What a queue is told about the place it works in.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// What the class is guaranteed by its words; where that is nothing, the rate by which the scheduler that serves it measures.
+    /// What the class is guaranteed by its words; where that is nothing, the rate by which the
+    /// scheduler that serves it measures.
     pub rate: Rate,
     /// The rate of the link.
     pub link_rate: Rate,
@@ -96,34 +99,46 @@ pub enum Policy {
 
 /// The contract of a queue with a state of its own. `now` never decreases.
 ///
-/// A packet that was given in comes out once: from [`dequeue`](Queue::dequeue) or [`take`](Queue::take), or through
-/// [`Store::lose`]; or it was refused.
+/// A packet that was given in comes out once: from [`dequeue`](Queue::dequeue) or
+/// [`take`](Queue::take), or through [`Store::lose`]; or it was refused.
 pub trait Queue: Send {
     /// Its name in the registry.
     fn name(&self) -> &'static str;
 
-    /// A packet arrives, its time of arrival and charged length written in it. An error refuses it, and says why. To make room for it
-    /// the queue may [lose](Store::lose) others, and it may have [marked](Store::mark) it or others.
+    /// A packet arrives, its time of arrival and charged length written in it. An error refuses it,
+    /// and says why. To make room for it the queue may [lose](Store::lose) others, and it may have
+    /// [marked](Store::mark) it or others.
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason>;
 
-    /// The packet that leaves now. The queue may [lose](Store::lose) others on the way. `None` only when it holds nothing any more.
+    /// The packet that leaves now. The queue may [lose](Store::lose) others on the way. `None` only
+    /// when it holds nothing any more.
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken>;
 
-    /// The charged length of the packet that would leave next if none arrived and none were dropped; `None` if the queue is empty.
-    /// To schedulers it is a guess: a packet that arrives may come before it.
+    /// The charged length of the packet that would leave next if none arrived and none were
+    /// dropped; `None` if the queue is empty. To schedulers it is a guess: a packet that arrives
+    /// may come before it.
     fn peek(&self) -> Option<u32>;
 
-    /// Packets held, and their own bytes. The engine asks after a change only; on the packets' way it counts itself.
+    /// Packets held, and their own bytes. The engine asks after a change only; on the packets' way
+    /// it counts itself.
     fn backlog(&self) -> (u32, u32);
 
-    /// Takes out the packet that would leave next, without a decision on it: the class goes, or the kind of queue changes.
+    /// Takes out the packet that would leave next, without a decision on it: the class goes, or the
+    /// kind of queue changes.
     fn take(&mut self, store: &mut Store<'_>) -> Option<Taken>;
 
-    /// Another limit or other words. What does not fit any more is lost, with [`DropReason::LimitLowered`]. On an error nothing has
-    /// changed.
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError>;
+    /// Another limit or other words. What does not fit any more is lost, with
+    /// [`DropReason::LimitLowered`]. On an error nothing has changed.
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError>;
 
-    /// True if it looks at [`Packet::flow`] or [`Packet::hosts`]: where no queue does, nobody needs to hash them.
+    /// True if it looks at [`Packet::flow`] or [`Packet::hosts`]: where no queue does, nobody needs
+    /// to hash them.
     fn keeps_flows(&self) -> bool {
         false
     }
@@ -134,7 +149,8 @@ pub trait Queue: Send {
     /// Its random numbers start anew from here.
     fn seed(&mut self, _seed: u64) {}
 
-    /// Tells what it counts, by name: `forced`, `new_flows`, … The engine counts drops and marks itself.
+    /// Tells what it counts, by name: `forced`, `new_flows`, … The engine counts drops and marks
+    /// itself.
     fn tell(&self, _word: &mut dyn FnMut(&'static str, u64)) {}
 
     /// Bytes of memory held, packets apart.

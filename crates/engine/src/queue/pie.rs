@@ -1,15 +1,19 @@
-//! PIE (Pan et al. 2013; RFC 8033): a queue whose drop probability a controller moves until packets wait for about `target`.
+//! PIE (Pan et al. 2013; RFC 8033): a queue whose drop probability a controller moves until packets
+//! wait for about `target`.
 //!
-//! Every `tupdate` the probability grows with how far the delay is above the target, and with how fast it grows; a packet that
-//! arrives is dropped with that probability. Unlike CoDel it decides at the tail, on arrival, and by chance. Steps are scaled down while the
-//! probability is small, so that no parameter depends on the link.
+//! Every `tupdate` the probability grows with how far the delay is above the target, and with how
+//! fast it grows; a packet that arrives is dropped with that probability. Unlike CoDel it decides
+//! at the tail, on arrival, and by chance. Steps are scaled down while the probability is small, so
+//! that no parameter depends on the link.
 //!
-//! This is the pseudo-code of the RFC's appendix A, with the options of section 5 that change decisions: ECN (5.1) and de-randomisation
-//! (5.4) on request. The delay is that of the packet that left last (timestamps, not the estimated rate of 5.2: the engine knows
-//! when each packet arrived, and a scheduler above makes a class's rate jump); when the queue is empty at an update it is 0.
+//! This is the pseudo-code of the RFC's appendix A, with the options of section 5 that change
+//! decisions: ECN (5.1) and de-randomisation (5.4) on request. The delay is that of the packet that
+//! left last (timestamps, not the estimated rate of 5.2: the engine knows when each packet arrived,
+//! and a scheduler above makes a class's rate jump); when the queue is empty at an update it is 0.
 //!
-//! There is no timer: updates that are due are made up for when the queue is next looked at. Between two looks nothing changes that
-//! they go by, so the result is the same. After a long silence what is left is worked out at once.
+//! There is no timer: updates that are due are made up for when the queue is next looked at.
+//! Between two looks nothing changes that they go by, so the result is the same. After a long
+//! silence what is left is worked out at once.
 
 use super::random::Random;
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
@@ -26,16 +30,36 @@ pub const ENTRY: Entry = Entry {
     limit: Limit::Packets(1000),
     words: &[
         Word { name: "target", kind: Kind::Time, help: "delay that is aimed at", default: "15ms" },
-        Word { name: "tupdate", kind: Kind::Time, help: "time from one change of the probability to the next", default: "15ms" },
-        Word { name: "max_burst", kind: Kind::Time, help: "a queue that was short drops nothing for so long", default: "150ms" },
-        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word {
+            name: "tupdate",
+            kind: Kind::Time,
+            help: "time from one change of the probability to the next",
+            default: "15ms",
+        },
+        Word {
+            name: "max_burst",
+            kind: Kind::Time,
+            help: "a queue that was short drops nothing for so long",
+            default: "150ms",
+        },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "marks packets that understand it instead of dropping them",
+            default: "off",
+        },
         Word {
             name: "max_ecnth",
             kind: Kind::Fraction,
             help: "with ecn: above this probability they are dropped even so",
             default: "0.1",
         },
-        Word { name: "derand", kind: Kind::Flag, help: "drops neither too close together nor too far apart", default: "off" },
+        Word {
+            name: "derand",
+            kind: Kind::Flag,
+            help: "drops neither too close together nor too far apart",
+            default: "off",
+        },
     ],
     build: |context, spec| Ok(Policy::Own(Box::new(Pie::new(context, spec)?))),
 };
@@ -45,7 +69,8 @@ const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
 const UPDATE: Nanos = 15_000_000;
 
-/// Updates that are made up for one by one: 15 s of them at 15 ms. So long takes any probability that decays to 0.
+/// Updates that are made up for one by one: 15 s of them at 15 ms. So long takes any probability
+/// that decays to 0.
 const ONE_BY_ONE: u64 = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -67,19 +92,24 @@ impl Law {
         let target = settings.time("target").unwrap_or(15_000_000);
         let update = settings.time("tupdate").unwrap_or(UPDATE);
         let burst = settings.time("max_burst").unwrap_or(150_000_000);
-        for (word, time, least, most) in
-            [("target", target, 1000, 60 * SECOND), ("tupdate", update, 100_000, 100_000_000), ("max_burst", burst, 0, 60 * SECOND)]
-        {
+        for (word, time, least, most) in [
+            ("target", target, 1000, 60 * SECOND),
+            ("tupdate", update, 100_000, 100_000_000),
+            ("max_burst", burst, 0, 60 * SECOND),
+        ] {
             if !(least..=most).contains(&time) {
                 let message = format!("a {word} of {time} ns is not within {least} to {most} ns");
                 return Err(SpecError::word(word, message).help("leave it out for the RFC's"));
             }
         }
-        // RFC 8033 4.2: half the time between updates takes half of alpha, and a quarter of alpha more for beta.
+        // RFC 8033 4.2: half the time between updates takes half of alpha, and a quarter of alpha
+        // more for beta.
         let ratio = update as f64 / UPDATE as f64;
         let ecn = settings.flag("ecn");
         if settings.get("max_ecnth").is_some() && !ecn {
-            return Err(SpecError::word("max_ecnth", "without ecn nothing is marked").help("write ecn, or leave it out"));
+            return Err(
+                SpecError::word("max_ecnth", "without ecn nothing is marked").help("write ecn, or leave it out")
+            );
         }
         let threshold = f64::from(settings.fraction("max_ecnth").unwrap_or(ONE / 10)) / f64::from(ONE);
         Ok(Law {
@@ -99,7 +129,8 @@ fn seconds(time: Nanos) -> f64 {
     time as f64 / SECOND as f64
 }
 
-/// What the controller knows. Floating point is the same everywhere here: additions, multiplications and divisions of IEEE 754.
+/// What the controller knows. Floating point is the same everywhere here: additions,
+/// multiplications and divisions of IEEE 754.
 #[derive(Clone, Copy, Debug, Default)]
 struct Control {
     probability: f64,
@@ -283,7 +314,13 @@ impl Queue for Pie {
         store.pop(&mut self.list)
     }
 
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         let law = Law::read(context, &spec.settings)?;
         self.catch_up(now);
         (self.law, self.limit) = (law, spec.limit);

@@ -32,7 +32,8 @@ mod tests {
 
     #[test]
     fn as_published() {
-        // The first outputs for seed 1234567, as the reference implementation (Vigna's splitmix64.c) gives them.
+        // The first outputs for seed 1234567, as the reference implementation (Vigna's
+        // splitmix64.c) gives them.
         let mut random = Random::new(1_234_567);
         assert_eq!(
             [random.bits(), random.bits(), random.bits()],

@@ -1,14 +1,16 @@
 //! RED (Floyd and Jacobson 1993): a queue that drops a few packets, at random, before it is full.
 //!
-//! The average length, not the momentary one, says whether there is congestion: bursts pass, a standing queue does not. Below `min`
-//! nothing is dropped; from there to `max` the probability grows from 0 to `probability`, and drops are spread evenly over the packets
-//! that arrive (the more have passed since the last one, the more likely is the next); above `max` everything is dropped. `gentle`
-//! (Floyd 2000) lets the probability grow on from `probability` to 1 at twice `max` instead. Packets that understand ECN are marked
-//! instead, if asked for.
+//! The average length, not the momentary one, says whether there is congestion: bursts pass, a
+//! standing queue does not. Below `min` nothing is dropped; from there to `max` the probability
+//! grows from 0 to `probability`, and drops are spread evenly over the packets that arrive (the
+//! more have passed since the last one, the more likely is the next); above `max` everything is
+//! dropped. `gentle` (Floyd 2000) lets the probability grow on from `probability` to 1 at twice
+//! `max` instead. Packets that understand ECN are marked instead, if asked for.
 //!
-//! `variant altq` is ALTQ's to the letter (altq.md 7.1): half as many drops for the same probability, none on the packet that first
-//! finds the average above `min` or at most one packet waiting, forced drops never as marks, and no decay of the average while a class
-//! is idle, because ALTQ's classes never ask an empty queue.
+//! `variant altq` is ALTQ's to the letter (altq.md 7.1): half as many drops for the same
+//! probability, none on the packet that first finds the average above `min` or at most one packet
+//! waiting, forced drops never as marks, and no decay of the average while a class is idle, because
+//! ALTQ's classes never ask an empty queue.
 //!
 //! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
 
@@ -20,7 +22,8 @@ use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate, SECOND};
 
-/// The registry's entry. ALTQ's numbers (altq.md 7.1), but for `max`: three times `min`, as Floyd advises and as ALTQ's classes have it.
+/// The registry's entry. ALTQ's numbers (altq.md 7.1), but for `max`: three times `min`, as Floyd
+/// advises and as ALTQ's classes have it.
 pub const ENTRY: Entry = Entry {
     name: "red",
     about: "drops some at random before it is full, by the average length (RED)",
@@ -32,13 +35,28 @@ pub const ENTRY: Entry = Entry {
             help: "average length from which on some are dropped, in packets or bytes as the limit",
             default: "a tenth of the limit",
         },
-        Word { name: "max", kind: Kind::Limit, help: "average length from which on all are dropped", default: "three times min" },
+        Word {
+            name: "max",
+            kind: Kind::Limit,
+            help: "average length from which on all are dropped",
+            default: "three times min",
+        },
         Word { name: "probability", kind: Kind::Fraction, help: "part that is dropped just below max", default: "0.1" },
         WEIGHT,
         PACKETSIZE,
         Word { name: "gentle", kind: Kind::Flag, help: "above max the part grows to all at twice max", default: "off" },
-        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
-        Word { name: "harddrop", kind: Kind::Flag, help: "with ecn: what is beyond max is dropped, not marked", default: "off" },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "marks packets that understand it instead of dropping them",
+            default: "off",
+        },
+        Word {
+            name: "harddrop",
+            kind: Kind::Flag,
+            help: "with ecn: what is beyond max is dropped, not marked",
+            default: "off",
+        },
         Word {
             name: "variant",
             kind: Kind::Choice(&["paper", "altq"]),
@@ -125,7 +143,8 @@ pub(super) struct Thresholds {
 impl Thresholds {
     /// `min` and `max` in packets or bytes, `probability` in billionths. `min` is below `max`.
     pub fn new(min: u32, max: u32, probability: u32, gentle: bool) -> Thresholds {
-        let slope = |part: u32, over: u32| (u128::from(part) << (64 + 32 - BITS)) / (u128::from(ONE) * u128::from(over.max(1)));
+        let slope =
+            |part: u32, over: u32| (u128::from(part) << (64 + 32 - BITS)) / (u128::from(ONE) * u128::from(over.max(1)));
         let at_max = u64::try_from((u128::from(probability) << 64) / u128::from(ONE)).unwrap_or(u64::MAX);
         Thresholds {
             min: u64::from(min) << BITS,
@@ -193,8 +212,9 @@ impl Average {
         }
     }
 
-    /// The queue was empty for so long: as if it had been found so by each of the packets that could have been sent (Floyd and Jacobson,
-    /// section 4); by this one at least, or an average would stand still that is fed by short pauses. Returns the time that is left over.
+    /// The queue was empty for so long: as if it had been found so by each of the packets that
+    /// could have been sent (Floyd and Jacobson, section 4); by this one at least, or an average
+    /// would stand still that is fed by short pauses. Returns the time that is left over.
     pub fn idle(&mut self, clock: &Clock, time: Nanos) -> Nanos {
         // Nothing is left to decay, so it does not matter from when on.
         if self.average == 0 {
@@ -255,7 +275,8 @@ impl Average {
         self.count = if self.average < thresholds.min { -1 } else { self.count.saturating_add(1) };
     }
 
-    /// Draws with p / (whole - count p): so that the packets between two drops are 1 to whole/p, all as likely.
+    /// Draws with p / (whole - count p): so that the packets between two drops are 1 to whole/p,
+    /// all as likely.
     fn draw(&mut self, probability: u64, whole: u64, random: &mut Random) -> Verdict {
         let passed = u128::from(self.count.max(0) as u32) * u128::from(probability);
         let left = (u128::from(whole) << 64).saturating_sub(passed);
@@ -330,7 +351,9 @@ impl Words {
         let altq = settings.choice("variant") == Some("altq");
         let length = |word: &'static str| match (settings.limit(word), spec.limit) {
             (None, _) => Ok(None),
-            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) if n <= limit || altq => {
+            (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_))
+                if n <= limit || altq =>
+            {
                 Ok(Some(n))
             }
             (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) => {
@@ -341,10 +364,12 @@ impl Words {
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
         let (min, max) = match (length("min")?, length("max")?) {
-            // A tenth and three tenths of the limit; where that is none, 5 and 15 (altq.md 2.10). What they are to each other or to the limit
-            // is not asked: from min on all is dropped then, or nothing ever.
+            // A tenth and three tenths of the limit; where that is none, 5 and 15 (altq.md 2.10).
+            // What they are to each other or to the limit is not asked: from min on all is dropped
+            // then, or nothing ever.
             (min, max) if altq => {
-                let tenths = |n: u64, or: u32| Some((u64::from(limit) * n / 10) as u32).filter(|n| *n > 0).unwrap_or(or);
+                let tenths =
+                    |n: u64, or: u32| Some((u64::from(limit) * n / 10) as u32).filter(|n| *n > 0).unwrap_or(or);
                 (min.unwrap_or(tenths(1, 5)), max.unwrap_or(tenths(3, 15)))
             }
             (min, max) => {
@@ -353,7 +378,8 @@ impl Words {
             }
         };
         if min == 0 {
-            return Err(SpecError::word("min", "from an average of 0 on no packet could pass").help(format!("write min 1{unit}")));
+            return Err(SpecError::word("min", "from an average of 0 on no packet could pass")
+                .help(format!("write min 1{unit}")));
         }
         if min >= max && !altq {
             let message = format!("nothing lies between min {min}{unit} and max {max}{unit}");
@@ -362,14 +388,19 @@ impl Words {
         }
         let probability = settings.fraction("probability").unwrap_or(ONE / 10);
         if probability == 0 {
-            return Err(SpecError::word("probability", "0 would drop nothing until max is reached").help("write probability 0.1"));
+            return Err(SpecError::word("probability", "0 would drop nothing until max is reached")
+                .help("write probability 0.1"));
         }
         let (ecn, harddrop, gentle) = (settings.flag("ecn"), settings.flag("harddrop"), settings.flag("gentle"));
         if gentle && altq {
-            return Err(SpecError::word("gentle", "ALTQ's RED is not gentle").help("leave it out, or write variant paper"));
+            return Err(
+                SpecError::word("gentle", "ALTQ's RED is not gentle").help("leave it out, or write variant paper")
+            );
         }
         if harddrop && !ecn {
-            return Err(SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out"));
+            return Err(
+                SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out")
+            );
         }
         let thresholds = Thresholds::new(min, max, probability, gentle);
         let clock = Clock::read(context, settings)?;
@@ -463,7 +494,13 @@ impl Queue for Red {
         store.pop(&mut self.list)
     }
 
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         let words = Words::read(context, spec)?;
         let same_unit = matches!(words.limit, Limit::Bytes(_)) == matches!(self.words.limit, Limit::Bytes(_));
         (self.words, self.context, self.settings) = (words, *context, spec.settings.clone());

@@ -1,11 +1,13 @@
 //! RIO (Clark and Fang 1998): RED that drops what is out of its profile before what is in.
 //!
-//! The drop precedence in the DSCP (RFC 2597) says what is which: three levels, each with its own RED. A packet is judged by the average of
-//! the packets of its own level and of those below it in precedence: packets that are to go first under congestion (`high`) see the
-//! whole queue, those that are to stay (`low`) only themselves. So `low` is dropped only when the queue is full of its kind.
+//! The drop precedence in the DSCP (RFC 2597) says what is which: three levels, each with its own
+//! RED. A packet is judged by the average of the packets of its own level and of those below it in
+//! precedence: packets that are to go first under congestion (`high`) see the whole queue, those
+//! that are to stay (`low`) only themselves. So `low` is dropped only when the queue is full of its
+//! kind.
 //!
-//! ALTQ's numbers and rules (altq.md 7.2); `variant altq` has ALTQ's formula (see red), `variant paper` that of RED's paper. ALTQ's rio
-//! never marks; here `ecn` asks for it.
+//! ALTQ's numbers and rules (altq.md 7.2); `variant altq` has ALTQ's formula (see red),
+//! `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks for it.
 
 use super::random::Random;
 use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
@@ -33,7 +35,12 @@ pub const ENTRY: Entry = Entry {
         part("high-probability"),
         WEIGHT,
         PACKETSIZE,
-        Word { name: "ecn", kind: Kind::Flag, help: "marks packets that understand it instead of dropping them", default: "off" },
+        Word {
+            name: "ecn",
+            kind: Kind::Flag,
+            help: "marks packets that understand it instead of dropping them",
+            default: "off",
+        },
         Word {
             name: "variant",
             kind: Kind::Choice(&["paper", "altq"]),
@@ -45,7 +52,12 @@ pub const ENTRY: Entry = Entry {
 };
 
 const fn threshold(name: &'static str, default: &'static str) -> Word {
-    Word { name, kind: Kind::Limit, help: "average length from which on some, or all, of this precedence are dropped", default }
+    Word {
+        name,
+        kind: Kind::Limit,
+        help: "average length from which on some, or all, of this precedence are dropped",
+        default,
+    }
 }
 
 const fn part(name: &'static str) -> Word {
@@ -62,8 +74,8 @@ const NAMES: [(&str, &str, &str, [u64; 2]); LEVELS] = [
     ("high-min", "high-max", "high-probability", [5, 15]),
 ];
 
-/// The drop precedence of a DSCP: AFx1 is low, AFx2 medium, AFx3 high; of any other the same two bits decide, none is low
-/// (altq.md 7.2).
+/// The drop precedence of a DSCP: AFx1 is low, AFx2 medium, AFx3 high; of any other the same two
+/// bits decide, none is low (altq.md 7.2).
 fn level(dscp: u8) -> usize {
     usize::from((dscp >> 1) & 3).saturating_sub(1)
 }
@@ -116,7 +128,13 @@ impl Words {
             }
             *made = Thresholds::new(min, max, probability, false);
         }
-        Ok(Words { limit: spec.limit, clock: Clock::read(context, settings)?, thresholds, altq, ecn: settings.flag("ecn") })
+        Ok(Words {
+            limit: spec.limit,
+            clock: Clock::read(context, settings)?,
+            thresholds,
+            altq,
+            ecn: settings.flag("ecn"),
+        })
     }
 }
 
@@ -176,7 +194,8 @@ impl Rio {
         verdict
     }
 
-    /// A packet of this level is dropped or marked: the next one is as far away for all that it belongs to.
+    /// A packet of this level is dropped or marked: the next one is as far away for all that it
+    /// belongs to.
     fn hit(&mut self, at: usize) {
         self.levels.iter_mut().skip(at).for_each(|level| level.average.dropped());
     }
@@ -241,7 +260,13 @@ impl Queue for Rio {
         Some(packet)
     }
 
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         let words = Words::read(context, spec)?;
         let same_unit = matches!(words.limit, Limit::Bytes(_)) == matches!(self.words.limit, Limit::Bytes(_));
         (self.words, self.context, self.settings) = (words, *context, spec.settings.clone());
@@ -289,7 +314,13 @@ impl Queue for Rio {
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
         const TOLD: [[&str; 5]; LEVELS] = [
             ["low_average_thousandths", "low_prob_drop", "low_prob_mark", "low_forced_drop", "low_forced_mark"],
-            ["medium_average_thousandths", "medium_prob_drop", "medium_prob_mark", "medium_forced_drop", "medium_forced_mark"],
+            [
+                "medium_average_thousandths",
+                "medium_prob_drop",
+                "medium_prob_mark",
+                "medium_forced_drop",
+                "medium_forced_mark",
+            ],
             ["high_average_thousandths", "high_prob_drop", "high_prob_mark", "high_forced_drop", "high_forced_mark"],
         ];
         for (level, names) in self.levels.iter().zip(TOLD) {

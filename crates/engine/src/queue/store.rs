@@ -1,4 +1,5 @@
-//! Where the packets of queues lie: lists in the engine's slab, and what is lost or marked on the way.
+//! Where the packets of queues lie: lists in the engine's slab, and what is lost or marked on the
+//! way.
 
 use crate::account::DropReason;
 use crate::link::Overhead;
@@ -6,7 +7,8 @@ use crate::packet::{CE, NIL, Packet, Slab};
 use crate::settings::Limit;
 use crate::units::Nanos;
 
-/// A list of packets, first in, first out. Its packets lie in the [`Store`]: an empty list takes no memory beyond itself.
+/// A list of packets, first in, first out. Its packets lie in the [`Store`]: an empty list takes no
+/// memory beyond itself.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     head: u32,
@@ -70,8 +72,8 @@ impl List {
     }
 }
 
-/// A packet that was taken out of its list. It lies in the [`Store`] until it leaves the engine or is [lost](Store::lose): so that it is
-/// read once, when all is decided.
+/// A packet that was taken out of its list. It lies in the [`Store`] until it leaves the engine or
+/// is [lost](Store::lose): so that it is read once, when all is decided.
 #[derive(Debug)]
 #[must_use = "its place in the store would never be free again"]
 pub struct Taken {
@@ -92,7 +94,11 @@ pub struct Store<'e> {
 
 impl<'e> Store<'e> {
     #[inline]
-    pub(crate) fn new(slab: &'e mut Slab, overhead: &'e Overhead, lost: &'e mut Vec<(Packet, DropReason)>) -> Store<'e> {
+    pub(crate) fn new(
+        slab: &'e mut Slab,
+        overhead: &'e Overhead,
+        lost: &'e mut Vec<(Packet, DropReason)>,
+    ) -> Store<'e> {
         Store { slab, overhead, lost, marked: 0 }
     }
 
@@ -159,7 +165,8 @@ impl<'e> Store<'e> {
         self.slab.take(taken.at, taken.wire)
     }
 
-    /// Loses the last packets of a list, as many as are beyond a limit that was lowered. False if all stay. Linear in the list.
+    /// Loses the last packets of a list, as many as are beyond a limit that was lowered. False if
+    /// all stay. Linear in the list.
     pub fn cut(&mut self, list: &mut List, limit: Limit) -> bool {
         if !list.over(limit) {
             return false;
@@ -224,14 +231,16 @@ impl<'e> Store<'e> {
         marks
     }
 
-    /// Tells the sender of congestion by the ECN field instead of a drop, if the packet's transport understands it (RFC 3168, 5).
-    /// False, and nothing done, if it does not. For a packet that arrives.
+    /// Tells the sender of congestion by the ECN field instead of a drop, if the packet's transport
+    /// understands it (RFC 3168, 5). False, and nothing done, if it does not. For a packet that
+    /// arrives.
     #[inline]
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
         if packet.ecn & CE == 0 {
             return false;
         }
-        // One that comes with the mark set says it already; it counts as marked here too, as in Linux.
+        // One that comes with the mark set says it already; it counts as marked here too, as in
+        // Linux.
         packet.ecn = CE;
         self.marked += 1;
         true

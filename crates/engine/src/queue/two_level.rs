@@ -1,11 +1,14 @@
-//! Two levels (DragonFly BSD, 2013; altq.md section 9): connections that open and acknowledgements without data do not wait behind data.
+//! Two levels (DragonFly BSD, 2013; altq.md section 9): connections that open and acknowledgements
+//! without data do not wait behind data.
 //!
-//! A high and a normal list, counted in packets and in bytes; the normal one is served when the high one is empty. TCP of the other
-//! direction lives by its acknowledgements, and connections by their first packets: behind a deep queue of data both starve. What is
-//! high comes with the packet ([`Packet::high`], from [`Headers::high`](crate::headers::Headers::high)).
+//! A high and a normal list, counted in packets and in bytes; the normal one is served when the
+//! high one is empty. TCP of the other direction lives by its acknowledgements, and connections by
+//! their first packets: behind a deep queue of data both starve. What is high comes with the packet
+//! ([`Packet::high`], from [`Headers::high`](crate::headers::Headers::high)).
 //!
-//! When the queue is full, a high packet throws out the head of the normal list, as long as the high list is below half of the limits;
-//! any other packet is dropped itself. So the high list cannot take more than half of a queue from the normal one.
+//! When the queue is full, a high packet throws out the head of the normal list, as long as the
+//! high list is below half of the limits; any other packet is dropped itself. So the high list
+//! cannot take more than half of a queue from the normal one.
 
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
@@ -14,7 +17,8 @@ use crate::settings::{Kind, Limit, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::Nanos;
 
-/// The registry's entry. DragonFly's own limit is that of the interface's queue, 50 packets and what its processors stage.
+/// The registry's entry. DragonFly's own limit is that of the interface's queue, 50 packets and
+/// what its processors stage.
 pub const ENTRY: Entry = Entry {
     name: "two_level",
     about: "two lists: what opens connections and acknowledges goes first",
@@ -96,12 +100,14 @@ impl Queue for TwoLevel {
         let high = packet.high && self.words.prio;
         if !self.fits(packet) {
             let below = self.high.packets() < self.words.packets / 2 && self.high.bytes() < self.words.bytes / 2;
-            // What is left when the normal list is empty must do: or packets would be thrown out for one that is dropped then.
+            // What is left when the normal list is empty must do: or packets would be thrown out
+            // for one that is dropped then.
             let enough = u64::from(self.high.bytes()) + u64::from(packet.len) <= u64::from(self.words.bytes);
             if !(high && below && enough) || self.normal.is_empty() {
                 return Err(DropReason::QueueFull);
             }
-            // One as a rule; more where they are shorter than the packet and bytes are what is short.
+            // One as a rule; more where they are shorter than the packet and bytes are what is
+            // short.
             while !self.fits(packet) {
                 let Some(head) = store.pop(&mut self.normal) else { break };
                 store.lose(head, DropReason::HeadDropped);

@@ -1,18 +1,22 @@
-//! Deficit round robin (Shreedhar and Varghese 1996): shares by rounds, whatever the length of packets, in constant time.
+//! Deficit round robin (Shreedhar and Varghese 1996): shares by rounds, whatever the length of
+//! packets, in constant time.
 //!
-//! Classes that have packets stand in a ring. One whose turn comes gets its quantum on top of what it has left from its last turn (its
-//! deficit), and sends while its first packet is no longer than that; then the next one has its turn. What is left is kept while
-//! the class has packets, and lost when it has none. So over time classes are served as their quanta are to each other.
+//! Classes that have packets stand in a ring. One whose turn comes gets its quantum on top of what
+//! it has left from its last turn (its deficit), and sends while its first packet is no longer than
+//! that; then the next one has its turn. What is left is kept while the class has packets, and lost
+//! when it has none. So over time classes are served as their quanta are to each other.
 //!
-//! With quanta no smaller than the largest packet every turn sends something: constant time. Smaller ones work and share with
-//! finer grain, but a packet then takes several turns; the rounds in which nobody could send are worked out, not gone through, so a
-//! packet costs at most about as many steps as there are turns to it, or three times the classes in the ring, whichever is less.
+//! With quanta no smaller than the largest packet every turn sends something: constant time.
+//! Smaller ones work and share with finer grain, but a packet then takes several turns; the rounds
+//! in which nobody could send are worked out, not gone through, so a packet costs at most about as
+//! many steps as there are turns to it, or three times the classes in the ring, whichever is less.
 //!
 //! With the frame F = the sum of quanta, Q a class's own, L the largest packet and R the rate:
-//! - of two classes with packets over any time, served bytes over quantum differ by at most 1 + L/Q₁ + L/Q₂ (the authors' theorem on
-//!   fairness, from their lemma that m turns serve m Q ± L);
-//! - a class is served at R Q/F after a latency of ((F - Q)(1 + L/Q) + n L)/R among n classes (from the same lemma, as Boyer, Stea and
-//!   Sofack 2012; with quanta of at least L this is within the (3F - 2Q)/R of Stiliadis and Varma 1998).
+//! - of two classes with packets over any time, served bytes over quantum differ by at most 1 +
+//!   L/Q₁ + L/Q₂ (the authors' theorem on fairness, from their lemma that m turns serve m Q ± L);
+//! - a class is served at R Q/F after a latency of ((F - Q)(1 + L/Q) + n L)/R among n classes (from
+//!   the same lemma, as Boyer, Stea and Sofack 2012; with quanta of at least L this is within the
+//!   (3F - 2Q)/R of Stiliadis and Varma 1998).
 
 use super::priq::side_by_side;
 use super::promise::{Member, Place, Promise};
@@ -43,15 +47,18 @@ pub const ENTRY: Entry = Entry {
     },
 };
 
-/// The largest quantum: so large that it never matters, so small that sums of deficits do not overflow.
+/// The largest quantum: so large that it never matters, so small that sums of deficits do not
+/// overflow.
 const MOST: u64 = 1 << 30;
 
-/// While p of its turns come, a class sends at least p Q - L; each other one at most p Q' + L, and a packet of its own may be on the
-/// wire before it all (Shreedhar and Varghese 1996, lemma 2). A class that holds a scheduler may send a packet longer than was
-/// thought, which its next turns make up for: another L.
+/// While p of its turns come, a class sends at least p Q - L; each other one at most p Q' + L, and
+/// a packet of its own may be on the wire before it all (Shreedhar and Varghese 1996, lemma 2). A
+/// class that holds a scheduler may send a packet longer than was thought, which its next turns
+/// make up for: another L.
 fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let packet = u128::from(place.packet);
-    let quantum = |member: &Member<'_>| u128::from(member.settings.bytes("quantum").unwrap_or(u64::from(place.packet)).max(1));
+    let quantum =
+        |member: &Member<'_>| u128::from(member.settings.bytes("quantum").unwrap_or(u64::from(place.packet)).max(1));
     let beyond = |member: &Member<'_>| if member.holds { 2 * packet } else { packet };
     let frame: u128 = place.classes.iter().map(quantum).sum();
     let all_beyond: u128 = place.classes.iter().map(beyond).sum();
@@ -81,7 +88,8 @@ struct Drr {
 /// 32 bytes a class.
 #[derive(Clone, Copy)]
 struct Class {
-    /// What is left for it, bytes. Negative when a scheduler inside sent a longer packet than was thought.
+    /// What is left for it, bytes. Negative when a scheduler inside sent a longer packet than was
+    /// thought.
     deficit: i64,
     quantum: i64,
     /// Neighbours in the ring; [`NIL`] when it has no packets.
@@ -151,7 +159,8 @@ impl Drr {
         (class.next, class.previous, class.deficit) = (NIL, NIL, 0);
     }
 
-    /// A whole round went by and nobody could send: gives everyone at once the rounds that would go by like it.
+    /// A whole round went by and nobody could send: gives everyone at once the rounds that would go
+    /// by like it.
     #[cold]
     fn skip(&mut self) {
         let from = self.head;

@@ -1,14 +1,18 @@
-//! FAIRQ (DragonFly's ALTQ, 2008; altq.md section 5): priorities with a bandwidth up to which they count, and fair flows in each class.
+//! FAIRQ (DragonFly's ALTQ, 2008; altq.md section 5): priorities with a bandwidth up to which they
+//! count, and fair flows in each class.
 //!
-//! Classes have one of eight priorities and a bandwidth. The highest class that has packets and is not over its bandwidth goes; if all
-//! are over, the highest. So a bandwidth is a preference and no cap: what nobody else wants goes to who is over. How much a class
-//! sends is measured by sums that decay, over about its last eight packets ([`Decay`]).
+//! Classes have one of eight priorities and a bandwidth. The highest class that has packets and is
+//! not over its bandwidth goes; if all are over, the highest. So a bandwidth is a preference and no
+//! cap: what nobody else wants goes to who is over. How much a class sends is measured by sums that
+//! decay, over about its last eight packets ([`Decay`]).
 //!
-//! ALTQ has one class a priority and buckets for flows inside it. Here the two are apart: this is the scheduler, and `buckets` and `hogs`
-//! say how the queue that a class has by default keeps flows ([`fairq`](crate::queue)); several classes may share a priority, and
-//! take turns by packets. ALTQ compares what was sent before the packet at hand, with the time up to the last poll, and so lets a class
-//! have 8/7 of its bandwidth; here that packet counts, and the time, so a class has its bandwidth, whoever asks how often. A class
-//! that is over waits in a heap for the time at which it no longer is.
+//! ALTQ has one class a priority and buckets for flows inside it. Here the two are apart: this is
+//! the scheduler, and `buckets` and `hogs` say how the queue that a class has by default keeps
+//! flows ([`fairq`](crate::queue)); several classes may share a priority, and take turns by
+//! packets. ALTQ compares what was sent before the packet at hand, with the time up to the last
+//! poll, and so lets a class have 8/7 of its bandwidth; here that packet counts, and the time, so a
+//! class has its bandwidth, whoever asks how often. A class that is over waits in a heap for the
+//! time at which it no longer is.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +72,8 @@ pub fn queue(class: &Settings) -> QueueSpec {
     QueueSpec { name: entry.name, limit: entry.limit, settings }
 }
 
-/// A preference is no promise: classes that are not over go first, and how long a class is not over depends on what it sent.
+/// A preference is no promise: classes that are not over go first, and how long a class is not over
+/// depends on what it sent.
 fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     match place.classes.len() {
         1 => vec![Ok(place.promised)],
@@ -357,7 +362,9 @@ impl Scheduler for Fairq {
     }
 
     fn memory(&self) -> usize {
-        self.classes.capacity() * size_of::<Class>() + self.made.len() * size_of::<(Slot, Made)>() + self.timers.memory()
+        self.classes.capacity() * size_of::<Class>()
+            + self.made.len() * size_of::<(Slot, Made)>()
+            + self.timers.memory()
     }
 }
 

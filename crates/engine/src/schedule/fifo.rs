@@ -1,6 +1,8 @@
-//! First in, first out: no promise to anyone, and the baseline that every other scheduler is compared with.
+//! First in, first out: no promise to anyone, and the baseline that every other scheduler is
+//! compared with.
 //!
-//! Packets leave in the order in which they came, whatever their class; a class only keeps its own count and its own limit.
+//! Packets leave in the order in which they came, whatever their class; a class only keeps its own
+//! count and its own limit.
 
 use std::collections::VecDeque;
 
@@ -48,7 +50,8 @@ impl Fifo {
         }
     }
 
-    /// Takes what cannot go from the front of `order`. Every entry is taken once, so this costs nothing per packet.
+    /// Takes what cannot go from the front of `order`. Every entry is taken once, so this costs
+    /// nothing per packet.
     fn settle(&mut self) {
         while let Some(&slot) = self.order.front() {
             let class = &mut self.classes[slot as usize];
@@ -75,7 +78,8 @@ impl Scheduler for Fifo {
     }
 
     fn remove(&mut self, _: Nanos, slot: Slot) {
-        // The slot may be used again, so no entry of the old class may stay. Linear in the backlog, as a removal may be.
+        // The slot may be used again, so no entry of the old class may stay. Linear in the backlog,
+        // as a removal may be.
         self.order.retain(|s| *s != slot);
         self.classes[slot as usize] = Class::default();
     }

@@ -1,12 +1,13 @@
 //! Schedulers: who goes next.
 //!
-//! A scheduler orders the classes below one node of the tree. It never sees a queue or a packet's bytes: the engine tells it
-//! which class has something to send and what was sent, and asks it who is next. A class's content is a queue or another
-//! scheduler; the engine walks from the root scheduler down to a queue and reports what was sent on the way back up, so
-//! nesting is no concern of a scheduler.
+//! A scheduler orders the classes below one node of the tree. It never sees a queue or a packet's
+//! bytes: the engine tells it which class has something to send and what was sent, and asks it who
+//! is next. A class's content is a queue or another scheduler; the engine walks from the root
+//! scheduler down to a queue and reports what was sent on the way back up, so nesting is no concern
+//! of a scheduler.
 //!
-//! To add one: a file that opens with its paper and idea, implements [`Scheduler`], and states an [`Entry`];
-//! then one line in [`SCHEDULERS`].
+//! To add one: a file that opens with its paper and idea, implements [`Scheduler`], and states an
+//! [`Entry`]; then one line in [`SCHEDULERS`].
 
 pub mod cbq;
 mod drr;
@@ -26,10 +27,12 @@ use crate::settings::{Settings, Word};
 use crate::spec::{QueueSpec, SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
-/// A class within one scheduler instance: a small number given by the engine, used again after removal.
+/// A class within one scheduler instance: a small number given by the engine, used again after
+/// removal.
 pub type Slot = u32;
 
-/// The node that the scheduler sits in: the link, or the class that holds this scheduler. It exists from the start.
+/// The node that the scheduler sits in: the link, or the class that holds this scheduler. It exists
+/// from the start.
 pub const ROOT_SLOT: Slot = 0;
 
 /// No class, in [`Scheduler::ahead`].
@@ -74,8 +77,9 @@ impl Entry {
         if fair { wfq::fair_queue() } else { (self.default_queue)(scheduler) }
     }
 
-    /// By which rate a scheduler inside a class of these words measures shares: what the class is shaped to, or else guaranteed; `None`
-    /// where that is nothing, and the rate counts by which the class is measured itself.
+    /// By which rate a scheduler inside a class of these words measures shares: what the class is
+    /// shaped to, or else guaranteed; `None` where that is nothing, and the rate counts by which
+    /// the class is measured itself.
     pub fn rate_inside(&self, settings: &Settings) -> Option<Rate> {
         let shaped = self.class_words.iter().any(|word| word.name == "shape").then(|| settings.rate("shape")).flatten();
         shaped.or_else(|| (self.guarantee)(settings)).filter(|rate| !rate.is_zero())
@@ -97,7 +101,8 @@ pub enum Admit {
 /// What a scheduler is told about the place it works in.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// The rate by which shares are measured: the link's, or the guarantee of the class that holds this scheduler.
+    /// The rate by which shares are measured: the link's, or the guarantee of the class that holds
+    /// this scheduler.
     pub rate: Rate,
     /// The rate of the link.
     pub link_rate: Rate,
@@ -114,8 +119,8 @@ pub trait Scheduler: Send {
     /// A new class, without packets. `parent` is [`ROOT_SLOT`] for the scheduler's top classes.
     fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
 
-    /// New words for a class, and perhaps a new parent, while its packets stay. On an error nothing has changed.
-    /// For [`ROOT_SLOT`], `settings` are the scheduler's own words.
+    /// New words for a class, and perhaps a new parent, while its packets stay. On an error nothing
+    /// has changed. For [`ROOT_SLOT`], `settings` are the scheduler's own words.
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
 
     /// The class goes. It has neither packets nor children any more.
@@ -129,76 +134,87 @@ pub trait Scheduler: Send {
     /// The rate of the place it works in is another one.
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
 
-    /// True if [`arriving`](Scheduler::arriving) and [`queued`](Scheduler::queued) want to be called for every packet. Asked again when
-    /// a class was added or changed; what was true stays so.
+    /// True if [`arriving`](Scheduler::arriving) and [`queued`](Scheduler::queued) want to be
+    /// called for every packet. Asked again when a class was added or changed; what was true stays
+    /// so.
     fn hears_arrivals(&self) -> bool {
         false
     }
 
-    /// A packet of `len` bytes for the class is at the door, not yet queued or dropped; schedulers are asked from the class upwards, and
-    /// where one refuses, those above hear nothing of it. Only called if [`hears_arrivals`](Scheduler::hears_arrivals).
+    /// A packet of `len` bytes for the class is at the door, not yet queued or dropped; schedulers
+    /// are asked from the class upwards, and where one refuses, those above hear nothing of it.
+    /// Only called if [`hears_arrivals`](Scheduler::hears_arrivals).
     fn arriving(&mut self, _now: Nanos, _slot: Slot, _len: u32) -> Admit {
         Admit::Take
     }
 
-    /// A packet was queued: the first one if `first`, and then `len` is its length; any other only if
-    /// [`hears_arrivals`](Scheduler::hears_arrivals).
+    /// A packet was queued: the first one if `first`, and then `len` is its length; any other only
+    /// if [`hears_arrivals`](Scheduler::hears_arrivals).
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool);
 
-    /// The class has lost its first packet though it was not sent: it was dropped. `next` is the length of what comes first now,
-    /// `None` if the class has nothing to send any more.
+    /// The class has lost its first packet though it was not sent: it was dropped. `next` is the
+    /// length of what comes first now, `None` if the class has nothing to send any more.
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>);
 
-    /// The scheduler inside the class holds back what it has: the class has nothing to send for now. It ends with
-    /// [`released`](Scheduler::released), or when the class has [lost](Scheduler::head_lost) all that it had.
+    /// The scheduler inside the class holds back what it has: the class has nothing to send for
+    /// now. It ends with [`released`](Scheduler::released), or when the class has
+    /// [lost](Scheduler::head_lost) all that it had.
     fn held(&mut self, now: Nanos, slot: Slot) {
         self.head_lost(now, slot, None);
     }
 
-    /// The scheduler inside the class may send again; `len` is a guess at the length of its first packet.
+    /// The scheduler inside the class may send again; `len` is a guess at the length of its first
+    /// packet.
     fn released(&mut self, now: Nanos, slot: Slot, len: u32) {
         self.queued(now, slot, len, true);
     }
 
-    /// A packet that was not the first was dropped. Only those that keep the order of all packets mind.
+    /// A packet that was not the first was dropped. Only those that keep the order of all packets
+    /// mind.
     fn tail_lost(&mut self, _now: Nanos, _slot: Slot) {}
 
-    /// The class that [`choose`](Scheduler::choose) has just named lost `packets` on the way: its queue dropped them, and sends the one
-    /// behind. [`sent`](Scheduler::sent) follows. Only those that count all packets mind.
+    /// The class that [`choose`](Scheduler::choose) has just named lost `packets` on the way: its
+    /// queue dropped them, and sends the one behind. [`sent`](Scheduler::sent) follows. Only those
+    /// that count all packets mind.
     fn passed_over(&mut self, _now: Nanos, _slot: Slot, _packets: u32) {}
 
-    /// The class whose first packet should go now, if any may. Asking again at the same time gives the same answer. Without any
-    /// packets only those that [hear arrivals](Scheduler::hears_arrivals) are asked.
+    /// The class whose first packet should go now, if any may. Asking again at the same time gives
+    /// the same answer. Without any packets only those that [hear
+    /// arrivals](Scheduler::hears_arrivals) are asked.
     fn choose(&mut self, now: Nanos) -> Option<Slot>;
 
-    /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone. `next` is the length of the next
-    /// one, `None` if there is none. Where the class's queue reorders or drops on its own (fq_codel, codel), a length told before is a
-    /// guess: what counts is `len` here. Returns whether it went on bandwidth beyond the class's own.
+    /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone.
+    /// `next` is the length of the next one, `None` if there is none. Where the class's queue
+    /// reorders or drops on its own (fq_codel, codel), a length told before is a guess: what counts
+    /// is `len` here. Returns whether it went on bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
 
-    /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this many bytes of its own. For those that
-    /// hear arrivals and keep [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
+    /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this
+    /// many bytes of its own. For those that hear arrivals and keep
+    /// [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
     fn lent(&mut self, _slot: Slot, _bytes: u32) {}
 
-    /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else happens. A time that has passed
-    /// means now; `None` that something else must happen first.
+    /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else
+    /// happens. A time that has passed means now; `None` that something else must happen first.
     fn next_wakeup(&mut self) -> Option<Nanos>;
 
-    /// Bytes of own packets that used another class's bandwidth, where the scheduler keeps that count itself (the engine counts
-    /// what [`sent`](Scheduler::sent) answers otherwise).
+    /// Bytes of own packets that used another class's bandwidth, where the scheduler keeps that
+    /// count itself (the engine counts what [`sent`](Scheduler::sent) answers otherwise).
     fn borrowed_bytes(&self, _slot: Slot) -> Option<u64> {
         None
     }
 
-    /// Tells what else it counts for a class, by name: `over`, `delays`, … A figure that may be negative (tokens in debt) is told as
-    /// an `i64` in two's complement.
+    /// Tells what else it counts for a class, by name: `over`, `delays`, … A figure that may be
+    /// negative (tokens in debt) is told as an `i64` in two's complement.
     fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// A packet for the class comes soon: hints to the processor to fetch what the class keeps. Changes nothing.
+    /// A packet for the class comes soon: hints to the processor to fetch what the class keeps.
+    /// Changes nothing.
     fn fetch(&self, _slot: Slot) {}
 
-    /// Classes whose packets probably go soon after the one that `slot` has just sent, the sooner one first; [`NOBODY`] where that is not
-    /// known at once. For hints to the processor only: a wrong answer costs nothing but time.
+    /// Classes whose packets probably go soon after the one that `slot` has just sent, the sooner
+    /// one first; [`NOBODY`] where that is not known at once. For hints to the processor only: a
+    /// wrong answer costs nothing but time.
     fn ahead(&self, _slot: Slot) -> [Slot; 2] {
         [NOBODY; 2]
     }

@@ -1,11 +1,14 @@
-//! Strict priorities, as ALTQ's PRIQ (altq.md section 4; Cho 1998): a packet goes when no class of a higher priority has any.
+//! Strict priorities, as ALTQ's PRIQ (altq.md section 4; Cho 1998): a packet goes when no class of
+//! a higher priority has any.
 //!
-//! Sixteen levels, 15 first. A bitmap says which levels have packets, so the highest of them is found with one instruction
-//! (find-first-set), and each level is a ring of the classes that have packets: nothing depends on the number of classes.
+//! Sixteen levels, 15 first. A bitmap says which levels have packets, so the highest of them is
+//! found with one instruction (find-first-set), and each level is a ring of the classes that have
+//! packets: nothing depends on the number of classes.
 //!
-//! ALTQ allows one class a priority. Here several may share one: they take turns, a packet each, which leaves a policy with one class
-//! a level exactly ALTQ's. What the highest level does not take the next one has; nothing holds a level back, so only a class alone on
-//! the highest level is promised anything: everything, but for the packet that is on its way when its own arrives.
+//! ALTQ allows one class a priority. Here several may share one: they take turns, a packet each,
+//! which leaves a policy with one class a level exactly ALTQ's. What the highest level does not
+//! take the next one has; nothing holds a level back, so only a class alone on the highest level is
+//! promised anything: everything, but for the packet that is on its way when its own arrives.
 
 use super::promise::{Member, Place, Promise};
 use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
@@ -37,8 +40,8 @@ pub const ENTRY: Entry = Entry {
     build: |_: &Context, _: &Settings| Ok(Box::new(Priq::new())),
 };
 
-/// Strict priority leaves the highest level all there is but one packet of a lower one, whose sending is not broken off: [β - L]⁺ (Le
-/// Boudec and Thiran 2001, proposition 1.3.4).
+/// Strict priority leaves the highest level all there is but one packet of a lower one, whose
+/// sending is not broken off: [β - L]⁺ (Le Boudec and Thiran 2001, proposition 1.3.4).
 fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let highest = place.classes.iter().map(priority_of).max();
     let alone = place.classes.iter().filter(|member| Some(priority_of(member)) == highest).count() == 1;
@@ -47,7 +50,9 @@ fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
             return Err("classes of higher priority may take all there is".to_owned());
         }
         if !alone {
-            return Err("it takes turns with classes of the same priority by packets, however long theirs are".to_owned());
+            return Err(
+                "it takes turns with classes of the same priority by packets, however long theirs are".to_owned()
+            );
         }
         place.promised.after(u64::from(place.packet)).ok_or_else(|| "the bound is beyond all time".to_owned())
     };
@@ -88,7 +93,8 @@ impl Priq {
         Priq { waiting: 0, turn: [NIL; LEVELS], classes: vec![Class { level: PRIORITY as u8, ..Class::default() }] }
     }
 
-    /// Puts a class that has packets at the end of its level's ring: before the one whose turn it is.
+    /// Puts a class that has packets at the end of its level's ring: before the one whose turn it
+    /// is.
     fn link(&mut self, slot: Slot) {
         let class = self.classes[slot as usize];
         if class.next != NIL {

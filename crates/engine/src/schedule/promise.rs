@@ -1,8 +1,10 @@
-//! What a scheduler promises a class, worked out from words alone: `altq check` prints it, tests hold the engine to it.
+//! What a scheduler promises a class, worked out from words alone: `altq check` prints it, tests
+//! hold the engine to it.
 //!
-//! A promise is a service curve: while the class has packets, it is served at least that much. Promises compose: what a class is
-//! promised is what the scheduler inside it divides further, so a class's promise is made from the promise of the place that its
-//! scheduler works in (Le Boudec and Thiran 2001, chapter 1: the server sees what the one above leaves).
+//! A promise is a service curve: while the class has packets, it is served at least that much.
+//! Promises compose: what a class is promised is what the scheduler inside it divides further, so a
+//! class's promise is made from the promise of the place that its scheduler works in (Le Boudec and
+//! Thiran 2001, chapter 1: the server sees what the one above leaves).
 
 use crate::settings::Settings;
 use crate::shape::service_curve::ServiceCurve;
@@ -23,7 +25,8 @@ impl Promise {
         Promise { latency, curve: ServiceCurve::linear(rate) }
     }
 
-    /// What is left of it when `bytes` of others may go first: the same, so much later. `None` if that is never.
+    /// What is left of it when `bytes` of others may go first: the same, so much later. `None` if
+    /// that is never.
     ///
     /// ```
     /// # use altq_engine::{schedule::promise::Promise, units::Rate};
@@ -48,13 +51,15 @@ impl Promise {
         }
     }
 
-    /// `parts` of `of` parts of it, rates rounded down. `None` where nothing is left in the long run.
+    /// `parts` of `of` parts of it, rates rounded down. `None` where nothing is left in the long
+    /// run.
     pub fn part(&self, parts: u128, of: u128) -> Option<Promise> {
         let cut = |rate: Rate| {
             let rate = u128::from(rate.as_bit_s()).checked_mul(parts)?.checked_div(of)?;
             u64::try_from(rate).ok().map(Rate::bit_s)
         };
-        let curve = ServiceCurve { first: cut(self.curve.first)?, until: self.curve.until, then: cut(self.curve.then)? };
+        let curve =
+            ServiceCurve { first: cut(self.curve.first)?, until: self.curve.until, then: cut(self.curve.then)? };
         (!curve.then.is_zero()).then_some(Promise { latency: self.latency, curve })
     }
 
@@ -63,8 +68,9 @@ impl Promise {
         self.curve.then
     }
 
-    /// The longest wait, until its last bit has left, of a packet before which, itself included, at most `bytes` wait: with a source
-    /// that sends at most the rate and bursts of `bytes`, of any packet. `None` if there is no bound.
+    /// The longest wait, until its last bit has left, of a packet before which, itself included, at
+    /// most `bytes` wait: with a source that sends at most the rate and bursts of `bytes`, of any
+    /// packet. `None` if there is no bound.
     ///
     /// ```
     /// # use altq_engine::{schedule::promise::Promise, units::Rate};
@@ -73,7 +79,8 @@ impl Promise {
     pub const fn delay(&self, bytes: u64) -> Option<Nanos> {
         let ServiceCurve { first, until, then } = self.curve;
         let Some(mut time) = self.curve.time_for(bytes) else { return None };
-        // Of a convex curve the knee is furthest from a source that sends at the second slope all the while.
+        // Of a convex curve the knee is furthest from a source that sends at the second slope all
+        // the while.
         let early = first.bytes_in(until);
         if first.as_bit_s() < then.as_bit_s() && bytes < early {
             let sooner = then.time_for(early - bytes).saturating_sub(1);
@@ -83,12 +90,14 @@ impl Promise {
         self.latency.checked_add(time)
     }
 
-    /// What holds from any moment on at which the class has packets, not only from that at which it began to wait: the second slope,
-    /// late by what a slow beginning costs. A scheduler inside counts on this, for packets may come to one of its classes at any time.
+    /// What holds from any moment on at which the class has packets, not only from that at which it
+    /// began to wait: the second slope, late by what a slow beginning costs. A scheduler inside
+    /// counts on this, for packets may come to one of its classes at any time.
     pub const fn steady(&self) -> Promise {
         let ServiceCurve { first, until, then } = self.curve;
         let slow = if first.as_bit_s() < then.as_bit_s() {
-            // What the first piece gives takes so long at the second slope; a nanosecond less, for it was rounded up.
+            // What the first piece gives takes so long at the second slope; a nanosecond less, for
+            // it was rounded up.
             until.saturating_sub(then.time_for(first.bytes_in(until)).saturating_sub(1))
         } else {
             0
@@ -113,8 +122,8 @@ pub struct Member<'s> {
 /// The place a scheduler works in, and all that it serves there.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'s> {
-    /// What the scheduler itself is promised: the link's rate without latency, or the promise of the class that holds it as far as it is
-    /// [steady](Promise::steady).
+    /// What the scheduler itself is promised: the link's rate without latency, or the promise of
+    /// the class that holds it as far as it is [steady](Promise::steady).
     pub promised: Promise,
     /// The rate by which shares are measured.
     pub rate: Rate,
@@ -126,8 +135,9 @@ pub struct Place<'s> {
     pub classes: &'s [Member<'s>],
 }
 
-/// Works out what each class is promised, or says in half a sentence why nothing is. All at once: what the others may do is added up once,
-/// so that a link of many classes takes no longer than its classes are.
+/// Works out what each class is promised, or says in half a sentence why nothing is. All at once:
+/// what the others may do is added up once, so that a link of many classes takes no longer than its
+/// classes are.
 pub type Promised = fn(&Place<'_>) -> Vec<Result<Promise, String>>;
 
 /// The same reason for all classes of a place.
@@ -146,8 +156,8 @@ mod tests {
 
     #[test]
     fn the_furthest_from_a_conforming_source_by_hand() {
-        // 8 Mbit/s for 1 ms, 1000 bytes, then 16: 500 bytes at 0 take 0.5 ms, but what comes at 16 Mbit/s behind them, up to the 1000th
-        // byte at 0.25 ms, leaves at the knee: 0.75 ms.
+        // 8 Mbit/s for 1 ms, 1000 bytes, then 16: 500 bytes at 0 take 0.5 ms, but what comes at 16
+        // Mbit/s behind them, up to the 1000th byte at 0.25 ms, leaves at the knee: 0.75 ms.
         let delay = curve(8, 1_000_000, 16).delay(500).unwrap();
         assert!((751_000..=751_002).contains(&delay), "{delay}");
         assert_eq!(curve(8, 1_000_000, 16).delay(2000), Some(1_501_000));
@@ -159,7 +169,9 @@ mod tests {
     fn what_is_steady_by_hand() {
         // 1000 bytes in the first ms where 16 Mbit/s would give 2000: half a millisecond late.
         let steady = curve(8, 1_000_000, 16).steady();
-        assert!((501_000..=501_002).contains(&steady.latency) && steady.curve == ServiceCurve::linear(Rate::mbit_s(16)));
+        assert!(
+            (501_000..=501_002).contains(&steady.latency) && steady.curve == ServiceCurve::linear(Rate::mbit_s(16))
+        );
         assert_eq!(curve(16, 1_000_000, 8).steady(), Promise::new(1_000, Rate::mbit_s(8)));
     }
 }

@@ -1,7 +1,8 @@
 //! Who changes its mode when: a heap of four, in which every class has at most one entry.
 //!
-//! A class's time only moves on while it waits, but for changes of its words; so an entry may lie there too early, and is then put
-//! right when its turn comes. Entries of one time go in the order of their slots: what happens does not depend on when one asked.
+//! A class's time only moves on while it waits, but for changes of its words; so an entry may lie
+//! there too early, and is then put right when its turn comes. Entries of one time go in the order
+//! of their slots: what happens does not depend on when one asked.
 
 /// "Not in the heap."
 const OUT: u32 = u32::MAX;

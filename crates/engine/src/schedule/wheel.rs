@@ -1,12 +1,16 @@
-//! Who waits for which time: a wheel of wheels (Varghese and Lauck 1987, scheme 7), exact to the nanosecond.
+//! Who waits for which time: a wheel of wheels (Varghese and Lauck 1987, scheme 7), exact to the
+//! nanosecond.
 //!
-//! Time is cut into ticks of 256 ns. What is due in the next 256 ticks lies in a slot for each tick, what is due in the next 256 times as
-//! many in a slot for each 256 ticks, and so on; bitmaps say which slots are in use. Filing is putting at the head of a list; a slot whose
-//! beginning has come is filed anew one wheel below. So an entry is touched once a wheel, three times for what is a second away,
-//! however many there are. Only those of a tick that has begun and is not over wait in a heap, by their exact time.
+//! Time is cut into ticks of 256 ns. What is due in the next 256 ticks lies in a slot for each
+//! tick, what is due in the next 256 times as many in a slot for each 256 ticks, and so on; bitmaps
+//! say which slots are in use. Filing is putting at the head of a list; a slot whose beginning has
+//! come is filed anew one wheel below. So an entry is touched once a wheel, three times for what is
+//! a second away, however many there are. Only those of a tick that has begun and is not over wait
+//! in a heap, by their exact time.
 //!
-//! Entries that are due come out in no particular order: it is for those whose owners do not mind in which order they take effect at one
-//! look at the clock. An entry may lie too early, whose time has moved on: the owner files it anew when it comes.
+//! Entries that are due come out in no particular order: it is for those whose owners do not mind
+//! in which order they take effect at one look at the clock. An entry may lie too early, whose time
+//! has moved on: the owner files it anew when it comes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -92,7 +96,8 @@ impl Wheel {
         }
     }
 
-    /// Sees to it that the owner is asked at `due` or before. `now` is the present, which `due` is beyond.
+    /// Sees to it that the owner is asked at `due` or before. `now` is the present, which `due` is
+    /// beyond.
     #[inline]
     pub fn file(&mut self, now: u64, owner: u32, due: u64) {
         if self.links[owner as usize].previous != OUT {
@@ -101,7 +106,8 @@ impl Wheel {
             }
             self.remove(owner);
         }
-        // Nothing lies before the first entry: the present may be the beginning, so that entries lie as low as they can.
+        // Nothing lies before the first entry: the present may be the beginning, so that entries
+        // lie as low as they can.
         if now < self.soonest {
             self.tick = self.tick.max(now >> BITS);
         }
@@ -114,7 +120,8 @@ impl Wheel {
         if tick <= self.tick {
             return self.put_near(owner, due);
         }
-        // The wheel of the highest digit in which it differs from the present; its slot is that digit.
+        // The wheel of the highest digit in which it differs from the present; its slot is that
+        // digit.
         let wheel = (63 - (tick ^ self.tick).leading_zeros()) / BITS;
         let slot = (tick >> (wheel * BITS)) as usize % SLOTS;
         let start = tick >> (wheel * BITS) << (wheel * BITS) << BITS;
@@ -182,7 +189,8 @@ impl Wheel {
     /// The first slot in use: its wheel, its number, and its first tick.
     #[inline]
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
-        // Whoever differs from the present in a low digit only is earlier than who does in a higher one.
+        // Whoever differs from the present in a low digit only is earlier than who does in a higher
+        // one.
         let wheel = self.used.trailing_zeros() as usize;
         let slot = self.wheels.get(wheel)?.as_ref()?.first_used()?;
         let shift = wheel as u32 * BITS;
@@ -193,12 +201,14 @@ impl Wheel {
     /// Takes all out of a slot: the first of them.
     #[inline]
     fn take_slot(&mut self, wheel: usize, slot: usize) -> u32 {
-        let first = self.wheels[wheel % WHEELS].as_mut().map_or(NIL, |slots| std::mem::replace(&mut slots.first[slot], NIL));
+        let first =
+            self.wheels[wheel % WHEELS].as_mut().map_or(NIL, |slots| std::mem::replace(&mut slots.first[slot], NIL));
         self.empty(wheel, slot);
         first
     }
 
-    /// Files what lies in a slot whose beginning has come in the wheels below; what lies in a tick, in the heap.
+    /// Files what lies in a slot whose beginning has come in the wheels below; what lies in a tick,
+    /// in the heap.
     fn open(&mut self, wheel: usize, slot: usize, start: u64) {
         self.tick = start;
         let mut owner = self.take_slot(wheel, slot);
@@ -290,13 +300,16 @@ impl Wheel {
         loop {
             let near = self.first_near();
             match self.first_slot() {
-                Some((wheel, slot, start)) if near.is_none_or(|(due, _)| start << BITS <= due) => self.open(wheel, slot, start),
+                Some((wheel, slot, start)) if near.is_none_or(|(due, _)| start << BITS <= due) => {
+                    self.open(wheel, slot, start)
+                }
                 _ => return near,
             }
         }
     }
 
-    /// Two owners whose entries are probably due soon, the sooner one first, as far as that is known at once; [`NIL`] otherwise. For hints.
+    /// Two owners whose entries are probably due soon, the sooner one first, as far as that is
+    /// known at once; [`NIL`] otherwise. For hints.
     #[inline]
     pub fn ahead(&self) -> [u32; 2] {
         let Some(slots) = self.wheels[0].as_ref().filter(|_| self.used & 1 != 0) else { return [NIL; 2] };
@@ -338,7 +351,8 @@ mod tests {
 
     use super::*;
 
-    /// Against an ordered set: times near and far, entries that come and go, looks at the clock at any time.
+    /// Against an ordered set: times near and far, entries that come and go, looks at the clock at
+    /// any time.
     #[test]
     fn as_an_ordered_set() {
         let mut state = 7_u64;

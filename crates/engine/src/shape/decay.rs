@@ -2,7 +2,8 @@
 
 use crate::units::{Nanos, Rate, SECOND};
 
-/// Bytes and time since they were sent, both less an eighth with every packet: the rate of about the last eight packets.
+/// Bytes and time since they were sent, both less an eighth with every packet: the rate of about
+/// the last eight packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decay {
     time: Nanos,
@@ -39,8 +40,9 @@ impl Decay {
         !rate.is_zero() && rate.time_for(self.bytes) < self.time
     }
 
-    /// Whether it is at most `rate` at `now`, with a packet of `bytes` counted as sent: [`at_most_from`](Decay::at_most_from) is no later.
-    /// By a multiplication: who is asked with every packet, and is rarely over, need not divide.
+    /// Whether it is at most `rate` at `now`, with a packet of `bytes` counted as sent:
+    /// [`at_most_from`](Decay::at_most_from) is no later. By a multiplication: who is asked with
+    /// every packet, and is rarely over, need not divide.
     #[inline]
     pub fn at_most(&self, now: Nanos, rate: Rate, bytes: u32) -> bool {
         if rate.is_zero() || !self.measured() {
@@ -51,8 +53,9 @@ impl Decay {
         due <= u128::from(self.time.saturating_add(since)) * u128::from(rate.as_bit_s())
     }
 
-    /// From when on it is at most `rate` with the next packet, of `bytes`, counted as sent; `None`: never. Who sends each packet then
-    /// sends at this rate: the sums stand at seven eighths of eight packets and eight intervals.
+    /// From when on it is at most `rate` with the next packet, of `bytes`, counted as sent; `None`:
+    /// never. Who sends each packet then sends at this rate: the sums stand at seven eighths of
+    /// eight packets and eight intervals.
     #[inline]
     pub fn at_most_from(&self, rate: Rate, bytes: u32) -> Option<Nanos> {
         if rate.is_zero() {
@@ -72,15 +75,19 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_measured_exactly() {
-        // 1000 bytes each ms: 8 Mbit/s. Both sums decay alike, so their ratio is right from the start, but for the first pause.
+        // 1000 bytes each ms: 8 Mbit/s. Both sums decay alike, so their ratio is right from the
+        // start, but for the first pause.
         let mut decay = Decay { last: 1_000_000_000, ..Decay::default() };
         for n in 1..=50 {
             decay.add(1_000_000_000 + n * 1_000_000, 1000);
         }
         assert!(decay.below(Rate::kbit_s(8_010)) && !decay.below(Rate::kbit_s(7_990)));
-        // The sums are 7 packets and 7 ms; with the next packet 8, which take 8 ms at the same rate and 16 at half of it.
+        // The sums are 7 packets and 7 ms; with the next packet 8, which take 8 ms at the same rate
+        // and 16 at half of it.
         let from = |rate| decay.at_most_from(rate, 1000).unwrap() - 1_050_000_000;
-        assert!(from(Rate::mbit_s(8)).abs_diff(1_000_000) < 20_000 && from(Rate::mbit_s(4)).abs_diff(9_000_000) < 20_000);
+        assert!(
+            from(Rate::mbit_s(8)).abs_diff(1_000_000) < 20_000 && from(Rate::mbit_s(4)).abs_diff(9_000_000) < 20_000
+        );
         assert_eq!(decay.at_most_from(Rate::bit_s(0), 1000), None);
     }
 

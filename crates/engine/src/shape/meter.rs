@@ -1,15 +1,19 @@
-//! Meters: which part of the traffic keeps to its profile, told by three colours, and what becomes of each.
+//! Meters: which part of the traffic keeps to its profile, told by three colours, and what becomes
+//! of each.
 //!
 //! - `bucket`: one token bucket; what finds its bytes in it is green, all else red.
-//! - `srtcm`, a single rate three color marker (RFC 2697): tokens come at CIR, first into the bucket C up to CBS, then into E up to EBS;
-//!   green what C pays for, yellow what E does, else red.
-//! - `trtcm`, a two rate three color marker (RFC 2698): P fills at PIR up to PBS, C at CIR up to CBS; red what P does not pay for, yellow
-//!   what C does not.
+//! - `srtcm`, a single rate three color marker (RFC 2697): tokens come at CIR, first into the
+//!   bucket C up to CBS, then into E up to EBS; green what C pays for, yellow what E does, else
+//!   red.
+//! - `trtcm`, a two rate three color marker (RFC 2698): P fills at PIR up to PBS, C at CIR up to
+//!   CBS; red what P does not pay for, yellow what C does not.
 //!
-//! A *colour-aware* meter makes no packet better than it came: its colour on arrival is the drop precedence of its AF codepoint (RFC 2597:
-//! AFx1 green, AFx2 yellow, AFx3 red), green where it has none. Bytes are the packet's own, from the IP header on, as the RFCs
-//! count. Tokens are whole bytes, and bytes come at multiples of a byte's time from time 0 on: the RFCs' "incremented CIR times
-//! per second" to the letter, so that everything can be checked against their text byte by byte.
+//! A *colour-aware* meter makes no packet better than it came: its colour on arrival is the drop
+//! precedence of its AF codepoint (RFC 2597: AFx1 green, AFx2 yellow, AFx3 red), green where it has
+//! none. Bytes are the packet's own, from the IP header on, as the RFCs count. Tokens are whole
+//! bytes, and bytes come at multiples of a byte's time from time 0 on: the RFCs' "incremented CIR
+//! times per second" to the letter, so that everything can be checked against their text byte by
+//! byte.
 //!
 //! A meter's words stand among its class's, each behind `meter`: no scheduler reads them.
 
@@ -74,7 +78,8 @@ pub const WORDS: &[Word] = &[
     },
 ];
 
-/// The words of a class's settings that are its meter's, by the word in the braces: `kind` is that before them.
+/// The words of a class's settings that are its meter's, by the word in the braces: `kind` is that
+/// before them.
 pub fn setting(word: &str) -> Option<&'static str> {
     const ALL: [(&str, &str); 10] = [
         ("kind", "meter"),
@@ -144,9 +149,14 @@ impl MeterSpec {
         };
         let rate = |word: &str| {
             let rate = setting(word).and_then(|word| settings.rate(word)).ok_or_else(|| missing(word, "10Mbit/s"))?;
-            if rate.is_zero() { Err(SpecError::word("meter", format!("`{word} 0bit/s` lets nothing pass"))) } else { Ok(rate) }
+            if rate.is_zero() {
+                Err(SpecError::word("meter", format!("`{word} 0bit/s` lets nothing pass")))
+            } else {
+                Ok(rate)
+            }
         };
-        let size = |word: &str| setting(word).and_then(|word| settings.bytes(word)).ok_or_else(|| missing(word, "15000bytes"));
+        let size =
+            |word: &str| setting(word).and_then(|word| settings.bytes(word)).ok_or_else(|| missing(word, "15000bytes"));
         let (cir, cbs) = (rate("cir")?, size("cbs")?);
         let profile = match kind {
             "srtcm" => Profile::SingleRate { cir, cbs, ebs: size("ebs")? },
@@ -154,7 +164,8 @@ impl MeterSpec {
                 let (pir, pbs) = (rate("pir")?, size("pbs")?);
                 // RFC 2698, section 2: "The PIR must be equal to or greater than the CIR."
                 if pir < cir {
-                    let error = SpecError::word("meter", format!("the peak rate {pir} is below the committed rate {cir}"));
+                    let error =
+                        SpecError::word("meter", format!("the peak rate {pir} is below the committed rate {cir}"));
                     return Err(error.help("`pir` is at least `cir`"));
                 }
                 Profile::TwoRate { cir, cbs, pir, pbs }
@@ -177,7 +188,9 @@ impl MeterSpec {
             *action = match setting(colour).and_then(|word| settings.get(word)) {
                 Some(Value::Choice("drop")) => Action::Drop,
                 Some(Value::Int(dscp @ 0..=63)) => Action::Dscp(dscp as u8),
-                Some(Value::Int(dscp)) => return Err(SpecError::word("meter", format!("{dscp} is no DSCP: they are 0 to 63"))),
+                Some(Value::Int(dscp)) => {
+                    return Err(SpecError::word("meter", format!("{dscp} is no DSCP: they are 0 to 63")));
+                }
                 _ => Action::Pass,
             };
         }
@@ -246,7 +259,8 @@ impl Meter {
         &self.counts
     }
 
-    /// Finds a packet's colour, counts it, and does to it what is to be done. False if it is to be dropped.
+    /// Finds a packet's colour, counts it, and does to it what is to be done. False if it is to be
+    /// dropped.
     pub fn apply(&mut self, now: Nanos, packet: &mut Packet) -> bool {
         let came = if self.spec.aware { precedence(packet.dscp) } else { Colour::Green };
         let colour = self.colour(now, u64::from(packet.len), came);
@@ -261,7 +275,8 @@ impl Meter {
         true
     }
 
-    /// The colour of a packet of `len` bytes that came as `came`; of a colour-blind meter it came green.
+    /// The colour of a packet of `len` bytes that came as `came`; of a colour-blind meter it came
+    /// green.
     fn colour(&mut self, now: Nanos, len: u64, came: Colour) -> Colour {
         let [c, e] = &mut self.tokens;
         match self.spec.profile {
@@ -307,7 +322,8 @@ impl Meter {
     }
 }
 
-/// The colour that an AF codepoint says (RFC 2597, section 6): class in the first three bits, 1 to 4, drop precedence in the next two.
+/// The colour that an AF codepoint says (RFC 2597, section 6): class in the first three bits, 1 to
+/// 4, drop precedence in the next two.
 fn precedence(dscp: u8) -> Colour {
     match (dscp >> 3, dscp & 7) {
         (1..=4, 4) => Colour::Yellow,

@@ -1,10 +1,12 @@
-//! Service curves: how much a class has been served at least, a time after it began to wait (Cruz 1991; Stoica, Zhang and Ng 1997).
+//! Service curves: how much a class has been served at least, a time after it began to wait (Cruz
+//! 1991; Stoica, Zhang and Ng 1997).
 
 use crate::units::{Nanos, Rate};
 
 /// A two-piece linear curve: `first` for the time `until`, then `then`. Linear if `until` is 0.
 ///
-/// Concave (`first` > `then`) gives a low delay at a low rate, convex (`first` < `then`, often 0) takes time to begin.
+/// Concave (`first` > `then`) gives a low delay at a low rate, convex (`first` < `then`, often 0)
+/// takes time to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceCurve {
     /// The slope of the first piece.
@@ -21,7 +23,8 @@ impl ServiceCurve {
         ServiceCurve { first: rate, until: 0, then: rate }
     }
 
-    /// Nothing for `latency`, then `rate`: what a latency-rate server gives (Stiliadis and Varma 1998).
+    /// Nothing for `latency`, then `rate`: what a latency-rate server gives (Stiliadis and Varma
+    /// 1998).
     pub const fn latency_rate(latency: Nanos, rate: Rate) -> ServiceCurve {
         ServiceCurve { first: Rate::ZERO, until: latency, then: rate }
     }
@@ -60,7 +63,8 @@ impl ServiceCurve {
     }
 }
 
-/// The first time at which curves add up to more than `whole`, ns; [`Nanos::MAX`] if that is in the long run only, `None` if never.
+/// The first time at which curves add up to more than `whole`, ns; [`Nanos::MAX`] if that is in the
+/// long run only, `None` if never.
 ///
 /// ```
 /// # use altq_engine::{shape::service_curve::{ServiceCurve, excess}, units::Rate};

@@ -1,8 +1,10 @@
-//! ALTQ's token bucket regulator (altq.md 1.3): what the device may pull, so that the backlog stays where the scheduler sees it.
+//! ALTQ's token bucket regulator (altq.md 1.3): what the device may pull, so that the backlog stays
+//! where the scheduler sees it.
 //!
-//! To the letter: the bucket starts full, may go into debt by one packet, and is refilled only when it is empty or in debt, then for
-//! all the time since it was refilled last; a packet goes while there is any token. So the rate holds over a busy period, and a
-//! burst after idleness is at most what was left, plus a full bucket, plus one packet. Where nothing asks for longer than an empty
+//! To the letter: the bucket starts full, may go into debt by one packet, and is refilled only when
+//! it is empty or in debt, then for all the time since it was refilled last; a packet goes while
+//! there is any token. So the rate holds over a busy period, and a burst after idleness is at most
+//! what was left, plus a full bucket, plus one packet. Where nothing asks for longer than an empty
 //! bucket takes to fill, the debt is forgiven with the rest.
 
 use crate::units::{Nanos, Rate, SECOND};
@@ -55,7 +57,8 @@ impl TokenBucket {
         if self.tokens > 0 {
             return self.last;
         }
-        // The first whole nanosecond at which there is any token, or by which an empty bucket would be full.
+        // The first whole nanosecond at which there is any token, or by which an empty bucket would
+        // be full.
         let debt = (-self.tokens + 1).min(self.depth);
         let wait = debt.unsigned_abs().div_ceil(u128::from(self.rate.as_bit_s()));
         self.last.saturating_add(Nanos::try_from(wait).unwrap_or(Nanos::MAX))
@@ -101,7 +104,8 @@ mod tests {
 
     #[test]
     fn burst_after_idleness_is_altqs() {
-        // altq.md 1.3: 14 packets of 1500 bytes back to back from a bucket of 12000 bytes: the 6 that were left, and 8.
+        // altq.md 1.3: 14 packets of 1500 bytes back to back from a bucket of 12000 bytes: the 6
+        // that were left, and 8.
         let mut bucket = TokenBucket::new(Rate::mbit_s(10), 12000, 0);
         assert!(bucket.ready(0));
         bucket.spend(1500 * 2);
@@ -115,7 +119,8 @@ mod tests {
 
     #[test]
     fn idleness_forgives_the_debt() {
-        // 12000 bytes take 9.6 ms at 10 Mbit/s. A debt of 3000 bytes after 9 ms leaves 8250; after 10 ms the bucket is full.
+        // 12000 bytes take 9.6 ms at 10 Mbit/s. A debt of 3000 bytes after 9 ms leaves 8250; after
+        // 10 ms the bucket is full.
         let packets = |idle| {
             let mut bucket = TokenBucket::new(Rate::mbit_s(10), 12000, 0);
             bucket.spend(15000);
@@ -127,7 +132,8 @@ mod tests {
             packets
         };
         assert_eq!((packets(9_000_000), packets(10_000_000)), (11, 16));
-        // A packet larger than the bucket does not hold it back for longer than the bucket takes to fill.
+        // A packet larger than the bucket does not hold it back for longer than the bucket takes to
+        // fill.
         let mut bucket = TokenBucket::new(Rate::mbit_s(10), 1500, 0);
         bucket.spend(9000);
         assert_eq!(bucket.ready_at(), 1_200_000);

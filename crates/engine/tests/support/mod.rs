@@ -1,5 +1,6 @@
-//! A wire in virtual time for tests of the engine: one packet at a time, the fraction of a nanosecond carried; the engine is asked at
-//! every arrival, when the wire falls free, and at the times that it named.
+//! A wire in virtual time for tests of the engine: one packet at a time, the fraction of a
+//! nanosecond carried; the engine is asked at every arrival, when the wire falls free, and at the
+//! times that it named.
 #![allow(dead_code)]
 
 use std::cmp::Reverse;
@@ -320,7 +321,8 @@ impl Random {
     }
 }
 
-/// A tree of classes below a link: mixed depth, flags, ceilings, classes of rate 0. Rates of siblings add up to their parent's at most.
+/// A tree of classes below a link: mixed depth, flags, ceilings, classes of rate 0. Rates of
+/// siblings add up to their parent's at most.
 pub fn tree(random: &mut Random, rate: u64) -> Vec<Class> {
     let mut classes = Vec::new();
     grow(random, &mut classes, 0, rate, 0);
@@ -355,7 +357,8 @@ pub fn leaves(classes: &[Class]) -> Vec<u32> {
 /// What the ideal gives each class (by number; 0 is the root) for these demands in bit/s.
 pub fn ideal_of(rate: u64, classes: &[Class], excess: &str, demand: &[f64]) -> Vec<f64> {
     use altq_engine::schedule::cbq::ideal::{Offer, Sharing, ideal};
-    let root = Offer { parent: 0, rate: Rate::bit_s(rate), borrow: true, ceiling: None, priority: 1, demand: demand[0] };
+    let root =
+        Offer { parent: 0, rate: Rate::bit_s(rate), borrow: true, ceiling: None, priority: 1, demand: demand[0] };
     let offers: Vec<Offer> = std::iter::once(root)
         .chain(classes.iter().zip(&demand[1..]).map(|(class, demand)| Offer {
             parent: class.parent as usize,

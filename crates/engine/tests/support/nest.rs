@@ -1,4 +1,5 @@
-//! Trees of any schedulers in any others, and a wire that holds an engine to its contract while it runs them.
+//! Trees of any schedulers in any others, and a wire that holds an engine to its contract while it
+//! runs them.
 #![allow(dead_code)]
 
 use altq_engine::schedule::{self, promise};
@@ -16,8 +17,9 @@ pub fn names() -> Vec<&'static str> {
     schedule::SCHEDULERS.iter().map(|entry| entry.name).collect()
 }
 
-/// Words for class `at` of some among which a place of `rate` is divided, `percent` of it for this one. `limited`: it may have no more
-/// than that, where the scheduler knows such a thing. A scheduler that is not in this table gets rates by the words that it has.
+/// Words for class `at` of some among which a place of `rate` is divided, `percent` of it for this
+/// one. `limited`: it may have no more than that, where the scheduler knows such a thing. A
+/// scheduler that is not in this table gets rates by the words that it has.
 pub fn words(scheduler: &str, at: usize, rate: u64, percent: u64, limited: bool) -> Settings {
     let part = Value::Rate(Rate::bit_s((rate * percent / 100).max(1)));
     let all = Value::Rate(Rate::bit_s(rate));
@@ -53,12 +55,14 @@ pub fn words(scheduler: &str, at: usize, rate: u64, percent: u64, limited: bool)
     }
 }
 
-/// Whether a class of this scheduler can be limited, so that the link may idle while it has packets.
+/// Whether a class of this scheduler can be limited, so that the link may idle while it has
+/// packets.
 pub fn limits(scheduler: &str) -> bool {
     !matches!(scheduler, "fifo" | "drr" | "priq" | "fairq")
 }
 
-/// Whether it is work-conserving with classes that stand side by side and are not limited. Those of htb can borrow of nobody.
+/// Whether it is work-conserving with classes that stand side by side and are not limited. Those of
+/// htb can borrow of nobody.
 pub fn conserves(scheduler: &str) -> bool {
     scheduler != "htb"
 }
@@ -87,7 +91,8 @@ impl Nest {
         if class == 0 { Some(self.spec.scheduler.clone()) } else { self.spec.classes[class as usize].scheduler.clone() }
     }
 
-    /// Adds classes below one that holds a scheduler, and works out what they are promised. Their numbers.
+    /// Adds classes below one that holds a scheduler, and works out what they are promised. Their
+    /// numbers.
     pub fn divide(&mut self, holder: u32, settings: &[Settings], holds: &[Option<&'static str>]) -> Vec<u32> {
         let Some(scheduler) = self.held(holder) else { panic!("class {holder} holds no scheduler") };
         let members: Vec<promise::Member<'_>> = settings
@@ -170,8 +175,8 @@ pub struct Rules {
     pub conserving: bool,
 }
 
-/// Runs it to the end, and holds it to the contract: nothing leaves before `next_wakeup`; when it has come something leaves or it moves;
-/// every packet comes out once.
+/// Runs it to the end, and holds it to the contract: nothing leaves before `next_wakeup`; when it
+/// has come something leaves or it moves; every packet comes out once.
 pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rules, until: Nanos) -> Vec<Left> {
     let (mut out, mut lost) = (Vec::new(), 0u64);
     let (mut came, mut start, mut bytes) = (0u32, 0, 0u64);
@@ -195,7 +200,8 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
                     came += 1;
                 }
                 What::Change(change) => {
-                    // Some cannot be, as a removal of a class with others below it: then nothing has changed.
+                    // Some cannot be, as a removal of a class with others below it: then nothing
+                    // has changed.
                     let _ = engine.apply(now, change);
                 }
             }
@@ -225,15 +231,24 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
                     );
                 }
                 wake = engine.next_wakeup();
-                assert!(wake.is_none_or(|at| at > now), "asked at {now} (due {due}), nothing, and told to ask again at {wake:?}");
+                assert!(
+                    wake.is_none_or(|at| at > now),
+                    "asked at {now} (due {due}), nothing, and told to ask again at {wake:?}"
+                );
                 if rules.extra {
                     let event = events.get(next).map_or(until, |(at, _)| *at);
                     let before = wake.unwrap_or(until).min(event);
                     let mut at = now;
                     for _ in 0..3 {
-                        assert!(engine.dequeue(at).is_none(), "nothing was to leave before {wake:?}, and something leaves at {at}");
+                        assert!(
+                            engine.dequeue(at).is_none(),
+                            "nothing was to leave before {wake:?}, and something leaves at {at}"
+                        );
                         let again = engine.next_wakeup();
-                        assert!(again >= wake || wake.is_none() && again.is_none(), "{wake:?}, asked at {at} as well: {again:?}");
+                        assert!(
+                            again >= wake || wake.is_none() && again.is_none(),
+                            "{wake:?}, asked at {at} as well: {again:?}"
+                        );
                         if before > at + 1 {
                             at += random.below(before - at);
                         }
@@ -245,7 +260,10 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
     let waiting = u64::from(engine.backlog());
     assert_eq!(u64::from(came), out.len() as u64 + lost + waiting, "packets that came, left, were lost, wait");
     let total = engine.counters(0);
-    assert_eq!((total.received_packets() + engine.unclassified().0, total.sent_packets), (u64::from(came), out.len() as u64));
+    assert_eq!(
+        (total.received_packets() + engine.unclassified().0, total.sent_packets),
+        (u64::from(came), out.len() as u64)
+    );
     let mut ids: Vec<u32> = out.iter().map(|left| left.id).collect();
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "a packet left twice");
@@ -269,8 +287,9 @@ pub fn traffic(random: &mut Random, classes: &[u32], rate: u64, load: u64, count
     out
 }
 
-/// The longest wait, until its last bit has left, of a packet of `class`, whose source keeps to a token bucket of `rate` and `burst` bytes,
-/// while all other leaves have packets most of the time. `packets` go in all.
+/// The longest wait, until its last bit has left, of a packet of `class`, whose source keeps to a
+/// token bucket of `rate` and `burst` bytes, while all other leaves have packets most of the time.
+/// `packets` go in all.
 pub fn longest_wait(nest: &Nest, class: u32, rate: Rate, burst: u64, random: &mut Random, packets: usize) -> Nanos {
     const SECOND: u128 = 1_000_000_000;
     let mut engine = Engine::new(&nest.spec).expect("a valid link");

@@ -55,7 +55,8 @@ pub fn change(engine: &mut Engine, now: u64, queue: QueueSpec) -> Result<(), Spe
     engine.apply(now, &Change::SetQueue { class: CLASS, queue }).map(|_| ())
 }
 
-/// How far the counts of equally likely cases are from equal, in standard deviations of chi-square (mean k - 1, variance 2 (k - 1)).
+/// How far the counts of equally likely cases are from equal, in standard deviations of chi-square
+/// (mean k - 1, variance 2 (k - 1)).
 pub fn uneven(counts: &[u64]) -> f64 {
     let cases = counts.len() as f64;
     let mean = counts.iter().sum::<u64>() as f64 / cases;
@@ -104,7 +105,8 @@ pub enum Step {
     Departure(u64),
 }
 
-/// Traffic in phases: overload, light load, silence; a wire whose rate changes. Sojourns from none to seconds come of it.
+/// Traffic in phases: overload, light load, silence; a wire whose rate changes. Sojourns from none
+/// to seconds come of it.
 pub fn traffic(seed: u64, steps: u32) -> Vec<Step> {
     let mut lots = Lots(seed);
     let (mut now, mut all, mut handle) = (0u64, Vec::new(), 0);

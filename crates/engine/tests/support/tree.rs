@@ -1,4 +1,5 @@
-//! Trees of any scheduler for tests: classes by the name of their scheduler and their words, and places for promises.
+//! Trees of any scheduler for tests: classes by the name of their scheduler and their words, and
+//! places for promises.
 #![allow(dead_code)]
 
 use altq_engine::classify::RuleSet;
@@ -44,11 +45,17 @@ pub fn bytes(word: &'static str, n: u64) -> Settings {
     Settings::new().with(word, Value::Bytes(n))
 }
 
-/// What the link's own scheduler promises its classes that stand right below it, in the order of their numbers, class 1 first.
+/// What the link's own scheduler promises its classes that stand right below it, in the order of
+/// their numbers, class 1 first.
 pub fn promises(spec: &LinkSpec) -> Vec<Result<promise::Promise, String>> {
     let members: Vec<promise::Member<'_>> = spec.classes[1..]
         .iter()
-        .map(|class| promise::Member { parent: None, settings: &class.settings, leaf: true, holds: class.scheduler.is_some() })
+        .map(|class| promise::Member {
+            parent: None,
+            settings: &class.settings,
+            leaf: true,
+            holds: class.scheduler.is_some(),
+        })
         .collect();
     let place = promise::Place {
         promised: promise::Promise::new(0, spec.rate),

@@ -1,6 +1,6 @@
-//! A wire and its driver in virtual time, as `altq replay` has them: one packet at a time; the engine is asked at every arrival,
-//! when a transmission is complete, and at the times that `next_wakeup` gave, rounded up to the next tick. At equal times:
-//! complete, timers, arrivals.
+//! A wire and its driver in virtual time, as `altq replay` has them: one packet at a time; the
+//! engine is asked at every arrival, when a transmission is complete, and at the times that
+//! `next_wakeup` gave, rounded up to the next tick. At equal times: complete, timers, arrivals.
 
 #![allow(dead_code)]
 
@@ -31,8 +31,8 @@ pub struct Departure {
     pub arrived: Nanos,
 }
 
-/// The wire and the driver in front of it. Packet k of a busy period ends at the period's start plus the time of all its bits so far,
-/// rounded up.
+/// The wire and the driver in front of it. Packet k of a busy period ends at the period's start
+/// plus the time of all its bits so far, rounded up.
 pub struct Wire {
     rate: Rate,
     start: Nanos,
@@ -79,7 +79,8 @@ pub fn rounded(at: Nanos, timer: Timer) -> Nanos {
     }
 }
 
-/// Who calls the engine: the wire's rate, the timers, and how many packets the driver holds, the one on the wire included.
+/// Who calls the engine: the wire's rate, the timers, and how many packets the driver holds, the
+/// one on the wire included.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub rate: Rate,
@@ -88,12 +89,18 @@ pub struct Caller {
 }
 
 /// Runs packets through an engine until `until`, or until nothing is left to do.
-pub fn run(engine: &mut Engine, caller: Caller, until: Nanos, arrivals: impl IntoIterator<Item = Arrival>) -> Vec<Departure> {
+pub fn run(
+    engine: &mut Engine,
+    caller: Caller,
+    until: Nanos,
+    arrivals: impl IntoIterator<Item = Arrival>,
+) -> Vec<Departure> {
     run_with(engine, caller, until, arrivals, |_, _| None)
 }
 
-/// [`run`], with something else to do to the engine now and then: `act` is called at the time it last answered (first at 0), before
-/// everything else of that time, and says when it wants to be called again.
+/// [`run`], with something else to do to the engine now and then: `act` is called at the time it
+/// last answered (first at 0), before everything else of that time, and says when it wants to be
+/// called again.
 pub fn run_with(
     engine: &mut Engine,
     caller: Caller,
@@ -145,6 +152,7 @@ pub fn run_with(
 
 /// The rate of a class over a window, bit/s: what was handed over in it.
 pub fn rate_of(departures: &[Departure], class: u32, from: Nanos, to: Nanos) -> f64 {
-    let bytes: u64 = departures.iter().filter(|d| d.class == class && (from..to).contains(&d.at)).map(|d| u64::from(d.bytes)).sum();
+    let bytes: u64 =
+        departures.iter().filter(|d| d.class == class && (from..to).contains(&d.at)).map(|d| u64::from(d.bytes)).sum();
     bytes as f64 * 8.0 / ((to - from) as f64 / SECOND as f64)
 }

@@ -41,7 +41,8 @@ impl fmt::Display for CaseError {
                 writeln!(f, "{}:{line}:{column}: {}", self.path.display(), self.message)?;
                 let number = line.to_string();
                 // Tabs stay tabs, so that the caret stands below its letter.
-                let before: String = text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+                let before: String =
+                    text.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
                 write!(f, " {number} | {text}\n {:width$} | {before}^", "", width = number.len())
             }
         }

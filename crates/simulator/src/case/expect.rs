@@ -43,7 +43,9 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     }
     let subject = match (words.class, words.flow) {
         (Some(class), None) if measure.of_class() => Subject::Class(class.get_ref().clone()),
-        (None, Some(flow)) if measure.of_flow() => Subject::Flow(find(flow, "flow", case.flows.iter().map(|f| f.name.as_str()))?),
+        (None, Some(flow)) if measure.of_flow() => {
+            Subject::Flow(find(flow, "flow", case.flows.iter().map(|f| f.name.as_str()))?)
+        }
         (Some(class), None) => return bad(class, format!("{word} is measured of a flow")),
         (None, Some(flow)) => return bad(flow, format!("{word} is measured of a class")),
         _ => return Err((Some(words.place.clone()), "of what? Write class or flow, one of them".into())),
@@ -124,7 +126,9 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
                 Figured::Ratio(above(first)?, above(second)?)
             }
             (Some(_), Some(pair)) => return bad(pair, "a figure is measured, or the ratio of two others"),
-            (None, None) => return Err((Some(place), "where does the figure come from? Write measure or ratio".into())),
+            (None, None) => {
+                return Err((Some(place), "where does the figure come from? Write measure or ratio".into()));
+            }
         };
         let unit = match &what {
             Figured::Probe(probe) => probe.measure.unit(),
@@ -137,7 +141,10 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
                 Some(shown) => Some(shown),
                 None => {
                     let names: Vec<String> = fitting().map(|shown| format!("{:?}", shown.name)).collect();
-                    return bad(word, format!("this figure has no unit {:?}; units: {}", word.get_ref(), names.join(", ")));
+                    return bad(
+                        word,
+                        format!("this figure has no unit {:?}; units: {}", word.get_ref(), names.join(", ")),
+                    );
                 }
             },
         };
@@ -177,7 +184,8 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
         }
         let world = e.world.as_ref().map(super::check::world).transpose()?;
         // What the whole case says of itself holds for what it expects.
-        let in_lab = |world| world == Some(World::Lab) || case.only.as_ref().is_some_and(|only| only.world == World::Lab);
+        let in_lab =
+            |world| world == Some(World::Lab) || case.only.as_ref().is_some_and(|only| only.world == World::Lab);
         if !in_row(&e.rows, context)? {
             continue;
         }
@@ -190,18 +198,25 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
         let bound = e.bound.as_ref().map_or(Ok(Bound::Within), bound)?;
         let (expected, published) = match e.expected.get_ref() {
             raw::Figure::Text(text) if text == "published" => {
-                let Some(at) = figure else { return bad(&e.expected, "only a figure has been published; write figure") };
+                let Some(at) = figure else {
+                    return bad(&e.expected, "only a figure has been published; write figure");
+                };
                 let shown = &case.figures[at];
-                // A row of which nothing was published, or of which it is known why it does not come out, is expected nothing of.
+                // A row of which nothing was published, or of which it is known why it does not
+                // come out, is expected nothing of.
                 let known = context.row.and_then(|row| row.published.get(&shown.name));
-                let Some(known) = known.filter(|_| !context.not_reproduced.contains(shown.name.as_str())) else { continue };
+                let Some(known) = known.filter(|_| !context.not_reproduced.contains(shown.name.as_str())) else {
+                    continue;
+                };
                 (known.value * shown.unit.factor, Some(known))
             }
             _ => (number(&e.expected, unit, None)?, None),
         };
         let tolerance = match &e.tolerance {
             Some(tolerance) => number(tolerance, unit, Some(expected))?,
-            None if bound == Bound::Within => return Err((Some(place), "how far off may it be? Write a tolerance".into())),
+            None if bound == Bound::Within => {
+                return Err((Some(place), "how far off may it be? Write a tolerance".into()));
+            }
             None => 0.0,
         };
         let source = match (&e.source, published) {
@@ -292,7 +307,8 @@ pub fn share(raw: &Spanned<raw::Figure>) -> Result<f64> {
     }
 }
 
-/// A figure in the measure's unit. `relative_to`: what a percentage is of; `None`: of 1, for fractions only.
+/// A figure in the measure's unit. `relative_to`: what a percentage is of; `None`: of 1, for
+/// fractions only.
 fn number(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) -> Result<f64> {
     let value = match raw.get_ref() {
         raw::Figure::Number(value) => *value,
@@ -309,8 +325,10 @@ fn number(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) -> R
                 }
             }
             None => match unit {
-                Unit::Rate => kilobytes(text)
-                    .map_or_else(|| literal::rate(text).map(|r| r.as_bit_s() as f64).or_else(|message| bad(raw, message)), Ok)?,
+                Unit::Rate => kilobytes(text).map_or_else(
+                    || literal::rate(text).map(|r| r.as_bit_s() as f64).or_else(|message| bad(raw, message)),
+                    Ok,
+                )?,
                 Unit::Time => literal::time(text).map(|t| t as f64).or_else(|message| bad(raw, message))?,
                 Unit::Fraction => return bad(raw, "a fraction is written as 0.2 or \"20%\""),
                 Unit::Count => return bad(raw, "a count is a number"),

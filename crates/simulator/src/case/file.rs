@@ -1,4 +1,5 @@
-//! A case file: one case, or a table of them. Every column, row and sample of a table is a case of its own.
+//! A case file: one case, or a table of them. Every column, row and sample of a table is a case of
+//! its own.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -41,7 +42,8 @@ pub struct CaseFile {
     pub comparisons: Vec<Comparison>,
     /// Published figures that are known not to come out, and why.
     pub not_reproduced: Vec<NotReproduced>,
-    /// What runs, row by row, column by column, sample by sample. A file that is no table has one run, of all its columns.
+    /// What runs, row by row, column by column, sample by sample. A file that is no table has one
+    /// run, of all its columns.
     pub runs: Vec<Run>,
 }
 
@@ -104,7 +106,8 @@ pub enum Judged {
     Rows(Option<usize>, usize, usize),
     /// The figure of the first column over that of the second, in these rows.
     Columns(usize, usize, Vec<usize>),
-    /// The worst step from a row to the next in a column (`None`: in every one), where all are to rise (or, if false, to fall).
+    /// The worst step from a row to the next in a column (`None`: in every one), where all are to
+    /// rise (or, if false, to fall).
     Monotone(Option<usize>, bool, Vec<usize>),
 }
 
@@ -155,27 +158,32 @@ pub(super) struct Context<'a> {
 impl CaseFile {
     /// Reads and checks a case file.
     pub fn load(path: &Path) -> std::result::Result<CaseFile, CaseError> {
-        let text = std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
-        let text = String::from_utf8(text)
-            .map_err(|error| CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to())))?;
+        let text =
+            std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
+        let text = String::from_utf8(text).map_err(|error| {
+            CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to()))
+        })?;
         CaseFile::parse(&text, path)
     }
 
-    /// Checks a case file's text. `path` is what messages call it; files that it names are looked for beside that.
+    /// Checks a case file's text. `path` is what messages call it; files that it names are looked
+    /// for beside that.
     pub fn parse(text: &str, path: &Path) -> std::result::Result<CaseFile, CaseError> {
-        let head: raw::Head =
-            toml::from_str(text).map_err(|error| CaseError::at(path, text, error.span(), error.message().to_string()))?;
+        let head: raw::Head = toml::from_str(text)
+            .map_err(|error| CaseError::at(path, text, error.span(), error.message().to_string()))?;
         read(head, text, path).map_err(|(span, message)| CaseError::at(path, text, span, message))
     }
 
-    /// True if it has rows, or columns that differ in more than their policies: then every run has one column.
+    /// True if it has rows, or columns that differ in more than their policies: then every run has
+    /// one column.
     pub fn is_table(&self) -> bool {
         self.runs.iter().any(|run| run.column.is_some() || run.row.is_some())
     }
 
     /// Why nothing of it makes sense in a world; `None` if something does.
     pub fn elsewhere(&self, world: World) -> Option<&str> {
-        let mut columns = self.runs.iter().flat_map(|run| run.case.columns.iter().map(|column| run.case.elsewhere(column, world)));
+        let mut columns =
+            self.runs.iter().flat_map(|run| run.case.columns.iter().map(|column| run.case.elsewhere(column, world)));
         let first = columns.next()??;
         columns.all(|why| why.is_some()).then_some(first)
     }
@@ -222,7 +230,10 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
         for (figure, given) in &row.published {
             let (value, line) = given.get_ref();
             let Some(document) = &document else {
-                return Err((Some(figure.span()), "published where? Write published_in at the top, the document's name".into()));
+                return Err((
+                    Some(figure.span()),
+                    "published where? Write published_in at the top, the document's name".into(),
+                ));
             };
             if !value.is_finite() {
                 return Err((Some(given.span()), "a published figure is a number".into()));
@@ -231,7 +242,8 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
                 raw::Number::Whole(line) => line.to_string(),
                 raw::Number::Text(text) => text.clone(),
             };
-            published.insert(figure.get_ref().clone(), Published { value: *value, source: format!("{document}:{line}") });
+            published
+                .insert(figure.get_ref().clone(), Published { value: *value, source: format!("{document}:{line}") });
         }
         rows.push(Row { name: row.name.get_ref().clone(), published });
     }
@@ -255,8 +267,8 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
         runs: Vec::new(),
     };
     file.not_reproduced = not_reproduced(&head, &file)?;
-    let table =
-        !head.rows.is_empty() || head.columns.iter().any(|c| c.get_ref().samples.is_some() || !c.get_ref().values.is_empty());
+    let table = !head.rows.is_empty()
+        || head.columns.iter().any(|c| c.get_ref().samples.is_some() || !c.get_ref().values.is_empty());
     file.runs = runs(&head, &file, table, text, path)?;
     file.comparisons = comparisons(&head, &file, table)?;
     // What a row or an excuse says of a figure is of one that there is.
@@ -272,14 +284,18 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
     Ok(file)
 }
 
-/// A name that a column gives a value must have one in every column, or at the top; the same for rows, and for samples of a column.
+/// A name that a column gives a value must have one in every column, or at the top; the same for
+/// rows, and for samples of a column.
 fn check_values(head: &raw::Head) -> Result<()> {
     fn same(what: &str, sets: &[(&Values, Range<usize>)], top: &Values) -> Result<()> {
         for (values, _) in sets {
             for name in values.keys() {
-                if let Some((_, place)) = sets.iter().find(|(other, _)| !other.contains_key(name) && !top.contains_key(name)) {
-                    let message =
-                        format!("other {what}s give {name:?} a value; give it one here, or a usual one in [values] at the top");
+                if let Some((_, place)) =
+                    sets.iter().find(|(other, _)| !other.contains_key(name) && !top.contains_key(name))
+                {
+                    let message = format!(
+                        "other {what}s give {name:?} a value; give it one here, or a usual one in [values] at the top"
+                    );
                     return Err((Some(place.clone()), message));
                 }
             }
@@ -312,7 +328,9 @@ fn check_values(head: &raw::Head) -> Result<()> {
                 };
                 head.columns.iter().all(|c| of(c.get_ref()) || c.get_ref().values.contains_key(name))
             };
-            if let Some(name) = list.first().and_then(|v| v.keys().find(|n| !head.values.contains_key(*n) && !elsewhere(n))) {
+            if let Some(name) =
+                list.first().and_then(|v| v.keys().find(|n| !head.values.contains_key(*n) && !elsewhere(n)))
+            {
                 return Err((
                     Some(place),
                     format!("columns without such samples need a value for {name:?}: give it a usual one in [values]"),
@@ -325,7 +343,12 @@ fn check_values(head: &raw::Head) -> Result<()> {
 
 fn runs(head: &raw::Head, file: &CaseFile, table: bool, text: &str, path: &Path) -> Result<Vec<Run>> {
     if !table {
-        return Ok(vec![Run { row: None, column: None, sample: 0, case: one(head, file, None, None, None, text, path)? }]);
+        return Ok(vec![Run {
+            row: None,
+            column: None,
+            sample: 0,
+            case: one(head, file, None, None, None, text, path)?,
+        }]);
     }
     let places = |n: usize| if n == 0 { vec![None] } else { (0..n).map(Some).collect() };
     let mut list = Vec::new();
@@ -443,7 +466,9 @@ fn not_reproduced(head: &raw::Head, file: &CaseFile) -> Result<Vec<NotReproduced
 fn places(rows: &Option<Spanned<Vec<Spanned<String>>>>, file: &CaseFile) -> Result<Vec<usize>> {
     match rows {
         None => Ok((0..file.rows.len()).collect()),
-        Some(list) => list.get_ref().iter().map(|name| named(name, "row", file.rows.iter().map(|r| r.name.as_str()))).collect(),
+        Some(list) => {
+            list.get_ref().iter().map(|name| named(name, "row", file.rows.iter().map(|r| r.name.as_str()))).collect()
+        }
     }
 }
 
@@ -479,7 +504,8 @@ fn comparisons(head: &raw::Head, file: &CaseFile, table: bool) -> Result<Vec<Com
                     "rising" => true,
                     "falling" => false,
                     other => {
-                        let hint = nearest(other, ["rising", "falling"].into_iter()).map(|n| format!("; did you mean {n:?}?"));
+                        let hint =
+                            nearest(other, ["rising", "falling"].into_iter()).map(|n| format!("; did you mean {n:?}?"));
                         let message = format!("figures are \"rising\" or \"falling\"{}", hint.unwrap_or_default());
                         return Err((Some(word.span()), message));
                     }

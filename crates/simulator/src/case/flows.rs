@@ -35,7 +35,10 @@ pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos)
         let kind = kind(place, flow, v6)?;
         let high = match &flow.high {
             Some(high) if *high.get_ref() && flow.kind.get_ref() != "udp" => {
-                return bad(high, "only a flow of kind udp says so; what goes first of other kinds is told by their headers");
+                return bad(
+                    high,
+                    "only a flow of kind udp says so; what goes first of other kinds is told by their headers",
+                );
             }
             high => high.as_ref().is_some_and(|high| *high.get_ref()),
         };
@@ -72,7 +75,10 @@ fn active(flow: &raw::Flow, duration: Nanos) -> Result<Vec<(Nanos, Nanos)>> {
         let list: Vec<_> = spans.get_ref().iter().map(|(from, to)| (from.0, to.0.min(duration))).collect();
         let ordered = list.iter().all(|(from, to)| from < to) && list.windows(2).all(|pair| pair[0].1 <= pair[1].0);
         if !ordered || spans.get_ref().is_empty() {
-            return bad(spans, "active is a list of [from, to], in order, none overlapping, none beyond the case's duration");
+            return bad(
+                spans,
+                "active is a list of [from, to], in order, none overlapping, none beyond the case's duration",
+            );
         }
         return Ok(list);
     }
@@ -128,12 +134,30 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
             Ok(Kind::TcpBulk { streams, tcp: tcp(flow)? })
         }
         "tcp_rr" => {
-            let own = ["streams", "request", "response", "congestion", "buffers", "stack", "mss", "ecn", "stagger", "tso"];
+            let own =
+                ["streams", "request", "response", "congestion", "buffers", "stack", "mss", "ecn", "stagger", "tso"];
             only(flow, "tcp_rr", &own)?;
-            Ok(Kind::TcpRr { streams, request: bytes(&flow.request)?, response: bytes(&flow.response)?, tcp: tcp(flow)? })
+            Ok(Kind::TcpRr {
+                streams,
+                request: bytes(&flow.request)?,
+                response: bytes(&flow.response)?,
+                tcp: tcp(flow)?,
+            })
         }
         "tcp_connect" => {
-            let own = ["streams", "request", "response", "msl", "congestion", "buffers", "stack", "mss", "ecn", "stagger", "tso"];
+            let own = [
+                "streams",
+                "request",
+                "response",
+                "msl",
+                "congestion",
+                "buffers",
+                "stack",
+                "mss",
+                "ecn",
+                "stagger",
+                "tso",
+            ];
             only(flow, "tcp_connect", &own)?;
             // RFC 9293 3.4.1 has two minutes; what systems do is half a minute.
             let msl = flow.msl.as_ref().map_or(30_000_000_000, |msl| msl.get_ref().0);
@@ -179,7 +203,8 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
 /// What the ends of a TCP connection are told.
 fn tcp(flow: &raw::Flow) -> Result<Tcp> {
     let buffers = match &flow.buffers {
-        // What the kernel takes as it is written: less is raised to its least, more is beyond a signed 32-bit number.
+        // What the kernel takes as it is written: less is raised to its least, more is beyond a
+        // signed 32-bit number.
         Some(n) if !(2048..=1 << 30).contains(n.get_ref()) => return bad(n, "buffers are 2048 to 1073741824 bytes"),
         Some(n) => Some(*n.get_ref()),
         None => None,
@@ -260,7 +285,12 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
                 Some(alpha) => *alpha.get_ref(),
                 None => 1.5,
             };
-            Shape::OnOff { pace: pace()?, on: time(&flow.on, "on")?, off: time(&flow.off, "off")?, spans: Spans::Pareto(alpha) }
+            Shape::OnOff {
+                pace: pace()?,
+                on: time(&flow.on, "on")?,
+                off: time(&flow.off, "off")?,
+                spans: Spans::Pareto(alpha),
+            }
         }
         "voice" => {
             only(flow, "udp, shape voice,", &["shape", "codec", "on", "off"])?;

@@ -32,7 +32,9 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
         if link.rate.is_none() && link.policy.is_none() && link.reverse.is_none() {
             return bad(&link.name, "a link without a policy needs a rate");
         }
-        if let Some(rate) = [&link.rate, &link.reverse_rate].into_iter().flatten().find(|rate| rate.get_ref().0.is_zero()) {
+        if let Some(rate) =
+            [&link.rate, &link.reverse_rate].into_iter().flatten().find(|rate| rate.get_ref().0.is_zero())
+        {
             return bad(rate, "a link at 0 bit/s carries nothing");
         }
         let tx_ring = match &link.tx_ring {
@@ -49,7 +51,9 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
         };
         let tx_buffer = match &link.tx_buffer {
             Some(n) if *n.get_ref() == 0 => return bad(n, "a buffer of 0 bytes holds nothing"),
-            Some(n) if tx_queues == 1 => return bad(n, "slots for parts of packets are of a card with several transmit queues"),
+            Some(n) if tx_queues == 1 => {
+                return bad(n, "slots for parts of packets are of a card with several transmit queues");
+            }
             buffer => buffer.as_ref().map(|n| *n.get_ref()),
         };
         let medium = medium(link)?;
@@ -61,7 +65,9 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
             half_duplex: half_duplex(link, medium, tx_queues)?,
             medium,
             mtu: match &link.mtu {
-                Some(n) if !(LEAST_MTU..=65_535).contains(n.get_ref()) => return bad(n, format!("an MTU is {LEAST_MTU} to 65535")),
+                Some(n) if !(LEAST_MTU..=65_535).contains(n.get_ref()) => {
+                    return bad(n, format!("an MTU is {LEAST_MTU} to 65535"));
+                }
                 mtu => mtu.as_ref().map(|n| *n.get_ref()),
             },
             tunnel: tunnel(link)?,
@@ -76,7 +82,8 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
     Ok(links)
 }
 
-/// What the keys of a link say of its two ways; the other way has what the first has, where it says nothing of its own.
+/// What the keys of a link say of its two ways; the other way has what the first has, where it says
+/// nothing of its own.
 fn ways(link: &raw::Link) -> Result<[Way; 2]> {
     let loss = |loss: &Option<Spanned<raw::Loss>>| match loss {
         None => Ok(None),

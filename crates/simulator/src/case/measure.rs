@@ -12,7 +12,8 @@ pub struct Probe {
     pub measure: Measure,
     /// Of what.
     pub subject: Subject,
-    /// The share's base: a class's name, whose sent bytes are the whole. `None`: the link's rate over the window.
+    /// The share's base: a class's name, whose sent bytes are the whole. `None`: the link's rate
+    /// over the window.
     pub of: Option<String>,
     /// The window's begin.
     pub from: Nanos,
@@ -26,7 +27,8 @@ pub struct Probe {
     pub counter: Option<String>,
 }
 
-/// Something that is measured in every row, and stands in the table of the case beside what was published.
+/// Something that is measured in every row, and stands in the table of the case beside what was
+/// published.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Its name.
@@ -111,7 +113,8 @@ pub struct Expectation {
     pub name: String,
     /// What is measured.
     pub probe: Probe,
-    /// It is about this figure of the case, by its place; the probe is the figure's, where it has one.
+    /// It is about this figure of the case, by its place; the probe is the figure's, where it has
+    /// one.
     pub figure: Option<usize>,
     /// What it must be, in the measure's own unit.
     pub expected: f64,
@@ -194,9 +197,11 @@ pub enum Measure {
     DelayMax,
     /// Class: packets dropped; flow: those of its source that a queue on the way dropped.
     Drops,
-    /// Packets that a queue marked on their way (ECN), as a fraction: class: of those that it sent; flow: of those that its source sent.
+    /// Packets that a queue marked on their way (ECN), as a fraction: class: of those that it sent;
+    /// flow: of those that its source sent.
     Marked,
-    /// Flow: packets that did not arrive, as a fraction of those sent. Class: packets dropped, as a fraction of those dropped or sent.
+    /// Flow: packets that did not arrive, as a fraction of those sent. Class: packets dropped, as a
+    /// fraction of those dropped or sent.
     Loss,
     /// Flow: round trips, nanoseconds: the median.
     RttP50,
@@ -204,10 +209,12 @@ pub enum Measure {
     RttP99,
     /// Flow: requests answered a second.
     Transactions,
-    /// Flow: its goodput as a ratio to that of the same flow through kernel HTB, in the same run: the policy's own classes where its
-    /// scheduler is htb, else one class of the link's rate. Class, of a policy of htb: the same of its charged bytes. Only in the lab.
+    /// Flow: its goodput as a ratio to that of the same flow through kernel HTB, in the same run:
+    /// the policy's own classes where its scheduler is htb, else one class of the link's rate.
+    /// Class, of a policy of htb: the same of its charged bytes. Only in the lab.
     HtbRatio,
-    /// Class: the time that its packets took on the wire, as a fraction of the window: share of an ATM link's cells.
+    /// Class: the time that its packets took on the wire, as a fraction of the window: share of an
+    /// ATM link's cells.
     WireShare,
     /// Class: bytes on the wire as its medium frames them (53 a cell), in bit/s.
     WireRate,
@@ -215,12 +222,14 @@ pub enum Measure {
     Cells,
     /// Class: packets handed over a second; flow: packets arrived a second.
     Packets,
-    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the packets that left it or were dropped);
-    /// flow: those of its source that wait in links with a policy.
+    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the
+    /// packets that left it or were dropped); flow: those of its source that wait in links with a
+    /// policy.
     Queue,
     /// Class: what `tc -s` prints of it at the end, under a name ([`crate::stat::tc::printed`]).
     Counter,
-    /// Class, a link: identities that what `tc -s` prints of it at the end must fulfil ([`crate::stat::tc::identities`]).
+    /// Class, a link: identities that what `tc -s` prints of it at the end must fulfil
+    /// ([`crate::stat::tc::identities`]).
     Identities,
     /// Class, a link: those that are broken ([`crate::stat::tc::disagreements`]).
     Disagreements,
@@ -234,18 +243,21 @@ pub enum Measure {
     GapModeShare,
     /// The mode that holds most of the others.
     GapSecondMode,
-    /// Class: charged bytes, flow: payload: the time from the window's begin to that of the first span of `over` in which it had
-    /// `level` or more, nanoseconds.
+    /// Class: charged bytes, flow: payload: the time from the window's begin to that of the first
+    /// span of `over` in which it had `level` or more, nanoseconds.
     Reach,
     /// Flow: packets sent a second.
     Offered,
-    /// Class: bytes that the engine of its link holds for classes, schedulers and queues; packets, flows and rules apart.
+    /// Class: bytes that the engine of its link holds for classes, schedulers and queues; packets,
+    /// flows and rules apart.
     Memory,
     /// Class: the same over the number of the link's classes.
     ClassMemory,
-    /// Class: the longest time between two answers of its link's loop, which is asked for its counters all the time, nanoseconds. Only in the lab.
+    /// Class: the longest time between two answers of its link's loop, which is asked for its
+    /// counters all the time, nanoseconds. Only in the lab.
     AnswerMax,
-    /// Class: CPU time of a packet of its link, each leaf in random order, nanoseconds: reading its headers. Only in the lab.
+    /// Class: CPU time of a packet of its link, each leaf in random order, nanoseconds: reading its
+    /// headers. Only in the lab.
     KeyTime,
     /// Finding its class. Only in the lab.
     ClassifyTime,
@@ -257,7 +269,8 @@ pub enum Measure {
     PacketTime,
     /// A ratio of two figures.
     Ratio,
-    /// How far a series of figures is from rising (or falling) all the way: its worst step, as a fraction of the figure before it.
+    /// How far a series of figures is from rising (or falling) all the way: its worst step, as a
+    /// fraction of the figure before it.
     Monotone,
 }
 
@@ -333,11 +346,12 @@ impl Measure {
         match self {
             Share | Loss | Marked | WireShare | GapModeShare | Monotone => Unit::Fraction,
             Rate | Goodput | WireRate => Unit::Rate,
-            Drops | Transactions | HtbRatio | Cells | Packets | Offered | Queue | Memory | ClassMemory | Ratio => Unit::Count,
-            Counter | Identities | Disagreements => Unit::Count,
-            DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode | Reach => {
-                Unit::Time
+            Drops | Transactions | HtbRatio | Cells | Packets | Offered | Queue | Memory | ClassMemory | Ratio => {
+                Unit::Count
             }
+            Counter | Identities | Disagreements => Unit::Count,
+            DelayP50 | DelayP99 | DelayMax | RttP50 | RttP99 | GapMean | GapDeviation | GapMode | GapSecondMode
+            | Reach => Unit::Time,
             AnswerMax | KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime => Unit::Time,
         }
     }

@@ -1,5 +1,6 @@
-//! Case files: one experiment, its topology, policy, traffic and what must come out. The same file runs in virtual time
-//! (`altq sim`) and in network namespaces (`altq lab`). docs/cases.md describes every key.
+//! Case files: one experiment, its topology, policy, traffic and what must come out. The same file
+//! runs in virtual time (`altq sim`) and in network namespaces (`altq lab`). docs/cases.md
+//! describes every key.
 
 mod check;
 mod error;
@@ -27,7 +28,8 @@ pub use template::Values;
 
 use crate::result::World;
 
-/// A checked case. Names of hosts, links and flows in it exist; names of classes are checked when its policy is read.
+/// A checked case. Names of hosts, links and flows in it exist; names of classes are checked when
+/// its policy is read.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Its name: letters, digits, `-`, `_`, `.`, `/`.
@@ -48,7 +50,8 @@ pub struct Case {
     pub links: Vec<CaseLink>,
     /// The world in which alone it makes sense.
     pub only: Option<Only>,
-    /// It asks more of the host than it can do: in the lab what is lost or late for that reason makes no result invalid.
+    /// It asks more of the host than it can do: in the lab what is lost or late for that reason
+    /// makes no result invalid.
     pub overload: bool,
     /// In the lab, how often each row and column runs, in turn; medians count.
     pub turns: u32,
@@ -75,7 +78,8 @@ pub struct Host {
     pub name: String,
     /// Its address; 10.0.0.N, N its place in the file from 1, where none is given.
     pub address: IpAddr,
-    /// How long it takes to get round to a packet that comes, to pass it on or for itself; simulator only.
+    /// How long it takes to get round to a packet that comes, to pass it on or for itself;
+    /// simulator only.
     pub delay: Nanos,
 }
 
@@ -90,7 +94,8 @@ pub struct CaseLink {
     pub to: usize,
     /// From `from` to `to`, and the other way.
     pub ways: [Way; 2],
-    /// What a packet is on the wire; `None`: what the policy charges for it, and its own bytes where there is none.
+    /// What a packet is on the wire; `None`: what the policy charges for it, and its own bytes
+    /// where there is none.
     pub medium: Option<Medium>,
     /// Both ways share one medium, by CSMA/CD.
     pub half_duplex: bool,
@@ -106,7 +111,8 @@ pub struct CaseLink {
     pub tx_ring: usize,
     /// Transmit queues of the driver, each with such a ring and its own instance of the policy.
     pub tx_queues: usize,
-    /// With several transmit queues: bytes of a packet that a slot of a ring takes, the headers in one of their own; `None`: all of it.
+    /// With several transmit queues: bytes of a packet that a slot of a ring takes, the headers in
+    /// one of their own; `None`: all of it.
     pub tx_buffer: Option<u32>,
 }
 
@@ -193,7 +199,8 @@ impl Medium {
 pub enum Tunnel {
     /// Between two configured addresses (RFC 4213): that of the link's `from`, and of its `to`.
     Configured([Ipv4Addr; 2]),
-    /// The addresses stand in those of IPv6, 2002:V4ADDR::/48 (RFC 3056); any other is behind the relay 192.88.99.1 (RFC 3068).
+    /// The addresses stand in those of IPv6, 2002:V4ADDR::/48 (RFC 3056); any other is behind the
+    /// relay 192.88.99.1 (RFC 3068).
     SixToFour,
 }
 
@@ -201,7 +208,8 @@ impl Tunnel {
     /// Bytes that it adds: a header of IPv4.
     pub const HEADER: u32 = 20;
 
-    /// Source and destination of the header before an IPv6 packet from `src` to `dst`; `back`: from the link's `to` to its `from`.
+    /// Source and destination of the header before an IPv6 packet from `src` to `dst`; `back`: from
+    /// the link's `to` to its `from`.
     pub fn ends(self, src: Ipv6Addr, dst: Ipv6Addr, back: bool) -> [Ipv4Addr; 2] {
         match self {
             Tunnel::Configured([from, to]) if back => [to, from],
@@ -211,7 +219,8 @@ impl Tunnel {
     }
 }
 
-/// The IPv4 address in one of 6to4, 2002:V4ADDR::/48 (RFC 3056 2); a relay's for any other (RFC 3068 2.4).
+/// The IPv4 address in one of 6to4, 2002:V4ADDR::/48 (RFC 3056 2); a relay's for any other (RFC
+/// 3068 2.4).
 fn outside(v6: Ipv6Addr) -> Ipv4Addr {
     match v6.octets() {
         [0x20, 0x02, a, b, c, d, ..] => Ipv4Addr::new(a, b, c, d),
@@ -234,7 +243,8 @@ pub struct Column {
     pub replace: Vec<(String, String)>,
     /// The MTU of the policy's links, where its language cannot state one.
     pub mtu: Option<u32>,
-    /// Bytes that they charge beyond a packet's length at layer 3, where its language cannot state them.
+    /// Bytes that they charge beyond a packet's length at layer 3, where its language cannot state
+    /// them.
     pub overhead: Option<i32>,
     /// The world in which alone it makes sense.
     pub only: Option<Only>,
@@ -267,7 +277,8 @@ pub struct Flow {
     pub from: usize,
     /// Who receives.
     pub to: usize,
-    /// The class in which its packets must be: another one makes the result invalid. Rules decide, not this.
+    /// The class in which its packets must be: another one makes the result invalid. Rules decide,
+    /// not this.
     pub class: Option<String>,
     /// Source port; with several streams the first one's. TCP: 0 leaves it to the system.
     pub sport: u16,
@@ -275,7 +286,8 @@ pub struct Flow {
     pub dport: u16,
     /// DSCP, 0 to 63.
     pub dscp: u8,
-    /// UDP in the simulator: its packets go first in the queue `two_level`, as those that open connections do.
+    /// UDP in the simulator: its packets go first in the queue `two_level`, as those that open
+    /// connections do.
     pub high: bool,
     /// Spans of time in which it sends, in order, none overlapping.
     pub active: Vec<(Nanos, Nanos)>,
@@ -375,7 +387,8 @@ impl Kind {
 /// The ends of a TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Congestion control by the system's name; `None`: the system's default, CUBIC in the simulator.
+    /// Congestion control by the system's name; `None`: the system's default, CUBIC in the
+    /// simulator.
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF of both ends, in bytes; `None`: the system's choice.
     pub buffers: Option<u32>,
@@ -387,7 +400,8 @@ pub struct Tcp {
     pub ecn: bool,
     /// Streams start one after another over so long.
     pub stagger: Nanos,
-    /// Both ends hand super-packets of up to 65,535 bytes to their card, which cuts them (simulator; the lab's do as the case's `offload` says).
+    /// Both ends hand super-packets of up to 65,535 bytes to their card, which cuts them
+    /// (simulator; the lab's do as the case's `offload` says).
     pub tso: bool,
 }
 
@@ -426,8 +440,8 @@ pub enum Shape {
         /// How these spans vary about their means.
         spans: Spans,
     },
-    /// A program on the host of the queue: the next packet comes so long after the last was taken; after a drop there (ENOBUFS) it
-    /// sleeps until the next tick of the column's timer.
+    /// A program on the host of the queue: the next packet comes so long after the last was taken;
+    /// after a drop there (ENOBUFS) it sleeps until the next tick of the column's timer.
     Local {
         /// From one packet to the next.
         gap: Nanos,
@@ -547,18 +561,24 @@ impl Case {
 
     /// Reads and checks a case file.
     pub fn load(path: &Path) -> Result<Case, CaseError> {
-        let text = std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
-        let text = String::from_utf8(text)
-            .map_err(|error| CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to())))?;
+        let text =
+            std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
+        let text = String::from_utf8(text).map_err(|error| {
+            CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to()))
+        })?;
         Case::parse(&text, path)
     }
 
-    /// Checks a case's text. `path` is what messages call it; files that it names are looked for beside that.
+    /// Checks a case's text. `path` is what messages call it; files that it names are looked for
+    /// beside that.
     pub fn parse(text: &str, path: &Path) -> Result<Case, CaseError> {
         let mut file = CaseFile::parse(text, path)?;
         match (file.runs.pop(), file.runs.is_empty()) {
             (Some(run), true) if !file.is_table() => Ok(run.case),
-            _ => Err(CaseError::plain(path, "it has rows, or columns with values of their own; only `altq sim` can run it".into())),
+            _ => Err(CaseError::plain(
+                path,
+                "it has rows, or columns with values of their own; only `altq sim` can run it".into(),
+            )),
         }
     }
 
@@ -573,12 +593,18 @@ impl Case {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// How a result names an expectation: the name alone, or `CASE/COLUMN/ROW/NAME` of what of these there is.
+    /// How a result names an expectation: the name alone, or `CASE/COLUMN/ROW/NAME` of what of
+    /// these there is.
     pub fn expectation_name(&self, column: &Column, name: &str) -> String {
         if column.name.is_none() && self.row.is_none() {
             return name.to_string();
         }
-        let parts = [Some(self.name.as_str()), column.name.as_deref(), self.row.as_deref(), Some(name).filter(|n| !n.is_empty())];
+        let parts = [
+            Some(self.name.as_str()),
+            column.name.as_deref(),
+            self.row.as_deref(),
+            Some(name).filter(|n| !n.is_empty()),
+        ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 }
@@ -595,9 +621,12 @@ impl Column {
             PolicySource::File(file) => {
                 let path = case.folder.join(file);
                 let shown = path.display().to_string();
-                let text = std::fs::read_to_string(&path).map_err(|error| PolicyError::Text(format!("{shown}: {error}")))?;
+                let text =
+                    std::fs::read_to_string(&path).map_err(|error| PolicyError::Text(format!("{shown}: {error}")))?;
                 let Some(language) = self.language.or_else(|| Language::of(&path, &text)) else {
-                    return Err(PolicyError::Text(format!("{shown}: its name does not tell its language; write language")));
+                    return Err(PolicyError::Text(format!(
+                        "{shown}: its name does not tell its language; write language"
+                    )));
                 };
                 (text, shown, language)
             }

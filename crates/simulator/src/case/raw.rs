@@ -58,7 +58,8 @@ pub struct Case {
     _published_in: Option<IgnoredAny>,
 }
 
-/// What says how often a case runs, and with which values; everything else in the file may depend on it.
+/// What says how often a case runs, and with which values; everything else in the file may depend
+/// on it.
 #[derive(Debug, Deserialize)]
 pub struct Head {
     pub name: Spanned<String>,

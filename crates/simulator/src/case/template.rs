@@ -1,7 +1,8 @@
 //! `${x}` in a case's text: what differs from row to row and from column to column.
 //!
-//! A value stands wherever a text may stand. A text that is nothing but `${x}` becomes the value itself, with its type, so that a
-//! file stays valid TOML before and after. Places in the text that comes out are mapped back to the file, for errors.
+//! A value stands wherever a text may stand. A text that is nothing but `${x}` becomes the value
+//! itself, with its type, so that a file stays valid TOML before and after. Places in the text that
+//! comes out are mapped back to the file, for errors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,7 +40,8 @@ impl Filled {
     }
 }
 
-/// A value that is nothing but `${x}` is that of x, as it stands elsewhere: so a column may take up what its rows say.
+/// A value that is nothing but `${x}` is that of x, as it stands elsewhere: so a column may take up
+/// what its rows say.
 pub fn look_up(values: &mut Values) {
     let plain = values.clone();
     for value in values.values_mut() {
@@ -67,7 +69,8 @@ pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String
             let hint = hint.map(|n| format!("; did you mean ${{{n}}}?")).unwrap_or_default();
             return Err((start..end, format!("there is no value {name:?}{hint}")));
         };
-        // The whole of a text: quote, placeholder, quote, and neither quote part of a longer run of them.
+        // The whole of a text: quote, placeholder, quote, and neither quote part of a longer run of
+        // them.
         let bytes = text.as_bytes();
         let quote = |at: Option<usize>| at.and_then(|at| bytes.get(at)).copied().filter(|b| matches!(b, b'"' | b'\''));
         let whole = quote(start.checked_sub(1)).is_some_and(|q| {
@@ -79,8 +82,9 @@ pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String
         match value {
             toml::Value::String(plain) if !whole => {
                 if plain.contains(['"', '\'', '\\', '\n', '\r']) {
-                    let message =
-                        format!("the value of {name} has quotes, backslashes or line ends; it can only be a text of its own");
+                    let message = format!(
+                        "the value of {name} has quotes, backslashes or line ends; it can only be a text of its own"
+                    );
                     return Err((start..end, message));
                 }
                 out += plain;
@@ -100,7 +104,8 @@ mod tests {
 
     #[test]
     fn values_of_other_values() {
-        let mut values = values(&[("slots", "${ring}".into()), ("ring", toml::Value::Integer(12)), ("odd", "${none}".into())]);
+        let mut values =
+            values(&[("slots", "${ring}".into()), ("ring", toml::Value::Integer(12)), ("odd", "${none}".into())]);
         look_up(&mut values);
         assert_eq!(values["slots"], toml::Value::Integer(12));
         assert_eq!(values["odd"], toml::Value::from("${none}"));

@@ -1,4 +1,5 @@
-//! Published beside classic beside altq: the figures of a case, row by row, as a table and as plots.
+//! Published beside classic beside altq: the figures of a case, row by row, as a table and as
+//! plots.
 
 use std::fmt::Write;
 
@@ -79,7 +80,8 @@ pub struct Summary {
     pub passed: usize,
     /// Expectations of the column `altq`, or of a case without columns: those that hold, and all.
     pub altq: (usize, usize),
-    /// The worst error of the column `classic`, and of which row, those left out that are known not to come out.
+    /// The worst error of the column `classic`, and of which row, those left out that are known not
+    /// to come out.
     pub worst: Option<(f64, String)>,
     /// Published figures that do not come out in the column `classic`: row, figure, why.
     pub not_reproduced: Vec<(String, String, String)>,
@@ -90,13 +92,18 @@ pub fn summary(result: &CaseResult) -> Summary {
     let mut rows: Vec<&str> = result.figures.iter().filter_map(|figure| figure.row.as_deref()).collect();
     rows.sort_unstable();
     rows.dedup();
-    let mut published: Vec<(Option<&str>, &str)> =
-        result.figures.iter().filter(|f| f.published.is_some()).map(|f| (f.row.as_deref(), f.figure.as_str())).collect();
+    let mut published: Vec<(Option<&str>, &str)> = result
+        .figures
+        .iter()
+        .filter(|f| f.published.is_some())
+        .map(|f| (f.row.as_deref(), f.figure.as_str()))
+        .collect();
     published.sort_unstable();
     published.dedup();
     let classic = || result.figures.iter().filter(|figure| figure.column.as_deref() == Some("classic"));
-    let errors =
-        classic().filter(|figure| figure.not_reproduced.is_none()).filter_map(|figure| Some((figure.error?, named(figure))));
+    let errors = classic()
+        .filter(|figure| figure.not_reproduced.is_none())
+        .filter_map(|figure| Some((figure.error?, named(figure))));
     let ours = |outcome: &&Outcome| matches!(outcome.column.as_deref(), None | Some("altq"));
     let altq = result.expectations.iter().filter(ours);
     Summary {
@@ -131,7 +138,12 @@ pub fn comparisons<'a>(sources: &[&'a Source<'a>]) -> Vec<Comparison<'a>> {
                 (_, World::Lab) => format!("{column}, lab"),
             };
             let at = all.iter().position(|c| c.figure == figure.figure && c.unit == figure.unit).unwrap_or_else(|| {
-                all.push(Comparison { figure: &figure.figure, unit: &figure.unit, columns: Vec::new(), rows: Vec::new() });
+                all.push(Comparison {
+                    figure: &figure.figure,
+                    unit: &figure.unit,
+                    columns: Vec::new(),
+                    rows: Vec::new(),
+                });
                 all.len() - 1
             });
             all[at].add(column, figure, result);
@@ -152,12 +164,14 @@ impl<'a> Comparison<'a> {
             self.rows.len() - 1
         });
         let line = &mut self.rows[at];
-        line.published = line.published.or(figure.published.map(|value| (value, figure.source.as_deref().unwrap_or(""))));
+        line.published =
+            line.published.or(figure.published.map(|value| (value, figure.source.as_deref().unwrap_or(""))));
         while line.cells.len() <= place {
             line.cells.push(None);
         }
         let samples = figure.samples.iter().flatten().copied();
-        let samples = samples.fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))));
+        let samples = samples
+            .fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))));
         line.cells[place] = Some(Cell {
             measured: figure.measured,
             samples,
@@ -228,7 +242,9 @@ impl<'a> Comparison<'a> {
                     let mut levels: Vec<(usize, f64, String)> = Vec::new();
                     for (n, column) in self.columns.iter().enumerate() {
                         let Some(value) = line.cells.get(n).and_then(|cell| cell.as_ref()?.measured) else { continue };
-                        match levels.iter_mut().find(|(_, other, _)| (value - *other).abs() <= 0.06 * value.abs().max(other.abs()))
+                        match levels
+                            .iter_mut()
+                            .find(|(_, other, _)| (value - *other).abs() <= 0.06 * value.abs().max(other.abs()))
                         {
                             Some((_, _, name)) => *name += &format!(" and {column}"),
                             None => levels.push((n, value, format!("{}, {column}", line.row))),
@@ -269,7 +285,8 @@ impl<'a> Comparison<'a> {
             }
             None => {
                 let mut marks = Vec::new();
-                // What was published, and each column, has a lane of its own, so that none hides another.
+                // What was published, and each column, has a lane of its own, so that none hides
+                // another.
                 let has_published = self.rows.iter().any(|line| line.published.is_some());
                 let first = usize::from(has_published);
                 let lanes = first + self.columns.len();
@@ -302,7 +319,8 @@ impl<'a> Comparison<'a> {
                 let most = self.rows.iter().map(figures).fold(0.0, f64::max);
                 let rooms = self.rows.iter().flat_map(|line| line.cells.iter().flatten());
                 let room = rooms.filter_map(|cell| Some(cell.judged?.room()?.1)).fold(0.0, f64::max);
-                // The room of a tolerance is seen whole, unless it is so wide that nothing else would be.
+                // The room of a tolerance is seen whole, unless it is so wide that nothing else
+                // would be.
                 let end = (most * 1.04).max(room.min(most * 1.5) * 1.01);
                 let panels = vec![Panel { height: 10.0 + 8.0 * lanes as f64, ..Panel::names(names, marks) }];
                 Sheet { title, width, x: axis, range: Some((0.0, end)), panels }.svg()
@@ -311,7 +329,8 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// True of a figure of a column that is to be as published: classic, and every one of which that is expected somewhere.
+/// True of a figure of a column that is to be as published: classic, and every one of which that is
+/// expected somewhere.
 fn reproduces(figure: &FigureResult, result: &CaseResult) -> bool {
     let expected = |outcome: &Outcome| outcome.published && outcome.column == figure.column;
     figure.column.as_deref().is_none_or(|column| column == "classic") || result.expectations.iter().any(expected)
@@ -320,7 +339,9 @@ fn reproduces(figure: &FigureResult, result: &CaseResult) -> bool {
 /// What a figure had to be, in its own unit.
 fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
     let about = |outcome: &&Outcome| {
-        outcome.figure.as_deref() == Some(&figure.figure) && outcome.row == figure.row && outcome.column == figure.column
+        outcome.figure.as_deref() == Some(&figure.figure)
+            && outcome.row == figure.row
+            && outcome.column == figure.column
     };
     let all = || result.expectations.iter().filter(about);
     // Of several the published one is shown; all of them must hold.
@@ -331,7 +352,8 @@ fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
         (Some(theirs), Some(own)) if own != 0.0 && theirs != 0.0 => theirs / own,
         _ => f64::NAN,
     };
-    let (low, high) = ((outcome.expected - outcome.tolerance) / factor, (outcome.expected + outcome.tolerance) / factor);
+    let (low, high) =
+        ((outcome.expected - outcome.tolerance) / factor, (outcome.expected + outcome.tolerance) / factor);
     let (from, to) = match outcome.bound {
         Bound::Within => (low, high),
         Bound::AtMost => (f64::NEG_INFINITY, high),
@@ -366,7 +388,8 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
             columns.push(column);
         }
     }
-    // Figures stand below one another, and so do errors and verdicts beside them, where a column has any.
+    // Figures stand below one another, and so do errors and verdicts beside them, where a column
+    // has any.
     let cells = |column: &str| {
         let at = move |c: &&Comparison<'_>| c.columns.iter().position(|name| name == column);
         all.iter()
@@ -379,7 +402,11 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
         .iter()
         .zip(&rooms)
         .map(|(column, room)| {
-            format!("<th class=\"column\" style=\"--after:{:.1}rem\">{}</th>", room.error + room.verdict, escaped(column))
+            format!(
+                "<th class=\"column\" style=\"--after:{:.1}rem\">{}</th>",
+                room.error + room.verdict,
+                escaped(column)
+            )
         })
         .collect();
     let mut out = format!(
@@ -395,8 +422,12 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
             format!(" [{}]", comparison.unit)
         };
         let span = columns.len() + 3;
-        let _ =
-            writeln!(out, "<tr class=\"part\"><th colspan=\"{span}\">{}{}</th></tr>", escaped(comparison.figure), escaped(&unit));
+        let _ = writeln!(
+            out,
+            "<tr class=\"part\"><th colspan=\"{span}\">{}{}</th></tr>",
+            escaped(comparison.figure),
+            escaped(&unit)
+        );
         for line in &comparison.rows {
             let _ = write!(
                 out,
@@ -414,7 +445,11 @@ fn table(all: &[Comparison<'_>], has_published: bool) -> String {
                 }
             }
             if has_published {
-                let _ = write!(out, "<td class=\"text quiet\">{}</td>", escaped(line.published.map_or("", |(_, source)| source)));
+                let _ = write!(
+                    out,
+                    "<td class=\"text quiet\">{}</td>",
+                    escaped(line.published.map_or("", |(_, source)| source))
+                );
             }
             out += "</tr>\n";
         }
@@ -462,12 +497,15 @@ impl<'a> Cell<'a> {
         match (self.judged.and_then(|judged| judged.own), self.measured) {
             _ if self.not_reproduced.is_some() => self.error.map_or(String::new(), deviation),
             // What is not to be as published is set beside what it is to be.
-            (Some(own), Some(measured)) if own != 0.0 => format!("{} of {}", deviation(measured / own - 1.0), number(own)),
+            (Some(own), Some(measured)) if own != 0.0 => {
+                format!("{} of {}", deviation(measured / own - 1.0), number(own))
+            }
             _ => self.error.map_or(String::new(), deviation),
         }
     }
 
-    /// Its cell in the table: the figure, how far it is off, the verdict. `reasons`: those that notes below the table give.
+    /// Its cell in the table: the figure, how far it is off, the verdict. `reasons`: those that
+    /// notes below the table give.
     fn markup(&self, room: &Rooms, reasons: &mut Vec<&'a str>) -> String {
         let mut figure = self.measured.map_or("–".into(), number);
         if let Some(reason) = self.not_reproduced {

@@ -1,4 +1,5 @@
-//! Results as pages: everything in one file, nothing fetched, no script. Light and dark, wide and narrow come from the style sheet.
+//! Results as pages: everything in one file, nothing fetched, no script. Light and dark, wide and
+//! narrow come from the style sheet.
 //!
 //! ```text
 //!  text       what may stand in a page, figures as people read them
@@ -84,7 +85,8 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
             let _ = write!(out, "<li class=\"tag {class}\">{word}: {n} of {} results</li>", sources.len());
         }
     }
-    let mut versions: Vec<&str> = sources.iter().filter_map(|s| s.result.made.as_ref()).map(|made| made.version.as_str()).collect();
+    let mut versions: Vec<&str> =
+        sources.iter().filter_map(|s| s.result.made.as_ref()).map(|made| made.version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();
     if !versions.is_empty() {
@@ -179,8 +181,11 @@ fn case(name: &str, sources: &[&Source<'_>]) -> String {
             out += &table;
         }
         let groups = runs::groups(result);
-        let shown: Vec<(Option<&str>, String)> =
-            groups.iter().map(|group| (group.row, runs::section(group, result))).filter(|(_, text)| !text.is_empty()).collect();
+        let shown: Vec<(Option<&str>, String)> = groups
+            .iter()
+            .map(|group| (group.row, runs::section(group, result)))
+            .filter(|(_, text)| !text.is_empty())
+            .collect();
         if !shown.is_empty() {
             let _ = writeln!(out, "<h2>What happened{whose}</h2>");
         }
@@ -205,8 +210,14 @@ fn peers(result: &CaseResult) -> String {
     let mut out = String::new();
     for peer in &result.peers {
         let column = peer.column.as_ref().map_or(String::new(), |column| format!("{column}: "));
-        let _ = writeln!(out, "<h2>{}altq beside the kernel’s {}</h2>", escaped(&column), escaped(&peer.name.to_uppercase()));
-        let mut rows = vec![vec![String::new(), "altq".into(), format!("kernel {}", peer.name.to_uppercase()), "ratio".into()]];
+        let _ = writeln!(
+            out,
+            "<h2>{}altq beside the kernel’s {}</h2>",
+            escaped(&column),
+            escaped(&peer.name.to_uppercase())
+        );
+        let mut rows =
+            vec![vec![String::new(), "altq".into(), format!("kernel {}", peer.name.to_uppercase()), "ratio".into()]];
         let lists = [("class", &peer.classes), ("flow", &peer.flows)];
         for (what, row) in lists.iter().flat_map(|(what, rows)| rows.iter().map(move |row| (what, row))) {
             let rate = |bit_s: u64| text::figure(bit_s as f64, "bit/s");
@@ -262,7 +273,8 @@ fn facts(source: &Source<'_>) -> String {
 
 /// A whole document.
 fn document(title: &str, body: &str) -> String {
-    let mut hatches = String::from("<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\"><defs>");
+    let mut hatches =
+        String::from("<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\"><defs>");
     for n in 0..SERIES {
         let _ = write!(
             hatches,
@@ -284,7 +296,8 @@ fn both(draw: &dyn Fn(f64) -> String) -> String {
     format!("<div class=\"wide\">{}</div><div class=\"narrow\">{}</div>", draw(WIDE), draw(NARROW))
 }
 
-/// Charts beside one another, each with its caption: as wide as their number leaves room for, and once more for narrow screens.
+/// Charts beside one another, each with its caption: as wide as their number leaves room for, and
+/// once more for narrow screens.
 fn beside(captions: &[&str], draw: &dyn Fn(usize, f64) -> String) -> String {
     if captions.len() == 1 {
         return format!("<figure>{}</figure>\n", both(&|width| draw(0, width)));

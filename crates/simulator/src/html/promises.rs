@@ -23,10 +23,15 @@ pub fn section(result: &CaseResult) -> String {
             Bound::AtMost => ("≤ ", "+"),
             Bound::AtLeast => ("≥ ", "−"),
         };
-        let tolerance =
-            if outcome.tolerance > 0.0 { format!(" {side} {}", figure(outcome.tolerance, unit)) } else { String::new() };
-        let off =
-            outcome.measured.filter(|_| outcome.expected != 0.0).map_or("–".into(), |m| deviation(m / outcome.expected - 1.0));
+        let tolerance = if outcome.tolerance > 0.0 {
+            format!(" {side} {}", figure(outcome.tolerance, unit))
+        } else {
+            String::new()
+        };
+        let off = outcome
+            .measured
+            .filter(|_| outcome.expected != 0.0)
+            .map_or("–".into(), |m| deviation(m / outcome.expected - 1.0));
         let _ = writeln!(
             out,
             "<tr><th scope=\"row\">{}</th><td class=\"text\">{}</td><td>{}</td><td>{sign}{}{tolerance}</td><td>{off}</td><td class=\"text\">{}</td><td class=\"wrap\">{}</td></tr>",

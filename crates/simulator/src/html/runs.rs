@@ -1,4 +1,5 @@
-//! What runs did over time: rates, delays, drops and marks on one axis; distributions of delays; shares; how fast classes came back.
+//! What runs did over time: rates, delays, drops and marks on one axis; distributions of delays;
+//! shares; how fast classes came back.
 
 use std::fmt::Write;
 
@@ -94,7 +95,10 @@ pub fn section(group: &Group<'_>, result: &CaseResult) -> String {
         }
         let left_out: u64 = group.runs.iter().map(|run| run.left_out).sum();
         if left_out > 0 {
-            let _ = writeln!(out, "<p class=\"quiet small\">{left_out} more classes and flows were not kept over time.</p>");
+            let _ = writeln!(
+                out,
+                "<p class=\"quiet small\">{left_out} more classes and flows were not kept over time.</p>"
+            );
         }
     }
     out += &shares(group, result);
@@ -119,9 +123,15 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
     let rate = most(&|row, bin| peak(&row.bytes, bin) * 8.0);
     let (drops, marks) = (most(&|row, bin| peak(&row.drops, bin)), most(&|row, bin| peak(&row.marks, bin)));
     let delays = || {
-        group.runs.iter().flat_map(|run| by.rows(run)).flat_map(|row| row.delay_p50_ns.iter().chain(&row.delay_p99_ns)).flatten()
+        group
+            .runs
+            .iter()
+            .flat_map(|run| by.rows(run))
+            .flat_map(|row| row.delay_p50_ns.iter().chain(&row.delay_p99_ns))
+            .flatten()
     };
-    let (least, longest) = (delays().filter(|d| **d > 0).min().copied().unwrap_or(1), delays().max().copied().unwrap_or(0));
+    let (least, longest) =
+        (delays().filter(|d| **d > 0).min().copied().unwrap_or(1), delays().max().copied().unwrap_or(0));
     let log = longest / least.max(1) > 200;
     let end = result.duration_ns as f64 / 1e9;
     let draw = |run: &RunSeries, width: f64| {
@@ -145,7 +155,10 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
             // What waited for no time at all lies at the bottom of an axis in decades.
             let shown = |delay: u64| if log { delay.max(least) } else { delay };
             let delay = |list: &[Option<u64>]| {
-                list.iter().enumerate().map(|(n, d)| (middle(n), d.map_or(f64::NAN, |d| shown(d) as f64 / 1e9))).collect()
+                list.iter()
+                    .enumerate()
+                    .map(|(n, d)| (middle(n), d.map_or(f64::NAN, |d| shown(d) as f64 / 1e9)))
+                    .collect()
             };
             lines[1].push(Mark::Line(own.faint(), delay(&row.delay_p99_ns)));
             lines[1].push(Mark::Line(own, delay(&row.delay_p50_ns)));
@@ -177,11 +190,16 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
         ];
         for (most, word, marks) in [(drops, "drops", dropped), (marks, "marks", marked)] {
             if most > 0.0 {
-                panels.push(Panel { height: 70.0, y: Side::Values(Axis::new(word, Unit::PerSecond), limits(most)), marks });
+                panels.push(Panel {
+                    height: 70.0,
+                    y: Side::Values(Axis::new(word, Unit::PerSecond), limits(most)),
+                    marks,
+                });
             }
         }
         let title = run.column.clone().unwrap_or_default();
-        let title = format!("{title}: throughput, delay, drops and marks over time").trim_start_matches(": ").to_owned();
+        let title =
+            format!("{title}: throughput, delay, drops and marks over time").trim_start_matches(": ").to_owned();
         Sheet { title, width, x: Axis::new("time", Unit::Time), range: limits(end), panels }.svg()
     };
     let bin = group.runs.first().map_or(String::new(), |run| time(run.bin_ns as f64));
@@ -228,8 +246,11 @@ fn delays(group: &Group<'_>, by: By) -> String {
         let mut marks = Vec::new();
         for row in by.rows(run) {
             let own = palette(names.iter().position(|n| *n == row.name).unwrap_or(0));
-            let points: Vec<(f64, f64)> =
-                crate::result::QUANTILES.iter().zip(&row.delays.ns).map(|(q, ns)| ((*ns as f64).max(least) / 1e9, *q)).collect();
+            let points: Vec<(f64, f64)> = crate::result::QUANTILES
+                .iter()
+                .zip(&row.delays.ns)
+                .map(|(q, ns)| ((*ns as f64).max(least) / 1e9, *q))
+                .collect();
             marks.push(Mark::Line(own, points));
             let dots = SAID.iter().filter(|(_, _, n)| row.delays.count >= *n).filter_map(|(q, word, _)| {
                 let ns = row.delays.quantile(*q)?;
@@ -248,8 +269,15 @@ fn delays(group: &Group<'_>, by: By) -> String {
     if none {
         out += "<p class=\"quiet small\">At the left edge: what did not wait at all.</p>\n";
     }
-    let mut rows =
-        vec![vec![String::new(), "n".into(), "P50".into(), "P90".into(), "P99".into(), "P99.9".into(), "longest".into()]];
+    let mut rows = vec![vec![
+        String::new(),
+        "n".into(),
+        "P50".into(),
+        "P90".into(),
+        "P99".into(),
+        "P99.9".into(),
+        "longest".into(),
+    ]];
     for run in &group.runs {
         for row in by.rows(run) {
             let of = |(q, _, least): &(f64, &str, u64)| match row.delays.quantile(*q) {
@@ -278,7 +306,10 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
     let rate = |class: &ClassResult| class.charged_bytes.unwrap_or(0) as f64 * 8.0 / span;
     // Where the link's rate stays, all is a part of it.
     let whole = |class: &ClassResult| {
-        let root = group.classes.iter().find(|c| c.report.parent.is_none() && c.link == class.link && c.column == class.column);
+        let root = group
+            .classes
+            .iter()
+            .find(|c| c.report.parent.is_none() && c.link == class.link && c.column == class.column);
         root.and_then(|root| root.guaranteed_bit_s).filter(|rate| *rate > 0).map(|rate| rate as f64)
     };
     let parts = group.classes.iter().filter(useful).all(|class| whole(class).is_some());
@@ -290,8 +321,13 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
     });
     let most = ends.fold(0.0, f64::max);
     let draw = |column: &str, width: f64| {
-        let rows: Vec<&ClassResult> =
-            group.classes.iter().filter(useful).filter(|class| class.column.as_deref().unwrap_or("") == column).copied().collect();
+        let rows: Vec<&ClassResult> = group
+            .classes
+            .iter()
+            .filter(useful)
+            .filter(|class| class.column.as_deref().unwrap_or("") == column)
+            .copied()
+            .collect();
         let several = names(rows.iter().map(|class| class.link.as_str())).len() > 1;
         let mut marks = Vec::new();
         let mut labels = Vec::new();
@@ -302,7 +338,12 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
             let counted = report.borrowed_bytes as f64 / (report.sent_bytes.max(1)) as f64 * has;
             let beyond = class.guaranteed_bit_s.map_or(0.0, |rate| (has - rate as f64).max(0.0));
             let borrowed = if report.borrowed_bytes > 0 { counted.min(has) } else { beyond };
-            let tells = format!("{}: {} charged, of it {} borrowed", report.name, figure(has, "bit/s"), figure(borrowed, "bit/s"));
+            let tells = format!(
+                "{}: {} charged, of it {} borrowed",
+                report.name,
+                figure(has, "bit/s"),
+                figure(borrowed, "bit/s")
+            );
             marks.push(Mark::Bar(own, at, 0.0, of(class, has - borrowed), false, tells.clone()));
             marks.push(Mark::Bar(own, at, of(class, has - borrowed), of(class, has), true, tells));
             if let Some(rate) = class.guaranteed_bit_s {
@@ -314,7 +355,12 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
                 ));
             }
             if let Some(rate) = class.ceiling_bit_s {
-                marks.push(Mark::Tick("ceiling", at, of(class, rate as f64), format!("ceiling {}", figure(rate as f64, "bit/s"))));
+                marks.push(Mark::Tick(
+                    "ceiling",
+                    at,
+                    of(class, rate as f64),
+                    format!("ceiling {}", figure(rate as f64, "bit/s")),
+                ));
             }
             let depth = depth(&rows, class);
             let link = if several { format!("{}/", class.link) } else { String::new() };
@@ -349,7 +395,9 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
 /// How deep a class lies below the link's own classes.
 fn depth(rows: &[&ClassResult], class: &ClassResult) -> usize {
     let (mut at, mut depth) = (class, 0);
-    while let Some(above) = rows.iter().find(|c| Some(&c.report.name) == at.report.parent.as_ref() && c.link == class.link) {
+    while let Some(above) =
+        rows.iter().find(|c| Some(&c.report.name) == at.report.parent.as_ref() && c.link == class.link)
+    {
         depth += 1;
         at = above;
         if depth > rows.len() {
@@ -390,13 +438,19 @@ fn reclaims(group: &Group<'_>) -> String {
         let mut marks = Vec::new();
         for (n, column) in columns.iter().enumerate() {
             let own = if columns.len() > 1 { super::column_series(column, n) } else { palette(0) };
-            let dots = all.iter().filter(|(run, _)| run.column.as_deref().unwrap_or("") == *column).filter_map(|(_, reclaim)| {
-                let tells = match reclaim.within_ns {
-                    Some(ns) => format!("{column} {}: {}", reclaim.class, time(ns as f64)),
-                    None => format!("{column} {}: not while it was watched", reclaim.class),
-                };
-                Some((reclaim.within_ns.map_or(never, |ns| ns as f64 / 1e9), place(reclaim)? as f64, tells.trim().to_owned()))
-            });
+            let dots = all.iter().filter(|(run, _)| run.column.as_deref().unwrap_or("") == *column).filter_map(
+                |(_, reclaim)| {
+                    let tells = match reclaim.within_ns {
+                        Some(ns) => format!("{column} {}: {}", reclaim.class, time(ns as f64)),
+                        None => format!("{column} {}: not while it was watched", reclaim.class),
+                    };
+                    Some((
+                        reclaim.within_ns.map_or(never, |ns| ns as f64 / 1e9),
+                        place(reclaim)? as f64,
+                        tells.trim().to_owned(),
+                    ))
+                },
+            );
             marks.push(Mark::Dots(own, dots.collect()));
         }
         if all.iter().any(|(_, reclaim)| reclaim.within_ns.is_none()) {
@@ -425,13 +479,17 @@ fn reclaims(group: &Group<'_>) -> String {
     }
     let mut rows = vec![vec!["class".to_owned(), "came back at".into()]];
     rows[0].extend(
-        columns.iter().map(|column| if column.is_empty() { "had its share after".to_owned() } else { (*column).to_owned() }),
+        columns
+            .iter()
+            .map(|column| if column.is_empty() { "had its share after".to_owned() } else { (*column).to_owned() }),
     );
     for (class, at) in &places {
         let mut cells = vec![(*class).to_owned(), time(*at as f64)];
         for column in &columns {
             let found = all.iter().find(|(run, r)| {
-                run.column.as_deref().unwrap_or("") == *column && r.class == *class && at.abs_diff(r.at_ns) < r.window_ns
+                run.column.as_deref().unwrap_or("") == *column
+                    && r.class == *class
+                    && at.abs_diff(r.at_ns) < r.window_ns
             });
             cells.push(match found {
                 Some((_, reclaim)) => reclaim.within_ns.map_or("not while watched".into(), after),

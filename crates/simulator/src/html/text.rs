@@ -5,7 +5,9 @@ pub(crate) use crate::plot::draw::escaped;
 /// Paragraphs of a text whose lines are broken anywhere.
 pub fn paragraphs(text: &str) -> String {
     let pieces = text.trim().split("\n\n").filter(|piece| !piece.trim().is_empty());
-    pieces.map(|piece| format!("<p>{}</p>\n", code(&escaped(&piece.split_whitespace().collect::<Vec<_>>().join(" "))))).collect()
+    pieces
+        .map(|piece| format!("<p>{}</p>\n", code(&escaped(&piece.split_whitespace().collect::<Vec<_>>().join(" ")))))
+        .collect()
 }
 
 /// What stands between backticks, as code. `text` is markup already.
@@ -45,7 +47,8 @@ fn grouped(text: &str) -> String {
     if whole.len() < 5 {
         return format!("{sign}{whole}{part}");
     }
-    let groups: Vec<&str> = whole.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
+    let groups: Vec<&str> =
+        whole.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or("")).collect();
     format!("{sign}{}{part}", groups.join(","))
 }
 

@@ -1,4 +1,5 @@
-//! The two worlds beside one another: what each class sent in virtual time, and with the kernel's own TCP.
+//! The two worlds beside one another: what each class sent in virtual time, and with the kernel's
+//! own TCP.
 
 use std::fmt::Write;
 
@@ -11,13 +12,15 @@ use crate::result::{CaseResult, ClassResult, World};
 pub struct Apart {
     /// Classes that are compared.
     pub classes: usize,
-    /// The largest error of the lab's rate against the simulator's, as a fraction, and the class: its row, column and name.
+    /// The largest error of the lab's rate against the simulator's, as a fraction, and the class:
+    /// its row, column and name.
     pub worst: f64,
     /// Which class that is.
     pub class: String,
 }
 
-/// A class has at least this part of what its link carries, or it is not compared: of few packets chance decides.
+/// A class has at least this part of what its link carries, or it is not compared: of few packets
+/// chance decides.
 const PART: f64 = 0.05;
 
 /// Compares what classes sent in a case's two results. `None` where none is in both.
@@ -68,7 +71,8 @@ pub fn section(sources: &[&Source<'_>]) -> String {
     }
     let mut out = String::from("<h2>Simulator and lab</h2>\n");
     if !lab.valid {
-        let _ = writeln!(out, "<p class=\"invalid\">{}</p>", escaped("INVALID (lab): its figures are not to be trusted."));
+        let _ =
+            writeln!(out, "<p class=\"invalid\">{}</p>", escaped("INVALID (lab): its figures are not to be trusted."));
     }
     let (count, body) = (rows.len() - 1, table(&rows));
     match count {
@@ -82,8 +86,7 @@ pub fn section(sources: &[&Source<'_>]) -> String {
 
 /// The same class in the other result.
 fn same<'a>(class: &ClassResult, other: &'a CaseResult) -> Option<&'a ClassResult> {
-    other
-        .classes
-        .iter()
-        .find(|c| (&c.row, &c.column, &c.link, &c.report.name) == (&class.row, &class.column, &class.link, &class.report.name))
+    other.classes.iter().find(|c| {
+        (&c.row, &c.column, &c.link, &c.report.name) == (&class.row, &class.column, &class.link, &class.report.name)
+    })
 }

@@ -70,7 +70,8 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// For values from `least` to `most`. A stepped axis begins at 0 if its values are not negative.
+    /// For values from `least` to `most`. A stepped axis begins at 0 if its values are not
+    /// negative.
     pub fn new(axis: &Axis, least: f64, most: f64) -> Scale {
         if axis.log { Scale::decades(axis, least, most) } else { Scale::steps(axis, least, most) }
     }
@@ -91,8 +92,15 @@ impl Scale {
         let step = round_step((most - from) / unit / 7.0) * unit;
         let (first, last) = ((from / step).floor() as i64, (most / step - 1e-9).ceil() as i64);
         let decimals = decimals(step / unit);
-        let ticks = (first..=last).map(|n| (n as f64 * step, format!("{:.decimals$}", n as f64 * step / unit))).collect();
-        Scale { log: false, from: first as f64 * step, to: last as f64 * step, ticks, label: labelled(&axis.label, word) }
+        let ticks =
+            (first..=last).map(|n| (n as f64 * step, format!("{:.decimals$}", n as f64 * step / unit))).collect();
+        Scale {
+            log: false,
+            from: first as f64 * step,
+            to: last as f64 * step,
+            ticks,
+            label: labelled(&axis.label, word),
+        }
     }
 
     fn decades(axis: &Axis, least: f64, most: f64) -> Scale {
@@ -171,7 +179,10 @@ mod tests {
         let (label, ticks) = shown(&axis, 0.000_25, 0.06);
         assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("delay [ms]", "0.1 1 10 100"));
         let scale = Scale::new(&axis, 0.001, 0.1);
-        assert_eq!([0.001, 0.01, 0.1, 5.0, 0.0].map(|v| (scale.place(v) * 100.0).round()), [0.0, 50.0, 100.0, 100.0, 0.0]);
+        assert_eq!(
+            [0.001, 0.01, 0.1, 5.0, 0.0].map(|v| (scale.place(v) * 100.0).round()),
+            [0.0, 50.0, 100.0, 100.0, 0.0]
+        );
         let scale = Scale::new(&Axis::new("", Unit::Count), 0.0, 10.0);
         assert_eq!([0.0, 2.5, 10.0, 11.0].map(|v| scale.place(v)), [0.0, 0.25, 1.0, 1.0]);
     }

@@ -88,7 +88,8 @@ fn legend(names: &[String], width: f64) -> (String, f64) {
             (x, y) = (LEFT, y + 20.0);
         }
         let (to, line) = (x + 30.0, y - 5.0);
-        let _ = writeln!(out, "<line x1=\"{x:.1}\" y1=\"{line:.1}\" x2=\"{to:.1}\" y2=\"{line:.1}\" {}/>", stroke(series));
+        let _ =
+            writeln!(out, "<line x1=\"{x:.1}\" y1=\"{line:.1}\" x2=\"{to:.1}\" y2=\"{line:.1}\" {}/>", stroke(series));
         text(&mut out, x + 36.0, y, "start", "", name);
         x += takes;
     }
@@ -99,7 +100,9 @@ fn legend(names: &[String], width: f64) -> (String, f64) {
 fn values(chart: &Chart) -> (Vec<f64>, Vec<f64>) {
     match &chart.data {
         Data::Lines(lines) => lines.iter().flatten().filter(|(x, y)| x.is_finite() && y.is_finite()).copied().unzip(),
-        Data::Bars(groups) => (Vec::new(), groups.iter().flat_map(|(_, bars)| bars).copied().filter(|y| y.is_finite()).collect()),
+        Data::Bars(groups) => {
+            (Vec::new(), groups.iter().flat_map(|(_, bars)| bars).copied().filter(|y| y.is_finite()).collect())
+        }
     }
 }
 
@@ -118,7 +121,10 @@ fn draw(out: &mut String, chart: &Chart, (least, most): (f64, f64)) {
     for (value, label) in &y.ticks {
         let at = up(*value);
         let right = LEFT + width;
-        let _ = writeln!(out, "<line x1=\"{LEFT:.1}\" y1=\"{at:.1}\" x2=\"{right:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>");
+        let _ = writeln!(
+            out,
+            "<line x1=\"{LEFT:.1}\" y1=\"{at:.1}\" x2=\"{right:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>"
+        );
         text(out, LEFT - 6.0, at + 5.0, "end", "", label);
     }
     let middle = TOP + height / 2.0;
@@ -140,9 +146,13 @@ fn draw(out: &mut String, chart: &Chart, (least, most): (f64, f64)) {
             text(out, LEFT + width / 2.0, HEIGHT - 10.0, "middle", "", &x.label);
             for (series, line) in lines.iter().enumerate() {
                 for piece in line.split(|(x, y)| !x.is_finite() || !y.is_finite()).filter(|piece| !piece.is_empty()) {
-                    let points: Vec<String> = piece.iter().map(|(x, y)| format!("{:.1},{:.1}", across(*x), up(*y))).collect();
+                    let points: Vec<String> =
+                        piece.iter().map(|(x, y)| format!("{:.1},{:.1}", across(*x), up(*y))).collect();
                     let (points, stroke) = (points.join(" "), stroke(series));
-                    let _ = writeln!(out, "<polyline fill=\"none\" stroke-linejoin=\"round\" {stroke} points=\"{points}\"/>");
+                    let _ = writeln!(
+                        out,
+                        "<polyline fill=\"none\" stroke-linejoin=\"round\" {stroke} points=\"{points}\"/>"
+                    );
                 }
             }
         }
@@ -209,10 +219,17 @@ mod tests {
 
     #[test]
     fn bars_stand_on_zero() {
-        let svg = figure(Data::Bars(vec![("x".into(), vec![10.0, 5.0]), ("y".into(), vec![0.0, f64::NAN])]), &["a", "b"]);
+        let svg =
+            figure(Data::Bars(vec![("x".into(), vec![10.0, 5.0]), ("y".into(), vec![0.0, f64::NAN])]), &["a", "b"]);
         // A group takes 260, its bars 0.8 of that: 104 each, less 2.
-        assert!(svg.contains("<rect x=\"102.0\" y=\"30.0\" width=\"102.0\" height=\"168.0\" fill=\"#0072b2\"/>"), "{svg}");
-        assert!(svg.contains("<rect x=\"206.0\" y=\"114.0\" width=\"102.0\" height=\"84.0\" fill=\"#d55e00\"/>"), "{svg}");
+        assert!(
+            svg.contains("<rect x=\"102.0\" y=\"30.0\" width=\"102.0\" height=\"168.0\" fill=\"#0072b2\"/>"),
+            "{svg}"
+        );
+        assert!(
+            svg.contains("<rect x=\"206.0\" y=\"114.0\" width=\"102.0\" height=\"84.0\" fill=\"#d55e00\"/>"),
+            "{svg}"
+        );
         assert_eq!(svg.matches("<rect").count(), 1 + 3);
     }
 

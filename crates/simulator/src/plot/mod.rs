@@ -1,7 +1,9 @@
-//! Small plots as SVG, made by ourselves: line and bar charts for docs and reports. No fonts, scripts or files from elsewhere.
+//! Small plots as SVG, made by ourselves: line and bar charts for docs and reports. No fonts,
+//! scripts or files from elsewhere.
 //!
-//! A [`Figure`] is a grid of [`Chart`]s with one legend. Colours are those of Okabe and Ito (2008), which people with any kind of
-//! colour vision tell apart; from the eighth on a line is dashed as well. Same data, same bytes.
+//! A [`Figure`] is a grid of [`Chart`]s with one legend. Colours are those of Okabe and Ito (2008),
+//! which people with any kind of colour vision tell apart; from the eighth on a line is dashed as
+//! well. Same data, same bytes.
 
 mod axis;
 pub(crate) mod draw;

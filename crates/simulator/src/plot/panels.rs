@@ -1,4 +1,5 @@
-//! The plots of a case: what `altq sim CASE --plot FILE` draws, a column of charts for every column of the case.
+//! The plots of a case: what `altq sim CASE --plot FILE` draws, a column of charts for every column
+//! of the case.
 
 use super::{Axis, Chart, Data, Figure, Unit};
 use crate::sim::{Row, Series};
@@ -20,8 +21,13 @@ pub enum Panel {
 }
 
 /// Their words.
-pub const PANELS: &[(&str, Panel)] =
-    &[("rate", Panel::Rate), ("drops", Panel::Drops), ("delay", Panel::Delay), ("wait", Panel::Wait), ("share", Panel::Share)];
+pub const PANELS: &[(&str, Panel)] = &[
+    ("rate", Panel::Rate),
+    ("drops", Panel::Drops),
+    ("delay", Panel::Delay),
+    ("wait", Panel::Wait),
+    ("share", Panel::Share),
+];
 
 /// Whose lines are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +38,8 @@ pub enum By {
     Flow,
 }
 
-/// All columns in one, its lines named by column, and by class or flow where a column has several: to be seen side by side.
+/// All columns in one, its lines named by column, and by class or flow where a column has several:
+/// to be seen side by side.
 pub fn overlay(columns: &[Series]) -> Vec<Series> {
     let Some(first) = columns.first() else { return Vec::new() };
     let mut all = Series { column: None, bin: first.bin, bins: first.bins, ..Series::default() };
@@ -48,7 +55,8 @@ pub fn overlay(columns: &[Series]) -> Vec<Series> {
     vec![all]
 }
 
-/// A case's figure. `panels`: from top to bottom; none: rate, drops where there were any, and delay.
+/// A case's figure. `panels`: from top to bottom; none: rate, drops where there were any, and
+/// delay.
 pub fn figure(title: &str, columns: &[Series], panels: &[Panel], by: By) -> Figure {
     let rows = |series: &'_ Series| -> Vec<Row> {
         match by {
@@ -77,8 +85,9 @@ pub fn figure(title: &str, columns: &[Series], panels: &[Panel], by: By) -> Figu
         };
         let bin = series.bin as f64 / 1e9;
         let middle = |n: usize| (n as f64 + 0.5) * bin;
-        let over =
-            |value: &dyn Fn(&Row, usize) -> f64| lines(&|row| (0..series.bins).map(|n| (middle(n), value(row, n))).collect());
+        let over = |value: &dyn Fn(&Row, usize) -> f64| {
+            lines(&|row| (0..series.bins).map(|n| (middle(n), value(row, n))).collect())
+        };
         let time = Axis::new("time", Unit::Time);
         let whole: u64 = rows.iter().flat_map(|row| &row.bytes).sum();
         let at = |list: &[u64], n: usize| list.get(n).copied().unwrap_or(0) as f64;
@@ -91,11 +100,14 @@ pub fn figure(title: &str, columns: &[Series], panels: &[Panel], by: By) -> Figu
                 // Over more than two decades the short ones would all lie on the axis.
                 let values = || rows.iter().flat_map(|row| &row.delays).flatten().filter(|delay| **delay > 0);
                 let (least, most) = (values().min().copied().unwrap_or(1), values().max().copied().unwrap_or(1));
-                let x = if most / least > 100 { Axis::log("delay", Unit::Time) } else { Axis::new("delay", Unit::Time) };
+                let x =
+                    if most / least > 100 { Axis::log("delay", Unit::Time) } else { Axis::new("delay", Unit::Time) };
                 (x, Axis::new("packets", Unit::Part), data)
             }
             Panel::Share => {
-                let part = |name: &String| of(name).map_or(0.0, |row| row.bytes.iter().sum::<u64>() as f64 / whole.max(1) as f64);
+                let part = |name: &String| {
+                    of(name).map_or(0.0, |row| row.bytes.iter().sum::<u64>() as f64 / whole.max(1) as f64)
+                };
                 let bars = vec![(series.column.clone().unwrap_or_default(), legend.iter().map(part).collect())];
                 (Axis::new("", Unit::Count), Axis::new("share", Unit::Part), Data::Bars(bars))
             }
@@ -151,7 +163,10 @@ mod tests {
     #[test]
     fn one_colour_a_name_and_a_column_a_column() {
         let one = series("one", vec![row("a", vec![125, 250], vec![vec![3_000_000, 1_000_000, 2_000_000], vec![]])]);
-        let two = series("two", vec![row("b", vec![100, 200], vec![vec![], vec![]]), row("a", vec![25, 75], vec![vec![], vec![]])]);
+        let two = series(
+            "two",
+            vec![row("b", vec![100, 200], vec![vec![], vec![]]), row("a", vec![25, 75], vec![vec![], vec![]])],
+        );
         let figure = figure("t", &[one, two], &[Panel::Rate, Panel::Wait, Panel::Share], By::Class);
         assert_eq!(figure.legend, ["a", "b"]);
         assert_eq!(figure.rows.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
@@ -171,7 +186,8 @@ mod tests {
     #[test]
     fn columns_lie_over_one_another() {
         let one = series("one", vec![row("a", vec![1, 1], vec![vec![], vec![]])]);
-        let two = series("two", vec![row("b", vec![1, 1], vec![vec![], vec![]]), row("a", vec![1, 1], vec![vec![], vec![]])]);
+        let two =
+            series("two", vec![row("b", vec![1, 1], vec![vec![], vec![]]), row("a", vec![1, 1], vec![vec![], vec![]])]);
         let both = overlay(&[one, two]);
         let names: Vec<_> = both[0].classes.iter().map(|row| row.name.as_str()).collect();
         assert_eq!((both.len(), names), (1, vec!["one", "two b", "two a"]));

@@ -1,7 +1,9 @@
-//! Charts for a page: panels one above the other that share the horizontal axis. They have no colours of their own but classes that
-//! the page's style sheet fills in, so that one drawing does for light and dark; the legend is the page's, too.
+//! Charts for a page: panels one above the other that share the horizontal axis. They have no
+//! colours of their own but classes that the page's style sheet fills in, so that one drawing does
+//! for light and dark; the legend is the page's, too.
 //!
-//! A series `n` has the class `s` and its number; marks have `line`, `dot`, `band`, `bar`, `rule`. Shapes and dashes differ as well as colours.
+//! A series `n` has the class `s` and its number; marks have `line`, `dot`, `band`, `bar`, `rule`.
+//! Shapes and dashes differ as well as colours.
 
 use std::fmt::Write;
 
@@ -165,7 +167,9 @@ impl Sheet {
     fn left(&self, scales: &[Option<Scale>]) -> f64 {
         let longest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0) as f64 * CHARACTER;
         let rooms = self.panels.iter().zip(scales).map(|(panel, scale)| match (&panel.y, scale) {
-            (Side::Names(names), _) => longest(&mut names.iter().map(|name| name.chars().count())).min(self.width * 0.4) + 14.0,
+            (Side::Names(names), _) => {
+                longest(&mut names.iter().map(|name| name.chars().count())).min(self.width * 0.4) + 14.0
+            }
             (_, Some(scale)) => longest(&mut scale.ticks.iter().map(|(_, text)| text.chars().count())) + 30.0,
             (_, None) => 30.0,
         });
@@ -305,15 +309,20 @@ impl Mark {
             Mark::Dots(series, points) => {
                 for (x, y, tells) in points.iter().filter(|(x, y, _)| x.is_finite() && y.is_finite()) {
                     let (x, y, class) = (area.across(*x), up(*y), series.class());
-                    let _ =
-                        writeln!(out, "<path class=\"dot {class}\" d=\"{}\">{}</path>", shape(series.number, x, y), told(tells));
+                    let _ = writeln!(
+                        out,
+                        "<path class=\"dot {class}\" d=\"{}\">{}</path>",
+                        shape(series.number, x, y),
+                        told(tells)
+                    );
                 }
             }
             Mark::Band(series, points) => {
                 let points: Vec<_> = points.iter().filter(|(_, a, b)| a.is_finite() && b.is_finite()).collect();
                 let there = points.iter().map(|(x, low, _)| (*x, *low));
                 let back = points.iter().rev().map(|(x, _, high)| (*x, *high));
-                let path: Vec<String> = there.chain(back).map(|(x, y)| format!("{:.1} {:.1}", area.across(x), up(y))).collect();
+                let path: Vec<String> =
+                    there.chain(back).map(|(x, y)| format!("{:.1} {:.1}", area.across(x), up(y))).collect();
                 if !path.is_empty() {
                     let _ = writeln!(out, "<path class=\"band {}\" d=\"M{}Z\"/>", series.class(), path.join("L"));
                 }
@@ -321,7 +330,8 @@ impl Mark {
             Mark::Bar(series, at, from, to, hatched, tells) => {
                 let (x, end, class) = (area.across(*from), area.across(*to), series.class());
                 let thick = each * 0.56;
-                let (y, wide, kind) = (up(*at) - thick / 2.0, (end - x).max(0.0), if *hatched { "bar hatched" } else { "bar" });
+                let (y, wide, kind) =
+                    (up(*at) - thick / 2.0, (end - x).max(0.0), if *hatched { "bar hatched" } else { "bar" });
                 let _ = writeln!(
                     out,
                     "<rect class=\"{kind} {class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{thick:.1}\">{}</rect>",
@@ -350,7 +360,11 @@ impl Mark {
             }
             Mark::Level(series, value, tells) => {
                 let (left, right, y, class) = (area.left, area.right, up(*value), series.class());
-                let _ = writeln!(out, "<path class=\"level {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\">{}</path>", told(tells));
+                let _ = writeln!(
+                    out,
+                    "<path class=\"level {class}\" d=\"M{left:.1} {y:.1}H{right:.1}\">{}</path>",
+                    told(tells)
+                );
                 // Above it, or below where there is no room above.
                 let at = if y - area.top < 6.0 { y + 13.0 } else { y - 4.0 };
                 text(out, left + 6.0, at, "start", " class=\"none\"", tells);
@@ -387,7 +401,12 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, more: &str, what: &str) 
 fn cut(name: &str, room: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     let (head, tail) = (room.saturating_sub(1).div_ceil(2), room.saturating_sub(1) / 2);
-    letters.iter().take(head).chain(std::iter::once(&'…')).chain(letters.iter().skip(letters.len().saturating_sub(tail))).collect()
+    letters
+        .iter()
+        .take(head)
+        .chain(std::iter::once(&'…'))
+        .chain(letters.iter().skip(letters.len().saturating_sub(tail)))
+        .collect()
 }
 
 /// The least and the greatest finite value that an axis can show.
@@ -428,7 +447,8 @@ mod tests {
         let top = Panel::new(100.0, y("one"), line(&[(0.0, 0.0), (10.0, 10.0)]));
         let low = Panel::new(100.0, y("two"), line(&[(5.0, 1.0), (f64::NAN, 1.0), (10.0, 2.0)]));
         let svg = sheet(vec![top, low]).svg();
-        // Three characters ("0.5") and a label take 51.6 on the left, 14 stay free on the right; areas from 10 to 110 and from 128 to 228.
+        // Three characters ("0.5") and a label take 51.6 on the left, 14 stay free on the right;
+        // areas from 10 to 110 and from 128 to 228.
         assert!(svg.contains("<path class=\"line s1\" d=\"M51.6 110.0L386.0 10.0\"/>"), "{svg}");
         assert!(svg.contains("d=\"M218.8 178.0h0.1M386.0 128.0h0.1\""), "{svg}");
         assert_eq!(svg.matches(">time [s]</text>").count(), 1);
@@ -444,9 +464,17 @@ mod tests {
         ];
         let panel = Panel::names(vec!["a".into(), "a-name-that-is-much-too-long-for-its-place".into()], marks);
         let svg = Sheet { x: Axis::log("delay", Unit::Time), range: Some((1e-6, 1.0)), ..sheet(vec![panel]) }.svg();
-        for text in
-            [">1 µs<", ">100 µs<", ">10 ms<", ">1 s<", ">delay<", "bar hatched s0", "<title>dot</title>", "dot s3 faint", "…"]
-        {
+        for text in [
+            ">1 µs<",
+            ">100 µs<",
+            ">10 ms<",
+            ">1 s<",
+            ">delay<",
+            "bar hatched s0",
+            "<title>dot</title>",
+            "dot s3 faint",
+            "…",
+        ] {
             assert!(svg.contains(text), "{text} in {svg}");
         }
         assert!(!svg.contains("NaN") && !svg.contains("inf"));

@@ -1,4 +1,5 @@
-//! The list of arrivals: a CSV file, read in one pass, checked as a whole before anything runs, and kept small in memory.
+//! The list of arrivals: a CSV file, read in one pass, checked as a whole before anything runs, and
+//! kept small in memory.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -209,7 +210,15 @@ impl Arrivals {
     pub fn descriptor(&self, at: usize) -> Packet {
         let (_, bytes, flow, tos) = self.packet(at);
         let segments = self.segments.get(at).copied().unwrap_or(1);
-        Packet { flow, segments, dscp: tos >> 2, ecn: tos & 3, high: self.high(at), hosts: self.hosts(at), ..Packet::new(0, bytes) }
+        Packet {
+            flow,
+            segments,
+            dscp: tos >> 2,
+            ecn: tos & 3,
+            high: self.high(at),
+            hosts: self.hosts(at),
+            ..Packet::new(0, bytes)
+        }
     }
 
     /// The transmit queue of a packet: the one given, or by its flow.
@@ -242,10 +251,12 @@ impl Arrivals {
         }
     }
 
-    /// Reads and checks a list for the classes of `link`. Lines end in LF or CRLF; the header's names say which column is which.
+    /// Reads and checks a list for the classes of `link`. Lines end in LF or CRLF; the header's
+    /// names say which column is which.
     ///
-    /// A file whose last line is cut short (no newline, fields missing, and what is there could be the beginning of a good line)
-    /// is told in [`cut`](Arrivals::cut), with the lines before kept; anything else that is wrong is an error.
+    /// A file whose last line is cut short (no newline, fields missing, and what is there could be
+    /// the beginning of a good line) is told in [`cut`](Arrivals::cut), with the lines before kept;
+    /// anything else that is wrong is an error.
     pub fn read(mut input: impl BufRead, link: &Link) -> Result<Arrivals, ArrivalsError> {
         let mut arrivals = Arrivals::default();
         let names = Names::new(link);
@@ -267,7 +278,11 @@ impl Arrivals {
             let text = match std::str::from_utf8(&line) {
                 Ok(text) => text,
                 Err(error) => {
-                    return Err(bad(number, None, format!("byte {} is not UTF-8 text", byte + error.valid_up_to() as u64)));
+                    return Err(bad(
+                        number,
+                        None,
+                        format!("byte {} is not UTF-8 text", byte + error.valid_up_to() as u64),
+                    ));
                 }
             };
             match &header {
@@ -351,8 +366,8 @@ impl Arrivals {
         Ok(())
     }
 
-    /// True if more text could make a good line of this one: fields are missing, and those that are there are good, the last of
-    /// them as far as it goes.
+    /// True if more text could make a good line of this one: fields are missing, and those that are
+    /// there are good, the last of them as far as it goes.
     fn could_begin(&self, text: &str, columns: &[usize], names: &Names, line: u64) -> bool {
         let mut good = true;
         let mut last = (0, "");
@@ -418,7 +433,8 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> 
     }
 }
 
-/// The fields of a line, by commas; a field may stand in double quotes, as RFC 4180 has it, if it holds none itself.
+/// The fields of a line, by commas; a field may stand in double quotes, as RFC 4180 has it, if it
+/// holds none itself.
 fn split<'a>(text: &'a str, line: u64, mut field: impl FnMut(usize, &'a str)) -> Result<usize, ArrivalsError> {
     let mut count = 0;
     let mut rest = text;
@@ -458,7 +474,8 @@ fn read_header(text: &str) -> Result<Vec<usize>, ArrivalsError> {
         Some(at) => columns.push(at),
         None => {
             let name: String = name.chars().take(40).collect();
-            let hint = nearest(&name, COLUMNS.iter().copied()).map(|c| format!("; did you mean {c}?")).unwrap_or_default();
+            let hint =
+                nearest(&name, COLUMNS.iter().copied()).map(|c| format!("; did you mean {c}?")).unwrap_or_default();
             wrong.get_or_insert(format!(
                 "there is no column {name:?}{hint} The first line names the columns: {}",
                 COLUMNS.join(",")
@@ -497,7 +514,8 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn new(link: &'a Link) -> Names<'a> {
-        let mut sorted: Vec<_> = link.classes.iter().enumerate().map(|(id, class)| (class.name.as_str(), id as ClassId)).collect();
+        let mut sorted: Vec<_> =
+            link.classes.iter().enumerate().map(|(id, class)| (class.name.as_str(), id as ClassId)).collect();
         // Of classes with one name, the first stands for all.
         sorted.sort();
         sorted.dedup_by_key(|(name, _)| *name);

@@ -1,8 +1,10 @@
-//! `altq replay`: a list of packets, already classified, through the scheduler of one link, in virtual time.
+//! `altq replay`: a list of packets, already classified, through the scheduler of one link, in
+//! virtual time.
 //!
-//! The wire sends one packet at a time. The scheduler is asked on every arrival, whenever a packet has left the wire, and at the
-//! times that [`Engine::next_wakeup`] gave; at one instant in this order: complete, timers, arrivals (interfaces.md, altq replay).
-//! After the last arrival it goes on until the link is empty or nothing more can happen.
+//! The wire sends one packet at a time. The scheduler is asked on every arrival, whenever a packet
+//! has left the wire, and at the times that [`Engine::next_wakeup`] gave; at one instant in this
+//! order: complete, timers, arrivals (interfaces.md, altq replay). After the last arrival it goes
+//! on until the link is empty or nothing more can happen.
 
 mod arrivals;
 mod csv;
@@ -34,7 +36,8 @@ pub struct Options {
     pub timer: Timer,
     /// Packets that the driver holds, the one on the wire included. At least 1.
     pub tx_ring: usize,
-    /// Transmit queues of the card, each with a ring of that size, 1 to [`MOST_QUEUES`](crate::rings::MOST_QUEUES).
+    /// Transmit queues of the card, each with a ring of that size, 1 to
+    /// [`MOST_QUEUES`](crate::rings::MOST_QUEUES).
     pub tx_queues: usize,
     /// What counts begins here.
     pub from: Nanos,
@@ -50,7 +53,8 @@ impl Default for Options {
     }
 }
 
-/// The timer of `hz` ticks a second. A tick is a whole number of nanoseconds, so `hz` must divide 10^9.
+/// The timer of `hz` ticks a second. A tick is a whole number of nanoseconds, so `hz` must divide
+/// 10^9.
 pub fn tick(hz: u64) -> Result<Timer, String> {
     if hz > 0 && SECOND.is_multiple_of(hz) {
         return Ok(Timer::Tick(SECOND / hz));
@@ -58,18 +62,23 @@ pub fn tick(hz: u64) -> Result<Timer, String> {
     let below = (1..hz).rev().find(|h| SECOND.is_multiple_of(*h) || *h > SECOND);
     let above = (hz + 1..=SECOND).find(|h| SECOND.is_multiple_of(*h));
     let near: Vec<String> = below.into_iter().chain(above).filter(|h| *h <= SECOND).map(|h| h.to_string()).collect();
-    Err(format!("a tick of 1/{hz} s is not a whole number of nanoseconds; the nearest that are: {}", near.join(" and ")))
+    Err(format!(
+        "a tick of 1/{hz} s is not a whole number of nanoseconds; the nearest that are: {}",
+        near.join(" and ")
+    ))
 }
 
 /// Hears of every packet that leaves.
 pub trait Observer {
-    /// The packet at place `at` of the list was handed over at `now`; its last bit leaves at `wire_end`.
+    /// The packet at place `at` of the list was handed over at `now`; its last bit leaves at
+    /// `wire_end`.
     fn sent(&mut self, now: Nanos, at: usize, departure: &Departure, wire_end: Nanos) -> std::io::Result<()>;
 
     /// The packet at place `at` was dropped.
     fn dropped(&mut self, at: usize, drop: &Drop) -> std::io::Result<()>;
 
-    /// It is over, after so long. `engine` is the link's; where it has several transmit queues, each one's in turn.
+    /// It is over, after so long. `engine` is the link's; where it has several transmit queues,
+    /// each one's in turn.
     fn ended(&mut self, _span: Nanos, _engine: &Engine) {}
 }
 
@@ -130,7 +139,12 @@ pub enum ReplayError {
 const NEVER: Nanos = 3_155_760_000 * SECOND;
 
 /// Runs the list through the link's scheduler.
-pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut impl Observer) -> Result<Report, ReplayError> {
+pub fn run(
+    link: &Link,
+    arrivals: &Arrivals,
+    options: &Options,
+    observer: &mut impl Observer,
+) -> Result<Report, ReplayError> {
     if arrivals.len() > u32::MAX as usize {
         return Err(ReplayError::TooMany(arrivals.len()));
     }
@@ -164,7 +178,10 @@ pub fn run(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mut i
         while wire.has_room() {
             let Some(departure) = engine.dequeue(now) else {
                 wire.rest();
-                timer = engine.next_wakeup().filter(|at| *at < NEVER).and_then(|at| round_up(at.max(now + 1), options.timer));
+                timer = engine
+                    .next_wakeup()
+                    .filter(|at| *at < NEVER)
+                    .and_then(|at| round_up(at.max(now + 1), options.timer));
                 break;
             };
             let packet = &departure.packet;

@@ -11,7 +11,8 @@ use super::{Arrivals, Observer, csv};
 /// Written to its file when this many bytes have gathered.
 const CHUNK: usize = 64 * 1024;
 
-/// Writes `time_ns,class,bytes,id,wire_end_ns` for what departs, with a column `dscp` behind them where a meter marks packets, and `time_ns,class,bytes,id,reason` for what is dropped.
+/// Writes `time_ns,class,bytes,id,wire_end_ns` for what departs, with a column `dscp` behind them
+/// where a meter marks packets, and `time_ns,class,bytes,id,reason` for what is dropped.
 pub struct CsvOutput<'a, D: Write, L: Write> {
     names: Vec<&'a str>,
     /// Departures have a column `dscp`.
@@ -25,7 +26,12 @@ pub struct CsvOutput<'a, D: Write, L: Write> {
 
 impl<'a, D: Write, L: Write> CsvOutput<'a, D, L> {
     /// Writes the header lines.
-    pub fn new(link: &'a Link, arrivals: &'a Arrivals, mut departures: Option<D>, mut drops: Option<L>) -> io::Result<Self> {
+    pub fn new(
+        link: &'a Link,
+        arrivals: &'a Arrivals,
+        mut departures: Option<D>,
+        mut drops: Option<L>,
+    ) -> io::Result<Self> {
         let marks = link.marks_dscp();
         if let Some(file) = &mut departures {
             file.write_all(b"time_ns,class,bytes,id,wire_end_ns")?;
@@ -35,7 +41,15 @@ impl<'a, D: Write, L: Write> CsvOutput<'a, D, L> {
             file.write_all(b"time_ns,class,bytes,id,reason\n")?;
         }
         let names = link.classes.iter().map(|class| class.name.as_str()).collect();
-        Ok(CsvOutput { names, marks, arrivals, departures, drops, out: Vec::with_capacity(CHUNK + 256), lost: Vec::new() })
+        Ok(CsvOutput {
+            names,
+            marks,
+            arrivals,
+            departures,
+            drops,
+            out: Vec::with_capacity(CHUNK + 256),
+            lost: Vec::new(),
+        })
     }
 
     /// Writes what has gathered, and flushes the files.

@@ -1,5 +1,6 @@
-//! A replay over a card with several transmit queues: one instance of the link's policy a queue, as DragonFly has one plain queue a
-//! ring (altq.md section 9), behind it the ring, and one wire that serves the rings in turn ([`Rings`]).
+//! A replay over a card with several transmit queues: one instance of the link's policy a queue, as
+//! DragonFly has one plain queue a ring (altq.md section 9), behind it the ring, and one wire that
+//! serves the rings in turn ([`Rings`]).
 
 use std::collections::VecDeque;
 
@@ -55,7 +56,8 @@ pub(super) fn run(
     let mut rings = Rings::new(wire_rate, queues, options.tx_ring);
     let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
     let mut timers: Vec<Option<Nanos>> = vec![None; queues];
-    // Departures are written in the order of their hand-over, so they wait for the ends of those before them.
+    // Departures are written in the order of their hand-over, so they wait for the ends of those
+    // before them.
     let mut pending: VecDeque<Pending> = VecDeque::new();
     let mut written = 0u32;
     let (mut next, mut last_end) = (0usize, 0);
@@ -66,7 +68,8 @@ pub(super) fn run(
         if collector.turns(now) {
             collector.turn(now, &all_counters(&engines));
         }
-        // At equal times: complete, timers, arrivals. Which queues there is something new for: those are asked.
+        // At equal times: complete, timers, arrivals. Which queues there is something new for:
+        // those are asked.
         let mut asked = 0u64;
         if complete == Some(now) {
             if let Some(ended) = rings.complete() {
@@ -84,7 +87,11 @@ pub(super) fn run(
                 }
             }
         } else if timer == Some(now) {
-            asked = timers.iter().enumerate().filter(|(_, at)| **at == Some(now)).fold(0, |set, (queue, _)| set | 1 << queue);
+            asked = timers
+                .iter()
+                .enumerate()
+                .filter(|(_, at)| **at == Some(now))
+                .fold(0, |set, (queue, _)| set | 1 << queue);
         } else {
             let packet = arrivals.descriptor(next);
             let (class, queue) = (arrivals.packet(next).0, arrivals.queue(next, queues));

@@ -1,4 +1,5 @@
-//! The wire's rules, checked against the arithmetic of the documents, with a fifo in the scheduler's place.
+//! The wire's rules, checked against the arithmetic of the documents, with a fifo in the
+//! scheduler's place.
 
 use altq_config::{Language, Link};
 use altq_engine::link::{Framing, Overhead};
@@ -126,8 +127,9 @@ fn any_order_of_columns_any_line_end_and_ids_as_written() {
 
 #[test]
 fn flows_and_hosts_are_columns() {
-    // Five packets of one, then one of the other, at the same time: in a queue that keeps them apart it is the third to leave, for the
-    // first one is on the wire already when it comes, and a flow has a packet a turn.
+    // Five packets of one, then one of the other, at the same time: in a queue that keeps them
+    // apart it is the third to leave, for the first one is on the wire already when it comes, and a
+    // flow has a packet a turn.
     let policy = |hash: &str| {
         format!("link l {{ rate 8Mbit/s scheduler fifo class a {{ queue sfq {{ quantum 1000bytes hash {hash} }} }} }}")
     };
@@ -151,10 +153,13 @@ fn flows_and_hosts_are_columns() {
 fn high_packets_overtake_in_a_queue_of_two_levels() {
     let policy = "link l { rate 8Mbit/s scheduler fifo class a { queue two_level { limit 3packets } } }";
     let policy = altq_config::parse_str(policy, "t", altq_config::Language::Native).unwrap();
-    let list = "time_ns,class,bytes,id,high\n0,a,100,1,0\n0,a,100,2,0\n0,a,100,3,0\n0,a,100,4,1\n0,a,100,5,0\n0,a,100,6,1\n";
+    let list =
+        "time_ns,class,bytes,id,high\n0,a,100,1,0\n0,a,100,2,0\n0,a,100,3,0\n0,a,100,4,1\n0,a,100,5,0\n0,a,100,6,1\n";
     let (departures, drops, _) = replay(&policy.links[0], list, &Options::default());
-    // 1 is on the wire; 2, 3 and 4 wait; 5 is normal and the queue is full; the high list holds 1, not below half of 3 (1).
-    let ids = |text: &str| text.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().to_owned()).collect::<Vec<_>>();
+    // 1 is on the wire; 2, 3 and 4 wait; 5 is normal and the queue is full; the high list holds 1,
+    // not below half of 3 (1).
+    let ids =
+        |text: &str| text.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().to_owned()).collect::<Vec<_>>();
     assert_eq!(
         (ids(&departures), ids(&drops)),
         (["1", "4", "2", "3"].map(String::from).to_vec(), ["5", "6"].map(String::from).to_vec())
@@ -170,7 +175,10 @@ fn bad_lists_are_refused_with_line_and_reason() {
         ("time_ns,class,byte,id\n", "did you mean bytes?"),
         ("time_ns,class,bytes,id,id\n", "line 1: the column id is named twice"),
         ("0,voice,100,1\n", "line 1: there is no column \"0\""),
-        (&format!("{header}0,voise,100,1\n"), "line 2, class: the link has no class \"voise\"; did you mean \"voice\"?"),
+        (
+            &format!("{header}0,voise,100,1\n"),
+            "line 2, class: the link has no class \"voise\"; did you mean \"voice\"?",
+        ),
         (&format!("{header}5,bulk,100,1\n4,bulk,100,2\n"), "line 3, time_ns: 4 is earlier than 5"),
         (&format!("{header}0,bulk,0,1\n"), "line 2, bytes: \"0\" is not a whole number from 1 to 65535"),
         (&format!("{header}0,bulk,65536,1\n"), "line 2, bytes"),
@@ -206,7 +214,12 @@ fn a_list_cut_within_a_line_keeps_what_came_before() {
     // Any place within the last line that is short of its last field.
     for end in second + 1..whole.len() - 2 {
         let arrivals = read(&whole[..end]).unwrap();
-        assert_eq!((arrivals.len(), arrivals.cut.clone()), (1, Some(Cut { line: 3, byte: second as u64 })), "{:?}", &whole[..end]);
+        assert_eq!(
+            (arrivals.len(), arrivals.cut.clone()),
+            (1, Some(Cut { line: 3, byte: second as u64 })),
+            "{:?}",
+            &whole[..end]
+        );
     }
     assert_eq!(read(&whole[..second]).unwrap().cut, None);
 }
@@ -220,19 +233,22 @@ fn ticks_divide_the_second() {
 
 #[test]
 fn a_list_of_nothing_is_a_result() {
-    let (departures, _, report) = replay(&link(Rate::mbit_s(8), &["a"]), "time_ns,class,bytes,id\n", &Options::default());
+    let (departures, _, report) =
+        replay(&link(Rate::mbit_s(8), &["a"]), "time_ns,class,bytes,id\n", &Options::default());
     assert_eq!(departures.lines().count(), 1);
     assert_eq!((report.to_ns, report.classes[0].rate_bit_s, report.classes[0].delay_ns.p50), (0, 0, None));
 }
 
-/// A ring of 2 a queue, 8 Mbit/s: a byte a microsecond. Queue 0 has super-packets, queue 1 single ones.
+/// A ring of 2 a queue, 8 Mbit/s: a byte a microsecond. Queue 0 has super-packets, queue 1 single
+/// ones.
 #[test]
 fn several_transmit_queues_take_turns_by_segments() {
     let list = "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,A,3,0\n0,a,200,B,2,0\n0,a,50,C,1,0\n0,b,10,D,1,1\n0,b,10,E,1,1\n0,b,10,F,1,1\n";
     let options = Options { tx_queues: 2, tx_ring: 2, ..Options::default() };
     let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &options);
-    // The wire: A1 (0-100), D (-110), A2 (-210), E (-220), A3 (-320), F (-330), B1 (-430), B2 (-530), C (-580).
-    // Rings hold two packets each: A, B at 0 and C when A has left at 320; D, E at 0 and F when D has left at 110.
+    // The wire: A1 (0-100), D (-110), A2 (-210), E (-220), A3 (-320), F (-330), B1 (-430), B2
+    // (-530), C (-580). Rings hold two packets each: A, B at 0 and C when A has left at 320; D, E
+    // at 0 and F when D has left at 110.
     assert_eq!(
         departures.lines().skip(1).collect::<Vec<_>>(),
         [
@@ -246,7 +262,10 @@ fn several_transmit_queues_take_turns_by_segments() {
     );
     assert_eq!(drops.lines().count(), 1);
     let row = |name: &str| report.classes.iter().find(|c| c.name == name).unwrap();
-    assert_eq!((row("a").sent_bytes, row("b").sent_packets, row("wan").arrived_bytes, report.to_ns), (550, 3, 580, 580_000));
+    assert_eq!(
+        (row("a").sent_bytes, row("b").sent_packets, row("wan").arrived_bytes, report.to_ns),
+        (550, 3, 580, 580_000)
+    );
     assert_eq!((row("a").delay_ns.max, row("b").delay_ns.max), (Some(320_000), Some(110_000)));
 }
 
@@ -273,7 +292,8 @@ fn a_full_queue_does_not_fill_the_others() {
     });
     let list = "time_ns,class,bytes,id,high,tx_queue\n0,a,100,1,0,0\n0,a,100,2,0,0\n0,a,100,3,0,0\n0,a,100,4,0,0\n0,a,100,5,1,1\n0,a,100,6,0,1\n0,a,100,7,0,1\n0,a,100,8,1,1\n";
     let (departures, drops, report) = replay(&link, list, &Options { tx_queues: 2, ..Options::default() });
-    // 1 and 5 are in the rings. Queue 0: 2 and 3 wait, 4 is normal and dropped. Queue 1: 6 and 7 wait; 8 is high, 6 gives way, 8 goes first.
+    // 1 and 5 are in the rings. Queue 0: 2 and 3 wait, 4 is normal and dropped. Queue 1: 6 and 7
+    // wait; 8 is high, 6 gives way, 8 goes first.
     assert_eq!(drops.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect::<Vec<_>>(), ["4", "6"]);
     let order: Vec<&str> = departures.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
     assert_eq!(order, ["1", "5", "2", "8", "3", "7"]);
@@ -293,7 +313,8 @@ fn what_cannot_have_several_queues_says_why() {
     let policy = "link wan { rate 8Mbit/s scheduler cbq class a { share 50% default } }";
     let cbq = altq_config::parse_str(policy, "test.altq", Language::Native).unwrap().links.remove(0);
     assert!(fail(&cbq, "time_ns,class,bytes,id,flow\n0,a,100,1,x\n").contains("need scheduler fifo"));
-    let (bad, low) = ("time_ns,class,bytes,id,tx_queue\n0,bulk,100,1,64\n", "time_ns,class,bytes,id,segments\n0,bulk,100,1,0\n");
+    let (bad, low) =
+        ("time_ns,class,bytes,id,tx_queue\n0,bulk,100,1,64\n", "time_ns,class,bytes,id,segments\n0,bulk,100,1,0\n");
     assert!(read(bad).unwrap_err().contains("line 2, tx_queue: \"64\" is not a whole number from 0 to 63"));
     assert!(read(low).unwrap_err().contains("line 2, segments: \"0\" is not a whole number from 1 to 100"));
 }

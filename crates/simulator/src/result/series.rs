@@ -1,12 +1,14 @@
-//! What a result keeps for plots: classes and flows over time, how long packets took, how fast classes came back.
+//! What a result keeps for plots: classes and flows over time, how long packets took, how fast
+//! classes came back.
 
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Where [`Delays::ns`] are quantiles: dense enough to draw a distribution, and P50, P90, P99, P99.9 are among them.
+/// Where [`Delays::ns`] are quantiles: dense enough to draw a distribution, and P50, P90, P99,
+/// P99.9 are among them.
 pub const QUANTILES: [f64; 34] = [
-    0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94,
-    0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0,
+    0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
+    0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0,
 ];
 
 /// One run (a column, a row) over time.
@@ -35,9 +37,11 @@ pub struct RunSeries {
 /// A class or a flow over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRow {
-    /// Its name; of a class behind its link's and a slash where several links have one of that name.
+    /// Its name; of a class behind its link's and a slash where several links have one of that
+    /// name.
     pub name: String,
-    /// Own bytes that a class handed over, or that arrived at a flow's destination (in the lab: payload), by bin.
+    /// Own bytes that a class handed over, or that arrived at a flow's destination (in the lab:
+    /// payload), by bin.
     pub bytes: Vec<u64>,
     /// Packets that passed, by bin; empty where they were not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,7 +55,8 @@ pub struct SeriesRow {
     /// The delays are round trips: of flows of requests.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub round_trips: bool,
-    /// Mean by bin of the delays: of a class the wait in the link, of a flow the time from source to destination, or the round trip.
+    /// Mean by bin of the delays: of a class the wait in the link, of a flow the time from source
+    /// to destination, or the round trip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delay_mean_ns: Vec<Option<u64>>,
     /// Their median.
@@ -82,7 +87,8 @@ pub struct Reclaim {
     pub class: String,
     /// When its first packet came.
     pub at_ns: u64,
-    /// From then until the begin of the first window in which it got 95 % of its guarantee; `None`: not while it was watched.
+    /// From then until the begin of the first window in which it got 95 % of its guarantee; `None`:
+    /// not while it was watched.
     pub within_ns: Option<u64>,
     /// Length of the windows.
     pub window_ns: u64,
@@ -122,7 +128,10 @@ mod tests {
         // Of 1 to 1000: the q-th is 1000 q, the least is 1.
         let delays = Delays::of(&mut (1..=1000).rev().collect::<Vec<_>>());
         assert_eq!((delays.count, delays.ns.len()), (1000, QUANTILES.len()));
-        assert_eq!([0.0, 0.5, 0.9, 0.99, 0.999, 1.0].map(|q| delays.quantile(q)), [1, 500, 900, 990, 999, 1000].map(Some));
+        assert_eq!(
+            [0.0, 0.5, 0.9, 0.99, 0.999, 1.0].map(|q| delays.quantile(q)),
+            [1, 500, 900, 990, 999, 1000].map(Some)
+        );
         assert_eq!((delays.quantile(0.123), Delays::of(&mut []).quantile(0.5)), (None, None));
         assert_eq!(Delays::of(&mut [7]).ns, [7; QUANTILES.len()]);
         assert!(QUANTILES.is_sorted());

@@ -1,7 +1,8 @@
-//! Captures: pcap and pcapng read, pcap written. By hand, as it takes little: what is needed of a file is its packets, their times
-//! to the nanosecond, and the place where it stops making sense.
+//! Captures: pcap and pcapng read, pcap written. By hand, as it takes little: what is needed of a
+//! file is its packets, their times to the nanosecond, and the place where it stops making sense.
 //!
-//! pcap: draft-ietf-opsawg-pcap. pcapng: draft-ietf-opsawg-pcapng; packets from enhanced, simple and (obsolete) packet blocks.
+//! pcap: draft-ietf-opsawg-pcap. pcapng: draft-ietf-opsawg-pcapng; packets from enhanced, simple
+//! and (obsolete) packet blocks.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -184,13 +185,17 @@ impl Capture {
         let ethernet = link_type(number).ok_or(CaptureError::LinkType(number, 20))?;
         while at < self.bytes.len() {
             let r = Reader { bytes: &self.bytes, big };
-            let (Some(seconds), Some(part), Some(kept), Some(len)) = (r.u32(at), r.u32(at + 4), r.u32(at + 8), r.u32(at + 12))
+            let (Some(seconds), Some(part), Some(kept), Some(len)) =
+                (r.u32(at), r.u32(at + 4), r.u32(at + 8), r.u32(at + 12))
             else {
                 self.cut_at(at);
                 return Ok(());
             };
             if kept > LONGEST || len > LONGEST || kept > len {
-                return Err(CaptureError::Bad { at, what: format!("a packet of {len} bytes of which {kept} were captured") });
+                return Err(CaptureError::Bad {
+                    at,
+                    what: format!("a packet of {len} bytes of which {kept} were captured"),
+                });
             }
             let data = (at + 16, at + 16 + kept as usize);
             if data.1 > self.bytes.len() {
@@ -210,7 +215,8 @@ impl Capture {
         while at < self.bytes.len() {
             let bad = |what: String| CaptureError::Bad { at, what };
             let plain = Reader { bytes: &self.bytes, big };
-            // A section header's type reads the same both ways, and what follows its length tells the byte order.
+            // A section header's type reads the same both ways, and what follows its length tells
+            // the byte order.
             let section = plain.u32(at) == Some(0x0a0d_0d0a);
             if section {
                 big = match (Reader { bytes: &self.bytes, big: true }).u32(at + 8) {
@@ -241,7 +247,8 @@ impl Capture {
                 return Err(bad("a block's two lengths differ".into()));
             }
             let body = at + 8;
-            let inside = |needed: usize| if body + needed <= end - 4 { Ok(()) } else { Err(bad("a block is too short".into())) };
+            let inside =
+                |needed: usize| if body + needed <= end - 4 { Ok(()) } else { Err(bad("a block is too short".into())) };
             let packet = match kind {
                 1 => {
                     inside(8)?;
@@ -256,7 +263,8 @@ impl Capture {
                     let (kept, len) = (r.u32(body + 12).unwrap_or(0), r.u32(body + 16).unwrap_or(0));
                     Some((interface.unwrap_or(0), Some(time), kept, len, body + 20))
                 }
-                // Simple packet: no time, so it goes with the one before; captured up to the snap length.
+                // Simple packet: no time, so it goes with the one before; captured up to the snap
+                // length.
                 3 => {
                     inside(4)?;
                     let len = r.u32(body).unwrap_or(0);
@@ -292,7 +300,8 @@ struct Interface {
     at: usize,
     link: u32,
     snap: u32,
-    /// if_tsresol: negative powers of ten, or of two with the upper bit set. Microseconds where it is missing.
+    /// if_tsresol: negative powers of ten, or of two with the upper bit set. Microseconds where it
+    /// is missing.
     resolution: u8,
     /// if_tsoffset, seconds.
     offset: i64,
@@ -373,8 +382,17 @@ mod tests {
     use super::*;
 
     fn frames() -> Vec<Vec<u8>> {
-        let flow = Key { src: 0x0a000001, dst: 0x0a000002, sport: Some(1), dport: Some(2), proto: 17, family: 4, ..Key::default() };
-        let frame = |(n, len): (u64, &u32)| frame::ethernet(&Key { length: *len, ..flow }, [0, 1], &Load::Number(n), None);
+        let flow = Key {
+            src: 0x0a000001,
+            dst: 0x0a000002,
+            sport: Some(1),
+            dport: Some(2),
+            proto: 17,
+            family: 4,
+            ..Key::default()
+        };
+        let frame =
+            |(n, len): (u64, &u32)| frame::ethernet(&Key { length: *len, ..flow }, [0, 1], &Load::Number(n), None);
         (0..).zip(&[60, 1500, 41]).map(frame).collect()
     }
 
@@ -407,7 +425,8 @@ mod tests {
         for (n, frame) in frames().iter().enumerate() {
             // 0, 1.5 and 3 s.
             let time = (n as u64 * 3) << 19;
-            let mut body = [0u32.to_be_bytes(), ((time >> 32) as u32).to_be_bytes(), (time as u32).to_be_bytes()].concat();
+            let mut body =
+                [0u32.to_be_bytes(), ((time >> 32) as u32).to_be_bytes(), (time as u32).to_be_bytes()].concat();
             body.extend((frame.len() as u32).to_be_bytes());
             body.extend((frame.len() as u32).to_be_bytes());
             body.extend(frame);

@@ -1,4 +1,5 @@
-//! How a packet gets from host to host: routes, classes, queues, wires, and what a medium does to it.
+//! How a packet gets from host to host: routes, classes, queues, wires, and what a medium does to
+//! it.
 
 use std::net::Ipv6Addr;
 
@@ -75,7 +76,8 @@ impl World<'_> {
         }
     }
 
-    /// What a packet is classified by, but for what stands in its octet; and whether a queue of two levels serves it first.
+    /// What a packet is classified by, but for what stands in its octet; and whether a queue of two
+    /// levels serves it first.
     fn key(&self, packet: u32) -> (Key, bool) {
         let travelling = &self.packets[packet as usize];
         let stream = &self.streams[travelling.stream as usize];
@@ -135,7 +137,8 @@ impl World<'_> {
             len += Tunnel::HEADER * u32::from(segments);
             (hash, hosts) = (self.hash.flow(&key), self.hash.hosts(&key));
         }
-        let descriptor = Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
+        let descriptor =
+            Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
         let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             if governed.collector.turns(now) {
@@ -146,7 +149,11 @@ impl World<'_> {
                 // Answers and acknowledgements have classes of their own.
                 if end == 0 && self.flows[flow].last != Some((at, class)) {
                     self.flows[flow].last = Some((at, class));
-                    let name = governed.names.get(class as usize).and_then(|n| n.as_ref()).map_or("", |(name, _)| name.as_str());
+                    let name = governed
+                        .names
+                        .get(class as usize)
+                        .and_then(|n| n.as_ref())
+                        .map_or("", |(name, _)| name.as_str());
                     let seen = &mut self.flows[flow].classes;
                     if !seen.iter().any(|c| c == name) {
                         seen.push(name.to_string());
@@ -259,7 +266,8 @@ impl World<'_> {
         self.lost = lost;
     }
 
-    /// A packet has left a queue, marked there or not, after so long: counted for its flow, if somebody asks.
+    /// A packet has left a queue, marked there or not, after so long: counted for its flow, if
+    /// somebody asks.
     #[inline]
     fn queued(&mut self, packet: u32, waited: Nanos, marked: bool) {
         let travelling = &self.packets[packet as usize];
@@ -304,7 +312,8 @@ impl World<'_> {
         }
     }
 
-    /// Fills the rings of a card with several transmit queues, each from its own engine, and sends what is next.
+    /// Fills the rings of a card with several transmit queues, each from its own engine, and sends
+    /// what is next.
     fn fill_rings(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let mut wakeup: Option<Nanos> = None;
         for queue in 0..self.ports[at].rings.as_ref().map_or(0, Rings::queues) {
@@ -481,8 +490,8 @@ impl World<'_> {
     }
 }
 
-/// The key of an IPv6 packet in IPv4; `back`: from the link's `to` to its `from`. DSCP and ECN field are copied (RFC 2983 3.1, uniform; RFC
-/// 6040 4.1).
+/// The key of an IPv6 packet in IPv4; `back`: from the link's `to` to its `from`. DSCP and ECN
+/// field are copied (RFC 2983 3.1, uniform; RFC 6040 4.1).
 pub fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
     let [src, dst] = tunnel.ends(Ipv6Addr::from_bits(inner.src), Ipv6Addr::from_bits(inner.dst), back);
     Key {
@@ -505,7 +514,8 @@ mod tests {
 
     #[test]
     fn ends_of_tunnels() {
-        // RFC 3056's own form: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other is behind the relay of RFC 3068.
+        // RFC 3056's own form: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other is behind
+        // the relay of RFC 3068.
         let (site, other) = ("2002:c000:204::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
         let (home, relay) = ([192, 0, 2, 4].into(), [192, 88, 99, 1].into());
         assert_eq!(Tunnel::SixToFour.ends(site, other, false), [home, relay]);

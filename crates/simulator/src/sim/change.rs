@@ -39,12 +39,16 @@ impl World<'_> {
                 for port in &mut self.ports {
                     if port.concerns(what) {
                         found = true;
-                        port.change(now, what, &keys).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
+                        port.change(now, what, &keys)
+                            .map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
                     }
                 }
                 if !found {
                     self.class(class).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
-                    return Err(bad(format!("event at {} ns: no link has the parent of class {class}", case.events[at].at)));
+                    return Err(bad(format!(
+                        "event at {} ns: no link has the parent of class {class}",
+                        case.events[at].at
+                    )));
                 }
             }
         }

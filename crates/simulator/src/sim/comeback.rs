@@ -33,7 +33,8 @@ pub(crate) struct Comeback {
 }
 
 impl Comeback {
-    /// For a class of this guarantee in bit/s on a link of this MTU; `None` where nothing is guaranteed.
+    /// For a class of this guarantee in bit/s on a link of this MTU; `None` where nothing is
+    /// guaranteed.
     pub fn new(guarantee: u64, mtu: u32) -> Option<Comeback> {
         let serves = u128::from(PACKETS) * u128::from(mtu) * 8 * u128::from(SECOND);
         let window = u64::try_from(serves.checked_div(u128::from(guarantee))?).unwrap_or(u64::MAX).max(SHORTEST);
@@ -136,7 +137,8 @@ mod tests {
     fn by_hand() {
         // At once, at its full rate.
         assert_eq!(given(100 * MS, MS, 300 * MS), [(100 * MS, Some(0))]);
-        // After 50 ms of nothing: the first window with 19 of 20 packets begins with the first of them.
+        // After 50 ms of nothing: the first window with 19 of 20 packets begins with the first of
+        // them.
         assert_eq!(given(150 * MS, MS, 300 * MS), [(100 * MS, Some(50 * MS))]);
         // At half its rate: never.
         assert_eq!(given(100 * MS, 2 * MS, 300 * MS), [(100 * MS, None)]);

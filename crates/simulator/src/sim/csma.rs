@@ -1,9 +1,12 @@
-//! A half-duplex medium that two stations share: CSMA/CD (IEEE 802.3 clause 4), as published-models.md 1 has it.
+//! A half-duplex medium that two stations share: CSMA/CD (IEEE 802.3 clause 4), as
+//! published-models.md 1 has it.
 //!
-//! A station with a frame starts once its backoff is over and the medium has been idle for 96 bit times. Two that start within the time
-//! that a signal takes from one to the other collide: both jam for 96 bit times, and wait 96 more and a number of slots of 512 bit
-//! times, drawn from 0 to 2^min(n, 10) - 1 after n collisions in a row. Who has just sent begins at n = 0 and tends to win again: the
-//! capture effect. At the 16th collision of a frame the station `to` gives it up; `from`, which has a queue behind it, begins anew.
+//! A station with a frame starts once its backoff is over and the medium has been idle for 96 bit
+//! times. Two that start within the time that a signal takes from one to the other collide: both
+//! jam for 96 bit times, and wait 96 more and a number of slots of 512 bit times, drawn from 0 to
+//! 2^min(n, 10) - 1 after n collisions in a row. Who has just sent begins at n = 0 and tends to win
+//! again: the capture effect. At the 16th collision of a frame the station `to` gives it up;
+//! `from`, which has a queue behind it, begins anew.
 
 use altq_engine::units::{Nanos, Rate};
 
@@ -65,7 +68,8 @@ impl Csma {
         u64::try_from(u128::from(bits) * 1_000_000_000 / u128::from(self.rate.as_bit_s().max(1))).unwrap_or(Nanos::MAX)
     }
 
-    /// A station has a frame, of so many bytes from its preamble to its checksum. It has one at a time.
+    /// A station has a frame, of so many bytes from its preamble to its checksum. It has one at a
+    /// time.
     pub fn offer(&mut self, now: Nanos, station: usize, bytes: u32) {
         let takes = self.bits(u64::from(bytes) * 8);
         if let Some(s) = self.stations.get_mut(station) {
@@ -87,7 +91,8 @@ impl Csma {
         self.stations.get(station)?.ready.map(|ready| ready.max(first))
     }
 
-    /// When [`step`](Csma::step) is to be called, and whether a transmission is complete then; `None`: not before another frame comes.
+    /// When [`step`](Csma::step) is to be called, and whether a transmission is complete then;
+    /// `None`: not before another frame comes.
     pub fn next(&self) -> Option<(Nanos, bool)> {
         if let Some((_, end)) = self.sending {
             return Some((end, true));
@@ -109,7 +114,8 @@ impl Csma {
         }
         let away = self.bits(AWAY);
         let starts = [self.start(0), self.start(1)];
-        let Some(first) = starts.iter().flatten().min().copied().filter(|first| first.saturating_add(away) <= now) else {
+        let Some(first) = starts.iter().flatten().min().copied().filter(|first| first.saturating_add(away) <= now)
+        else {
             return Outcome::Nothing;
         };
         match starts {
@@ -179,7 +185,8 @@ mod tests {
 
     #[test]
     fn who_hears_the_other_waits() {
-        // The second comes 3 µs after the first has begun: it hears it, and goes 9.6 µs behind its end.
+        // The second comes 3 µs after the first has begun: it hears it, and goes 9.6 µs behind its
+        // end.
         let mut medium = medium(1);
         medium.offer(1_000, 0, 1526);
         medium.offer(4_000, 1, 72);
@@ -189,9 +196,10 @@ mod tests {
 
     #[test]
     fn a_collision_by_hand() {
-        // Starts at 1 and 3.9 µs: 2.9 µs apart, unheard. From 3.9 µs on 9.6 of jam, 9.6 of gap, then slots of 51.2 µs: the first
-        // backoff draws 0 or 1 for each. 0 against 1 lets the one with 0 go at 23.1 µs, and the other 9.6 µs behind its end if its slot is over by
-        // then; equal draws collide again.
+        // Starts at 1 and 3.9 µs: 2.9 µs apart, unheard. From 3.9 µs on 9.6 of jam, 9.6 of gap,
+        // then slots of 51.2 µs: the first backoff draws 0 or 1 for each. 0 against 1 lets the one
+        // with 0 go at 23.1 µs, and the other 9.6 µs behind its end if its slot is over by then;
+        // equal draws collide again.
         let mut kinds = [0; 3];
         for seed in 0..64 {
             let mut medium = medium(seed);
@@ -203,12 +211,19 @@ mod tests {
             let (long, short) = (1_220_800, 57_600);
             match medium.collisions {
                 1 if seen[0].1 == Outcome::Sent(0) => {
-                    assert_eq!(seen, [(again + long, Outcome::Sent(0)), (again + long + 9_600 + short, Outcome::Sent(1))]);
+                    assert_eq!(
+                        seen,
+                        [(again + long, Outcome::Sent(0)), (again + long + 9_600 + short, Outcome::Sent(1))]
+                    );
                     kinds[0] += 1;
                 }
                 1 => {
-                    // The ACK is over at 57.6 µs, later than one slot of 51.2: the data frame goes 9.6 behind it.
-                    assert_eq!(seen, [(again + short, Outcome::Sent(1)), (again + short + 9_600 + long, Outcome::Sent(0))]);
+                    // The ACK is over at 57.6 µs, later than one slot of 51.2: the data frame goes
+                    // 9.6 behind it.
+                    assert_eq!(
+                        seen,
+                        [(again + short, Outcome::Sent(1)), (again + short + 9_600 + long, Outcome::Sent(0))]
+                    );
                     kinds[1] += 1;
                 }
                 _ => kinds[2] += 1,
@@ -225,14 +240,16 @@ mod tests {
         medium.offer(0, 1, 72);
         medium.stations.iter_mut().for_each(|s| s.collisions = 15);
         let seen = drain(&mut medium);
-        // The data frame has begun anew: alone now, it goes after 0 slots (2^0 - 1) behind 9.6 of jam and 9.6 of gap.
+        // The data frame has begun anew: alone now, it goes after 0 slots (2^0 - 1) behind 9.6 of
+        // jam and 9.6 of gap.
         assert_eq!(seen, [(3_000, Outcome::GivenUp(1)), (19_200 + 1_220_800, Outcome::Sent(0))]);
     }
 
     #[test]
     fn who_has_won_tends_to_win_again() {
-        // Both always have a frame. One that lost n times in a row has 2^n slots to draw from, the winner of the last two: runs of one
-        // station are longer than the 2 frames that fair coins would give.
+        // Both always have a frame. One that lost n times in a row has 2^n slots to draw from, the
+        // winner of the last two: runs of one station are longer than the 2 frames that fair coins
+        // would give.
         let mut medium = medium(9);
         let (mut order, mut now) = (Vec::new(), 0);
         (0..2).for_each(|station| medium.offer(0, station, 1526));

@@ -79,7 +79,8 @@ impl Source {
         }
     }
 
-    /// A packet was dropped where it was to go in: how long the program sleeps, if it hears of that.
+    /// A packet was dropped where it was to go in: how long the program sleeps, if it hears of
+    /// that.
     pub fn refused(&self) -> Option<Nanos> {
         match self.udp.shape {
             Shape::Local { sleep, .. } => Some(sleep),
@@ -100,9 +101,13 @@ impl Endpoint for Source {
                 self.advance(pace, size);
             }
             Shape::Poisson(pace) => {
-                // The first packet comes after a draw, like every other; so the first wake only draws.
-                let size =
-                    if fresh { self.udp.sizes.iter().sum::<u32>() / self.udp.sizes.len().max(1) as u32 } else { self.send(out) };
+                // The first packet comes after a draw, like every other; so the first wake only
+                // draws.
+                let size = if fresh {
+                    self.udp.sizes.iter().sum::<u32>() / self.udp.sizes.len().max(1) as u32
+                } else {
+                    self.send(out)
+                };
                 let mean = match pace {
                     Pace::Interval(span) => span,
                     Pace::Rate(rate) => rate.time_for(u64::from(size)),
@@ -213,14 +218,17 @@ mod tests {
         let shape = Shape::OnOff { pace: Pace::Interval(1_000), on: 3_000, off: 7_000, spans: Spans::Fixed };
         let at: Vec<_> = times(shape, &[100], 20_001).iter().map(|(at, _)| *at).collect();
         assert_eq!(at, [0, 1_000, 2_000, 10_000, 11_000, 12_000, 20_000]);
-        let at: Vec<_> = times(Shape::Bursts { packets: 2, every: 50 }, &[100], 100).iter().map(|(at, _)| *at).collect();
+        let at: Vec<_> =
+            times(Shape::Bursts { packets: 2, every: 50 }, &[100], 100).iter().map(|(at, _)| *at).collect();
         assert_eq!(at, [0, 0, 50, 50]);
     }
 
     #[test]
     fn pareto_spans_have_their_mean_and_tail() {
-        // Shape 3: the mean's own deviation is finite. Least span 2/3 of the mean; beyond twice the least lies 2^-3 of them.
-        let mut source = Source::new(Udp { sizes: vec![100], shape: Shape::Constant(Pace::Interval(1)) }, Random::new(5, 5));
+        // Shape 3: the mean's own deviation is finite. Least span 2/3 of the mean; beyond twice the
+        // least lies 2^-3 of them.
+        let mut source =
+            Source::new(Udp { sizes: vec![100], shape: Shape::Constant(Pace::Interval(1)) }, Random::new(5, 5));
         let n = 100_000;
         let spans: Vec<Nanos> = (0..n).map(|_| source.span(3_000_000, Spans::Pareto(3.0))).collect();
         let mean = spans.iter().sum::<u64>() as f64 / n as f64;

@@ -1,11 +1,13 @@
-//! The queue of events, in order of time; at one instant by rank, then in the order in which they were made.
+//! The queue of events, in order of time; at one instant by rank, then in the order in which they
+//! were made.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use altq_engine::units::Nanos;
 
-/// The order of events at one instant (published-models.md 1: transmission complete, timers, arrivals).
+/// The order of events at one instant (published-models.md 1: transmission complete, timers,
+/// arrivals).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rank {

@@ -1,5 +1,6 @@
-//! A link without a policy: a FIFO before a wire. When a packet will leave is known when it comes, so that it needs no events of
-//! its own: a case's access links and the way of its acknowledgements are most of its hops.
+//! A link without a policy: a FIFO before a wire. When a packet will leave is known when it comes,
+//! so that it needs no events of its own: a case's access links and the way of its acknowledgements
+//! are most of its hops.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,8 @@ use altq_engine::units::Nanos;
 
 use crate::wire::Wire;
 
-/// A drop-tail FIFO, its driver's ring, and the wire. It does what the engine's `fifo` with `drop_tail` would.
+/// A drop-tail FIFO, its driver's ring, and the wire. It does what the engine's `fifo` with
+/// `drop_tail` would.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     limit: Limit,
@@ -42,8 +44,8 @@ impl Fifo {
             wire.complete();
         }
         wire.rest();
-        // The driver has the first of those that are here; the others wait in the FIFO. Every packet goes through that, if only for
-        // a moment.
+        // The driver has the first of those that are here; the others wait in the FIFO. Every
+        // packet goes through that, if only for a moment.
         let waiting = self.held.len().saturating_sub(self.ring);
         let fits = match self.limit {
             Limit::Packets(most) => waiting < most as usize,
@@ -122,7 +124,8 @@ mod tests {
                 let mut now = 0;
                 let arrivals: Vec<(Nanos, u32)> = (0..3_000)
                     .map(|_| {
-                        // 760 bytes take 2 ms: about as many come as leave, at times on the same instant.
+                        // 760 bytes take 2 ms: about as many come as leave, at times on the same
+                        // instant.
                         now += u64::from(random.next_u32() % 4) * 1_000_000;
                         (now, 40 + random.next_u32() % 1461)
                     })
@@ -135,8 +138,18 @@ mod tests {
                     }
                 }
                 let expected = by_engine(limit, ring, rate, &arrivals);
-                assert!(left == expected, "{limit:?}, ring {ring}: {} and {} of {}", left.len(), expected.len(), arrivals.len());
-                assert!(left.len() < arrivals.len() && (left.len() > 300) == (limit != Limit::Bytes(1)), "{}", left.len());
+                assert!(
+                    left == expected,
+                    "{limit:?}, ring {ring}: {} and {} of {}",
+                    left.len(),
+                    expected.len(),
+                    arrivals.len()
+                );
+                assert!(
+                    left.len() < arrivals.len() && (left.len() > 300) == (limit != Limit::Bytes(1)),
+                    "{}",
+                    left.len()
+                );
             }
         }
     }

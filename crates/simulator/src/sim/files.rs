@@ -23,8 +23,9 @@ pub struct Wishes {
     pub jobs: Option<usize>,
 }
 
-/// Runs a case file, and what `watch` asks for of each run's first sample. `record`: where the packets of the first run's first column
-/// go that leave the first link with a policy. The order of what comes out is the file's, however many run at once.
+/// Runs a case file, and what `watch` asks for of each run's first sample. `record`: where the
+/// packets of the first run's first column go that leave the first link with a policy. The order of
+/// what comes out is the file's, however many run at once.
 pub fn run_file(
     file: &CaseFile,
     wishes: &Wishes,
@@ -33,7 +34,8 @@ pub fn run_file(
 ) -> Result<CaseResult, SimError> {
     let seed = wishes.seed.unwrap_or(file.seed);
     let wanted = |run: &&Run| {
-        wishes.row.is_none_or(|row| run.row == Some(row)) && wishes.column.is_none_or(|column| run.column == Some(column))
+        wishes.row.is_none_or(|row| run.row == Some(row))
+            && wishes.column.is_none_or(|column| run.column == Some(column))
     };
     let runs: Vec<&Run> = file.runs.iter().filter(wanted).collect();
     super::somewhere(runs.iter().map(|run| &run.case))?;
@@ -75,14 +77,16 @@ fn seed_of(seed: u64, run: &Run) -> u64 {
 /// What a run gave, or why it did not.
 type Slot<'a> = Mutex<Option<Result<(Vec<Ran<'a>>, Watch), SimError>>>;
 
-/// Runs over the processors; results come in the order of the runs, and of several errors the first.
+/// Runs over the processors; results come in the order of the runs, and of several errors the
+/// first.
 fn side_by_side<'a>(
     runs: &[&'a Run],
     seed: u64,
     jobs: Option<usize>,
     watch: &Watch,
 ) -> Result<Vec<(Vec<Ran<'a>>, Watch)>, SimError> {
-    let jobs = jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)).clamp(1, 256).min(runs.len());
+    let jobs =
+        jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)).clamp(1, 256).min(runs.len());
     let next = AtomicUsize::new(0);
     let slots: Vec<Slot<'a>> = runs.iter().map(|_| Mutex::new(None)).collect();
     let work = || {

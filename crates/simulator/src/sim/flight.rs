@@ -91,7 +91,8 @@ mod tests {
         let extra: Vec<u64> =
             arrivals(way.clone()).iter().zip(0..).map(|(at, k): (_, u64)| at.unwrap() - k * 100_000 - 7_000).collect();
         assert!(extra.iter().all(|e| *e <= 50_000));
-        // Uniform over 0…J: mean J/2 with a deviation of J/sqrt(12 n); five of them. A quarter lies below J/4.
+        // Uniform over 0…J: mean J/2 with a deviation of J/sqrt(12 n); five of them. A quarter lies
+        // below J/4.
         let mean = extra.iter().sum::<u64>() as f64 / N as f64;
         assert!((mean - 25_000.0).abs() < 5.0 * 50_000.0 / (12.0 * N as f64).sqrt(), "{mean}");
         let quarter = extra.iter().filter(|e| **e < 12_500).count() as f64 / N as f64;
@@ -108,7 +109,8 @@ mod tests {
         let way = Way { loss: Loss::Random(0.01), ..Way::default() };
         let lost = arrivals(way).iter().filter(|at| at.is_none()).count() as f64;
         assert!((lost / N as f64 - 0.01).abs() < 5.0 * (0.01 * 0.99 / N as f64).sqrt(), "{lost}");
-        // Bad one time in enter/(enter+leave) = 1/21; the length of a run of losses has the mean 1/leave = 5.
+        // Bad one time in enter/(enter+leave) = 1/21; the length of a run of losses has the mean
+        // 1/leave = 5.
         let way = Way { loss: Loss::Bursts { enter: 0.01, leave: 0.2, good: 0.0, bad: 1.0 }, ..Way::default() };
         let list = arrivals(way);
         let lost = list.iter().filter(|at| at.is_none()).count() as f64;

@@ -1,4 +1,5 @@
-//! Frames: what a simulated packet would look like on the wire. Headers are valid, checksums too; payload is a number, or nothing.
+//! Frames: what a simulated packet would look like on the wire. Headers are valid, checksums too;
+//! payload is a number, or nothing.
 
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
@@ -6,8 +7,9 @@ use altq_engine::units::Nanos;
 use super::stream::Load;
 use crate::tcp::{Flags, Options, Segment};
 
-/// An Ethernet frame with a packet of this key, from and to the hosts of these places (for their MAC addresses). A datagram's payload
-/// is its number in eight bytes, as far as there is room, then zeros. `outer`: the header of IPv4 that it goes in.
+/// An Ethernet frame with a packet of this key, from and to the hosts of these places (for their
+/// MAC addresses). A datagram's payload is its number in eight bytes, as far as there is room, then
+/// zeros. `outer`: the header of IPv4 that it goes in.
 pub fn ethernet(key: &Key, hosts: [usize; 2], load: &Load, outer: Option<&Key>) -> Vec<u8> {
     let mac = |host: usize| [2, 0, 0, 0, (host >> 8) as u8, host as u8];
     let (transport, id) = match load {
@@ -54,7 +56,8 @@ fn behind_ip(key: &Key) -> u32 {
     key.length.saturating_sub(if key.family == 6 { 40 } else { 20 })
 }
 
-/// The checksum of TCP and UDP: over the addresses, the protocol and the length as well (RFC 9293 3.1, RFC 8200 8.1).
+/// The checksum of TCP and UDP: over the addresses, the protocol and the length as well (RFC 9293
+/// 3.1, RFC 8200 8.1).
 fn sum(key: &Key, transport: &[u8]) -> u16 {
     let mut all = Vec::with_capacity(40 + transport.len());
     if key.family == 6 {
@@ -105,7 +108,8 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
     let window = if scaled { segment.window >> SCALE } else { segment.window.min(u32::from(u16::MAX)) };
     f.extend((window.min(u32::from(u16::MAX)) as u16).to_be_bytes());
     f.extend([0, 0, 0, 0]);
-    // What TCP's header and options take is what the packet's length leaves; what is shown fits in there.
+    // What TCP's header and options take is what the packet's length leaves; what is shown fits in
+    // there.
     let room = len.saturating_sub(segment.len as usize).clamp(20, 60) & !3;
     let mut options = Vec::new();
     if syn {
@@ -150,7 +154,8 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
 
 /// The Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
-    let sum: u64 = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum();
+    let sum: u64 =
+        bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum();
     let mut sum = sum;
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -195,7 +200,9 @@ mod tests {
     fn segments_are_read_back_too() {
         for (src, dst) in [V4, V6] {
             let ip = if src == V4.0 { 20 } else { 40 };
-            for (flags, payload, header) in [(Flags::SYN, 0, 40), (Flags::ACK, 1448, 32), (Flags::ACK.with(Flags::FIN), 0, 32)] {
+            for (flags, payload, header) in
+                [(Flags::SYN, 0, 40), (Flags::ACK, 1448, 32), (Flags::ACK.with(Flags::FIN), 0, 32)]
+            {
                 let options = Options(Options::SACK | Options::STAMPS | Options::SCALE);
                 let segment = Segment { seq: 5, ack: 9, len: payload, flags, options, mss: 1460, ..Segment::default() };
                 let key = Key { tcp_flags: flags.0, ..key(src, dst, TCP, ip + header + payload) };

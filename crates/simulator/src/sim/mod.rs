@@ -1,7 +1,9 @@
-//! `altq sim`: a case in virtual time. Hosts, links with their propagation delay, sources, captures replayed, and what came out.
+//! `altq sim`: a case in virtual time. Hosts, links with their propagation delay, sources, captures
+//! replayed, and what came out.
 //!
-//! Events at one instant: transmission complete, timers, changes, arrivals and what sources send; then the order in which they
-//! were made. Nothing else decides, so the same case and seed give the same bytes on every machine.
+//! Events at one instant: transmission complete, timers, changes, arrivals and what sources send;
+//! then the order in which they were made. Nothing else decides, so the same case and seed give the
+//! same bytes on every machine.
 
 mod capture;
 mod carry;
@@ -103,13 +105,19 @@ pub struct Watch {
     pub events: u64,
 }
 
-/// Runs every column of a case. `record`: where the packets of the first column go that leave the first link with a policy.
+/// Runs every column of a case. `record`: where the packets of the first column go that leave the
+/// first link with a policy.
 pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<CaseResult, SimError> {
     run_watched(case, seed, record, &mut Watch::default())
 }
 
 /// [`run`], and what `watch` asks for.
-pub fn run_watched(case: &Case, seed: u64, record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<CaseResult, SimError> {
+pub fn run_watched(
+    case: &Case,
+    seed: u64,
+    record: Option<&mut dyn Write>,
+    watch: &mut Watch,
+) -> Result<CaseResult, SimError> {
     somewhere([case])?;
     let mut result = CaseResult::new(&case.name, Place::Sim, seed);
     result.describe(case);
@@ -132,7 +140,12 @@ fn somewhere<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Result<(), SimErr
     why.map_or(Ok(()), |why| Err(SimError::Elsewhere(why.to_owned())))
 }
 
-fn columns<'a>(case: &'a Case, seed: u64, mut record: Option<&mut dyn Write>, watch: &mut Watch) -> Result<Vec<Ran<'a>>, SimError> {
+fn columns<'a>(
+    case: &'a Case,
+    seed: u64,
+    mut record: Option<&mut dyn Write>,
+    watch: &mut Watch,
+) -> Result<Vec<Ran<'a>>, SimError> {
     // Everything is checked before anything runs.
     let here = case.columns.iter().filter(|column| case.elsewhere(column, Place::Sim).is_none());
     let policies = here.map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;
@@ -142,8 +155,11 @@ fn columns<'a>(case: &'a Case, seed: u64, mut record: Option<&mut dyn Write>, wa
     }
     let mut all = Vec::new();
     for (column, policy) in &policies {
-        let recorder =
-            record.take().map(|to| Recorder::new(Box::new(to) as Box<dyn Write + '_>)).transpose().map_err(record_error)?;
+        let recorder = record
+            .take()
+            .map(|to| Recorder::new(Box::new(to) as Box<dyn Write + '_>))
+            .transpose()
+            .map_err(record_error)?;
         let mut world = World::new(case, column, policy, &captures, seed, recorder.is_some())?;
         if watch.series.is_some() {
             world.keep_series(Series::new(column.name.clone(), case.duration, watch.bins.unwrap_or(BINS)));
@@ -151,7 +167,9 @@ fn columns<'a>(case: &'a Case, seed: u64, mut record: Option<&mut dyn Write>, wa
         let mut kept: Option<RunSeries> = None;
         world.run(recorder)?;
         watch.events += world.happened();
-        watch.stats.extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
+        watch
+            .stats
+            .extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
         if let (Some(all), Some(mut series)) = (&mut watch.series, world.take_series()) {
             kept = Some(series.kept(case.warmup, case.duration, case.row.clone()));
             all.push(series);
@@ -225,7 +243,8 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             name: flow.name.clone(),
             class,
             goodput_bit_s: rate(cell.charged, case.duration - case.warmup),
-            transactions_per_s: asks(&flow.kind).then(|| cell.transactions as f64 * 1e9 / (case.duration - case.warmup) as f64),
+            transactions_per_s: asks(&flow.kind)
+                .then(|| cell.transactions as f64 * 1e9 / (case.duration - case.warmup) as f64),
             rtt_ns: Percentiles::of(&mut cell.rtts),
             delay_ns: Percentiles::of(&mut cell.delays),
             sent_packets: Some(cell.sent),
@@ -337,7 +356,8 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::Counter | Measure::Identities | Measure::Disagreements => {
             place.and_then(|port| printed(&world.ports.get(port)?.stat(world.duration())?, probe))
         }
-        // Little's law: packets a second times the seconds that each waits, whether it is sent then or dropped.
+        // Little's law: packets a second times the seconds that each waits, whether it is sent then
+        // or dropped.
         Measure::Queue => {
             let waited = cell.delays.iter().map(|d| u128::from(*d)).sum::<u128>() + cell.dropped_wait;
             Some(waited as f64 / span as f64)

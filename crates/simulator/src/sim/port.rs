@@ -25,7 +25,8 @@ use crate::rings::Rings;
 use crate::stat::LinkStat;
 use crate::wire::Wire;
 
-/// Byte times of the gap between frames of Ethernet (IEEE 802.3 4.4.2), which are part of what [`Medium::Ethernet`] takes.
+/// Byte times of the gap between frames of Ethernet (IEEE 802.3 4.4.2), which are part of what
+/// [`Medium::Ethernet`] takes.
 pub const ETHERNET_GAP: u32 = 12;
 
 /// One direction of a link.
@@ -38,8 +39,9 @@ pub struct Port {
     pub to: usize,
     /// What happens to a packet that has left.
     pub flight: Flight,
-    /// Packets on their way in the order in which they arrive: when, their events' numbers, and which. Only the first has an event, so
-    /// that the queue of events is as short as the links are few.
+    /// Packets on their way in the order in which they arrive: when, their events' numbers, and
+    /// which. Only the first has an event, so that the queue of events is as short as the links are
+    /// few.
     pub line: VecDeque<(Nanos, u64, u32)>,
     /// Whether all of them stand there.
     pub in_order: bool,
@@ -71,7 +73,8 @@ pub struct Port {
 pub struct Station {
     /// Which medium.
     pub medium: usize,
-    /// Frames that the driver has, the one that is sent or waits for the medium first: packets and their bytes on the wire.
+    /// Frames that the driver has, the one that is sent or waits for the medium first: packets and
+    /// their bytes on the wire.
     pub ring: VecDeque<(u32, u32)>,
     /// How many it takes.
     pub slots: usize,
@@ -219,7 +222,8 @@ impl Port {
             wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }),
             medium: case.medium.map(Medium::overhead),
             fifo: known_ahead.then(|| Fifo::new(way.queue, case.tx_ring)),
-            rings: (case.tx_queues > 1).then(|| Rings::new(rate, case.tx_queues, case.tx_ring).with_buffers(case.tx_buffer)),
+            rings: (case.tx_queues > 1)
+                .then(|| Rings::new(rate, case.tx_queues, case.tx_ring).with_buffers(case.tx_buffer)),
             station: medium.map(|medium| Station { medium, ring: VecDeque::new(), slots: case.tx_ring.max(1) }),
             mtu: case.mtu.unwrap_or(policy.map_or(1500, |link| link.spec.mtu)),
             tunnel: case.tunnel,
@@ -252,7 +256,8 @@ fn plain(rate: Rate, limit: Limit) -> LinkSpec {
     }
 }
 
-/// A link under a policy whose changes are worked out beforehand, for an engine that runs elsewhere.
+/// A link under a policy whose changes are worked out beforehand, for an engine that runs
+/// elsewhere.
 pub struct Shadow {
     port: Port,
 }
@@ -294,8 +299,8 @@ impl Shadow {
         Ok(Shadow { port })
     }
 
-    /// What an event does to this link: changes for its engine, in order; none if it is about another. `keys`: what the flows of a new class
-    /// look like. Events come in order of time.
+    /// What an event does to this link: changes for its engine, in order; none if it is about
+    /// another. `keys`: what the flows of a new class look like. Events come in order of time.
     ///
     /// # Errors
     /// Why it cannot be.
@@ -356,7 +361,8 @@ impl Port {
         })
     }
 
-    /// True if the change is about a class, and this port is governed by a policy that has it (or its parent, for a new one).
+    /// True if the change is about a class, and this port is governed by a policy that has it (or
+    /// its parent, for a new one).
     pub fn concerns(&self, what: &What) -> bool {
         let Some(policy) = &self.policy else { return false };
         match what {
@@ -439,7 +445,13 @@ fn exactly(key: &Key, class: ClassId) -> Rule {
 }
 
 /// Reads words of a case for a class below `parent`, by the table of the scheduler that serves it.
-fn words(link: &Link, rate: Rate, parent: ClassId, set: &[(String, WordValue)], settings: &mut Settings) -> Result<(), String> {
+fn words(
+    link: &Link,
+    rate: Rate,
+    parent: ClassId,
+    set: &[(String, WordValue)],
+    settings: &mut Settings,
+) -> Result<(), String> {
     // The scheduler of the parent's children: the parent's own, if it holds one.
     let held = link.spec.classes.get(parent as usize).and_then(|class| class.scheduler.as_ref()).map(|s| s.name);
     let name = held.unwrap_or_else(|| link.scheduler_of(parent));
@@ -456,7 +468,8 @@ fn words(link: &Link, rate: Rate, parent: ClassId, set: &[(String, WordValue)], 
             continue;
         }
         let Some(known) = table.iter().find(|w| w.name == word) else {
-            let hint = nearest(word, table.iter().map(|w| w.name)).map(|w| format!("; did you mean {w}?")).unwrap_or_default();
+            let hint =
+                nearest(word, table.iter().map(|w| w.name)).map(|w| format!("; did you mean {w}?")).unwrap_or_default();
             return Err(format!("a class of {name} has no word {word:?}{hint}"));
         };
         match self::value(known, value)? {

@@ -1,5 +1,6 @@
-//! Chance that is the same on every machine: PCG32, one stream a flow, and only additions, multiplications and divisions of IEEE 754
-//! on top of it (a library's logarithm may differ in the last bit from one system to the next).
+//! Chance that is the same on every machine: PCG32, one stream a flow, and only additions,
+//! multiplications and divisions of IEEE 754 on top of it (a library's logarithm may differ in the
+//! last bit from one system to the next).
 
 use altq_engine::units::Nanos;
 use rand_pcg::Pcg32;
@@ -12,7 +13,8 @@ pub struct Random(Pcg32);
 impl Random {
     /// Stream number `stream` of a seed.
     pub fn new(seed: u64, stream: u64) -> Random {
-        // Streams of one state are correlated, so the state depends on the stream as well (SplitMix64's finaliser).
+        // Streams of one state are correlated, so the state depends on the stream as well
+        // (SplitMix64's finaliser).
         let mut z = seed.wrapping_add(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -36,7 +38,8 @@ impl Random {
 
     /// A span of time from 0 to `most`, all with equal chance.
     pub fn up_to(&mut self, most: Nanos) -> Nanos {
-        // The high half of a 128-bit product: 2^64 draws over at most so many values favour none by more than most/2^64.
+        // The high half of a 128-bit product: 2^64 draws over at most so many values favour none by
+        // more than most/2^64.
         ((u128::from(self.0.next_u64()) * (u128::from(most) + 1)) >> 64) as Nanos
     }
 
@@ -56,7 +59,8 @@ impl Random {
         (span as Nanos).max(1)
     }
 
-    /// A span of time drawn from the Pareto distribution of this mean and shape, above 1, at least a nanosecond: least / u^(1/shape).
+    /// A span of time drawn from the Pareto distribution of this mean and shape, above 1, at least
+    /// a nanosecond: least / u^(1/shape).
     pub fn pareto(&mut self, mean: Nanos, shape: f64) -> Nanos {
         let least = mean as f64 * (shape - 1.0) / shape;
         ((least * exp(minus_ln(self.fraction()) / shape)) as Nanos).max(1)
@@ -74,7 +78,8 @@ fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((k as u64) + 1023) << 52)
 }
 
-/// -ln(x) for x above 0 and up to 1: x = m·2^e with m within a factor of sqrt(2) of 1, and ln m = 2 artanh((m-1)/(m+1)).
+/// -ln(x) for x above 0 and up to 1: x = m·2^e with m within a factor of sqrt(2) of 1, and ln m = 2
+/// artanh((m-1)/(m+1)).
 fn minus_ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let mut exponent = (bits >> 52) as i64 - 1023;

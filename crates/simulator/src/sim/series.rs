@@ -28,8 +28,8 @@ pub struct Row {
     pub drops: Vec<u64>,
     /// Packets marked with congestion experienced, by bin.
     pub marks: Vec<u64>,
-    /// How long packets waited in the link, or were on their way from source to destination, by bin of their end; of requests how long
-    /// the answer took.
+    /// How long packets waited in the link, or were on their way from source to destination, by bin
+    /// of their end; of requests how long the answer took.
     pub delays: Vec<Vec<Nanos>>,
     /// A flow of requests: `delays` are round trips.
     pub asks: bool,
@@ -72,7 +72,8 @@ pub(super) struct Passed {
 }
 
 impl Series {
-    /// Width of the bins of a run of this length where there are at most so many: 1, 2 or 5 times a power of ten.
+    /// Width of the bins of a run of this length where there are at most so many: 1, 2 or 5 times a
+    /// power of ten.
     pub fn width(duration: Nanos, most: u64) -> Nanos {
         width(duration, most)
     }

@@ -133,15 +133,16 @@ fn state(world: &World<'_>, at: usize, taken: &mut Taken) -> Result<FlowState, S
     Ok(state)
 }
 
-/// Of the flows between two hosts to a port: how many there are, and how many source ports are given away.
+/// Of the flows between two hosts to a port: how many there are, and how many source ports are
+/// given away.
 type Taken = HashMap<(usize, usize, u16), (usize, usize)>;
 
 fn pair(flow: &case::Flow) -> (usize, usize, u16) {
     (flow.from, flow.to, flow.dport)
 }
 
-/// Source ports for a flow's connections: from the one that it names on, else so that flows between the same hosts to the same port
-/// do not meet.
+/// Source ports for a flow's connections: from the one that it names on, else so that flows between
+/// the same hosts to the same port do not meet.
 fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16> {
     let streams = flow.kind.streams();
     let connects = matches!(flow.kind, Kind::TcpConnect { .. });
@@ -192,7 +193,9 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
             "cubic" => Algorithm::Cubic,
             "bbr" => Algorithm::Bbr,
             other => {
-                return Err(format!("the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic, bbr"));
+                return Err(format!(
+                    "the simulator has no congestion control {other:?}; it has tahoe, reno, newreno, cubic, bbr"
+                ));
             }
         };
     }
@@ -224,11 +227,14 @@ fn source(world: &mut World<'_>, at: usize, seed: u64) {
         Kind::Udp(udp) => Talk::Source(Source::new(udp.clone(), Random::new(seed, at as u64))),
         Kind::Pcap { speed, .. } => {
             let frames = world.capture(at).map_or(&[][..], |c| &c.frames);
-            Talk::Playback(Playback::new(frames.iter().map(|f| ((f.time as f64 / speed) as Nanos, f.key.length)).collect()))
+            Talk::Playback(Playback::new(
+                frames.iter().map(|f| ((f.time as f64 / speed) as Nanos, f.key.length)).collect(),
+            ))
         }
         Kind::UdpRr { streams, request, response, retry } => {
             let headers = if case.hosts[flow.from].address.is_ipv6() { 48 } else { 28 };
-            let ask = Ask { lens: [request + headers, response + headers], retry: *retry, number: 0, asked: 0, open: false };
+            let ask =
+                Ask { lens: [request + headers, response + headers], retry: *retry, number: 0, asked: 0, open: false };
             for k in 0..*streams {
                 let sport = flow.sport.wrapping_add(k as u16);
                 world.add(at, Some(sport), Talk::Ask(ask.clone()));

@@ -56,8 +56,9 @@ pub struct End {
     pub hosts: [u16; 2],
     /// When it wants to be woken.
     pub wake: Nanos,
-    /// The one event that will look: an event of another time is void. It is not moved when `wake` moves on, but looks again, so that
-    /// a timer which every acknowledgement sets anew costs an event only now and then.
+    /// The one event that will look: an event of another time is void. It is not moved when `wake`
+    /// moves on, but looks again, so that a timer which every acknowledgement sets anew costs an
+    /// event only now and then.
     pub armed: Nanos,
 }
 

@@ -63,8 +63,8 @@ impl Parcel {
         Parcel { len, segments: 1, octet, load }
     }
 
-    /// Makes one super-packet of this and the next, if a card could cut it into them again: data that follows on, all segments alike but
-    /// for a last one that is shorter.
+    /// Makes one super-packet of this and the next, if a card could cut it into them again: data
+    /// that follows on, all segments alike but for a last one that is shorter.
     fn takes(&mut self, next: &Parcel) -> bool {
         let (Load::Segment(first), Load::Segment(second)) = (&mut self.load, &next.load) else { return false };
         let each = first.len.div_ceil(u32::from(self.segments));
@@ -142,7 +142,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// And ends it. What it has sent goes on its way; a connection that sends delivers what its program has written by now.
+    /// And ends it. What it has sent goes on its way; a connection that sends delivers what its
+    /// program has written by now.
     pub(super) fn stop(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         self.flows[at].active = false;
         (self.flows[at].opener.wanted, self.flows[at].opener.open) = (0, 0);
@@ -154,7 +155,8 @@ impl World<'_> {
                 Talk::Ask(ask) => ask.open = false,
                 Talk::Tcp(pair) => {
                     pair.active = false;
-                    // A program that asks hears the answer first, as one that is told to stop between two questions.
+                    // A program that asks hears the answer first, as one that is told to stop
+                    // between two questions.
                     if matches!(pair.program, Program::Bulk) {
                         pair.sockets[0].close();
                     }
@@ -250,7 +252,9 @@ impl World<'_> {
     fn emit(&mut self, now: Nanos, place: usize, out: &mut Outbox) -> Result<(), SimError> {
         for (len, number) in &out.packets {
             let octet = match &self.streams[place].talk {
-                Talk::Playback(_) => self.frame(self.streams[place].flow as usize, *number).map_or(0, |frame| frame.key.tos),
+                Talk::Playback(_) => {
+                    self.frame(self.streams[place].flow as usize, *number).map_or(0, |frame| frame.key.tos)
+                }
                 _ => self.streams[place].ends[0].key.tos,
             };
             let refused = self.send(now, place, 0, Parcel::new(*len, octet, Load::Number(*number)))?;
@@ -357,7 +361,8 @@ impl World<'_> {
         }
     }
 
-    /// The program of an end looks whether there is something to do, and its socket sends what it may.
+    /// The program of an end looks whether there is something to do, and its socket sends what it
+    /// may.
     fn progress(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
@@ -466,7 +471,8 @@ impl World<'_> {
     }
 }
 
-/// True for what a queue of two levels serves first: SYN, and ACK without data; not with FIN or RST (altq.md section 9).
+/// True for what a queue of two levels serves first: SYN, and ACK without data; not with FIN or RST
+/// (altq.md section 9).
 pub fn high(flags: Flags, len: u32) -> bool {
     if flags.has(Flags::FIN) || flags.has(Flags::RST) {
         return false;

@@ -1,4 +1,5 @@
-//! What is counted while a case runs: all that its expectations and its result ask for, by windows of time.
+//! What is counted while a case runs: all that its expectations and its result ask for, by windows
+//! of time.
 
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
@@ -50,11 +51,13 @@ pub struct Cell {
     pub charged: u64,
     /// Packets dropped.
     pub dropped: u64,
-    /// Of a class: how long those had waited, together. A queue that drops from its head drops packets that have waited.
+    /// Of a class: how long those had waited, together. A queue that drops from its head drops
+    /// packets that have waited.
     pub dropped_wait: u128,
     /// Packets that a queue marked; of a flow where that is asked for.
     pub marked: u64,
-    /// Of a flow: how long its packets waited in links with a policy, together, where that is asked for.
+    /// Of a flow: how long its packets waited in links with a policy, together, where that is asked
+    /// for.
     pub waited: u128,
     /// Packets that arrived at the flow's destination.
     pub received: u64,

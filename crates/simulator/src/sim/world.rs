@@ -26,7 +26,8 @@ use crate::case::{Case, Column, Measure, Probe, Subject, What};
 use crate::nearest::nearest;
 use crate::result::World as Place;
 
-/// Of more flows than this, gaps between packets are kept only where something asks for them: they take 10 KB each.
+/// Of more flows than this, gaps between packets are kept only where something asks for them: they
+/// take 10 KB each.
 const MOST_GAPS: usize = 64;
 
 /// Everything that a run of one column needs.
@@ -84,7 +85,8 @@ const FLIGHTS: u64 = 1 << 32;
 const MEDIA: u64 = 1 << 33;
 
 impl<'a> World<'a> {
-    /// `record`: whether the first port with a policy keeps its packets for [`run`](World::run)'s recorder.
+    /// `record`: whether the first port with a policy keeps its packets for [`run`](World::run)'s
+    /// recorder.
     pub fn new(
         case: &'a Case,
         column: &Column,
@@ -95,7 +97,9 @@ impl<'a> World<'a> {
     ) -> Result<World<'a>, SimError> {
         let governs = |name: &Option<String>| -> Result<Option<Link>, SimError> {
             let Some(name) = name else { return Ok(None) };
-            let hint = || nearest(name, policy.links.iter().map(|l| l.name.as_str())).map(|n| format!("; did you mean {n:?}?"));
+            let hint = || {
+                nearest(name, policy.links.iter().map(|l| l.name.as_str())).map(|n| format!("; did you mean {n:?}?"))
+            };
             match policy.link(name) {
                 Some(link) => Ok(Some(link.clone())),
                 None => Err(bad(format!("the policy has no link {name:?}{}", hint().unwrap_or_default()))),
@@ -174,7 +178,9 @@ impl<'a> World<'a> {
         let about = case.expectations.iter().filter(|e| e.concerns(column, Place::Sim)).map(|e| (&e.name, &e.probe));
         for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
             // A class that an event adds is known only then.
-            let added = |name: &str| case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name));
+            let added = |name: &str| {
+                case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name))
+            };
             let subject = match &probe.subject {
                 // In a row without a policy there are no classes.
                 crate::case::Subject::Class(name) if world.is_governed() || case.row.is_none() => Some(name),
@@ -205,7 +211,8 @@ impl<'a> World<'a> {
         series.classes.retain(|row| row.bytes.iter().chain(&row.drops).any(|n| *n > 0));
         // In the order of the policy, not in that of the first packets.
         let governed = self.ports.iter().filter_map(|port| port.policy.as_ref());
-        let names: Vec<&str> = governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
+        let names: Vec<&str> =
+            governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
         series.classes.sort_by_key(|row| names.iter().position(|name| *name == row.name));
         Some(series)
     }
@@ -230,7 +237,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Applies the case's events to links that carry nothing, so that what cannot be is found before anything runs.
+    /// Applies the case's events to links that carry nothing, so that what cannot be is found
+    /// before anything runs.
     pub fn rehearse(mut self) -> Result<(), SimError> {
         for at in 0..self.case.events.len() {
             self.change(0, at)?;
@@ -366,8 +374,12 @@ impl<'a> World<'a> {
     fn watch(&mut self, probe: &Probe) {
         match &probe.subject {
             Subject::Flow(flow) if probe.measure.of_gaps() => self.gaps.keep(*flow, probe.from, probe.to),
-            Subject::Flow(_) if matches!(probe.measure, Measure::Queue | Measure::Marked) => self.queues_of_flows = true,
-            Subject::Flow(flow) if probe.measure == Measure::Reach => self.traces.push(Trace::new(probe, None, vec![*flow as u32])),
+            Subject::Flow(_) if matches!(probe.measure, Measure::Queue | Measure::Marked) => {
+                self.queues_of_flows = true
+            }
+            Subject::Flow(flow) if probe.measure == Measure::Reach => {
+                self.traces.push(Trace::new(probe, None, vec![*flow as u32]))
+            }
             Subject::Class(name) if probe.measure == Measure::Reach => {
                 // A class that comes later is not followed.
                 if let Ok((port, class)) = self.class(name) {
@@ -400,7 +412,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// The way from host to host: links by their place, and whether each is passed from its `to` to its `from`. `None` if there is none.
+/// The way from host to host: links by their place, and whether each is passed from its `to` to its
+/// `from`. `None` if there is none.
 pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
     let routes = routes(case);
     let (mut host, mut way) = (from, Vec::new());
@@ -414,7 +427,8 @@ pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> 
     Some(way)
 }
 
-/// For every pair of hosts the port to take: the way of fewest links, and of several the one that comes first in the file.
+/// For every pair of hosts the port to take: the way of fewest links, and of several the one that
+/// comes first in the file.
 fn routes(case: &Case) -> Vec<Vec<Option<usize>>> {
     let n = case.hosts.len();
     let mut routes = vec![vec![None; n]; n];

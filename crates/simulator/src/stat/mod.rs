@@ -1,10 +1,12 @@
-//! What a link's counters say, in the words of the tools that people know: pure functions from counters to text.
+//! What a link's counters say, in the words of the tools that people know: pure functions from
+//! counters to text.
 //!
 //! - [`tc`]: `tc -s qdisc` and `tc -s class`, as iproute2 prints them.
 //! - [`altqstat`]: ALTQ's `altqstat` and `tbrconfig` (altq.md section 13).
 //!
-//! Each has two layers: the block that the tool prints, as a struct whose `Display` is the text to the byte, and the way from a
-//! [`LinkStat`] to such blocks. A figure that our engine does not keep is never made up: `-` stands in its place.
+//! Each has two layers: the block that the tool prints, as a struct whose `Display` is the text to
+//! the byte, and the way from a [`LinkStat`] to such blocks. A figure that our engine does not keep
+//! is never made up: `-` stands in its place.
 
 pub mod altqstat;
 pub mod tc;
@@ -81,7 +83,8 @@ impl LinkStat {
         LinkStat::with(link, &names, &settings, link.spec.default, engine, span)
     }
 
-    /// [`of`](LinkStat::of) where classes came, went and changed since: their names and words by number, and the default class.
+    /// [`of`](LinkStat::of) where classes came, went and changed since: their names and words by
+    /// number, and the default class.
     pub fn with(
         link: &Link,
         names: &[Option<String>],
@@ -98,17 +101,20 @@ impl LinkStat {
             places[*id as usize] = Some(at);
         }
         let place = |id: ClassId| places.get(id as usize).copied().flatten();
-        let signed = |told: Vec<(&'static str, u64)>| told.into_iter().map(|(name, count)| (name, count as i64)).collect();
+        let signed =
+            |told: Vec<(&'static str, u64)>| told.into_iter().map(|(name, count)| (name, count as i64)).collect();
         let mut classes: Vec<ClassStat> = Vec::with_capacity(numbers.len());
         for id in &numbers {
             let at = *id as usize;
             let parent = engine.parent(*id);
             // A class that an event has added is served by what serves the others below its parent.
             let scheduler = match (link.spec.classes.get(at), parent) {
-                (None, Some(parent)) => match link.spec.classes.get(parent as usize).and_then(|class| class.scheduler.as_ref()) {
-                    Some(held) => held.name,
-                    None => link.scheduler_of(parent),
-                },
+                (None, Some(parent)) => {
+                    match link.spec.classes.get(parent as usize).and_then(|class| class.scheduler.as_ref()) {
+                        Some(held) => held.name,
+                        None => link.scheduler_of(parent),
+                    }
+                }
                 _ => link.scheduler_of(*id),
             };
             classes.push(ClassStat {
@@ -201,8 +207,12 @@ fn find(told: &[(&'static str, i64)], names: &[&str]) -> Option<i64> {
     told.iter().find(|(name, _)| names.contains(name)).map(|(_, count)| *count)
 }
 
-/// A table's words with the values that hold: those given, or else the defaults as the table prints them.
-fn in_effect<'s>(table: &'static [Word], given: &'s Settings) -> impl Iterator<Item = (&'static Word, Option<Value>)> + use<'s> {
+/// A table's words with the values that hold: those given, or else the defaults as the table prints
+/// them.
+fn in_effect<'s>(
+    table: &'static [Word],
+    given: &'s Settings,
+) -> impl Iterator<Item = (&'static Word, Option<Value>)> + use<'s> {
     table.iter().map(|word| (word, given.get(word.name)))
 }
 

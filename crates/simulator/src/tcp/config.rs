@@ -15,7 +15,8 @@ pub enum Algorithm {
     NewReno,
     /// RFC 9438.
     Cubic,
-    /// BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00). Paced always; marks do not count.
+    /// BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00). Paced always; marks do not
+    /// count.
     Bbr,
 }
 
@@ -26,8 +27,9 @@ pub enum HyStart {
     Off,
     /// HyStart++ (RFC 9406).
     Plus,
-    /// The first HyStart as Linux has it: a train of acknowledgements as long as half the round-trip time, or a delay that has grown by
-    /// an eighth, within 4 to 16 ms (Ha and Rhee, "Taming the elephants", Computer Networks 55, 2011).
+    /// The first HyStart as Linux has it: a train of acknowledgements as long as half the
+    /// round-trip time, or a delay that has grown by an eighth, within 4 to 16 ms (Ha and Rhee,
+    /// "Taming the elephants", Computer Networks 55, 2011).
     Classic,
 }
 
@@ -36,15 +38,17 @@ pub enum HyStart {
 pub enum DelayedAck {
     /// At once.
     Off,
-    /// Every second full segment, or after `wait`; the first `quick` acknowledgements at once (RFC 5681 4.2; Linux: TCP_DELACK_MIN, a 25th of a second, and
-    /// TCP_MAX_QUICKACKS, 16, of include/net/tcp.h; its wait adapts up to 200 ms, ours does not).
+    /// Every second full segment, or after `wait`; the first `quick` acknowledgements at once (RFC
+    /// 5681 4.2; Linux: TCP_DELACK_MIN, a 25th of a second, and TCP_MAX_QUICKACKS, 16, of
+    /// include/net/tcp.h; its wait adapts up to 200 ms, ours does not).
     Modern {
         /// The longest wait.
         wait: Nanos,
         /// Acknowledgements at once, at the start and after a silence.
         quick: u8,
     },
-    /// Every second segment, or at the next multiple of `tick` on the clock (4.4BSD: one timer of 200 ms for all connections).
+    /// Every second segment, or at the next multiple of `tick` on the clock (4.4BSD: one timer of
+    /// 200 ms for all connections).
     Bsd {
         /// The timer's period.
         tick: Nanos,
@@ -56,11 +60,13 @@ pub enum DelayedAck {
 pub enum RtoFloor {
     /// The whole timeout (RFC 6298 2.4).
     Total,
-    /// Its part for the variance: the timeout is never below the round-trip time plus the bound (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
+    /// Its part for the variance: the timeout is never below the round-trip time plus the bound
+    /// (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
     Variance,
 }
 
-/// What an end of a connection is like. Offered in the SYN what both must know: MSS, SACK, timestamps, window scale, ECN.
+/// What an end of a connection is like. Offered in the SYN what both must know: MSS, SACK,
+/// timestamps, window scale, ECN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Payload of a full segment in bytes, options already taken off; 1 to 65,535.
@@ -87,23 +93,27 @@ pub struct Config {
     pub delayed_ack: DelayedAck,
     /// The end of slow start. Linux ties it to CUBIC.
     pub hystart: HyStart,
-    /// CUBIC grows by a segment a round trip once it is back at the window before the loss (RFC 9438 4.3, a SHOULD: alpha = 1). Linux keeps the
-    /// slower rate of RFC 8312.
+    /// CUBIC grows by a segment a round trip once it is back at the window before the loss (RFC
+    /// 9438 4.3, a SHOULD: alpha = 1). Linux keeps the slower rate of RFC 8312.
     pub cubic_catches_up: bool,
-    /// Losses are found by time (RFC 8985), with loss probes; without it by three duplicates (RFC 6675, RFC 5681). Needs `sack`.
+    /// Losses are found by time (RFC 8985), with loss probes; without it by three duplicates (RFC
+    /// 6675, RFC 5681). Needs `sack`.
     pub rack: bool,
     /// Proportional rate reduction (RFC 6937); without it the window is halved at once.
     pub prr: bool,
-    /// Timeouts are checked for having been needless (RFC 5682), and what they did is taken back (RFC 4015).
+    /// Timeouts are checked for having been needless (RFC 5682), and what they did is taken back
+    /// (RFC 4015).
     pub frto: bool,
     /// The first two duplicates let new segments out (RFC 3042). With `sack` always.
     pub limited_transmit: bool,
     /// A segment that is not full waits for acknowledgements (RFC 896; RFC 9293 3.7.4).
     pub nagle: bool,
-    /// The window grows by what an acknowledgement covers (RFC 3465), not by one for each acknowledgement.
+    /// The window grows by what an acknowledgement covers (RFC 3465), not by one for each
+    /// acknowledgement.
     pub byte_counting: bool,
-    /// Segments go at twice the window a round-trip time in slow start, 1.2 times it later (Linux: tcp_pacing_ss_ratio, tcp_pacing_ca_ratio, with the
-    /// `fq` queue), not as acknowledgements come.
+    /// Segments go at twice the window a round-trip time in slow start, 1.2 times it later (Linux:
+    /// tcp_pacing_ss_ratio, tcp_pacing_ca_ratio, with the `fq` queue), not as acknowledgements
+    /// come.
     pub pacing: bool,
     /// Timeout before a round-trip time is known (RFC 6298 2.1).
     pub rto_initial: Nanos,
@@ -113,27 +123,33 @@ pub struct Config {
     pub rto_floor: RtoFloor,
     /// Upper bound of the timeout (RFC 6298 2.5: at least 60 s).
     pub rto_max: Nanos,
-    /// Granularity of the timeout's clock: round-trip times are whole ticks, timeouts fall on ticks; 0 is exact (4.4BSD: 500 ms).
+    /// Granularity of the timeout's clock: round-trip times are whole ticks, timeouts fall on
+    /// ticks; 0 is exact (4.4BSD: 500 ms).
     pub rto_tick: Nanos,
-    /// Timers fire on a wheel with slots of so long, as Linux' do ([`Config::linux`]: 4 ms, CONFIG_HZ=250); 0: to the nanosecond.
+    /// Timers fire on a wheel with slots of so long, as Linux' do ([`Config::linux`]: 4 ms,
+    /// CONFIG_HZ=250); 0: to the nanosecond.
     pub jiffy: Nanos,
-    /// How often a SYN is sent again before it is given up, and how many of these wait no longer than the first (Linux: tcp_syn_retries, 6, besides
-    /// tcp_syn_linear_timeouts, 4: Documentation/networking/ip-sysctl.rst).
+    /// How often a SYN is sent again before it is given up, and how many of these wait no longer
+    /// than the first (Linux: tcp_syn_retries, 6, besides tcp_syn_linear_timeouts, 4:
+    /// Documentation/networking/ip-sysctl.rst).
     pub syn_retries: u8,
     /// See `syn_retries`.
     pub syn_linear: u8,
     /// The same of the answer to a SYN, each time twice as long (Linux: tcp_synack_retries, 5).
     pub answer_retries: u8,
-    /// How often data is sent again before the connection is given up (Linux: tcp_retries2, 15; 4.4BSD: TCP_MAXRXTSHIFT, 12).
+    /// How often data is sent again before the connection is given up (Linux: tcp_retries2, 15;
+    /// 4.4BSD: TCP_MAXRXTSHIFT, 12).
     pub retries: u8,
-    /// How long the end that closed first remembers the connection: two maximum segment lifetimes (RFC 9293 3.6.1).
+    /// How long the end that closed first remembers the connection: two maximum segment lifetimes
+    /// (RFC 9293 3.6.1).
     pub time_wait: Nanos,
 }
 
 impl Config {
-    /// What the RFCs of today say, on Ethernet with IPv4: CUBIC (RFC 9438) with HyStart++, SACK, RACK-TLP, PRR, F-RTO, timestamps, initial
-    /// window 10, delayed acknowledgements of 40 ms, at least 200 ms of timeout (where RFC 6298 2.4 has a second). 4 MB of buffers; TIME_WAIT of 2 s, which nothing but a
-    /// port that is used again sees (Linux: 60 s).
+    /// What the RFCs of today say, on Ethernet with IPv4: CUBIC (RFC 9438) with HyStart++, SACK,
+    /// RACK-TLP, PRR, F-RTO, timestamps, initial window 10, delayed acknowledgements of 40 ms, at
+    /// least 200 ms of timeout (where RFC 6298 2.4 has a second). 4 MB of buffers; TIME_WAIT of 2
+    /// s, which nothing but a port that is used again sees (Linux: 60 s).
     pub fn rfc() -> Config {
         Config {
             hystart: HyStart::Plus,
@@ -146,8 +162,9 @@ impl Config {
         }
     }
 
-    /// The same as a Linux of today (6.18) does it: the first HyStart, CUBIC without RFC 9438's faster Reno, a timeout never below the
-    /// round-trip time plus 200 ms, the first SYNs a second apart, timers on a wheel of 4 ms.
+    /// The same as a Linux of today (6.18) does it: the first HyStart, CUBIC without RFC 9438's
+    /// faster Reno, a timeout never below the round-trip time plus 200 ms, the first SYNs a second
+    /// apart, timers on a wheel of 4 ms.
     pub fn linux() -> Config {
         Config {
             mss: 1448,
@@ -184,10 +201,13 @@ impl Config {
         }
     }
 
-    /// A BSD of 1997 on Ethernet with both socket buffers of `buffer` bytes: Reno without SACK, initial window 1, acknowledgements for
-    /// every second segment or at the next multiple of 200 ms, timeouts of at least a second on a clock of 500 ms, the window grown once an acknowledgement (Wright
-    /// and Stevens, TCP/IP Illustrated 2, chapters 24 to 28). Timestamps as RFC 1323's extensions were FreeBSD 2.2's default: 52 bytes of headers. A SYN goes again after
-    /// 6, 18 and 42 s and is given up at 90 (there: 6, 30 s, and TCPTV_KEEP_INIT, 75 s; Stevens, TCP/IP Illustrated 1, 18.3).
+    /// A BSD of 1997 on Ethernet with both socket buffers of `buffer` bytes: Reno without SACK,
+    /// initial window 1, acknowledgements for every second segment or at the next multiple of 200
+    /// ms, timeouts of at least a second on a clock of 500 ms, the window grown once an
+    /// acknowledgement (Wright and Stevens, TCP/IP Illustrated 2, chapters 24 to 28). Timestamps as
+    /// RFC 1323's extensions were FreeBSD 2.2's default: 52 bytes of headers. A SYN goes again
+    /// after 6, 18 and 42 s and is given up at 90 (there: 6, 30 s, and TCPTV_KEEP_INIT, 75 s;
+    /// Stevens, TCP/IP Illustrated 1, 18.3).
     pub fn bsd_1997(buffer: u32) -> Config {
         Config {
             congestion: Algorithm::Reno,

@@ -12,8 +12,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// With the burst that draft-cardwell-iccrg-bbr-congestion-control-00 4.2.2 gives a rate: one segment below 1.2 Mbit/s, two below 24 Mbit/s, else what goes
-    /// in a millisecond, up to 64 KB. (Linux: a millisecond's, at least two.) `bytes` of a full segment.
+    /// With the burst that draft-cardwell-iccrg-bbr-congestion-control-00 4.2.2 gives a rate: one
+    /// segment below 1.2 Mbit/s, two below 24 Mbit/s, else what goes in a millisecond, up to 64 KB.
+    /// (Linux: a millisecond's, at least two.) `bytes` of a full segment.
     pub fn new(rate: f64, bytes: u32) -> Pace {
         // A segment an hour at least: no division by nothing.
         let rate = rate.max(1.0 / 3600.0);

@@ -1,4 +1,5 @@
-//! Proportional rate reduction (RFC 6937): during recovery the window shrinks to the threshold in step with what arrives.
+//! Proportional rate reduction (RFC 6937): during recovery the window shrinks to the threshold in
+//! step with what arrives.
 
 use super::congestion::Window;
 
@@ -22,8 +23,9 @@ impl Prr {
         self.out = self.out.saturating_add(1);
     }
 
-    /// An acknowledgement delivered segments; `in_flight` remain on their way. `progress`: it acknowledged by number and found no
-    /// further loss, so that slow start's reduction bound may be used (RFC 6937 3.1, SSRB; RFC 9937 5 makes that the rule).
+    /// An acknowledgement delivered segments; `in_flight` remain on their way. `progress`: it
+    /// acknowledged by number and found no further loss, so that slow start's reduction bound may
+    /// be used (RFC 6937 3.1, SSRB; RFC 9937 5 makes that the rule).
     pub fn acked(&mut self, window: &mut Window, delivered: u32, in_flight: u32, progress: bool) {
         if delivered == 0 {
             return;

@@ -14,7 +14,8 @@ pub struct Rack {
     rtt: Nanos,
     /// Segments have overtaken others (RFC 8985 6.2 step 3).
     pub reordered: bool,
-    /// Quarters of the shortest round-trip time that a late one is waited for, less one (RFC 8985 6.2 step 4).
+    /// Quarters of the shortest round-trip time that a late one is waited for, less one (RFC 8985
+    /// 6.2 step 4).
     steps: u8,
     /// Recoveries for which the longer wait still holds.
     persist: u8,
@@ -67,7 +68,8 @@ impl Rack {
         board.lose_by_time(now, self.latest, wait)
     }
 
-    /// Whether a segment has been out for longer than RACK would wait (RFC 8985 6.3: which are lost at a timeout).
+    /// Whether a segment has been out for longer than RACK would wait (RFC 8985 6.3: which are lost
+    /// at a timeout).
     pub fn overdue(&self, now: Nanos, sent: &Sent, rto: &Rto, sacked: u32) -> bool {
         sent.sent.saturating_add(self.rtt).saturating_add(self.window(rto, true, sacked)) <= now
     }

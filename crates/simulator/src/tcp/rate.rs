@@ -1,4 +1,5 @@
-//! How fast segments arrive (draft-cheng-iccrg-delivery-rate-estimation-00), for congestion control that models the path.
+//! How fast segments arrive (draft-cheng-iccrg-delivery-rate-estimation-00), for congestion control
+//! that models the path.
 
 use std::collections::VecDeque;
 
@@ -43,7 +44,8 @@ pub struct Rate {
     pub delivered: u64,
     delivered_at: Nanos,
     first_sent: Nanos,
-    /// Samples of what is sent before so many are delivered are limited by the application; 0: none.
+    /// Samples of what is sent before so many are delivered are limited by the application; 0:
+    /// none.
     limited: u64,
     /// One a segment on the scoreboard.
     stamps: VecDeque<Stamp>,
@@ -52,7 +54,12 @@ pub struct Rate {
 
 impl Rate {
     fn stamp(&self) -> Stamp {
-        Stamp { delivered: self.delivered, delivered_at: self.delivered_at, first_sent: self.first_sent, limited: self.limited > 0 }
+        Stamp {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent: self.first_sent,
+            limited: self.limited > 0,
+        }
     }
 
     /// A new segment goes; `alone`: nothing else is on its way (3.2).
@@ -97,13 +104,15 @@ impl Rate {
         self.limited > 0
     }
 
-    /// An acknowledgement has been gone through (3.3, GenerateRateSample). `None` if it tells of nothing new, or of less than a round trip.
+    /// An acknowledgement has been gone through (3.3, GenerateRateSample). `None` if it tells of
+    /// nothing new, or of less than a round trip.
     pub fn sample(&mut self, now: Nanos, shortest: Nanos) -> Option<Sample> {
         if self.limited > 0 && self.delivered > self.limited {
             self.limited = 0;
         }
         let Latest { stamp, sent, .. } = self.latest.take()?;
-        // What was sent and what was acknowledged since, over the longer of both times: neither bursts nor compressed acknowledgements count.
+        // What was sent and what was acknowledged since, over the longer of both times: neither
+        // bursts nor compressed acknowledgements count.
         let interval = sent.saturating_sub(stamp.first_sent).max(now.saturating_sub(stamp.delivered_at));
         (self.delivered_at, self.first_sent) = (now, sent);
         (interval >= shortest.max(1)).then_some(Sample {

@@ -94,7 +94,8 @@ impl Receiver {
         self.held.capacity() * size_of::<(u64, u64)>()
     }
 
-    /// A segment with payload or FIN has come, marked or not. `rto` is a span after which a pause is a silence.
+    /// A segment with payload or FIN has come, marked or not. `rto` is a span after which a pause
+    /// is a silence.
     pub fn received(&mut self, config: &Config, now: Nanos, segment: &Segment, marked: bool, stamps: bool, rto: Nanos) {
         let (from, to) = (segment.seq, segment.end());
         // RFC 7323 4.3: of several segments that one acknowledgement covers, the earliest one's.
@@ -147,7 +148,8 @@ impl Receiver {
                 self.deadline = self.deadline.or_else(|| Some(wheel(config, now, now.saturating_add(wait))));
             }
             DelayedAck::Bsd { tick } => {
-                // TCP/IP Illustrated 2, 28.4: the flag of a delayed acknowledgement is set: now; else at the fast timer's next call.
+                // TCP/IP Illustrated 2, 28.4: the flag of a delayed acknowledgement is set: now;
+                // else at the fast timer's next call.
                 if self.segments >= 2 {
                     self.urgent = true;
                 }

@@ -1,7 +1,9 @@
-//! What an acknowledgement, a timeout and a mark do to the sending half: RFC 5681, 6582, 6675, 5682, 8985, 3168, 4015.
+//! What an acknowledgement, a timeout and a mark do to the sending half: RFC 5681, 6582, 6675,
+//! 5682, 8985, 3168, 4015.
 //!
-//! Windows are in segments. A segment that is lost or has arrived is not on its way any more, so without PRR the window is simply the
-//! threshold during recovery; RFC 5681's inflated window comes to the same.
+//! Windows are in segments. A segment that is lost or has arrived is not on its way any more, so
+//! without PRR the window is simply the threshold during recovery; RFC 5681's inflated window comes
+//! to the same.
 
 use altq_engine::units::Nanos;
 
@@ -19,13 +21,15 @@ const DUPLICATES: u32 = 3;
 impl Sender {
     /// An acknowledgement has come.
     pub fn acknowledged(&mut self, config: &Config, now: Nanos, segment: &Segment) {
-        // RFC 9293 3.10.7.4: what was never sent is not acknowledged, and what is old says nothing new.
+        // RFC 9293 3.10.7.4: what was never sent is not acknowledged, and what is old says nothing
+        // new.
         if segment.ack > self.next || segment.ack < self.una {
             return;
         }
         let edge = segment.ack + u64::from(segment.window);
         let advanced = segment.ack > self.una;
-        // RFC 5681 2: a duplicate acknowledges nothing, carries nothing, and leaves the window as it is.
+        // RFC 5681 2: a duplicate acknowledges nothing, carries nothing, and leaves the window as
+        // it is.
         let duplicate = !advanced
             && segment.len == 0
             && !segment.flags.has(Flags::SYN)
@@ -57,8 +61,10 @@ impl Sender {
         if !self.sack {
             self.count_duplicates(advanced, duplicate, &mut heard);
         }
-        // RFC 6298 5.3, and for SACK: not by what was sent before the first segment was, else it might never expire.
-        let mut rearm = advanced || heard.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
+        // RFC 6298 5.3, and for SACK: not by what was sent before the first segment was, else it
+        // might never expire.
+        let mut rearm =
+            advanced || heard.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
 
         let echo = self.ecn && segment.flags.has(Flags::ECE);
         let lost = self.judge(config, now, segment, advanced, duplicate, echo, &heard, &mut rearm);
@@ -78,8 +84,15 @@ impl Sender {
             }
         } else if advanced && self.may_grow() {
             let acked = if config.byte_counting { heard.delivered } else { 1 };
-            let ack =
-                Ack { now, acked, una: self.una, next: self.next, rtt: measured, srtt: self.rto.srtt(), min_rtt: self.rto.min() };
+            let ack = Ack {
+                now,
+                acked,
+                una: self.una,
+                next: self.next,
+                rtt: measured,
+                srtt: self.rto.srtt(),
+                min_rtt: self.rto.min(),
+            };
             self.control.acked(&mut self.window, &ack);
         }
     }
@@ -98,8 +111,16 @@ impl Sender {
         }
     }
 
-    /// Round-trip times: of segments sent once (Karn), else by the echoed timestamp (RFC 7323 4). The time of the last segment.
-    fn measure(&mut self, config: &Config, now: Nanos, segment: &Segment, advanced: bool, heard: &Heard) -> Option<Nanos> {
+    /// Round-trip times: of segments sent once (Karn), else by the echoed timestamp (RFC 7323 4).
+    /// The time of the last segment.
+    fn measure(
+        &mut self,
+        config: &Config,
+        now: Nanos,
+        segment: &Segment,
+        advanced: bool,
+        heard: &Heard,
+    ) -> Option<Nanos> {
         let stamp = (advanced && segment.options.has(Options::STAMPS)).then_some(segment.echo);
         if let Some(sent) = heard.first.or(heard.sacked).or(stamp) {
             self.rto.sample(config, now.saturating_sub(sent));
@@ -183,7 +204,8 @@ impl Sender {
                     return self.find_losses(config, now, advanced, rearm);
                 }
             }
-            // RFC 3168 6.1.2: not before what carried CWR has arrived: until then the echo is that of the old mark.
+            // RFC 3168 6.1.2: not before what carried CWR has arrived: until then the echo is that
+            // of the old mark.
             State::Reduced if self.una > self.high => {
                 self.end_reduction();
                 self.open();
@@ -223,7 +245,8 @@ impl Sender {
         if !self.sack {
             // RFC 6582 3.2 step 5: a partial acknowledgement shows the next loss.
             let partial = self.state == State::Recovery && advanced;
-            // RFC 6582 3.2 step 2: duplicates of what was out at the last recovery's start may be its retransmissions.
+            // RFC 6582 3.2 step 2: duplicates of what was out at the last recovery's start may be
+            // its retransmissions.
             let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
             if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
                 self.urgent = !config.prr || self.control.models();
@@ -315,14 +338,16 @@ impl Sender {
         self.counters.timeouts += 1;
         let first = self.expired == 0;
         self.expired = self.expired.saturating_add(1);
-        // RFC 5682 2.1 step 1: not while recovering from a loss found before, but for repeated timeouts.
+        // RFC 5682 2.1 step 1: not while recovering from a loss found before, but for repeated
+        // timeouts.
         self.frto = config.frto && self.sack && (self.state < State::Recovery || !first);
         self.start_over(config, now, first);
         self.rto.back_off(config);
         self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
     }
 
-    /// All is taken for lost, the window is one segment (RFC 5681 3.1, RFC 6675 5.1). `first`: no timeout without progress before.
+    /// All is taken for lost, the window is one segment (RFC 5681 3.1, RFC 6675 5.1). `first`: no
+    /// timeout without progress before.
     fn start_over(&mut self, config: &Config, now: Nanos, first: bool) {
         // RFC 5681 3.1: once a window, and by the first of several timeouts.
         let reduce = self.state <= State::Disorder || self.una >= self.high || (self.state == State::Loss && first);
@@ -346,11 +371,13 @@ impl Sender {
         (self.probe, self.probing, self.frto_new, self.urgent) = (None, false, false, false);
     }
 
-    /// After a timeout: RFC 5682's test, and the end. True if nothing more is to be done for this acknowledgement.
+    /// After a timeout: RFC 5682's test, and the end. True if nothing more is to be done for this
+    /// acknowledgement.
     fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, heard: &Heard) -> bool {
         let recovered = self.una >= self.high;
         self.frto_new = false;
-        // RFC 4015: the echoed timestamp is older than the first retransmission, so the original has arrived.
+        // RFC 4015: the echoed timestamp is older than the first retransmission, so the original
+        // has arrived.
         if advanced && self.take_back(segment, advanced) {
             self.board.unlose();
             self.open();
@@ -385,11 +412,13 @@ impl Sender {
         false
     }
 
-    /// RFC 4015, RFC 3708: takes a reduction back if all that was retransmitted is known to have arrived twice, or the acknowledgement echoes a
-    /// timestamp from before the first retransmission.
+    /// RFC 4015, RFC 3708: takes a reduction back if all that was retransmitted is known to have
+    /// arrived twice, or the acknowledgement echoes a timestamp from before the first
+    /// retransmission.
     fn take_back(&mut self, segment: &Segment, advanced: bool) -> bool {
         let twice = self.undo_resent == Some(0);
-        let stamped = advanced && segment.options.has(Options::STAMPS) && self.resent_at.is_some_and(|at| segment.echo < at);
+        let stamped =
+            advanced && segment.options.has(Options::STAMPS) && self.resent_at.is_some_and(|at| segment.echo < at);
         (twice || stamped) && self.restore()
     }
 

@@ -84,13 +84,15 @@ impl Rto {
     }
 }
 
-/// What RACK's timer and the loss probe wait longer than RFC 8985 says: with timers of jiffies 2 ms, as Linux (TCP_TIMEOUT_MIN_US of include/net/tcp.h).
+/// What RACK's timer and the loss probe wait longer than RFC 8985 says: with timers of jiffies 2
+/// ms, as Linux (TCP_TIMEOUT_MIN_US of include/net/tcp.h).
 pub fn slack(config: &Config) -> Nanos {
     if config.jiffy > 0 { 2_000_000 } else { 0 }
 }
 
-/// When a timer that is set now for `at` fires on Linux' wheel of timers (kernel/time/timer.c): no earlier, on a jiffy while less than 63 are to go, on
-/// every eighth below 504, on every 64th below 4032, and so on. A timeout is 4 to 32 ms late at 250 jiffies a second.
+/// When a timer that is set now for `at` fires on Linux' wheel of timers (kernel/time/timer.c): no
+/// earlier, on a jiffy while less than 63 are to go, on every eighth below 504, on every 64th below
+/// 4032, and so on. A timeout is 4 to 32 ms late at 250 jiffies a second.
 pub fn wheel(config: &Config, now: Nanos, at: Nanos) -> Nanos {
     let jiffy = config.jiffy;
     if jiffy == 0 {
@@ -113,9 +115,13 @@ mod tests {
     fn timers_on_the_wheel() {
         let config = Config { jiffy: 4_000_000, ..Config::linux() };
         let ms = |now: u64, span: u64| wheel(&config, now * 1_000_000, (now + span) * 1_000_000) / 1_000_000;
-        // Level 0: the jiffy after. Level 1 (252 ms and more): a multiple of 32 ms. Level 2 (2016 ms and more): of 256 ms.
+        // Level 0: the jiffy after. Level 1 (252 ms and more): a multiple of 32 ms. Level 2 (2016
+        // ms and more): of 256 ms.
         assert_eq!((ms(0, 40), ms(3, 40), ms(4, 40), ms(0, 248)), (44, 44, 48, 252));
-        assert_eq!((ms(0, 252), ms(0, 255), ms(0, 256), ms(1, 288), ms(0, 1000), ms(0, 2000)), (256, 288, 288, 320, 1024, 2016));
+        assert_eq!(
+            (ms(0, 252), ms(0, 255), ms(0, 256), ms(1, 288), ms(0, 1000), ms(0, 2000)),
+            (256, 288, 288, 320, 1024, 2016)
+        );
         assert_eq!((ms(0, 2016), ms(0, 2048), ms(0, 4000)), (2048, 2304, 4096));
         // Never early.
         for span in 0..5000 {

@@ -1,7 +1,8 @@
 //! What is on its way: a record a segment, in order of sequence, and how many of them are where.
 //!
-//! Nothing here walks the window for an acknowledgement. A SACK block is looked up by bisection, and only what the last
-//! acknowledgement's blocks did not cover already is gone through; both loss detectors keep a cursor that only moves up.
+//! Nothing here walks the window for an acknowledgement. A SACK block is looked up by bisection,
+//! and only what the last acknowledgement's blocks did not cover already is gone through; both loss
+//! detectors keep a cursor that only moves up.
 
 use std::collections::VecDeque;
 
@@ -52,7 +53,8 @@ pub struct Heard {
     pub delivered: u32,
     /// Of these, acknowledged by number (the rest by SACK).
     pub acked: u32,
-    /// When the first and the last of the segments acknowledged by number were sent, if never retransmitted.
+    /// When the first and the last of the segments acknowledged by number were sent, if never
+    /// retransmitted.
     pub first: Option<Nanos>,
     /// See `first`.
     pub last: Option<Nanos>,
@@ -74,7 +76,8 @@ pub struct Heard {
 #[derive(Debug, Default)]
 pub struct Scoreboard {
     sent: VecDeque<Sent>,
-    /// Number of the first of `sent`; segments are numbered in the order in which they were first sent.
+    /// Number of the first of `sent`; segments are numbered in the order in which they were first
+    /// sent.
     base: u64,
     sacked: u32,
     lost: u32,
@@ -87,7 +90,8 @@ pub struct Scoreboard {
     again: VecDeque<(u64, Nanos)>,
     /// RACK: originals below this were judged.
     judged: u64,
-    /// RFC 6675: below this every segment is SACKed, lost, or was sent again; and how many SACKed ones lie there.
+    /// RFC 6675: below this every segment is SACKed, lost, or was sent again; and how many SACKed
+    /// ones lie there.
     cursor: u64,
     below: u32,
     /// The highest number SACKed.
@@ -238,7 +242,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes all for lost that `keep` does not spare (after a timeout, RFC 6675 5.1), the first one always.
+    /// Takes all for lost that `keep` does not spare (after a timeout, RFC 6675 5.1), the first one
+    /// always.
     pub fn lose_all(&mut self, keep: impl Fn(&Sent) -> bool) {
         for index in 0..self.sent.len() {
             if index == 0 || self.sent.get(index).is_some_and(|sent| !keep(sent)) {
@@ -270,15 +275,17 @@ impl Scoreboard {
         newly
     }
 
-    /// RFC 8985 6.2 step 5: what was sent before `latest` (time and end of what arrived and was sent last) and has had `wait` since
-    /// then is lost. How many are newly lost, and when the next one is due.
+    /// RFC 8985 6.2 step 5: what was sent before `latest` (time and end of what arrived and was
+    /// sent last) and has had `wait` since then is lost. How many are newly lost, and when the next
+    /// one is due.
     pub fn lose_by_time(&mut self, now: Nanos, latest: (Nanos, u64), wait: Nanos) -> (u32, Option<Nanos>) {
         let (mut newly, mut due) = (0, None);
         let mut judge = |sent: &Sent| -> Option<bool> {
             ((sent.sent, sent.end()) < latest).then(|| {
                 let lost = sent.sent.saturating_add(wait) <= now;
                 if !lost {
-                    // The last of them is due no later than this: one timer covers all (RFC 8985 6.2).
+                    // The last of them is due no later than this: one timer covers all (RFC 8985
+                    // 6.2).
                     due = Some(latest.0.saturating_add(wait));
                 }
                 lost
@@ -296,7 +303,9 @@ impl Scoreboard {
             self.judged += 1;
         }
         while let Some((number, time)) = self.again.front().copied() {
-            if let Some(sent) = self.at(number).copied().filter(|sent| sent.sent == time && sent.is(RESENT) && !sent.is(SACKED)) {
+            if let Some(sent) =
+                self.at(number).copied().filter(|sent| sent.sent == time && sent.is(RESENT) && !sent.is(SACKED))
+            {
                 if judge(&sent) != Some(true) {
                     break;
                 }
@@ -323,14 +332,16 @@ impl Scoreboard {
         }
     }
 
-    /// Takes note of an acknowledgement's SACK blocks. `una` is what was acknowledged by number before, `high` the recovery point.
+    /// Takes note of an acknowledgement's SACK blocks. `una` is what was acknowledged by number
+    /// before, `high` the recovery point.
     pub fn sack(&mut self, segment: &Segment, una: u64, high: u64, heard: &mut Heard, mut rack: impl FnMut(&Sent)) {
         let mut seen = [(0, 0); 4];
         for (at, (from, to)) in segment.sack_blocks().enumerate() {
             if let Some(slot) = seen.get_mut(at) {
                 *slot = (from, to);
             }
-            // RFC 2883 4: the first block is a duplicate if it is acknowledged by number, or lies within the second.
+            // RFC 2883 4: the first block is a duplicate if it is acknowledged by number, or lies
+            // within the second.
             if at == 0 {
                 let second = segment.sack_blocks().nth(1);
                 if to <= segment.ack || second.is_some_and(|(low, up)| low <= from && to <= up) {
@@ -349,7 +360,15 @@ impl Scoreboard {
     }
 
     /// Books what lies in `[from, to)` and in none of `old`.
-    fn subtract(&mut self, from: u64, to: u64, old: &[(u64, u64)], high: u64, heard: &mut Heard, rack: &mut impl FnMut(&Sent)) {
+    fn subtract(
+        &mut self,
+        from: u64,
+        to: u64,
+        old: &[(u64, u64)],
+        high: u64,
+        heard: &mut Heard,
+        rack: &mut impl FnMut(&Sent),
+    ) {
         match old {
             [] => self.sack_range(from, to, high, heard, rack),
             [(low, up), rest @ ..] => {

@@ -2,7 +2,8 @@
 
 use altq_engine::units::Nanos;
 
-/// The flag bits of a TCP header, with the values that they have there (RFC 9293 3.1, RFC 3168 6.1).
+/// The flag bits of a TCP header, with the values that they have there (RFC 9293 3.1, RFC 3168
+/// 6.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 

@@ -1,4 +1,5 @@
-//! The sending half: what goes next, and the timers. What an acknowledgement does stands in `recovery.rs`.
+//! The sending half: what goes next, and the timers. What an acknowledgement does stands in
+//! `recovery.rs`.
 
 use altq_engine::units::Nanos;
 
@@ -108,7 +109,8 @@ pub struct Sender {
     /// F-RTO looks for a needless timeout (RFC 5682); at present new data goes before what is lost.
     pub frto: bool,
     pub frto_new: bool,
-    /// What a needless reduction is taken back to: window and threshold; and what was retransmitted since less what arrived twice.
+    /// What a needless reduction is taken back to: window and threshold; and what was retransmitted
+    /// since less what arrived twice.
     pub undo: Option<Window>,
     pub undo_resent: Option<u32>,
     /// When the first retransmission of this recovery went.
@@ -117,7 +119,8 @@ pub struct Sender {
     pub limited: bool,
     pub most_out: u32,
     pub limited_until: u64,
-    /// A retransmission goes whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2 step 5, RFC 6675 5 step 4.3); PRR counts it itself.
+    /// A retransmission goes whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2 step 5,
+    /// RFC 6675 5 step 4.3); PRR counts it itself.
     pub urgent: bool,
     /// A CWR stands in the next new segment (RFC 3168 6.1.2); ECN is in use.
     pub cwr: bool,
@@ -278,8 +281,8 @@ impl Sender {
         self.limited || (self.window.slow_start() && self.window.cwnd < 2 * self.most_out)
     }
 
-    /// RFC 5681 4.1: after a silence of a timeout the window says nothing any more. It is halved for every timeout (RFC 2861 3.1), down
-    /// to the initial one.
+    /// RFC 5681 4.1: after a silence of a timeout the window says nothing any more. It is halved
+    /// for every timeout (RFC 2861 3.1), down to the initial one.
     fn idle(&mut self, config: &Config, now: Nanos) {
         if let Some(rate) = &self.board.rate {
             if rate.is_limited() {
@@ -363,7 +366,8 @@ impl Sender {
         (self.timer, self.timer_set) = (Some((timer, at)), Some(now));
     }
 
-    /// RFC 6298 5.1 to 5.3: the timeout runs from now; if the timer was set for something else, from when the first segment was sent.
+    /// RFC 6298 5.1 to 5.3: the timeout runs from now; if the timer was set for something else,
+    /// from when the first segment was sent.
     pub fn restart(&mut self, config: &Config, now: Nanos) {
         let Some(head) = self.board.head() else {
             self.timer = None;
@@ -376,14 +380,16 @@ impl Sender {
         self.set_timer(Timer::Timeout, now, Rto::deadline(config, at, 0));
     }
 
-    /// RFC 8985 7.2: sets the timer for a loss probe. `moved`: the acknowledgement would have restarted the timeout.
+    /// RFC 8985 7.2: sets the timer for a loss probe. `moved`: the acknowledgement would have
+    /// restarted the timeout.
     pub fn schedule_probe(&mut self, config: &Config, now: Nanos, moved: bool) -> bool {
         let Some(head) = self.board.head() else { return false };
         if !self.by_time(config) || !matches!(self.state, State::Open | State::Reduced) {
             return false;
         }
         let wait = match self.rto.srtt() {
-            // With one segment out its acknowledgement may be delayed (RFC 8985 7.2: TLP.max_ack_delay; the least timeout, as tcp_schedule_loss_probe of
+            // With one segment out its acknowledgement may be delayed (RFC 8985 7.2:
+            // TLP.max_ack_delay; the least timeout, as tcp_schedule_loss_probe of
             // net/ipv4/tcp_output.c has it).
             Some(srtt) => 2 * srtt + if self.board.len() == 1 { config.rto_min } else { slack(config) },
             None => config.rto_initial,
@@ -415,7 +421,8 @@ impl Sender {
     /// The timer's time has come.
     pub fn timeout(&mut self, config: &Config, now: Nanos) {
         let Some((timer, at)) = self.timer.filter(|(_, at)| *at <= now) else { return };
-        // Most timers are set anew before their time: only then is it looked up where on the wheel one is.
+        // Most timers are set anew before their time: only then is it looked up where on the wheel
+        // one is.
         if let Some(set) = self.timer_set.take() {
             let at = wheel(config, set, at);
             if at > now {

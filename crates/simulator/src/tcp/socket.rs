@@ -30,9 +30,9 @@ enum Phase {
 
 /// One end of a TCP connection: a state machine without clock, I/O and payload.
 ///
-/// Every method that takes `now` (nanoseconds, never decreasing) may change what [`Socket::poll_transmit`] and
-/// [`Socket::poll_timeout`] say; so do [`Socket::write`] and [`Socket::close`]. Poll after each. A late or spurious
-/// [`Socket::timeout`] is harmless.
+/// Every method that takes `now` (nanoseconds, never decreasing) may change what
+/// [`Socket::poll_transmit`] and [`Socket::poll_timeout`] say; so do [`Socket::write`] and
+/// [`Socket::close`]. Poll after each. A late or spurious [`Socket::timeout`] is harmless.
 #[derive(Debug)]
 pub struct Socket {
     config: Arc<Config>,
@@ -90,14 +90,16 @@ impl Socket {
         Socket::new(config, Phase::Listen)
     }
 
-    /// The application writes `bytes` more; `u64::MAX`: it never stops. Nothing after [`Socket::close`].
+    /// The application writes `bytes` more; `u64::MAX`: it never stops. Nothing after
+    /// [`Socket::close`].
     pub fn write(&mut self, bytes: u64) {
         if !self.closing {
             self.sender.written = self.sender.written.saturating_add(bytes);
         }
     }
 
-    /// The application closes: a FIN follows what it has written. One that writes without end has written what was sent by now.
+    /// The application closes: a FIN follows what it has written. One that writes without end has
+    /// written what was sent by now.
     pub fn close(&mut self) {
         if self.closing {
             return;
@@ -201,7 +203,9 @@ impl Socket {
         let bit = |on: bool, bit: u8| if on { bit } else { 0 };
         let config = &self.config;
         Options(
-            bit(config.sack, Options::SACK) | bit(config.timestamps, Options::STAMPS) | bit(config.window_scaling, Options::SCALE),
+            bit(config.sack, Options::SACK)
+                | bit(config.timestamps, Options::STAMPS)
+                | bit(config.window_scaling, Options::SCALE),
         )
     }
 
@@ -229,9 +233,13 @@ impl Socket {
         let acknowledged = self.sender.fin_sent && self.sender.una == self.sender.next;
         match self.phase {
             Phase::Open if acknowledged && self.receiver.closed() => {
-                // RFC 9293 3.6: who sends its FIN without having seen the peer's waits. The other's FIN acknowledged the peer's.
-                self.phase =
-                    if self.sender.fin_early { Phase::TimeWait(now.saturating_add(self.config.time_wait)) } else { Phase::Closed };
+                // RFC 9293 3.6: who sends its FIN without having seen the peer's waits. The other's
+                // FIN acknowledged the peer's.
+                self.phase = if self.sender.fin_early {
+                    Phase::TimeWait(now.saturating_add(self.config.time_wait))
+                } else {
+                    Phase::Closed
+                };
                 self.sender.timer = None;
             }
             // RFC 9293 3.10.7.4: the peer has not heard the last acknowledgement.
@@ -261,12 +269,19 @@ impl Socket {
         }
     }
 
-    /// The next segment to send now, and its ECN bits (0: not capable, 2: ECT(0)); `None`: nothing more for now.
+    /// The next segment to send now, and its ECN bits (0: not capable, 2: ECT(0)); `None`: nothing
+    /// more for now.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(Segment, u8)> {
         if let Some(seq) = self.reset.take() {
             let flags = Flags::RST.with(Flags::ACK);
             return Some((
-                Segment { seq, ack: self.receiver.next(), flags, bytes: u32::from(self.config.headers), ..Segment::default() },
+                Segment {
+                    seq,
+                    ack: self.receiver.next(),
+                    flags,
+                    bytes: u32::from(self.config.headers),
+                    ..Segment::default()
+                },
                 0,
             ));
         }
@@ -290,7 +305,8 @@ impl Socket {
                 if !self.sender.unsent() {
                     segment.flags = segment.flags.with(Flags::PSH);
                 }
-                // RFC 3168 6.1.2, 6.1.5: the first new segment says that the window was reduced; retransmissions may not be marked.
+                // RFC 3168 6.1.2, 6.1.5: the first new segment says that the window was reduced;
+                // retransmissions may not be marked.
                 let mut ecn = 0;
                 if self.sender.ecn && !again && sent.len > 0 {
                     ecn = ECT;
@@ -337,7 +353,8 @@ impl Socket {
         }
     }
 
-    /// The window offered: the application reads at once, so it is the buffer, in units of the scale.
+    /// The window offered: the application reads at once, so it is the buffer, in units of the
+    /// scale.
     fn offered(&self) -> u32 {
         (self.config.receive_buffer >> self.scale).min(65_535) << self.scale
     }
@@ -395,7 +412,8 @@ impl Socket {
         Some((segment, 0))
     }
 
-    /// When [`Socket::timeout`] or [`Socket::poll_transmit`] wants to be called next if nothing else happens.
+    /// When [`Socket::timeout`] or [`Socket::poll_transmit`] wants to be called next if nothing
+    /// else happens.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let acknowledgement = self.receiver.deadline();
         match self.phase {

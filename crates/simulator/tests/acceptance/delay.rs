@@ -6,17 +6,21 @@ use altq_simulator::sim::Random;
 
 use super::support::*;
 
-/// Voice (5 %, 160 bytes every 2.84 ms) beside 19 backlogged classes of 5 % with 1500 bytes on 10 Mbit/s: p99 at most 1.25 ms.
+/// Voice (5 %, 160 bytes every 2.84 ms) beside 19 backlogged classes of 5 % with 1500 bytes on 10
+/// Mbit/s: p99 at most 1.25 ms.
 pub fn voice(scope: Scope) -> Figure {
     let mut figure = Figure::new("voice beside 19 backlogged classes: p99 at most 1.25 ms");
     let to = if scope == Scope::Whole { 61 * SECOND } else { 8 * SECOND };
     for excess in ["share", "priority"] {
-        for (name, priority, agency) in [("priority 7", 7, false), ("the others' priority", 1, false), ("in an agency", 7, true)] {
+        for (name, priority, agency) in
+            [("priority 7", 7, false), ("the others' priority", 1, false), ("in an agency", 7, true)]
+        {
             for borrow in ["", "borrow"] {
                 let voice = format!("class voice {{ share 5% priority {priority} {borrow} }}");
                 let voice = if agency { format!("class agency {{ share 5% borrow {voice} }}") } else { voice };
                 let bulk: String = (0..19).map(|n| format!("class b{n} {{ share 5% {borrow} }} ")).collect();
-                let link = link(&format!("link l {{ rate 10Mbit/s scheduler cbq {{ excess {excess} }} {voice} {bulk} }}"));
+                let link =
+                    link(&format!("link l {{ rate 10Mbit/s scheduler cbq {{ excess {excess} }} {voice} {bulk} }}"));
                 let class = |name: &str| link.class(name).unwrap_or(0);
                 let mut feeds = vec![Feed::new(class("voice"), &[160], Pace::Every(2_840_000), (0, to))];
                 for n in 0..19 {
@@ -44,9 +48,10 @@ struct Leaf {
     burst: u32,
 }
 
-/// Rule 9: a class within its guarantee waits at most (bursts of higher and equal priorities + one packet of the link) over (link rate
-/// less the rates of higher priorities). Every leaf in turn is the one that keeps to its guarantee (its whole burst at once, then a packet
-/// whenever its rate allows); all others are backlogged.
+/// Rule 9: a class within its guarantee waits at most (bursts of higher and equal priorities + one
+/// packet of the link) over (link rate less the rates of higher priorities). Every leaf in turn is
+/// the one that keeps to its guarantee (its whole burst at once, then a packet whenever its rate
+/// allows); all others are backlogged.
 pub fn promise(scope: Scope) -> Figure {
     let mut figure = Figure::new("the promise of rule 9 over random trees: no packet within guarantee later");
     let mut random = Random::new(9, 9);
@@ -87,17 +92,24 @@ pub fn promise(scope: Scope) -> Figure {
             let higher: f64 = leaves.iter().filter(|l| l.priority > me.priority).map(|l| l.rate).sum();
             let bound = (before + 1500.0 * 8.0) / (rate - higher);
             let packet = f64::from(me.size) * 8.0 / me.rate;
-            // Idleness earns the burst; then the burst at once, and a packet whenever the rate allows one.
+            // Idleness earns the burst; then the burst at once, and a packet whenever the rate
+            // allows one.
             let start = s(packet * f64::from(me.burst) + 0.05);
             let to = start + s((200.0 * packet).clamp(1.0, 20.0));
             let mut feeds = Vec::new();
             for leaf in &leaves {
                 if leaf.class == me.class {
-                    let burst = Feed::new(leaf.class, &[leaf.size], Pace::Bursts(leaf.burst - 1, 1e18), (start, start + 1));
+                    let burst =
+                        Feed::new(leaf.class, &[leaf.size], Pace::Bursts(leaf.burst - 1, 1e18), (start, start + 1));
                     if leaf.burst > 1 {
                         feeds.push(burst);
                     }
-                    feeds.push(Feed::new(leaf.class, &[leaf.size], Pace::Every((packet * 1e9).ceil() as u64), (start, to)));
+                    feeds.push(Feed::new(
+                        leaf.class,
+                        &[leaf.size],
+                        Pace::Every((packet * 1e9).ceil() as u64),
+                        (start, to),
+                    ));
                 } else {
                     let feed = Feed::new(leaf.class, &[leaf.size], Pace::Rate(rate * 1.2), (0, to));
                     feeds.push(Feed { phase: u64::from(random.below(1000)) * 1000, ..feed });
@@ -105,8 +117,12 @@ pub fn promise(scope: Scope) -> Figure {
             }
             let report = got(&link, &feeds, &window(0, to + SECOND, Timer::Exact), 1);
             let max = report.classes[me.class as usize].delay_ns.max.unwrap_or(u64::MAX) as f64 / 1e9;
-            let what =
-                format!("tree {tree}, {excess}, {} Mbit/s, leaf {good} of {}, priority {}", rate / 1e6, leaves.len(), me.priority);
+            let what = format!(
+                "tree {tree}, {excess}, {} Mbit/s, leaf {good} of {}, priority {}",
+                rate / 1e6,
+                leaves.len(),
+                me.priority
+            );
             figure.bound(format!("{what}: {:.3} ms of {:.3} ms", max * 1e3, bound * 1e3), max, bound);
         }
     }

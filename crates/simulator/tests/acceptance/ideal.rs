@@ -1,5 +1,5 @@
-//! The referee: how a link divides by design/cbq.md rules 1 to 6, as a function of who wants what. Written from the rules, with no
-//! scheduler in it.
+//! The referee: how a link divides by design/cbq.md rules 1 to 6, as a function of who wants what.
+//! Written from the rules, with no scheduler in it.
 
 /// A class of the referee's tree. The first is the root; parents stand before children.
 #[derive(Clone, Debug)]
@@ -10,7 +10,8 @@ pub struct Class {
     pub borrow: bool,
     /// With `borrow`.
     pub ceiling: Option<f64>,
-    /// What a leaf would take, bit/s; infinite for a backlogged one, 0 for an idle one. Not looked at of inner classes.
+    /// What a leaf would take, bit/s; infinite for a backlogged one, 0 for an idle one. Not looked
+    /// at of inner classes.
     pub demand: f64,
 }
 
@@ -58,7 +59,8 @@ fn divide(node: usize, children: &[usize], classes: &[Class], most: &[f64], got:
     fill(&mut open, left, most, got, |_| 1.0);
 }
 
-/// Raises all open classes together, by weight, until each is full or nothing is left. Returns what is left.
+/// Raises all open classes together, by weight, until each is full or nothing is left. Returns what
+/// is left.
 fn fill(open: &mut Vec<usize>, mut left: f64, most: &[f64], got: &mut [f64], weight: impl Fn(usize) -> f64) -> f64 {
     while !open.is_empty() && left > 1e-9 {
         let total: f64 = open.iter().map(|c| weight(*c)).sum();

@@ -11,10 +11,23 @@ use super::support::*;
 const MTU: u32 = 1500;
 const SIZES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 1500];
 
-/// Two classes with these words on a link of `mbit`, both fed a quarter more than they should get; judged within 0.5 %.
-fn pair(figure: &mut Figure, mbit: f64, words: [&str; 2], share: [f64; 2], sizes: [&[u32]; 2], timer: Timer, scope: Scope) {
-    let link =
-        link(&format!("link l {{ rate {}bit/s scheduler cbq class a {{ {} }} class b {{ {} }} }}", mbit * 1e6, words[0], words[1]));
+/// Two classes with these words on a link of `mbit`, both fed a quarter more than they should get;
+/// judged within 0.5 %.
+fn pair(
+    figure: &mut Figure,
+    mbit: f64,
+    words: [&str; 2],
+    share: [f64; 2],
+    sizes: [&[u32]; 2],
+    timer: Timer,
+    scope: Scope,
+) {
+    let link = link(&format!(
+        "link l {{ rate {}bit/s scheduler cbq class a {{ {} }} class b {{ {} }} }}",
+        mbit * 1e6,
+        words[0],
+        words[1]
+    ));
     let rates = share.map(|s| s * mbit * 1e6);
     let spans = [0, 1].map(|c| long_enough(rates[c], sizes[c], scope));
     let (from, to) = if spans[0].1 > spans[1].1 { spans[0] } else { spans[1] };
@@ -25,8 +38,11 @@ fn pair(figure: &mut Figure, mbit: f64, words: [&str; 2], share: [f64; 2], sizes
     for c in 0..2 {
         let expected = rates[c] / 8.0 * (to - from) as f64 / SECOND as f64;
         let largest = sizes[c].iter().copied().max().unwrap_or(0);
-        let what =
-            format!("{mbit} Mbit/s {words:?} {}/{} bytes, class {c}, of {expected:.0} bytes", mean(sizes[0]), mean(sizes[1]));
+        let what = format!(
+            "{mbit} Mbit/s {words:?} {}/{} bytes, class {c}, of {expected:.0} bytes",
+            mean(sizes[0]),
+            mean(sizes[1])
+        );
         // As a fraction of what was expected, so that figures of different runs compare.
         let limit = allowed(expected, 0.005, largest, MTU) / expected;
         figure.judge(what, report.classes[c + 1].sent_bytes as f64 / expected, 1.0, limit);
@@ -37,7 +53,8 @@ pub fn twenty_eighty(scope: Scope) -> Vec<Figure> {
     [("without borrowing", ""), ("with borrowing", "borrow")]
         .into_iter()
         .map(|(name, borrow)| {
-            let mut figure = Figure::new(format!("20/80 {name}, packets of 32 to 1500 bytes in every pair and in mixtures: 0.5 %"));
+            let mut figure =
+                Figure::new(format!("20/80 {name}, packets of 32 to 1500 bytes in every pair and in mixtures: 0.5 %"));
             let words = [format!("share 20% {borrow}"), format!("share 80% {borrow}")];
             let words = [words[0].as_str(), words[1].as_str()];
             let mut pairs: Vec<[&[u32]; 2]> = Vec::new();
@@ -58,8 +75,9 @@ pub fn twenty_eighty(scope: Scope) -> Vec<Figure> {
 
 /// A non-borrowing class alone, and against a borrower.
 pub fn held(scope: Scope) -> Figure {
-    let mut figure =
-        Figure::new("a non-borrowing class alone and against a borrower: its rate within 0.1 % plus one foreign packet");
+    let mut figure = Figure::new(
+        "a non-borrowing class alone and against a borrower: its rate within 0.1 % plus one foreign packet",
+    );
     for percent in scope.thin(&[1.0, 5.0, 20.0, 50.0, 80.0, 95.0], 3) {
         for size in scope.thin(&SIZES, 3) {
             for foreign in [false, true] {
@@ -77,8 +95,10 @@ pub fn held(scope: Scope) -> Figure {
                 let expected = rate / 8.0 * (to - from) as f64 / SECOND as f64;
                 let strict = 0.001 * expected + if foreign { f64::from(MTU) } else { 0.0 };
                 let limit = strict.max(f64::from(2 * size + MTU));
-                let what =
-                    format!("{percent} % of 10 Mbit/s, {size} bytes, {}", if foreign { "against a borrower" } else { "alone" });
+                let what = format!(
+                    "{percent} % of 10 Mbit/s, {size} bytes, {}",
+                    if foreign { "against a borrower" } else { "alone" }
+                );
                 figure.judge(what, report.classes[1].sent_bytes as f64 / expected, 1.0, limit / expected);
             }
         }
@@ -98,12 +118,17 @@ pub fn one_borrower(scope: Scope) -> Figure {
                     mbit * 1e6
                 ));
                 let (from, to) = long_enough(mbit * 1e6, &[size], Scope::Whole);
-                let (from, to) = if scope == Scope::Whole { (from, to) } else { ((to - from) / 10, (to - from) / 10 * 11) };
+                let (from, to) =
+                    if scope == Scope::Whole { (from, to) } else { ((to - from) / 10, (to - from) / 10 * 11) };
                 let feed = Feed::new(2, &[size], Pace::Rate(mbit * 1.1e6), (0, to));
                 let report = got(&link, &[feed], &window(from, to, Timer::Exact), 7);
                 let whole = mbit * 1e6 / 8.0 * (to - from) as f64 / SECOND as f64;
                 let part = report.classes[2].sent_bytes as f64 / whole;
-                figure.bound(format!("excess {excess}, {mbit} Mbit/s, {size} bytes: {part:.6} of the link"), 1.0 - part, 0.001);
+                figure.bound(
+                    format!("excess {excess}, {mbit} Mbit/s, {size} bytes: {part:.6} of the link"),
+                    1.0 - part,
+                    0.001,
+                );
             }
         }
     }
@@ -179,7 +204,9 @@ pub fn sweep(scope: Scope) -> Vec<Figure> {
     let mut figures = Vec::new();
     let percents: Vec<u32> = (5..100).step_by(5).collect();
     for mbit in scope.thin(&[1.0, 10.0, 100.0, 1_000.0, 10_000.0], 2) {
-        for (name, words) in [("guaranteed", ["share X% ", "share Y% "]), ("as excess", ["share U% borrow", "share V% borrow"])] {
+        for (name, words) in
+            [("guaranteed", ["share X% ", "share Y% "]), ("as excess", ["share U% borrow", "share V% borrow"])]
+        {
             let mut figure = Figure::new(format!("5 % to 95 % {name} at {mbit} Mbit/s: 0.5 %"));
             for percent in scope.thin(&percents, 6) {
                 let (f, g) = (f64::from(percent), f64::from(100 - percent));
@@ -211,7 +238,8 @@ pub fn ticks(scope: Scope) -> Vec<Figure> {
                 let rate = percent * 1e6;
                 let (from, to) = long_enough(rate, &[1500], scope);
                 let to = to.max(3 * SECOND);
-                // Fed all the time, and fed twice a second so that only timers and the wire drive it (half a second's worth at once).
+                // Fed all the time, and fed twice a second so that only timers and the wire drive
+                // it (half a second's worth at once).
                 let paces = [Pace::Rate(rate * 1.25), Pace::Bursts((rate / 12_000.0 * 0.65) as u32 + 1, 0.5e9)];
                 for (name, pace) in ["fed", "refilled"].into_iter().zip(paces) {
                     let queue = if name == "fed" { "1000packets" } else { "65000packets" };
@@ -255,7 +283,8 @@ fn tree(random: &mut Random, bit_s: f64, flags: bool, span: f64) -> Tree {
         if !inner {
             continue;
         }
-        // Children divide between 60 and 100 % of the parent's rate, none less than a fiftieth of the link.
+        // Children divide between 60 and 100 % of the parent's rate, none less than a fiftieth of
+        // the link.
         let count = 2 + random.below(4) as usize;
         let weights: Vec<f64> = (0..count).map(|_| 1.0 + f64::from(random.below(9))).collect();
         let total: f64 = weights.iter().sum();
@@ -286,8 +315,8 @@ fn tree(random: &mut Random, bit_s: f64, flags: bool, span: f64) -> Tree {
             words += &format!(" ceiling {ceiling}bit/s");
         }
         if leaf[at] {
-            // Its queue holds four of its largest packets, which take at most half of a phase's first tenth at the leaf's own rate: so that a leaf
-            // that is told to be idle is.
+            // Its queue holds four of its largest packets, which take at most half of a phase's
+            // first tenth at the leaf's own rate: so that a leaf that is told to be idle is.
             let most = (class.rate * span * 0.05 / 4.0 / 8.0) as u32;
             let choices: [&[u32]; 5] = [&[1500], &[576], &[64, 576, 1500], &[1000], &[300, 1500]];
             let mut list: Vec<u32> = choices[random.below(5) as usize].iter().copied().filter(|s| *s <= most).collect();
@@ -314,7 +343,8 @@ fn depth(classes: &[Class], mut at: usize) -> usize {
     depth
 }
 
-/// Runs a tree through phases of random active sets; judges every class in every phase after its first tenth.
+/// Runs a tree through phases of random active sets; judges every class in every phase after its
+/// first tenth.
 fn phases(figure: &mut Figure, random: &mut Random, bit_s: f64, tree: &Tree, count: usize, span: f64) {
     let link = link(&tree.text);
     // The numbers of the policy's classes, which stand in the order of the text.
@@ -347,7 +377,10 @@ fn phases(figure: &mut Figure, random: &mut Random, bit_s: f64, tree: &Tree, cou
     let seconds = span * 0.9;
     for phase in 0..count {
         let mut classes = tree.classes.clone();
-        classes.iter_mut().zip(&active[phase]).for_each(|(class, active)| class.demand = if *active { f64::INFINITY } else { 0.0 });
+        classes
+            .iter_mut()
+            .zip(&active[phase])
+            .for_each(|(class, active)| class.demand = if *active { f64::INFINITY } else { 0.0 });
         let ideal = ideal::share(&classes, bit_s);
         for at in 0..classes.len() {
             let measured = sums.bytes[phase][number[at]] as f64 * 8.0 / seconds / bit_s;
@@ -400,8 +433,9 @@ pub fn trees(scope: Scope) -> Vec<Figure> {
         let tree = tree(&mut random, 10e6, true, 4.0);
         phases(&mut trees, &mut random, 10e6, &tree, 2, 4.0);
     }
-    let mut changes =
-        Figure::new("sixty random changes of the active set, 10 Mbit/s: every class within 0.005 of the link of the ideal");
+    let mut changes = Figure::new(
+        "sixty random changes of the active set, 10 Mbit/s: every class within 0.005 of the link of the ideal",
+    );
     for flags in [false, true] {
         let tree = tree(&mut random, 10e6, flags, 2.0);
         phases(&mut changes, &mut random, 10e6, &tree, if whole { 60 } else { 8 }, 2.0);

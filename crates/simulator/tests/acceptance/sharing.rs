@@ -1,6 +1,6 @@
-//! The traffic of the published link-sharing scenarios (Floyd and Jacobson 1995, figures 10 to 13, as measured with ns-2 in
-//! reference/cbq-link-sharing.md): each window's division against the ideal one, worked out by hand from the level rule, and against
-//! what was measured.
+//! The traffic of the published link-sharing scenarios (Floyd and Jacobson 1995, figures 10 to 13,
+//! as measured with ns-2 in reference/cbq-link-sharing.md): each window's division against the
+//! ideal one, worked out by hand from the level rule, and against what was measured.
 
 use altq_config::Link;
 use altq_engine::spec::Timer;
@@ -14,9 +14,10 @@ const RATE: f64 = 1.5e6;
 /// A window (seconds), its ideal division by flow, and the measured one where it is to be near.
 type Window = (f64, f64, [f64; 4], [f64; 4]);
 
-/// Flat tree: audio .03 and video .32 of priority 1 (served first), data .65 of priority 2. By flow: audio, video, data.
-/// By hand: with all three busy the shares sum to 1. What data leaves (4-8) goes to both of the higher priority in proportion, 3:32.
-/// What video leaves (12-18) goes to audio, the only one left of the higher priority; what audio leaves (20-24) to video.
+/// Flat tree: audio .03 and video .32 of priority 1 (served first), data .65 of priority 2. By
+/// flow: audio, video, data. By hand: with all three busy the shares sum to 1. What data leaves
+/// (4-8) goes to both of the higher priority in proportion, 3:32. What video leaves (12-18) goes to
+/// audio, the only one left of the higher priority; what audio leaves (20-24) to video.
 const WRR: [Window; 7] = [
     (0.0, 4.0, [0.03, 0.32, 0.65, 0.0], [0.031, 0.324, 0.646, 0.0]),
     (4.0, 8.0, [0.03 / 0.35, 0.32 / 0.35, 0.0, 0.0], [0.088, 0.911, 0.0, 0.0]),
@@ -27,8 +28,9 @@ const WRR: [Window; 7] = [
     (24.0, 28.0, [0.03, 0.32, 0.65, 0.0], [0.031, 0.323, 0.646, 0.0]),
 ];
 
-/// Two agencies: A .7 with video .3 (flow 1) and data .4 (flow 2), B .3 with video .1 (flow 3) and data .2 (flow 4).
-/// By hand: with all busy the shares sum to 1. What one leaf leaves its agency lends first, to the other leaf of that agency.
+/// Two agencies: A .7 with video .3 (flow 1) and data .4 (flow 2), B .3 with video .1 (flow 3) and
+/// data .2 (flow 4). By hand: with all busy the shares sum to 1. What one leaf leaves its agency
+/// lends first, to the other leaf of that agency.
 const IDEAL: [(f64, f64, [f64; 4]); 10] = [
     (0.0, 4.0, [0.3, 0.4, 0.1, 0.2]),
     (4.0, 8.0, [0.3, 0.4, 0.0, 0.3]),
@@ -92,14 +94,18 @@ fn feed(class: u32, size: u32, every_ms: u64, active: &[(f64, f64)]) -> Feed {
     Feed { active, late, ..Feed::new(class, &[size], Pace::Every(every_ms * 1_000_000), (0, 1)) }
 }
 
-/// Adds the time over the access link last, and puts all in order: flows of different packet sizes overtake one another.
+/// Adds the time over the access link last, and puts all in order: flows of different packet sizes
+/// overtake one another.
 fn traffic(feeds: &[Feed]) -> Arrivals {
     let mut list: Vec<(Nanos, u32, u32)> = Vec::new();
     for feed in feeds {
         let Pace::Every(every) = feed.pace else { panic!("constant rates only") };
         for (from, to) in &feed.active {
             list.extend(
-                (0..).map(|k| from + k * every).take_while(|at| at < to).map(|at| (at + feed.late, feed.class, feed.sizes[0])),
+                (0..)
+                    .map(|k| from + k * every)
+                    .take_while(|at| at < to)
+                    .map(|at| (at + feed.late, feed.class, feed.sizes[0])),
             );
         }
     }
@@ -124,8 +130,10 @@ const AGENCIES: &str = "link l { rate 1500kbit/s scheduler cbq { WORDS }
         class vidB  { share 10% priority 7 borrow queue drop_tail { limit 19packets } }
         class dataB { share 20% priority 6 borrow queue drop_tail { limit 19packets } } } }";
 
-/// The tree that was measured for ancestor-only: the root at .97, A at .69, B at .29, so that the ancestors are overlimit now and then.
-const LOWERED: &str = "link l { rate 1455kbit/s overcommit scheduler cbq { estimator classic link-sharing ancestor-only }
+/// The tree that was measured for ancestor-only: the root at .97, A at .69, B at .29, so that the
+/// ancestors are overlimit now and then.
+const LOWERED: &str =
+    "link l { rate 1455kbit/s overcommit scheduler cbq { estimator classic link-sharing ancestor-only }
     class A { rate 1035kbit/s borrow
         class vidA  { rate 450kbit/s priority 7 borrow queue drop_tail { limit 19packets } }
         class dataA { rate 600kbit/s priority 6 borrow queue drop_tail { limit 19packets } } }
@@ -163,7 +171,8 @@ fn shares(link: &Link, list: &Arrivals, classes: &[usize], from: f64, to: f64) -
 
 pub fn scenarios() -> Vec<Figure> {
     let mut ideal = Figure::new("link-sharing scenarios: every class within 0.02 of the link of the ideal division");
-    let mut measured = Figure::new("link-sharing scenarios WRR, FORMAL and TL: every class within 0.06 of the measured");
+    let mut measured =
+        Figure::new("link-sharing scenarios WRR, FORMAL and TL: every class within 0.06 of the measured");
     let flat = link(FLAT);
     let list = traffic(&three());
     for (from, to, hand, ns) in WRR {
@@ -187,8 +196,8 @@ pub fn scenarios() -> Vec<Figure> {
     vec![ideal, measured]
 }
 
-/// The three link-sharing rules of classic on the traffic of AO, beside exact, the ideal, and what ns-2's ancestor-only measured.
-/// A table to read; no figure of it is judged.
+/// The three link-sharing rules of classic on the traffic of AO, beside exact, the ideal, and what
+/// ns-2's ancestor-only measured. A table to read; no figure of it is judged.
 pub fn side_by_side() -> String {
     let list = traffic(&four());
     let columns = [

@@ -154,7 +154,10 @@ pub fn arrivals(feeds: &[Feed], seed: u64) -> Arrivals {
         let mut size = 0;
         for _ in 0..packets {
             size = feed.sizes[random.below(feed.sizes.len() as u32) as usize];
-            assert!(list.push(now + feed.late, feed.class, size, id), "feeds with `late` must not overtake one another");
+            assert!(
+                list.push(now + feed.late, feed.class, size, id),
+                "feeds with `late` must not overtake one another"
+            );
             id += 1;
         }
         let next = match feed.pace {
@@ -173,7 +176,8 @@ pub fn arrivals(feeds: &[Feed], seed: u64) -> Arrivals {
     list
 }
 
-/// What each class got in a window, in bytes of its own packets, by class number: inner classes with all below them.
+/// What each class got in a window, in bytes of its own packets, by class number: inner classes
+/// with all below them.
 pub fn got(link: &Link, feeds: &[Feed], options: &Options, seed: u64) -> Report {
     replay(link, &arrivals(feeds, seed), options, &mut ())
 }
@@ -192,8 +196,8 @@ pub fn s(seconds: f64) -> Nanos {
     (seconds * SECOND as f64) as Nanos
 }
 
-/// The rule of the acceptance: within `relative` of the expected bytes, or within two of the class's own packets plus one MTU,
-/// whichever is larger.
+/// The rule of the acceptance: within `relative` of the expected bytes, or within two of the
+/// class's own packets plus one MTU, whichever is larger.
 pub fn allowed(expected_bytes: f64, relative: f64, largest: u32, mtu: u32) -> f64 {
     (expected_bytes * relative).max(f64::from(2 * largest + mtu))
 }
@@ -203,8 +207,9 @@ pub fn mean(sizes: &[u32]) -> f64 {
     sizes.iter().map(|s| f64::from(*s)).sum::<f64>() / sizes.len() as f64
 }
 
-/// A window, after a second of warm-up, in which a class of this rate sends at least 4,000 packets of these sizes. In part a quarter of
-/// that, where the two packets and the MTU of the rule take over.
+/// A window, after a second of warm-up, in which a class of this rate sends at least 4,000 packets
+/// of these sizes. In part a quarter of that, where the two packets and the MTU of the rule take
+/// over.
 pub fn long_enough(bit_s: f64, sizes: &[u32], scope: Scope) -> (Nanos, Nanos) {
     let packets = if scope == Scope::Whole { 4_050.0 } else { 1_000.0 };
     (SECOND, SECOND + s(packets * mean(sizes) * 8.0 / bit_s).max(SECOND / 100))

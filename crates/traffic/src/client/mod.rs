@@ -96,7 +96,8 @@ enum Link {
     Later(SocketAddr, SocketAddr, Preamble),
 }
 
-/// Runs flows over their sessions until all are done or `interrupted` says so. `tell` hears how it goes.
+/// Runs flows over their sessions until all are done or `interrupted` says so. `tell` hears how it
+/// goes.
 ///
 /// # Errors
 /// Where a server refuses or goes away, a connection cannot be made, or this host cannot do it.
@@ -137,8 +138,10 @@ pub fn run(
 fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<(), Error> {
     let own = || running.iter().filter(|flow| flow.session == at);
     let wanted = |flow: &&Arc<Running>| !matches!(flow.flow.spec.work, Work::TcpConnect { .. });
-    let mut missing: std::collections::BTreeSet<(u16, u32)> =
-        own().filter(wanted).flat_map(|flow| (0..flow.flow.spec.work.streams()).map(|stream| (flow.place, stream))).collect();
+    let mut missing: std::collections::BTreeSet<(u16, u32)> = own()
+        .filter(wanted)
+        .flat_map(|flow| (0..flow.flow.spec.work.streams()).map(|stream| (flow.place, stream)))
+        .collect();
     let begin = Instant::now();
     let mut again = Instant::now() + Duration::from_millis(250);
     while !missing.is_empty() {
@@ -249,8 +252,13 @@ impl Running {
                 connect::make(from, to, &spec.tuning(), &preamble.bytes(), *close, end, shared)
             }
             (Work::Udp(datagrams), Link::Udp(_, socket, _)) => {
-                let source =
-                    udp::Datagrams { udp: datagrams.udp(), seed, stream: u64::from(self.place), rates: Vec::new(), local: None };
+                let source = udp::Datagrams {
+                    udp: datagrams.udp(),
+                    seed,
+                    stream: u64::from(self.place),
+                    rates: Vec::new(),
+                    local: None,
+                };
                 udp::send(&socket, &source, &[(begin, end)], shared)
             }
             _ => Ok(()),
@@ -305,10 +313,14 @@ fn drive(
     let mut outcome = Outcome { ran, ..Outcome::default() };
     let (busy, stolen) = Processors::now()?.since(&processors);
     if let Some(reason) = beat.broken(BOUND) {
-        outcome.invalid.push(format!("this host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
+        outcome
+            .invalid
+            .push(format!("this host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
     }
     if stolen > clock::STOLEN {
-        outcome.invalid.push(format!("{:.0} % of this host's processors' time was taken by other machines", stolen * 100.0));
+        outcome
+            .invalid
+            .push(format!("{:.0} % of this host's processors' time was taken by other machines", stolen * 100.0));
     }
     for (at, (session, flows)) in sessions.iter_mut().enumerate() {
         session.say(&Say::Stop)?;
@@ -356,9 +368,14 @@ fn watch(
         flows.map(|flow| flow.flow.spec.stop_ns).max().unwrap_or(0)
     };
     // The last datagrams have their time to arrive.
-    let linger = if running.iter().any(|flow| flow.flow.spec.work.is_udp()) { stop(true) + (4 * rtt).max(200_000_000) } else { 0 };
+    let linger = if running.iter().any(|flow| flow.flow.spec.work.is_udp()) {
+        stop(true) + (4 * rtt).max(200_000_000)
+    } else {
+        0
+    };
     let last = stop(false) + GRACE;
-    let mut view = View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
+    let mut view =
+        View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
     // The server's report of that moment is on its way.
     let wait = Duration::from_millis(40) + Duration::from_nanos(rtt);
     let mut due = epoch.start() + course.interval;

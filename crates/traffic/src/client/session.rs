@@ -81,13 +81,16 @@ impl Session {
         let secrets = token.secrets(&nonce, &theirs);
         let begin = Instant::now();
         session.say(&Say::Know { proof: secrets.client() })?;
-        let Reply::Welcome { proof, session: number, caps, clock } = session.answer()? else { return Err(unexpected("a welcome")) };
+        let Reply::Welcome { proof, session: number, caps, clock } = session.answer()? else {
+            return Err(unexpected("a welcome"));
+        };
         let round = begin.elapsed().as_nanos() as u64;
         if !secrets.is_server(&proof) {
             return Err(Error::Protocol("it does not know the token itself".into()));
         }
-        session.rtt_ns =
-            altq_dataplane::tcp_info(&session.control).map_or(round, |info| u64::from(info.min_rtt_us) * 1000).min(round);
+        session.rtt_ns = altq_dataplane::tcp_info(&session.control)
+            .map_or(round, |info| u64::from(info.min_rtt_us) * 1000)
+            .min(round);
         session.key = secrets.session;
         (session.number, session.caps) = (number, caps);
         let own = clock::identity();
@@ -190,8 +193,9 @@ impl Session {
             let sent = Instant::now();
             while sent.elapsed() < AGAIN {
                 let Ok(bytes) = socket.recv(&mut buffer) else { continue };
-                let cookie = Datagram::read(buffer.get(..bytes).unwrap_or_default())
-                    .filter(|cookie| cookie.step == Step::Cookie && cookie.address == address && cookie.proved(&self.key));
+                let cookie = Datagram::read(buffer.get(..bytes).unwrap_or_default()).filter(|cookie| {
+                    cookie.step == Step::Cookie && cookie.address == address && cookie.proved(&self.key)
+                });
                 if let Some(cookie) = cookie {
                     let echo = Datagram::new(Step::Echo, address, cookie.cookie, &self.key);
                     socket.send(&echo.bytes()).doing(|| "sending a datagram")?;

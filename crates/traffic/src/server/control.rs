@@ -118,7 +118,8 @@ impl Control<'_> {
         let number = u64::from_be_bytes(token::random()?);
         let Some(seat) = self.sit(number) else {
             let most = self.house.caps.clients;
-            return self.refuse(Refusal::Busy, format!("the server has {most} clients, as many as it takes (--max-clients)"));
+            return self
+                .refuse(Refusal::Busy, format!("the server has {most} clients, as many as it takes (--max-clients)"));
         };
         let clock = hex(&key.tag(&[b"clock", clock::identity().as_bytes()]));
         self.say(&Reply::Welcome { proof, session: number, caps: self.house.caps, clock })?;
@@ -135,8 +136,12 @@ impl Control<'_> {
         };
         if let Some(flow) = plan.flows.iter().find(|flow| !self.house.ports.contains(&flow.port)) {
             let ports: Vec<String> = self.house.ports.iter().map(u16::to_string).collect();
-            let why =
-                format!("flow `{}`: the server does not listen on port {}, but on {}", flow.name, flow.port, ports.join(", "));
+            let why = format!(
+                "flow `{}`: the server does not listen on port {}, but on {}",
+                flow.name,
+                flow.port,
+                ports.join(", ")
+            );
             return self.refuse(Refusal::Message, why);
         }
         self.play(&mut conversation, key, plan, &seat)
@@ -193,7 +198,11 @@ impl Control<'_> {
         self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(seat.number, Some(session.clone()));
         self.say(&Reply::Accepted)?;
         let seconds = last as f64 / SECOND as f64;
-        self.house.log(&format!("client {}: {flows} flow{}, {seconds} s", self.from, if flows == 1 { "" } else { "s" }));
+        self.house.log(&format!(
+            "client {}: {flows} flow{}, {seconds} s",
+            self.from,
+            if flows == 1 { "" } else { "s" }
+        ));
         let stop = AtomicBool::new(false);
         let mut threads = Vec::new();
         let (result, beat) = std::thread::scope(|scope| {
@@ -235,7 +244,9 @@ impl Control<'_> {
             }
             let now = Instant::now();
             match self.hear(conversation)? {
-                Ear::Nothing if now.duration_since(heard) > SILENCE => return Ok(Outcome::Gone("it has not been heard for 15 s")),
+                Ear::Nothing if now.duration_since(heard) > SILENCE => {
+                    return Ok(Outcome::Gone("it has not been heard for 15 s"));
+                }
                 Ear::Nothing => {}
                 Ear::Gone => return Ok(Outcome::Gone("it has gone")),
                 Ear::Line(line) => {
@@ -289,11 +300,16 @@ impl Control<'_> {
         let (busy, stolen) = Processors::now()?.since(earlier);
         let mut invalid = Vec::new();
         if let Some(reason) = beat.broken(BOUND) {
-            invalid.push(format!("the server's host did not keep time: {reason}; its processors were {:.0} % busy", busy * 100.0));
+            invalid.push(format!(
+                "the server's host did not keep time: {reason}; its processors were {:.0} % busy",
+                busy * 100.0
+            ));
         }
         if stolen > clock::STOLEN {
-            invalid
-                .push(format!("{:.0} % of the processors' time of the server's host was taken by other machines", stolen * 100.0));
+            invalid.push(format!(
+                "{:.0} % of the processors' time of the server's host was taken by other machines",
+                stolen * 100.0
+            ));
         }
         let reply = Reply::Result { flows: session.ends(), invalid, notes: session.notes(&self.house.caps) };
         self.say(&reply)?;

@@ -1,4 +1,5 @@
-//! What a server makes of what a client says: no sockets, no clock, so that it can be tried with anything.
+//! What a server makes of what a client says: no sockets, no clock, so that it can be tried with
+//! anything.
 
 use crate::error::Refusal;
 use crate::protocol::{Caps, LINE, LINE_OF_A_STRANGER, Plan, Reply, Say};
@@ -73,7 +74,9 @@ impl Conversation {
         }
         let heard = match Say::read(line) {
             // A stranger is told nothing that it did not know.
-            Err(_) if self.state == State::Stranger => Heard::Refuse(Refusal::Message, "that was no proof of the token".into()),
+            Err(_) if self.state == State::Stranger => {
+                Heard::Refuse(Refusal::Message, "that was no proof of the token".into())
+            }
             Err(why) => Heard::Refuse(Refusal::Message, format!("cannot be understood: {why}")),
             Ok(say) => self.understood(say),
         };
@@ -90,7 +93,9 @@ impl Conversation {
     fn understood(&self, say: Say) -> Heard {
         match (self.state, say) {
             (State::Stranger, Say::Know { proof }) if self.secrets.is_client(&proof) => Heard::Welcome,
-            (State::Stranger, Say::Know { .. }) => Heard::Refuse(Refusal::Token, "the token is not the server's".into()),
+            (State::Stranger, Say::Know { .. }) => {
+                Heard::Refuse(Refusal::Token, "the token is not the server's".into())
+            }
             (State::Stranger, _) => Heard::Refuse(Refusal::Message, "that was no proof of the token".into()),
             (State::Known, Say::Plan(plan)) => match plan.check(&self.caps) {
                 Ok(()) => Heard::Prepare(plan),
@@ -139,7 +144,14 @@ mod tests {
             buffers,
             port: 1,
         };
-        Say::Plan(Plan { flows: vec![flow], warmup_ns: 0, interval_ns: 1_000_000_000, rtt_ns: 0, one_clock: false, seed: 1 })
+        Say::Plan(Plan {
+            flows: vec![flow],
+            warmup_ns: 0,
+            interval_ns: 1_000_000_000,
+            rtt_ns: 0,
+            one_clock: false,
+            seed: 1,
+        })
     }
 
     fn heard(conversation: &mut Conversation, say: &Say) -> Heard {

@@ -1,10 +1,12 @@
 //! The server: safe to leave running on a network where not everybody is a friend.
 //!
-//! - Nobody gets anything done who has not shown that he knows the token; it never travels (see [`crate::token`]).
-//! - Nothing is sent to an address that has not proved itself: TCP by its handshake, UDP by a cookie that only whoever receives at
-//!   the address can give back, and the cookie is as long as what asked for it ([`crate::protocol`]).
-//! - What a client may do is capped: rate, duration, clients, flows, connections. Everything has a time limit, and traffic ends when
-//!   the control connection does.
+//! - Nobody gets anything done who has not shown that he knows the token; it never travels (see
+//!   [`crate::token`]).
+//! - Nothing is sent to an address that has not proved itself: TCP by its handshake, UDP by a
+//!   cookie that only whoever receives at the address can give back, and the cookie is as long as
+//!   what asked for it ([`crate::protocol`]).
+//! - What a client may do is capped: rate, duration, clients, flows, connections. Everything has a
+//!   time limit, and traffic ends when the control connection does.
 
 mod control;
 mod conversation;
@@ -34,10 +36,12 @@ use crate::token::{Key, Token};
 pub const PORT: u16 = 2587;
 
 /// What a client may do where nothing else is said.
-pub const CAPS: Caps = Caps { rate_bit_s: 1_000_000_000, duration_ns: 300 * SECOND, clients: 4, flows: 256, streams: 1024 };
+pub const CAPS: Caps =
+    Caps { rate_bit_s: 1_000_000_000, duration_ns: 300 * SECOND, clients: 4, flows: 256, streams: 1024 };
 
 /// Connections that have not said what they are for, or have had their answer and are not closed.
-const GUESTS: greeter::Limits = greeter::Limits { bytes: Preamble::BYTES, guests: 1024, patience: Duration::from_secs(5) };
+const GUESTS: greeter::Limits =
+    greeter::Limits { bytes: Preamble::BYTES, guests: 1024, patience: Duration::from_secs(5) };
 
 /// What a server is to be.
 #[derive(Clone, Debug)]
@@ -221,7 +225,9 @@ fn prove_addresses(house: &House, socket: &UdpSocket, port: u16) -> Result<(), E
             // What the kernel reports of an earlier answer.
             Err(_) => continue,
         };
-        let Some(answer) = answer_datagram(house, buffer.get(..bytes).unwrap_or_default(), from, port) else { continue };
+        let Some(answer) = answer_datagram(house, buffer.get(..bytes).unwrap_or_default(), from, port) else {
+            continue;
+        };
         // A full queue on the way out: the client asks again.
         let _ = socket.send_to(&answer, from);
     }
@@ -239,7 +245,9 @@ fn answer_datagram(house: &House, bytes: &[u8], from: SocketAddr, port: u16) -> 
     let place = format!("{from} {} {}", datagram.address.flow, datagram.address.stream);
     let parts: [&[u8]; 3] = [b"cookie", &number, place.as_bytes()];
     match datagram.step {
-        Step::Probe => Some(Datagram::new(Step::Cookie, datagram.address, house.cookies.tag(&parts), &session.key).bytes()),
+        Step::Probe => {
+            Some(Datagram::new(Step::Cookie, datagram.address, house.cookies.tag(&parts), &session.key).bytes())
+        }
         Step::Echo if house.cookies.proves(&parts, &datagram.cookie) => {
             // The answer goes over the control connection.
             session.attach_address(datagram.address, port, from);

@@ -1,4 +1,5 @@
-//! A client's session at the server: its flows, the connections that have found them, and the threads that serve them.
+//! A client's session at the server: its flows, the connections that have found them, and the
+//! threads that serve them.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -62,7 +63,8 @@ impl Session {
     /// A session of a plan that has been checked.
     pub fn new(key: Key, local: SocketAddr, plan: Plan, caps: &Caps, attached: Sender<Address>) -> Session {
         let flow = |spec: &FlowSpec| {
-            // What comes from the client is later than its clock says by the time that the start took to get there and the load to come here.
+            // What comes from the client is later than its clock says by the time that the start
+            // took to get there and the load to come here.
             let shift = if spec.direction == Direction::Up { plan.rtt_ns } else { 0 };
             let window = spec.start_ns.saturating_add(plan.warmup_ns + shift)..spec.stop_ns.saturating_add(shift);
             SessionFlow {
@@ -96,7 +98,9 @@ impl Session {
 
     /// A short connection has come; true if its flow runs.
     pub fn connected(&self, address: &Address) -> bool {
-        let (Some(flow), Some(epoch)) = (self.flows.get(usize::from(address.flow)), self.epoch.get()) else { return false };
+        let (Some(flow), Some(epoch)) = (self.flows.get(usize::from(address.flow)), self.epoch.get()) else {
+            return false;
+        };
         flow.meter.completed(epoch.since(std::time::Instant::now()));
         !self.stop.load(Ordering::Relaxed)
     }
@@ -111,7 +115,8 @@ impl Session {
         self.put(address, flow, Slot::Tcp(connection));
     }
 
-    /// An address has proved itself for a flow: from now on its datagrams go to a socket of their own.
+    /// An address has proved itself for a flow: from now on its datagrams go to a socket of their
+    /// own.
     pub fn attach_address(&self, address: Address, port: u16, peer: SocketAddr) {
         let Some(flow) = self.flows.get(usize::from(address.flow)) else { return };
         if flow.slots().contains_key(&address.stream) || peer.is_ipv4() != self.local.is_ipv4() {
@@ -181,7 +186,8 @@ impl Session {
                         flow.failed(error.to_string());
                     }
                 };
-                threads.push(std::thread::Builder::new().name("flow".into()).spawn(work).doing(|| "starting a thread")?);
+                threads
+                    .push(std::thread::Builder::new().name("flow".into()).spawn(work).doing(|| "starting a thread")?);
             }
         }
         Ok(threads)

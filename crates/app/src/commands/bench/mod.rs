@@ -61,19 +61,27 @@ struct Tree {
     /// --classes are flows of one leaf class, for queues that keep flows apart
     #[arg(long)]
     flows: bool,
-    /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them [default: 3, or 2 where classes stand side by side]
+    /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them
+    /// [default: 3, or 2 where classes stand side by side]
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(2..=8))]
     depth: Option<u32>,
 }
 
 impl Tree {
-    /// A scheduler whose classes stand side by side has one of its kind in every agency, if agencies are asked for.
+    /// A scheduler whose classes stand side by side has one of its kind in every agency, if
+    /// agencies are asked for.
     fn depth(&self) -> u32 {
         self.depth.unwrap_or_else(|| if workload::is_flat(&self.scheduler) { 2 } else { 3 })
     }
 
     fn load(&self, classes: u32) -> Load<'_> {
-        Load { scheduler: &self.scheduler, queue: self.queue.as_deref(), flows: self.flows, classes, depth: self.depth() }
+        Load {
+            scheduler: &self.scheduler,
+            queue: self.queue.as_deref(),
+            flows: self.flows,
+            classes,
+            depth: self.depth(),
+        }
     }
 }
 
@@ -172,7 +180,11 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
             args.runs
         )?;
         writeln!(out, "a class takes {bytes:.0} bytes\n")?;
-        writeln!(out, "{:>9}  {:<14} {:>9}  {:>15}  {:>12}", "classes", "mode", "ns/packet", "fastest-slowest", "Mpackets/s")?;
+        writeln!(
+            out,
+            "{:>9}  {:<14} {:>9}  {:>15}  {:>12}",
+            "classes", "mode", "ns/packet", "fastest-slowest", "Mpackets/s"
+        )?;
     }
     let all = [10, 100, 1_000, 10_000, 100_000];
     for classes in args.classes.as_slice().iter().chain(all.iter().filter(|_| args.classes.is_none())) {

@@ -1,4 +1,5 @@
-//! `altq bench sim`: how many packets of a bottleneck the simulator carries a second of CPU time, and what a flow takes.
+//! `altq bench sim`: how many packets of a bottleneck the simulator carries a second of CPU time,
+//! and what a flow takes.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -13,7 +14,8 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 
-/// A dumbbell: every flow has a source and a sink of its own, up to five of each; more flows share them
+/// A dumbbell: every flow has a source and a sink of its own, up to five of each; more flows share
+/// them
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// TCP flows
@@ -109,7 +111,8 @@ fn once(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> anyhow::Result<(f64, 
     Ok((took, link.report.sent_packets, watch.events))
 }
 
-/// The default dumbbell at 100 Mbit/s for as long as its bottleneck takes for so many packets of 1500 bytes.
+/// The default dumbbell at 100 Mbit/s for as long as its bottleneck takes for so many packets of
+/// 1500 bytes.
 pub fn work(packets: u64) -> anyhow::Result<()> {
     let args = Args { tcp: 4, udp: 1, mbit: vec![100], seconds: 1, scheduler: "fifo".into(), json: false };
     let mut case = Case::parse(&case(&args, 4, 100, 1), Path::new("dumbbell")).map_err(|error| anyhow!("{error}"))?;
@@ -121,7 +124,8 @@ pub fn work(packets: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A dumbbell with access links of ten times the bottleneck's rate, 5 ms each, and 10 ms of bottleneck: a round trip of 40 ms.
+/// A dumbbell with access links of ten times the bottleneck's rate, 5 ms each, and 10 ms of
+/// bottleneck: a round trip of 40 ms.
 fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
     let pairs = (tcp + args.udp).clamp(1, 5);
     let queue = (mbit * 1_000_000 / 8 * 40 / 1000 / 1500).max(10);

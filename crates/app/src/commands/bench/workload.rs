@@ -51,10 +51,11 @@ impl<'a> Load<'a> {
     }
 }
 
-/// A link of so many leaf classes. Depth 2: link and leaves; every level more puts inner classes between: with n leaves, n to the
-/// power of k / (depth - 1) at level k, so about the square root of n at depth 3. Half of the link is guaranteed, in equal parts; all
-/// borrow; leaf i has priority i mod 8. What a scheduler has no word for is left out. Where a scheduler's classes stand side by side, an
-/// inner class holds another of its kind.
+/// A link of so many leaf classes. Depth 2: link and leaves; every level more puts inner classes
+/// between: with n leaves, n to the power of k / (depth - 1) at level k, so about the square root
+/// of n at depth 3. Half of the link is guaranteed, in equal parts; all borrow; leaf i has priority
+/// i mod 8. What a scheduler has no word for is left out. Where a scheduler's classes stand side by
+/// side, an inner class holds another of its kind.
 pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
     let Load { scheduler, depth, .. } = *load;
     let classes = if load.flows { 1 } else { load.classes };
@@ -66,12 +67,14 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         if load.flows {
             // Room for all flows, with about two places to each.
             let places = u64::from(load.classes).saturating_mul(2).next_power_of_two().max(1024);
-            for word in entry.words.iter().filter(|word| ["flows", "divisor", "queues", "buckets"].contains(&word.name)) {
+            for word in entry.words.iter().filter(|word| ["flows", "divisor", "queues", "buckets"].contains(&word.name))
+            {
                 if let Kind::Int { min, max } = word.kind {
                     settings.set(word.name, Value::Int(places.clamp(min, max)));
                 }
             }
-            // With many flows a packet waits its turn for long: CoDel is to judge it, not to drop it.
+            // With many flows a packet waits its turn for long: CoDel is to judge it, not to drop
+            // it.
             let has = |word: &str| entry.words.iter().any(|known| known.name == word);
             if has("interval") {
                 settings.set("target", Value::Time(100 * SECOND)).set("interval", Value::Time(3000 * SECOND));
@@ -99,7 +102,8 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         levels.push(if level + 1 == depth { classes } else { f64::from(classes).powf(power).round().max(1.0) as u32 });
     }
     // Leaves below each class, level by level, from the leaves up.
-    let parent = |level: usize, at: u32| (u64::from(at) * u64::from(levels[level - 1]) / u64::from(levels[level])) as u32;
+    let parent =
+        |level: usize, at: u32| (u64::from(at) * u64::from(levels[level - 1]) / u64::from(levels[level])) as u32;
     let mut below = vec![vec![1_u64; classes as usize]];
     for level in (1..levels.len()).rev() {
         let mut sums = vec![0; levels[level - 1] as usize];
@@ -176,7 +180,8 @@ pub fn is_flat(scheduler: &str) -> bool {
     link(&load).is_ok_and(|spec| spec.classes.iter().any(|class| class.scheduler.is_some()))
 }
 
-/// Whether a link's scheduler takes no class below another: tried with the first class below the root and the first below that.
+/// Whether a link's scheduler takes no class below another: tried with the first class below the
+/// root and the first below that.
 fn side_by_side(link: &LinkSpec) -> bool {
     let Some(below) = link.classes.iter().find(|class| class.parent == 1) else { return false };
     let mut spec = link.clone();
@@ -188,7 +193,18 @@ fn side_by_side(link: &LinkSpec) -> bool {
 /// The key of leaf `at`'s flow.
 pub fn key(at: u32) -> Key {
     let (src, dst, sport) = fields(at);
-    Key { src, dst, sport, dport: Some(443), proto: 6, family: 4, tos: 0, tcp_flags: 0x10, length: PACKET, ..Key::default() }
+    Key {
+        src,
+        dst,
+        sport,
+        dport: Some(443),
+        proto: 6,
+        family: 4,
+        tos: 0,
+        tcp_flags: 0x10,
+        length: PACKET,
+        ..Key::default()
+    }
 }
 
 /// What tells leaf `at`'s flow from others: addresses and source port.
@@ -197,7 +213,8 @@ fn fields(at: u32) -> (u128, u128, Option<u16>) {
     (u128::from(0x0a00_0000 | at & 0xff), u128::from(0x2000_0000 + at), Some(1024 + (at & 0x3fff) as u16))
 }
 
-/// A rule for each leaf (or each of so many flows, to the first), that names all five fields of its flow.
+/// A rule for each leaf (or each of so many flows, to the first), that names all five fields of its
+/// flow.
 pub fn rules(leaves: std::ops::Range<ClassId>, flows: Option<u32>) -> RuleSet {
     let address = |bits| Values::Addresses(vec![Address { v6: false, bits, mask: u128::from(u32::MAX) }]);
     let number = |n: Option<u16>| Values::Ranges(n.map(|n| (n.into(), n.into())).into_iter().collect());
@@ -275,7 +292,8 @@ impl Work {
         now(self.packets)
     }
 
-    /// Queues packets in every leaf: enough that none is empty when a batch has been sent and its successors have not come.
+    /// Queues packets in every leaf: enough that none is empty when a batch has been sent and its
+    /// successors have not come.
     pub fn fill(&mut self) -> anyhow::Result<()> {
         let each = (512 / self.flows).clamp(2, 48);
         let now = self.now();
@@ -288,8 +306,8 @@ impl Work {
         self.no_drops()
     }
 
-    /// Sends `packets` packets while every leaf is backlogged: a new one takes the place of each that leaves. As a feeder does,
-    /// it classifies a batch at a time.
+    /// Sends `packets` packets while every leaf is backlogged: a new one takes the place of each
+    /// that leaves. As a feeder does, it classifies a batch at a time.
     pub fn saturated(&mut self, packets: u64) -> anyhow::Result<()> {
         let mut left = packets;
         while left > 0 {
@@ -312,8 +330,8 @@ impl Work {
         self.no_drops()
     }
 
-    /// Lets `packets` packets through an empty link, each alone, the leaves in random order. As a feeder does, it classifies a batch at a
-    /// time.
+    /// Lets `packets` packets through an empty link, each alone, the leaves in random order. As a
+    /// feeder does, it classifies a batch at a time.
     pub fn one_at_a_time(&mut self, packets: u64) -> anyhow::Result<()> {
         let flows = u64::from(self.flows);
         let mut left = packets;
@@ -388,7 +406,8 @@ fn now(packets: u64) -> Nanos {
     (packets * u64::from(PACKET) * 8).div_ceil(RATE / 1_000_000_000)
 }
 
-/// Bytes of memory of an engine of so many classes through each of which a packet has gone; packets, flows and rules not counted.
+/// Bytes of memory of an engine of so many classes through each of which a packet has gone;
+/// packets, flows and rules not counted.
 pub fn memory(load: &Load<'_>) -> anyhow::Result<usize> {
     let spec = link(load)?;
     let mut engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -400,13 +419,16 @@ pub fn memory(load: &Load<'_>) -> anyhow::Result<usize> {
     while engine.backlog() > 0 {
         now = match engine.dequeue(now) {
             Some(_) => now,
-            None => engine.next_wakeup().filter(|at| *at > now).context("packets are queued, and nothing is to be sent")?,
+            None => {
+                engine.next_wakeup().filter(|at| *at > now).context("packets are queued, and nothing is to be sent")?
+            }
         };
     }
     Ok(engine.memory())
 }
 
-/// Frames as they come: TCP over IPv4, UDP behind a VLAN tag, TCP over IPv6, UDP behind two extension headers.
+/// Frames as they come: TCP over IPv4, UDP behind a VLAN tag, TCP over IPv6, UDP behind two
+/// extension headers.
 pub fn frames() -> [Vec<u8>; 4] {
     fn ethernet(kind: &[u8], rest: &[&[u8]]) -> Vec<u8> {
         let mut frame = [&[2; 12], kind, &rest.concat()[..]].concat();
@@ -465,7 +487,11 @@ mod tests {
         assert_eq!(link(&Load::new("fifo", 7, 2)).unwrap().classes.len(), 8);
         for flat in ["priq", "drr"] {
             let spec = link(&Load::new(flat, 10, 3)).unwrap();
-            assert!(spec.classes[1..4].iter().all(|agency| agency.scheduler.as_ref().is_some_and(|inner| inner.name == flat)));
+            assert!(
+                spec.classes[1..4]
+                    .iter()
+                    .all(|agency| agency.scheduler.as_ref().is_some_and(|inner| inner.name == flat))
+            );
             assert!(spec.classes[4..].iter().all(|leaf| leaf.scheduler.is_none()));
             let mut work = Work::new(&Load::new(flat, 10, 3)).unwrap();
             work.one_at_a_time(100).unwrap();

@@ -51,7 +51,8 @@ fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
         (_, Some(depth)) => format!("a token bucket of {depth} bytes"),
     };
     writeln!(out, "  regulator  {regulator}")?;
-    let default = link.spec.default.map_or("none: packets that no rule matches are dropped", |class| link.class_name(class));
+    let default =
+        link.spec.default.map_or("none: packets that no rule matches are dropped", |class| link.class_name(class));
     writeln!(out, "  default    {default}")?;
     for note in &link.notes {
         writeln!(out, "  note       {note}")?;
@@ -106,8 +107,11 @@ fn table(link: &Link) -> String {
         });
         let made = if link.classes[class as usize].made { " (made)" } else { "" };
         let cbq = class != ROOT && link.scheduler_of(class) == "cbq";
-        let priority =
-            if cbq && holders[class as usize] { spec.settings.int("priority").unwrap_or(1).to_string() } else { String::new() };
+        let priority = if cbq && holders[class as usize] {
+            spec.settings.int("priority").unwrap_or(1).to_string()
+        } else {
+            String::new()
+        };
         rows.push(vec![
             format!("{:depth$}{}{made}", "", link.class_name(class), depth = depth * 2),
             promises.guaranteed(class).map_or_else(|| "-".to_owned(), rate),
@@ -142,10 +146,11 @@ fn served(out: &mut String, link: &Link) -> std::fmt::Result {
             by_priority[spec.settings.int("priority").unwrap_or(1).min(7) as usize].push(link.class_name(class));
         }
     }
-    let groups = by_priority.iter().enumerate().rev().filter(|(_, names)| !names.is_empty()).map(|(priority, names)| {
-        let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
-        format!("{priority}: {}{more}", names[..names.len().min(12)].join(" "))
-    });
+    let groups =
+        by_priority.iter().enumerate().rev().filter(|(_, names)| !names.is_empty()).map(|(priority, names)| {
+            let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
+            format!("{priority}: {}{more}", names[..names.len().min(12)].join(" "))
+        });
     let groups: Vec<String> = groups.collect();
     if groups.is_empty() {
         return writeln!(out, "  the link is its only class");

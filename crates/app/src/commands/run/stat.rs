@@ -71,7 +71,8 @@ struct Sojourn {
 }
 
 impl Stat {
-    /// Of these links. Rates and sojourn times are those of the interval before, counters those since the start.
+    /// Of these links. Rates and sojourn times are those of the interval before, counters those
+    /// since the start.
     pub fn of(links: &[(&Link, &Snapshot)]) -> Stat {
         Stat { schema: "altq.stat/1", links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
     }
@@ -123,7 +124,11 @@ fn of_class(link: &Link, snapshot: &Snapshot, class: usize) -> Option<Class> {
         backlog_bytes: counters.queued_bytes,
         borrowed_bytes: counters.borrowed_bytes,
         overlimits: stat.overlimits,
-        sojourn_ns: Sojourn { p50: stat.sojourn.percentile(50.0), p99: stat.sojourn.percentile(99.0), max: stat.sojourn.max() },
+        sojourn_ns: Sojourn {
+            p50: stat.sojourn.percentile(50.0),
+            p99: stat.sojourn.percentile(99.0),
+            max: stat.sojourn.max(),
+        },
         rate_bit_s: stat.rate_bit_s,
         limited_by: limited_by(link, &snapshot.classes, class),
     })
@@ -134,8 +139,9 @@ pub fn parent(link: &Link, class: usize) -> Option<usize> {
     (class != ROOT as usize).then(|| link.spec.classes.get(class).map(|spec| spec.parent as ClassId as usize))?
 }
 
-/// What keeps a class from sending more: what it was offered, when nothing waits; else the nearest limit from it up that it, or what
-/// is above it, has come to (within 3 %, the interval's own grain), and last the link.
+/// What keeps a class from sending more: what it was offered, when nothing waits; else the nearest
+/// limit from it up that it, or what is above it, has come to (within 3 %, the interval's own
+/// grain), and last the link.
 fn limited_by(link: &Link, stats: &[ClassStat], class: usize) -> String {
     let Some(stat) = stats.get(class) else { return "offered".into() };
     if stat.counters.queued_packets == 0 {
@@ -146,8 +152,9 @@ fn limited_by(link: &Link, stats: &[ClassStat], class: usize) -> String {
         let Some(spec) = link.spec.classes.get(at) else { break };
         let reached = |limit: u64| stats.get(at).is_some_and(|stat| stat.wire_bit_s as f64 >= limit as f64 * 0.97);
         let words = &spec.settings;
-        let name =
-            |own: &str| if at == class { own.to_owned() } else { link.classes.get(at).map_or(String::new(), |c| c.name.clone()) };
+        let name = |own: &str| {
+            if at == class { own.to_owned() } else { link.classes.get(at).map_or(String::new(), |c| c.name.clone()) }
+        };
         let rate = words.rate("rate").map_or(0, |rate| rate.as_bit_s());
         if !words.flag("borrow") && rate > 0 && reached(rate) {
             return name("guarantee");

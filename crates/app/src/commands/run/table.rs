@@ -23,7 +23,8 @@ pub enum Screen {
 pub fn draw(links: &[(&Link, &Snapshot)], screen: Screen, last: bool) -> String {
     let mut text = String::new();
     if matches!(screen, Screen::Terminal { .. }) {
-        // To the top left; every line ends with "clear to the end of the line", so that nothing flickers.
+        // To the top left; every line ends with "clear to the end of the line", so that nothing
+        // flickers.
         text.push_str("\x1b[H");
     }
     for (link, snapshot) in links {
@@ -67,7 +68,8 @@ fn rows(link: &Link, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
         };
         // What a class did in the end is in its totals: nothing moves any more.
         let sojourn = if last { &stat.sojourn_total } else { &stat.sojourn };
-        let time = |per_cent| if sojourn.count() == 0 { "-".to_owned() } else { output::time(sojourn.percentile(per_cent)) };
+        let time =
+            |per_cent| if sojourn.count() == 0 { "-".to_owned() } else { output::time(sojourn.percentile(per_cent)) };
         let dropped = counters.dropped_packets + if class == ROOT as usize { snapshot.unclassified.0 } else { 0 };
         let (rate, wire) = rates(snapshot, class, last);
         rows.push(vec![
@@ -86,7 +88,8 @@ fn rows(link: &Link, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
     rows
 }
 
-/// Rates of a class in own bytes and in those charged: of the interval, and in the end of the whole time.
+/// Rates of a class in own bytes and in those charged: of the interval, and in the end of the whole
+/// time.
 fn rates(snapshot: &Snapshot, class: usize, last: bool) -> (u64, u64) {
     let Some(stat) = snapshot.classes.get(class) else { return (0, 0) };
     if !last {

@@ -26,11 +26,12 @@ Examples:
   altq traffic server --token secret.txt --max-rate 100Mbit/s
   altq traffic server --listen 192.0.2.1:5001 --listen 192.0.2.1:5002   two ports, for rules that tell flows by port")]
 pub struct Args {
-    /// Where it listens, TCP and UDP: ADDR or ADDR:PORT, an IPv6 address with a port in square brackets; port 0 takes a free one
-    /// [default: port 2587 of all addresses]
+    /// Where it listens, TCP and UDP: ADDR or ADDR:PORT, an IPv6 address with a port in square
+    /// brackets; port 0 takes a free one [default: port 2587 of all addresses]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen)]
     listen: Vec<SocketAddr>,
-    /// What clients must know: a file that holds it, or the token itself [default: $ALTQ_TOKEN, or a random one]
+    /// What clients must know: a file that holds it, or the token itself [default: $ALTQ_TOKEN, or
+    /// a random one]
     #[arg(long, value_name = "FILE|TEXT")]
     token: Option<String>,
     /// All flows of a client together, each way

@@ -1,8 +1,10 @@
-//! COBALT (Palmei and others 2019, "Design and Evaluation of COBALT Queue Discipline"): CoDel and BLUE side by side.
+//! COBALT (Palmei and others 2019, "Design and Evaluation of COBALT Queue Discipline"): CoDel and
+//! BLUE side by side.
 //!
-//! CoDel as CAKE has it keeps its rate of drops when a queue falls below the target, and lets it sink as it rose: by interval/sqrt(count)
-//! for each step. BLUE drops at random by a probability that rises when the queue overflows and sinks when it is empty, for flows that
-//! do not listen to CoDel.
+//! CoDel as CAKE has it keeps its rate of drops when a queue falls below the target, and lets it
+//! sink as it rose: by interval/sqrt(count) for each step. BLUE drops at random by a probability
+//! that rises when the queue overflows and sinks when it is empty, for flows that do not listen to
+//! CoDel.
 
 use super::super::codel::control_law;
 use super::super::random::Random;

@@ -66,7 +66,8 @@ impl Hosts {
     }
 }
 
-/// A host's place, its own or one of the seven beside it; where others have them all, it shares its own.
+/// A host's place, its own or one of the seven beside it; where others have them all, it shares its
+/// own.
 fn find(table: &mut [Host], tag: u16) -> u16 {
     let ways = WAYS as usize;
     let place = usize::from(tag) % table.len();

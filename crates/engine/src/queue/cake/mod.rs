@@ -1,15 +1,20 @@
-//! CAKE (Høiland-Jørgensen, Täht and Morton 2018): fairness between hosts and between the flows of a host, each flow with a COBALT.
+//! CAKE (Høiland-Jørgensen, Täht and Morton 2018): fairness between hosts and between the flows of
+//! a host, each flow with a COBALT.
 //!
-//! Flows are kept in queues that are served in rounds, new ones first, as in fq_codel; but a flow's part of a round is a quantum over the
-//! number of bulk flows of its host. So a host has its part whatever the number of its flows: by source, by destination, or by
-//! whichever is the busier of the two (triple isolation). The hash is eight-way set-associative: two flows meet in a queue only where
-//! eight others are in the way. [`Cobalt`] is CoDel for flows that listen and BLUE for those that do not.
+//! Flows are kept in queues that are served in rounds, new ones first, as in fq_codel; but a flow's
+//! part of a round is a quantum over the number of bulk flows of its host. So a host has its part
+//! whatever the number of its flows: by source, by destination, or by whichever is the busier of
+//! the two (triple isolation). The hash is eight-way set-associative: two flows meet in a queue
+//! only where eight others are in the way. [`Cobalt`] is CoDel for flows that listen and BLUE for
+//! those that do not.
 //!
-//! The engine shapes elsewhere, and what CAKE does by DSCP is done by classes; so this is the queue of one tin, `besteffort`.
+//! The engine shapes elsewhere, and what CAKE does by DSCP is done by classes; so this is the queue
+//! of one tin, `besteffort`.
 //!
-//! A flow whose part is small takes many rounds to a packet. They are not gone through: a flow waits in the round in which it may send,
-//! found in a calendar, so a packet costs the same however many flows its host has. State that decays in silence is
-//! worked out when it is looked at, as if an empty queue were asked all the time; it goes when it is at rest.
+//! A flow whose part is small takes many rounds to a packet. They are not gone through: a flow
+//! waits in the round in which it may send, found in a calendar, so a packet costs the same however
+//! many flows its host has. State that decays in silence is worked out when it is looked at, as if
+//! an empty queue were asked all the time; it goes when it is at rest.
 
 mod cobalt;
 mod hosts;
@@ -67,7 +72,8 @@ const fn isolation(name: &'static str, help: &'static str, default: &'static str
     Word { name, kind: Kind::Flag, help, default }
 }
 
-/// From so many packets on what is kept of them and of their flows does not stay in a processor's nearest cache.
+/// From so many packets on what is kept of them and of their flows does not stay in a processor's
+/// nearest cache.
 const MANY: u32 = 1024;
 
 /// Where a flow stands.
@@ -112,8 +118,8 @@ struct Cake {
     seed: Option<u64>,
     resting: u32,
     swept: u32,
-    /// Of the present: flows that are sparse and bulk; of all time: how often a flow was found beside its own place, got a new
-    /// place, or had to share one.
+    /// Of the present: flows that are sparse and bulk; of all time: how often a flow was found
+    /// beside its own place, got a new place, or had to share one.
     sparse: u32,
     bulk: u32,
     ways: [u64; 3],
@@ -160,7 +166,8 @@ impl Cake {
         (self.resting, self.swept, self.sparse, self.bulk) = (0, 0, 0, 0);
     }
 
-    /// The flow of a packet: its own place, or one of the seven beside it; where all are taken it shares its own with who is there.
+    /// The flow of a packet: its own place, or one of the seven beside it; where all are taken it
+    /// shares its own with who is there.
     fn find(&mut self, packet: &Packet) -> u32 {
         let tag = self.words.tag(packet);
         let place = self.hash.bucket(tag, self.words.queues);
@@ -309,7 +316,8 @@ impl Cake {
         }
         let load = self.load(at);
         let missing = 1 - i64::from(self.flows.get(at).deficit);
-        // Rounds of quantum/load each; what division leaves over is drawn, so that nothing is lost in the mean.
+        // Rounds of quantum/load each; what division leaves over is drawn, so that nothing is lost
+        // in the mean.
         let quantum = u64::from(self.words.quantum);
         let rounds = (missing.max(1).unsigned_abs() * u64::from(load)).div_ceil(quantum).clamp(1, Rounds::MOST);
         let (whole, rest) = (rounds * quantum / u64::from(load), rounds * quantum % u64::from(load));
@@ -395,7 +403,8 @@ impl Queue for Cake {
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.next(now, store, true);
         if self.packets == 0 && packet.is_some() {
-            // All leave the rounds, as if the queue had been asked once more; nobody asks one that is empty.
+            // All leave the rounds, as if the queue had been asked once more; nobody asks one that
+            // is empty.
             self.next(now, store, true);
         }
         packet
@@ -414,12 +423,19 @@ impl Queue for Cake {
         self.next(0, store, false)
     }
 
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         let words = Words::read(context, &spec.settings)?;
         let moved = words.keeps_apart() != self.words.keeps_apart();
         (self.context, self.limit, self.words) = (*context, spec.limit, words);
         if moved {
-            // All packets are put again, in the order in which they would have left. Hosts are not kept: theirs are unknown.
+            // All packets are put again, in the order in which they would have left. Hosts are not
+            // kept: theirs are unknown.
             let mut waiting = Vec::with_capacity(self.packets as usize);
             while let Some(packet) = self.take(store) {
                 waiting.push(store.packet(packet));
@@ -457,7 +473,8 @@ impl Queue for Cake {
         // As `tc -s qdisc` names them.
         word("sp_flows", u64::from(self.sparse));
         word("bk_flows", u64::from(self.bulk));
-        let deaf = (0..self.flows.records()).filter(|at| self.flows.is_open(*at) && self.flows.get(*at).state.cobalt.blue());
+        let deaf =
+            (0..self.flows.records()).filter(|at| self.flows.is_open(*at) && self.flows.get(*at).state.cobalt.blue());
         word("un_flows", deaf.count() as u64);
         word("way_inds", self.ways[0]);
         word("way_miss", self.ways[1]);

@@ -40,7 +40,10 @@ impl Rounds {
         let ahead = self.some[word] & !0 << bit;
         let words = self.some.len();
         let next = match ahead {
-            0 => (1..=words).map(|n| (word + n) % words).find(|word| self.some[*word] != 0).map(|word| (word, self.some[word]))?,
+            0 => (1..=words)
+                .map(|n| (word + n) % words)
+                .find(|word| self.some[*word] != 0)
+                .map(|word| (word, self.some[word]))?,
             ahead => (word, ahead),
         };
         let next = next.0 * 64 + next.1.trailing_zeros() as usize;

@@ -47,12 +47,15 @@ impl Words {
         let mut given = MODES.iter().filter(|(word, ..)| settings.flag(word));
         let (first, apart, by_source, by_destination) = *given.next().unwrap_or(&MODES[0]);
         if let Some((second, ..)) = given.next() {
-            return Err(SpecError::word(second, format!("{first} and {second} both say what is kept apart")).help("leave one out"));
+            return Err(SpecError::word(second, format!("{first} and {second} both say what is kept apart"))
+                .help("leave one out"));
         }
         let queues = settings.int("queues").unwrap_or(1024).clamp(8, MOST) as u32;
         if !queues.is_multiple_of(WAYS) {
             let message = format!("the queues are in sets of {WAYS}, which {queues} are not");
-            return Err(SpecError::word("queues", message).help(format!("write queues {}", queues.next_multiple_of(WAYS))));
+            return Err(
+                SpecError::word("queues", message).help(format!("write queues {}", queues.next_multiple_of(WAYS)))
+            );
         }
         let rtt = settings.time("rtt").unwrap_or(100_000_000);
         if !(20..=3600 * SECOND).contains(&rtt) {
@@ -64,8 +67,8 @@ impl Words {
         Ok(words)
     }
 
-    /// What depends on the rate: a quantum of 1/4096 s between 300 bytes and a packet, a target of at least one packet and a half, and
-    /// an interval that grows with it (as sch_cake.c has it).
+    /// What depends on the rate: a quantum of 1/4096 s between 300 bytes and a packet, a target of
+    /// at least one packet and a half, and an interval that grows with it (as sch_cake.c has it).
     pub fn tune(&mut self, context: &Context) {
         let full = context.overhead.charge(context.mtu).max(300);
         let packet = context.rate.time_for(u64::from(full));

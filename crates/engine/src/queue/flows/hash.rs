@@ -2,8 +2,9 @@
 
 use super::super::random::Random;
 
-/// Multiply-shift (Dietzfelbinger 1996): (a x + b) / 2^32 for random a and b of 64 bits. Two flows meet in one of n buckets with a
-/// probability of about 1/n, over the seeds; the numbers need not be hashes themselves.
+/// Multiply-shift (Dietzfelbinger 1996): (a x + b) / 2^32 for random a and b of 64 bits. Two flows
+/// meet in one of n buckets with a probability of about 1/n, over the seeds; the numbers need not
+/// be hashes themselves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Hash {
     a: u64,

@@ -1,9 +1,10 @@
 //! Flows of a queue: a table of buckets, and a record for each flow that has something to remember.
 //!
-//! A bucket takes four bytes. Records lie in a slab, one for every flow that is active; idle flows take none. What a queue does with
-//! them costs the same however many there are: finding one is a look into the table, rounds are [`Chain`]s of records, and the
-//! fattest flow, which loses packets when the queue overflows, is known at any time, because flows with packets also hang in
-//! lists by the length of their backlog ([`Rank`]).
+//! A bucket takes four bytes. Records lie in a slab, one for every flow that is active; idle flows
+//! take none. What a queue does with them costs the same however many there are: finding one is a
+//! look into the table, rounds are [`Chain`]s of records, and the fattest flow, which loses packets
+//! when the queue overflows, is known at any time, because flows with packets also hang in lists by
+//! the length of their backlog ([`Rank`]).
 
 mod hash;
 #[cfg(test)]
@@ -32,7 +33,8 @@ pub(super) trait Rank: Send {
     fn of(list: &List) -> usize;
 }
 
-/// By bytes, four lists an octave: [`Flows::fattest`] holds more than 4/5 of the most that any flow holds.
+/// By bytes, four lists an octave: [`Flows::fattest`] holds more than 4/5 of the most that any flow
+/// holds.
 pub(super) struct ByBytes;
 
 impl Rank for ByBytes {
@@ -323,8 +325,9 @@ impl<S: Default, R: Rank> Flows<S, R> {
         self.records[at as usize].next != OUT
     }
 
-    /// Fetches from memory what the flows behind this one in its chain will need: of the next one its first packet, of the one after
-    /// it the record, in which that packet's place stands. A hint, for queues whose flows do not follow each other in memory.
+    /// Fetches from memory what the flows behind this one in its chain will need: of the next one
+    /// its first packet, of the one after it the record, in which that packet's place stands. A
+    /// hint, for queues whose flows do not follow each other in memory.
     #[inline]
     pub fn look_ahead(&self, at: u32, store: &Store<'_>) {
         if let Some(near) = self.records.get(self.records[at as usize].next as usize) {
@@ -339,8 +342,8 @@ impl<S: Default, R: Rank> Flows<S, R> {
         (next < OUT).then_some(next)
     }
 
-    /// The charged length of the packet that leaves next by rounds of these chains, one after the other: that of the first flow with
-    /// packets and credit, if one of the first few is it.
+    /// The charged length of the packet that leaves next by rounds of these chains, one after the
+    /// other: that of the first flow with packets and credit, if one of the first few is it.
     pub fn guess(&self, chains: &[Chain]) -> Option<u32> {
         let mut looks = 0;
         for chain in chains {

@@ -51,7 +51,8 @@ fn ranks_by_bytes_grow_by_a_quarter_of_an_octave() {
         tub.store().push(&mut list, &Packet::new(0, bytes));
         ByBytes::of(&list)
     };
-    // By hand: 0 to 3 alone, then quarters of 4..8, 8..16, …: 4 5 6 7, 8-9 10-11 12-13 14-15, 16-19 …
+    // By hand: 0 to 3 alone, then quarters of 4..8, 8..16, …: 4 5 6 7, 8-9 10-11 12-13 14-15, 16-19
+    // …
     let ranks: Vec<usize> = [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 19, 20].map(|bytes| rank(bytes, &mut tub)).to_vec();
     assert_eq!(ranks, [1, 2, 3, 4, 5, 6, 8, 9, 9, 10, 12, 13, 13, 14]);
     assert_eq!(rank(u32::MAX, &mut tub), 124);
@@ -70,8 +71,8 @@ fn records_are_used_again() {
 
 #[test]
 fn buckets_are_met_evenly() {
-    // 100,000 numbers in a row, as a list of arrivals may have them, into 1024 buckets: the sum of squares of what is in them is that of
-    // even chances, n + n(n-1)/1024, within 2 %.
+    // 100,000 numbers in a row, as a list of arrivals may have them, into 1024 buckets: the sum of
+    // squares of what is in them is that of even chances, n + n(n-1)/1024, within 2 %.
     for seed in 0..10 {
         let hash = Hash::new(seed);
         let mut counts = [0u64; 1024];

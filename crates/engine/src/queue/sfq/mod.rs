@@ -1,14 +1,17 @@
-//! SFQ (McKenney 1990), stochastic fairness queueing, with RED inside as Linux has it since 3.3 (tc-sfq(8)): flows apart, in rounds.
+//! SFQ (McKenney 1990), stochastic fairness queueing, with RED inside as Linux has it since 3.3
+//! (tc-sfq(8)): flows apart, in rounds.
 //!
-//! Flows are hashed into `divisor` queues, at most `flows` of them active, which are served in turn for a `quantum` of bytes each; two flows
-//! that meet in one share it until the hash is changed (`perturb`). When the queue is full the longest flow loses a packet, its
-//! last one or with `headdrop` its first one, so that who sends most is told, and told early.
+//! Flows are hashed into `divisor` queues, at most `flows` of them active, which are served in turn
+//! for a `quantum` of bytes each; two flows that meet in one share it until the hash is changed
+//! (`perturb`). When the queue is full the longest flow loses a packet, its last one or with
+//! `headdrop` its first one, so that who sends most is told, and told early.
 //!
-//! With `redflowlimit` each flow has a RED of its own on its bytes: what early CeroWrt ran as SFQ-RED before there was fq_codel. With
-//! `headdrop` the packet at the head is the one that is marked or dropped: the sender hears of it a queue's length sooner.
+//! With `redflowlimit` each flow has a RED of its own on its bytes: what early CeroWrt ran as
+//! SFQ-RED before there was fq_codel. With `headdrop` the packet at the head is the one that is
+//! marked or dropped: the sender hears of it a queue's length sooner.
 //!
-//! A change of the hash moves flows over a few at a time: packets of a flow stay in order, and no call has more to do than a
-//! flow's packets.
+//! A change of the hash moves flows over a few at a time: packets of a flow stay in order, and no
+//! call has more to do than a flow's packets.
 
 mod perturb;
 mod words;
@@ -38,28 +41,48 @@ pub const ENTRY: Entry = Entry {
             help: "what is kept apart: flows, source hosts or destination hosts",
             default: "flow",
         },
-        Word { name: "divisor", kind: Kind::Int { min: 1, max: MOST }, help: "queues that flows are hashed into", default: "1024" },
+        Word {
+            name: "divisor",
+            kind: Kind::Int { min: 1, max: MOST },
+            help: "queues that flows are hashed into",
+            default: "1024",
+        },
         Word {
             name: "flows",
             kind: Kind::Int { min: 1, max: MOST },
             help: "flows that may have packets at a time",
             default: "127",
         },
-        Word { name: "depth", kind: Kind::Int { min: 1, max: 127 }, help: "packets that a flow may have", default: "127" },
+        Word {
+            name: "depth",
+            kind: Kind::Int { min: 1, max: 127 },
+            help: "packets that a flow may have",
+            default: "127",
+        },
         Word {
             name: "quantum",
             kind: Kind::Bytes { min: 256, max: 1 << 20 },
             help: "bytes a flow and round, counted on the wire",
             default: "the link's MTU and its overhead",
         },
-        Word { name: "perturb", kind: Kind::Time, help: "the hash is another one after this time, at least 1s", default: "never" },
+        Word {
+            name: "perturb",
+            kind: Kind::Time,
+            help: "the hash is another one after this time, at least 1s",
+            default: "never",
+        },
         Word {
             name: "new-flow",
             kind: Kind::Choice(&["back", "front"]),
             help: "where a flow that had no packets stands: behind the others, or served next",
             default: "back",
         },
-        Word { name: "headdrop", kind: Kind::Flag, help: "drops and marks at a flow's head, not at its tail", default: "off" },
+        Word {
+            name: "headdrop",
+            kind: Kind::Flag,
+            help: "drops and marks at a flow's head, not at its tail",
+            default: "off",
+        },
         Word {
             name: "redflowlimit",
             kind: Kind::Bytes { min: 1, max: 1 << 30 },
@@ -78,7 +101,12 @@ pub const ENTRY: Entry = Entry {
             help: "RED: average bytes from which on all are dropped",
             default: "a quarter of redflowlimit",
         },
-        Word { name: "probability", kind: Kind::Fraction, help: "RED: part that is dropped just below max", default: "0.02" },
+        Word {
+            name: "probability",
+            kind: Kind::Fraction,
+            help: "RED: part that is dropped just below max",
+            default: "0.02",
+        },
         Word {
             name: "ewma",
             kind: Kind::Int { min: 1, max: 31 },
@@ -201,10 +229,12 @@ impl Sfq {
             if !self.flows.in_chain(at) {
                 self.flows.get_mut(at).deficit = self.words.quantum;
                 if front {
-                    // Linux 3.3 (d47a0ac7b6), taken back in 3.4 (cc34eb672e): who is new all the time starves the others.
+                    // Linux 3.3 (d47a0ac7b6), taken back in 3.4 (cc34eb672e): who is new all the
+                    // time starves the others.
                     self.flows.prepend(&mut self.ring, at);
                 } else {
-                    // A new flow waits for its turn behind the old ones, or new flows could starve them.
+                    // A new flow waits for its turn behind the old ones, or new flows could starve
+                    // them.
                     self.flows.append(&mut self.ring, at);
                 }
             }
@@ -346,7 +376,10 @@ impl Queue for Sfq {
         let passes = self.red(at, packet, store);
         let flow = self.flows.get(at);
         let deep = flow.list.packets() >= self.words.depth;
-        let long = self.words.red.is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
+        let long = self
+            .words
+            .red
+            .is_some_and(|red| u64::from(flow.list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
         if !passes || deep || long {
             let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
             if flow.list.is_empty() {
@@ -359,12 +392,14 @@ impl Queue for Sfq {
             if !self.words.headdrop {
                 return Err(reason);
             }
-            // The head goes in place of it: as many packets as before, so that no limit of packets is passed.
+            // The head goes in place of it: as many packets as before, so that no limit of packets
+            // is passed.
             if let Some(head) = self.pop(at, store) {
                 store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
             }
         } else if !self.words.headdrop && self.limit == Limit::Packets(self.packets) {
-            // If this is one of the longest flows now, its last packet is the one that goes: the arriving one.
+            // If this is one of the longest flows now, its last packet is the one that goes: the
+            // arriving one.
             let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
             if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
                 self.flows.touch(at);
@@ -395,14 +430,20 @@ impl Queue for Sfq {
         self.next(store)
     }
 
-    fn change(&mut self, now: Nanos, context: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    fn change(
+        &mut self,
+        now: Nanos,
+        context: &Context,
+        spec: &QueueSpec,
+        store: &mut Store<'_>,
+    ) -> Result<(), SpecError> {
         let words = Words::read(context, &spec.settings)?;
         let moved = (words.buckets(), words.by) != (self.words.buckets(), self.words.by);
         self.words = words;
         self.limit = spec.limit;
         if moved {
-            // All packets are put again, in the order in which they would have left. Hosts are not kept: where these are told apart, they
-            // are one flow until they have left.
+            // All packets are put again, in the order in which they would have left. Hosts are not
+            // kept: where these are told apart, they are one flow until they have left.
             let mut waiting = Vec::with_capacity(self.packets as usize);
             while let Some(packet) = self.take(store) {
                 waiting.push(store.packet(packet));

@@ -1,8 +1,10 @@
-//! The hash that changes: flows go over to the new one a few at a time, with their packets in order.
+//! The hash that changes: flows go over to the new one a few at a time, with their packets in
+//! order.
 //!
-//! The table is two tables, one for each hash. While flows go over, a packet whose flow has a place under the old hash still goes there.
-//! A place is emptied as a whole: what flows it holds is parted by the new hash. Nothing overtakes, because a flow is in one place
-//! at a time, and a place that keeps its record keeps its turn.
+//! The table is two tables, one for each hash. While flows go over, a packet whose flow has a place
+//! under the old hash still goes there. A place is emptied as a whole: what flows it holds is
+//! parted by the new hash. Nothing overtakes, because a flow is in one place at a time, and a place
+//! that keeps its record keeps its turn.
 
 use super::super::Store;
 use super::super::flows::Hash;
@@ -19,7 +21,8 @@ pub(super) struct Perturb {
     hashes: [Hash; 2],
     /// Which of the two holds; the other is the old one.
     now: usize,
-    /// Places of the old table from here on may hold flows still; the number of places when none does.
+    /// Places of the old table from here on may hold flows still; the number of places when none
+    /// does.
     cursor: u32,
     places: u32,
     period: Option<Nanos>,
@@ -119,7 +122,8 @@ impl Sfq {
         self.perturb.moving = moving;
     }
 
-    /// Puts a packet that waited already by the present hash; if its flow has as many as it may, or there are too many flows, it is lost.
+    /// Puts a packet that waited already by the present hash; if its flow has as many as it may, or
+    /// there are too many flows, it is lost.
     pub(super) fn put_again(&mut self, packet: Packet, store: &mut Store<'_>, reason: DropReason) {
         let place = self.perturb.place(self.perturb.now, self.key(&packet));
         let at = match self.flows.find(place) {
@@ -128,7 +132,8 @@ impl Sfq {
             None => self.flows.open(place),
         };
         let list = &self.flows.get(at).list;
-        let long = self.words.red.is_some_and(|red| u64::from(list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
+        let long =
+            self.words.red.is_some_and(|red| u64::from(list.bytes()) + u64::from(packet.len) > u64::from(red.limit));
         if list.packets() >= self.words.depth || long {
             if list.is_empty() && !self.flows.in_chain(at) {
                 self.flows.close(at);

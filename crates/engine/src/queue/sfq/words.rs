@@ -50,18 +50,26 @@ impl Words {
         };
         let perturb = settings.time("perturb").filter(|period| *period > 0);
         if perturb.is_some_and(|period| period < SECOND) {
-            return Err(SpecError::word("perturb", "the hash may change once a second at most").help("write perturb 10s"));
+            return Err(
+                SpecError::word("perturb", "the hash may change once a second at most").help("write perturb 10s")
+            );
         }
         if perturb.is_some() && by != By::Flow {
-            return Err(SpecError::word("perturb", "hosts are known when a packet arrives, and cannot be hashed anew later")
-                .help("leave it out, or keep flows apart"));
+            return Err(SpecError::word(
+                "perturb",
+                "hosts are known when a packet arrives, and cannot be hashed anew later",
+            )
+            .help("leave it out, or keep flows apart"));
         }
         let red = match settings.bytes("redflowlimit") {
             Some(limit) => Some(Red::read(limit, settings)?),
             None => match OF_RED.iter().find(|word| settings.get(word).is_some()) {
                 Some(word) => {
-                    return Err(SpecError::word(word, format!("{word} is a word of the RED in each flow, which is off"))
-                        .help("write redflowlimit, the bytes that a flow may have"));
+                    return Err(SpecError::word(
+                        word,
+                        format!("{word} is a word of the RED in each flow, which is off"),
+                    )
+                    .help("write redflowlimit, the bytes that a flow may have"));
                 }
                 None => None,
             },
@@ -99,20 +107,27 @@ impl Red {
         if min >= max {
             let word = ["min", "max"].into_iter().find(|word| settings.get(word).is_some()).unwrap_or("redflowlimit");
             let message = format!("nothing lies between min {min} and max {max}");
-            return Err(SpecError::word(word, message).help("max is best three times min, and redflowlimit four times max"));
+            return Err(
+                SpecError::word(word, message).help("max is best three times min, and redflowlimit four times max")
+            );
         }
         let probability = settings.fraction("probability").unwrap_or(ONE / 50);
         if probability == 0 {
-            return Err(SpecError::word("probability", "0 would drop nothing until max is reached").help("write probability 0.02"));
+            return Err(SpecError::word("probability", "0 would drop nothing until max is reached")
+                .help("write probability 0.02"));
         }
         let (ecn, harddrop) = (settings.flag("ecn"), settings.flag("harddrop"));
         if harddrop && !ecn {
-            return Err(SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out"));
+            return Err(
+                SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out")
+            );
         }
         let ewma = match settings.int("ewma") {
             Some(ewma) => {
                 if let Some(word) = ["burst", "avpkt"].into_iter().find(|word| settings.get(word).is_some()) {
-                    return Err(SpecError::word(word, "ewma says already how fast the average follows").help("leave one out"));
+                    return Err(
+                        SpecError::word(word, "ewma says already how fast the average follows").help("leave one out")
+                    );
                 }
                 ewma as u32
             }
@@ -128,8 +143,11 @@ impl Red {
                 weight(min, burst, avpkt).ok_or_else(|| {
                     let word = ["burst", "avpkt", "min"].into_iter().find(|word| settings.get(word).is_some());
                     let least = min.div_ceil(avpkt);
-                    let message = format!("{burst} packets of {avpkt} bytes at once do not bring the average to min, {min} bytes");
-                    SpecError::word(word.unwrap_or("redflowlimit"), message).help(format!("write burst {least} or more, or ewma"))
+                    let message = format!(
+                        "{burst} packets of {avpkt} bytes at once do not bring the average to min, {min} bytes"
+                    );
+                    SpecError::word(word.unwrap_or("redflowlimit"), message)
+                        .help(format!("write burst {least} or more, or ewma"))
                 })?
             }
         };
@@ -138,8 +156,9 @@ impl Red {
     }
 }
 
-/// The least W for which a burst into an empty queue leaves the average below `min`: burst + 1 - min/avpkt <= (1 - (1 - w)^burst)/w with
-/// w = 2^-W (Floyd and Jacobson 1993, section 6, equation 3, with a packet less in the power, as tc has it).
+/// The least W for which a burst into an empty queue leaves the average below `min`: burst + 1 -
+/// min/avpkt <= (1 - (1 - w)^burst)/w with w = 2^-W (Floyd and Jacobson 1993, section 6, equation
+/// 3, with a packet less in the power, as tc has it).
 fn weight(min: u64, burst: u64, avpkt: u64) -> Option<u32> {
     let least = burst as f64 + 1.0 - min as f64 / avpkt as f64;
     if least < 1.0 {
@@ -166,8 +185,8 @@ mod tests {
 
     #[test]
     fn weights_by_hand() {
-        // min 5 packets, burst 50, the example of Floyd and Jacobson: 46 <= 256 (1 - (255/256)^50) = 45.5 does not hold,
-        // 46 <= 512 (1 - (511/512)^50) = 47.7 does.
+        // min 5 packets, burst 50, the example of Floyd and Jacobson: 46 <= 256 (1 - (255/256)^50)
+        // = 45.5 does not hold, 46 <= 512 (1 - (511/512)^50) = 47.7 does.
         assert_eq!(weight(5000, 50, 1000), Some(9));
         // burst 1: 2 - 3 < 1: one packet cannot bring the average near 3.
         assert_eq!(weight(3000, 1, 1000), None);

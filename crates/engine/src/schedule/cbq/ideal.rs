@@ -1,7 +1,9 @@
-//! What exact CBQ divides a link into, as a function: the referee of tests, and the promise that other commands print.
+//! What exact CBQ divides a link into, as a function: the referee of tests, and the promise that
+//! other commands print.
 //!
-//! Written from the rules of the design alone (rules 1 to 7 of "CBQ: what it means here"), for fluid traffic: every class offers
-//! bits at a constant rate, and nothing comes in packets. It knows nothing of the scheduler and shares no code with it.
+//! Written from the rules of the design alone (rules 1 to 7 of "CBQ: what it means here"), for
+//! fluid traffic: every class offers bits at a constant rate, and nothing comes in packets. It
+//! knows nothing of the scheduler and shares no code with it.
 
 use crate::units::Rate;
 
@@ -17,7 +19,8 @@ pub enum Sharing {
 /// A class as the ideal sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
-    /// The class above, as a place in the list. The root is the first of the list and its own parent.
+    /// The class above, as a place in the list. The root is the first of the list and its own
+    /// parent.
     pub parent: usize,
     /// Its rate.
     pub rate: Rate,
@@ -31,8 +34,8 @@ pub struct Offer {
     pub demand: f64,
 }
 
-/// What each class's own packets get, in bit/s. The first of `offers` is the root, with the link's rate; parents stand before their
-/// children.
+/// What each class's own packets get, in bit/s. The first of `offers` is the root, with the link's
+/// rate; parents stand before their children.
 pub fn ideal(offers: &[Offer], sharing: Sharing) -> Vec<f64> {
     let mut tree = Tree::new(offers);
     match sharing {
@@ -121,7 +124,8 @@ impl Tree {
     /// The most that a class could use.
     fn take(&self, at: usize) -> f64 {
         let node = &self.nodes[at];
-        let wants = if self.is_leaf(at) { node.demand } else { node.children.iter().map(|child| self.take(*child)).sum() };
+        let wants =
+            if self.is_leaf(at) { node.demand } else { node.children.iter().map(|child| self.take(*child)).sum() };
         wants.min(if at == 0 {
             f64::INFINITY
         } else if node.borrow {
@@ -144,7 +148,8 @@ impl Tree {
         ];
         for of_class in classes {
             let group: Vec<usize> = children.iter().copied().filter(|child| of_class(&self.nodes[*child])).collect();
-            let wants: Vec<(f64, f64)> = group.iter().map(|child| (weight(&self.nodes[*child]), self.take(*child))).collect();
+            let wants: Vec<(f64, f64)> =
+                group.iter().map(|child| (weight(&self.nodes[*child]), self.take(*child))).collect();
             for (child, part) in group.into_iter().zip(fill(left, &wants)) {
                 left -= part;
                 self.divide(child, part);
@@ -192,15 +197,18 @@ impl Tree {
         }
     }
 
-    /// The most that leaves of one band could still take below a class, all of them borrowing up to it.
+    /// The most that leaves of one band could still take below a class, all of them borrowing up to
+    /// it.
     fn room(&self, at: usize, band: u8) -> f64 {
         let node = &self.nodes[at];
         if self.is_leaf(at) {
-            // Classes of rate 0 have no priority of their own: they take what all others leave (rule 6).
+            // Classes of rate 0 have no priority of their own: they take what all others leave
+            // (rule 6).
             let its = if node.rate == 0.0 { 0 } else { node.priority };
             return if its == band { (node.demand.min(node.ceiling) - node.got).max(0.0) } else { 0.0 };
         }
-        let below: f64 = node.children.iter().filter(|child| self.nodes[**child].borrow).map(|child| self.room(*child, band)).sum();
+        let below: f64 =
+            node.children.iter().filter(|child| self.nodes[**child].borrow).map(|child| self.room(*child, band)).sum();
         below.min((node.ceiling - node.got).max(0.0))
     }
 
@@ -216,7 +224,8 @@ impl Tree {
                 .copied()
                 .filter(|child| self.nodes[*child].borrow && (self.nodes[*child].rate > 0.0) == rated)
                 .collect();
-            let wants: Vec<(f64, f64)> = group.iter().map(|child| (weight(&self.nodes[*child]), self.room(*child, band))).collect();
+            let wants: Vec<(f64, f64)> =
+                group.iter().map(|child| (weight(&self.nodes[*child]), self.room(*child, band))).collect();
             for (child, part) in group.into_iter().zip(fill(left, &wants)) {
                 left -= part;
                 if part > 0.0 {
@@ -232,7 +241,8 @@ fn weight(node: &Place) -> f64 {
     if node.rate > 0.0 { node.rate } else { 1.0 }
 }
 
-/// Progressive filling: divides `amount` in proportion to weights, no part above its bound. Takes (weight, bound).
+/// Progressive filling: divides `amount` in proportion to weights, no part above its bound. Takes
+/// (weight, bound).
 fn fill(amount: f64, wants: &[(f64, f64)]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     let level = |at: &usize| wants[*at].1 / wants[*at].0;
@@ -290,7 +300,8 @@ mod tests {
             assert_eq!(mbit(&agencies([0.0, ALWAYS, ALWAYS, ALWAYS]), sharing)[3..], [0.0, 7.0, 1.0, 2.0]);
             assert_eq!(
                 mbit(&agencies([1.0, 4.0, ALWAYS, ALWAYS]), sharing)[3..6],
-                [1.0, 4.0, if sharing == Sharing::Share { 5.0 / 3.0 } else { 3.0 }].map(|x: f64| (x * 1e3).round() / 1e3)
+                [1.0, 4.0, if sharing == Sharing::Share { 5.0 / 3.0 } else { 3.0 }]
+                    .map(|x: f64| (x * 1e3).round() / 1e3)
             );
         }
     }
@@ -310,8 +321,12 @@ mod tests {
             assert_eq!(mbit(&offers[..2], sharing), [0.0, 2.0]);
         }
         // An agency that does not borrow, with a leaf that does.
-        let offers =
-            [class(0, 10, true, 1, 0.0), class(0, 3, false, 1, 0.0), class(1, 1, true, 1, ALWAYS), class(0, 2, true, 1, ALWAYS)];
+        let offers = [
+            class(0, 10, true, 1, 0.0),
+            class(0, 3, false, 1, 0.0),
+            class(1, 1, true, 1, ALWAYS),
+            class(0, 2, true, 1, ALWAYS),
+        ];
         for sharing in [Sharing::Share, Sharing::Priority] {
             assert_eq!(mbit(&offers, sharing), [0.0, 0.0, 3.0, 7.0]);
         }
@@ -328,8 +343,12 @@ mod tests {
 
     #[test]
     fn rate_0_takes_what_siblings_with_a_rate_leave() {
-        let offers =
-            [class(0, 10, true, 1, 0.0), class(0, 2, true, 1, 6.0), class(0, 0, true, 7, ALWAYS), class(0, 0, true, 0, ALWAYS)];
+        let offers = [
+            class(0, 10, true, 1, 0.0),
+            class(0, 2, true, 1, 6.0),
+            class(0, 0, true, 7, ALWAYS),
+            class(0, 0, true, 0, ALWAYS),
+        ];
         for sharing in [Sharing::Share, Sharing::Priority] {
             assert_eq!(mbit(&offers, sharing), [0.0, 6.0, 2.0, 2.0]);
         }
@@ -338,8 +357,12 @@ mod tests {
     #[test]
     fn packets_of_an_inner_class_have_what_its_children_leave() {
         // The class has 7, its children 5: its own packets 2.
-        let offers =
-            [class(0, 10, true, 1, 0.0), class(0, 7, true, 1, ALWAYS), class(1, 5, true, 1, ALWAYS), class(0, 3, true, 1, ALWAYS)];
+        let offers = [
+            class(0, 10, true, 1, 0.0),
+            class(0, 7, true, 1, ALWAYS),
+            class(1, 5, true, 1, ALWAYS),
+            class(0, 3, true, 1, ALWAYS),
+        ];
         for sharing in [Sharing::Share, Sharing::Priority] {
             assert_eq!(mbit(&offers, sharing), [0.0, 2.0, 5.0, 3.0]);
         }

@@ -1,6 +1,8 @@
-//! Class-based queueing (Floyd and Jacobson 1995): guarantees, priorities, and borrowing along a tree.
+//! Class-based queueing (Floyd and Jacobson 1995): guarantees, priorities, and borrowing along a
+//! tree.
 //!
-//! Two estimators under one scheduler: `exact` keeps the promises that CBQ was designed for, `classic` is ALTQ's to the letter.
+//! Two estimators under one scheduler: `exact` keeps the promises that CBQ was designed for,
+//! `classic` is ALTQ's to the letter.
 
 mod classic;
 mod exact;
@@ -88,7 +90,12 @@ pub const ENTRY: Entry = Entry {
             help: "steady burst, packets; classic only",
             default: "2",
         },
-        Word { name: "maxdelay", kind: Kind::Time, help: "sets the queue's limit from a delay; classic only", default: "none" },
+        Word {
+            name: "maxdelay",
+            kind: Kind::Time,
+            help: "sets the queue's limit from a delay; classic only",
+            default: "none",
+        },
         Word { name: "control", kind: Kind::Flag, help: "gets ICMP, IGMP and RSVP; classic only", default: "off" },
     ],
     default_queue: |scheduler: &Settings| QueueSpec {

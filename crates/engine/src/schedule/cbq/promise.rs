@@ -1,4 +1,5 @@
-//! What exact CBQ promises a class: its rate, and a latency that makes rule 9 of the design the delay of a conforming packet.
+//! What exact CBQ promises a class: its rate, and a latency that makes rule 9 of the design the
+//! delay of a conforming packet.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,10 @@ const MAXBURST: u64 = 2;
 /// Priority of a class that states none.
 const PRIORITY: u64 = 1;
 
-/// The promises of the classes. Rule 9: a packet within guarantee waits at most (bursts of higher and equal priorities and one packet of
-/// the link) over (what the place has less the rates of higher priorities); a class of higher priority may send one packet beyond
-/// its burst, that which exceeds it.
+/// The promises of the classes. Rule 9: a packet within guarantee waits at most (bursts of higher
+/// and equal priorities and one packet of the link) over (what the place has less the rates of
+/// higher priorities); a class of higher priority may send one packet beyond its burst, that which
+/// exceeds it.
 pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     if place.scheduler.choice("estimator") == Some("classic") {
         return none(place, "the classic estimator guarantees no delay");
@@ -45,8 +47,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         let Some(wait) = waits.get(&priority(member)).copied().flatten() else {
             return Err("classes of higher priority are guaranteed all there is".to_owned());
         };
-        // The bound holds for a packet that is within guarantee when it arrives; one that waits for its credit goes at the rate. So the
-        // class is served at its rate, at most the wait later.
+        // The bound holds for a packet that is within guarantee when it arrives; one that waits for
+        // its credit goes at the rate. So the class is served at its rate, at most the wait later.
         let latency = wait.checked_add(place.promised.latency).ok_or("the bound is beyond all time")?;
         Ok(Promise::new(latency, Rate::bit_s(u64::try_from(*rate).unwrap_or(u64::MAX))))
     };

@@ -20,7 +20,8 @@ pub const WAITING: u8 = 16;
 /// Is eligible.
 pub const READY: u8 = 32;
 
-/// A class: a line for link-sharing, a line for real time, side by side, as processors fetch lines in pairs.
+/// A class: a line for link-sharing, a line for real time, side by side, as processors fetch lines
+/// in pairs.
 #[repr(align(128))]
 pub struct Class {
     /// Virtual time of its parent's, as far as this class has been served.
@@ -56,7 +57,8 @@ pub struct Extra {
 pub struct Limit {
     pub curve: Runtime,
     pub first: Option<First>,
-    /// How far the class may be behind its limit and make up for it: two packets at its rate, and one timer tick.
+    /// How far the class may be behind its limit and make up for it: two packets at its rate, and
+    /// one timer tick.
     pub slack: Nanos,
 }
 
@@ -103,7 +105,8 @@ impl Class {
         self.share.position(self.extra.as_ref().and_then(|extra| extra.share.as_ref()))
     }
 
-    /// It has been served `len` bytes, which counts in its virtual time. Its virtual times before and after.
+    /// It has been served `len` bytes, which counts in its virtual time. Its virtual times before
+    /// and after.
     #[inline(always)]
     pub fn advance(&mut self, len: u32) -> (u128, u128) {
         let before = self.vt();

@@ -1,16 +1,21 @@
-//! Runtime curves: when service so far is due, along a two-piece curve, without ever rounding twice.
+//! Runtime curves: when service so far is due, along a two-piece curve, without ever rounding
+//! twice.
 //!
-//! A two-piece curve is the lesser (concave) or the greater (convex) of two straight lines. So its inverse, the time at which an
-//! amount of service is due, is the later or the earlier of two clocks, each of which advances by what a packet takes at one rate.
-//! A class that becomes active again begins a new curve, and the least of all its curves counts (Stoica, Zhang and Ng 1997, eq. 7):
-//! the later of old and new clock, line by line. That is the same as two leaky buckets, and exact however often a class comes and goes.
+//! A two-piece curve is the lesser (concave) or the greater (convex) of two straight lines. So its
+//! inverse, the time at which an amount of service is due, is the later or the earlier of two
+//! clocks, each of which advances by what a packet takes at one rate. A class that becomes active
+//! again begins a new curve, and the least of all its curves counts (Stoica, Zhang and Ng 1997, eq.
+//! 7): the later of old and new clock, line by line. That is the same as two leaky buckets, and
+//! exact however often a class comes and goes.
 //!
-//! Clocks carry their fraction of a nanosecond, so nothing drifts; 128 bits hold any packet at any rate for longer than anyone waits.
+//! Clocks carry their fraction of a nanosecond, so nothing drifts; 128 bits hold any packet at any
+//! rate for longer than anyone waits.
 
 use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, SECOND};
 
-/// The caller's time 0 on these clocks, so that a class can have been idle before it, and the beginning of virtual time.
+/// The caller's time 0 on these clocks, so that a class can have been idle before it, and the
+/// beginning of virtual time.
 pub const EPOCH: u128 = 1 << 90;
 
 /// A time on these clocks as the caller's, rounded up by [`Clock::due`]; [`Nanos::MAX`] for never.
@@ -44,7 +49,8 @@ impl Slope {
         self.rate
     }
 
-    /// Divides by the rate: how long `len` bytes and a remainder take, and the remainder that is left.
+    /// Divides by the rate: how long `len` bytes and a remainder take, and the remainder that is
+    /// left.
     #[inline(always)]
     fn step(self, rem: u64, len: u32) -> (u128, u64) {
         // 2^29 bytes are less than 2^62, the remainder is less than 2^63.
@@ -52,7 +58,8 @@ impl Slope {
             return self.step_far(rem, len);
         }
         let n = u64::from(len) * BYTE + rem;
-        // The reciprocal is too small by less than one in its last place: the quotient by at most two.
+        // The reciprocal is too small by less than one in its last place: the quotient by at most
+        // two.
         let mut q = ((u128::from(n) * u128::from(self.inverse)) >> 64) as u64;
         let mut r = n - q * self.rate;
         while r >= self.rate {
@@ -127,11 +134,13 @@ pub struct First {
     slope: Slope,
     clock: Clock,
     convex: bool,
-    /// How much earlier (concave) or later (convex) than the curve's start its second line meets the time axis.
+    /// How much earlier (concave) or later (convex) than the curve's start its second line meets
+    /// the time axis.
     offset: u128,
 }
 
-/// A curve that runs: the line of its second piece, or its only one. The first piece stands elsewhere, as few have one.
+/// A curve that runs: the line of its second piece, or its only one. The first piece stands
+/// elsewhere, as few have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runtime {
     pub slope: Slope,
@@ -139,7 +148,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A curve that never ran. `None` if its first piece lets it have more than its second could make up for in 2^90 ns.
+    /// A curve that never ran. `None` if its first piece lets it have more than its second could
+    /// make up for in 2^90 ns.
     pub fn new(curve: &ServiceCurve) -> Option<(Runtime, Option<First>)> {
         let then = curve.then.as_bit_s();
         let main = Runtime { slope: Slope::new(then), clock: Clock::default() };
@@ -195,8 +205,9 @@ impl Runtime {
         }
     }
 
-    /// When the next packet is eligible (paper, section 4): a convex curve may be served ahead of its deadlines, at the rate of its
-    /// second piece from the start, so that it can be kept when others become active.
+    /// When the next packet is eligible (paper, section 4): a convex curve may be served ahead of
+    /// its deadlines, at the rate of its second piece from the start, so that it can be kept when
+    /// others become active.
     #[inline]
     pub fn eligible(&self, first: Option<&First>) -> u128 {
         match first {
@@ -205,7 +216,8 @@ impl Runtime {
         }
     }
 
-    /// The class becomes active at `at`: from now on the lesser of the curve so far and a new one from here counts.
+    /// The class becomes active at `at`: from now on the lesser of the curve so far and a new one
+    /// from here counts.
     #[inline]
     pub fn restart(&mut self, first: Option<&mut First>, at: u128) {
         match first {
@@ -215,8 +227,9 @@ impl Runtime {
                 self.clock.at_least(at - first.offset.min(at));
             }
             Some(first) => {
-                // Of a convex curve that is ahead the slow line is taken up where the class stands: the least of both would have
-                // three pieces, and this is it or, between their corners, less.
+                // Of a convex curve that is ahead the slow line is taken up where the class stands:
+                // the least of both would have three pieces, and this is it or, between their
+                // corners, less.
                 let position = self.position(Some(first)).max(at);
                 if !first.slope.is_zero() {
                     first.clock = Clock::at(position);
@@ -238,8 +251,8 @@ impl Runtime {
         }
     }
 
-    /// Goes on as another curve from where this one stands: what was served early stays served, and a new first piece is earned by
-    /// idling.
+    /// Goes on as another curve from where this one stands: what was served early stays served, and
+    /// a new first piece is earned by idling.
     pub fn replaced(&self, first: Option<&First>, by: (Runtime, Option<First>)) -> (Runtime, Option<First>) {
         let (mut main, mut bent) = by;
         let position = self.position(first);

@@ -1,11 +1,13 @@
-//! A heap with four children an entry that knows where each class stands, so that any class can be moved or taken out.
+//! A heap with four children an entry that knows where each class stands, so that any class can be
+//! moved or taken out.
 //!
-//! An entry is a number: its time in the upper 96 bits, its class in the lower 32. So a comparison is one of numbers, equal times go
-//! by class, and the first entry does not depend on the order in which the others came. 2^96 ns of virtual time pass in 25 years on a
-//! link of 100 Gbit/s with classes of 1 bit/s; what is later is taken as equally late.
+//! An entry is a number: its time in the upper 96 bits, its class in the lower 32. So a comparison
+//! is one of numbers, equal times go by class, and the first entry does not depend on the order in
+//! which the others came. 2^96 ns of virtual time pass in 25 years on a link of 100 Gbit/s with
+//! classes of 1 bit/s; what is later is taken as equally late.
 
-/// A heap of classes by time, the earliest first. Where a class stands is kept outside, in one table for all heaps of which a class is
-/// in one at most.
+/// A heap of classes by time, the earliest first. Where a class stands is kept outside, in one
+/// table for all heaps of which a class is in one at most.
 pub struct Heap {
     /// The first entry, or [`NONE`].
     root: u128,

@@ -1,13 +1,16 @@
-//! Hierarchical fair service curves (Stoica, Zhang and Ng 1997): delay apart from rate, and link-sharing along a tree.
+//! Hierarchical fair service curves (Stoica, Zhang and Ng 1997): delay apart from rate, and
+//! link-sharing along a tree.
 //!
-//! A class has up to three curves, each of one or two straight pieces. `realtime` is a promise: every packet has a deadline by it,
-//! and of all packets that are *eligible* the one with the earliest deadline goes, whatever the tree says; deadlines are missed by at
-//! most one packet of the link while the curves add up to no more than the link. When none is eligible, `linkshare` divides what is
-//! left: from the link down, the child goes that has had least in proportion to its curve. `upperlimit` bounds what a class may have
-//! by the second rule.
+//! A class has up to three curves, each of one or two straight pieces. `realtime` is a promise:
+//! every packet has a deadline by it, and of all packets that are *eligible* the one with the
+//! earliest deadline goes, whatever the tree says; deadlines are missed by at most one packet of
+//! the link while the curves add up to no more than the link. When none is eligible, `linkshare`
+//! divides what is left: from the link down, the child goes that has had least in proportion to its
+//! curve. `upperlimit` bounds what a class may have by the second rule.
 //!
-//! Not ALTQ's code: service by either rule counts in every class above, also when a class has nothing to send for a moment
-//! ([`share`]); classes under a limit wake by themselves; and no step looks at all classes ([`realtime`], [`heap`]).
+//! Not ALTQ's code: service by either rule counts in every class above, also when a class has
+//! nothing to send for a moment ([`share`]); classes under a limit wake by themselves; and no step
+//! looks at all classes ([`realtime`], [`heap`]).
 
 mod class;
 mod curve;

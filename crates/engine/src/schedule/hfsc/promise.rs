@@ -1,9 +1,11 @@
 //! What hfsc promises a class.
 //!
-//! *By deadline*: its real-time curve, late by at most one packet of the link (paper, theorem 1), if the curves of all classes add up
-//! to no more than there is. *By share*: a node of the tree is start-time fair queueing, so of a server of rate C that is at most d
-//! late, shared by n children, a child with the part r of C gets a server of rate r that is at most d + n packets / C late (Goyal,
-//! Vin and Cheng 1997, theorems 4 and 5); what real-time curves may take comes off the root's.
+//! *By deadline*: its real-time curve, late by at most one packet of the link (paper, theorem 1),
+//! if the curves of all classes add up to no more than there is. *By share*: a node of the tree is
+//! start-time fair queueing, so of a server of rate C that is at most d late, shared by n children,
+//! a child with the part r of C gets a server of rate r that is at most d + n packets / C late
+//! (Goyal, Vin and Cheng 1997, theorems 4 and 5); what real-time curves may take comes off the
+//! root's.
 
 use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::shape::service_curve::{ServiceCurve, excess};
@@ -21,10 +23,12 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         let Some(curve) = realtime(member) else { return by_share(place, &tree, class) };
         let slowest = if whole.until > 0 { whole.first.min(whole.then) } else { whole.then };
         let packet = u64::from(place.packet);
-        // Of what stands inside the class only a guess at the next packet is known: at worst its deadline is that of the largest.
+        // Of what stands inside the class only a guess at the next packet is known: at worst its
+        // deadline is that of the largest.
         let pace = if curve.until > 0 && !curve.first.is_zero() { curve.first.min(curve.then) } else { curve.then };
         let guess = if member.holds { pace.time_for(packet) } else { 0 };
-        let latency = slowest.time_for(packet).checked_add(place.promised.latency).and_then(|wait| wait.checked_add(guess));
+        let latency =
+            slowest.time_for(packet).checked_add(place.promised.latency).and_then(|wait| wait.checked_add(guess));
         let latency = latency.filter(|latency| *latency < Nanos::MAX).ok_or("the place guarantees nothing at first")?;
         Ok(Promise { latency, curve })
     };
@@ -35,7 +39,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
 struct Tree {
     /// By class: a class below it has a real-time curve.
     deadlines_below: Vec<bool>,
-    /// Of the children of each class, and of the place's own: how many have a share, its sum in bit/s, and whether all shares are straight.
+    /// Of the children of each class, and of the place's own: how many have a share, its sum in
+    /// bit/s, and whether all shares are straight.
     children: Vec<Children>,
     top: Children,
     /// What deadlines take: bit/s, and bytes at once.
@@ -58,7 +63,8 @@ impl Tree {
         for member in classes {
             if let Some(curve) = realtime(member) {
                 let (first, then) = (u128::from(curve.first.as_bit_s()), u128::from(curve.then.as_bit_s()));
-                let burst = first.saturating_sub(then).saturating_mul(u128::from(curve.until)).div_ceil(8 * u128::from(SECOND));
+                let burst =
+                    first.saturating_sub(then).saturating_mul(u128::from(curve.until)).div_ceil(8 * u128::from(SECOND));
                 tree.rates += then;
                 tree.bytes = tree.bytes.saturating_add(burst).saturating_add(u128::from(place.packet));
                 let mut above = member.parent;
@@ -113,7 +119,9 @@ fn by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Promise, Str
     // What deadlines take: the rates, and at once what the first pieces give and a packet each.
     let whole = u128::from(place.promised.rate().as_bit_s());
     let mut rate = whole.saturating_sub(tree.rates);
-    let late = tree.bytes.saturating_add(whole.saturating_mul(u128::from(place.promised.latency)).div_ceil(8 * u128::from(SECOND)));
+    let late = tree
+        .bytes
+        .saturating_add(whole.saturating_mul(u128::from(place.promised.latency)).div_ceil(8 * u128::from(SECOND)));
     let nothing = || "deadlines of other classes may take all there is".to_owned();
     let mut wait = span(late, rate).ok_or_else(nothing)?;
     let mut siblings = &tree.top;

@@ -1,7 +1,8 @@
-//! The real-time rule: of the eligible packets the one with the earliest deadline (paper, section 4).
+//! The real-time rule: of the eligible packets the one with the earliest deadline (paper, section
+//! 4).
 //!
-//! Two heaps: classes that wait, by eligible time, and eligible classes, by deadline. Every class moves from one to the other once a
-//! packet, so no step looks at more than the depth of a heap.
+//! Two heaps: classes that wait, by eligible time, and eligible classes, by deadline. Every class
+//! moves from one to the other once a packet, so no step looks at more than the depth of a heap.
 
 use super::class::{READY, WAITING};
 use super::{Hfsc, Slot};

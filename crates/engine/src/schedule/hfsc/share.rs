@@ -1,12 +1,16 @@
-//! The link-sharing rule: from the link down, the child with the least virtual time among those whose upper limit lets them go.
+//! The link-sharing rule: from the link down, the child with the least virtual time among those
+//! whose upper limit lets them go.
 //!
-//! Virtual time is the normalised service of a class so far, that is, the start tag of its next packet; a node's own is the least of
-//! its active children's and never goes back. So a level is start-time fair queueing (Goyal, Vin and Cheng 1997). A class that becomes
-//! active starts where it stopped, but not before its siblings: neither does idleness earn anything, nor is service forgotten when a
-//! class has nothing to send for a moment, whatever the level (the two defects of altq.md 14.11).
+//! Virtual time is the normalised service of a class so far, that is, the start tag of its next
+//! packet; a node's own is the least of its active children's and never goes back. So a level is
+//! start-time fair queueing (Goyal, Vin and Cheng 1997). A class that becomes active starts where
+//! it stopped, but not before its siblings: neither does idleness earn anything, nor is service
+//! forgotten when a class has nothing to send for a moment, whatever the level (the two defects of
+//! altq.md 14.11).
 //!
-//! Children that an upper limit holds back are parked by the time at which they may go: their own, or that of the first class below
-//! them if all of those are held back. So the least of the root's is the scheduler's next wake-up, and nothing is ever searched.
+//! Children that an upper limit holds back are parked by the time at which they may go: their own,
+//! or that of the first class below them if all of those are held back. So the least of the root's
+//! is the scheduler's next wake-up, and nothing is ever searched.
 
 use super::class::{ACTIVE, FIT, NIL, OWN, PARKED};
 use super::curve::EPOCH;
@@ -69,7 +73,8 @@ impl Hfsc {
             }
             if class.has(PARKED) {
                 inner.parked.remove(slot, &mut self.share_at);
-                // What others had while a limit held it back was no share of its own: it is not made up for.
+                // What others had while a limit held it back was no share of its own: it is not
+                // made up for.
                 let (curve, first) = class.share_parts();
                 curve.lift(first, inner.v);
             }
@@ -153,11 +158,13 @@ impl Hfsc {
         inner.most = inner.most.max(class.vt());
     }
 
-    /// `len` bytes of a class went, by whichever rule: virtual times and limits of all above it count them.
+    /// `len` bytes of a class went, by whichever rule: virtual times and limits of all above it
+    /// count them.
     #[inline]
     pub(super) fn charge(&mut self, mut slot: Slot, len: u32, by_share: bool) {
         // Whether classes below are active, as far as that is known from the step before.
-        let mut below = self.inners.get(self.classes[slot as usize].inner as usize).is_some_and(|inner| inner.active > 0);
+        let mut below =
+            self.inners.get(self.classes[slot as usize].inner as usize).is_some_and(|inner| inner.active > 0);
         while slot != ROOT_SLOT {
             let class = &mut self.classes[slot as usize];
             let (parent, above) = (class.parent, class.above);
@@ -192,7 +199,8 @@ impl Hfsc {
         let class = &mut self.classes[slot as usize];
         let above = class.above;
         let Some(limit) = class.limit() else { return };
-        // A class may be late behind its limit for as long as one packet of each of its siblings takes.
+        // A class may be late behind its limit for as long as one packet of each of its siblings
+        // takes.
         let siblings = self.inners.get(above as usize).map_or(0, |inner| inner.active);
         let slack = limit.slack.saturating_add(u64::from(siblings).saturating_mul(self.packet_time));
         let oldest = (EPOCH + u128::from(self.now)).saturating_sub(u128::from(slack));
@@ -208,7 +216,8 @@ impl Hfsc {
             && let Some((at, slot)) = inner.parked.first()
             && at <= u128::from(self.now)
         {
-            // An inner class is parked by the least time of those below it: one of those, at least, is put back in its turn.
+            // An inner class is parked by the least time of those below it: one of those, at least,
+            // is put back in its turn.
             self.refile(slot);
             if self.classes[slot as usize].has(PARKED) {
                 debug_assert!(false, "a class is parked by another time than its own");

@@ -30,7 +30,8 @@ pub const CLASS: &[Word] = &[
 /// A curve that has not run yet.
 pub type Fresh = (Runtime, Option<First>);
 
-/// The curves of a class. A rate of 0 says that there is none, but for the upper limit, which may not be 0.
+/// The curves of a class. A rate of 0 says that there is none, but for the upper limit, which may
+/// not be 0.
 pub struct Words {
     pub realtime: Fresh,
     pub share: Fresh,
@@ -45,8 +46,13 @@ impl Words {
             limit: curve("upperlimit", settings)?,
         };
         if words.limit.is_some_and(|limit| limit.0.slope.is_zero()) {
-            let error = SpecError::word("upperlimit", "an upper limit of 0bit/s lets the class send nothing beyond its `realtime`");
-            return Err(error.help("for a class that is only served by deadline leave `linkshare` and `upperlimit` out"));
+            let error = SpecError::word(
+                "upperlimit",
+                "an upper limit of 0bit/s lets the class send nothing beyond its `realtime`",
+            );
+            return Err(
+                error.help("for a class that is only served by deadline leave `linkshare` and `upperlimit` out")
+            );
         }
         // altq.md 3.1: a class with neither curve is refused.
         if words.realtime.0.slope.is_zero() && words.share.0.slope.is_zero() {

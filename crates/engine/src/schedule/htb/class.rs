@@ -9,13 +9,15 @@ pub const NIL: u32 = u32::MAX;
 /// Levels of a tree, the link's and the leaves' included: as many as the kernel has.
 pub const LEVELS: usize = 8;
 
-/// Bits behind the point of [`Bucket::byte`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in 10^8.
+/// Bits behind the point of [`Bucket::byte`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in
+/// 10^8.
 const POINT: u32 = 30;
 
 /// A token bucket, told by the time at which it will not be in debt any more.
 ///
-/// The kernel counts tokens in nanoseconds at the bucket's rate, lets a packet go while they are not below 0, and takes the packet's
-/// time then. Tokens are the present less that time; so nothing has to be filled up, and when the mode changes is known.
+/// The kernel counts tokens in nanoseconds at the bucket's rate, lets a packet go while they are
+/// not below 0, and takes the packet's time then. Tokens are the present less that time; so nothing
+/// has to be filled up, and when the mode changes is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
     /// The whole nanoseconds of that time; [`Nanos::MAX`]: never.
@@ -63,7 +65,8 @@ impl Bucket {
         (u128::from(self.depth) << POINT).checked_div(u128::from(self.byte)).map_or(0, |bytes| bytes as u64)
     }
 
-    /// Another rate and depth; the bytes that are in it, or that it owes, stay. `part` as for [`charge`](Bucket::charge).
+    /// Another rate and depth; the bytes that are in it, or that it owes, stay. `part` as for
+    /// [`charge`](Bucket::charge).
     pub fn change(&mut self, part: &mut u32, now: Nanos, rate: u64, bytes: u64) {
         let (old, clear) = (self.byte, self.clear(*part));
         *part = 0;
@@ -77,7 +80,8 @@ impl Bucket {
             self.whole = now;
             return;
         }
-        let scaled = |time: Nanos| u64::try_from(u128::from(time) * u128::from(self.byte) / u128::from(old)).unwrap_or(u64::MAX);
+        let scaled =
+            |time: Nanos| u64::try_from(u128::from(time) * u128::from(self.byte) / u128::from(old)).unwrap_or(u64::MAX);
         self.whole = match clear.checked_sub(now) {
             Some(debt) => now.saturating_add(scaled(debt)),
             None => now.saturating_sub(scaled(now - clear)),
@@ -90,8 +94,8 @@ impl Bucket {
         self.whole.saturating_add(u64::from(part != 0))
     }
 
-    /// Takes the tokens of `bytes`. What would not have fitted in since the last time is lost. `part` is of a nanosecond, in 2^-30: it
-    /// is carried, so that no rate drifts.
+    /// Takes the tokens of `bytes`. What would not have fitted in since the last time is lost.
+    /// `part` is of a nanosecond, in 2^-30: it is carried, so that no rate drifts.
     #[inline]
     pub fn charge(&mut self, part: &mut u32, now: Nanos, bytes: u32) {
         if self.byte == 0 {
@@ -124,10 +128,12 @@ pub enum Mode {
 pub const EXISTS: u8 = 1;
 /// It has packets of its own.
 pub const BACKLOGGED: u8 = 2;
-/// A leaf that stands in its parent's feed: while it is yellow, and on while it is green, so that it need not be put back.
+/// A leaf that stands in its parent's feed: while it is yellow, and on while it is green, so that
+/// it need not be put back.
 pub const FED: u8 = 4;
 
-/// A class, leaf or inner: all that a packet touches of it, in two cache lines side by side, as processors fetch lines in pairs.
+/// A class, leaf or inner: all that a packet touches of it, in two cache lines side by side, as
+/// processors fetch lines in pairs.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct Class {
@@ -153,16 +159,19 @@ pub struct Class {
     pub mpu: u16,
     /// Classes above it.
     pub depth: u8,
-    /// Its level: leaves are 0; the root is the highest, and an inner class one below the one above it, as in the kernel.
+    /// Its level: leaves are 0; the root is the highest, and an inner class one below the one above
+    /// it, as in the kernel.
     pub level: u8,
     /// 0 to 7, 0 first.
     pub prio: u8,
     pub flags: u8,
-    /// Priorities in which it or a class below it wants to send: at its own right or by borrowing from it.
+    /// Priorities in which it or a class below it wants to send: at its own right or by borrowing
+    /// from it.
     pub wants: u8,
     /// Held only while it wants to send.
     pub mode: Mode,
-    /// Packets that went on its own tokens, its own or those of classes below; the counters wrap, as the kernel's do.
+    /// Packets that went on its own tokens, its own or those of classes below; the counters wrap,
+    /// as the kernel's do.
     pub lends: u32,
     /// Packets for which it borrowed.
     pub borrows: u32,
@@ -230,7 +239,8 @@ impl Class {
         self.flags & flag != 0
     }
 
-    /// Sets the level that follows from its depth and from whether it is a leaf. To be called when one of these has changed.
+    /// Sets the level that follows from its depth and from whether it is a leaf. To be called when
+    /// one of these has changed.
     pub fn set_level(&mut self) {
         let depth = usize::from(self.depth).min(LEVELS - 1);
         self.level = if self.node == NIL { 0 } else { (LEVELS - 1 - depth) as u8 };
@@ -254,7 +264,8 @@ impl Class {
         self.ceil.clear(self.part[1])
     }
 
-    /// Takes a packet's tokens: of the ceil, and of the rate if it or a class below it borrowed from no lower class than this.
+    /// Takes a packet's tokens: of the ceil, and of the rate if it or a class below it borrowed
+    /// from no lower class than this.
     #[inline]
     pub fn charge(&mut self, now: Nanos, bytes: u32, lends: bool) {
         let [rate, ceil] = &mut self.part;
@@ -281,10 +292,12 @@ impl Class {
 mod tests {
     use super::*;
 
-    /// A bucket is exact to the nanosecond whatever its rate: a thousand packets take what they take together, rounded up once.
+    /// A bucket is exact to the nanosecond whatever its rate: a thousand packets take what they
+    /// take together, rounded up once.
     #[test]
     fn rounds_once() {
-        for (rate, bytes) in [(1, 1), (3, 1500), (999_999_937, 1471), (10_000_000_000, 64), (100_000_000_000, 40), (1 << 40, 9000)]
+        for (rate, bytes) in
+            [(1, 1), (3, 1500), (999_999_937, 1471), (10_000_000_000, 64), (100_000_000_000, 40), (1 << 40, 9000)]
         {
             let (mut bucket, mut part) = (Bucket::full(rate, 0, 1 << 60), 0);
             for _ in 0..1000 {

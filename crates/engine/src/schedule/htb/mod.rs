@@ -1,18 +1,24 @@
-//! HTB, the hierarchical token bucket (Martin Devera 2001-2002; Linux's net/sched/sch_htb.c): link sharing as the kernel has it.
+//! HTB, the hierarchical token bucket (Martin Devera 2001-2002; Linux's net/sched/sch_htb.c): link
+//! sharing as the kernel has it.
 //!
-//! Every class has a bucket of its `rate` and one of its `ceil`. It is *green* while neither is in debt, *yellow* while only the rate's
-//! is, *red* while the ceil's is. A green leaf sends at its own right. A yellow one borrows from the nearest class above it that
-//! is green, if none is red on the way. Green leaves go first (level 0), then who borrows from the lowest inner classes, then from
-//! those above; within a level the lowest `prio`; among equals in turns of `quantum` bytes, by deficit round robin. A packet is charged
-//! to the ceil's bucket of its class and of all above, and to the rate's from the lender upwards.
+//! Every class has a bucket of its `rate` and one of its `ceil`. It is *green* while neither is in
+//! debt, *yellow* while only the rate's is, *red* while the ceil's is. A green leaf sends at its
+//! own right. A yellow one borrows from the nearest class above it that is green, if none is red on
+//! the way. Green leaves go first (level 0), then who borrows from the lowest inner classes, then
+//! from those above; within a level the lowest `prio`; among equals in turns of `quantum` bytes, by
+//! deficit round robin. A packet is charged to the ceil's bucket of its class and of all above, and
+//! to the rate's from the lender upwards.
 //!
-//! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at a stretch. Its code is not: buckets
-//! are told by the time at which they are out of debt (`class`), rounds are bitmaps (`ring`), and only classes that want to send
-//! wait for a change of mode (`wheel`). No step looks at all classes. What differs from the kernel is in docs/schedulers/htb.md.
+//! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at
+//! a stretch. Its code is not: buckets are told by the time at which they are out of debt
+//! (`class`), rounds are bitmaps (`ring`), and only classes that want to send wait for a change of
+//! mode (`wheel`). No step looks at all classes. What differs from the kernel is in
+//! docs/schedulers/htb.md.
 //!
-//! Packets of the place itself (class = the link or the class that holds this scheduler) are *direct*, as those are in tc that no
-//! filter and no default gives a class: they go first, unshaped, and are counted. Packets of an inner class, which the kernel does not
-//! have, borrow from it beside its children.
+//! Packets of the place itself (class = the link or the class that holds this scheduler)
+//! are *direct*, as those are in tc that no filter and no default gives a class: they go first,
+//! unshaped, and are counted. Packets of an inner class, which the kernel does not have, borrow
+//! from it beside its children.
 
 mod class;
 mod promise;
@@ -58,7 +64,8 @@ struct Htb {
     timers: Wheel,
     /// Classes that have packets of their own, the root aside.
     waiting: u32,
-    /// One that came when nobody else had any: it is not put in its place until somebody comes or it has to wait.
+    /// One that came when nobody else had any: it is not put in its place until somebody comes or
+    /// it has to wait.
     lone: Slot,
     /// The answer of `choose`, until something changes.
     chosen: Option<Chosen>,
@@ -95,8 +102,8 @@ struct Chosen {
 impl Htb {
     // ------------------------------------------------------------------ who wants to send
 
-    /// Puts a class that wants to send where its mode says, with these priorities of it, and those above as far as they hear of
-    /// it for the first time.
+    /// Puts a class that wants to send where its mode says, with these priorities of it, and those
+    /// above as far as they hear of it for the first time.
     #[inline]
     fn place(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
@@ -149,7 +156,8 @@ impl Htb {
         fresh
     }
 
-    /// Takes a class out of where its mode has put it, and those above as far as nothing is left below them.
+    /// Takes a class out of where its mode has put it, and those above as far as nothing is left
+    /// below them.
     #[inline]
     fn unplace(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
@@ -187,8 +195,8 @@ impl Htb {
         }
     }
 
-    /// Takes a member out of the feeds of an inner class. Returns the priorities in which nothing is left; the class still stands
-    /// where these put it.
+    /// Takes a member out of the feeds of an inner class. Returns the priorities in which nothing
+    /// is left; the class still stands where these put it.
     #[inline]
     fn unfeed(&mut self, slot: Slot, at: u32, prios: u8) -> u8 {
         let class = &mut self.classes[slot as usize];
@@ -291,7 +299,8 @@ impl Htb {
         if node != NIL || mode == Mode::Red {
             self.unplace(slot, wants);
         } else if old == Mode::Green {
-            // A leaf stays in its parent's feed while it is green: nobody looks there before no leaf is green any more.
+            // A leaf stays in its parent's feed while it is green: nobody looks there before no
+            // leaf is green any more.
             self.leave_row(slot, wants);
         }
         let class = &mut self.classes[slot as usize];
@@ -301,7 +310,8 @@ impl Htb {
         self.file(slot);
     }
 
-    /// When a class can send at the earliest if nothing else goes: at its own right, or because one above can and it may borrow.
+    /// When a class can send at the earliest if nothing else goes: at its own right, or because one
+    /// above can and it may borrow.
     fn opens(&self, slot: Slot) -> Nanos {
         let class = &self.classes[slot as usize];
         let above = if class.parent == NIL { Nanos::MAX } else { self.opens(class.parent) };
@@ -329,8 +339,9 @@ impl Htb {
         }
     }
 
-    /// Makes what has changed by now take effect. Done before anything else happens, so that it does not matter who asks when; nor in
-    /// which order, as every mode is that of the present, and rounds go by place.
+    /// Makes what has changed by now take effect. Done before anything else happens, so that it
+    /// does not matter who asks when; nor in which order, as every mode is that of the present, and
+    /// rounds go by place.
     #[inline]
     fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now.saturating_add(EPOCH));
@@ -368,7 +379,8 @@ impl Htb {
 
     // ------------------------------------------------------------------ who goes
 
-    /// The level of the class that lends to one that is alone: its own, or the nearest green one above with no red one on the way.
+    /// The level of the class that lends to one that is alone: its own, or the nearest green one
+    /// above with no red one on the way.
     #[inline]
     fn lender_of(&self, slot: Slot) -> Option<u8> {
         let mut at = slot;
@@ -414,8 +426,9 @@ impl Htb {
         }
     }
 
-    /// The deficit round robin of the kernel: a turn ends with the packet that takes the deficit below 0. When it was the last turn of an
-    /// inner class's round, that class's turn among its own siblings ends too.
+    /// The deficit round robin of the kernel: a turn ends with the packet that takes the deficit
+    /// below 0. When it was the last turn of an inner class's round, that class's turn among its
+    /// own siblings ends too.
     #[inline]
     fn spend(&mut self, slot: Slot, level: usize, prio: usize, len: u32) {
         let class = &mut self.classes[slot as usize];
@@ -425,7 +438,8 @@ impl Htb {
             return;
         }
         class.deficit[level] = deficit.saturating_add_unsigned(class.quantum);
-        // Who borrows from his own class stands in its feed at place 0; a leaf in that of its parent.
+        // Who borrows from his own class stands in its feed at place 0; a leaf in that of its
+        // parent.
         let (mut at, mut above) = if class.node == NIL { (class.at, class.parent) } else { (0, slot) };
         let mut lender = slot;
         if level > 0 {
@@ -449,7 +463,8 @@ impl Htb {
         self.rows[level].rings[prio].hand = lender + 1;
     }
 
-    /// Takes a packet's tokens from its class and all above. Returns whether another class than its own lent them.
+    /// Takes a packet's tokens from its class and all above. Returns whether another class than its
+    /// own lent them.
     #[inline]
     fn charge(&mut self, leaf: Slot, level: usize, len: u32) -> bool {
         let now = self.now;
@@ -468,7 +483,8 @@ impl Htb {
                 class.borrows = class.borrows.wrapping_add(1);
             }
             let parent = class.parent;
-            // While its mode stays it waits for a time that has only moved on: there is an entry for it already.
+            // While its mode stays it waits for a time that has only moved on: there is an entry
+            // for it already.
             let mode = class.mode_at(now);
             if class.wants != 0 && mode != class.mode {
                 self.turn(slot, mode);
@@ -541,7 +557,8 @@ impl Scheduler for Htb {
 
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
-        // Read field by field: a copy of what was just written in small pieces would hold the processor up.
+        // Read field by field: a copy of what was just written in small pieces would hold the
+        // processor up.
         let chosen = match &self.chosen {
             Some(chosen) if chosen.slot == slot => Some((chosen.at, chosen.level, chosen.prio)),
             _ => None,
@@ -615,7 +632,9 @@ impl Scheduler for Htb {
     }
 
     fn memory(&self) -> usize {
-        self.tree_memory() + self.timers.memory() + self.rows.iter().flat_map(|row| &row.rings).map(Ring::memory).sum::<usize>()
+        self.tree_memory()
+            + self.timers.memory()
+            + self.rows.iter().flat_map(|row| &row.rings).map(Ring::memory).sum::<usize>()
     }
 }
 

@@ -1,10 +1,13 @@
-//! What HTB promises a leaf: its rate, if its bursts are large enough for the longest wait; derived in docs/schedulers/htb.md.
+//! What HTB promises a leaf: its rate, if its bursts are large enough for the longest wait; derived
+//! in docs/schedulers/htb.md.
 //!
-//! A leaf that is green is served before all that borrows, whatever its parents' buckets say. It waits at most D: for the packet on the
-//! wire, for what the buckets of the leaves of higher and equal priority let pass meanwhile (Cruz 1991: a bucket lets
-//! `burst + rate t` and, because one token is enough, one packet pass) or, of equal priority, for one turn of each
-//! (Shreedhar and Varghese 1996). A bucket that holds less than `rate D` overflows in that wait, and what flows over is lost: then
-//! the rate is not kept, which is why this is an error here and not a smaller promise.
+//! A leaf that is green is served before all that borrows, whatever its parents' buckets say. It
+//! waits at most D: for the packet on the wire, for what the buckets of the leaves of higher and
+//! equal priority let pass meanwhile (Cruz 1991: a bucket lets `burst + rate t` and, because one
+//! token is enough, one packet pass) or, of equal priority, for one turn of each (Shreedhar and
+//! Varghese 1996). A bucket that holds less than `rate D` overflows in that wait, and what flows
+//! over is lost: then the rate is not kept, which is why this is an error here and not a smaller
+//! promise.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +25,9 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         Err(error) => return none(place, error.message),
     };
     let packet = u128::from(place.packet);
-    let leaves = || place.classes.iter().zip(&all).filter(|(member, words)| member.leaf && words.rate > 0).map(|(_, words)| words);
+    let leaves = || {
+        place.classes.iter().zip(&all).filter(|(member, words)| member.leaf && words.rate > 0).map(|(_, words)| words)
+    };
     let mut levels: BTreeMap<_, Level> = BTreeMap::new();
     for words in leaves() {
         let level = levels.entry(words.prio).or_default();
@@ -59,8 +64,11 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         let by_turns = span(bytes + level.turns - turn, capacity - rates);
         // What the place is promised in a first, slower piece is not counted on.
         let curve = place.promised.curve;
-        let late =
-            if curve.first < curve.then { place.promised.latency.saturating_add(curve.until) } else { place.promised.latency };
+        let late = if curve.first < curve.then {
+            place.promised.latency.saturating_add(curve.until)
+        } else {
+            place.promised.latency
+        };
         let wait = by_buckets.into_iter().chain(by_turns).min().and_then(|wait| wait.checked_add(late));
         let Some(mut wait) = wait else { return Err("the bound is beyond all time".to_owned()) };
         if own.ceil > own.rate {
@@ -68,7 +76,9 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
             wait = wait.saturating_add(span(packet, u128::from(own.ceil)).unwrap_or(Nanos::MAX));
         }
         let needed = Rate::bit_s(own.rate).bytes_in(wait).saturating_add(1);
-        if let Some((word, has)) = [("burst", own.burst), ("cburst", own.cburst)].into_iter().find(|(_, has)| *has < needed) {
+        if let Some((word, has)) =
+            [("burst", own.burst), ("cburst", own.cburst)].into_iter().find(|(_, has)| *has < needed)
+        {
             return Err(format!(
                 "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {needed} bytes would keep its rate whatever others do"
             ));
@@ -81,7 +91,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     place.classes.iter().zip(&all).map(one).collect()
 }
 
-/// What the leaves of a priority that are guaranteed something may do: bytes of buckets, bit/s, bytes of turns.
+/// What the leaves of a priority that are guaranteed something may do: bytes of buckets, bit/s,
+/// bytes of turns.
 #[derive(Clone, Copy, Default)]
 struct Level {
     bursts: u128,
@@ -124,24 +135,31 @@ mod tests {
 
     #[test]
     fn the_formula_by_hand() {
-        let classes =
-            [class(1_000_000, 1_000_000, 0, 3000), class(2_000_000, 2_000_000, 1, 9000), class(3_000_000, 3_000_000, 1, 9000)];
+        let classes = [
+            class(1_000_000, 1_000_000, 0, 3000),
+            class(2_000_000, 2_000_000, 1, 9000),
+            class(3_000_000, 3_000_000, 1, 9000),
+        ];
         // The first: two packets at 10 Mbit/s, 2.4 ms; and its debt, a packet at 1 Mbit/s, 12 ms.
         assert_eq!(promised(&classes, 0), Ok(Promise::new(14_400_000, Rate::mbit_s(1))));
-        // The second: two packets, 4500 of the first, and a turn of the third (3000) at 9 Mbit/s, which is less than its
-        // 10500 at 6 Mbit/s. 10500 bytes at 9 Mbit/s are 9.333 ms; its debt 6 ms.
+        // The second: two packets, 4500 of the first, and a turn of the third (3000) at 9 Mbit/s,
+        // which is less than its 10500 at 6 Mbit/s. 10500 bytes at 9 Mbit/s are 9.333 ms; its debt
+        // 6 ms.
         assert_eq!(promised(&classes, 1), Ok(Promise::new(15_333_334, Rate::mbit_s(2))));
     }
 
     #[test]
     fn nothing_where_nothing_holds() {
         let small = [class(8_000_000, 8_000_000, 0, 1600), class(2_000_000, 2_000_000, 0, 1600)];
-        // A wait for three and a half packets' turn: two packets and a turn of 3000 are 4.8 ms, 4800 bytes at 8 Mbit/s.
+        // A wait for three and a half packets' turn: two packets and a turn of 3000 are 4.8 ms,
+        // 4800 bytes at 8 Mbit/s.
         let said = promised(&small, 0).unwrap_err();
         assert!(said.contains("4801 bytes would keep its rate"), "{said}");
         assert!(promised(&[class(0, 1_000_000, 0, 1600)], 0).unwrap_err().contains("only borrows"));
         assert!(
-            promised(&[class(9_000_000, 9_000_000, 0, 1), class(9_000_000, 9_000_000, 0, 1)], 0).unwrap_err().contains("more than")
+            promised(&[class(9_000_000, 9_000_000, 0, 1), class(9_000_000, 9_000_000, 0, 1)], 0)
+                .unwrap_err()
+                .contains("more than")
         );
     }
 }

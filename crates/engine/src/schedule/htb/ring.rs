@@ -1,8 +1,8 @@
 //! A set of places in the order of their numbers, with a hand that points to whose turn it is.
 //!
-//! Bitmaps, each word of one level a bit of the next, the last word in the ring itself: putting in, taking out and finding the next one are
-//! a word for each level: one for 64 places, four for a million. The kernel keeps such a set in a red-black
-//! tree by class id.
+//! Bitmaps, each word of one level a bit of the next, the last word in the ring itself: putting in,
+//! taking out and finding the next one are a word for each level: one for 64 places, four for a
+//! million. The kernel keeps such a set in a red-black tree by class id.
 
 /// Enough for any number.
 const LEVELS: usize = 5;
@@ -12,7 +12,8 @@ const LEVELS: usize = 5;
 pub struct Ring {
     /// The topmost word.
     top: u64,
-    /// Words of the levels below it, the lowest one first: of places, of words that are not 0, of words of those.
+    /// Words of the levels below it, the lowest one first: of places, of words that are not 0, of
+    /// words of those.
     words: Vec<u64>,
     /// Where each level begins, and the last one ends.
     starts: [u32; LEVELS + 1],
@@ -157,7 +158,8 @@ impl Ring {
         let all: Vec<u32> = std::iter::successors(self.next(0), |at| self.next(at + 1)).collect();
         let mut words = (at >> 6).saturating_add(1).next_power_of_two();
         (self.levels, self.starts) = (0, [0; LEVELS + 1]);
-        // A level for the places, and one for the words of the level below until a single word has a bit for each.
+        // A level for the places, and one for the words of the level below until a single word has
+        // a bit for each.
         loop {
             let level = usize::from(self.levels);
             self.starts[level + 1] = self.starts[level] + words;

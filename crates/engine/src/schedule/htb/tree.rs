@@ -34,8 +34,8 @@ impl Htb {
         htb
     }
 
-    /// The place as a class: the link's rate is its rate and ceil, in a class that holds this scheduler as well: that one is held to
-    /// its own by who serves it.
+    /// The place as a class: the link's rate is its rate and ceil, in a class that holds this
+    /// scheduler as well: that one is held to its own by who serves it.
     fn root_words(&self) -> Words {
         let (rate, burst) = (self.link_rate.as_bit_s(), self.defaults.link_burst(self.link_rate));
         Words { rate, ceil: rate, burst, cburst: burst, ..Words::default() }
@@ -55,8 +55,10 @@ impl Htb {
         if depth < LEVELS {
             return Ok(());
         }
-        Err(SpecError::new(format!("htb knows {LEVELS} levels, the link's and the leaves' included; this would be one more"))
-            .help("take a level out, or let a class hold a scheduler of its own for what is below it"))
+        Err(SpecError::new(format!(
+            "htb knows {LEVELS} levels, the link's and the leaves' included; this would be one more"
+        ))
+        .help("take a level out, or let a class hold a scheduler of its own for what is below it"))
     }
 
     /// Levels below a class.
@@ -87,8 +89,9 @@ impl Htb {
         self.classes[slot as usize] = Class::NONE;
     }
 
-    /// Other words, and perhaps another place. What a leaf changes at its place is its own; anything else can matter to all that wait
-    /// below, so all are put in their places anew. Linear in the classes: only such changes do this.
+    /// Other words, and perhaps another place. What a leaf changes at its place is its own;
+    /// anything else can matter to all that wait below, so all are put in their places anew. Linear
+    /// in the classes: only such changes do this.
     pub(super) fn change_class(&mut self, slot: Slot, parent: Slot, words: Words) {
         let class = self.classes[slot as usize];
         let local = class.node == NIL && class.parent == parent;
@@ -126,7 +129,8 @@ impl Htb {
 
     /// Does something while none of these classes wants to send.
     fn anew(&mut self, classes: Vec<Slot>, change: impl FnOnce(&mut Htb)) {
-        let waiting: Vec<Slot> = classes.into_iter().filter(|slot| self.classes[*slot as usize].has(BACKLOGGED)).collect();
+        let waiting: Vec<Slot> =
+            classes.into_iter().filter(|slot| self.classes[*slot as usize].has(BACKLOGGED)).collect();
         for slot in &waiting {
             self.rest(*slot);
             self.timers.remove(*slot);
@@ -141,8 +145,8 @@ impl Htb {
         }
     }
 
-    /// Gives a class its place among the children of another. A leaf that gets its first child becomes an inner class; its own packets
-    /// wait in it from now on.
+    /// Gives a class its place among the children of another. A leaf that gets its first child
+    /// becomes an inner class; its own packets wait in it from now on.
     fn join(&mut self, slot: Slot, parent: Slot) {
         if self.classes[parent as usize].node == NIL {
             let backlogged = self.classes[parent as usize].has(BACKLOGGED);
@@ -168,7 +172,8 @@ impl Htb {
         self.classes[slot as usize].at = at;
     }
 
-    /// Takes a class that does not want to send from among its parent's children. One that has lost its last child is a leaf again.
+    /// Takes a class that does not want to send from among its parent's children. One that has lost
+    /// its last child is a leaf again.
     fn leave(&mut self, slot: Slot) {
         let Class { parent, at, .. } = self.classes[slot as usize];
         let index = self.classes[parent as usize].node;

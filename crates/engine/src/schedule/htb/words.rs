@@ -17,7 +17,12 @@ pub const ENTRY: Entry = Entry {
         default: "10",
     }],
     class_words: &[
-        Word { name: "rate", kind: Kind::Rate, help: "what it has whatever others do (share N% sets it too)", default: "0bit/s" },
+        Word {
+            name: "rate",
+            kind: Kind::Rate,
+            help: "what it has whatever others do (share N% sets it too)",
+            default: "0bit/s",
+        },
         Word { name: "ceil", kind: Kind::Rate, help: "most that it may have with borrowing", default: "the rate" },
         Word {
             name: "burst",
@@ -111,14 +116,14 @@ impl Defaults {
         Defaults { packet: u64::from(context.overhead.charge(context.mtu)), tick }
     }
 
-    /// The burst of a rate. tc takes what passes between two timer interrupts, a nanosecond where the kernel has fine timers, and
-    /// 1600 bytes; a link may have larger packets.
+    /// The burst of a rate. tc takes what passes between two timer interrupts, a nanosecond where
+    /// the kernel has fine timers, and 1600 bytes; a link may have larger packets.
     pub fn burst(&self, rate: Rate) -> u64 {
         rate.bytes_in(self.tick).saturating_add(self.packet.max(TC_MTU))
     }
 
-    /// The burst of the link as a class. Twice the bucket of `regulator auto`: what a regulator lets pass after a silence (what was
-    /// left, and a full bucket), this does not hold back.
+    /// The burst of the link as a class. Twice the bucket of `regulator auto`: what a regulator
+    /// lets pass after a silence (what was left, and a full bucket), this does not hold back.
     pub fn link_burst(&self, rate: Rate) -> u64 {
         let packet = u32::try_from(self.packet).unwrap_or(u32::MAX);
         self.burst(rate).max(2 * u64::from(TokenBucket::auto_depth(rate, packet)))
@@ -172,7 +177,8 @@ mod tests {
     use super::*;
     use crate::settings::Value;
 
-    /// As the kernel (6.18, iproute2 6.1) showed them for classes of these rates and r2q 10: `tc -d class show`.
+    /// As the kernel (6.18, iproute2 6.1) showed them for classes of these rates and r2q 10:
+    /// `tc -d class show`.
     #[test]
     fn quanta_of_the_kernel() {
         let kernel = [
@@ -190,7 +196,8 @@ mod tests {
         }
     }
 
-    /// tc printed 1600b for 32 kbit/s to 200 Mbit/s. At 10 ms a tick, 20 Mbit/s bring 25000 bytes more.
+    /// tc printed 1600b for 32 kbit/s to 200 Mbit/s. At 10 ms a tick, 20 Mbit/s bring 25000 bytes
+    /// more.
     #[test]
     fn bursts_of_tc() {
         let exact = Defaults { packet: 1500, tick: 1 };
@@ -203,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_ceil_is_not_below_the_rate() {
-        let settings = Settings::new().with("rate", Value::Rate(Rate::mbit_s(2))).with("ceil", Value::Rate(Rate::mbit_s(1)));
+        let settings =
+            Settings::new().with("rate", Value::Rate(Rate::mbit_s(2))).with("ceil", Value::Rate(Rate::mbit_s(1)));
         let error = Words::read(&settings, &Defaults { packet: 1500, tick: 1 }).unwrap_err();
         assert_eq!((error.word, error.message.as_str()), (Some("ceil"), "the ceil 1Mbit/s is below the rate 2Mbit/s"));
     }

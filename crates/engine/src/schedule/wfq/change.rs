@@ -6,7 +6,8 @@ use super::words::{self, Excess, Kind, Sums, Words};
 use super::{Limits, NONE, Wfq};
 use crate::schedule::{ROOT_SLOT, Scheduler, Slot};
 
-/// Log2 of the virtual time that a byte takes at the weight of all together: no weight is rounded by more than 2^-18 of itself.
+/// Log2 of the virtual time that a byte takes at the weight of all together: no weight is rounded
+/// by more than 2^-18 of itself.
 const FINE: u32 = 17;
 
 impl Wfq {
@@ -33,8 +34,8 @@ impl Wfq {
         self.kinds.iter().flatten().copied()
     }
 
-    /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear time; but at once where packets wait, so
-    /// that what follows does not depend on who asks when.
+    /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear
+    /// time; but at once where packets wait, so that what follows does not depend on who asks when.
     pub(super) fn reweigh(&mut self) {
         self.stale = true;
         if self.waiting > 0 {
@@ -42,7 +43,8 @@ impl Wfq {
         }
     }
 
-    /// Works out the weights after a change of classes or rates. Linear in the classes: the price of a change, not of a packet.
+    /// Works out the weights after a change of classes or rates. Linear in the classes: the price
+    /// of a change, not of a packet.
     #[cold]
     pub(super) fn weigh(&mut self) {
         self.stale = false;
@@ -69,8 +71,8 @@ impl Wfq {
             spare.clear();
             spare.set_pace(per_byte(spare_unit, parts));
         }
-        // Packets of the class that holds the scheduler have no words to go by, and do not starve: a thousandth, as what is left always
-        // has.
+        // Packets of the class that holds the scheduler have no words to go by, and do not starve:
+        // a thousandth, as what is left always has.
         let own = self.classes[ROOT_SLOT as usize].len;
         match &mut self.spare {
             Some(spare) => spare.set_weight(ROOT_SLOT, per_byte(spare_unit, (parts / 1000).max(1)), own),

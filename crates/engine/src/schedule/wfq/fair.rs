@@ -1,17 +1,21 @@
-//! Worst-case fair queueing in constant time: WF2Q+ (Bennett and Zhang 1997) with the grouped timestamps of QFQ (Checconi, Rizzo and
-//! Valente 2013).
+//! Worst-case fair queueing in constant time: WF2Q+ (Bennett and Zhang 1997) with the grouped
+//! timestamps of QFQ (Checconi, Rizzo and Valente 2013).
 //!
-//! A member's next packet has a start tag S, exact, and finishes by S + length / weight. Virtual time V grows by length / (sum of
-//! all weights) with every packet, and jumps to the smallest start tag when nobody has begun. Of those that have begun (S not
-//! beyond V) the one goes that would finish first: so nobody is ever ahead of its share by more than a packet, which is what plain
+//! A member's next packet has a start tag S, exact, and finishes by S + length / weight. Virtual
+//! time V grows by length / (sum of all weights) with every packet, and jumps to the smallest start
+//! tag when nobody has begun. Of those that have begun (S not beyond V) the one goes that would
+//! finish first: so nobody is ever ahead of its share by more than a packet, which is what plain
 //! round robin and start-time fair queueing allow.
 //!
-//! QFQ's idea is that tags need be ordered only roughly. Members are grouped by the span of their packet, rounded up to a power of
-//! two; in a group they lie in a calendar of 64 slots, each an eighth of the span wide (QFQ's are a whole span). Within a group
-//! who begins first finishes first, so only the groups' front slots compete, at most 64 of them and in practice a handful. A
-//! finish tag is taken as the slot's beginning, a span and a slot: at most 2.25 times what the packet takes, later than its own.
+//! QFQ's idea is that tags need be ordered only roughly. Members are grouped by the span of their
+//! packet, rounded up to a power of two; in a group they lie in a calendar of 64 slots, each an
+//! eighth of the span wide (QFQ's are a whole span). Within a group who begins first finishes
+//! first, so only the groups' front slots compete, at most 64 of them and in practice a handful. A
+//! finish tag is taken as the slot's beginning, a span and a slot: at most 2.25 times what the
+//! packet takes, later than its own.
 //!
-//! Unlike QFQ's, a member's group follows the length of its first packet, so that short packets finish early, as in WF2Q+.
+//! Unlike QFQ's, a member's group follows the length of its first packet, so that short packets
+//! finish early, as in WF2Q+.
 
 use crate::prefetch::prefetch;
 
@@ -23,8 +27,8 @@ const NONE: u8 = u8::MAX;
 pub const FINE: u32 = 3;
 /// Most that a member's tag moves at once: 128 KiB at the dearest weight.
 const MOST: u64 = 1 << 61;
-/// Most virtual time that a byte takes, where at the weight of all together it takes 2^17 to 2^18: a weight of less than 2^-26 of all
-/// is served as if it were that.
+/// Most virtual time that a byte takes, where at the weight of all together it takes 2^17 to 2^18:
+/// a weight of less than 2^-26 of all is served as if it were that.
 pub const DEAREST: u64 = 1 << 44;
 
 #[derive(Clone, Copy)]
@@ -53,14 +57,16 @@ struct Group {
 
 /// Members in worst-case fair order.
 pub struct Fair {
-    /// Whether V jumps when nobody has begun. Where it does not, [`pick`](Fair::pick) may name nobody.
+    /// Whether V jumps when nobody has begun. Where it does not, [`pick`](Fair::pick) may name
+    /// nobody.
     jumps: bool,
     v: u64,
     /// The latest finish tag served.
     last: u64,
     /// Virtual time of a byte of service.
     per_byte: u64,
-    /// Log2 of the least span: what the longest packet moves V, which bounds how far tags of a group lie apart.
+    /// Log2 of the least span: what the longest packet moves V, which bounds how far tags of a
+    /// group lie apart.
     least: u8,
     longest: u32,
     linked: u32,
@@ -94,7 +100,8 @@ pub fn log2_up(n: u64) -> u8 {
 }
 
 impl Fair {
-    /// Without members. `longest` is the length of a packet that is usual, in bytes; longer ones may come.
+    /// Without members. `longest` is the length of a packet that is usual, in bytes; longer ones
+    /// may come.
     pub fn new(jumps: bool, longest: u32) -> Fair {
         Fair {
             jumps,
@@ -136,7 +143,8 @@ impl Fair {
         self.least = log2_up(cost(self.per_byte, self.longest)).clamp(FINE as u8, 58);
     }
 
-    /// What a byte moves a member's tag; 0: it has no weight and never waits here. `len` is the length of its first packet.
+    /// What a byte moves a member's tag; 0: it has no weight and never waits here. `len` is the
+    /// length of its first packet.
     pub fn set_weight(&mut self, slot: u32, per_byte: u64, len: u32) {
         let before = self.members[slot as usize];
         if before.per_byte == per_byte {
@@ -177,7 +185,8 @@ impl Fair {
         if member.linked || member.per_byte == 0 {
             return;
         }
-        // S = max(V, F of the packet before). A tag further ahead than packets reach is one of long ago, on the other side of the circle.
+        // S = max(V, F of the packet before). A tag further ahead than packets reach is one of long
+        // ago, on the other side of the circle.
         let lead = member.s.wrapping_sub(self.v);
         if lead.cast_signed() <= 0 || lead > cost(member.per_byte, self.longest).saturating_mul(2) {
             member.s = self.v;
@@ -215,7 +224,8 @@ impl Fair {
         Some(self.groups[usize::from(self.groups_at[shift])].head[at as usize])
     }
 
-    /// That member and the one behind it, [`NIL`] for nobody: as far as they are known at once. For hints.
+    /// That member and the one behind it, [`NIL`] for nobody: as far as they are known at once. For
+    /// hints.
     #[inline]
     pub fn ahead(&self) -> [u32; 2] {
         let near = self.pick().unwrap_or(NIL);
@@ -298,8 +308,9 @@ impl Fair {
             *front = start;
             self.active |= 1 << shift;
         } else {
-            // Tags of a group lie less than 64 slots apart (a span and the longest packet behind V, four spans ahead). Where changes
-            // of weights have driven them further apart, the order suffers, not the account.
+            // Tags of a group lie less than 64 slots apart (a span and the longest packet behind V,
+            // four spans ahead). Where changes of weights have driven them further apart, the order
+            // suffers, not the account.
             let apart = start.wrapping_sub(*front).cast_signed() >> width;
             if apart > 63 {
                 start = front.wrapping_add(63 << width);

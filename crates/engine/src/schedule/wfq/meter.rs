@@ -1,5 +1,5 @@
-//! Clocks that say how much of a rate is used: a policer's token bucket and a shaper's. Fractions of a nanosecond are carried, so
-//! that no rate drifts.
+//! Clocks that say how much of a rate is used: a policer's token bucket and a shaper's. Fractions
+//! of a nanosecond are carried, so that no rate drifts.
 
 use crate::units::{Nanos, Rate, SECOND};
 
@@ -29,7 +29,8 @@ impl Pace {
     }
 }
 
-/// A token bucket that polices: `full` is when it would be full if nothing more came, so that no tokens need be counted.
+/// A token bucket that polices: `full` is when it would be full if nothing more came, so that no
+/// tokens need be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     pace: Pace,
@@ -50,7 +51,8 @@ impl Meter {
         self.pace.rate == rate && self.burst == burst
     }
 
-    /// Whether a packet conforms: there are tokens for all of it, and they are taken. If not, none are.
+    /// Whether a packet conforms: there are tokens for all of it, and they are taken. If not, none
+    /// are.
     pub fn take(&mut self, now: Nanos, len: u32) -> bool {
         if self.full < now {
             (self.full, self.pace.rest) = (now, 0);

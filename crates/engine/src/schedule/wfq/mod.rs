@@ -1,15 +1,19 @@
-//! WFQ and CBWFQ as Cisco's modular QoS has them: weights, guarantees and low-latency classes, worst-case fair inside.
+//! WFQ and CBWFQ as Cisco's modular QoS has them: weights, guarantees and low-latency classes,
+//! worst-case fair inside.
 //!
-//! Demers, Keshav and Shenker 1989 and Parekh and Gallager 1993 gave weighted fair queueing; class-based WFQ gives a weight to a class
-//! instead of a flow. Three kinds of classes:
+//! Demers, Keshav and Shenker 1989 and Parekh and Gallager 1993 gave weighted fair queueing;
+//! class-based WFQ gives a weight to a class instead of a flow. Three kinds of classes:
 //!
-//! - `low-latency` (LLQ): served first, level 1 before level 2, all of a level in the order of arrival. So that it starves nobody it is
-//!   policed at its rate, but only under congestion: when an arriving packet finds another that only the link keeps from going.
-//! - `bandwidth`, `bandwidth remaining` or `weight`: served by worst-case fair queueing ([`fair`]: WF2Q+ with QFQ's groups), in constant
-//!   time. A class that says nothing shares what nobody reserved. The excess goes in proportion to bandwidth (`excess proportional`,
-//!   classic IOS), or in equal parts (`excess equal`, IOS XE): then guarantees are served first, by a virtual clock that never jumps, and
-//!   what that leaves by a second order of equal weights.
-//! - any of these may be held to a rate: `shape` makes it wait, `police` drops what comes too early.
+//! - `low-latency` (LLQ): served first, level 1 before level 2, all of a level in the order of
+//!   arrival. So that it starves nobody it is policed at its rate, but only under congestion: when
+//!   an arriving packet finds another that only the link keeps from going.
+//! - `bandwidth`, `bandwidth remaining` or `weight`: served by worst-case fair queueing ([`fair`]:
+//!   WF2Q+ with QFQ's groups), in constant time. A class that says nothing shares what nobody
+//!   reserved. The excess goes in proportion to bandwidth (`excess proportional`, classic IOS), or
+//!   in equal parts (`excess equal`, IOS XE): then guarantees are served first, by a virtual clock
+//!   that never jumps, and what that leaves by a second order of equal weights.
+//! - any of these may be held to a rate: `shape` makes it wait, `police` drops what comes too
+//!   early.
 //!
 //! All of it shows only under congestion: a packet that finds the link idle goes.
 
@@ -45,17 +49,19 @@ const NONE: u32 = u32::MAX;
 struct Class {
     /// Length of its first packet.
     len: u32,
-    /// Of a low-latency class: its places in the order of its level. As many as packets, or fewer where packets came before it was one; one
-    /// at least while it has packets.
+    /// Of a low-latency class: its places in the order of its level. As many as packets, or fewer
+    /// where packets came before it was one; one at least while it has packets.
     places: u32,
-    /// Length of the longest packet that was announced as a shorter one: what is inside the class may only be able to guess. Its packets
-    /// are taken to be at least as long from then on, so that nobody is late because of it twice.
+    /// Length of the longest packet that was announced as a shorter one: what is inside the class
+    /// may only be able to guess. Its packets are taken to be at least as long from then on, so
+    /// that nobody is late because of it twice.
     surprise: u32,
     /// Its [`Limits`], or [`NONE`].
     limits: u32,
     /// The level of a low-latency class.
     urgent: Option<u8>,
-    /// It has something to send. A class that holds back what it has is one that has nothing, unless it is a low-latency class.
+    /// It has something to send. A class that holds back what it has is one that has nothing,
+    /// unless it is a low-latency class.
     waiting: bool,
     /// Of a low-latency class: the scheduler inside it holds back.
     held: bool,
@@ -141,7 +147,8 @@ impl Wfq {
         new
     }
 
-    /// Takes a class in among those that wait, if it has something to send and nothing but the link keeps it.
+    /// Takes a class in among those that wait, if it has something to send and nothing but the link
+    /// keeps it.
     fn file(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
         if !class.waiting || class.parked || class.urgent.is_some() {
@@ -291,8 +298,11 @@ impl Scheduler for Wfq {
         let words = Words::read(settings)?;
         flat(parent)?;
         if self.classes[slot as usize].fair_queue != words.fair_queue {
-            return Err(SpecError::word("fair-queue", "fair-queue says which queue a class is made with, and it is made")
-                .help("give the class a queue of another kind"));
+            return Err(SpecError::word(
+                "fair-queue",
+                "fair-queue says which queue a class is made with, and it is made",
+            )
+            .help("give the class a queue of another kind"));
         }
         self.advance(now);
         self.set(slot, words);
@@ -337,7 +347,8 @@ impl Scheduler for Wfq {
         if limits.police.as_mut().is_some_and(|meter| !meter.take(now, len)) {
             return Admit::Drop(DropReason::Policed);
         }
-        // All of its packets are counted, so that congestion finds the bucket as it is; only under congestion it decides.
+        // All of its packets are counted, so that congestion finds the bucket as it is; only under
+        // congestion it decides.
         if limits.urgent.as_mut().is_some_and(|meter| !meter.take(now, len)) && congested {
             return Admit::Drop(DropReason::Policed);
         }
@@ -536,5 +547,6 @@ fn flat(parent: Slot) -> Result<(), SpecError> {
     if parent == ROOT_SLOT {
         return Ok(());
     }
-    Err(SpecError::new("a class of wfq has no classes below it").help("write scheduler wfq, or another, in the class above"))
+    Err(SpecError::new("a class of wfq has no classes below it")
+        .help("write scheduler wfq, or another, in the class above"))
 }

@@ -1,12 +1,15 @@
 //! What WFQ promises a class: rate and latency.
 //!
-//! Of WF2Q+'s kind all schedulers guarantee the rate weight / (sum of weights), late by at most (what the class's packet takes at its
-//! rate + one packet of the link) (Bennett and Zhang 1997, theorem 4; Stiliadis and Varma 1998). Here a tag is rounded: the packet's
-//! time to a power of two and to an eighth (a slot) more, as in the proof of QFQ's bound (Checconi, Rizzo and Valente 2013, section VI).
-//! The argument, for a packet with finish tag F that begins to wait at V(a): let p be the last packet served before it whose tag is later
-//! than F. When p began, nobody with a tag up to F had begun, so all that is served from then on up to F lies between V of that time and
-//! F: at most (F - V) times the sum of weights, and p itself. V grows by no less than what is served. So before our packet is through,
-//! at most p, the packet on the wire when ours came, and (F - V(a)) of all weights go.
+//! Of WF2Q+'s kind all schedulers guarantee the rate weight / (sum of weights), late by at most
+//! (what the class's packet takes at its rate + one packet of the link) (Bennett and Zhang 1997,
+//! theorem 4; Stiliadis and Varma 1998). Here a tag is rounded: the packet's time to a power of two
+//! and to an eighth (a slot) more, as in the proof of QFQ's bound (Checconi, Rizzo and Valente
+//! 2013, section VI). The argument, for a packet with finish tag F that begins to wait at V(a): let
+//! p be the last packet served before it whose tag is later than F. When p began, nobody with a tag
+//! up to F had begun, so all that is served from then on up to F lies between V of that time and F:
+//! at most (F - V) times the sum of weights, and p itself. V grows by no less than what is served.
+//! So before our packet is through, at most p, the packet on the wire when ours came, and (F -
+//! V(a)) of all weights go.
 
 use super::fair::{FINE, log2_up};
 use super::words::{self, Excess, Kind, Sums, Words};
@@ -26,7 +29,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     if sums.urgent + sums.reserved > capacity {
         return none(place, "the classes are guaranteed more than there is");
     }
-    // Low-latency classes: what they may send at once, and a packet each that came before congestion did; by level.
+    // Low-latency classes: what they may send at once, and a packet each that came before
+    // congestion did; by level.
     let (mut bursts, mut rates) = ([0_u128; 2], [0_u128; 2]);
     for words in &all {
         if let Kind::Urgent { rate, burst, level } = words.kind {
@@ -45,10 +49,12 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
             let higher = if level == 0 { 0 } else { rates[0] };
             let own_burst = u128::from(burst) + packet;
             let own_rate = u128::from(rate.as_bit_s());
-            // In the order of arrival with the others of its level: what their bursts leave is its own until its burst is through.
+            // In the order of arrival with the others of its level: what their bursts leave is its
+            // own until its burst is through.
             let beside = higher + rates[usize::from(level)] - own_rate;
             let first = capacity.saturating_sub(beside);
-            let latency = wait(late, before - own_burst + packet, first).ok_or("low-latency classes take all there is")?;
+            let latency =
+                wait(late, before - own_burst + packet, first).ok_or("low-latency classes take all there is")?;
             let until = wait(0, own_burst, first).ok_or("low-latency classes take all there is")?;
             return Ok(Promise { latency, curve: ServiceCurve { first: clip(first), until, then: rate } });
         }
@@ -59,7 +65,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         // In `equal` the clock of the guarantees runs by all that the link carries.
         let of = if equal { capacity } else { left };
         let rate = of.saturating_mul(weight) / whole.max(1);
-        // The packet's time in service of all, in 2^-16 bytes, as its tag has it: a power of two, and an eighth of that for its slot.
+        // The packet's time in service of all, in 2^-16 bytes, as its tag has it: a power of two,
+        // and an eighth of that for its slot.
         let exact = (packet << 16).saturating_mul(whole.max(weight)) / weight;
         let span = 1_u128 << log2_up(u64::try_from(exact).unwrap_or(u64::MAX)).min(100);
         let tag = (span + (span >> FINE)) >> 16;
@@ -76,7 +83,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     all.iter().map(one).collect()
 }
 
-/// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns); rounded up.
+/// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns);
+/// rounded up.
 fn wait(late: u128, bytes: u128, rate: u128) -> Option<Nanos> {
     if rate == 0 {
         return None;

@@ -74,8 +74,8 @@ pub const ENTRY: Entry = Entry {
     build: |context, settings| Ok(Box::new(Wfq::new(context, scheduler(settings)))),
 };
 
-/// Packets that a class's queue holds, and the part of them that a flow may have with `fair-queue`: IOS's queue-limit of 64, and a
-/// quarter of it.
+/// Packets that a class's queue holds, and the part of them that a flow may have with `fair-queue`:
+/// IOS's queue-limit of 64, and a quarter of it.
 const LIMIT: u32 = 64;
 const PER_FLOW: u64 = 16;
 
@@ -85,12 +85,14 @@ pub fn fair_queue() -> QueueSpec {
     QueueSpec { name: "sfq", limit: Limit::Packets(LIMIT), settings }
 }
 
-/// How much of a low-latency class's rate comes at once, where no burst is written: IOS's default of 200 ms.
+/// How much of a low-latency class's rate comes at once, where no burst is written: IOS's default
+/// of 200 ms.
 const URGENT_BURST: Nanos = 200_000_000;
-/// What a policer lets through at once where no burst is written: IOS's default of rate / 32 bytes, which is 250 ms, and no less than
-/// this.
+/// What a policer lets through at once where no burst is written: IOS's default of rate / 32 bytes,
+/// which is 250 ms, and no less than this.
 const LEAST_BURST: u64 = 1500;
-/// What a shaper makes up for after idleness: 25 ms, the interval of IOS's class-based shaping, and no less than packets of this number.
+/// What a shaper makes up for after idleness: 25 ms, the interval of IOS's class-based shaping, and
+/// no less than packets of this number.
 const SHAPE_CREDIT: Nanos = 25_000_000;
 const SHAPE_PACKETS: u64 = 3;
 
@@ -134,7 +136,8 @@ impl Words {
     pub fn read(settings: &Settings) -> Result<Words, SpecError> {
         let rate = |word: &'static str| match settings.rate(word) {
             Some(Rate::ZERO) if word != "bandwidth" => {
-                Err(SpecError::word(word, format!("{word} of 0 bit/s lets nothing through")).help("leave it out, or raise it"))
+                Err(SpecError::word(word, format!("{word} of 0 bit/s lets nothing through"))
+                    .help("leave it out, or raise it"))
             }
             rate => Ok(rate),
         };
@@ -159,11 +162,15 @@ impl Words {
         ];
         let mut given = kinds.into_iter().filter(|(_, given)| *given).map(|(word, _)| word);
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
-            return Err(SpecError::word(second, format!("{first} and {second} both say what the class gets")).help("leave one out"));
+            return Err(SpecError::word(second, format!("{first} and {second} both say what the class gets"))
+                .help("leave one out"));
         }
         if let (Some(_), Some(_)) = (urgent, shape) {
-            return Err(SpecError::word("shape", "a low-latency class is policed and not shaped: a shaper would make it wait")
-                .help("leave shape out; low-latency holds it to its rate when there is congestion, police always"));
+            return Err(SpecError::word(
+                "shape",
+                "a low-latency class is policed and not shaped: a shaper would make it wait",
+            )
+            .help("leave shape out; low-latency holds it to its rate when there is congestion, police always"));
         }
         let kind = match (urgent, bandwidth, remaining, weight) {
             (Some(rate), ..) => Kind::Urgent {
@@ -176,8 +183,14 @@ impl Words {
             (_, _, _, Some(weight)) => Kind::Weight(weight),
             _ => Kind::Rest,
         };
-        let burst = |rate: Rate| settings.bytes("police burst").unwrap_or_else(|| (rate.as_bit_s() / 32).max(LEAST_BURST));
-        Ok(Words { kind, shape, police: police.map(|rate| (rate, burst(rate))), fair_queue: settings.flag("fair-queue") })
+        let burst =
+            |rate: Rate| settings.bytes("police burst").unwrap_or_else(|| (rate.as_bit_s() / 32).max(LEAST_BURST));
+        Ok(Words {
+            kind,
+            shape,
+            police: police.map(|rate| (rate, burst(rate))),
+            fair_queue: settings.flag("fair-queue"),
+        })
     }
 }
 
@@ -236,13 +249,14 @@ impl Sums {
         sums
     }
 
-    /// What is left beside low-latency classes and guarantees; never less than a thousandth of all, so that nobody starves where
-    /// all is reserved.
+    /// What is left beside low-latency classes and guarantees; never less than a thousandth of all,
+    /// so that nobody starves where all is reserved.
     fn left(&self) -> u128 {
         self.rate.saturating_sub(self.urgent + self.reserved).max(self.rate / 1000).max(1) << POINT
     }
 
-    /// Where `excess proportional` divides all by one weight: that of a class. Rates with [`POINT`] bits behind the point.
+    /// Where `excess proportional` divides all by one weight: that of a class. Rates with [`POINT`]
+    /// bits behind the point.
     pub fn share(&self, kind: Kind) -> u128 {
         let (left, one) = (self.left(), u128::from(ONE));
         let weight = match kind {
@@ -251,7 +265,8 @@ impl Sums {
             Kind::Remaining(part) => left * u128::from(part) / one,
             Kind::Weight(weight) => left * u128::from(weight) / (self.weights + self.rest),
             Kind::Rest if self.weights > 0 => left / (self.weights + self.rest),
-            // What percentages of the remaining have left over, and no less than a thousandth of it.
+            // What percentages of the remaining have left over, and no less than a thousandth of
+            // it.
             Kind::Rest => left * one.saturating_sub(self.remaining).max(one / 1000) / one / self.rest.max(1),
         };
         weight.max(1)

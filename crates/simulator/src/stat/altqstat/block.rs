@@ -102,7 +102,8 @@ impl Display for Cbq {
             red.fmt(f)?;
         }
         writeln!(f, "\tQCount: {},\t(qmax: {})", self.queued, or_dash(self.limit))?;
-        // The kernel's are times 32. altqstat shifts the first two and divides the last, which rounds towards 0.
+        // The kernel's are times 32. altqstat shifts the first two and divides the last, which
+        // rounds towards 0.
         let [average, most, least] = match self.idle {
             Some((average, most, least)) => [Some(average >> 5), Some(most >> 5), Some(least / 32)],
             None => [None; 3],
@@ -131,7 +132,11 @@ impl Display for Red {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let average = or_dash(self.average_thousandths.map(|average| format!("{:.2}", average as f64 / 1e3)));
         let (forced, early) = (or_dash(self.forced), or_dash(self.early));
-        writeln!(f, "     RED q_avg:{average} xmit:{} (forced:{forced} early:{early} marked:{})", self.sent, self.marked)
+        writeln!(
+            f,
+            "     RED q_avg:{average} xmit:{} (forced:{forced} early:{early} marked:{})",
+            self.sent, self.marked
+        )
     }
 }
 
@@ -158,7 +163,8 @@ impl Display for Curve {
     }
 }
 
-/// A class of HFSC. What only ALTQ's own way through virtual times knows (e, d, f, vt and the like) is not in it.
+/// A class of HFSC. What only ALTQ's own way through virtual times knows (e, d, f, vt and the like)
+/// is not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hfsc {
     /// Its number, and its handle.
@@ -316,7 +322,8 @@ impl Display for WfqQueue {
     }
 }
 
-/// tbrconfig's line: rate in bit/s and depth in bytes of the token bucket regulator, if there is one.
+/// tbrconfig's line: rate in bit/s and depth in bytes of the token bucket regulator, if there is
+/// one.
 pub fn tbrconfig(interface: &str, bucket: Option<(u64, u32)>) -> String {
     let Some((rate, depth)) = bucket else {
         // Its spelling.

@@ -1,9 +1,10 @@
-//! `altqstat` and `tbrconfig`, as ALTQ's own tools print them (altq.md section 13): [`block`] has the blocks, [`print()`] makes them of
-//! a link.
+//! `altqstat` and `tbrconfig`, as ALTQ's own tools print them (altq.md section 13): [`block`] has
+//! the blocks, [`print()`] makes them of a link.
 //!
-//! A class's number is its handle. What altqstat knows of a scheduler it prints for ours of that name (`cbq`, `hfsc`, `priq`, `fifo`);
-//! all others are shown as its WFQ's queues are, the ten with the highest rates first. Exact CBQ has no estimator, so where altqstat
-//! prints what that knows, `-` stands.
+//! A class's number is its handle. What altqstat knows of a scheduler it prints for ours of that
+//! name (`cbq`, `hfsc`, `priq`, `fifo`); all others are shown as its WFQ's queues are, the ten with
+//! the highest rates first. Exact CBQ has no estimator, so where altqstat prints what that knows,
+//! `-` stands.
 
 pub mod block;
 
@@ -19,7 +20,8 @@ pub fn print(link: &LinkStat) -> String {
         "cbq" => (0..link.classes.len()).for_each(|at| text += &cbq(link, at).to_string()),
         "hfsc" => {
             let waiting = link.classes.first().map_or(0, |root| root.counters.queued_packets);
-            text += &format!("\ncur_time:{} {} classes {waiting} packets in the tree\n", block::hex(0), link.classes.len());
+            text +=
+                &format!("\ncur_time:{} {} classes {waiting} packets in the tree\n", block::hex(0), link.classes.len());
             (0..link.classes.len()).for_each(|at| text += &hfsc(link, at).to_string());
         }
         "priq" => {
@@ -63,7 +65,8 @@ fn cbq(link: &LinkStat, at: usize) -> Cbq {
         which: which(link, at),
         interface: link.name.clone(),
         name: class.name.clone(),
-        priority: says("priority").unwrap_or_else(|| class.settings.int("priority").unwrap_or(if at == 0 { 0 } else { 1 }) as i64),
+        priority: says("priority")
+            .unwrap_or_else(|| class.settings.int("priority").unwrap_or(if at == 0 { 0 } else { 1 }) as i64),
         depth: depth(link, at),
         offtime: says("offtime"),
         wrr_allot: says("wrr_allot"),

@@ -8,8 +8,8 @@ use super::*;
 
 #[test]
 fn a_class_of_cbq() {
-    // altq.md 2.2, worked example: 10 of 100 Mbit/s with all defaults. 22800 >> 5 = 712; -38400 / 32 = -1200. The average idleness
-    // of -33 is shifted: -2, not -1.
+    // altq.md 2.2, worked example: 10 of 100 Mbit/s with all defaults. 22800 >> 5 = 712; -38400 /
+    // 32 = -1200. The average idleness of -33 is shifted: -2, not -1.
     let class = Cbq {
         which: Which::Class(3),
         interface: "em0".into(),
@@ -51,7 +51,11 @@ fn a_class_of_cbq() {
     });
     assert_eq!(
         names,
-        ["Root Class for Interface em0: misc", "Default Class for Interface em0: misc", "Ctl Class for Interface em0: misc"]
+        [
+            "Root Class for Interface em0: misc",
+            "Default Class for Interface em0: misc",
+            "Ctl Class for Interface em0: misc"
+        ]
     );
 }
 
@@ -95,7 +99,8 @@ fn classes_of_the_others() {
         drops: 0,
         red: None,
     };
-    let expected = "[voice] handle:0x2 pri:15\n  measured: 64.00Kbps qlen: 1 period:400\n     packets:401 (80200 bytes) drops:0\n";
+    let expected =
+        "[voice] handle:0x2 pri:15\n  measured: 64.00Kbps qlen: 1 period:400\n     packets:401 (80200 bytes) drops:0\n";
     assert_eq!(voice.to_string(), expected);
 
     let fifo = Fifoq { queued: 9, limit: Some(50), period: None, sent: (10, 15_000), dropped: (1, 1500), bit_s: 0 };
@@ -151,10 +156,14 @@ fn classic_cbq_of_an_engine() {
         text.starts_with("altqstat: cbq on interface em0\nRoot Class for Interface em0: em0\n\tpriority: 0 depth: 1 "),
         "{text}"
     );
-    // 1000 packets of 1500 bytes in a second, half of them each: 6 Mbit/s of 10; the estimator's numbers are altq.md 2.2's.
+    // 1000 packets of 1500 bytes in a second, half of them each: 6 Mbit/s of 10; the estimator's
+    // numbers are altq.md 2.2's.
     let misc = text.split("Class 1 on Interface em0: misc\n").nth(1).unwrap();
     assert!(misc.starts_with("\tpriority: 1 depth: 0 offtime: 2193 [us] wrr_allot: "), "{text}");
-    assert!(misc.contains("\tnsPerByte: 800\t(10.00Mbps),\tMeasured: 6.00M [bps]\n\tpkts: 500,\tbytes: 750000\n"), "{text}");
+    assert!(
+        misc.contains("\tnsPerByte: 800\t(10.00Mbps),\tMeasured: 6.00M [bps]\n\tpkts: 500,\tbytes: 750000\n"),
+        "{text}"
+    );
     assert!(misc.contains("(maxidle: 712 minidle: -1200 [us])"), "{text}");
     assert!(text.contains("Default Class for Interface em0: rest\n"), "{text}");
     assert_eq!(tbrconfig(&stat), "em0: tokenrate 100.00M(bps)  bucketsize 11.72K(bytes)\n");
@@ -162,15 +171,21 @@ fn classic_cbq_of_an_engine() {
 
 #[test]
 fn other_schedulers_of_an_engine() {
-    let exact = print(&stat("link em0 { rate 100Mbit/s scheduler cbq class a { share 10% } class b { share 90% default } }"));
+    let exact =
+        print(&stat("link em0 { rate 100Mbit/s scheduler cbq class a { share 10% } class b { share 90% default } }"));
     // It has no estimator: nothing is made up.
     assert!(exact.contains("depth: 0 offtime: - [us] wrr_allot: - bytes\n\tnsPerByte: 800\t(10.00Mbps)"), "{exact}");
     assert!(exact.contains("AvgIdle: - [us],\t(maxidle: - minidle: - [us])"), "{exact}");
-    let priq = print(&stat("link em0 { rate 100Mbit/s scheduler priq class a { priority 3 } class b { priority 9 default } }"));
+    let priq = print(&stat(
+        "link em0 { rate 100Mbit/s scheduler priq class a { priority 3 } class b { priority 9 default } }",
+    ));
     let order: Vec<&str> = priq.lines().filter(|line| line.starts_with('[')).collect();
     assert_eq!(order, ["[b] handle:0x2 pri:9", "[a] handle:0x1 pri:3"]);
     // Each packet went at once: its queue ran empty as often as it had one.
-    assert!(priq.contains("  measured: 6.00Mbps qlen: 0 period:500\n     packets:500 (750000 bytes) drops:0\n"), "{priq}");
+    assert!(
+        priq.contains("  measured: 6.00Mbps qlen: 0 period:500\n     packets:500 (750000 bytes) drops:0\n"),
+        "{priq}"
+    );
     let drr = print(&stat("link em0 { rate 100Mbit/s scheduler drr class a { quantum 300 } class b { default } }"));
     assert!(drr.contains("[   1]  300    0        500            732          0              0     6.00M\n"), "{drr}");
     let fifo = print(&stat("link em0 { rate 100Mbit/s scheduler fifo class a { } class b { default } }"));

@@ -1,11 +1,14 @@
-//! `tc -s qdisc` and `tc -s class`, as iproute2 prints them: [`Qdisc`] and [`Class`] are blocks, [`print()`] makes them of a link.
+//! `tc -s qdisc` and `tc -s class`, as iproute2 prints them: [`Qdisc`] and [`Class`] are blocks,
+//! [`print()`] makes them of a link.
 //!
-//! tc numbers what we name: the link's scheduler is qdisc `1:`, the link itself class `1:1`, our class n is `1:(n+1)` in
-//! hexadecimal, its queue the qdisc of that number with a 0 behind it (class `1:11`, queue `110:`), a scheduler in a class likewise.
-//! With names, as `tc -nm` prints them, a class is `voice#1:11`.
+//! tc numbers what we name: the link's scheduler is qdisc `1:`, the link itself class `1:1`, our
+//! class n is `1:(n+1)` in hexadecimal, its queue the qdisc of that number with a 0 behind it
+//! (class `1:11`, queue `110:`), a scheduler in a class likewise. With names, as `tc -nm` prints
+//! them, a class is `voice#1:11`.
 //!
-//! HTB and the sfq with RED inside are printed to the byte as of iproute2 3.3. What tc has no qdisc for (and what its qdiscs count
-//! and ours do not) keeps the shape: kind, words, the line of sums, then a line of what it counts, by its own names.
+//! HTB and the sfq with RED inside are printed to the byte as of iproute2 3.3. What tc has no qdisc
+//! for (and what its qdiscs count and ours do not) keeps the shape: kind, words, the line of sums,
+//! then a line of what it counts, by its own names.
 
 mod read;
 mod unit;
@@ -27,7 +30,8 @@ pub struct Counts {
     pub packets: u64,
     /// Packets dropped.
     pub dropped: u64,
-    /// Times that something was over a limit: a class held back, a packet marked or dropped before its time.
+    /// Times that something was over a limit: a class held back, a packet marked or dropped before
+    /// its time.
     pub overlimits: u64,
     /// Packets that came back from the device. Ours never do.
     pub requeues: u64,
@@ -183,7 +187,10 @@ impl Display for Counts {
     /// The line of sums.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Counts { bytes, packets, dropped, overlimits, requeues, .. } = self;
-        writeln!(f, " Sent {bytes} bytes {packets} pkt (dropped {dropped}, overlimits {overlimits} requeues {requeues}) ")
+        writeln!(
+            f,
+            " Sent {bytes} bytes {packets} pkt (dropped {dropped}, overlimits {overlimits} requeues {requeues}) "
+        )
     }
 }
 
@@ -241,7 +248,11 @@ impl Display for Sfq {
         }
         writeln!(f)?;
         writeln!(f, " prob_mark {} prob_mark_head {} prob_drop {}", red.prob_mark, red.prob_mark_head, red.prob_drop)?;
-        writeln!(f, " forced_mark {} forced_mark_head {} forced_drop {}", red.forced_mark, red.forced_mark_head, red.forced_drop)
+        writeln!(
+            f,
+            " forced_mark {} forced_mark_head {} forced_drop {}",
+            red.forced_mark, red.forced_mark_head, red.forced_drop
+        )
     }
 }
 
@@ -274,7 +285,13 @@ impl Display for Class {
         }
         let (counts, (rate, packets)) = (&self.counts, self.rate);
         write!(f, "{counts} rate {} {packets}pps ", unit::rate(rate))?;
-        writeln!(f, "backlog {} {}p requeues {} ", unit::size(counts.backlog_bytes), counts.backlog_packets, counts.requeues)?;
+        writeln!(
+            f,
+            "backlog {} {}p requeues {} ",
+            unit::size(counts.backlog_bytes),
+            counts.backlog_packets,
+            counts.requeues
+        )?;
         match &self.kind {
             ClassKind::Htb(class) => {
                 writeln!(f, " lended: {} borrowed: {} giants: {}", class.lended, class.borrowed, class.giants)?;
@@ -312,7 +329,8 @@ fn counted(f: &mut Formatter<'_>, told: &[(&'static str, i64)]) -> fmt::Result {
     writeln!(f)
 }
 
-/// What `tc -s qdisc` prints of a link, an empty line, and what `tc -s class` prints. `names`: with classes' names, as `tc -nm`.
+/// What `tc -s qdisc` prints of a link, an empty line, and what `tc -s class` prints. `names`: with
+/// classes' names, as `tc -nm`.
 pub fn print(link: &LinkStat, names: bool) -> String {
     let mut text = String::new();
     for qdisc in qdiscs(link, names) {
@@ -325,7 +343,8 @@ pub fn print(link: &LinkStat, names: bool) -> String {
     text
 }
 
-/// The qdiscs of a link: its scheduler, those in classes, and the queues of those that hold packets.
+/// The qdiscs of a link: its scheduler, those in classes, and the queues of those that hold
+/// packets.
 pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
     let ids = Ids::new(link, names);
     let mut all = Vec::new();
@@ -347,10 +366,16 @@ pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
             let kind = self::queue(class, queue, u64::from(link.packet));
             let early = match &kind {
                 Kind::Sfq(Sfq { red: Some(red), .. }) => {
-                    red.prob_mark + red.prob_mark_head + red.prob_drop + red.forced_mark + red.forced_mark_head + red.forced_drop
+                    red.prob_mark
+                        + red.prob_mark_head
+                        + red.prob_drop
+                        + red.forced_mark
+                        + red.forced_mark_head
+                        + red.forced_drop
                 }
                 Kind::Other { told, .. } => {
-                    let early = told.iter().filter(|(name, _)| matches!(*name, "marked" | "early" | "ecn_mark" | "prob_drop"));
+                    let early =
+                        told.iter().filter(|(name, _)| matches!(*name, "marked" | "early" | "ecn_mark" | "prob_drop"));
                     early.map(|(_, count)| unsigned(*count)).sum()
                 }
                 _ => class.own.marked_packets,
@@ -458,7 +483,8 @@ fn queue(class: &ClassStat, spec: &QueueSpec, packet: u64) -> Kind {
     let told = |name: &str| class.queue_says(&[name]).map_or(0, unsigned);
     let given = &spec.settings;
     if let ("sfq", Limit::Packets(limit)) = (spec.name, spec.limit) {
-        // Where there is a limit of a flow there is RED, and what is not written follows from it (tc-sfq(8)).
+        // Where there is a limit of a flow there is RED, and what is not written follows from it
+        // (tc-sfq(8)).
         let red = given.bytes("redflowlimit").map(|flow| (flow, given.bytes("max").unwrap_or(flow / 4)));
         let red = red.map(|(_, max)| SfqRed {
             ewma: told("ewma"),
@@ -513,7 +539,8 @@ fn default_of(queue: &str, word: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// Words with their values: those given in tc's units, the others as their table has them; flags only if they were given.
+/// Words with their values: those given in tc's units, the others as their table has them; flags
+/// only if they were given.
 fn words(table: &'static [altq_engine::settings::Word], given: &Settings) -> Vec<(String, String)> {
     in_effect(table, given)
         .filter_map(|(word, value)| match (value, word.kind) {
@@ -546,7 +573,8 @@ fn served(link: &LinkStat, class: &ClassStat) -> ClassKind {
         None => link.rate,
     };
     let ceil = given.rate("ceil").unwrap_or(rate);
-    // The engine tells what it works with; where nothing is written that is tc's least burst, or a packet.
+    // The engine tells what it works with; where nothing is written that is tc's least burst, or a
+    // packet.
     let bytes = |word: &str| match (given.get(word), class.says(&[word])) {
         (Some(Value::Bytes(bytes)), _) => bytes,
         (_, Some(bytes)) => unsigned(bytes),

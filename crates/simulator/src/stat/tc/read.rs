@@ -1,4 +1,5 @@
-//! Reads what `tc -s` prints, the kernel's and ours, and holds it to the identities that it must fulfil.
+//! Reads what `tc -s` prints, the kernel's and ours, and holds it to the identities that it must
+//! fulfil.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +44,10 @@ pub fn read(text: &str) -> Result<Vec<Read>, ReadError> {
         let Some(first) = words.first() else { continue };
         if matches!(*first, "qdisc" | "class") {
             let [_, kind, id, rest @ ..] = words.as_slice() else { return Err(bad("a kind and a number must follow")) };
-            let mut block = Read { class: *first == "class", kind: (*kind).into(), id: (*id).into(), ..Read::default() };
-            block.parent = rest.iter().position(|word| *word == "parent").and_then(|at| rest.get(at + 1)).map(|w| (*w).into());
+            let mut block =
+                Read { class: *first == "class", kind: (*kind).into(), id: (*id).into(), ..Read::default() };
+            block.parent =
+                rest.iter().position(|word| *word == "parent").and_then(|at| rest.get(at + 1)).map(|w| (*w).into());
             numbers(rest, &mut block.numbers);
             blocks.push(block);
             continue;
@@ -53,7 +56,8 @@ pub fn read(text: &str) -> Result<Vec<Read>, ReadError> {
         let after = |word: &str| words.iter().position(|w| *w == word).and_then(|at| words.get(at + 1));
         if *first == "Sent" {
             let number = |word: Option<&&str>| word.and_then(|word| word.parse().ok());
-            let figures = [words.get(1), words.get(3), after("dropped"), after("overlimits"), after("requeues")].map(number);
+            let figures =
+                [words.get(1), words.get(3), after("dropped"), after("overlimits"), after("requeues")].map(number);
             let [Some(bytes), Some(packets), Some(dropped), Some(overlimits), Some(requeues)] = figures else {
                 return Err(bad("bytes, packets, dropped, overlimits and requeues are numbers"));
             };
@@ -61,7 +65,9 @@ pub fn read(text: &str) -> Result<Vec<Read>, ReadError> {
         } else if let Some(at) = words.iter().position(|word| *word == "backlog") {
             let bytes = words.get(at + 1).and_then(|word| size(word));
             let packets = words.get(at + 2).and_then(|word| word.strip_suffix('p')?.parse().ok());
-            let (Some(bytes), Some(packets)) = (bytes, packets) else { return Err(bad("a backlog is bytes and packets")) };
+            let (Some(bytes), Some(packets)) = (bytes, packets) else {
+                return Err(bad("a backlog is bytes and packets"));
+            };
             (block.counts.backlog_bytes, block.counts.backlog_packets) = (bytes, packets);
         } else {
             numbers(&words, &mut block.numbers);
@@ -91,9 +97,10 @@ fn size(word: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// In what the blocks of one reading contradict one another; empty if all is well. The identities are those of the published blocks:
-/// what the root has sent and holds is the sum of its leaves; a class's packets went on its own tokens or on borrowed ones; what
-/// classes borrowed a class above has lent, or borrowed itself; RED's overlimits are its marks and drops.
+/// In what the blocks of one reading contradict one another; empty if all is well. The identities
+/// are those of the published blocks: what the root has sent and holds is the sum of its leaves; a
+/// class's packets went on its own tokens or on borrowed ones; what classes borrowed a class above
+/// has lent, or borrowed itself; RED's overlimits are its marks and drops.
 pub fn disagreements(blocks: &[Read]) -> Vec<String> {
     let mut found = Vec::new();
     compare(blocks, &mut |what, left, right| {
@@ -111,9 +118,10 @@ pub fn identities(blocks: &[Read]) -> usize {
     count
 }
 
-/// What `tc -s` prints of a class or of the qdisc in it under this name: `bytes`, `packets`, `dropped`, `overlimits`, `backlog_bytes`,
-/// `backlog_packets` of the qdisc, or the word before a number (`prob_mark_head`, `lended`, …), the qdisc's before the class's. `None`
-/// where nothing of that name is printed.
+/// What `tc -s` prints of a class or of the qdisc in it under this name: `bytes`, `packets`,
+/// `dropped`, `overlimits`, `backlog_bytes`, `backlog_packets` of the qdisc, or the word before a
+/// number (`prob_mark_head`, `lended`, …), the qdisc's before the class's. `None` where nothing of
+/// that name is printed.
 pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
     let at = link.classes.iter().position(|c| c.name == class)?;
     let ids = Ids::new(link, false);
@@ -129,7 +137,13 @@ pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
         "overlimits" => counts.overlimits,
         "backlog_bytes" => counts.backlog_bytes,
         "backlog_packets" => counts.backlog_packets,
-        _ => return [qdisc, class].into_iter().flatten().find_map(|block| block.numbers.get(name)).map(|number| *number as f64),
+        _ => {
+            return [qdisc, class]
+                .into_iter()
+                .flatten()
+                .find_map(|block| block.numbers.get(name))
+                .map(|number| *number as f64);
+        }
     };
     Some(count as f64)
 }
@@ -137,13 +151,19 @@ pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
 /// Holds both sides of each identity against one another.
 fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
     let qdiscs = || blocks.iter().filter(|block| !block.class);
-    let is_scheduler = |kind: &str| altq_engine::schedule::find(kind).is_some() || matches!(kind, "prio" | "hfsc" | "htb");
+    let is_scheduler =
+        |kind: &str| altq_engine::schedule::find(kind).is_some() || matches!(kind, "prio" | "hfsc" | "htb");
     if let Some(root) = qdiscs().find(|qdisc| qdisc.parent.is_none()) {
-        let leaves = || qdiscs().filter(|qdisc| qdisc.parent.is_some() && !is_scheduler(&qdisc.kind)).map(|leaf| leaf.counts);
+        let leaves =
+            || qdiscs().filter(|qdisc| qdisc.parent.is_some() && !is_scheduler(&qdisc.kind)).map(|leaf| leaf.counts);
         let direct = root.numbers.get("direct_packets_stat").copied().unwrap_or(0);
         if direct == 0 {
             same("bytes of the root and of its leaves".into(), root.counts.bytes, sum(leaves().map(|leaf| leaf.bytes)));
-            same("packets of the root and of its leaves".into(), root.counts.packets, sum(leaves().map(|leaf| leaf.packets)));
+            same(
+                "packets of the root and of its leaves".into(),
+                root.counts.packets,
+                sum(leaves().map(|leaf| leaf.packets)),
+            );
         }
         let waiting = sum(leaves().map(|leaf| leaf.backlog_packets));
         same("backlog of the root and of its leaves".into(), root.counts.backlog_packets, waiting);
@@ -153,7 +173,11 @@ fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
         let names = ["prob_mark", "prob_mark_head", "prob_drop", "forced_mark", "forced_mark_head", "forced_drop"];
         let early: Option<Vec<u64>> = names.iter().map(|name| number(name)).collect();
         if let Some(early) = early {
-            same(format!("overlimits of {} and its marks and drops", qdisc.id), qdisc.counts.overlimits, sum(early.into_iter()));
+            same(
+                format!("overlimits of {} and its marks and drops", qdisc.id),
+                qdisc.counts.overlimits,
+                sum(early.into_iter()),
+            );
         }
     }
     let classes = || blocks.iter().filter(|block| block.class);
@@ -162,7 +186,8 @@ fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
         let leaf = children().next().is_none();
         if !leaf {
             // An inner class of ours may have had packets of its own: they went through its queue.
-            let queue = || qdiscs().filter(|qdisc| qdisc.parent.as_deref() == Some(&class.id) && !is_scheduler(&qdisc.kind));
+            let queue =
+                || qdiscs().filter(|qdisc| qdisc.parent.as_deref() == Some(&class.id) && !is_scheduler(&qdisc.kind));
             let bytes = sum(children().chain(queue()).map(|part| part.counts.bytes));
             same(format!("bytes of {} and its children", class.id), class.counts.bytes, bytes);
             let packets = sum(children().chain(queue()).map(|part| part.counts.packets));
@@ -174,7 +199,11 @@ fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
         let wrapped = |n: i64| u64::from(n as u32);
         if leaf {
             let packets = u64::from(class.counts.packets as u32);
-            same(format!("packets of {}, and lended and borrowed", class.id), packets, wrapped(lended.wrapping_add(borrowed)));
+            same(
+                format!("packets of {}, and lended and borrowed", class.id),
+                packets,
+                wrapped(lended.wrapping_add(borrowed)),
+            );
         } else {
             let lent = children().filter_map(went).fold(0i64, |sum, (_, borrowed)| sum.wrapping_add(borrowed));
             same(

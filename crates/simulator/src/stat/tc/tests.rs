@@ -1,4 +1,5 @@
-//! The printed blocks of CeroWrt's Early_Test_Results (April 2012), to the byte, and the identities that they fulfil.
+//! The printed blocks of CeroWrt's Early_Test_Results (April 2012), to the byte, and the identities
+//! that they fulfil.
 
 use altq_config::Language;
 use altq_engine::{Engine, Packet};
@@ -139,13 +140,16 @@ fn a_wrong_figure_is_found() {
 
 #[test]
 fn what_is_not_tcs_is_refused_with_its_line() {
-    for (text, line) in [("Sent 1 bytes 2 pkt", 1), ("qdisc htb 1: root\n Sent x bytes", 2), ("qdisc htb 1: root\nqdisc", 2)] {
+    for (text, line) in
+        [("Sent 1 bytes 2 pkt", 1), ("qdisc htb 1: root\n Sent x bytes", 2), ("qdisc htb 1: root\nqdisc", 2)]
+    {
         assert_eq!(read(text).unwrap_err().line, line, "{text}");
     }
     assert!(read("qdisc htb 1: root\n backlog 5x 1p").is_err());
 }
 
-/// An engine's own counters: every block is read again, and adds up, with packets queued and dropped, and a scheduler in a class.
+/// An engine's own counters: every block is read again, and adds up, with packets queued and
+/// dropped, and a scheduler in a class.
 #[test]
 fn an_engine_prints_blocks_that_add_up() {
     let policy = "link wan { rate 10Mbit/s scheduler cbq
@@ -217,7 +221,8 @@ fn htb_of_an_engine() {
     assert!(red.counts.overlimits > 0, "{printed}");
 }
 
-/// Class 1:10 of the published blocks, idle: 1600 bytes at 40 Mbit/s are 320 us, 5000 ticks of 64 ns.
+/// Class 1:10 of the published blocks, idle: 1600 bytes at 40 Mbit/s are 320 us, 5000 ticks of 64
+/// ns.
 #[test]
 fn an_idle_class_of_htb() {
     let policy = "link wan { rate 40Mbit/s scheduler htb
@@ -229,7 +234,8 @@ fn an_idle_class_of_htb() {
     assert_eq!(classes(&stat, false)[1].to_string(), expected);
 }
 
-/// The leaf of the published policy in an engine: its words as tc prints them, and marks at the head that add up.
+/// The leaf of the published policy in an engine: its words as tc prints them, and marks at the
+/// head that add up.
 #[test]
 fn sfq_of_an_engine() {
     let policy = "link wan { rate 10Mbit/s overhead 14bytes scheduler fifo

@@ -1,4 +1,5 @@
-//! iproute2's way to print rates, sizes, times and numbers (tc/tc_util.c: the units and the thresholds at which they change).
+//! iproute2's way to print rates, sizes, times and numbers (tc/tc_util.c: the units and the
+//! thresholds at which they change).
 
 use altq_engine::settings::{Limit, ONE, Value};
 

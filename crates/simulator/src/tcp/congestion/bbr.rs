@@ -1,8 +1,11 @@
-//! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016):
-//! the window and the pace follow from the highest rate of delivery and the shortest round-trip time that were seen lately.
+//! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others, "BBR:
+//! Congestion-Based Congestion Control", ACM Queue 14(5), 2016): the window and the pace follow
+//! from the highest rate of delivery and the shortest round-trip time that were seen lately.
 //!
-//! As in Linux (net/ipv4/tcp_bbr.c), which has more than the draft: the pace is 1 % below the rate, the window even, with two more in the phase that probes and room for
-//! acknowledgements that come in heaps; what is on its way is counted for the time when the pace lets the next one go; policers are kept to (`policer.rs`).
+//! As in Linux (net/ipv4/tcp_bbr.c), which has more than the draft: the pace is 1 % below the rate,
+//! the window even, with two more in the phase that probes and room for acknowledgements that come
+//! in heaps; what is on its way is counted for the time when the pace lets the next one go;
+//! policers are kept to (`policer.rs`).
 
 use altq_engine::units::{Nanos, SECOND};
 
@@ -34,7 +37,8 @@ const FULL_ROUNDS: u32 = 3;
 const MARGIN: f64 = 0.99;
 /// Linux: the window before anything is known.
 const INITIAL: u32 = 10;
-/// Linux: acknowledgements in heaps are remembered for five to ten rounds, and count for what comes in 100 ms at most.
+/// Linux: acknowledgements in heaps are remembered for five to ten rounds, and count for what comes
+/// in 100 ms at most.
 const HEAP_ROUNDS: u32 = 5;
 const HEAP_SPAN: f64 = 0.1;
 
@@ -104,7 +108,8 @@ pub struct Bbr {
     idle: bool,
     policer: Policer,
     lost: u64,
-    /// Linux: what was acknowledged beyond the rate since this time; the most of it in the rounds before and in these.
+    /// Linux: what was acknowledged beyond the rate since this time; the most of it in the rounds
+    /// before and in these.
     heap: (Nanos, u64),
     heaps: [u32; 2],
     heap_rounds: u32,
@@ -177,7 +182,8 @@ impl Bbr {
         pace
     }
 
-    /// 4.2.3.1: `gain` times the product of the highest rate and the round-trip time, with room for bursts.
+    /// 4.2.3.1: `gain` times the product of the highest rate and the round-trip time, with room for
+    /// bursts.
     fn inflight(&self, gain: f64) -> u32 {
         self.room(gain, self.rate(), 0)
     }
@@ -189,7 +195,8 @@ impl Bbr {
         }
         let product = (gain * rate * self.min_rtt as f64 / SECOND as f64).ceil().min(1e9) as u32;
         let room = product + heap + 3 * self.pace.map_or(1, |pace| pace.quantum);
-        // Linux: even, so that acknowledgements of two do not leave one waiting; and room to probe with small products.
+        // Linux: even, so that acknowledgements of two do not leave one waiting; and room to probe
+        // with small products.
         room.next_multiple_of(2) + if self.mode == Mode::ProbeBw && self.phase == 0 { 2 } else { 0 }
     }
 
@@ -250,7 +257,8 @@ impl Bbr {
         }
     }
 
-    /// Linux: how much more than the rate is acknowledged at times; links gather packets, receivers acknowledgements.
+    /// Linux: how much more than the rate is acknowledged at times; links gather packets, receivers
+    /// acknowledgements.
     fn update_heap(&mut self, window: &Window, progress: &Progress) {
         if progress.sample.is_none() || progress.acked == 0 {
             return;
@@ -305,7 +313,8 @@ impl Bbr {
         self.phase_at = now;
     }
 
-    /// 4.3.4.2: a phase by chance, but not the one that drains. A socket has no source of chance: the time decides, which differs between flows.
+    /// 4.3.4.2: a phase by chance, but not the one that drains. A socket has no source of chance:
+    /// the time decides, which differs between flows.
     fn probe_rate(&mut self, now: Nanos, delivered: u64) {
         self.mode = Mode::ProbeBw;
         let mut x = now ^ delivered.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15;
@@ -409,7 +418,8 @@ impl Bbr {
         }
     }
 
-    /// 4.2.3.3: for the first round trip of a recovery one goes for each that arrives, and after it the window is what it was. True: the window is set.
+    /// 4.2.3.3: for the first round trip of a recovery one goes for each that arrives, and after it
+    /// the window is what it was. True: the window is set.
     fn recovers(&mut self, window: &mut Window, progress: &Progress) -> bool {
         if progress.lost > 0 {
             window.cwnd = window.cwnd.saturating_sub(progress.lost).max(1);

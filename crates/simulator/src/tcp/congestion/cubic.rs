@@ -1,6 +1,8 @@
-//! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction, with its saddle where the loss was.
+//! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction, with its
+//! saddle where the loss was.
 //!
-//! The arithmetic is addition, multiplication and division of doubles, and a cube root made of these: the same on every machine.
+//! The arithmetic is addition, multiplication and division of doubles, and a cube root made of
+//! these: the same on every machine.
 
 use altq_engine::units::{Nanos, SECOND};
 
@@ -10,7 +12,8 @@ use super::{Ack, Window};
 const BETA: f64 = 0.7;
 /// RFC 9438 5.1: segments per second cubed.
 const C: f64 = 0.4;
-/// RFC 9438 4.3: the growth a round trip that is as aggressive as Reno's halving, 3 (1 - beta) / (1 + beta).
+/// RFC 9438 4.3: the growth a round trip that is as aggressive as Reno's halving, 3 (1 - beta) /
+/// (1 + beta).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// CUBIC's state; windows in segments, times in seconds.
@@ -53,7 +56,8 @@ impl Cubic {
         };
         let elapsed = seconds(ack.now.saturating_sub(start));
         let rtt = seconds(ack.srtt.unwrap_or(0));
-        // RFC 9438 4.3: what Reno would have. From the window before the reduction on it grows as Reno does itself.
+        // RFC 9438 4.3: what Reno would have. From the window before the reduction on it grows as
+        // Reno does itself.
         let alpha = if self.catches_up && self.w_est >= self.prior { 1.0 } else { ALPHA };
         self.w_est += alpha * f64::from(acked) / cwnd;
         let at = |t: f64| C * (t - self.k) * (t - self.k) * (t - self.k) + self.w_max;
@@ -61,7 +65,8 @@ impl Cubic {
             // RFC 9438 4.3: the Reno-friendly region.
             (self.w_est - cwnd - self.fraction).max(0.0)
         } else {
-            // RFC 9438 4.2, 4.4, 4.5: what the function says a round trip from now, neither less than now nor half as much again.
+            // RFC 9438 4.2, 4.4, 4.5: what the function says a round trip from now, neither less
+            // than now nor half as much again.
             let target = at(elapsed + rtt).clamp(cwnd, 1.5 * cwnd);
             (target - cwnd) / cwnd * f64::from(acked)
         };
@@ -83,7 +88,8 @@ impl Cubic {
         self.fresh = false;
     }
 
-    /// RFC 9438 4.6, 4.7: the threshold after a loss. The saddle lies lower if the last one was not reached: others want room.
+    /// RFC 9438 4.6, 4.7: the threshold after a loss. The saddle lies lower if the last one was not
+    /// reached: others want room.
     pub fn reduced(&mut self, window: &Window) -> u32 {
         let cwnd = f64::from(window.cwnd);
         self.before = (self.w_max, self.prior);
@@ -114,7 +120,8 @@ fn seconds(span: Nanos) -> f64 {
     span as f64 / SECOND as f64
 }
 
-/// The cube root by Newton's method: the standard library's is the platform's, and may differ in the last bit.
+/// The cube root by Newton's method: the standard library's is the platform's, and may differ in
+/// the last bit.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -171,7 +178,8 @@ mod tests {
         w.cwnd = 700;
         run(&mut cubic, &mut w, 100_000_000, 9_085_600_000);
         assert!((f64::from(w.cwnd) - 1000.0).abs() < 3.0, "{}", w.cwnd);
-        // Two seconds later: 0.4 * 2^3 = 3.2 above it. Ten: 400, but for the growth of a round trip.
+        // Two seconds later: 0.4 * 2^3 = 3.2 above it. Ten: 400, but for the growth of a round
+        // trip.
         assert!((cubic.k - 9.0856).abs() < 1e-4);
     }
 
@@ -188,7 +196,8 @@ mod tests {
 
     #[test]
     fn small_windows_grow_as_reno_would() {
-        // RFC 9438 4.3: 10 segments, 10 ms: the cube is slow; alpha 0.529 a round trip until the old window of 10, then 1.
+        // RFC 9438 4.3: 10 segments, 10 ms: the cube is slow; alpha 0.529 a round trip until the
+        // old window of 10, then 1.
         let mut cubic = Cubic::new(true);
         let mut w = window(10, u32::MAX);
         w.ssthresh = cubic.reduced(&w);

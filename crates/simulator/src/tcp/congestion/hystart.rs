@@ -13,11 +13,13 @@ pub struct SlowStart {
     kind: HyStart,
     /// The round ends when this is acknowledged.
     round_end: u64,
-    /// The shortest round-trip time of the last round and of this one; `Nanos::MAX` if none was measured.
+    /// The shortest round-trip time of the last round and of this one; `Nanos::MAX` if none was
+    /// measured.
     last_min: Nanos,
     min: Nanos,
     samples: u32,
-    /// Conservative slow start: the shortest round-trip time when it began, and the rounds that it has lasted.
+    /// Conservative slow start: the shortest round-trip time when it began, and the rounds that it
+    /// has lasted.
     conservative: Option<(Nanos, u32)>,
     /// Classic: when the round began, and when its last acknowledgement came.
     train: (Nanos, Nanos),
@@ -26,12 +28,21 @@ pub struct SlowStart {
 impl SlowStart {
     /// Before the first segment.
     pub fn new(kind: HyStart) -> SlowStart {
-        SlowStart { kind, round_end: 0, last_min: Nanos::MAX, min: Nanos::MAX, samples: 0, conservative: None, train: (0, 0) }
+        SlowStart {
+            kind,
+            round_end: 0,
+            last_min: Nanos::MAX,
+            min: Nanos::MAX,
+            samples: 0,
+            conservative: None,
+            train: (0, 0),
+        }
     }
 
     /// Grows the window; what is left for congestion avoidance.
     pub fn grow(&mut self, window: &mut Window, ack: &Ack) -> u32 {
-        // RFC 9406 4.3: only the first slow start, in which the threshold is a guess. Linux's: every one.
+        // RFC 9406 4.3: only the first slow start, in which the threshold is a guess. Linux's:
+        // every one.
         match self.kind {
             HyStart::Plus if window.ssthresh == u32::MAX => self.plus(window, ack),
             HyStart::Classic => self.classic(window, ack),
@@ -89,8 +100,9 @@ impl SlowStart {
         0
     }
 
-    /// Ha and Rhee 2011, with Linux' bounds (net/ipv4/tcp_cubic.c: hystart_low_window, HYSTART_MIN_SAMPLES, HYSTART_DELAY_MIN and _MAX, hystart_ack_delta_us): from 16
-    /// segments on, 8 samples, 4 to 16 ms, trains with gaps up to 2 ms.
+    /// Ha and Rhee 2011, with Linux' bounds (net/ipv4/tcp_cubic.c: hystart_low_window,
+    /// HYSTART_MIN_SAMPLES, HYSTART_DELAY_MIN and _MAX, hystart_ack_delta_us): from 16 segments on,
+    /// 8 samples, 4 to 16 ms, trains with gaps up to 2 ms.
     fn classic(&mut self, window: &mut Window, ack: &Ack) -> u32 {
         const LOW_WINDOW: u32 = 16;
         const MIN_SAMPLES: u32 = 8;
@@ -138,7 +150,8 @@ mod tests {
             Rounds { slow: SlowStart::new(HyStart::Plus), window, una: 0 }
         }
 
-        /// An acknowledgement for `acked` segments, `rtt` ms after they were sent. The segment acknowledged last in a round ends it.
+        /// An acknowledgement for `acked` segments, `rtt` ms after they were sent. The segment
+        /// acknowledged last in a round ends it.
         fn ack(&mut self, acked: u32, rtt: u64) {
             self.una += 1;
             let ack = Ack {
@@ -170,7 +183,8 @@ mod tests {
 
     #[test]
     fn the_delay_that_ends_slow_start() {
-        // RFC 9406 4.2: an eighth of the last round's least round-trip time, but 4 to 16 ms: 10 + 4, 40 + 5, 200 + 16.
+        // RFC 9406 4.2: an eighth of the last round's least round-trip time, but 4 to 16 ms: 10 +
+        // 4, 40 + 5, 200 + 16.
         for (last, now, ends) in
             [(10, 13, false), (10, 14, true), (40, 44, false), (40, 45, true), (200, 215, false), (200, 216, true)]
         {
@@ -196,7 +210,8 @@ mod tests {
         (0..99).for_each(|_| r.ack(1, 40));
         (0..8).for_each(|_| r.ack(1, 60));
         assert!(r.conservative());
-        // A quarter of the growth, for five rounds, of which the one in which it began is the first.
+        // A quarter of the growth, for five rounds, of which the one in which it began is the
+        // first.
         let before = r.window.cwnd;
         (0..92).for_each(|_| r.ack(1, 60));
         assert_eq!(r.window.cwnd - before, 23);

@@ -1,6 +1,7 @@
 //! Congestion control: how the window grows, and what is left of it after a loss.
 //!
-//! Windows are counted in segments, as Linux does. Tahoe, Reno and NewReno differ in recovery only (`recovery.rs`).
+//! Windows are counted in segments, as Linux does. Tahoe, Reno and NewReno differ in recovery only
+//! (`recovery.rs`).
 
 mod bbr;
 mod cubic;
@@ -131,7 +132,8 @@ impl Control {
         }
     }
 
-    /// A loss or a mark: the threshold that follows (RFC 5681 3.1 equation 4, RFC 9438 4.6). At least two segments.
+    /// A loss or a mark: the threshold that follows (RFC 5681 3.1 equation 4, RFC 9438 4.6). At
+    /// least two segments.
     pub fn reduced(&mut self, window: &Window) -> u32 {
         if let Some(bbr) = &mut self.bbr {
             return bbr.reduced(window);

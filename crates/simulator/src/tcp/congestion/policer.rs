@@ -1,5 +1,6 @@
-//! BBR under a policer, as in Linux (net/ipv4/tcp_bbr.c, "long-term bandwidth"): two spans in a row with a fifth of the packets lost and the same
-//! rate are a token bucket. Its rate is kept to for 48 round trips, without probing.
+//! BBR under a policer, as in Linux (net/ipv4/tcp_bbr.c, "long-term bandwidth"): two spans in a row
+//! with a fifth of the packets lost and the same rate are a token bucket. Its rate is kept to for
+//! 48 round trips, without probing.
 
 use altq_engine::units::{Nanos, SECOND};
 
@@ -57,7 +58,8 @@ impl Policer {
         (self.begin, self.delivered, self.lost, self.rounds) = (at.now, at.delivered, at.lost, 0);
     }
 
-    /// An acknowledgement with news. True: the rate has been kept to for long enough, and probing begins anew.
+    /// An acknowledgement with news. True: the rate has been kept to for long enough, and probing
+    /// begins anew.
     pub fn look(&mut self, at: &Standing) -> bool {
         if self.kept {
             self.rounds += u32::from(at.probing && at.round_start);
@@ -110,7 +112,8 @@ mod tests {
 
     #[test]
     fn two_spans_alike() {
-        // 25 of 100 lost each round trip of 100 ms, 75 delivered: 64 of 192 are more than 50 of 256. Spans of four round trips, 750 segments a second.
+        // 25 of 100 lost each round trip of 100 ms, 75 delivered: 64 of 192 are more than 50
+        // of 256. Spans of four round trips, 750 segments a second.
         let run = |rates: [u64; 2]| {
             let mut policer = Policer::default();
             let mut at = Standing {

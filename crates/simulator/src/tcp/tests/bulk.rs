@@ -26,14 +26,20 @@ fn table() {
             for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
                 for base in [Config::linux(), Config::rfc()] {
                     let hystart = if algorithm == Algorithm::Cubic { base.hystart } else { HyStart::Off };
-                    let config =
-                        Config { congestion: algorithm, hystart, receive_buffer: 256 << 10, send_buffer: 256 << 10, ..base };
+                    let config = Config {
+                        congestion: algorithm,
+                        hystart,
+                        receive_buffer: 256 << 10,
+                        send_buffer: 256 << 10,
+                        ..base
+                    };
                     let (goodput, loss, net) = bulk(&config, flows, limit);
                     let mut sum = [0u64; 6];
                     for (client, _) in &net.pairs {
                         let c = client.counters();
-                        for (at, n) in
-                            [c.segments, c.retransmitted, c.timeouts, c.recoveries, c.probes, c.undone].into_iter().enumerate()
+                        for (at, n) in [c.segments, c.retransmitted, c.timeouts, c.recoveries, c.probes, c.undone]
+                            .into_iter()
+                            .enumerate()
                         {
                             sum[at] += n;
                         }
@@ -56,8 +62,9 @@ fn table() {
 fn one_flow_fills_a_link_with_a_buffer_of_three_times_the_product() {
     for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
         let (goodput, loss, _) = bulk(&Config { congestion: algorithm, ..Config::linux() }, 1, 50);
-        // 1448 of 1500 bytes are payload: 9.653 Mbit/s. With a buffer of the product and more, halving leaves no gap (Villamizar and
-        // Song, "High performance TCP in ANSNET", 1994); the start takes 20 ms and a few round trips.
+        // 1448 of 1500 bytes are payload: 9.653 Mbit/s. With a buffer of the product and more,
+        // halving leaves no gap (Villamizar and Song, "High performance TCP in ANSNET", 1994); the
+        // start takes 20 ms and a few round trips.
         assert!(goodput > 0.97 * 9.653 && goodput < 9.654, "{algorithm:?} {goodput}");
         assert!(loss < 0.02, "{loss}");
     }
@@ -65,7 +72,8 @@ fn one_flow_fills_a_link_with_a_buffer_of_three_times_the_product() {
 
 #[test]
 fn a_window_bounds_the_rate() {
-    // A buffer of 14,600 bytes and 20 ms plus the time of a segment and its acknowledgement: window over round-trip time.
+    // A buffer of 14,600 bytes and 20 ms plus the time of a segment and its acknowledgement: window
+    // over round-trip time.
     let config = Config { receive_buffer: 14_480, window_scaling: false, ..Config::linux() };
     let mut net = Net::new(Rate::mbit_s(1000), 10 * MS, 1000);
     let flow = net.pair(&config, 0);

@@ -1,10 +1,12 @@
-//! What goes on each acknowledgement, against sequences that the RFCs give or that follow from their rules by hand.
+//! What goes on each acknowledgement, against sequences that the RFCs give or that follow from
+//! their rules by hand.
 
 use super::link::{MS, S};
 use super::script::{MSS, RTT, Script, rfc, trip};
 use crate::tcp::{Algorithm, Config, Flags};
 
-/// A window of `window` segments, all of them on their way (numbers from `first` on), more to send, nothing lost yet.
+/// A window of `window` segments, all of them on their way (numbers from `first` on), more to send,
+/// nothing lost yet.
 fn full(config: Config, window: u32) -> Script {
     let mut s = Script::new(Config { initial_window: window, ..config }, RTT);
     assert_eq!(s.write(1000).len(), window as usize);
@@ -14,14 +16,16 @@ fn full(config: Config, window: u32) -> Script {
 
 #[test]
 fn prr_of_rfc_6937() {
-    // RFC 6937 4, first figure: 20 on their way, the first is lost, the threshold 10. Two new ones by limited transmit, the retransmission, then a segment for
-    // every second acknowledgement, until 10 are on their way.
+    // RFC 6937 4, first figure: 20 on their way, the first is lost, the threshold 10. Two new ones
+    // by limited transmit, the retransmission, then a segment for every second acknowledgement,
+    // until 10 are on their way.
     let mut s = full(rfc(), 20);
     let mut counts = Vec::new();
     for n in 1..20 {
         counts.push(s.ack(0, &[(1, n + 1)]).len());
     }
-    // The k-th duplicate from the third on: ceil((k - 2) 10/20) have gone; at the last one 10 are on their way, which is the threshold.
+    // The k-th duplicate from the third on: ceil((k - 2) 10/20) have gone; at the last one 10 are
+    // on their way, which is the threshold.
     assert_eq!(counts, [1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]);
     assert_eq!(s.ssthresh(), Some(10));
     assert_eq!(s.socket.counters().retransmitted, 1);
@@ -33,34 +37,48 @@ fn prr_of_rfc_6937() {
 
 #[test]
 fn prr_after_a_burst_of_losses() {
-    // RFC 6937 4, second figure, PRR-CRB, which RFC 9937 5 takes when nothing is acknowledged by number: the first 15 of 20 are lost; pipe falls to 4, far below the threshold,
-    // and one segment goes for each one that arrives.
+    // RFC 6937 4, second figure, PRR-CRB, which RFC 9937 5 takes when nothing is acknowledged by
+    // number: the first 15 of 20 are lost; pipe falls to 4, far below the threshold, and one
+    // segment goes for each one that arrives.
     let mut s = full(rfc(), 20);
     let sent: Vec<_> = (15..20).map(|n| s.ack(0, &[(15, n + 1)])).collect();
     assert_eq!(sent, [vec![20], vec![21], vec![0], vec![1], vec![2]]);
     assert_eq!(s.ssthresh(), Some(10));
-    // SSRB when one advances the number and no further loss shows: one more than was delivered (RFC 9937 5).
+    // SSRB when one advances the number and no further loss shows: one more than was delivered (RFC
+    // 9937 5).
     s.now += RTT;
     assert_eq!(s.ack(1, &[(15, 20)]), [3, 4]);
 }
 
 /// Neither SACK nor any of what came after RFC 6582.
 fn old(congestion: Algorithm) -> Config {
-    Config { congestion, sack: false, rack: false, prr: false, frto: false, limited_transmit: false, byte_counting: false, ..rfc() }
+    Config {
+        congestion,
+        sack: false,
+        rack: false,
+        prr: false,
+        frto: false,
+        limited_transmit: false,
+        byte_counting: false,
+        ..rfc()
+    }
 }
 
 #[test]
 fn newreno_by_hand() {
-    // RFC 6582 3.2. Window 8, segments 0 and 3 lost, 1, 2, 4 to 7 come: six duplicates. The third brings the retransmission and a threshold of 4; the window
-    // of RFC 5681 is then 4 + 3, and each further duplicate adds one: 10 after the sixth, of which 8 are out: segments 8 and 9.
+    // RFC 6582 3.2. Window 8, segments 0 and 3 lost, 1, 2, 4 to 7 come: six duplicates. The third
+    // brings the retransmission and a threshold of 4; the window of RFC 5681 is then 4 + 3, and
+    // each further duplicate adds one: 10 after the sixth, of which 8 are out: segments 8 and 9.
     let mut s = full(old(Algorithm::NewReno), 8);
     let sent: Vec<_> = (0..6).map(|_| s.ack(0, &[])).collect();
     assert_eq!(sent, [vec![], vec![], vec![0], vec![], vec![8], vec![9]]);
     assert_eq!(s.ssthresh(), Some(4));
-    // A partial acknowledgement: 0 to 2 have come. The next lost one goes at once; the window is deflated by the three and one is added back (step 3b).
+    // A partial acknowledgement: 0 to 2 have come. The next lost one goes at once; the window is
+    // deflated by the three and one is added back (step 3b).
     s.now += RTT;
     assert_eq!(s.ack(3, &[])[0], 3);
-    // Two duplicates by 8 and 9, then the full acknowledgement: the window is the threshold (3a), recovery is over.
+    // Two duplicates by 8 and 9, then the full acknowledgement: the window is the threshold (3a),
+    // recovery is over.
     s.ack(3, &[]);
     s.ack(3, &[]);
     s.now += RTT;
@@ -70,8 +88,9 @@ fn newreno_by_hand() {
 
 #[test]
 fn reno_by_hand() {
-    // RFC 5681 3.2: the same, but the first new acknowledgement ends recovery, so the second loss needs three duplicates of its own: there are none, and the
-    // timeout repairs it ("The New Reno modification", RFC 6582 1).
+    // RFC 5681 3.2: the same, but the first new acknowledgement ends recovery, so the second loss
+    // needs three duplicates of its own: there are none, and the timeout repairs it ("The New Reno
+    // modification", RFC 6582 1).
     let mut s = full(old(Algorithm::Reno), 8);
     for _ in 0..6 {
         s.ack(0, &[]);
@@ -101,7 +120,8 @@ fn tahoe_by_hand() {
 
 #[test]
 fn slow_start_and_avoidance_by_hand() {
-    // RFC 5681 3.1: one more for each segment acknowledged below the threshold, above it one a window.
+    // RFC 5681 3.1: one more for each segment acknowledged below the threshold, above it one a
+    // window.
     let mut s = full(rfc(), 4);
     assert_eq!(trip(&mut s, 0, 4, 0).len(), 8);
     assert_eq!(trip(&mut s, 4, 12, RTT).len(), 16);
@@ -114,8 +134,9 @@ fn slow_start_and_avoidance_by_hand() {
 
 #[test]
 fn a_needless_timeout_is_found_by_new_data() {
-    // RFC 5682 3.1 (SACK). Ten segments are held up, not lost. The timeout sends the first again (1); the acknowledgement of the original (2b) lets two new ones go
-    // instead of retransmissions; the next one acknowledges what was never sent again: needless (3b).
+    // RFC 5682 3.1 (SACK). Ten segments are held up, not lost. The timeout sends the first again
+    // (1); the acknowledgement of the original (2b) lets two new ones go instead of
+    // retransmissions; the next one acknowledges what was never sent again: needless (3b).
     let mut s = full(rfc(), 10);
     let (due, sent) = s.until(s.now + 60 * S);
     // The probe of RFC 8985 7 is first: a new segment (11th).
@@ -134,7 +155,8 @@ fn a_needless_timeout_is_found_by_new_data() {
 
 #[test]
 fn a_real_timeout_stands() {
-    // RFC 5682 3.1: after the two new ones a duplicate comes (3a): the rest was lost, and slow start sends it again.
+    // RFC 5682 3.1: after the two new ones a duplicate comes (3a): the rest was lost, and slow
+    // start sends it again.
     let mut s = full(rfc(), 10);
     s.until(s.now + 60 * S);
     s.until(s.now + 60 * S);
@@ -155,7 +177,8 @@ fn a_probe_goes_after_two_round_trips() {
     let mut s = Script::new(Config { initial_window: 4, ..rfc() }, RTT);
     assert_eq!(s.write(4).len(), 4);
     trip(&mut s, 0, 2, RTT);
-    // SRTT is 100 ms by every sample. Segments 2 and 3 have no answer, nothing new is there: the last one goes again (7.3).
+    // SRTT is 100 ms by every sample. Segments 2 and 3 have no answer, nothing new is there: the
+    // last one goes again (7.3).
     let at = s.now;
     let (due, sent) = s.until(at + S);
     assert!(due && sent == [3], "{sent:?}");
@@ -165,13 +188,15 @@ fn a_probe_goes_after_two_round_trips() {
     s.now += RTT;
     s.ack(4, &[(3, 4)]);
     assert_eq!((s.ssthresh(), s.socket.counters().recoveries), (None, 0));
-    // The same, and the probe repairs a loss: acknowledged without a report of a duplicate, and beyond: the window is reduced.
+    // The same, and the probe repairs a loss: acknowledged without a report of a duplicate, and
+    // beyond: the window is reduced.
     let mut s = Script::new(Config { initial_window: 4, ..rfc() }, RTT);
     s.write(4);
     trip(&mut s, 0, 3, RTT);
     let at = s.now;
     let (_, sent) = s.until(at + S);
-    // One segment out: its acknowledgement may be delayed, but the probe is no later than the timeout would be (7.2), 200 ms here.
+    // One segment out: its acknowledgement may be delayed, but the probe is no later than the
+    // timeout would be (7.2), 200 ms here.
     assert!(sent == [3] && s.now - at == 200 * MS, "{sent:?}");
     assert_eq!(s.socket.counters().timeouts, 0);
     s.now += RTT;
@@ -182,12 +207,14 @@ fn a_probe_goes_after_two_round_trips() {
 
 #[test]
 fn reordering_is_waited_for() {
-    // RFC 8985 6.2. At first three later ones are enough (step 4: reo_wnd 0 with DupThresh SACKed)...
+    // RFC 8985 6.2. At first three later ones are enough (step 4: reo_wnd 0 with DupThresh
+    // SACKed)...
     let mut s = full(rfc(), 10);
     assert!(s.ack(0, &[(1, 2)]).iter().all(|n| *n >= 10));
     assert!(s.ack(0, &[(1, 3)]).iter().all(|n| *n >= 10));
     assert_eq!(s.ack(0, &[(1, 4)])[0], 0);
-    // ... once segments are known to overtake, it is a quarter of the least round-trip time (100 ms) that a late one has. Segment 0 comes late here, sent once.
+    // ... once segments are known to overtake, it is a quarter of the least round-trip time (100
+    // ms) that a late one has. Segment 0 comes late here, sent once.
     let mut s = full(rfc(), 10);
     s.ack(0, &[(1, 2)]);
     s.ack(2, &[]);
@@ -229,7 +256,8 @@ fn small_segments_wait_for_acknowledgements() {
 
 #[test]
 fn a_silence_takes_the_window_back() {
-    // RFC 5681 4.1: after a timeout without sending not more than the initial window; RFC 2861 3.1: halved for every timeout, so 40 is 20 after one.
+    // RFC 5681 4.1: after a timeout without sending not more than the initial window; RFC 2861 3.1:
+    // halved for every timeout, so 40 is 20 after one.
     for (timeouts, expected) in [(0.5, 40), (1.5, 20), (2.5, 10), (3.5, 10), (100.0, 10)] {
         let mut s = Script::new(rfc(), RTT);
         s.write(10 + 20);
@@ -243,7 +271,8 @@ fn a_silence_takes_the_window_back() {
 
 #[test]
 fn what_the_peer_offers_is_not_exceeded() {
-    // RFC 9293 3.8.6: 10,500 bytes are ten segments and a rest, which waits (3.8.6.2.1: no silly window). RFC 7323 2.3: without the scale 65,535.
+    // RFC 9293 3.8.6: 10,500 bytes are ten segments and a rest, which waits (3.8.6.2.1: no silly
+    // window). RFC 7323 2.3: without the scale 65,535.
     let mut s = Script::new(Config { initial_window: 100, ..rfc() }, RTT);
     s.window = 10_500;
     s.ack(0, &[]);
@@ -260,7 +289,8 @@ fn what_the_peer_offers_is_not_exceeded() {
 
 #[test]
 fn a_needless_retransmission_is_found_by_its_timestamp() {
-    // RFC 4015 3.2 (Eifel): three later ones came first, so segment 0 went again; the acknowledgement echoes the original's timestamp: it had only been late.
+    // RFC 4015 3.2 (Eifel): three later ones came first, so segment 0 went again; the
+    // acknowledgement echoes the original's timestamp: it had only been late.
     let mut s = full(Config { timestamps: true, ..rfc() }, 10);
     let original = s.now - RTT;
     for n in 2..5 {
@@ -275,9 +305,11 @@ fn a_needless_retransmission_is_found_by_its_timestamp() {
 
 #[test]
 fn cubic_follows_its_function() {
-    // RFC 9438 4.2: W(t) = C (t - K)^3 + W_max, K = cbrt(W_max (1 - beta)/C), C = 0.4, beta = 0.7; here by a whole connection, W_max = 400, round trips of
-    // 100 ms: after the recovery the window is 280, K = cbrt(300) = 6.694 s.
-    let mut s = full(Config { congestion: Algorithm::Cubic, sack: false, rack: false, prr: false, frto: false, ..rfc() }, 400);
+    // RFC 9438 4.2: W(t) = C (t - K)^3 + W_max, K = cbrt(W_max (1 - beta)/C), C = 0.4, beta = 0.7;
+    // here by a whole connection, W_max = 400, round trips of 100 ms: after the recovery the window
+    // is 280, K = cbrt(300) = 6.694 s.
+    let mut s =
+        full(Config { congestion: Algorithm::Cubic, sack: false, rack: false, prr: false, frto: false, ..rfc() }, 400);
     s.socket.write(u64::MAX / 2);
     for _ in 0..3 {
         s.ack(0, &[]);
@@ -298,7 +330,8 @@ fn cubic_follows_its_function() {
         (first, acked) = (acked, next);
         let t = (s.now - begin) as f64 / 1e9;
         let expected = 0.4 * (t - k).powi(3) + 400.0;
-        // The window follows by up to a round trip and a segment: the epoch begins with the first acknowledgement after the recovery.
+        // The window follows by up to a round trip and a segment: the epoch begins with the first
+        // acknowledgement after the recovery.
         let slack = 0.4 * 3.0 * (t - k).powi(2) * 0.25 + 2.0;
         assert!((s.cwnd() as f64 - expected).abs() < slack, "{t} {} {expected}", s.cwnd());
     }
@@ -307,7 +340,8 @@ fn cubic_follows_its_function() {
 
 #[test]
 fn a_timeout_falls_on_the_wheel() {
-    // kernel/time/timer.c of Linux, jiffies of 4 ms: set at 100 ms (jiffy 25) for 300 ms (75 jiffies, the second level) it fires on the next multiple of eight after 100: 416 ms.
+    // kernel/time/timer.c of Linux, jiffies of 4 ms: set at 100 ms (jiffy 25) for 300 ms (75
+    // jiffies, the second level) it fires on the next multiple of eight after 100: 416 ms.
     let linux = Config { congestion: Algorithm::NewReno, timestamps: false, rack: false, ..Config::linux() };
     let mut s = Script::new(linux.clone(), RTT);
     assert_eq!((s.write(1), s.socket.rto()), (vec![0], 300 * MS));
@@ -320,7 +354,8 @@ fn a_timeout_falls_on_the_wheel() {
         }
     }
     assert_eq!(calls.last(), Some(&(416 * MS)), "{calls:?}");
-    // Set anew by an acknowledgement before that, it counts from there: 100 ms later, 108 + 72 .. is the level below 504 jiffies again.
+    // Set anew by an acknowledgement before that, it counts from there: 100 ms later, 108 + 72 ..
+    // is the level below 504 jiffies again.
     let mut s = Script::new(linux, RTT);
     s.write(2);
     s.now += RTT;

@@ -32,7 +32,8 @@ fn three_segments_open_and_four_close() {
     net.pairs[flow].1.close();
     net.poll(flow, true);
     net.run(111 * MS);
-    // RFC 9293 3.6: who closed first waits two segment lifetimes; the other is done with the last acknowledgement.
+    // RFC 9293 3.6: who closed first waits two segment lifetimes; the other is done with the last
+    // acknowledgement.
     assert!(net.pairs[flow].0.is_done() && !net.pairs[flow].0.is_closed());
     net.run(S);
     assert!(net.pairs[flow].0.is_closed() && net.pairs[flow].1.is_closed());
@@ -40,7 +41,15 @@ fn three_segments_open_and_four_close() {
     let log: Vec<(bool, u8)> = net.log.unwrap().iter().map(|(_, up, segment)| (*up, flags(segment))).collect();
     assert_eq!(
         log,
-        [(true, SYN), (false, SYN | ACK), (true, ACK), (true, FIN | ACK), (false, ACK), (false, FIN | ACK), (true, ACK)]
+        [
+            (true, SYN),
+            (false, SYN | ACK),
+            (true, ACK),
+            (true, FIN | ACK),
+            (false, ACK),
+            (false, FIN | ACK),
+            (true, ACK)
+        ]
     );
     let end = net.pairs[flow].0.counters();
     assert_eq!((end.segments, end.retransmitted), (2, 0));
@@ -76,8 +85,14 @@ fn a_syn_goes_again_after_a_second_and_the_window_is_one() {
     let flow = net.pair(&Config { syn_linear: 0, jiffy: 0, ..Config::linux() }, 0);
     net.pairs[flow].0.write(u64::MAX);
     net.run(7 * S + 30 * MS);
-    let at: Vec<u64> =
-        net.log.as_ref().unwrap().iter().filter(|(_, _, segment)| flags(segment) == SYN).map(|(at, _, _)| at / S).collect();
+    let at: Vec<u64> = net
+        .log
+        .as_ref()
+        .unwrap()
+        .iter()
+        .filter(|(_, _, segment)| flags(segment) == SYN)
+        .map(|(at, _, _)| at / S)
+        .collect();
     assert_eq!(at, [0, 1, 3, 7]);
     // RFC 6298 5.7, RFC 5681 3.1: one segment after a lost SYN.
     let data = net.log.unwrap().iter().filter(|(_, up, segment)| *up && segment.len > 0).count();
@@ -91,7 +106,8 @@ fn linear_syns() {
     let flow = net.pair(&Config { jiffy: 0, ..Config::linux() }, 0);
     net.run(130 * S);
     let at: Vec<u64> = net.log.as_ref().unwrap().iter().map(|(at, _, _)| at / S).collect();
-    // Documentation/networking/ip-sysctl.rst of Linux: spans of 1, 1, 1, 1, 1, 2, 4 ... s, the last retransmission after 67 s, the end after 131 s.
+    // Documentation/networking/ip-sysctl.rst of Linux: spans of 1, 1, 1, 1, 1, 2, 4 ... s, the last
+    // retransmission after 67 s, the end after 131 s.
     assert_eq!(at, [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67]);
     assert!(!net.pairs[flow].0.has_failed());
     net.run(132 * S);
@@ -101,7 +117,8 @@ fn linear_syns() {
 #[test]
 fn a_lost_last_acknowledgement_and_a_lost_fin_are_made_good() {
     let mut net = net();
-    // The third segment forward is the handshake's end; the server's answer goes again and is acknowledged then.
+    // The third segment forward is the handshake's end; the server's answer goes again and is
+    // acknowledged then.
     let mut n = 0;
     net.ways[0].lose = Some(Box::new(move |_, _| {
         n += 1;

@@ -24,7 +24,8 @@ enum Event {
 /// Says of a packet whether it is lost.
 pub type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
 
-/// Says of a packet that is ECN-capable whether it is marked: the segment, and how many packets it finds.
+/// Says of a packet that is ECN-capable whether it is marked: the segment, and how many packets it
+/// finds.
 pub type Mark = Box<dyn FnMut(&Segment, usize) -> bool>;
 
 /// One direction.
@@ -65,7 +66,17 @@ pub struct Net {
 
 impl Net {
     pub fn new(rate: Rate, delay: Nanos, limit: usize) -> Net {
-        let way = || Way { rate, delay, limit, mark: None, queue: VecDeque::new(), busy: false, sent: 0, dropped: 0, lose: None };
+        let way = || Way {
+            rate,
+            delay,
+            limit,
+            mark: None,
+            queue: VecDeque::new(),
+            busy: false,
+            sent: 0,
+            dropped: 0,
+            lose: None,
+        };
         Net {
             now: 0,
             ways: [way(), way()],

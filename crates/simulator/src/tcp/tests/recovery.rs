@@ -5,7 +5,8 @@ use altq_engine::units::Rate;
 use super::link::{MS, Mark, Net, lose_first};
 use crate::tcp::{Algorithm, Config, Counters, HyStart};
 
-/// Sends `segments` full ones of which those with these numbers (from 0) are lost once; what came of it, and when all was acknowledged.
+/// Sends `segments` full ones of which those with these numbers (from 0) are lost once; what came
+/// of it, and when all was acknowledged.
 fn lossy(config: &Config, segments: u64, lost: &[u64]) -> (Counters, u64, Net) {
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 1000);
     net.ways[0].lose = lose_first(lost.iter().map(|n| 1 + n * 1448).collect());
@@ -72,7 +73,8 @@ fn tahoe_starts_over() {
 
 #[test]
 fn a_probe_repairs_the_tail() {
-    // RFC 8985 7: the last two segments are lost and nothing follows. Without a probe only the timeout of at least 200 ms helps.
+    // RFC 8985 7: the last two segments are lost and nothing follows. Without a probe only the
+    // timeout of at least 200 ms helps.
     let (c, fast, _) = lossy(&Config::rfc(), 20, &[18, 19]);
     assert_eq!((c.timeouts, c.retransmitted), (0, 2));
     assert!(c.probes >= 1);
@@ -90,8 +92,9 @@ fn rack_finds_a_lost_retransmission() {
     assert_eq!(c.timeouts, 1);
 }
 
-/// A NewReno with ECN, 20 s over 10 Mbit/s and 20 ms: goodput as a part of what the link carries, its counters, and the windows (segments) before each
-/// reduction and when it was over, with the times between reductions.
+/// A NewReno with ECN, 20 s over 10 Mbit/s and 20 ms: goodput as a part of what the link carries,
+/// its counters, and the windows (segments) before each reduction and when it was over, with the
+/// times between reductions.
 fn marked(mark: Mark) -> (f64, Counters, Vec<(u64, u64)>, u64) {
     let config = Config { ecn: true, congestion: Algorithm::NewReno, hystart: HyStart::Off, ..Config::linux() };
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 1000);
@@ -115,7 +118,8 @@ fn marked(mark: Mark) -> (f64, Counters, Vec<(u64, u64)>, u64) {
 
 #[test]
 fn a_mark_halves_once_and_loses_nothing() {
-    // RFC 3168 6.1.2: as a loss would. One mark a window: the queue marks when it finds 20, and then nothing for 200 packets.
+    // RFC 3168 6.1.2: as a loss would. One mark a window: the queue marks when it finds 20, and
+    // then nothing for 200 packets.
     let mut since = 200;
     let (part, c, windows, _) = marked(Box::new(move |_, found| {
         since += 1;
@@ -126,19 +130,24 @@ fn a_mark_halves_once_and_loses_nothing() {
     assert!(c.marks > 10, "{c:?}");
     // RFC 5681 equation 4. (A window grown between two looks may be one more.)
     assert!(windows.iter().all(|(before, after)| *after == before / 2 || *after == before.div_ceil(2)), "{windows:?}");
-    // With a queue of the bandwidth-delay product (17) and more, half the window keeps the link busy (Villamizar and Song 1994): all but the start.
+    // With a queue of the bandwidth-delay product (17) and more, half the window keeps the link
+    // busy (Villamizar and Song 1994): all but the start.
     assert!(part > 0.99, "{part}");
 }
 
 #[test]
 fn marks_on_what_follows_a_reduction_reduce_again() {
-    // A queue that marks all that finds 20: the window was 17 + 20, the queue stands for half a round trip after the reduction (PRR sends one segment for two
-    // delivered) and marks what carries CWR and the next ones. That is the next window of data, so it halves once more (RFC 3168 6.1.2: once a window).
+    // A queue that marks all that finds 20: the window was 17 + 20, the queue stands for half a
+    // round trip after the reduction (PRR sends one segment for two delivered) and marks what
+    // carries CWR and the next ones. That is the next window of data, so it halves once more (RFC
+    // 3168 6.1.2: once a window).
     let (part, c, windows, apart) = marked(Box::new(|_, found| found >= 20));
     assert!(c.marks > 10 && apart >= 20 * MS, "{apart} {c:?}");
     assert!(windows.iter().skip(2).filter(|(before, _)| *before >= 36).count() >= 10, "{windows:?}");
-    // By hand: from a quarter of P = 37 segments to P, one more each round trip of 20 ms and three segments (two that share an acknowledgement, one on the wire)
-    // or of W segments of 1.2 ms, whichever is longer. The first halving costs nothing, the second a round trip at (P/2 + P/4)/2.
+    // By hand: from a quarter of P = 37 segments to P, one more each round trip of 20 ms and three
+    // segments (two that share an acknowledgement, one on the wire) or of W segments of 1.2 ms,
+    // whichever is longer. The first halving costs nothing, the second a round trip at (P/2 +
+    // P/4)/2.
     let (tx, trip, peak): (f64, f64, u32) = (1.2, 20.0 + 3.0 * 1.2, 37);
     let rounds = peak / 4..=peak;
     let packets: f64 = rounds.clone().map(f64::from).sum::<f64>() + 13.5;

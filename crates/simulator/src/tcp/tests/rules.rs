@@ -13,7 +13,8 @@ fn the_timeout() {
     // RFC 6298 2.2: SRTT = R, RTTVAR = R / 2, RTO = SRTT + 4 RTTVAR.
     rto.sample(&config, 400 * MS);
     assert_eq!(rto.timeout(), 1200 * MS);
-    // RFC 6298 2.3: RTTVAR = 3/4 * 200 + 1/4 * |400 - 800| = 250; SRTT = 7/8 * 400 + 1/8 * 800 = 450.
+    // RFC 6298 2.3: RTTVAR = 3/4 * 200 + 1/4 * |400 - 800| = 250; SRTT = 7/8 * 400 + 1/8 * 800
+    // = 450.
     rto.sample(&config, 800 * MS);
     assert_eq!((rto.srtt(), rto.timeout()), (Some(450 * MS), 1450 * MS));
     // RFC 6298 5.5; 5.7: a sample takes it back.
@@ -82,7 +83,8 @@ fn duplicates_of_rfc_2883() {
 
 #[test]
 fn acknowledgements_are_delayed() {
-    // RFC 5681 4.2: at once for every second full segment, and for what is out of order or fills a gap.
+    // RFC 5681 4.2: at once for every second full segment, and for what is out of order or fills a
+    // gap.
     let config = Config { delayed_ack: DelayedAck::Modern { wait: 40 * MS, quick: 0 }, ..Config::rfc() };
     let mut receiver = Receiver::new(&config);
     receiver.opened(0, &Segment::default());

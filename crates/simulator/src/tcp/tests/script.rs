@@ -26,7 +26,8 @@ impl Script {
         let mut socket = Socket::connect(config);
         let (syn, _) = socket.poll_transmit(0).unwrap();
         let flags = Flags::SYN.with(Flags::ACK);
-        let answer = Segment { ack: 1, window: 65_535, mss: MSS as u16, flags, options: syn.options, ..Segment::default() };
+        let answer =
+            Segment { ack: 1, window: 65_535, mss: MSS as u16, flags, options: syn.options, ..Segment::default() };
         socket.received(rtt, &answer, false);
         let mut script = Script { socket, now: rtt, window: 10_000_000, echo: 0 };
         assert!(script.sent().is_empty());
@@ -55,7 +56,8 @@ impl Script {
         self.sent()
     }
 
-    /// All before segment `next` has come, and of what follows these, `[from, to)`, the latest first; what goes.
+    /// All before segment `next` has come, and of what follows these, `[from, to)`, the latest
+    /// first; what goes.
     pub fn ack(&mut self, next: u64, blocks: &[(u64, u64)]) -> Vec<u64> {
         self.acknowledge(next, blocks, Flags::ACK)
     }
@@ -83,7 +85,8 @@ impl Script {
         sent
     }
 
-    /// Goes on to `now`, or to when the socket wants to be called, whichever is first; what goes then. False: no call was due.
+    /// Goes on to `now`, or to when the socket wants to be called, whichever is first; what goes
+    /// then. False: no call was due.
     pub fn until(&mut self, now: Nanos) -> (bool, Vec<u64>) {
         match self.socket.poll_timeout().filter(|at| *at <= now) {
             Some(at) => {
@@ -111,7 +114,12 @@ impl Script {
 
 /// All by the RFCs, acknowledged segment by segment, without timestamps.
 pub fn rfc() -> Config {
-    Config { timestamps: false, hystart: crate::tcp::HyStart::Off, congestion: crate::tcp::Algorithm::NewReno, ..Config::rfc() }
+    Config {
+        timestamps: false,
+        hystart: crate::tcp::HyStart::Off,
+        congestion: crate::tcp::Algorithm::NewReno,
+        ..Config::rfc()
+    }
 }
 
 /// What `segment n` is acknowledged by when it has come in order.

@@ -1,8 +1,9 @@
-//! Who may send: a class under its limit, or one to which an ancestor lends (altq.md 2.6; Floyd and Jacobson 1995).
+//! Who may send: a class under its limit, or one to which an ancestor lends (altq.md 2.6; Floyd and
+//! Jacobson 1995).
 //!
-//! Three rules say which ancestors may lend. `top-level` is ALTQ's: ancestors up to the depth `cutoff`, which arrivals and borrowed
-//! packets lower and failed passes raise. `ancestor-only`: any. `formal`: those with no unsatisfied class at a lower level anywhere
-//! in the tree.
+//! Three rules say which ancestors may lend. `top-level` is ALTQ's: ancestors up to the depth
+//! `cutoff`, which arrivals and borrowed packets lower and failed passes raise. `ancestor-only`:
+//! any. `formal`: those with no unsatisfied class at a lower level anywhere in the tree.
 
 use super::timer::micros;
 use super::{Class, Classic, NONE, Sharing};
@@ -25,7 +26,8 @@ impl Class {
 }
 
 impl Classic {
-    /// Asks a class whose `undertime` is set. If it may not send and no ancestor could ever lend, it goes to sleep.
+    /// Asks a class whose `undertime` is set. If it may not send and no ancestor could ever lend,
+    /// it goes to sleep.
     pub(super) fn under_limit(&mut self, now: Nanos, slot: Slot) -> Standing {
         let at = micros(now);
         let class = &mut self.classes[slot as usize];
@@ -52,7 +54,8 @@ impl Classic {
                 asked = NONE;
             }
             if asked == NONE {
-                // The pause is that of the highest class asked, unless that one is itself at the bottom.
+                // The pause is that of the highest class asked, unless that one is itself at the
+                // bottom.
                 if top != NONE && self.classes[top as usize].avgidle == self.classes[top as usize].numbers.minidle {
                     top = NONE;
                 }
@@ -102,7 +105,8 @@ impl Classic {
         }
     }
 
-    /// The depth of the first unsatisfied class, by priority and in the order of the rounds (altq.md 2.6).
+    /// The depth of the first unsatisfied class, by priority and in the order of the rounds
+    /// (altq.md 2.6).
     pub(super) fn first_unsatisfied(&self, now: i64) -> Option<u32> {
         if self.classes[super::ROOT_SLOT as usize].waiting == 0 {
             return None;
@@ -122,8 +126,8 @@ impl Classic {
         None
     }
 
-    /// ALTQ's: a leaf is unsatisfied if it is under its limit, awake, and has packets; an inner class if it is under its limit and
-    /// one of its children is unsatisfied.
+    /// ALTQ's: a leaf is unsatisfied if it is under its limit, awake, and has packets; an inner
+    /// class if it is under its limit and one of its children is unsatisfied.
     fn satisfied(&self, now: i64, slot: Slot) -> bool {
         !self.walk(slot, |class| {
             if class.over(now) {
@@ -138,8 +142,9 @@ impl Classic {
         })
     }
 
-    /// The least depth of an unsatisfied class, as Floyd and Jacobson define it: a leaf under its limit with packets, or an inner
-    /// class under its limit while a class below it has packets. `u32::MAX` if there is none.
+    /// The least depth of an unsatisfied class, as Floyd and Jacobson define it: a leaf under its
+    /// limit with packets, or an inner class under its limit while a class below it has packets.
+    /// `u32::MAX` if there is none.
     fn lowest_unsatisfied(&self, now: i64) -> u32 {
         let mut lowest = u32::MAX;
         self.walk(super::ROOT_SLOT, |class| {
@@ -151,7 +156,8 @@ impl Classic {
         lowest
     }
 
-    /// Visits `top` and what is below it, as far as there are packets, parents first. True if a visit ended it.
+    /// Visits `top` and what is below it, as far as there are packets, parents first. True if a
+    /// visit ended it.
     fn walk(&self, top: Slot, mut visit: impl FnMut(&Class) -> Walk) -> bool {
         let mut at = top;
         loop {

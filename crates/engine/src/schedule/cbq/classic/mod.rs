@@ -1,8 +1,10 @@
-//! Classic CBQ: ALTQ's, to the letter (altq.md section 2; Cho, USENIX 1998; Floyd and Jacobson 1995).
+//! Classic CBQ: ALTQ's, to the letter (altq.md section 2; Cho, USENIX 1998; Floyd and Jacobson
+//! 1995).
 //!
-//! An estimator a class says whether it is over its limit; a class over its limit may borrow from an ancestor that is not, or
-//! sleeps until a timer, two ticks at least, or any other event finds that its time has come. Priorities and weighted round robin
-//! say who goes first. Its faults are kept, for old policies and for what was published with it: ceilings from coarse timers, rates
+//! An estimator a class says whether it is over its limit; a class over its limit may borrow from
+//! an ancestor that is not, or sleeps until a timer, two ticks at least, or any other event finds
+//! that its time has come. Priorities and weighted round robin say who goes first. Its faults are
+//! kept, for old policies and for what was published with it: ceilings from coarse timers, rates
 //! that are off for small packets and fast links. The `exact` estimator is for everything else.
 //!
 //! - `parameters`: from rates and bursts to the estimator's numbers (2.2)
@@ -12,7 +14,8 @@
 //! - `timer`: the clock, sleeping and waking (2.8)
 //! - `tree`: classes and rings
 //!
-//! The engine holds the packets; its `dequeue` is a POLL ([`Scheduler::choose`]) and the REMOVE after it ([`Scheduler::sent`]).
+//! The engine holds the packets; its `dequeue` is a POLL ([`Scheduler::choose`]) and the REMOVE
+//! after it ([`Scheduler::sent`]).
 
 mod borrow;
 mod estimator;
@@ -145,13 +148,14 @@ struct Classic {
     failed: bool,
     /// The latest pass found nobody: the device waits.
     idle: bool,
-    /// For `formal`, within a pass: the greatest depth that may lend, once asked for; whether the rule held someone; whether being
-    /// held means to sleep.
+    /// For `formal`, within a pass: the greatest depth that may lend, once asked for; whether the
+    /// rule held someone; whether being held means to sleep.
     formal: Option<u32>,
     stopped: bool,
     last_resort: bool,
 
-    /// Callouts by time, then by the order in which they were set. One whose number its class does not have was stopped.
+    /// Callouts by time, then by the order in which they were set. One whose number its class does
+    /// not have was stopped.
     callouts: BinaryHeap<Reverse<(Nanos, u64, Slot)>>,
     callouts_set: u64,
 }
@@ -330,8 +334,9 @@ impl Scheduler for Classic {
             self.poll = None;
         }
         self.run_callouts_before(now);
-        // Each callout kicks the device on its own, so a pass follows each. At equal times a completed transmission comes before
-        // timers: a device that was busy asks for that; one that was idle, because a timer fired.
+        // Each callout kicks the device on its own, so a pass follows each. At equal times a
+        // completed transmission comes before timers: a device that was busy asks for that; one
+        // that was idle, because a timer fired.
         if self.idle {
             self.run_callout_due(now);
         }

@@ -1,8 +1,9 @@
 //! From bit/s, packet sizes and bursts to the numbers that the estimator works with (altq.md 2.2).
 //!
-//! Two steps, as in ALTQ: the configuration tool computes in floating point and hands over rate-free integers, the kernel scales
-//! them back with 32-bit integers. Both truncate, and both truncations are part of the published behaviour.
-//! Where the original would divide by zero or overflow there is an error instead.
+//! Two steps, as in ALTQ: the configuration tool computes in floating point and hands over
+//! rate-free integers, the kernel scales them back with 32-bit integers. Both truncate, and both
+//! truncations are part of the published behaviour. Where the original would divide by zero or
+//! overflow there is an error instead.
 
 use crate::settings::Settings;
 use crate::spec::SpecError;
@@ -136,12 +137,13 @@ pub(super) fn numbers(link: Rate, mtu: u32, words: &Words) -> Result<Numbers, Sp
             return Ok(passed as i64 * ns_per_byte / 8);
         }
         if words.rate.is_zero() && passed <= f64::from(u32::MAX) {
-            // Only the stand-in for rate 0 is so slow, on links of some 14 Mbit/s and less. Such classes are common in old policies:
-            // they get what the original's 32 bits leave.
+            // Only the stand-in for rate 0 is so slow, on links of some 14 Mbit/s and less. Such
+            // classes are common in old policies: they get what the original's 32 bits leave.
             return Ok(i64::from((passed as u32).wrapping_mul(ns_per_byte as u32) / 8));
         }
         let word = if written { word } else { "rate" };
-        let message = format!("{} is too slow for the classic estimator, whose 32 bits of microseconds overflow", words.rate);
+        let message =
+            format!("{} is too slow for the classic estimator, whose 32 bits of microseconds overflow", words.rate);
         Err(SpecError::word(word, message).help("a higher rate, smaller bursts, or estimator exact"))
     };
     Ok(Numbers {
@@ -153,8 +155,9 @@ pub(super) fn numbers(link: Rate, mtu: u32, words: &Words) -> Result<Numbers, Sp
     })
 }
 
-/// ALTQ's limit of a class's queue, in packets (altq.md 2.2): what passes in `maxdelay` at the class's rate, at least 4; without
-/// that word `default`; 0, so that everything is dropped, for a class that has no rate and does not borrow.
+/// ALTQ's limit of a class's queue, in packets (altq.md 2.2): what passes in `maxdelay` at the
+/// class's rate, at least 4; without that word `default`; 0, so that everything is dropped, for a
+/// class that has no rate and does not borrow.
 ///
 /// `link` is the rate by which shares are measured, `mtu` the link's, in bytes.
 pub fn queue_limit(link: Rate, mtu: u32, class: &Settings, default: u32) -> u32 {
@@ -215,8 +218,8 @@ mod tests {
         // 100 bit/s: the pause of 4 minutes does not fit.
         let words = Words::root(Rate::bit_s(100));
         assert_eq!(numbers(Rate::mbit_s(10), 1500, &words).unwrap_err().word, Some("rate"));
-        // Rate 0 on 10 Mbit/s: c = 1.2 ms * 9999 = 11.9988 s, offtime 24.3856 s, k = 8/1431655*32/1000: 4360 passed, and
-        // 4360 * 1431655 mod 2^32 = 1947048504, / 8 / 32.
+        // Rate 0 on 10 Mbit/s: c = 1.2 ms * 9999 = 11.9988 s, offtime 24.3856 s, k =
+        // 8/1431655*32/1000: 4360 passed, and 4360 * 1431655 mod 2^32 = 1947048504, / 8 / 32.
         assert_eq!(of(0, 10_000_000).offtime, 7_605_658);
     }
 
@@ -230,8 +233,9 @@ mod tests {
 
     #[test]
     fn limits_of_queues() {
-        let class =
-            |ms: u64| Settings::new().with("rate", Value::Rate(Rate::mbit_s(10))).with("maxdelay", Value::Time(ms * 1_000_000));
+        let class = |ms: u64| {
+            Settings::new().with("rate", Value::Rate(Rate::mbit_s(10))).with("maxdelay", Value::Time(ms * 1_000_000))
+        };
         let limit = |s: &Settings| queue_limit(Rate::mbit_s(100), 1500, s, 30);
         // 1500 bytes take 1.2 ms at 10 Mbit/s.
         assert_eq!(limit(&class(60)), 50);

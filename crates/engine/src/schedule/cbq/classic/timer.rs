@@ -1,4 +1,5 @@
-//! The clock in microseconds, the overlimit action, and the callouts that end it (altq.md 1.2, 2.8).
+//! The clock in microseconds, the overlimit action, and the callouts that end it (altq.md 1.2,
+//! 2.8).
 
 use std::cmp::Reverse;
 
@@ -7,8 +8,8 @@ use crate::schedule::Slot;
 use crate::spec::Timer;
 use crate::units::Nanos;
 
-/// Microseconds on the estimator's clock at the engine's time 0. A class that never sent has `last` 0, "long ago": the machine has
-/// been up for a while when its first packet comes.
+/// Microseconds on the estimator's clock at the engine's time 0. A class that never sent has `last`
+/// 0, "long ago": the machine has been up for a while when its first packet comes.
 const UPTIME: i64 = 1_000_000 * 1_000_000;
 
 /// Differences of times stop here: 2 s.
@@ -24,14 +25,16 @@ fn nanos(micros: i64) -> Nanos {
     Nanos::try_from(micros - UPTIME).unwrap_or(0).saturating_mul(1000)
 }
 
-/// The difference of two times as ALTQ takes it: 2 s when they are further apart, or in the wrong order by whole seconds.
+/// The difference of two times as ALTQ takes it: 2 s when they are further apart, or in the wrong
+/// order by whole seconds.
 pub(super) fn delta(later: i64, earlier: i64) -> i64 {
     let delta = later - earlier;
     if delta >= LONG || delta < 0 && later / 1_000_000 != earlier / 1_000_000 { LONG } else { delta }
 }
 
 impl Classic {
-    /// A class may not send: it sleeps until its time, with the offtime of `lender` or its own in place of one packet's time.
+    /// A class may not send: it sleeps until its time, with the offtime of `lender` or its own in
+    /// place of one packet's time.
     pub(super) fn delay_action(&mut self, now: Nanos, slot: Slot, lender: Slot) {
         let at = micros(now);
         let lender_offtime = (lender != NONE).then(|| self.classes[lender as usize].numbers.offtime);
@@ -50,12 +53,14 @@ impl Classic {
         class.sleeping = true;
         class.stats.delays += 1;
         let due = match timer {
-            // The measured code's perfect timer was a tick of 1 us, so it woke a microsecond later (61.1 instead of 60.6 of 60 Mbit/s
-            // fed by bursts). Here nothing may leave before the wake-up that was announced.
+            // The measured code's perfect timer was a tick of 1 us, so it woke a microsecond later
+            // (61.1 instead of 60.6 of 60 Mbit/s fed by bursts). Here nothing may leave before the
+            // wake-up that was announced.
             Timer::Exact => nanos(class.undertime),
             Timer::Tick(tick) => {
-                // The next tick may be arbitrarily near, so a pause is two ticks at least. A longer one is counted from the coarse
-                // clock, which stands at the last tick, rounded up, plus one.
+                // The next tick may be arbitrarily near, so a pause is two ticks at least. A longer
+                // one is counted from the coarse clock, which stands at the last tick, rounded up,
+                // plus one.
                 let tick = tick.max(1);
                 let last = now / tick * tick;
                 let ticks = if delay.unsigned_abs().saturating_mul(1000) > tick.saturating_mul(2) {

@@ -28,7 +28,8 @@ pub(super) fn fits(allotments: i64) -> Result<(), SpecError> {
     if allotments <= i64::from(i32::MAX) {
         return Ok(());
     }
-    let error = SpecError::word("rate", "the classes of one priority have more than 17 Gbit/s together, too much for classic");
+    let error =
+        SpecError::word("rate", "the classes of one priority have more than 17 Gbit/s together, too much for classic");
     Err(error.help("spread them over priorities, or use estimator exact"))
 }
 
@@ -36,8 +37,10 @@ impl Classic {
     /// A class's words, checked.
     pub(super) fn read(&self, settings: &Settings) -> Result<(Words, Numbers, u8), SpecError> {
         if settings.get("ceiling").is_some() {
-            let error =
-                SpecError::word("ceiling", "the classic estimator has no ceiling: a class borrows without limit or not at all");
+            let error = SpecError::word(
+                "ceiling",
+                "the classic estimator has no ceiling: a class borrows without limit or not at all",
+            );
             return Err(error.help("leave it out, or use estimator exact"));
         }
         let words = Words::of(settings);
@@ -54,7 +57,15 @@ impl Classic {
     }
 
     /// Puts a new class into tree and ring.
-    pub(super) fn insert(&mut self, slot: Slot, parent: Slot, borrow: Slot, priority: u8, words: Words, numbers: Numbers) {
+    pub(super) fn insert(
+        &mut self,
+        slot: Slot,
+        parent: Slot,
+        borrow: Slot,
+        priority: u8,
+        words: Words,
+        numbers: Numbers,
+    ) {
         let class = Class {
             peer: NONE,
             borrow,

@@ -1,7 +1,8 @@
-//! The general scheduler: priorities, and within one the round robin, by weights or packet by packet (altq.md 2.4, 2.5).
+//! The general scheduler: priorities, and within one the round robin, by weights or packet by
+//! packet (altq.md 2.4, 2.5).
 //!
-//! A pass looks at every class of a priority, those without packets included: passing a class takes its remaining allotment away,
-//! which is part of the behaviour.
+//! A pass looks at every class of a priority, those without packets included: passing a class takes
+//! its remaining allotment away, which is part of the behaviour.
 
 use super::borrow::Standing;
 use super::{Choice, Classic, NO_CUTOFF, NONE, ROOT_SLOT, Sharing};
@@ -17,7 +18,8 @@ impl Classic {
         if mean == 0 { 0 } else { class.numbers.allotment / mean }
     }
 
-    /// The class that sends now. Where all fail, the cutoff is raised step by step and another pass made.
+    /// The class that sends now. Where all fail, the cutoff is raised step by step and another pass
+    /// made.
     pub(super) fn pass(&mut self, now: Nanos) -> Option<Choice> {
         let mut first = NONE;
         self.formal = None;
@@ -28,16 +30,23 @@ impl Classic {
                 if self.rings[priority].backlogged == 0 {
                     continue;
                 }
-                let found =
-                    if self.weighted { self.round(now, priority, &mut first) } else { self.turn(now, priority, &mut first) };
+                let found = if self.weighted {
+                    self.round(now, priority, &mut first)
+                } else {
+                    self.turn(now, priority, &mut first)
+                };
                 if found.is_some() {
                     return found;
                 }
             }
-            if self.sharing == Sharing::TopLevel && first != NONE && self.cutoff < self.classes[ROOT_SLOT as usize].depth {
+            if self.sharing == Sharing::TopLevel
+                && first != NONE
+                && self.cutoff < self.classes[ROOT_SLOT as usize].depth
+            {
                 self.cutoff += 1;
             } else if self.sharing == Sharing::Formal && self.stopped && !self.last_resort {
-                // The rule is not relaxed as ALTQ's cutoff is, but who was held by it needs a timer.
+                // The rule is not relaxed as ALTQ's cutoff is, but who was held by it needs a
+                // timer.
                 self.last_resort = true;
             } else {
                 break;
@@ -53,14 +62,16 @@ impl Classic {
         Some(Choice { slot: first, first, lender })
     }
 
-    /// Weighted rounds over one priority: once by allotment, then, if someone could send but for its allotment, once without.
+    /// Weighted rounds over one priority: once by allotment, then, if someone could send but for
+    /// its allotment, once without.
     fn round(&mut self, now: Nanos, priority: usize, first: &mut Slot) -> Option<Choice> {
         let start = self.rings[priority].active;
         let mut short = false;
         for by_allotment in [true, false] {
             let mut slot = start;
             loop {
-                // A class without packets gets its allotment and loses it at once: it is only passed.
+                // A class without packets gets its allotment and loses it at once: it is only
+                // passed.
                 if self.classes[slot as usize].backlogged {
                     if by_allotment && self.classes[slot as usize].bytes_alloc <= 0 {
                         self.classes[slot as usize].bytes_alloc += self.weight(slot);
@@ -72,7 +83,9 @@ impl Classic {
                             }
                             short = true;
                         }
-                        Standing::MayNot if *first == NONE && self.classes[slot as usize].borrow != NONE => *first = slot,
+                        Standing::MayNot if *first == NONE && self.classes[slot as usize].borrow != NONE => {
+                            *first = slot
+                        }
                         Standing::MayNot => {}
                     }
                 }

@@ -1,16 +1,20 @@
 //! Excess: who can take what others leave, and who does.
 //!
-//! A leaf *can take* excess while it has packets, borrows, and no ceiling of its own stops it; a branch while a child can and no cap
-//! stops it. The counts along the tree are exact at all times, so that coming back from idleness is seen when it happens: who comes
-//! back starts at the present of its ring and claims nothing for the time in which it could not take.
+//! A leaf *can take* excess while it has packets, borrows, and no ceiling of its own stops it; a
+//! branch while a child can and no cap stops it. The counts along the tree are exact at all times,
+//! so that coming back from idleness is seen when it happens: who comes back starts at the present
+//! of its ring and claims nothing for the time in which it could not take.
 
-use super::state::{AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, IN_ROW, LINKED, Line, NIL, NODE, Records, ZERO, cost, span};
+use super::state::{
+    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, IN_ROW, LINKED, Line, NIL, NODE, Records, ZERO, cost, span,
+};
 use super::words::Excess;
 use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
 
-/// How far a child's tag may lie behind its ring's present, in ns of virtual time: what guarantees took from it while the wire was
-/// slower than the link's rate is made good for one second's worth (design rule 14).
+/// How far a child's tag may lie behind its ring's present, in ns of virtual time: what guarantees
+/// took from it while the wire was slower than the link's rate is made good for one second's worth
+/// (design rule 14).
 const LAG: u64 = SECOND;
 
 impl Exact {
@@ -31,14 +35,16 @@ impl Exact {
         self.leaf_in(slot);
     }
 
-    /// Whether a leaf that has packets can take excess all the way up, for no cap stands on it. Only in `excess share`.
+    /// Whether a leaf that has packets can take excess all the way up, for no cap stands on it.
+    /// Only in `excess share`.
     #[inline]
     pub(super) fn may_take(&mut self, slot: u32) -> bool {
         let line = &self.records.lines[slot as usize];
         self.excess == Excess::Share && line.has(BORROW) && line.cap == NIL && self.is_open(line.branch)
     }
 
-    /// Whether what a branch has to offer always reaches the root: all from it upwards borrow, and have no cap.
+    /// Whether what a branch has to offer always reaches the root: all from it upwards borrow, and
+    /// have no cap.
     #[inline]
     fn is_open(&mut self, branch: u32) -> bool {
         let open = self.records.branches[branch as usize].open;
@@ -239,8 +245,8 @@ impl Exact {
         let now = self.now;
         let cap = &mut self.records.caps[at as usize];
         cap.parked = false;
-        // Called late, by a coarse timer: that much is made up for (design rule 12). Time lost in competition is not, unless the
-        // limit is a guarantee too.
+        // Called late, by a coarse timer: that much is made up for (design rule 12). Time lost in
+        // competition is not, unless the limit is a guarantee too.
         if !cap.owed {
             cap.lag = now.saturating_sub(cap.x).min(SECOND).saturating_add(cap.burst);
         }
@@ -252,7 +258,8 @@ impl Exact {
         }
     }
 
-    // ------------------------------------------------------------------ lenders of `excess priority`
+    // ------------------------------------------------------------------ lenders of
+    // `excess priority`
 
     /// A branch of a node can take: the node may have something of its own to lend.
     fn lender_up(&mut self, node: u32, branch: u32) {
@@ -348,8 +355,8 @@ impl Exact {
 
     // ------------------------------------------------------------------ departures
 
-    /// Counts a packet that went, in `excess share`: tags and caps from the leaf to the root. All that is sent is divided, guaranteed or
-    /// not.
+    /// Counts a packet that went, in `excess share`: tags and caps from the leaf to the root. All
+    /// that is sent is divided, guaranteed or not.
     #[inline(always)]
     pub(super) fn charge<const GUARANTEED: bool>(&mut self, slot: u32, len: u32) {
         let Records { lines, branches, slip, .. } = &mut self.records;
@@ -357,7 +364,8 @@ impl Exact {
         if GUARANTEED {
             bound_owed(line, &mut slip[usize::from(line.priority) % 8], self.now);
         }
-        // The guarantee clock and the tag advance by the same: a class that gets just its guarantee moves 1 ns of virtual time in 1 ns.
+        // The guarantee clock and the tag advance by the same: a class that gets just its guarantee
+        // moves 1 ns of virtual time in 1 ns.
         let time = cost(line.nspb, len, &mut line.rem);
         if GUARANTEED {
             line.e = line.e.saturating_add(time);
@@ -384,8 +392,8 @@ impl Exact {
         }
     }
 
-    /// The same for a packet beyond guarantees of a leaf that came [alone](Exact::alone): it comes back to its rings, and so do those
-    /// above it, at the present, and goes.
+    /// The same for a packet beyond guarantees of a leaf that came [alone](Exact::alone): it comes
+    /// back to its rings, and so do those above it, at the present, and goes.
     #[inline]
     pub(super) fn charge_alone(&mut self, slot: u32, len: u32) {
         let line = &mut self.records.lines[slot as usize];
@@ -409,8 +417,8 @@ impl Exact {
         }
     }
 
-    /// The same in `excess priority`: a guaranteed packet is taken from what all above may lend; one beyond is divided from its lender
-    /// down.
+    /// The same in `excess priority`: a guaranteed packet is taken from what all above may lend;
+    /// one beyond is divided from its lender down.
     pub(super) fn charge_lent(&mut self, slot: u32, len: u32, lender: u32) {
         let guaranteed = lender == GUARANTEE;
         let Records { lines, branches, slip, .. } = &mut self.records;
@@ -465,7 +473,8 @@ impl Exact {
         if n.nspb == 0 {
             return;
         }
-        // While something below waits, credit that came late is owed, for a second at most; else idleness earns a burst.
+        // While something below waits, credit that came late is owed, for a second at most; else
+        // idleness earns a burst.
         let burst = span(n.nspb, n.words.burst);
         let lag = if n.live > 0 { burst.max(SECOND) } else { burst };
         n.u = n.u.max(now.saturating_sub(lag)).saturating_add(cost(n.nspb, len, &mut n.rem));
@@ -476,8 +485,9 @@ impl Exact {
     }
 }
 
-/// What a leaf is owed is bounded: a second's worth beyond the credit that it may have (design rule 14). The clocks of all of its
-/// priority are put back by the same, so that equals keep their proportions while the wire is slower than the guarantees.
+/// What a leaf is owed is bounded: a second's worth beyond the credit that it may have (design rule
+/// 14). The clocks of all of its priority are put back by the same, so that equals keep their
+/// proportions while the wire is slower than the guarantees.
 #[inline]
 fn bound_owed(line: &Line, slip: &mut u64, now: u64) {
     let due = line.e.saturating_add(*slip);
@@ -487,6 +497,6 @@ fn bound_owed(line: &Line, slip: &mut u64, now: u64) {
     }
 }
 
-/// A tag beyond which virtual time is set back to 0: 146 years at normal speed, but a class of 1 bit/s alone on 10 Gbit/s comes here
-/// in under a second.
+/// A tag beyond which virtual time is set back to 0: 146 years at normal speed, but a class of 1
+/// bit/s alone on 10 Gbit/s comes here in under a second.
 pub const FAR: u64 = 1 << 62;

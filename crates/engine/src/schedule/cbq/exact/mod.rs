@@ -1,15 +1,20 @@
-//! Exact CBQ: the promises that class-based queueing was designed for, kept to a packet (design in ARCHITECTURE.md).
+//! Exact CBQ: the promises that class-based queueing was designed for, kept to a packet (design in
+//! ARCHITECTURE.md).
 //!
 //! Two criteria, as in HFSC (Stoica, Zhang and Ng 1997) with constant rates only:
 //!
-//! - *Guarantee*: every leaf has a clock that advances by the time its packet takes at the leaf's rate. While the clock is not ahead
-//!   of the present, its packet is within guarantee; such packets go first, by priority, then by deadline. A leaf whose clock is ahead
-//!   waits in a [`wheel`] and is never polled. While a leaf has packets its clock is not touched, so service that came late is repaid.
-//! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`ring`] an inner class. In `excess priority` an inner
-//!   class lends what it has left, the lowest level first, and its borrowers stand in trees of their own by priority.
+//! - *Guarantee*: every leaf has a clock that advances by the time its packet takes at the leaf's
+//!   rate. While the clock is not ahead of the present, its packet is within guarantee; such
+//!   packets go first, by priority, then by deadline. A leaf whose clock is ahead waits in a
+//!   [`wheel`] and is never polled. While a leaf has packets its clock is not touched, so service
+//!   that came late is repaid.
+//! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`ring`] an inner
+//!   class. In `excess priority` an inner class lends what it has left, the lowest level first, and
+//!   its borrowers stand in trees of their own by priority.
 //!
-//! Every packet, guaranteed or not, advances the tags of all classes above it, so excess makes up for what guarantees left unequal. No
-//! step looks at all classes: a packet costs its depth in the tree and what its timer costs.
+//! Every packet, guaranteed or not, advances the tags of all classes above it, so excess makes up
+//! for what guarantees left unequal. No step looks at all classes: a packet costs its depth in the
+//! tree and what its timer costs.
 
 mod excess;
 mod ready;
@@ -32,8 +37,8 @@ use state::{AVAIL, BACKLOGGED, BORROW, CAP, FILED, NIL, NODE, READY, Records, ZE
 use wheel::Wheel;
 use words::{Excess, Words};
 
-/// The caller's time 0 on the clocks here, so that a class can have been idle before it: a source that is within its guarantee may
-/// begin with its burst at time 0.
+/// The caller's time 0 on the clocks here, so that a class can have been idle before it: a source
+/// that is within its guarantee may begin with its burst at time 0.
 const EPOCH: Nanos = 1 << 60;
 
 /// Makes one.
@@ -65,8 +70,8 @@ struct Exact {
     lender: u32,
     /// Leaves that have packets.
     busy: u32,
-    /// The only one of them, where it came alone: it was not filed anywhere, as it will be gone before anybody asks. [`NIL`] if there is
-    /// none, or it was filed since.
+    /// The only one of them, where it came alone: it was not filed anywhere, as it will be gone
+    /// before anybody asks. [`NIL`] if there is none, or it was filed since.
     alone: Slot,
     /// By which rule it goes: [`GUARANTEE`], or 0.
     alone_lender: u32,
@@ -179,7 +184,9 @@ impl Exact {
     #[inline(always)]
     fn choose_now(&mut self) -> Option<(Slot, u32)> {
         if self.alone != NIL {
-            if self.alone_lender == GUARANTEE || self.records.leaf_due(&self.records.lines[self.alone as usize]) > self.now {
+            if self.alone_lender == GUARANTEE
+                || self.records.leaf_due(&self.records.lines[self.alone as usize]) > self.now
+            {
                 self.advance();
                 return Some((self.alone, self.alone_lender));
             }
@@ -272,7 +279,8 @@ impl Scheduler for Exact {
             }
         }
         self.file_guarantee(slot);
-        // Who is within guarantee goes before all excess: whether he takes some shows when that packet has gone.
+        // Who is within guarantee goes before all excess: whether he takes some shows when that
+        // packet has gone.
         if !self.records.lines[slot as usize].has(READY) {
             self.leaf_up(slot);
         }

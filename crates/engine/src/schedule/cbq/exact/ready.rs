@@ -1,8 +1,10 @@
-//! Leaves that may send within their guarantee: the highest priority first, then the earliest deadline.
+//! Leaves that may send within their guarantee: the highest priority first, then the earliest
+//! deadline.
 //!
-//! The deadline of a packet is the time at which it would have been sent at the leaf's own rate: its eligible time plus its length
-//! over the rate. Of equal priority this gives a small packet of a slow class its short delay beside long ones, and keeps rule 9: a
-//! conforming packet's deadline is not after its arrival, so only the bursts of others can be before it.
+//! The deadline of a packet is the time at which it would have been sent at the leaf's own rate:
+//! its eligible time plus its length over the rate. Of equal priority this gives a small packet of
+//! a slow class its short delay beside long ones, and keeps rule 9: a conforming packet's deadline
+//! is not after its arrival, so only the bursts of others can be before it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,9 +18,11 @@ pub struct Ready {
     bits: u8,
 }
 
-/// Those of one priority. Those of one deadline hang on to one entry: classes of one rate often move in step.
+/// Those of one priority. Those of one deadline hang on to one entry: classes of one rate often
+/// move in step.
 struct Queue {
-    /// The first entry, deadline and leaf: mostly the only one. [`NIL`] for the leaf if there is none.
+    /// The first entry, deadline and leaf: mostly the only one. [`NIL`] for the leaf if there is
+    /// none.
     first: At,
     others: BinaryHeap<Reverse<At>>,
     /// The entry added last, while it is there.
@@ -62,7 +66,8 @@ impl Queue {
             self.last = next;
         }
         if next as u32 == NIL {
-            self.first = if self.others.is_empty() { NONE } else { self.others.pop().map_or(NONE, |Reverse(first)| first) };
+            self.first =
+                if self.others.is_empty() { NONE } else { self.others.pop().map_or(NONE, |Reverse(first)| first) };
             return;
         }
         self.first = next;
@@ -120,7 +125,8 @@ impl Ready {
         let priority = usize::from(records.lines[slot as usize].priority) % 8;
         let queue = std::mem::replace(&mut self.queues[priority], Queue::new());
         self.bits &= !(1 << priority);
-        let all: Vec<At> = std::iter::once(queue.first).chain(queue.others.into_iter().map(|Reverse(entry)| entry)).collect();
+        let all: Vec<At> =
+            std::iter::once(queue.first).chain(queue.others.into_iter().map(|Reverse(entry)| entry)).collect();
         for entry in all {
             let (deadline, mut id) = (time(entry), entry as u32);
             while id != NIL {

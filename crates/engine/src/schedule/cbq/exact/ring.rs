@@ -1,12 +1,14 @@
-//! A calendar of the children of one inner class, by start tag (start-time fair queueing, Goyal et al. 1996).
+//! A calendar of the children of one inner class, by start tag (start-time fair queueing, Goyal et
+//! al. 1996).
 //!
-//! Slots of 64 to a level, found by one bitmap; a slot of level 0 is 1/16 to 1/32 of the time that the fastest child's packet takes,
-//! one of level n 64^n times as wide, so that a child of any weight finds its place. Who lies on a higher level comes down when
-//! its time comes near. Order within a slot is first in, first out; tags themselves are exact, so shares are exact and the order
-//! is wrong by one slot at most.
+//! Slots of 64 to a level, found by one bitmap; a slot of level 0 is 1/16 to 1/32 of the time that
+//! the fastest child's packet takes, one of level n 64^n times as wide, so that a child of any
+//! weight finds its place. Who lies on a higher level comes down when its time comes near. Order
+//! within a slot is first in, first out; tags themselves are exact, so shares are exact and the
+//! order is wrong by one slot at most.
 //!
-//! Entries are lazy: one may lie too early, because a guaranteed packet moved the tag on, or be dead. It is put right or
-//! dropped when it comes to the front.
+//! Entries are lazy: one may lie too early, because a guaranteed packet moved the tag on, or be
+//! dead. It is put right or dropped when it comes to the front.
 
 use super::state::{AVAIL, LINKED, NIL, Records, span};
 
@@ -25,7 +27,8 @@ pub struct Ring {
     shift: u32,
     /// The front slot, counted in slots of level 0.
     cur: u64,
-    /// Where the first slot in use above level 0 begins, counted likewise; `u64::MAX` if none is in use. The front stays before it.
+    /// Where the first slot in use above level 0 begins, counted likewise; `u64::MAX` if none is in
+    /// use. The front stays before it.
     above: u64,
     /// Of the fastest child seen.
     fastest: u64,
@@ -72,7 +75,8 @@ impl Ring {
         self.above == u64::MAX && self.levels.first().is_none_or(|level| level.bits == 0)
     }
 
-    /// A child that needs `nspb` is about to be inserted: slots become narrower if it is the fastest so far.
+    /// A child that needs `nspb` is about to be inserted: slots become narrower if it is the
+    /// fastest so far.
     #[inline]
     pub fn admit(&mut self, records: &mut Records, nspb: u64) {
         if nspb < self.fastest {
@@ -97,8 +101,9 @@ impl Ring {
 
     /// A child whose start tag is `tag` is served: `time` is added to its tag. Returns the new one.
     ///
-    /// From the front, its start tag becomes the present; at most `lag` of what it missed is made good. Out of turn, by a guarantee,
-    /// the present stays (see [`present`](Ring::present)), and who cannot take excess (`avail`) starts there.
+    /// From the front, its start tag becomes the present; at most `lag` of what it missed is made
+    /// good. Out of turn, by a guarantee, the present stays (see [`present`](Ring::present)), and
+    /// who cannot take excess (`avail`) starts there.
     #[inline(always)]
     pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
         let missed = if avail || !GUARANTEED { lag } else { 0 };
@@ -120,9 +125,10 @@ impl Ring {
 
     /// The present, for a child that comes back.
     ///
-    /// Virtual time follows guaranteed service too: else a class fed by guarantees alone would have its tag run away from those
-    /// that come back, and lose its excess for as long (exact-cbq.md, trap a). But not beyond the least tag of those who wait for
-    /// excess: else a slow class's burst, worth seconds, would cost every other that comes back its excess for seconds.
+    /// Virtual time follows guaranteed service too: else a class fed by guarantees alone would have
+    /// its tag run away from those that come back, and lose its excess for as long (exact-cbq.md,
+    /// trap a). But not beyond the least tag of those who wait for excess: else a slow class's
+    /// burst, worth seconds, would cost every other that comes back its excess for seconds.
     #[inline]
     pub fn present(&mut self, records: &mut Records) -> u64 {
         if self.ahead > self.v {
@@ -238,7 +244,8 @@ impl Ring {
         }
     }
 
-    /// Where the first slot in use above level 0 begins; `u64::MAX` if none is in use. It lies ahead of the front slot.
+    /// Where the first slot in use above level 0 begins; `u64::MAX` if none is in use. It lies
+    /// ahead of the front slot.
     fn first_above(&self) -> u64 {
         let mut first = u64::MAX;
         for (n, level) in self.levels.iter().enumerate().skip(1) {
@@ -252,7 +259,8 @@ impl Ring {
         first
     }
 
-    /// Moves the front to where the first slot above level 0 begins, and files anew what lay in slots of higher levels that begin there.
+    /// Moves the front to where the first slot above level 0 begins, and files anew what lay in
+    /// slots of higher levels that begin there.
     fn bring_down(&mut self, records: &mut Records) {
         let start = self.above;
         self.cur = start;
@@ -278,8 +286,8 @@ impl Ring {
         self.above = self.first_above();
     }
 
-    /// Sets virtual time back by `by`, together with all children's tags, which the caller sees to between [`drain`](Ring::drain)
-    /// and this; files `all` again.
+    /// Sets virtual time back by `by`, together with all children's tags, which the caller sees to
+    /// between [`drain`](Ring::drain) and this; files `all` again.
     pub fn rebase(&mut self, records: &mut Records, by: u64, all: Vec<u32>) {
         self.v = self.v.saturating_sub(by);
         self.ahead = self.ahead.saturating_sub(by);
@@ -289,7 +297,8 @@ impl Ring {
         }
     }
 
-    /// Takes one child's entry out. Linear in the children of its slot: only changes of the tree do this.
+    /// Takes one child's entry out. Linear in the children of its slot: only changes of the tree do
+    /// this.
     pub fn unlink(&mut self, records: &mut Records, id: u32) {
         let at = records.filed(id);
         let (n, slot) = ((at >> 6) as usize, (at % SLOTS as u16) as usize);

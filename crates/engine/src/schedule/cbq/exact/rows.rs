@@ -1,5 +1,6 @@
-//! Inner classes that may have bandwidth of their own to lend, for `excess priority`: by level, the lowest first, and in a level by the
-//! priority of those who would take it (Floyd and Jacobson 1995, formal link-sharing).
+//! Inner classes that may have bandwidth of their own to lend, for `excess priority`: by level, the
+//! lowest first, and in a level by the priority of those who would take it (Floyd and Jacobson
+//! 1995, formal link-sharing).
 
 use super::state::{IN_ROW, NIL, Records};
 
@@ -61,7 +62,8 @@ impl Rows {
         first
     }
 
-    /// The branch that [`front`](Rows::front) named has lent: others of its level and band come next.
+    /// The branch that [`front`](Rows::front) named has lent: others of its level and band come
+    /// next.
     pub fn turn(&mut self, records: &mut Records, branch: u32) {
         let b = records.branches[branch as usize];
         let level = records.nodes[b.node as usize].level;

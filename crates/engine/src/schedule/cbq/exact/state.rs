@@ -1,4 +1,5 @@
-//! The records of the scheduler: one line a leaf, and for what is above the leaves, branches, nodes and caps.
+//! The records of the scheduler: one line a leaf, and for what is above the leaves, branches, nodes
+//! and caps.
 
 use super::words::Words;
 use crate::units::SECOND;
@@ -14,10 +15,12 @@ pub const CAP: u32 = 1 << 31;
 /// In a timer's number: the credit clock of a node.
 pub const NODE: u32 = 1 << 30;
 
-/// Bits behind the point of [`Line::nspb`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in 10^6.
+/// Bits behind the point of [`Line::nspb`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in
+/// 10^6.
 const POINT: u32 = 24;
 
-/// Nanoseconds a byte at a rate in bit/s, in 2^-24 ns; 0 for rate 0, which nothing is ever measured by.
+/// Nanoseconds a byte at a rate in bit/s, in 2^-24 ns; 0 for rate 0, which nothing is ever measured
+/// by.
 pub fn nspb(rate: u64) -> u64 {
     if rate == 0 {
         return 0;
@@ -41,7 +44,8 @@ pub fn span(nspb: u64, bytes: u32) -> u64 {
     ((u128::from(nspb) * u128::from(bytes)) >> POINT) as u64
 }
 
-/// The time in which `bytes` pass; the truncated fraction is carried in `rem`, so that no rate drifts.
+/// The time in which `bytes` pass; the truncated fraction is carried in `rem`, so that no rate
+/// drifts.
 #[inline]
 pub fn cost(nspb: u64, bytes: u32, rem: &mut u32) -> u64 {
     let exact = u128::from(nspb) * u128::from(bytes) + u128::from(*rem);
@@ -90,8 +94,8 @@ pub const EXISTS: u8 = 128;
 /// Of a branch: stands in a row of those that have something to lend.
 pub const IN_ROW: u8 = 1;
 
-/// A leaf: all that a packet touches of it, in one cache line. The line of a class that has children is its implicit leaf
-/// (design rule 16).
+/// A leaf: all that a packet touches of it, in one cache line. The line of a class that has
+/// children is its implicit leaf (design rule 16).
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Line {
@@ -147,7 +151,8 @@ impl Line {
     }
 }
 
-/// An inner class in the tree of one band: `excess share` has one band, `excess priority` one a priority in use.
+/// An inner class in the tree of one band: `excess share` has one band, `excess priority` one a
+/// priority in use.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Branch {
@@ -162,7 +167,8 @@ pub struct Branch {
     /// The ring above that it stands in.
     pub home: u32,
     pub node: u32,
-    /// Children with a rate, and those of rate 0, which take what the others cannot (design rule 6).
+    /// Children with a rate, and those of rate 0, which take what the others cannot (design rule
+    /// 6).
     pub rings: [u32; 2],
     /// Children that can take excess now.
     pub avail: u32,
@@ -174,7 +180,8 @@ pub struct Branch {
     /// AVAIL, LINKED, ZERO as in a line, and IN_ROW.
     pub flags: u8,
     pub band: u8,
-    /// Whether all from here to the root borrow and have no cap, in the last bit; before it, the count of changes when that was seen.
+    /// Whether all from here to the root borrow and have no cap, in the last bit; before it, the
+    /// count of changes when that was seen.
     pub open: u32,
 }
 
@@ -250,7 +257,11 @@ impl Records {
 
     #[inline]
     pub fn ring_next(&self, id: u32) -> u32 {
-        if id & BRANCH == 0 { self.lines[id as usize].ring_next } else { self.branches[(id & !BRANCH) as usize].ring_next }
+        if id & BRANCH == 0 {
+            self.lines[id as usize].ring_next
+        } else {
+            self.branches[(id & !BRANCH) as usize].ring_next
+        }
     }
 
     #[inline]
@@ -292,7 +303,11 @@ impl Records {
 
     #[inline]
     pub fn flags(&mut self, id: u32) -> &mut u8 {
-        if id & BRANCH == 0 { &mut self.lines[id as usize].flags } else { &mut self.branches[(id & !BRANCH) as usize].flags }
+        if id & BRANCH == 0 {
+            &mut self.lines[id as usize].flags
+        } else {
+            &mut self.branches[(id & !BRANCH) as usize].flags
+        }
     }
 
     // ---- timers

@@ -1,14 +1,15 @@
 //! The tree: classes come, change, move and go while packets wait.
 //!
-//! A class without children is a leaf; its first child makes it a node, and its line the implicit leaf below it that holds its own
-//! packets (design rule 16). A class keeps its line, and with it its packets and what it is owed, through all of this.
+//! A class without children is a leaf; its first child makes it a node, and its line the implicit
+//! leaf below it that holds its own packets (design rule 16). A class keeps its line, and with it
+//! its packets and what it is owed, through all of this.
 
 use super::ready::Ready;
 use super::ring::Ring;
 use super::rows::Rows;
 use super::state::{
-    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Line, NIL, NODE, Node, READY, Records, ZERO, nspb,
-    span, weight,
+    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Line, NIL, NODE, Node, READY, Records,
+    ZERO, nspb, span, weight,
 };
 use super::wheel::Wheel;
 use super::words::{Excess, Words};
@@ -40,8 +41,15 @@ impl Exact {
             levels_stale: false,
             free: Free::default(),
         };
-        // The root's own packets take what its classes leave, and are not held to anything but the link.
-        let words = Words { rate: context.rate.as_bit_s(), borrow: true, ceiling: None, priority: 1, burst: context.mtu.max(1) };
+        // The root's own packets take what its classes leave, and are not held to anything but the
+        // link.
+        let words = Words {
+            rate: context.rate.as_bit_s(),
+            borrow: true,
+            ceiling: None,
+            priority: 1,
+            burst: context.mtu.max(1),
+        };
         exact.reserve_line(ROOT_SLOT);
         let root = exact.make_node(ROOT_SLOT, NIL, words);
         debug_assert_eq!(root, 0);
@@ -95,13 +103,15 @@ impl Exact {
         self.shape_wheel();
     }
 
-    /// Another rule for the excess: the trees by priority are made or merged; guarantees are not touched.
+    /// Another rule for the excess: the trees by priority are made or merged; guarantees are not
+    /// touched.
     pub(super) fn set_excess(&mut self, excess: Excess) {
         if excess == self.excess {
             return;
         }
-        let slots: Vec<u32> =
-            (0..self.records.lines.len() as u32).filter(|s| self.records.lines[*s as usize].flags & EXISTS != 0).collect();
+        let slots: Vec<u32> = (0..self.records.lines.len() as u32)
+            .filter(|s| self.records.lines[*s as usize].flags & EXISTS != 0)
+            .collect();
         let homes: Vec<(u32, Words)> = slots
             .iter()
             .map(|slot| {
@@ -147,7 +157,8 @@ impl Exact {
         }
     }
 
-    /// Gives a leaf its words and its place below a node. In another ring it starts at the present; its guarantee clock stays.
+    /// Gives a leaf its words and its place below a node. In another ring it starts at the present;
+    /// its guarantee clock stays.
     fn attach_leaf(&mut self, slot: u32, node: u32, words: Words) {
         let zero = words.rate == 0;
         // Design rule 6 knows no priority among classes of rate 0: they stand in the lowest band.
@@ -167,7 +178,8 @@ impl Exact {
         line.rem = 0;
         line.branch = branch;
         line.priority = words.priority;
-        line.flags = line.flags & !(BORROW | ZERO) | if words.borrow { BORROW } else { 0 } | if zero { ZERO } else { 0 };
+        line.flags =
+            line.flags & !(BORROW | ZERO) | if words.borrow { BORROW } else { 0 } | if zero { ZERO } else { 0 };
         if let Some(ceiling) = words.ceiling {
             let cap = self.make_cap(slot, ceiling, words.burst, false);
             self.records.lines[slot as usize].cap = cap;
@@ -210,8 +222,9 @@ impl Exact {
         let from = self.records.branches[old.branch as usize].node;
         self.unfile(slot);
         self.detach_leaf(slot);
-        // Design rule 17: what it is owed is kept in time, that is, as it stands. What it took in advance for its last packet is
-        // given back as far as a higher rate would not have needed it.
+        // Design rule 17: what it is owed is kept in time, that is, as it stands. What it took in
+        // advance for its last packet is given back as far as a higher rate would not have needed
+        // it.
         let slip = self.records.slip[old.priority as usize];
         let line = &mut self.records.lines[slot as usize];
         let due = line.e.saturating_add(slip);
@@ -382,7 +395,8 @@ impl Exact {
         }
     }
 
-    /// A node's children have one of `rate` instead of one of `before`; its implicit leaf has the rest.
+    /// A node's children have one of `rate` instead of one of `before`; its implicit leaf has the
+    /// rest.
     fn give(&mut self, node: u32, before: u64, rate: u64) {
         let n = &mut self.records.nodes[node as usize];
         n.given = n.given + u128::from(rate) - u128::from(before);
@@ -394,8 +408,8 @@ impl Exact {
         let (slot, words) = (n.slot, n.words);
         let rate = u128::from(words.rate).saturating_sub(n.given) as u64;
         let line = self.records.lines[slot as usize];
-        // Design rule 16: the class's priority and borrow. With nothing left of the rate it takes what its siblings leave in any case
-        // (rule 6): the class's own limit holds above it.
+        // Design rule 16: the class's priority and borrow. With nothing left of the rate it takes
+        // what its siblings leave in any case (rule 6): the class's own limit holds above it.
         let words = Words { rate, borrow: words.borrow || rate == 0, ceiling: None, ..words };
         if line.branch != NIL && self.leaf_words(slot) == words && line.nspb == weight(rate) {
             return;
@@ -465,7 +479,8 @@ impl Exact {
         at
     }
 
-    /// Counts levels: 1 above leaves only, else one more than the highest below (Floyd and Jacobson 1995).
+    /// Counts levels: 1 above leaves only, else one more than the highest below (Floyd and Jacobson
+    /// 1995).
     pub(super) fn count_levels(&mut self) {
         self.levels_stale = false;
         self.records.nodes.iter_mut().for_each(|n| n.level = 1);
@@ -499,7 +514,8 @@ impl Exact {
         }
         let limit = match n.words.ceiling {
             Some(ceiling) => Some((ceiling, false)),
-            // In `excess priority` who does not borrow is not offered above, and lends no more than it has.
+            // In `excess priority` who does not borrow is not offered above, and lends no more than
+            // it has.
             None if !n.words.borrow && n.words.rate > 0 && self.excess == Excess::Share => Some((n.words.rate, true)),
             None => None,
         };
@@ -539,14 +555,16 @@ impl Exact {
         self.free.caps.push(cap);
     }
 
-    /// Sets a ring's virtual time back, and its children's tags with it. Linear in all classes, for one packet in 10^5 at the very most.
+    /// Sets a ring's virtual time back, and its children's tags with it. Linear in all classes, for
+    /// one packet in 10^5 at the very most.
     #[cold]
     pub(super) fn rebase(&mut self, ring: u32) {
         let by = self.rings[ring as usize].present(&mut self.records);
         let all = self.rings[ring as usize].drain(&mut self.records);
         let Records { lines, branches, .. } = &mut self.records;
-        let of =
-            |branches: &[Branch], above: u32, zero: bool| above != NIL && branches[above as usize].rings[usize::from(zero)] == ring;
+        let of = |branches: &[Branch], above: u32, zero: bool| {
+            above != NIL && branches[above as usize].rings[usize::from(zero)] == ring
+        };
         for line in lines.iter_mut().filter(|line| line.has(EXISTS)) {
             if of(branches, line.branch, line.has(ZERO)) {
                 line.s = line.s.saturating_sub(by);
@@ -562,7 +580,8 @@ impl Exact {
 
     // ------------------------------------------------------------------ sizes
 
-    /// Room for a slot. Grows by little: at 100,000 classes doubling would waste more than the class's own line.
+    /// Room for a slot. Grows by little: at 100,000 classes doubling would waste more than the
+    /// class's own line.
     fn reserve_line(&mut self, slot: u32) {
         let lines = &mut self.records.lines;
         if lines.len() <= slot as usize {
@@ -573,7 +592,8 @@ impl Exact {
         }
     }
 
-    /// A wheel with a slot a leaf or more, whose horizon is what an average leaf waits between packets, and some more.
+    /// A wheel with a slot a leaf or more, whose horizon is what an average leaf waits between
+    /// packets, and some more.
     fn shape_wheel(&mut self) {
         let slots = u64::from(self.leaves.max(1)).next_power_of_two().ilog2().clamp(10, 18);
         let packet = span(nspb(self.link_rate.max(1)), 1500).max(1);
@@ -595,7 +615,10 @@ impl Exact {
             + records.branches.capacity() * size_of::<Branch>()
             + records.nodes.capacity() * size_of::<Node>()
             + records.caps.capacity() * size_of::<Cap>()
-            + (self.free.branches.capacity() + self.free.nodes.capacity() + self.free.caps.capacity() + self.free.rings.capacity())
+            + (self.free.branches.capacity()
+                + self.free.nodes.capacity()
+                + self.free.caps.capacity()
+                + self.free.rings.capacity())
                 * 4
     }
 }

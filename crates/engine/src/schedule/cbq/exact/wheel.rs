@@ -1,8 +1,9 @@
 //! The wheel: who waits for which time.
 //!
-//! Leaves wait for their next guaranteed packet, caps and inner classes for their credit. Slots of 2^k ns, found by a bitmap of
-//! three levels; a slot whose time has come is opened into a small heap on the exact time, so times are exact to the nanosecond and
-//! do not depend on when one asks. What lies beyond the horizon lies in the last slot and is filed anew when that is opened.
+//! Leaves wait for their next guaranteed packet, caps and inner classes for their credit. Slots of
+//! 2^k ns, found by a bitmap of three levels; a slot whose time has come is opened into a small
+//! heap on the exact time, so times are exact to the nanosecond and do not depend on when one asks.
+//! What lies beyond the horizon lies in the last slot and is filed anew when that is opened.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -58,7 +59,8 @@ impl Wheel {
         // The present needs no room: what is filed from now on is later.
         self.cur = self.cur.max((now >> self.shift).min(self.first));
         let tick = due >> self.shift;
-        // What lies beyond the horizon waits in the heap as well: filing it anew at every horizon would make a long silence long work.
+        // What lies beyond the horizon waits in the heap as well: filing it anew at every horizon
+        // would make a long silence long work.
         if tick < self.cur || tick - self.cur >= self.heads.len() as u64 {
             records.set_timer_next(id, NIL);
             self.near.push(Reverse(at(due, id)));
@@ -86,8 +88,8 @@ impl Wheel {
         now >= self.soonest
     }
 
-    /// Takes out a timer that is due. To be called until there is none. Earlier ones come before later ones, those of one slot that is
-    /// over in any order.
+    /// Takes out a timer that is due. To be called until there is none. Earlier ones come before
+    /// later ones, those of one slot that is over in any order.
     pub fn pop(&mut self, records: &mut Records, now: u64) -> Option<u32> {
         loop {
             if self.over != NIL {
@@ -127,7 +129,8 @@ impl Wheel {
         }
     }
 
-    /// The earliest time at which a timer that matters is due. Dead ones met on the way are dropped, by `drop`.
+    /// The earliest time at which a timer that matters is due. Dead ones met on the way are
+    /// dropped, by `drop`.
     pub fn next(&mut self, records: &mut Records, mut drop: impl FnMut(&mut Records, u32)) -> Option<u64> {
         loop {
             while let Some(&Reverse(first)) = self.near.peek() {
@@ -192,7 +195,8 @@ impl Wheel {
             if due >> self.shift >= self.cur {
                 self.file(records, id, now);
             } else if due == chain.0 && chain.1 != NIL {
-                // Due at the same time as the one before: it hangs on to it. Classes of one rate often move in step.
+                // Due at the same time as the one before: it hangs on to it. Classes of one rate
+                // often move in step.
                 records.set_timer_next(id, records.timer_next(chain.1));
                 records.set_timer_next(chain.1, id);
             } else {
@@ -276,7 +280,8 @@ impl Wheel {
         found.map(|word| (word << 6) + self.bits[0][word].trailing_zeros() as usize)
     }
 
-    /// Takes one timer out, wherever it lies. Linear in the timers: only changes of the tree do this.
+    /// Takes one timer out, wherever it lies. Linear in the timers: only changes of the tree do
+    /// this.
     pub fn unfile(&mut self, records: &mut Records, id: u32) {
         let all = self.drain_near(records);
         let found = all.iter().any(|(_, other)| *other == id);

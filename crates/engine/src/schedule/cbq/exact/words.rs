@@ -4,8 +4,9 @@ use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::Rate;
 
-/// Packets that idleness earns when nothing is written (design rule 10). More than two make shares wander after every change of
-/// the active set, because the credit is taken from those who did send.
+/// Packets that idleness earns when nothing is written (design rule 10). More than two make shares
+/// wander after every change of the active set, because the credit is taken from those who did
+/// send.
 const MAXBURST: u64 = 2;
 
 /// A class's words, checked.
@@ -74,8 +75,11 @@ pub fn scheduler(settings: &Settings) -> Result<Excess, SpecError> {
         }
     }
     if settings.choice("link-sharing").is_some_and(|rule| rule != "formal") {
-        return Err(SpecError::word("link-sharing", "link-sharing other than formal works with the classic estimator only")
-            .help("write estimator classic, or leave link-sharing out"));
+        return Err(SpecError::word(
+            "link-sharing",
+            "link-sharing other than formal works with the classic estimator only",
+        )
+        .help("write estimator classic, or leave link-sharing out"));
     }
     Ok(if settings.choice("excess") == Some("priority") { Excess::Priority } else { Excess::Share })
 }
