@@ -1,5 +1,6 @@
 //! What is wrong with a policy, where, why, and the way out.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// A place in a source text: bytes from `start` to `end`.
@@ -125,6 +126,14 @@ impl Diagnostic {
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push((span, text.into()));
         self
+    }
+}
+
+/// A word for a message: no more than its first 40 characters.
+pub(crate) fn short(word: &str) -> Cow<'_, str> {
+    match word.char_indices().nth(40) {
+        Some((at, _)) => Cow::Owned(format!("{}…", &word[..at])),
+        None => Cow::Borrowed(word),
     }
 }
 

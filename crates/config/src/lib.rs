@@ -14,14 +14,16 @@ mod altq_conf;
 mod check;
 pub mod diagnostic;
 mod language;
+pub mod literal;
 mod load;
 mod lower;
+mod names;
 pub mod native;
 mod policy;
 mod print;
 mod promise;
 mod render;
-mod suggest;
+pub mod suggest;
 
 pub use check::advice;
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};

@@ -12,7 +12,8 @@ use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
 
 use crate::check::is_classic;
-use crate::native::{DEFAULT_MTU, KEYS, names};
+use crate::names;
+use crate::native::{DEFAULT_MTU, KEYS};
 use crate::policy::{Device, Link, Policy};
 
 /// A policy as text.

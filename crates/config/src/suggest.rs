@@ -1,26 +1,34 @@
-//! The nearest valid word.
+//! The nearest valid word, for every "did you mean" that altq prints.
+//!
+//! A wrong word and a valid one are as far apart as it takes edits to get from one to the other:
+//! insertions, deletions, substitutions, and swaps of neighbours, upper and lower case being the
+//! same. The nearest word is meant if it is at most a third of the wrong word's length away, and at
+//! most three.
 
-/// The word of `valid` that is nearest to `word`, if one is near enough to have been meant.
-pub(crate) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A word longer than any that we know is not a slip of the finger, and the table below is
-    // quadratic.
-    if word.len() > 64 {
+/// The most bytes of a word that is compared. A word longer than any that altq knows is no slip of
+/// the finger, and a comparison takes time that grows with the square of the length.
+const LONGEST: usize = 64;
+
+/// The word of `valid` that is nearest to `word`, if one is near enough to have been meant. Of
+/// several as near it is the first of the alphabet.
+pub fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > LONGEST {
         return None;
     }
-    // A word of two letters is an edit away from too many others.
     let most = (word.chars().count() / 3).min(3);
+    let word = word.to_lowercase();
     valid
         .into_iter()
-        .filter(|candidate| candidate.len() <= 64)
-        .map(|candidate| (distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .map(|candidate| (strsim::osa_distance(&word, &candidate.to_lowercase()), candidate))
         .filter(|(distance, _)| *distance <= most)
-        // The first of the alphabet, so that the answer does not depend on the order of a table.
-        .min_by_key(|(distance, candidate)| (*distance, *candidate))
+        .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// "did you mean X?", or the list of what there is.
-pub(crate) fn did_you_mean<'a>(word: &str, valid: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
+/// ``did you mean `X`?``, or the list of what there is: up to 24 words of it. `None` if there is
+/// none.
+pub fn did_you_mean<'a>(word: &str, valid: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
     if let Some(near) = nearest(word, valid.clone()) {
         return Some(format!("did you mean `{near}`?"));
     }
@@ -36,29 +44,6 @@ pub(crate) fn did_you_mean<'a>(word: &str, valid: impl IntoIterator<Item = &'a s
     Some(format!("one of: {}{more}", words.join(", ")))
 }
 
-/// Edits between two words: insertions, deletions, substitutions, and swaps of neighbours.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0usize; b.len() + 1]; a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for (j, cell) in rows[0].iter_mut().enumerate() {
-        *cell = j;
-    }
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut least = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + same);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,12 +55,19 @@ mod tests {
         assert_eq!(nearest("Borrow", ["borrow"]), Some("borrow"));
         assert_eq!(nearest("zebra", ["priority", "rate", "share"]), None);
         assert_eq!(nearest(&"x".repeat(100_000), ["rate"]), None);
+        let words = ["voice", "video", "bulk"];
+        assert_eq!(
+            (nearest("voise", words), nearest("BULK", words), nearest("x", words)),
+            (Some("voice"), Some("bulk"), None)
+        );
     }
 
     #[test]
-    fn distance_counts_edits() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("ab", "ba"), 1);
-        assert_eq!(distance("", "abc"), 3);
+    fn edits_are_counted() {
+        // Three edits are at most a third of nine letters, and not of eight.
+        assert_eq!(nearest("kittening", ["sittenin"]), Some("sittenin"));
+        assert_eq!((nearest("abc", ["acb"]), nearest("ab", ["ba"])), (Some("acb"), None));
+        assert_eq!((nearest("abcdefxyz", ["abcdef"]), nearest("abcdewxy", ["abcdefgh"])), (Some("abcdef"), None));
+        assert_eq!(nearest("cat", ["rat", "bat"]), Some("bat"));
     }
 }

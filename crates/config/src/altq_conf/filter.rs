@@ -9,7 +9,7 @@ use super::{File, Filter, Words, words};
 use crate::check::rules::{Relation, relation};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::lower;
-use crate::native::names;
+use crate::names;
 use crate::suggest::did_you_mean;
 
 impl File<'_> {

@@ -9,10 +9,10 @@ use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SchedulerSpec};
 
 use super::link::{unknown, unknown_kind};
 use super::meter;
-use super::quantity;
-use super::reader::{Base, Cursor, Reader, short};
+use super::reader::{Base, Cursor, Reader};
 use super::token::{Tree, What};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, Span, short};
+use crate::literal::policy;
 use crate::lower;
 use crate::policy::{Class, Link};
 use crate::suggest::did_you_mean;
@@ -313,7 +313,7 @@ pub fn queue(
 
 fn limit(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Limit> {
     let (text, span) = reader.value(cursor, of, "a limit, as 50packets or 64000bytes")?;
-    let limit = reader.quantity(quantity::limit(&text), span)?;
+    let limit = reader.literal(policy::limit(&text), span)?;
     if matches!(limit, Limit::Packets(0) | Limit::Bytes(0)) {
         reader.findings.push(Diagnostic::warning("drops-all", span, "a queue of limit 0 drops every packet"));
     }

@@ -8,10 +8,10 @@ use altq_engine::units::Rate;
 use altq_engine::{queue, schedule};
 
 use super::class::{self, Draft};
-use super::quantity;
-use super::reader::{Base, Cursor, Reader, short};
+use super::reader::{Base, Cursor, Reader};
 use super::token::{Tree, What};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, Span, short};
+use crate::literal::policy;
 use crate::policy::{Class, Device, Link};
 use crate::suggest::did_you_mean;
 
@@ -77,7 +77,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
                     );
                     return None;
                 }
-                let value = reader.quantity(quantity::rate(&value), span)?;
+                let value = reader.literal(policy::rate(&value), span)?;
                 if value.is_zero() {
                     reader.error("out-of-range", span, "a link of 0 bit/s carries nothing", None);
                     return None;
@@ -203,7 +203,7 @@ pub fn unknown(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, pl
 /// A whole number of bytes within bounds.
 pub fn number(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span), min: u64, max: u64) -> Option<u64> {
     let (text, span) = reader.value(cursor, of, "a number of bytes")?;
-    let n = reader.quantity(quantity::bytes(&text), span)?;
+    let n = reader.literal(policy::bytes(&text), span)?;
     if (min..=max).contains(&n) {
         return Some(n);
     }
@@ -273,7 +273,7 @@ fn read_overhead(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Sp
     let unsigned = word.strip_prefix('-').unwrap_or(word);
     if unsigned.starts_with(|c: char| c.is_ascii_digit()) {
         cursor.next();
-        let n = reader.quantity(quantity::bytes(unsigned), span)?;
+        let n = reader.literal(policy::bytes(unsigned), span)?;
         let limit = if unsigned.len() < word.len() { 64 } else { 256 };
         if n > limit {
             reader.error("out-of-range", span, format!("an overhead is -64 to 256 bytes, not {word}"), None);

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use altq_engine::classify::{Address, Field, Rule, Term, Values};
 
 use super::class::Draft;
-use super::names;
-use super::reader::{Cursor, Reader, short};
+use super::reader::{Cursor, Reader};
 use super::token::{Tree, What};
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, Span, short};
+use crate::names;
 use crate::suggest::{did_you_mean, nearest};
 
 /// The keys, and what they look at.

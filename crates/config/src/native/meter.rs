@@ -1,12 +1,12 @@
 //! `meter KIND { … }`, in a class or a link.
 
-use altq_engine::classify::Field;
 use altq_engine::settings::{Settings, Value};
 use altq_engine::shape::meter::{COLOURS, KINDS, MeterSpec, WORDS, setting};
 
-use super::names;
-use super::reader::{Base, Cursor, Reader, Spanned, short};
+use super::reader::{Base, Cursor, Reader, Spanned};
 use super::token::What;
+use crate::diagnostic::short;
+use crate::literal::policy;
 use crate::suggest::did_you_mean;
 
 /// Reads a meter's kind and words into the settings of its class.
@@ -88,13 +88,7 @@ fn action(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>) -> 
         "drop" => Some(Value::Choice("drop")),
         "dscp" => {
             let (text, span) = reader.value(cursor, ("dscp", span), "a codepoint, as af12")?;
-            let number = text.parse::<u32>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-            let Some(dscp) = number.or_else(|| names::value(Field::Dscp, &text)).filter(|dscp| *dscp <= 63) else {
-                let name = did_you_mean(&text, names::all(Field::Dscp)).filter(|_| number.is_none());
-                let help = name.or_else(|| Some("a number from 0 to 63, or a name as ef, af12, cs1".to_owned()));
-                reader.error("bad-value", span, format!("`{}` is no DSCP", short(&text)), help);
-                return None;
-            };
+            let dscp = reader.literal(policy::dscp(&text), span)?;
             Some(Value::Int(u64::from(dscp)))
         }
         _ => {

@@ -10,8 +10,6 @@ mod include;
 mod link;
 mod matches;
 mod meter;
-pub(crate) mod names;
-mod quantity;
 mod reader;
 mod token;
 

@@ -8,9 +8,9 @@ use altq_engine::settings::{Kind, Settings, Value, Word};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::units::Rate;
 
-use super::quantity::{self, Bad};
 use super::token::{Tree, What};
-use crate::diagnostic::{Diagnostic, Findings, Sources, Span};
+use crate::diagnostic::{Diagnostic, Findings, Sources, Span, short};
+use crate::literal::{Wrong, policy};
 use crate::suggest::did_you_mean;
 
 /// What every part of the parser needs.
@@ -139,12 +139,12 @@ impl<'a> Reader<'a> {
         Some((Cow::Borrowed(word), span))
     }
 
-    /// Reports a bad quantity.
-    pub fn quantity<T>(&mut self, result: Result<T, Bad>, span: Span) -> Option<T> {
+    /// The value of a literal; one that is wrong is reported.
+    pub fn literal<T>(&mut self, result: Result<T, Wrong>, span: Span) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(bad) => {
-                self.error("bad-value", span, bad.message, bad.help);
+            Err(wrong) => {
+                self.error("bad-value", span, wrong.message, wrong.help);
                 None
             }
         }
@@ -153,9 +153,9 @@ impl<'a> Reader<'a> {
     /// A rate, or a percentage of the link's or the parent's.
     pub fn rate(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base) -> Option<Rate> {
         let (word, span) = self.value(cursor, of, "a rate, as 5Mbit/s, or a percentage")?;
-        let Some(percent) = quantity::percent(&word) else {
+        let Some(percent) = policy::percent(&word) else {
             if of.0 == "share" {
-                let help = if quantity::rate(&word).is_ok() {
+                let help = if policy::rate(&word).is_ok() {
                     format!("write `rate {word}`, or `share 5%`")
                 } else {
                     "as `share 5%`".to_owned()
@@ -163,9 +163,9 @@ impl<'a> Reader<'a> {
                 self.error("bad-value", span, "a share is a percentage", Some(help));
                 return None;
             }
-            return self.quantity(quantity::rate(&word), span);
+            return self.literal(policy::rate(&word), span);
         };
-        let percent = self.quantity(percent, span)?;
+        let percent = self.literal(percent, span)?;
         let mut whole = base.link;
         let mut end = span;
         if let Some(of) = cursor.eat(self, "of") {
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
             self.error("no-base", span.to(end), "the parent guarantees no rate that a part could be taken of", None);
             return None;
         };
-        if percent.mantissa > 100 * 10u128.pow(percent.decimals) {
+        if percent.is_over_100() {
             let help = "a class cannot have more than all of it".to_owned();
             self.error("over-100-percent", span.to(end), format!("{word} is more than 100 %"), Some(help));
             return None;
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         let first = self.rate(cursor, of, base)?;
         let Some(word) = cursor.eat(self, "for") else { return Some(ServiceCurve::linear(first)) };
         let (text, span) = self.value(cursor, ("for", word), "a time, as 5ms")?;
-        let until = self.quantity(quantity::time(&text), span)?;
+        let until = self.literal(policy::time(&text), span)?;
         if until == 0 {
             self.error("out-of-range", span, "the first piece of a curve takes longer than no time", None);
             return None;
@@ -232,29 +232,29 @@ impl<'a> Reader<'a> {
             Kind::Curve => Value::Curve(self.curve(cursor, of, base)?),
             Kind::Int { min, max } => {
                 let (text, span) = self.value(cursor, of, "a number")?;
-                let n = self.quantity(quantity::int(&text), span)?;
+                let n = self.literal(policy::int(&text), span)?;
                 Value::Int(between(self, n, min, max, span)?)
             }
             Kind::Bytes { min, max } => {
                 let (text, span) = self.value(cursor, of, "a number of bytes")?;
-                let n = self.quantity(quantity::bytes(&text), span)?;
+                let n = self.literal(policy::bytes(&text), span)?;
                 Value::Bytes(between(self, n, min, max, span)?)
             }
             Kind::Time => {
                 let (text, span) = self.value(cursor, of, "a time, as 50ms")?;
-                Value::Time(self.quantity(quantity::time(&text), span)?)
+                Value::Time(self.literal(policy::time(&text), span)?)
             }
             Kind::Limit => {
                 let (text, span) = self.value(cursor, of, "a limit, as 50packets or 64000bytes")?;
-                Value::Limit(self.quantity(quantity::limit(&text), span)?)
+                Value::Limit(self.literal(policy::limit(&text), span)?)
             }
             Kind::Fraction => {
                 let (text, span) = self.value(cursor, of, "a part of one, as 0.02")?;
-                Value::Fraction(self.quantity(quantity::fraction(&text), span)?)
+                Value::Fraction(self.literal(policy::fraction(&text), span)?)
             }
             Kind::Percent => {
                 let (text, span) = self.value(cursor, of, "a percentage, as 30%")?;
-                Value::Percent(self.quantity(quantity::share(&text), span)?)
+                Value::Percent(self.literal(policy::percentage(&text), span)?)
             }
             Kind::Choice(words) => {
                 let (text, span) = self.value(cursor, of, &format!("one of {}", words.join(", ")))?;
@@ -316,11 +316,3 @@ pub struct Base {
 /// Units that may stand apart from their number.
 const UNITS: &[&str] =
     &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "%", "ns", "us", "ms", "s"];
-
-/// A word for a message: not longer than a line.
-pub fn short(word: &str) -> Cow<'_, str> {
-    match word.char_indices().nth(40) {
-        Some((at, _)) => Cow::Owned(format!("{}…", &word[..at])),
-        None => Cow::Borrowed(word),
-    }
-}
