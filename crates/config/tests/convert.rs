@@ -3,23 +3,16 @@
 use altq_config::{Language, Link, Policy, parse_str, print};
 use altq_engine::classify::{Classifier, Field, Order, Rule, Values};
 use altq_engine::headers::Key;
+use altq_engine::random::SplitMix64;
 use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassSpec, LinkSpec};
 
-/// A small generator, the same on every machine (SplitMix64).
-struct Random(u64);
+/// Random numbers, the same on every machine.
+struct Random(SplitMix64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.bits() % n
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -179,7 +172,7 @@ fn same(a: &Link, b: &Link, text: &str) {
 
 #[test]
 fn native_policies_come_back_as_they_are() {
-    let mut random = Random(1);
+    let mut random = Random(SplitMix64::new(1));
     let mut rules = 0;
     let mut read = 0;
     for _ in 0..400 {
@@ -344,7 +337,7 @@ fn packet(random: &mut Random) -> Key {
 
 #[test]
 fn altq_conf_means_the_same_in_the_native_language() {
-    let mut random = Random(2);
+    let mut random = Random(SplitMix64::new(2));
     let mut read = 0;
     let mut by_rule = 0;
     for _ in 0..400 {

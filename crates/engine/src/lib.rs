@@ -12,7 +12,8 @@
 //!
 //! The modules stand in the order in which a packet meets them: [`packet`], [`headers`],
 //! [`classify`], [`link`], [`queue`], [`schedule`], [`shape`], [`account`], [`trace`]. [`spec`]
-//! says what a link is made of, [`settings`] how schedulers and queues name their words.
+//! says what a link is made of, [`settings`] how schedulers and queues name their words, and
+//! [`random`] has the random numbers of queues.
 
 #![deny(unsafe_code)]
 
@@ -24,6 +25,7 @@ pub mod link;
 pub mod packet;
 mod prefetch;
 pub mod queue;
+pub mod random;
 pub mod schedule;
 pub mod settings;
 pub mod shape;

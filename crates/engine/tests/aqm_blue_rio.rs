@@ -198,7 +198,7 @@ fn high_precedence_sees_all_and_low_only_itself() {
 #[test]
 fn levels_count_what_waits() {
     let mut engine = rio(&[("ecn", Value::Flag)]);
-    let mut lots = Lots(5);
+    let mut lots = Lots::new(5);
     let mut waiting: std::collections::VecDeque<u8> = Default::default();
     for handle in 0..20_000 {
         if lots.below(100) < 51 {

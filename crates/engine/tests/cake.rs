@@ -196,7 +196,7 @@ impl Cobalt {
 fn cobalt_packet_by_packet() {
     let (mut dropped, mut marked) = (0, 0);
     for seed in 0..30 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let ecn = (seed % 2) as u8;
         let mut engine = engine(Limit::Packets(1_000_000), flag("flows"));
         let mut model = Cobalt::default();

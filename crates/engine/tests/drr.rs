@@ -74,7 +74,7 @@ impl Published {
 #[test]
 fn packets_leave_in_the_order_of_the_published_algorithm() {
     for seed in 0..60 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let classes = 1 + random.below(12) as usize;
         let least = random.pick(&[1500, 1500, 64, 1]);
         let quanta: Vec<u64> = (0..classes).map(|_| least + random.below(2 * least)).collect();
@@ -128,7 +128,7 @@ fn small_quanta_cost_no_rounds() {
 fn service_over_quantum_differs_by_no_more_than_published() {
     let (mut closest, mut packets) = (0.0_f64, 0);
     for seed in 0..80 {
-        let mut random = Random(100 + seed);
+        let mut random = Random::new(100 + seed);
         let classes = 2 + random.below(10) as usize;
         let least = random.pick(&[1500, 3000, 700, 50]);
         let quanta: Vec<u64> = (0..classes).map(|_| least + random.below(4 * least)).collect();
@@ -230,7 +230,7 @@ fn the_latency_is_the_published_one() {
 fn no_packet_of_a_conforming_source_waits_longer_than_promised() {
     let (mut packets, mut closest) = (0u64, 0.0_f64);
     for seed in 0..60 {
-        let mut random = Random(900 + seed);
+        let mut random = Random::new(900 + seed);
         let classes = 2 + random.below(9) as usize;
         let least = random.pick(&[1500, 1500, 4000, 300]);
         let quanta: Vec<u64> = (0..classes).map(|_| least + random.below(3 * least)).collect();

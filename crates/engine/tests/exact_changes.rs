@@ -22,7 +22,7 @@ struct Count {
 #[test]
 fn counters_hold_through_random_changes() {
     for seed in 0..40 {
-        let mut random = Random(300 + seed);
+        let mut random = Random::new(300 + seed);
         let rate = 10_000_000;
         let mut classes: Vec<Option<Class>> = tree(&mut random, rate).into_iter().map(Some).collect();
         let excess = random.pick(&["share", "priority"]);
@@ -184,7 +184,7 @@ fn counters_hold_through_random_changes() {
 #[test]
 fn the_link_never_idles_while_a_borrower_waits() {
     for seed in 0..40 {
-        let mut random = Random(5000 + seed);
+        let mut random = Random::new(5000 + seed);
         let mut classes = tree(&mut random, 10_000_000);
         let all = leaves(&classes);
         let mut at = random.pick(&all);
@@ -213,7 +213,7 @@ fn the_link_never_idles_while_a_borrower_waits() {
 fn extra_calls_change_nothing() {
     for seed in 0..30 {
         let log = |extra| {
-            let mut random = Random(9000 + seed);
+            let mut random = Random::new(9000 + seed);
             let classes = tree(&mut random, 10_000_000);
             let mut wire = Wire::new(&link(10_000_000, &classes, random.pick(&["share", "priority"])));
             (wire.extra, wire.log) = (extra, Some(Vec::new()));

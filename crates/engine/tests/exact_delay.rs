@@ -56,7 +56,7 @@ fn voice_beside_nineteen_backlogged_classes() {
 fn the_promise_of_a_conforming_source() {
     let mut closest = 0.0_f64;
     for seed in 0..60 {
-        let mut random = Random(7000 + seed);
+        let mut random = Random::new(7000 + seed);
         let rate = random.pick(&[10_000_000u64, 100_000_000]);
         let mut classes = tree(&mut random, rate);
         for class in &mut classes {

@@ -38,7 +38,7 @@ fn sixty_random_trees() {
     for excess in ["share", "priority"] {
         let mut worst = 0.0_f64;
         for seed in 0..60 {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let rate = random.pick(&[10_000_000, 100_000_000]);
             let classes = for_ideal(tree(&mut random, rate), excess);
             let mut wire = Wire::new(&link(rate, &classes, excess));
@@ -75,7 +75,7 @@ fn sixty_random_changes_of_the_active_set() {
     for excess in ["share", "priority"] {
         let mut worst = 0.0_f64;
         for seed in 0..3 {
-            let mut random = Random(1000 + seed);
+            let mut random = Random::new(1000 + seed);
             let rate = random.pick(&[10_000_000, 100_000_000]);
             let classes = for_ideal(tree(&mut random, rate), excess);
             let mut wire = Wire::new(&link(rate, &classes, excess));

@@ -155,7 +155,7 @@ impl Model {
 fn buckets_packet_by_packet() {
     let (mut light, mut dropped) = (0, 0);
     for seed in 0..30 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let hogs = random.pick(&[0, 200_000, 1_000_000]);
         let mut settings = tree::int("buckets", 2048);
         if hogs > 0 {

@@ -240,7 +240,7 @@ impl Model {
 fn packet_by_packet_as_the_rfc() {
     let (mut dropped, mut marked, mut sent) = (0, 0, 0);
     for seed in 0..40 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let ecn = random.chance(50);
         let mut settings = apart().with("quantum", Value::Bytes(QUANTUM as u64));
         if ecn {
@@ -284,7 +284,7 @@ fn packet_by_packet_as_the_rfc() {
 #[test]
 fn rounds_are_fair() {
     for seed in 0..20 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let flows = 2 + random.below(20) as u32;
         let quantum = random.pick(&[256, 600, 1500, 3000]);
         let mut engine = engine(Limit::Packets(1_000_000), apart().with("quantum", Value::Bytes(quantum)));

@@ -59,7 +59,7 @@ fn random_class(random: &mut Random, parent: u32) -> Class {
 /// something at it; and every packet is accounted for.
 #[test]
 fn any_changes_while_packets_wait() {
-    let mut random = Random(0xC0DE);
+    let mut random = Random::new(0xC0DE);
     for round in 0..150 {
         let mut classes: Vec<Class> = Vec::new();
         for n in 0..2 + random.below(9) {

@@ -228,7 +228,7 @@ fn play(scene: &Scene, random: &mut Random, packets: u64, polls: bool) -> Outcom
 }
 
 fn many(scenes: u64, packets: u64, seed: u64) -> Outcome {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut total = Outcome::default();
     for _ in 0..scenes {
         let scene = random_scene(&mut random);

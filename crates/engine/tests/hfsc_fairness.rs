@@ -50,7 +50,7 @@ struct Pair {
 /// All leaves are backlogged throughout, so all siblings are, leaf and inner.
 #[test]
 fn siblings_stay_within_the_published_bound() {
-    let mut random = Random(0x5F0);
+    let mut random = Random::new(0x5F0);
     let (mut packets, mut worst) = (0, 0.0_f64);
     while packets < 300_000 {
         let rate = random.pick(&[MBIT, 10 * MBIT, 1000 * MBIT, 100_000 * MBIT]);
@@ -113,7 +113,7 @@ fn siblings_stay_within_the_published_bound() {
 /// Siblings come and go: over the times in which both have packets the bound holds all the same.
 #[test]
 fn also_when_classes_come_and_go() {
-    let mut random = Random(77);
+    let mut random = Random::new(77);
     for _ in 0..60 {
         let n = 2 + random.below(5) as u32;
         let classes: Vec<Class> = (0..n).map(|_| share(0, MBIT + random.below(20) * MBIT)).collect();
@@ -156,7 +156,7 @@ fn also_when_classes_come_and_go() {
 /// upper limit).
 #[test]
 fn random_trees_have_the_ideal_shares() {
-    let mut random = Random(0xA17);
+    let mut random = Random::new(0xA17);
     for round in 0..60 {
         let rate = 100 * MBIT;
         let mut classes = tree(&mut random, rate);

@@ -92,7 +92,7 @@ fn nothing_is_promised_where_nothing_holds() {
 /// within its promise.
 #[test]
 fn bursts_leave_within_the_promise() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let (mut held, mut worst) = (0, 0.0_f64);
     for _ in 0..40 {
         let rate = 10 * MBIT;

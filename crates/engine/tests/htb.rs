@@ -138,7 +138,7 @@ fn excess(packets: impl Iterator<Item = (Nanos, u32)>, rate: u64) -> f64 {
 /// a packet in any interval; on a wire far faster than the link, so that only its buckets hold it.
 #[test]
 fn never_beyond_the_ceil() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..60 {
         let rate = random.pick(&[1_000_000, 10_000_000, 100_000_000]);
         let classes = tree(&mut random, rate);
@@ -179,7 +179,7 @@ fn never_beyond_the_ceil() {
 /// `promise`'s latency on: at any time since it began to wait, whatever others do.
 #[test]
 fn green_classes_get_their_rate() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let mut tried = 0;
     for _ in 0..80 {
         let rate = random.pick(&[1_000_000, 10_000_000, 100_000_000]);
@@ -302,7 +302,7 @@ fn the_bound_is_not_twice_the_worst_case() {
 /// round that a packet of their own rate cuts short. Without own rates: by exactly that.
 #[test]
 fn what_is_borrowed_is_shared_by_quantum() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for _ in 0..60 {
         let n = 2 + random.below(6);
         let mut classes = Vec::new();

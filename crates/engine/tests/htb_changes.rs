@@ -163,7 +163,7 @@ fn what_cannot_be_changes_nothing() {
 #[test]
 fn random_changes_lose_nothing() {
     for seed in 0..60 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut engine =
             Engine::new(&link("htb", vec![class(0, words(1_000_000, 5_000_000)), class(1, words(500_000, 5_000_000))]))
                 .unwrap();

@@ -325,7 +325,7 @@ fn link(classes: &[Class]) -> LinkSpec {
 /// bothered engine as from one that is not.
 #[test]
 fn as_the_rules_say() {
-    let mut random = Random(77);
+    let mut random = Random::new(77);
     let mut packets = 0;
     for _ in 0..120 {
         let classes = tree(&mut random);

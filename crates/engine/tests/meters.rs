@@ -104,7 +104,7 @@ impl Text {
 fn every_packet_has_the_colour_of_the_rfcs_text() {
     let mut seen = [[0u32; 3]; 5];
     for seed in 0..200 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let cir = 8_001 + random.below(800_000);
         let pir = cir + random.below(2 * cir);
         let (cbs, ebs) = (1 + random.below(6000), 1 + random.below(9000));

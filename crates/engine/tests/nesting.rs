@@ -63,7 +63,7 @@ fn contract_and_identities_of_every_pair() {
     for (outer, inner) in pairs() {
         for limited in [(false, false), (true, false), (false, true), (true, true)] {
             let nest = pair(outer, inner, limited);
-            let mut random = Random(outer.len() as u64 * 31 + inner.len() as u64);
+            let mut random = Random::new(outer.len() as u64 * 31 + inner.len() as u64);
             for load in [60, 150] {
                 let events = traffic(&mut random, &[2, 3, 4, 5, 5, 1], RATE, load, 1500);
                 let left = both_ways(&nest, &events, &format!("{inner} in {outer}, {limited:?}"));
@@ -86,7 +86,7 @@ fn classic_in_and_around_all_others() {
             } else if let Some(inner) = &mut nest.spec.classes[1].scheduler {
                 inner.settings = classic.clone();
             }
-            let mut random = Random(other.len() as u64);
+            let mut random = Random::new(other.len() as u64);
             let events = traffic(&mut random, &[2, 3, 4, 5, 5, 1], RATE, 90, 1500);
             let last = events.last().map_or(0, |(at, _)| *at);
             println!("{other}, classic around it: {around}");
@@ -137,7 +137,7 @@ fn mixed(random: &mut Random, nest: &Nest, load: u64, count: usize) -> Vec<(Nano
 fn changes_while_packets_wait_in_every_pair() {
     for (outer, inner) in pairs() {
         for seed in 0..6 {
-            let mut random = Random(seed * 1000 + outer.len() as u64 * 37 + inner.len() as u64);
+            let mut random = Random::new(seed * 1000 + outer.len() as u64 * 37 + inner.len() as u64);
             let mut nest = pair(outer, inner, (seed % 2 == 0, seed % 3 == 0));
             // What a change does to what may be held back is not followed.
             nest.conserving = false;
@@ -151,7 +151,7 @@ fn changes_while_packets_wait_in_every_pair() {
 fn three_deep_at_random() {
     let mut conserving = 0;
     for seed in 0..150 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let all = names();
         let mut nest = Nest::new(RATE, random.pick(&all));
         nest.grow(&mut random, 0, 3, seed % 2 == 0);
@@ -176,7 +176,7 @@ fn alone_in_another_it_is_what_it_is_at_the_link() {
     for inner in names() {
         for outer in ["fifo", "priq", "drr"] {
             for seed in 0..12 {
-                let mut random = Random(seed * 7 + 1);
+                let mut random = Random::new(seed * 7 + 1);
                 let mut alone = Nest::new(RATE, inner);
                 let classes = 2 + random.below(3);
                 let settings: Vec<Settings> = (0..classes)
@@ -256,7 +256,7 @@ fn promises_compose_in_every_pair() {
     for (outer, inner) in pairs() {
         for seed in 0..6 {
             let nest = pair(outer, inner, (seed % 3 == 0, seed % 3 == 1));
-            let mut random = Random(seed * 11 + 5);
+            let mut random = Random::new(seed * 11 + 5);
             for class in [4, 5] {
                 let Ok(promised) = nest.promised[class as usize].clone() else { continue };
                 let burst = 1500 * (1 + random.below(2));
@@ -268,7 +268,7 @@ fn promises_compose_in_every_pair() {
         }
     }
     for seed in 0..80 {
-        let mut random = Random(4000 + seed);
+        let mut random = Random::new(4000 + seed);
         let mut nest = Nest::new(RATE, random.pick(&names()));
         nest.grow(&mut random, 0, 3, seed % 2 == 0);
         let deepest = nest.leaves().into_iter().rev().find(|leaf| nest.promised[*leaf as usize].is_ok());

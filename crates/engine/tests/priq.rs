@@ -76,7 +76,7 @@ fn classes_stand_side_by_side() {
 #[test]
 fn random_packets_leave_as_defined() {
     for seed in 0..50 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let priorities: Vec<u64> = (0..1 + random.below(40)).map(|_| random.below(16)).collect();
         let mut engine = Engine::new(&spec(&priorities)).unwrap();
         let classes = priorities.len();
@@ -123,7 +123,7 @@ fn the_highest_waits_for_one_packet() {
     assert!(tree::promises(&self::spec(&[15, 15]))[0].is_err());
     let mut packets = 0;
     for seed in 0..20 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut wire = Wire::new(&spec);
         for class in 2..=4 {
             wire.greedy(class, &[random.pick(&[1500, 40, 777]), 1500]);

@@ -115,7 +115,7 @@ impl Run {
 }
 
 fn run(seed: u64) -> Vec<(u32, u64, u8)> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let random = &mut random;
     let spec = link(random);
     let mut engine = Engine::new(&spec).unwrap();
@@ -193,7 +193,7 @@ fn the_same_seed_gives_the_same_decisions() {
 
 #[test]
 fn a_queue_that_goes_over_to_another_kind_keeps_its_packets_and_their_times() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut spec = link(&mut random);
     spec.classes[1].queue = Some(QueueSpec { name: "drop_tail", limit: Limit::Packets(10), settings: Settings::new() });
     let mut engine = Engine::new(&spec).unwrap();

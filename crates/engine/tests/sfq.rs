@@ -137,7 +137,7 @@ impl Model {
 fn packet_by_packet_as_the_manual_says() {
     let mut dropped = 0;
     for seed in 0..40 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let headdrop = random.chance(50);
         let front = random.chance(50);
         let bounds = (10 + random.below(60) as usize, 3 + random.below(10) as usize, 4 + random.below(20) as usize);
@@ -198,7 +198,7 @@ fn a_new_flow_is_served_next_or_last() {
 #[test]
 fn rounds_are_fair() {
     for seed in 0..20 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let flows = 2 + random.below(20) as u32;
         let quantum = random.pick(&[256, 600, 1514, 3000]);
         let settings = apart().with("quantum", Value::Bytes(quantum));
@@ -308,7 +308,7 @@ fn red_counts_what_it_did() {
     // Random flows, some of which understand marks: marks and drops are those of the engine, each
     // under one name.
     for seed in 0..10 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut engine = engine(Limit::Packets(200), cerowrt());
         engine.set_seed(seed);
         let mut early = 0;
@@ -346,7 +346,7 @@ fn a_flow_holds_no_more_bytes_than_redflowlimit() {
 #[test]
 fn flows_stay_in_order_while_the_hash_changes() {
     for seed in 0..20 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let divisor = random.pick(&[2, 8, 500]);
         let settings = Settings::new().with("divisor", Value::Int(divisor)).with("perturb", Value::Time(S));
         let mut engine = engine(Limit::Packets(100_000), settings.with("flows", Value::Int(1000)));

@@ -48,7 +48,7 @@ fn sigma(all: u64, weight: u64) -> f64 {
 fn service_lags_and_differs_by_no_more_than_published() {
     let (mut packets, mut closest, mut pairs) = (0, 0.0_f64, 0.0_f64);
     for seed in 0..90 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let classes = 2 + random.below(12) as usize;
         let spread = random.pick(&[1, 10, 300]);
         let weights: Vec<u64> = (0..classes).map(|_| 1_000_000 + random.below(1_000_000 * spread)).collect();
@@ -186,7 +186,7 @@ fn mixed(random: &mut Random) -> LinkSpec {
 fn delays(seeds: std::ops::Range<u64>, packets_each: u64) -> (f64, u64) {
     let (mut closest, mut packets) = (0.0_f64, 0);
     for seed in seeds {
-        let mut random = Random(1_000 + seed);
+        let mut random = Random::new(1_000 + seed);
         let spec = mixed(&mut random);
         let promises = tree::promises(&spec);
         let until = spec.rate.time_for(packets_each * 900);

@@ -404,9 +404,9 @@ fn identities_hold_and_asking_more_often_changes_nothing() {
     for seed in 0..60 {
         let mut logs = Vec::new();
         for extra in [false, true] {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             // Of its own, so that both runs do the same.
-            let mut asking = Random(seed + 1_000_000);
+            let mut asking = Random::new(seed + 1_000_000);
             let mut link = spec(&(0..1 + random.below(8)).map(|_| random_words(&mut random)).collect::<Vec<_>>());
             if random.chance(40) {
                 link = equal(link);

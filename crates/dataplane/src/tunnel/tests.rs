@@ -1,5 +1,6 @@
 use altq_config::{Language, parse_str};
 use altq_engine::headers::parse_ethernet;
+use altq_engine::random::SplitMix64;
 
 use super::*;
 use crate::channel::{Channel, Timed};
@@ -266,14 +267,8 @@ fn a_super_packet_goes_as_its_packets() {
 /// is lost, what comes out is what came in.
 #[test]
 fn odd_frames_do_no_harm() {
-    let mut state = 1u64;
-    let mut draw = move |below: u64| {
-        // splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % below
-    };
+    let mut random = SplitMix64::new(1);
+    let mut draw = move |below: u64| random.bits() % below;
     let mut changed = 0;
     for _ in 0..10_000 {
         let mut frame = if draw(4) == 0 { inside(&OUTER) } else { PLAIN.to_vec() };

@@ -1,6 +1,7 @@
 //! Hashes: one that is specified, for flows, and one that is fast, for the cache.
 
 use crate::headers::Key;
+use crate::random::SplitMix64;
 
 /// The hash of a packet's flow, for [`Packet::flow`](crate::Packet::flow).
 ///
@@ -110,15 +111,8 @@ pub(super) struct Mix {
 
 impl Mix {
     pub(super) fn new(seed: u64) -> Mix {
-        // SplitMix64 (Steele, Lea and Flood 2014) spreads the seed.
-        let mut state = seed;
-        let secrets = [(); 8].map(|()| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        });
-        Mix { secrets }
+        let mut random = SplitMix64::new(seed);
+        Mix { secrets: [(); 8].map(|()| random.bits()) }
     }
 
     /// `N` is even, 8 at most.

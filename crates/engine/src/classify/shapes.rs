@@ -10,6 +10,7 @@
 use super::matcher::{host_bits, masked, numbers};
 use super::rule::{Field, Rule, Values};
 use crate::headers::Key;
+use crate::random;
 
 /// Below so many rules a walk is as fast.
 const FEW: usize = 16;
@@ -85,7 +86,7 @@ impl Shapes {
                     shapes.len() - 1
                 });
                 let hash = demand.values.iter().fold(start(shape), |hash, value| stir(hash, *value));
-                entries.push((finish(hash), place));
+                entries.push((random::mix(hash), place));
             }
         }
         let bits = entries.len().max(1).next_power_of_two().trailing_zeros().clamp(1, 31);
@@ -116,7 +117,7 @@ impl Shapes {
                 break;
             }
             let hash = parts.iter().try_fold(start(number), |hash, part| Some(stir(hash, part.of(key)?)));
-            let Some(hash) = hash.map(finish) else { continue };
+            let Some(hash) = hash.map(random::mix) else { continue };
             let bucket = (hash >> (64 - bits)) as usize;
             let (Some(from), Some(to)) = (self.starts.get(bucket), self.starts.get(bucket + 1)) else { continue };
             let entries = self.entries.get(*from as usize..*to as usize).unwrap_or_default();
@@ -249,19 +250,12 @@ fn split(first: u32, last: u32, tell: &mut impl FnMut(u32, u32) -> bool) {
 /// The hash of a shape's number, before its values. Rules are the operator's: nobody else chooses
 /// what meets in a bucket, and what does is compared.
 fn start(shape: usize) -> u64 {
-    (shape as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (shape as u64 + 1).wrapping_mul(random::GOLDEN_GAMMA)
 }
 
 fn stir(hash: u64, value: u128) -> u64 {
     let fold = (value as u64) ^ ((value >> 64) as u64).rotate_left(32);
     (hash ^ fold).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29)
-}
-
-/// The last mixing of splitmix64 (Steele, Lea and Flood 2014): every bit counts in the top ones.
-fn finish(hash: u64) -> u64 {
-    let hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ hash >> 31
 }
 
 #[cfg(test)]

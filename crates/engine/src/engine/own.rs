@@ -5,6 +5,7 @@ use super::{Engine, Kind};
 use crate::account::DropReason;
 use crate::packet::{NIL, Packet};
 use crate::queue::{Context, Policy, Queue, Store, Taken};
+use crate::random;
 use crate::settings::Limit;
 use crate::spec::{ClassId, QueueSpec, SpecError};
 use crate::trace::What;
@@ -15,13 +16,9 @@ impl Engine {
         Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, seed: self.queue_seed(class) }
     }
 
-    /// A seed for every class, from that of the engine (the finaliser of SplitMix64, Steele, Lea
-    /// and Flood 2014).
+    /// The seed of a class's queue: a different one for every class, from the seed of the engine.
     fn queue_seed(&self, class: ClassId) -> u64 {
-        let mut z = self.seed ^ (u64::from(class) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        random::mix(self.seed ^ (u64::from(class) + 1).wrapping_mul(random::GOLDEN_GAMMA))
     }
 
     pub(super) fn seed_queues(&mut self) {

@@ -8,10 +8,10 @@
 //! Numbers and rules are ALTQ's (altq.md 7.4), with one difference: when the queue is full the
 //! arriving packet is dropped, as in the paper, where ALTQ takes one from anywhere in the queue.
 
-use super::random::Random;
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
+use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, SECOND};
@@ -73,7 +73,7 @@ struct Blue {
     /// When it went up last.
     raised: Option<Nanos>,
     idle_since: Option<Nanos>,
-    random: Random,
+    random: SplitMix64,
     dropped: u64,
     marked: u64,
 }
@@ -81,7 +81,7 @@ struct Blue {
 impl Blue {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Blue, SpecError> {
         let law = Law::read(&spec.settings)?;
-        let random = Random::new(context.seed);
+        let random = SplitMix64::new(context.seed);
         Ok(Blue {
             law,
             limit: spec.limit,
@@ -165,7 +165,7 @@ impl Queue for Blue {
     }
 
     fn seed(&mut self, seed: u64) {
-        self.random = Random::new(seed);
+        self.random = SplitMix64::new(seed);
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {

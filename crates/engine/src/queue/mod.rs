@@ -17,7 +17,6 @@ pub(crate) mod fairq;
 mod flows;
 mod fq_codel;
 mod pie;
-mod random;
 mod red;
 mod rio;
 mod sfq;

@@ -15,10 +15,10 @@
 //! Between two looks nothing changes that they go by, so the result is the same. After a long
 //! silence what is left is worked out at once.
 
-use super::random::Random;
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
+use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, SECOND};
@@ -204,7 +204,7 @@ impl Control {
     }
 
     /// Whether the lot falls on a packet that arrives (RFC 8033 4.1, 5.4). `bytes`: waiting.
-    fn drops_early(&mut self, law: &Law, bytes: u32, random: &mut Random) -> bool {
+    fn drops_early(&mut self, law: &Law, bytes: u32, random: &mut SplitMix64) -> bool {
         if self.old_delay < law.target / 2.0 && self.probability < 0.2 || bytes <= law.few {
             return false;
         }
@@ -237,7 +237,7 @@ struct Pie {
     list: List,
     control: Control,
     next_update: Option<Nanos>,
-    random: Random,
+    random: SplitMix64,
     dropped: u64,
     marked: u64,
 }
@@ -246,7 +246,7 @@ impl Pie {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Pie, SpecError> {
         let law = Law::read(context, &spec.settings)?;
         let control = Control { burst: law.burst, ..Control::default() };
-        let random = Random::new(context.seed);
+        let random = SplitMix64::new(context.seed);
         Ok(Pie { law, limit: spec.limit, list: List::NEW, control, next_update: None, random, dropped: 0, marked: 0 })
     }
 
@@ -331,7 +331,7 @@ impl Queue for Pie {
     }
 
     fn seed(&mut self, seed: u64) {
-        self.random = Random::new(seed);
+        self.random = SplitMix64::new(seed);
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {

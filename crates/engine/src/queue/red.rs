@@ -14,10 +14,10 @@
 //!
 //! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
 
-use super::random::Random;
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
+use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate, SECOND};
@@ -239,7 +239,7 @@ impl Average {
     }
 
     /// What becomes of a packet that arrives (Floyd and Jacobson, figure 2).
-    pub fn judge(&mut self, thresholds: &Thresholds, random: &mut Random) -> Verdict {
+    pub fn judge(&mut self, thresholds: &Thresholds, random: &mut SplitMix64) -> Verdict {
         if self.average < thresholds.min {
             self.count = -1;
             return Verdict::Pass;
@@ -253,7 +253,7 @@ impl Average {
     }
 
     /// The same as ALTQ has it. `packets`: waiting.
-    pub fn judge_altq(&mut self, thresholds: &Thresholds, packets: u32, random: &mut Random) -> Verdict {
+    pub fn judge_altq(&mut self, thresholds: &Thresholds, packets: u32, random: &mut SplitMix64) -> Verdict {
         self.count = self.count.saturating_add(1);
         if self.average < thresholds.min || packets <= 1 {
             self.above = false;
@@ -277,7 +277,7 @@ impl Average {
 
     /// Draws with p / (whole - count p): so that the packets between two drops are 1 to whole/p,
     /// all as likely.
-    fn draw(&mut self, probability: u64, whole: u64, random: &mut Random) -> Verdict {
+    fn draw(&mut self, probability: u64, whole: u64, random: &mut SplitMix64) -> Verdict {
         let passed = u128::from(self.count.max(0) as u32) * u128::from(probability);
         let left = (u128::from(whole) << 64).saturating_sub(passed);
         let drawn = (u128::from(random.bits()) * (left >> 1)) >> 63;
@@ -413,7 +413,7 @@ struct Red {
     list: List,
     average: Average,
     idle_since: Option<Nanos>,
-    random: Random,
+    random: SplitMix64,
     tally: Tally,
     context: Context,
     settings: Settings,
@@ -426,7 +426,7 @@ impl Red {
             list: List::NEW,
             average: Average::NEW,
             idle_since: None,
-            random: Random::new(context.seed),
+            random: SplitMix64::new(context.seed),
             tally: Tally::default(),
             context,
             settings: spec.settings.clone(),
@@ -521,7 +521,7 @@ impl Queue for Red {
     }
 
     fn seed(&mut self, seed: u64) {
-        self.random = Random::new(seed);
+        self.random = SplitMix64::new(seed);
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {

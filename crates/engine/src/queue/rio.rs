@@ -9,11 +9,11 @@
 //! ALTQ's numbers and rules (altq.md 7.2); `variant altq` has ALTQ's formula (see red),
 //! `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks for it.
 
-use super::random::Random;
 use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
+use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
@@ -152,7 +152,7 @@ struct Rio {
     words: Words,
     list: List,
     levels: [Level; LEVELS],
-    random: Random,
+    random: SplitMix64,
     context: Context,
     settings: Settings,
 }
@@ -164,7 +164,7 @@ impl Rio {
             words: Words::read(&context, spec)?,
             list: List::NEW,
             levels: [level; LEVELS],
-            random: Random::new(context.seed),
+            random: SplitMix64::new(context.seed),
             context,
             settings: spec.settings.clone(),
         })
@@ -308,7 +308,7 @@ impl Queue for Rio {
     }
 
     fn seed(&mut self, seed: u64) {
-        self.random = Random::new(seed);
+        self.random = SplitMix64::new(seed);
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {

@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 
 use altq_engine::classify::RuleSet;
 use altq_engine::link::Overhead;
+use altq_engine::random::SplitMix64;
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate};
@@ -295,20 +296,16 @@ impl Wire {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): the same numbers on every machine.
-pub struct Random(pub u64);
+/// Random numbers of a test, the same on every machine.
+pub struct Random(SplitMix64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+    pub fn new(seed: u64) -> Random {
+        Random(SplitMix64::new(seed))
     }
 
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.bits() % n
     }
 
     /// True in `percent` of 100.

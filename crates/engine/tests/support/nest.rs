@@ -182,7 +182,7 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
     let (mut came, mut start, mut bytes) = (0u32, 0, 0u64);
     let mut busy: Option<Nanos> = None;
     let mut wake: Option<Nanos> = None;
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut next = 0;
     loop {
         let event = events.get(next).map(|(at, _)| *at);

@@ -3,6 +3,7 @@
 
 use altq_engine::classify::RuleSet;
 use altq_engine::link::Overhead;
+use altq_engine::random::{self, SplitMix64};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
 use altq_engine::units::Rate;
@@ -64,32 +65,24 @@ pub fn uneven(counts: &[u64]) -> f64 {
     (square - (cases - 1.0)) / (2.0 * (cases - 1.0)).sqrt()
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014), from its definition.
+/// Random numbers for traffic, and those that a queue draws.
 #[derive(Clone)]
-pub struct Lots(pub u64);
+pub struct Lots(SplitMix64);
 
 impl Lots {
-    /// The mixer.
-    pub fn mix(mut z: u64) -> u64 {
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// A generator of this seed.
+    pub fn new(seed: u64) -> Lots {
+        Lots(SplitMix64::new(seed))
     }
 
-    /// The lots that the queue of [`CLASS`] draws after `set_seed(seed)`.
+    /// The generator of the queue of [`CLASS`] after `set_seed(seed)`.
     pub fn of_class(seed: u64) -> Lots {
-        Lots(Lots::mix(seed ^ (u64::from(CLASS) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
-    }
-
-    /// 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        Lots::mix(self.0)
+        Lots::new(random::mix(seed ^ (u64::from(CLASS) + 1).wrapping_mul(random::GOLDEN_GAMMA)))
     }
 
     /// From 0 to below 1.
     pub fn fraction(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 * 2.0f64.powi(-53)
+        (self.0.bits() >> 11) as f64 * 2.0f64.powi(-53)
     }
 
     /// Below n.
@@ -108,7 +101,7 @@ pub enum Step {
 /// Traffic in phases: overload, light load, silence; a wire whose rate changes. Sojourns from none
 /// to seconds come of it.
 pub fn traffic(seed: u64, steps: u32) -> Vec<Step> {
-    let mut lots = Lots(seed);
+    let mut lots = Lots::new(seed);
     let (mut now, mut all, mut handle) = (0u64, Vec::new(), 0);
     let (mut share, mut pace) = (50, 1_000_000);
     for step in 0..steps {

@@ -2,6 +2,7 @@
 //! multiplications and divisions of IEEE 754 on top of it (a library's logarithm may differ in the
 //! last bit from one system to the next).
 
+use altq_engine::random::{GOLDEN_GAMMA, SplitMix64};
 use altq_engine::units::Nanos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -13,12 +14,9 @@ pub struct Random(Pcg32);
 impl Random {
     /// Stream number `stream` of a seed.
     pub fn new(seed: u64, stream: u64) -> Random {
-        // Streams of one state are correlated, so the state depends on the stream as well
-        // (SplitMix64's finaliser).
-        let mut z = seed.wrapping_add(stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random(Pcg32::new(z ^ (z >> 31), stream))
+        // Streams of one state are correlated, so the state depends on the stream as well.
+        let mut states = SplitMix64::new(seed.wrapping_add(stream.wrapping_mul(GOLDEN_GAMMA)));
+        Random(Pcg32::new(states.bits(), stream))
     }
 
     /// A number below `n`, all with equal chance; 0 where `n` is 0.

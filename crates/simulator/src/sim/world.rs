@@ -7,6 +7,7 @@ use std::ops::Range;
 use altq_config::{Link, Policy, Promises};
 use altq_engine::Drop as Dropped;
 use altq_engine::classify::FlowHash;
+use altq_engine::random::GOLDEN_GAMMA;
 use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
 
@@ -129,7 +130,7 @@ impl<'a> World<'a> {
                 };
                 let mut made = Port::new(around, policy.as_ref()).map_err(|e| bad(e.to_string()))?;
                 // Each way draws lots of its own.
-                made.engine.set_seed(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+                made.engine.set_seed(seed.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA)));
                 ports.push(made);
             }
             if link.half_duplex {

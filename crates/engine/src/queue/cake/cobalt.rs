@@ -7,8 +7,8 @@
 //! CoDel.
 
 use super::super::codel::control_law;
-use super::super::random::Random;
 use super::super::{Store, Taken};
+use crate::random::SplitMix64;
 use crate::units::Nanos;
 
 /// What the law goes by.
@@ -38,7 +38,14 @@ pub struct Cobalt {
 
 impl Cobalt {
     /// Whether a packet that leaves is to be dropped; it may have been marked instead.
-    pub fn drops(&mut self, law: &Law, now: Nanos, packet: &Taken, store: &mut Store<'_>, random: &mut Random) -> bool {
+    pub fn drops(
+        &mut self,
+        law: &Law,
+        now: Nanos,
+        packet: &Taken,
+        store: &mut Store<'_>,
+        random: &mut SplitMix64,
+    ) -> bool {
         let sojourn = now.saturating_sub(store.arrived_of(packet));
         let over = sojourn > law.target && sojourn > 4 * law.packet;
         let mut due = self.count > 0 && now >= self.drop_next;

@@ -27,10 +27,10 @@ use rounds::Rounds;
 use words::Words;
 
 use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
-use super::random::Random;
 use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
+use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
@@ -114,7 +114,7 @@ struct Cake {
     packets: u32,
     bytes: u32,
     hash: Hash,
-    random: Random,
+    random: SplitMix64,
     seed: Option<u64>,
     resting: u32,
     swept: u32,
@@ -139,7 +139,7 @@ impl Cake {
             packets: 0,
             bytes: 0,
             hash: Hash::new(context.seed),
-            random: Random::new(context.seed),
+            random: SplitMix64::new(context.seed),
             seed: None,
             resting: 0,
             swept: 0,
@@ -461,7 +461,7 @@ impl Queue for Cake {
     }
 
     fn seed(&mut self, seed: u64) {
-        self.random = Random::new(seed);
+        self.random = SplitMix64::new(seed);
         if self.packets == 0 {
             self.clear(Hash::new(seed));
         } else {

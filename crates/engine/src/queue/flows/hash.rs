@@ -1,6 +1,6 @@
 //! From a flow's number to its bucket.
 
-use super::super::random::Random;
+use crate::random::SplitMix64;
 
 /// Multiply-shift (Dietzfelbinger 1996): (a x + b) / 2^32 for random a and b of 64 bits. Two flows
 /// meet in one of n buckets with a probability of about 1/n, over the seeds; the numbers need not
@@ -13,7 +13,7 @@ pub(in super::super) struct Hash {
 
 impl Hash {
     pub fn new(seed: u64) -> Hash {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         Hash { a: random.bits() | 1, b: random.bits() }
     }
 

@@ -1,12 +1,12 @@
-use super::super::random::Random;
 use super::super::store::Tub;
 use super::*;
+use crate::random::SplitMix64;
 
 /// A random crowd of flows; after each step the fattest is compared with all.
 fn crowd<R: Rank>(seed: u64, measure: fn(&List) -> u32, least: fn(u32) -> u32) {
     let mut tub = Tub::default();
     let mut flows = Flows::<u32, R>::new(50);
-    let mut lots = Random::new(seed);
+    let mut lots = SplitMix64::new(seed);
     let mut random = |n: u64| lots.bits() % n;
     for step in 0..20_000u32 {
         let bucket = random(50) as u32;

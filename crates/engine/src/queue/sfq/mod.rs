@@ -20,11 +20,11 @@ use perturb::Perturb;
 use words::{By, Words};
 
 use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST};
-use super::random::Random;
 use super::red::{Average, Verdict};
 use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
+use crate::random::SplitMix64;
 use crate::settings::{Kind, Limit, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::Nanos;
@@ -173,7 +173,7 @@ struct Sfq {
     packets: u32,
     bytes: u32,
     perturb: Perturb,
-    random: Random,
+    random: SplitMix64,
     seed: Option<u64>,
     mtu: u32,
     tally: Tally,
@@ -191,7 +191,7 @@ impl Sfq {
             active: 0,
             packets: 0,
             bytes: 0,
-            random: Random::new(context.seed),
+            random: SplitMix64::new(context.seed),
             seed: None,
             mtu: context.overhead.charge(context.mtu),
             tally: Tally::default(),
@@ -465,7 +465,7 @@ impl Queue for Sfq {
     }
 
     fn seed(&mut self, seed: u64) {
-        self.random = Random::new(seed);
+        self.random = SplitMix64::new(seed);
         if self.packets == 0 {
             self.clear(Hash::new(seed));
         } else {

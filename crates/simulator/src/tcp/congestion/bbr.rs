@@ -7,6 +7,7 @@
 //! in heaps; what is on its way is counted for the time when the pace lets the next one go;
 //! policers are kept to (`policer.rs`).
 
+use altq_engine::random;
 use altq_engine::units::{Nanos, SECOND};
 
 use super::Window;
@@ -317,9 +318,7 @@ impl Bbr {
     /// the time decides, which differs between flows.
     fn probe_rate(&mut self, now: Nanos, delivered: u64) {
         self.mode = Mode::ProbeBw;
-        let mut x = now ^ delivered.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let x = random::mix(now ^ delivered.rotate_left(32) ^ random::GOLDEN_GAMMA);
         // The one before 0 or 2 to 7; the next one is begun.
         self.phase = CYCLE.len() - 1 - ((x >> 33) % 7) as usize;
         self.advance(now);
