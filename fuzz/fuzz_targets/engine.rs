@@ -36,7 +36,11 @@ fn settings(u: &mut Unstructured, words: &[Word], often: bool) -> Result<Setting
             continue;
         }
         let within = |u: &mut Unstructured, min: u64, max: u64| {
-            Ok(if u.ratio(1, 4)? { u.int_in_range(min..=max)? } else { u.int_in_range(min..=max.min(min.saturating_add(3000)))? })
+            Ok(if u.ratio(1, 4)? {
+                u.int_in_range(min..=max)?
+            } else {
+                u.int_in_range(min..=max.min(min.saturating_add(3000)))?
+            })
         };
         let value = match word.kind {
             Kind::Flag => Value::Flag,
@@ -95,7 +99,8 @@ fn rules(u: &mut Unstructured, classes: u32) -> Result<RuleSet> {
     let mut rules = Vec::new();
     for _ in 0..u.int_in_range(0..=3)? {
         let port = u.int_in_range(0..=3)?;
-        let terms = vec![Term { field: Field::DstPort, negated: u.arbitrary()?, values: Values::Ranges(vec![(port, port)]) }];
+        let terms =
+            vec![Term { field: Field::DstPort, negated: u.arbitrary()?, values: Values::Ranges(vec![(port, port)]) }];
         rules.push(Rule { terms, class: u.int_in_range(0..=classes)?, number: 0 });
     }
     Ok(RuleSet { rules, ..RuleSet::default() })
@@ -157,7 +162,15 @@ impl Watch {
         self.idle_until = None;
         let [flow, fields, src, dst] = kind.to_le_bytes();
         let (ecn, dscp, high) = (fields & 3, fields >> 2 & 31, fields & 1 << 7 != 0);
-        Packet { segments, flow: flow.into(), ecn, dscp, high, hosts: [src.into(), dst.into()], ..Packet::new(handle, len) }
+        Packet {
+            segments,
+            flow: flow.into(),
+            ecn,
+            dscp,
+            high,
+            hosts: [src.into(), dst.into()],
+            ..Packet::new(handle, len)
+        }
     }
 
     fn out(&mut self, which: usize, packet: &Packet) {
@@ -274,9 +287,11 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 let of = u.int_in_range(0..=count)?;
                 let change = match u.int_in_range(0..=8)? {
                     0 => Change::AddClass(class(u, of, at(&below, of))?),
-                    1 | 2 => {
-                        Change::SetClass { class: of, parent: u.int_in_range(0..=count)?, settings: words(u, at(&below, of))? }
-                    }
+                    1 | 2 => Change::SetClass {
+                        class: of,
+                        parent: u.int_in_range(0..=count)?,
+                        settings: words(u, at(&below, of))?,
+                    },
                     3 => Change::RemoveClass {
                         class: of,
                         heir: if u.arbitrary()? { Some(u.int_in_range(0..=count)?) } else { None },
@@ -288,7 +303,10 @@ fn go(u: &mut Unstructured) -> Result<()> {
                     }
                     6 => Change::SetRate(rate(u)?),
                     7 => Change::SetRegulator(*u.choose(&[Regulator::None, Regulator::Auto, Regulator::Depth(100)])?),
-                    _ => Change::SetRules { rules: rules(u, count)?, default: if u.arbitrary()? { Some(of) } else { None } },
+                    _ => Change::SetRules {
+                        rules: rules(u, count)?,
+                        default: if u.arbitrary()? { Some(of) } else { None },
+                    },
                 };
                 w.idle_until = None;
                 w.idles &= !matches!(&change, Change::AddClass(class) if holds_classic(class));
@@ -297,7 +315,8 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 if let (Ok(Some(new)), Change::AddClass(class)) = (done, &change) {
                     count = count.max(new + 1);
                     below.resize(count as usize, "fifo");
-                    below[new as usize] = class.scheduler.as_ref().map_or(at(&below, class.parent), |scheduler| scheduler.name);
+                    below[new as usize] =
+                        class.scheduler.as_ref().map_or(at(&below, class.parent), |scheduler| scheduler.name);
                 }
             }
         }

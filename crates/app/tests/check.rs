@@ -22,8 +22,10 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON on standard output")
 }
 
-const GOOD: &str = "link wan {\n  rate 10Mbit/s\n  scheduler cbq\n  class voice { share 5% priority 7 packetsize 160 queue drop_tail { limit 10packets } }\n\
-    class agency { share 60% borrow  class web { share 40% borrow ceiling 8Mbit/s }  class bulk { share 20% borrow } }\n\
+const GOOD: &str = "link wan {\n  rate 10Mbit/s\n  scheduler cbq\n  \
+    class voice { share 5% priority 7 packetsize 160 queue drop_tail { limit 10packets } }\n\
+    class agency { share 60% borrow  class web { share 40% borrow ceiling 8Mbit/s }  \
+    class bulk { share 20% borrow } }\n\
     class rest { share 35% borrow default }\n}\n";
 
 #[test]

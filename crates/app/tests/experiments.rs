@@ -26,11 +26,13 @@ fn altq(folder: &Path, args: &[&str]) -> (i32, String, String) {
 /// A case whose class gets the share that it asks for, or is expected to get another one.
 fn case(name: &str, seconds: u32, expected: &str) -> String {
     format!(
-        "name = '{name}'\ndescription = 'd'\nduration = '{seconds}s'\npolicy = '''link wan {{ rate 10Mbit/s scheduler cbq\n class x {{ share 20% }}\n \
+        "name = '{name}'\ndescription = 'd'\nduration = '{seconds}s'\n\
+         policy = '''link wan {{ rate 10Mbit/s scheduler cbq\n class x {{ share 20% }}\n \
          class y {{ share 80% default }}\n match dport 7 -> x }}'''\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
          links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
          [[flows]]\nname = 'f'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\ndport = 7\nsize = 1500\nrate = '5Mbit/s'\n\
-         [[expect]]\nname = 'share'\nmeasure = 'share'\nclass = 'x'\nexpected = '{expected}'\ntolerance = '1%'\nsource = 'asked for'\n"
+         [[expect]]\nname = 'share'\nmeasure = 'share'\nclass = 'x'\nexpected = '{expected}'\ntolerance = '1%'\n\
+         source = 'asked for'\n"
     )
 }
 

@@ -222,11 +222,40 @@ link wan {
 '''
 hosts = [{ name = "s" }, { name = "t" }]
 links = [{ name = "wire", from = "s", to = "t", policy = "wan" }]
-flows = [
-    { name = "a", kind = "udp", size = 1000, rate = "12Mbit/s", from = "s", to = "t", dport = 1, class = "a" },
-    { name = "b", kind = "udp", shape = "poisson", size = [200, 1400], rate = "10Mbit/s", from = "s", to = "t", dport = 2, class = "b" },
-    { name = "c", kind = "udp", shape = "on_off", on = "40ms", off = "20ms", size = 500, rate = "12Mbit/s", from = "s", to = "t", dport = 3, class = "c" },
-]
+
+[[flows]]
+name = "a"
+kind = "udp"
+size = 1000
+rate = "12Mbit/s"
+from = "s"
+to = "t"
+dport = 1
+class = "a"
+
+[[flows]]
+name = "b"
+kind = "udp"
+shape = "poisson"
+size = [200, 1400]
+rate = "10Mbit/s"
+from = "s"
+to = "t"
+dport = 2
+class = "b"
+
+[[flows]]
+name = "c"
+kind = "udp"
+shape = "on_off"
+on = "40ms"
+off = "20ms"
+size = 500
+rate = "12Mbit/s"
+from = "s"
+to = "t"
+dport = 3
+class = "c"
 "#;
 
 /// Names of the interfaces in the calling thread's namespace.

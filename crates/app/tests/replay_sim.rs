@@ -231,7 +231,8 @@ fn a_class_that_may_not_send_ends_the_run() {
         folder.write(
             "never.altq",
             &format!(
-                "link l {{ rate 1Mbit/s regulator {regulator} scheduler cbq class a {{ rate 0bit/s }} class b {{ share 10% }} }}"
+                "link l {{ rate 1Mbit/s regulator {regulator} scheduler cbq class a {{ rate 0bit/s }} \
+                 class b {{ share 10% }} }}"
             ),
         );
         folder.write("a.csv", "time_ns,class,bytes,id\n0,a,100,1\n0,a,100,2\n0,b,100,3\n");
@@ -250,9 +251,11 @@ fn sim_exits_by_what_came_out() {
     let case = |expected: &str, kind: &str| {
         format!(
             "name = 't'\ndescription = 'd'\nduration = '3s'\nwarmup = '1s'\npolicy_file = 'p.altq'\n\
-             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\nlinks = [{{ name = 'w', from = 'a', to = 'b', policy = 'wan' }}]\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'w', from = 'a', to = 'b', policy = 'wan' }}]\n\
              [[flows]]\nname = 'f'\nfrom = 'a'\nto = 'b'\ndport = 5001\n{kind}\n\
-             [[expect]]\nname = 'slow'\nmeasure = 'share'\nclass = 'slow'\nexpected = '{expected}'\ntolerance = '0.5%'\nsource = 'the policy'\n"
+             [[expect]]\nname = 'slow'\nmeasure = 'share'\nclass = 'slow'\nexpected = '{expected}'\n\
+             tolerance = '0.5%'\nsource = 'the policy'\n"
         )
     };
     let udp = "kind = 'udp'\nsize = 1000\nrate = '4Mbit/s'";
@@ -293,8 +296,10 @@ fn sim_says_where_a_capture_is_cut() {
     let folder = Folder::new("capture");
     let case = |flow: &str| {
         format!(
-            "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
-             links = [{{ name = 'w', from = 'a', to = 'b', policy = 'wan' }}]\n[[flows]]\nname = 'f'\nfrom = 'a'\nto = 'b'\n{flow}\n"
+            "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'w', from = 'a', to = 'b', policy = 'wan' }}]\n[[flows]]\nname = 'f'\nfrom = 'a'\n\
+             to = 'b'\n{flow}\n"
         )
     };
     folder.write("make.toml", &case("kind = 'udp'\nsize = 200\ninterval = '100ms'"));

@@ -273,7 +273,8 @@ pub fn advice(link: &Link) -> Vec<Diagnostic> {
         n => format!(", and {n} more"),
     };
     let message = format!(
-        "with timers of 100 Hz `{}`{others} may not reach its rate: maxburst {maxburst} x {size} bytes in two ticks is {:.1} Mbit/s",
+        "with timers of 100 Hz `{}`{others} may not reach its rate: maxburst {maxburst} x {size} bytes in two ticks is \
+         {:.1} Mbit/s",
         link.class_name(class),
         most / 1e6
     );

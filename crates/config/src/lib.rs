@@ -3,7 +3,11 @@
 //! ```
 //! use altq_config::{Language, parse_str};
 //!
-//! let text = "link wan { rate 10Mbit/s scheduler cbq  class voice { share 20% }  class rest { share 80% borrow default } }";
+//! let text = "link wan {
+//!     rate 10Mbit/s  scheduler cbq
+//!     class voice { share 20% }
+//!     class rest  { share 80%  borrow  default }
+//! }";
 //! let policy = parse_str(text, "doc.altq", Language::Native).unwrap();
 //! assert_eq!(policy.links[0].class("rest"), Some(2));
 //! ```

@@ -374,7 +374,8 @@ impl Rule9 {
         let size = packetsize(link, class);
         let burst = maxburst(link, class).saturating_mul(size);
         let assumes = format!(
-            "the source sends at most {} and bursts of {burst} bytes, counted on the wire, in packets of at most {size} bytes",
+            "the source sends at most {} and bursts of {burst} bytes, counted on the wire, in packets of at most \
+             {size} bytes",
             Rate::bit_s(rate)
         );
         // The last packet of a full queue: all of the queue, and one packet that may just have been
@@ -488,7 +489,8 @@ mod tests {
         assert_eq!(bound(&text, "a").conforming, Some(13_500 * 800 + 3_600_001));
         // Inside the first of priq everything is a packet of the link later.
         let text = format!(
-            "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 scheduler drr {classes} }} class low {{ }} }}"
+            "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 scheduler drr {classes} }} \
+             class low {{ }} }}"
         );
         assert_eq!(guaranteed(&text, "a"), Some(3_333_333));
         assert_eq!(bound(&text, "a").conforming, Some(13_500 * 800 + 3_600_001 + 1_200_000));
@@ -496,7 +498,8 @@ mod tests {
         assert!(top.conforming == Some(2_400_000) && top.queue_full.is_none() && top.assumes.contains("on top"));
         // Inside the second nothing is left of it.
         let text = format!(
-            "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 }} class low {{ scheduler drr {classes} }} }}"
+            "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 }} \
+             class low {{ scheduler drr {classes} }} }}"
         );
         assert_eq!((guaranteed(&text, "a"), bound(&text, "a").conforming), (None, None));
         assert!(
@@ -512,7 +515,8 @@ mod tests {
         // bytes, 7.2 ms, then 5 Mbit/s. There rule 9: 400 bytes of its own burst and a packet, 1900
         // bytes at 5 Mbit/s, 3.04 ms; its burst at 1 Mbit/s, 3.2 ms.
         let text = "link l { rate 10Mbit/s scheduler drr
-            class a { quantum 3000 scheduler cbq class v { rate 1Mbit/s priority 7 packetsize 200 queue drop_tail { limit 4packets } }
+            class a { quantum 3000 scheduler cbq class v { rate 1Mbit/s priority 7 packetsize 200 queue drop_tail { \
+            limit 4packets } }
                                                  class w { rate 3Mbit/s borrow } }
             class b { quantum 3000 default } }";
         let of_v = bound(text, "v");
@@ -561,7 +565,8 @@ mod tests {
                 "more than",
             ),
             (
-                "link l { rate 1Mbit/s scheduler cbq class a { share 0% borrow default } class b { share 100% priority 7 } }",
+                "link l { rate 1Mbit/s scheduler cbq class a { share 0% borrow default } \
+                 class b { share 100% priority 7 } }",
                 "a",
                 "nothing",
             ),

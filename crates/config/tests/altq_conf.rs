@@ -77,7 +77,8 @@ fn the_printed_files_are_read_as_they_are() {
 fn the_published_shares_are_admitted() {
     let file = |percent: u32| {
         format!(
-            "interface fxp0 bandwidth 100000000 cbq\nclass cbq fxp0 root_class NULL priority 0 admission none pbandwidth 100\n\
+            "interface fxp0 bandwidth 100000000 cbq\nclass cbq fxp0 root_class NULL priority 0 admission none \
+             pbandwidth 100\n\
              class cbq fxp0 def_class root_class borrow root_class priority 2 pbandwidth 98 default\n\
              class cbq fxp0 tcp_class def_class priority 3 pbandwidth {percent}\nfilter fxp0 tcp_class 0 0 0 0 6\n"
         )
@@ -145,8 +146,10 @@ fn active_queues_of_classes() {
     let policy = parse(
         "interface em0 bandwidth 100M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
          class cbq em0 def root borrow pbandwidth 20 default\nclass cbq em0 a root pbandwidth 10 red packetsize 500\n\
-         class cbq em0 b root pbandwidth 10 ecn\nclass cbq em0 c root pbandwidth 10 rio\nclass cbq em0 d root pbandwidth 10 rio maxdelay 60\n\
-         class cbq em0 e root pbandwidth 10 red maxdelay 1\nclass cbq em0 f root pbandwidth 10 red ecn maxdelay 60\nclass cbq em0 g root red\n",
+         class cbq em0 b root pbandwidth 10 ecn\nclass cbq em0 c root pbandwidth 10 rio\n\
+         class cbq em0 d root pbandwidth 10 rio maxdelay 60\n\
+         class cbq em0 e root pbandwidth 10 red maxdelay 1\nclass cbq em0 f root pbandwidth 10 red ecn maxdelay 60\n\
+         class cbq em0 g root red\n",
     );
     let link = &policy.links[0];
     let queue = |name: &str| {
@@ -176,7 +179,8 @@ fn active_queues_of_classes() {
 fn integer_arithmetic_of_percentages() {
     // B / 100 * p: 12345678 / 100 = 123456.
     let policy = parse(
-        "interface em0 bandwidth 12345678 cbq\nclass cbq em0 root NULL pbandwidth 100\nclass cbq em0 def root pbandwidth 50 default\n",
+        "interface em0 bandwidth 12345678 cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+         class cbq em0 def root pbandwidth 50 default\n",
     );
     assert_eq!(rates(&policy.links[0]), [12_345_678, 123_456 * 48, 123_456 * 2]);
 }
@@ -184,7 +188,8 @@ fn integer_arithmetic_of_percentages() {
 #[test]
 fn a_root_with_part_of_the_interface_is_a_class_below_the_link() {
     let policy = parse(
-        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 50\nclass cbq em0 def root borrow pbandwidth 50 default\n",
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 50\n\
+         class cbq em0 def root borrow pbandwidth 50 default\n",
     );
     let link = &policy.links[0];
     assert_eq!(names(link), ["em0", "root", "def", "ctl_class"]);
@@ -196,7 +201,8 @@ fn a_root_with_part_of_the_interface_is_a_class_below_the_link() {
 #[test]
 fn control_classes_of_ones_own() {
     let policy = parse(
-        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\nclass cbq em0 ctl_class root pbandwidth 4 priority 7\n\
+        "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+         class cbq em0 ctl_class root pbandwidth 4 priority 7\n\
          class cbq em0 def root pbandwidth 50 default\n",
     );
     let link = &policy.links[0];
@@ -208,7 +214,8 @@ fn control_classes_of_ones_own() {
 
 #[test]
 fn token_buckets_as_altqd_and_cbqd_had_them() {
-    let text = "interface em0 bandwidth 10M cbq\nclass cbq em0 r NULL pbandwidth 100\nclass cbq em0 d r BORROW pbandwidth 50 default\n";
+    let text = "interface em0 bandwidth 10M cbq\nclass cbq em0 r NULL pbandwidth 100\n\
+        class cbq em0 d r BORROW pbandwidth 50 default\n";
     let regulator = |name: &str, borrow: &str, tbr: &str| {
         let text = text.replace("BORROW", borrow).replace("10M cbq", &format!("10M cbq {tbr}"));
         parse_str(&text, name, Language::Altq).unwrap_or_else(|failed| panic!("{failed}")).links[0].spec.regulator
@@ -225,7 +232,8 @@ fn token_buckets_as_altqd_and_cbqd_had_them() {
 fn several_interfaces() {
     let one = |name: &str| {
         format!(
-            "interface {name} bandwidth 10M cbq\nclass cbq {name} root NULL pbandwidth 100\nclass cbq {name} def root pbandwidth 50 default\n"
+            "interface {name} bandwidth 10M cbq\nclass cbq {name} root NULL pbandwidth 100\n\
+             class cbq {name} def root pbandwidth 50 default\n"
         )
     };
     let policy = parse(&format!("{}{}filter em0 def 0 0 0 0 6\nfilter def 0 25 0 0 6\n", one("em0"), one("em1")));

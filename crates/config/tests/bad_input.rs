@@ -74,9 +74,8 @@ fn native_places() {
         (&wfq("class a { ^low-latency 0bit/s }"), "refused", "nothing"),
         (&wfq("class a { bandwidth 5% } class b { weight ^0 }"), "out-of-range", "1 to"),
         (
-            &wfq(
-                "class a { shape 2Mbit/s scheduler wfq class b { bandwidth 1Mbit/s } class c { ^bandwidth 60% of parent } }",
-            ),
+            &wfq("class a { shape 2Mbit/s scheduler wfq class b { bandwidth 1Mbit/s } \
+                 class c { ^bandwidth 60% of parent } }"),
             "over-parent",
             "of its 2Mbit/s",
         ),
@@ -262,10 +261,12 @@ fn overcommit_makes_sums_a_warning() {
 #[test]
 fn shares_never_trip_on_rounding() {
     // 33.3 + 33.3 + 33.4 per cent of 10 bit/s: 3, 3 and 3, never 11.
-    let text = "link l { rate 10bit/s scheduler cbq class a { share 33.5% default } class b { share 33.5% } class c { share 33% } }";
+    let text = "link l { rate 10bit/s scheduler cbq class a { share 33.5% default } class b { share 33.5% } \
+        class c { share 33% } }";
     let (found, _, ok) = findings(text, Language::Native);
     assert!(ok && found.is_empty(), "{found:?}");
-    let nested = "link l { rate 7bit/s scheduler cbq class a { share 50% default class b { share 25% } class c { rate 50% of parent } } }";
+    let nested = "link l { rate 7bit/s scheduler cbq class a { share 50% default class b { share 25% } \
+        class c { rate 50% of parent } } }";
     assert!(findings(nested, Language::Native).2);
 }
 
@@ -317,7 +318,8 @@ fn altq_conf_places() {
             "order problem",
         ),
         (
-            "FULLclass cbq em0 a root pbandwidth 5\nclass cbq em0 b root pbandwidth 5\nfilter em0 a 0 25 0 0 0\n^filter em0 b 10.0.0.1 0 0 0 0",
+            "FULLclass cbq em0 a root pbandwidth 5\nclass cbq em0 b root pbandwidth 5\nfilter em0 a 0 25 0 0 0\n\
+             ^filter em0 b 10.0.0.1 0 0 0 0",
             "overlap",
             "dontwarn",
         ),

@@ -387,8 +387,10 @@ fn altq_conf_means_the_same_in_the_native_language() {
 fn what_nesting_cannot_say_is_listed() {
     let file = |tail: &str| {
         format!(
-            "interface em0 bandwidth 10M cbq\nclass cbq em0 em0 NULL pbandwidth 100\nclass cbq em0 def em0 pbandwidth 20 default\n\
-             class cbq em0 a em0 pbandwidth 40\nclass cbq em0 b em0 pbandwidth 20\nclass cbq em0 c a pbandwidth 10 {tail}\n"
+            "interface em0 bandwidth 10M cbq\nclass cbq em0 em0 NULL pbandwidth 100\n\
+             class cbq em0 def em0 pbandwidth 20 default\n\
+             class cbq em0 a em0 pbandwidth 40\nclass cbq em0 b em0 pbandwidth 20\n\
+             class cbq em0 c a pbandwidth 10 {tail}\n"
         )
     };
     let left_out = |tail: &str| print(&parse(&file(tail), Language::Altq)).left_out;

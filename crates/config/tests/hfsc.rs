@@ -144,7 +144,8 @@ fn inside_of_another_scheduler() {
     let text = |share: u32| {
         format!(
             "link l {{ rate 10Mbit/s scheduler cbq
-               class a {{ share 40% scheduler hfsc  class b {{ linkshare {share}% of parent realtime 1Mbit/s default }} }}
+               class a {{ share 40% scheduler hfsc  class b {{ linkshare {share}% of parent realtime 1Mbit/s default \
+               }} }}
                class c {{ share 60% }} }}"
         )
     };

@@ -77,7 +77,8 @@ fn warnings() {
 fn bounded_quanta() {
     let found = |scheduler: &str, a: &str| {
         let text = format!(
-            "link l {{ rate 1Gbit/s scheduler {scheduler} class a {{ rate 600Mbit/s {a} default }} class b {{ rate 400Mbit/s ceil 1Gbit/s quantum 9000 }} }}"
+            "link l {{ rate 1Gbit/s scheduler {scheduler} class a {{ rate 600Mbit/s {a} default }} \
+             class b {{ rate 400Mbit/s ceil 1Gbit/s quantum 9000 }} }}"
         );
         let policy = parse_str(&text, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
         policy.warnings.iter().map(|warning| warning.code).collect::<Vec<_>>()
@@ -91,7 +92,9 @@ fn bounded_quanta() {
 /// Every word is read, printed and read again.
 #[test]
 fn read_and_printed() {
-    let text = "link l { rate 10Mbit/s scheduler htb { r2q 5 } class a { share 20%  ceil 50%  burst 3000  cburst 4000bytes  prio 3  quantum 2000  overhead 24  mpu 64  default } }";
+    let text = "link l { rate 10Mbit/s scheduler htb { r2q 5 } \
+        class a { share 20%  ceil 50%  burst 3000  cburst 4000bytes  prio 3  quantum 2000  overhead 24  mpu 64  \
+        default } }";
     let policy = parse_str(text, "t", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
     let link = &policy.links[0];
     let settings = &link.spec.classes[1].settings;

@@ -8,7 +8,8 @@ const TEXT: &str = "link l {
     rate 10Mbit/s
     scheduler cbq
     meter bucket { cir 8Mbit/s cbs 100000bytes red dscp le }
-    class a { share 20%  meter srtcm { cir 10%  cbs 20000  ebs 40000bytes  green dscp af11  yellow dscp 12  red drop }  borrow }
+    class a { share 20%  meter srtcm { cir 10%  cbs 20000  ebs 40000bytes  green dscp af11  yellow dscp 12  red drop \
+    }  borrow }
     class b { share 30%  default
         meter trtcm { cir 1Mbit/s cbs 3000 pir 2Mbit/s pbs 6000 colour-aware red drop yellow pass } }
 }
@@ -71,7 +72,8 @@ fn refused_with_their_places() {
 #[test]
 fn what_check_makes_of_them() {
     let text = "link l { rate 10Mbit/s scheduler drr meter trtcm { cir 1Mbit/s cbs 3000 pir 6Mbit/s pbs 6000 red drop }
-        class a { meter srtcm { cir 2Mbit/s cbs 3000 ebs 1400 red drop } } class b { meter bucket { cir 1Mbit/s cbs 3000 } default } }";
+        class a { meter srtcm { cir 2Mbit/s cbs 3000 ebs 1400 red drop } } \
+        class b { meter bucket { cir 1Mbit/s cbs 3000 } default } }";
     let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
     let link = &policy.links[0];
     let ceilings = ["l", "a", "b"].map(|name| link.ceiling(link.class(name).unwrap()).as_bit_s());

@@ -12,15 +12,20 @@ impl Random {
     }
 }
 
-const NATIVE: &str = "set offices { 10.1.0.0/16 2001:db8:1::/48 }\nlink wan {\n device eth0 rate 100Mbit/s overhead 44 bytes atm mpu 96\n\
+const NATIVE: &str = "set offices { 10.1.0.0/16 2001:db8:1::/48 }\n\
+    link wan {\n device eth0 rate 100Mbit/s overhead 44 bytes atm mpu 96\n\
     regulator 12000bytes mtu 1500\n scheduler cbq { estimator exact excess share }\n\
     class voice { share 5% priority 7 ceiling 10Mbit/s borrow packetsize 160 maxburst 4 control }\n\
-    class a { share 50.5% borrow class web { share 30% of parent queue drop_tail { limit 64000bytes } } class b { scheduler fifo class c { } } }\n\
+    class a { share 50.5% borrow class web { share 30% of parent queue drop_tail { limit 64000bytes } } \
+    class b { scheduler fifo class c { } } }\n\
     class rest { rate 1Mbit/s borrow default }\n match dscp ef,va -> voice\n\
     match src offices,!10.1.7.0/24 proto tcp dport 80,443-450 tcp-flags syn/syn+ack -> web\n}\n";
-const ALTQ: &str = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\nclass cbq em0 def root borrow pbandwidth 20 default\n\
-    class cbq em0 north root borrow pbandwidth 40 maxburst 8\nclass cbq em0 mail north exactbandwidth 1.5M maxdelay 60 packetsize 200\n\
-    filter em0 north 0 0 10.1.0.0 netmask 0xffff0000 0 0\nfilter em0 mail ruleno 3 0 25 10.1.0.0 netmask 255.255.0.0 0 6 tos 0xb8 tosmask 0xfc\n\
+const ALTQ: &str = "interface em0 bandwidth 10M cbq\nclass cbq em0 root NULL pbandwidth 100\n\
+    class cbq em0 def root borrow pbandwidth 20 default\n\
+    class cbq em0 north root borrow pbandwidth 40 maxburst 8\n\
+    class cbq em0 mail north exactbandwidth 1.5M maxdelay 60 packetsize 200\n\
+    filter em0 north 0 0 10.1.0.0 netmask 0xffff0000 0 0\n\
+    filter em0 mail ruleno 3 0 25 10.1.0.0 netmask 255.255.0.0 0 6 tos 0xb8 tosmask 0xfc\n\
     filter6 em0 north 2001:db8::/32 0 0 0 17 flowlabel 5\n";
 const WORDS: &[&str] = &[
     "{",

@@ -29,7 +29,8 @@ fn policy(random: &mut Random) -> String {
             let borrow = ["", "borrow"][random.below(2) as usize];
             let size = [200, 600, 1500][random.below(3) as usize];
             format!(
-                "class c{name} {{ share {share}% {borrow} priority {} packetsize {size} maxburst {} queue drop_tail {{ limit {}packets }} }}\n",
+                "class c{name} {{ share {share}% {borrow} priority {} packetsize {size} maxburst {} queue drop_tail {{ \
+                 limit {}packets }} }}\n",
                 random.below(8),
                 2 + random.below(4),
                 3 + random.below(20)

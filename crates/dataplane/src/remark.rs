@@ -18,7 +18,8 @@ const TAGS: usize = 8;
 /// ```
 /// # use altq_dataplane::remark::remark;
 /// // IPv4 with DSCP 0, ECT(0), and a header checksum that is right.
-/// let mut frame = [vec![2; 12], vec![8, 0, 0x45, 2, 0, 20, 0, 0, 0, 0, 64, 17, 0x66, 0xd5, 10, 0, 0, 1, 10, 0, 0, 2]].concat();
+/// let header = vec![8, 0, 0x45, 2, 0, 20, 0, 0, 0, 0, 64, 17, 0x66, 0xd5, 10, 0, 0, 1, 10, 0, 0, 2];
+/// let mut frame = [vec![2; 12], header].concat();
 /// assert!(remark(&mut frame, 46, 3));
 /// assert_eq!(frame[15], 46 << 2 | 3);
 /// assert!(!remark(&mut frame, 46, 3));

@@ -84,7 +84,8 @@ fn tagged_frames_keep_their_tag() {
         let made = world::ip(
             side,
             &format!(
-                "link add link eth0 name v5 type vlan id 5\nlink set dev v5 addrgenmode none up\naddr add 10.8.0.{host}/24 dev v5\n\
+                "link add link eth0 name v5 type vlan id 5\nlink set dev v5 addrgenmode none up\n\
+                 addr add 10.8.0.{host}/24 dev v5\n\
                  neigh add 10.8.0.{} lladdr 02:00:00:00:00:0{} dev v5\n",
                 3 - host,
                 3 - host

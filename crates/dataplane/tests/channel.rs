@@ -201,7 +201,8 @@ fn super_packet(at: u64, dport: u16, payload: usize) -> Timed {
 fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() {
     for (rate, segments) in [("1Mbit/s", 1), ("100Mbit/s", 8), ("10Gbit/s", 44)] {
         let text = format!(
-            "link wan {{ device bridge a b  rate {rate}  scheduler fifo  class all {{ default  queue drop_tail {{ limit 500packets }} }} }}"
+            "link wan {{ device bridge a b  rate {rate}  scheduler fifo  \
+             class all {{ default  queue drop_tail {{ limit 500packets }} }} }}"
         );
         let (left, last) = run(&link(&text), vec![super_packet(0, 80, 64_000)], 2 * SECOND, |_| {});
         // 64,000 bytes are 43 full segments and one of 1,220 bytes; each carries 40 bytes of
@@ -258,7 +259,8 @@ fn frames_leave_as_a_meter_marks_them() {
     // excess; every ms one is green.
     let link = link(
         "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo
-            class a { default  meter srtcm { cir 8Mbit/s  cbs 2000  ebs 1000  green dscp af11  yellow dscp af12  red drop } } }",
+            class a { default  meter srtcm { cir 8Mbit/s  cbs 2000  ebs 1000  green dscp af11  yellow dscp af12  red \
+            drop } } }",
     );
     let mut frames = Vec::new();
     for (at, count) in [(0, 4u16), (MS, 2)] {

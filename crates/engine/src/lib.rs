@@ -6,7 +6,8 @@
 //! ```text
 //! enqueue(now, class, packet)   a packet arrives; it is queued, or dropped with a reason
 //! dequeue(now)                  the packet that leaves now, if any
-//! next_wakeup()                 the earliest time at which dequeue may return a packet if nothing else happens
+//! next_wakeup()                 the earliest time at which dequeue may return a packet if nothing
+//!                               else happens
 //! apply(now, change)            change classes, rates, rules while packets are queued
 //! ```
 //!

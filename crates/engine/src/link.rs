@@ -49,7 +49,8 @@ impl Overhead {
     ///
     /// ```
     /// # use altq_engine::link::{Framing, Overhead};
-    /// assert_eq!(Overhead::keyword("ethernet"), Some(Overhead { bytes: 38, mpu: 84, framing: Framing::Plain }));
+    /// let ethernet = Overhead { bytes: 38, mpu: 84, framing: Framing::Plain };
+    /// assert_eq!(Overhead::keyword("ethernet"), Some(ethernet));
     /// assert_eq!(Overhead::keyword("ethernett"), None);
     /// ```
     pub fn keyword(name: &str) -> Option<Overhead> {

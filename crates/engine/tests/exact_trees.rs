@@ -25,7 +25,8 @@ fn compare(rate: u64, classes: &[Class], excess: &'static str, got: &[f64], dema
         worst = worst.max(error.abs());
         assert!(
             error.abs() <= 0.005,
-            "{excess} {what}: class {class} got {:.0}, ideal {:.0}: {error:+.4} of the link\ngot {got:.0?}\nwant {want:.0?}\ndemand {demand:.0?}\n{classes:#?}",
+            "{excess} {what}: class {class} got {:.0}, ideal {:.0}: {error:+.4} of the link\ngot {got:.0?}\n\
+             want {want:.0?}\ndemand {demand:.0?}\n{classes:#?}",
             got[class],
             want[class]
         );

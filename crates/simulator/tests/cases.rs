@@ -53,7 +53,8 @@ const HOSTS: &str = "hosts = [{ name = 'a' }, { name = 'b' }]\n";
 /// A case of a link of 10 Mbit/s with the classes x (20 %) and y (80 %), and this below.
 fn case(rest: &str) -> String {
     format!(
-        "name = 't'\ndescription = 'd'\nduration = '2s'\npolicy = '''link wan {{ rate 10Mbit/s scheduler cbq\n class x {{ share 20% }}\n \
+        "name = 't'\ndescription = 'd'\nduration = '2s'\n\
+         policy = '''link wan {{ rate 10Mbit/s scheduler cbq\n class x {{ share 20% }}\n \
          class y {{ share 80% borrow default }}\n match dport 7 -> x }}'''\n{HOSTS}\
          links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', delay = '1ms' }}]\n{rest}"
     )
@@ -163,7 +164,8 @@ fn delays_add_up() {
         .replace("{ name = 'b' }", "{ name = 'r' }, { name = 'b' }")
         .replace(
             "to = 'b', policy = 'wan', delay = '1ms' }",
-            "to = 'r', policy = 'wan', delay = '1ms' }, { name = 'far', from = 'b', to = 'r', rate = '20Mbit/s', delay = '1ms' }",
+            "to = 'r', policy = 'wan', delay = '1ms' }, \
+             { name = 'far', from = 'b', to = 'r', rate = '20Mbit/s', delay = '1ms' }",
         );
     let result = run(&text).unwrap();
     let flow = &result.flows[0];
@@ -181,13 +183,16 @@ fn what_a_flow_meets_in_a_queue() {
     // flow's one packet comes when all is over.
     let one = |name: &str, measure: &str, of: &str, expected: f64| {
         format!(
-            "[[expect]]\nname = '{name}'\nmeasure = '{measure}'\n{of}\nexpected = {expected}\ntolerance = 1e-9\nsource = 'by hand'\n"
+            "[[expect]]\nname = '{name}'\nmeasure = '{measure}'\n{of}\nexpected = {expected}\ntolerance = 1e-9\n\
+             source = 'by hand'\n"
         )
     };
     let counter = |name: &str, class: &str| format!("class = '{class}'\ncounter = '{name}'");
     let mut text = format!(
-        "name = 't'\ndescription = 'd'\nduration = '500ms'\npolicy = \"link wan {{ rate 8Mbit/s scheduler fifo class all {{ default \
-         queue drop_tail {{ limit 10packets }} }} }}\"\n{HOSTS}links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
+        "name = 't'\ndescription = 'd'\nduration = '500ms'\n\
+         policy = \"link wan {{ rate 8Mbit/s scheduler fifo \
+         class all {{ default queue drop_tail {{ limit 10packets }} }} }}\"\n\
+         {HOSTS}links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
          [[flows]]\nname = 'f'\n{UDP}size = 1000\nshape = 'bursts'\nburst = 100\nevery = '1s'\n\
          [[flows]]\nname = 'g'\n{UDP}size = 1000\ninterval = '1s'\nstart = '100ms'\n"
     );
@@ -227,7 +232,8 @@ fn a_flow_in_another_class_than_named_is_invalid() {
 fn chance() -> Case {
     let text = case(&format!(
         "[[flows]]\nname = 'f'\n{UDP}size = [40, 576, 1500]\nrate = '9Mbit/s'\nshape = 'poisson'\n\
-         [[flows]]\nname = 'g'\n{UDP}size = 300\nrate = '5Mbit/s'\nshape = 'on_off'\non = '20ms'\noff = '30ms'\nrandom = true\n"
+         [[flows]]\nname = 'g'\n{UDP}size = 300\nrate = '5Mbit/s'\nshape = 'on_off'\non = '20ms'\noff = '30ms'\n\
+         random = true\n"
     ));
     Case::parse(&text, Path::new("t.toml")).unwrap()
 }

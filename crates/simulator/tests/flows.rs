@@ -13,7 +13,8 @@ fn parse(duration: &str, policy: &str, link: &str, flows: &str) -> Case {
     let text = format!(
         "name = 't'\ndescription = 'd'\nduration = '{duration}'\npolicy = '''{policy}'''\n\
          hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
-         links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', delay = '10ms', reverse_rate = '100Mbit/s', {link} }}]\n{flows}"
+         links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', delay = '10ms', reverse_rate = '100Mbit/s', \
+         {link} }}]\n{flows}"
     );
     Case::parse(&text, Path::new("t.toml")).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -63,7 +64,8 @@ fn bulk_fills_the_link_with_payload() {
 #[test]
 fn acknowledgements_are_packets_of_the_other_way() {
     let policy = "link wan { rate 10Mbit/s scheduler fifo class all { queue drop_tail { limit 50packets } default } }\n\
-                  link back { rate 1Mbit/s scheduler drr class acks { } class rest { default } match proto tcp sport 5000 length 0-100 -> acks }";
+                  link back { rate 1Mbit/s scheduler drr class acks { } class rest { default } \
+                  match proto tcp sport 5000 length 0-100 -> acks }";
     let result = run("10s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'"));
     let (there, acks, rest) = (class(&result, "all"), class(&result, "acks"), class(&result, "rest"));
     assert_eq!(rest.arrived_packets, 0);
@@ -202,9 +204,12 @@ fn super_packets_are_cut_by_the_card() {
     // and up to 44 of the wire.
     let text = |tso: bool| {
         format!(
-            "name = 't'\ndescription = 'd'\nduration = '5s'\npolicy = 'link wan {{ rate 100Mbit/s scheduler fifo class all {{ queue drop_tail \
-             {{ limit 200packets }} default }} }}'\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\nlinks = [{{ name = 'wan', from = 'a', to = 'b', \
-             policy = 'wan', medium = 'ethernet', delay = '1ms', tx_queues = 4, tx_ring = 64 }}]\n{}",
+            "name = 't'\ndescription = 'd'\nduration = '5s'\n\
+             policy = 'link wan {{ rate 100Mbit/s scheduler fifo \
+             class all {{ queue drop_tail {{ limit 200packets }} default }} }}'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', medium = 'ethernet', delay = '1ms', \
+             tx_queues = 4, tx_ring = 64 }}]\n{}",
             flow(&format!("kind = 'tcp_bulk'\nstreams = 8\nbuffers = 200000\ntso = {tso}"))
         )
     };

@@ -15,7 +15,8 @@ fn case(duration: &str, links: &str, flows: &str) -> CaseResult {
 fn with_hosts(hosts: &str, duration: &str, links: &str, flows: &str) -> CaseResult {
     let text = format!(
         "name = 't'\ndescription = 'd'\nduration = '{duration}'\n\
-         policy = 'link wan {{ rate 10Mbit/s scheduler fifo class all {{ default }} }}'\n{hosts}\nlinks = [{links}]\n{flows}"
+         policy = 'link wan {{ rate 10Mbit/s scheduler fifo class all {{ default }} }}'\n{hosts}\nlinks = [{links}]\n\
+         {flows}"
     );
     let case = Case::parse(&text, Path::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));
     sim::run(&case, 1, None).unwrap_or_else(|error| panic!("{error}"))
@@ -27,7 +28,8 @@ fn flow(words: &str) -> String {
 
 fn refused(links: &str) -> String {
     let text = format!(
-        "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy = 'link wan {{ rate 10Mbit/s scheduler fifo class all {{ default }} }}'\n\
+        "name = 't'\ndescription = 'd'\nduration = '1s'\n\
+         policy = 'link wan {{ rate 10Mbit/s scheduler fifo class all {{ default }} }}'\n\
          hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\nlinks = [{links}]\n"
     );
     Case::parse(&text, Path::new("t.toml")).map(|_| ()).unwrap_err().to_string()
@@ -76,7 +78,8 @@ fn hosts_and_ways_take_their_time() {
     let hosts =
         "hosts = [{ name = 'a', delay = '10us' }, { name = 'r', delay = '21us' }, { name = 'b', delay = '30us' }]";
     let links = "{ name = 'l', from = 'a', to = 'r', rate = '1Gbit/s', delay = '1ms', reverse_delay = '3ms' }, \
-                 { name = 'm', from = 'r', to = 'b', rate = '1Gbit/s', delay = '2ms', reverse_delay = '4ms', reverse_rate = '8Mbit/s' }";
+                 { name = 'm', from = 'r', to = 'b', rate = '1Gbit/s', delay = '2ms', reverse_delay = '4ms', \
+                 reverse_rate = '8Mbit/s' }";
     let words = "kind = 'udp_rr'\nrequest = 972\nresponse = 472";
     let result = with_hosts(hosts, "1s", links, &flow(words));
     // 1000 bytes take 8 µs on each wire there; 500 bytes 500 µs and 4 µs back.
@@ -111,8 +114,9 @@ fn six_in_four_adds_a_header() {
     let words = flow("kind = 'udp'\nsize = 1000\ninterval = '100ms'\nclass = 'v4'");
     for tunnel in ["tunnel = '6in4', tunnel_addresses = ['192.0.2.1', '192.0.2.2']", "tunnel = '6to4'"] {
         let text = format!(
-            "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy = '''link wan {{ rate 8Mbit/s scheduler drr\n class v4 {{ }}\n \
-             class rest {{ default }}\n match proto 41 src 192.0.2.1 dst 192.0.2.2 -> v4 }}'''\n{hosts}\n\
+            "name = 't'\ndescription = 'd'\nduration = '1s'\n\
+             policy = '''link wan {{ rate 8Mbit/s scheduler drr\n class v4 {{ }}\n class rest {{ default }}\n \
+             match proto 41 src 192.0.2.1 dst 192.0.2.2 -> v4 }}'''\n{hosts}\n\
              links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', {tunnel} }}]\n{words}"
         );
         let case = Case::parse(&text, Path::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));
@@ -153,8 +157,10 @@ fn a_local_source_sleeps_after_a_drop() {
     // ms, and begins again.
     let text = |timer: &str| {
         format!(
-            "name = 't'\ndescription = 'd'\nduration = '1s'\ntimer = {timer}\npolicy = 'link wan {{ rate 8Mbit/s scheduler drr class all \
-             {{ queue drop_tail {{ limit 3packets }} default }} }}'\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+            "name = 't'\ndescription = 'd'\nduration = '1s'\ntimer = {timer}\n\
+             policy = 'link wan {{ rate 8Mbit/s scheduler drr \
+             class all {{ queue drop_tail {{ limit 3packets }} default }} }}'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
              links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n{}",
             flow("kind = 'udp'\nshape = 'local'\nsize = 1000\ninterval = '100us'")
         )

@@ -17,7 +17,8 @@ warmup = "1s"
 published_in = "seed.txt"
 hosts = [{ name = "a" }, { name = "b" }]
 links = [{ name = "wan", from = "a", to = "b", policy = "${policy}", rate = "10Mbit/s" }]
-policy = """link wan { rate 10Mbit/s scheduler cbq class x { share ${percent}% queue drop_tail { limit ${limit} } } class y { share 10% default }
+policy = """link wan { rate 10Mbit/s scheduler cbq class x { share ${percent}% queue drop_tail { limit ${limit} } }
+class y { share 10% default }
 match dport 7 -> x }"""
 replace = [{ find = "share 10% default", with = "share 12% default" }]
 rows = [
@@ -246,10 +247,12 @@ fn placed(top: &str, column: &str) -> String {
         "name = 'p'\ndescription = 'd'\nduration = '1s'\n{top}\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
          links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\n\
          policy = 'link wan {{ rate 1Mbit/s scheduler fifo CLASSES }}'\n\
-         [[columns]]\nname = 'one'\nreplace = [{{ find = 'CLASSES', with = 'class c# {{ }} match dport # -> c# ', times = 3 }}]\n\
+         [[columns]]\nname = 'one'\nreplace = [{{ find = 'CLASSES', with = 'class c# {{ }} \
+         match dport # -> c# ', times = 3 }}]\n\
          [[columns]]\nname = 'two'\nreplace = [{{ find = 'CLASSES', with = 'default' }}]\n{column}\n\
          [[flows]]\nname = 'f'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\ndport = 3\nsize = 100\nrate = '100kbit/s'\n\
-         [[expect]]\nname = 'lab-only'\nworld = 'lab'\nmeasure = 'rate'\nflow = 'f'\nexpected = 1\ntolerance = 0\nsource = 's'\n"
+         [[expect]]\nname = 'lab-only'\nworld = 'lab'\nmeasure = 'rate'\nflow = 'f'\nexpected = 1\ntolerance = 0\n\
+         source = 's'\n"
     )
 }
 

@@ -2,12 +2,18 @@
 //! `altq traffic` between hosts.
 //!
 //! ```text
-//!  generators   bulk      TCP, as much as it takes        request   TCP, one question after the other
-//!               udp       datagrams with a schedule       echo      UDP questions, one by one or by the beat
-//!               connect   short connections               greeter   takes many connections on one thread
-//!  measuring    meter     what a flow has done            sequence  numbers of datagrams: late, twice
+//!  generators   bulk      TCP, as much as it takes
+//!               request   TCP, one question after the other
+//!               udp       datagrams with a schedule
+//!               echo      UDP questions, one by one or by the beat
+//!               connect   short connections
+//!               greeter   takes many connections on one thread
+//!  measuring    meter     what a flow has done
+//!               sequence  numbers of datagrams: late, twice
 //!               clock     lateness, and when it is too much
-//!  plumbing     run       what a flow's threads share     socket    opened, tuned, marked        throttle  a rate for several
+//!  plumbing     run       what a flow's threads share
+//!               socket    opened, tuned, marked
+//!               throttle  a rate for several
 //! ```
 
 #![forbid(unsafe_code)]

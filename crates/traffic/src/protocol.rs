@@ -11,7 +11,8 @@
 //! ```text
 //! client                                   server
 //!   Probe (session, flow, proof)     ──►     known session, right proof, or silence
-//!                                    ◄──     Cookie: a proof over the address that the probe came from; as long as the probe
+//!                                    ◄──     Cookie: a proof over the address that the probe came
+//!                                             from; as long as the probe
 //!   Echo (the same, and the cookie)  ──►     the cookie is that of this address: it is the flow's
 //! ```
 
@@ -414,7 +415,10 @@ mod tests {
 
         /// Lines are the same however the bytes are cut.
         #[test]
-        fn lines_do_not_depend_on_how_bytes_come(text in "[a-c\n]{0,60}", cuts in prop::collection::vec(1usize..9, 0..40)) {
+        fn lines_do_not_depend_on_how_bytes_come(
+            text in "[a-c\n]{0,60}",
+            cuts in prop::collection::vec(1usize..9, 0..40),
+        ) {
             let mut lines = Lines::default();
             let (mut found, mut rest) = (Vec::new(), text.as_bytes());
             for cut in cuts.into_iter().chain([usize::MAX]) {

@@ -414,7 +414,10 @@ fn keys(flow: &RawFlow) -> Vec<(&'static str, std::ops::Range<usize>)> {
     macro_rules! written {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(Spanned::span))),*] };
     }
-    let all = written!(direction congestion buffers streams bytes request response interval close size rate shape on off random burst every);
+    let all = written!(
+        direction congestion buffers streams bytes request response interval close
+        size rate shape on off random burst every
+    );
     all.into_iter().filter_map(|(key, span)| Some((key, span?))).collect()
 }
 

@@ -117,7 +117,8 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
             .iter()
             .map(|case| {
                 serde_json::json!({
-                    "name": case.name, "file": case.path, "rows": case.rows.len(), "columns": case.columns, "runs": case.runs.len(),
+                    "name": case.name, "file": case.path, "rows": case.rows.len(), "columns": case.columns,
+                    "runs": case.runs.len(),
                     "published_in": case.published_in, "description": case.description.trim(),
                     "lab": args.lab.then(|| {
                         let (seconds, why) = in_lab(case);

@@ -43,7 +43,8 @@ pub struct Args {
     tx_ring: u32,
     /// Transmit queues of the card, each behind its own instance of the policy and with its own
     /// ring; the wire takes turns among them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES as i64))]
     tx_queues: u32,
     /// What is counted begins here, such as 1s
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = literal::time)]

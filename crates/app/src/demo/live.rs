@@ -51,13 +51,49 @@ duration = "4s"
 warmup = "1s"
 hosts = [{ name = "here" }, { name = "there" }]
 links = [{ name = "line", from = "here", to = "there", policy = "line" }]
-flows = [
-    { name = "phone", kind = "udp", size = 200, interval = "4ms", from = "here", to = "there", dport = 5060, class = "phone" },
-    { name = "orders", kind = "tcp_bulk", from = "here", to = "there", dport = 443, class = "orders" },
-    { name = "backup", kind = "tcp_bulk", streams = 4, from = "here", to = "there", dport = 873, class = "backup" },
-    { name = "web", kind = "tcp_bulk", from = "here", to = "there", dport = 80, class = "web" },
-    { name = "video", kind = "tcp_bulk", from = "here", to = "there", dport = 554, class = "video" },
-]
+
+[[flows]]
+name = "phone"
+kind = "udp"
+size = 200
+interval = "4ms"
+from = "here"
+to = "there"
+dport = 5060
+class = "phone"
+
+[[flows]]
+name = "orders"
+kind = "tcp_bulk"
+from = "here"
+to = "there"
+dport = 443
+class = "orders"
+
+[[flows]]
+name = "backup"
+kind = "tcp_bulk"
+streams = 4
+from = "here"
+to = "there"
+dport = 873
+class = "backup"
+
+[[flows]]
+name = "web"
+kind = "tcp_bulk"
+from = "here"
+to = "there"
+dport = 80
+class = "web"
+
+[[flows]]
+name = "video"
+kind = "tcp_bulk"
+from = "here"
+to = "there"
+dport = 554
+class = "video"
 "#;
 
 /// Runs it: about four seconds.

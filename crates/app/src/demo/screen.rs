@@ -60,8 +60,8 @@ impl Screen {
             out,
             "{}\n",
             self.fill(&format!(
-                "Two companies share a {:.0} Mbit/s line: acme pays for 60 %, bolt for 40 %. Everybody sends, {sum:.1} Mbit/s in \
-                 all. The same packets, once through a FIFO of {FIFO_LIMIT} packets, once through altq:",
+                "Two companies share a {:.0} Mbit/s line: acme pays for 60 %, bolt for 40 %. Everybody sends, {sum:.1} \
+                 Mbit/s in all. The same packets, once through a FIFO of {FIFO_LIMIT} packets, once through altq:",
                 shown.link.spec.rate.as_bit_s() as f64 / 1e6
             ))
         );
@@ -77,8 +77,9 @@ impl Screen {
             out,
             "{}\n",
             self.fill(
-                "A FIFO gives most to whoever sends most, and everybody waits. CBQ keeps each class's share, and lends what a class \
-                 leaves: first within its company, then to the other. Now video pauses (altq, Mbit/s, # own share, + borrowed):"
+                "A FIFO gives most to whoever sends most, and everybody waits. CBQ keeps each class's share, and lends \
+                 what a class leaves: first within its company, then to the other. Now video pauses (altq, Mbit/s, # \
+                 own share, + borrowed):"
             )
         );
         out += &self.bars(shown);

@@ -95,7 +95,8 @@ fn fill(
             word if word.contains('/') => figure(word, sources).unwrap_or_else(|| NOTHING.to_owned()),
             _ => {
                 return Err(bad(
-                    "a text asks for {{summary}}, {{not-reproduced}}, {{failures}}, {{worlds}}, or a figure: {{CASE/COLUMN/ROW FIGURE}}",
+                    "a text asks for {{summary}}, {{not-reproduced}}, {{failures}}, {{worlds}}, or a figure: \
+                     {{CASE/COLUMN/ROW FIGURE}}",
                 ));
             }
         };
@@ -158,7 +159,8 @@ fn world(world: World) -> &'static str {
 /// The table of all cases.
 fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> String) -> String {
     let mut out = String::from(
-        "| case | world | rows | published figures | classic off by at most | promises of altq kept | all promises kept | verdict |\n|---|---|---|---|---|---|---|---|\n",
+        "| case | world | rows | published figures | classic off by at most | promises of altq kept | all promises \
+         kept | verdict |\n|---|---|---|---|---|---|---|---|\n",
     );
     for source in sources {
         let (result, sum): (&CaseResult, Summary) = (source.result, summary(source.result));
@@ -215,7 +217,8 @@ fn worlds(sources: &[Source<'_>]) -> String {
         return "No case was run in both.\n".into();
     }
     format!(
-        "| case | classes | lab off the simulator by at most | promises kept in the lab | verdict |\n|---|---|---|---|---|\n{out}"
+        "| case | classes | lab off the simulator by at most | promises kept in the lab | verdict |\n\
+         |---|---|---|---|---|\n{out}"
     )
 }
 

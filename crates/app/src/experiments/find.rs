@@ -30,7 +30,8 @@ impl std::fmt::Display for FindError {
             FindError::Missing(path, error) if path.as_os_str() == DEFAULT => {
                 write!(
                     f,
-                    "{DEFAULT} is not here ({error}): go to altq's source folder, which has the published cases, or name cases with --cases FOLDER"
+                    "{DEFAULT} is not here ({error}): go to altq's source folder, which has the published cases, or \
+                     name cases with --cases FOLDER"
                 )
             }
             FindError::Missing(path, error) => write!(f, "{}: {error}", path.display()),

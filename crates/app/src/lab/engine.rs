@@ -266,7 +266,8 @@ mod tests {
 
     #[test]
     fn every_leaf_with_rules_is_measured() {
-        let text = "link a { rate 1Gbit/s scheduler cbq class x { share 1% class y { share 1% } class z { borrow } } class rest { borrow default }\n\
+        let text = "link a { rate 1Gbit/s scheduler cbq class x { share 1% class y { share 1% } class z { borrow } } \
+            class rest { borrow default }\n\
                     match dst 10.1.0.0/16 dport 7 proto tcp -> y match dscp ef -> z }";
         let links = links(text);
         let mut work = Work::new(&links[0]).unwrap();

@@ -153,8 +153,10 @@ mod tests {
     /// The host of a case's only link, with these words of it.
     fn machine(link: &Link, words: &str, timer: Timer, programs: Vec<Addressed>) -> Machine {
         let text = format!(
-            "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
-             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\nlinks = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', {words} }}]\n\
+            "name = 't'\ndescription = 'd'\nduration = '1s'\n\
+             policy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+             links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan', {words} }}]\n\
              flows = [{{ name = 'f', kind = 'udp', from = 'a', to = 'b', size = 100, rate = '1Mbit/s' }}]\n"
         );
         let case = Case::parse(&text, Path::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));

@@ -33,7 +33,8 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
     let children = link.children();
     let mut out = format!(
         "qdisc add dev $DEV root handle 1: htb default {default:x} r2q {r2q}\n\
-         class add dev $DEV parent 1: classid 1:{LINK:x} htb rate {rate}bit ceil {rate}bit burst {burst}b cburst {burst}b quantum 1500\n"
+         class add dev $DEV parent 1: classid 1:{LINK:x} htb rate {rate}bit ceil {rate}bit burst {burst}b cburst \
+         {burst}b quantum 1500\n"
     );
     for (at, class) in spec.classes.iter().enumerate().skip(1) {
         let (id, name) = (at as ClassId, link.class_name(at as ClassId));
@@ -50,8 +51,8 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
         let quantum = words.quantum(r2q);
         writeln!(
             out,
-            "class add dev $DEV parent 1:{parent:x} classid 1:{id:x} htb rate {rate}bit ceil {ceil}bit burst {burst}b cburst {cburst}b \
-             prio {prio} quantum {quantum} overhead {overhead} mpu {mpu}"
+            "class add dev $DEV parent 1:{parent:x} classid 1:{id:x} htb rate {rate}bit ceil {ceil}bit burst {burst}b \
+             cburst {cburst}b prio {prio} quantum {quantum} overhead {overhead} mpu {mpu}"
         )?;
         if children.get(at).is_some_and(Vec::is_empty) {
             let queue =
@@ -88,8 +89,8 @@ fn filter(flow: &Flow, class: ClassId) -> String {
         _ => (6, String::new()),
     };
     format!(
-        "filter add dev $DEV parent 1: protocol {family} prio {} u32 match {ip} src {}/{length} match {ip} dst {}/{length} \
-         match {ip} {proto} {number} 0xff match {ip} dport {} 0xffff{sport} flowid 1:{class:x}",
+        "filter add dev $DEV parent 1: protocol {family} prio {} u32 match {ip} src {}/{length} match {ip} dst \
+         {}/{length} match {ip} {proto} {number} 0xff match {ip} dport {} 0xffff{sport} flowid 1:{class:x}",
         if flow.to.is_ipv4() { 1 } else { 2 },
         flow.from.ip(),
         flow.to.ip(),
@@ -173,8 +174,10 @@ mod tests {
     fn counters_of_tc() {
         // As iproute2 6.1 prints it.
         let text = "class htb 1:1 root prio 0 rate 1Mbit ceil 1Mbit burst 1600b cburst 1600b \n \
-            Sent 151400 bytes 100 pkt (dropped 3, overlimits 0 requeues 0) \n backlog 0b 0p requeues 0\n lended: 0 borrowed: 0\n\n\
-            class htb 1:a parent 1:1 leaf b: prio 0 rate 1Mbit ceil 1Mbit burst 1600b cburst 1600b \n Sent 42 bytes 1 pkt (dropped 0)\n";
+            Sent 151400 bytes 100 pkt (dropped 3, overlimits 0 requeues 0) \n backlog 0b 0p requeues 0\n lended: 0 \
+            borrowed: 0\n\n\
+            class htb 1:a parent 1:1 leaf b: prio 0 rate 1Mbit ceil 1Mbit burst 1600b cburst 1600b \n Sent 42 bytes 1 \
+            pkt (dropped 0)\n";
         assert_eq!(counters(text), HashMap::from([(1, 151_400), (10, 42)]));
         assert!(counters("Sent x bytes\nclass htb\nSent 1 bytes").is_empty());
     }

@@ -1,7 +1,8 @@
 //! The lab: a case with the kernel's own TCP, in network namespaces of its own.
 //!
 //! ```text
-//!  topology    namespaces and wires            generator   kernel TCP and UDP, threads in the namespaces
+//!  topology    namespaces and wires
+//!  generator   kernel TCP and UDP, threads in the namespaces
 //!  shaper      altq between the wires          path        what lies before and behind its queue
 //!  peer        the kernel's own bridge and HTB instead
 //!  kernel_htb  a policy of htb in tc's words

@@ -139,7 +139,8 @@ mod tests {
     /// What a case needs with this policy, these flows and these words at its top.
     fn need(policy: &str, flows: &str, words: &str) -> Need {
         let text = format!(
-            "name = 'c'\ndescription = 'd'\nduration = '2s'\n{words}\npolicy = '''{policy}'''\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+            "name = 'c'\ndescription = 'd'\nduration = '2s'\n{words}\npolicy = '''{policy}'''\n\
+             hosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
              links = [{{ name = 'wan', from = 'a', to = 'b', policy = 'wan' }}]\nflows = [{flows}]\n"
         );
         let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));

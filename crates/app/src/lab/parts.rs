@@ -93,8 +93,10 @@ mod tests {
         figures = [{ name = 'got', measure = 'goodput', flow = 'f', unit = 'bit/s' }]\n";
     const ROWS: &str = "duration = '${seconds}'\n\
         rows = [{ name = 'short', values = { seconds = '2s' } }, { name = 'long', values = { seconds = '3s' } }]\n";
-    const COLUMNS: &str = "[[columns]]\nname = 'one'\npolicy = 'link wan { rate 2Mbit/s  scheduler cbq  class x { share 100%  default } }'\n\
-        [[columns]]\nname = 'two'\npolicy = 'link wan { rate 3Mbit/s  scheduler cbq  class x { share 100%  default } }'\n";
+    const COLUMNS: &str = "[[columns]]\nname = 'one'\npolicy = 'link wan { rate 2Mbit/s  scheduler cbq  \
+        class x { share 100%  default } }'\n\
+        [[columns]]\nname = 'two'\npolicy = 'link wan { rate 3Mbit/s  scheduler cbq  \
+        class x { share 100%  default } }'\n";
 
     fn wishes() -> Wishes {
         Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: true }

@@ -260,9 +260,11 @@ mod tests {
             })
             .collect();
         let text = format!(
-            "name = 't'\ndescription = 'd'\nduration = '1s'\npolicy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
-             hosts = [{{ name = 'a', address = '10.0.0.1' }}, {{ name = 'c', address = '2001:db8::1' }}, {{ name = 'l' }}, {{ name = 'r', delay = '7us' }}, \
-             {{ name = 'x' }}, {{ name = 'b', address = '10.0.0.2' }}, {{ name = 'd', address = '2001:db8::2' }}]\n\
+            "name = 't'\ndescription = 'd'\nduration = '1s'\n\
+             policy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
+             hosts = [{{ name = 'a', address = '10.0.0.1' }}, {{ name = 'c', address = '2001:db8::1' }}, \
+             {{ name = 'l' }}, {{ name = 'r', delay = '7us' }}, {{ name = 'x' }}, \
+             {{ name = 'b', address = '10.0.0.2' }}, {{ name = 'd', address = '2001:db8::2' }}]\n\
              links = [{{ name = 'wan', from = 'l', to = 'r', policy = 'wan' }}, {links}]\n{flows}"
         );
         let case = Case::parse(&text, File::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));

@@ -66,7 +66,8 @@ impl Prepared<'_> {
                 && self.lowered.link.tunnel.is_none()
                 && self.machines.is_empty();
             if !self.changes.is_empty() || !plain {
-                let why = "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels and changes only";
+                let why = "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels \
+                    and changes only";
                 return Err(Unsupported(why.into()).into());
             }
             Some(self.kernel_htb(&classes)?)

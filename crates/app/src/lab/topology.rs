@@ -224,7 +224,8 @@ impl Topology {
             }
             if !batch.is_empty() {
                 tool(self.side(side), "ip", &[family], &batch).context(
-                    "some TCP flows have `ecn` and others have not, which needs rules for routes (CONFIG_IP_MULTIPLE_TABLES)",
+                    "some TCP flows have `ecn` and others have not, which needs rules for routes \
+                     (CONFIG_IP_MULTIPLE_TABLES)",
                 )?;
             }
         }
@@ -235,11 +236,14 @@ impl Topology {
 fn namespace() -> anyhow::Result<Namespace> {
     Namespace::new().map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Unsupported(
-            "network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it with sudo, or `altq sim` on the same case"
+            "network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it with sudo, or `altq sim` on the \
+             same case"
                 .into(),
         )
         .into(),
-        io::ErrorKind::InvalidInput => Unsupported("this kernel has no network namespaces (CONFIG_NET_NS)".into()).into(),
+        io::ErrorKind::InvalidInput => {
+            Unsupported("this kernel has no network namespaces (CONFIG_NET_NS)".into()).into()
+        }
         _ => anyhow::Error::new(error).context("cannot make a network namespace"),
     })
 }

@@ -90,8 +90,8 @@ impl Prepared<'_> {
                 let empty = readings.empty(id as usize, from, to);
                 if empty > EMPTY {
                     result.invalid(format!(
-                        "flow `{}`: its class was empty {:.0} % of the time while the processors were {:.0} % busy: the host held it \
-                         back, not the link",
+                        "flow `{}`: its class was empty {:.0} % of the time while the processors were {:.0} % busy: \
+                         the host held it back, not the link",
                         flow.name,
                         empty * 100.0,
                         run.busy * 100.0

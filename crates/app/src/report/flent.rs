@@ -159,7 +159,11 @@ pub fn file(result: &CaseResult, run: &RunSeries, test: Test) -> std::io::Result
         ("STEP_SIZE", json!(bin)),
         (
             "TEST_PARAMETERS",
-            json!({ "upload_streams": series.streams.to_string(), "altq_case": result.case, "altq_seed": result.seed.to_string() }),
+            json!({
+                "upload_streams": series.streams.to_string(),
+                "altq_case": result.case,
+                "altq_seed": result.seed.to_string(),
+            }),
         ),
         ("FLENT_VERSION", json!("2.2.0")),
         ("IP_VERSION", json!(4)),

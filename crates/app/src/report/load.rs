@@ -182,7 +182,10 @@ mod tests {
         parse(text, Path::new("r.json")).unwrap_err().to_string()
     }
 
-    const RESULT: &str = r#"{"schema":"altq.result/1","case":"c","world":"sim","valid":true,"seed":1,"expectations":[],"flows":[],"classes":[]}"#;
+    const RESULT: &str = concat!(
+        r#"{"schema":"altq.result/1","case":"c","world":"sim","valid":true,"seed":1,"#,
+        r#""expectations":[],"flows":[],"classes":[]}"#
+    );
 
     #[test]
     fn one_or_several() {

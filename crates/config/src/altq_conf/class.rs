@@ -169,7 +169,8 @@ impl File<'_> {
             let place = options.bandwidth_at.unwrap_or(name);
             let (has, share) = (Rate::bit_s(options.bandwidth), Rate::bit_s(share));
             let message = format!(
-                "the default class has {has}; altqd takes {CONTROL_SHARE} % of the interface, {share}, from it for `ctl_class`"
+                "the default class has {has}; altqd takes {CONTROL_SHARE} % of the interface, {share}, from it for \
+                 `ctl_class`"
             );
             let help = "give it more, or put a control class of your own before it";
             return self.findings.push(Diagnostic::error("no-control", place, message).help(help));

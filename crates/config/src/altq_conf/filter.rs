@@ -271,7 +271,8 @@ impl File<'_> {
                 }
                 Relation::Overlap if !(new.quiet || old.quiet || new.class == old.class) => {
                     let message = format!(
-                        "this filter and an older one, of another class, match some packets both; {other} is tried first"
+                        "this filter and an older one, of another class, \
+                         match some packets both; {other} is tried first"
                     );
                     let warning = Diagnostic::warning("overlap", new.span, message).label(old.span, "the older one");
                     found.push((warning.help("`dontwarn` behind the filter says that this is meant"), false));

@@ -13,7 +13,8 @@ pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
     if let Some(quantum) = link.spec.classes[id as usize].settings.bytes("quantum").filter(|quantum| *quantum < largest)
     {
         let message = format!(
-            "the quantum of `{}`, {quantum} bytes, is less than the largest packet, {largest} on the wire: a packet may take {} rounds",
+            "the quantum of `{}`, {quantum} bytes, is less than the largest packet, {largest} on the wire: a packet \
+             may take {} rounds",
             class.name,
             largest.div_ceil(quantum.max(1)),
         );

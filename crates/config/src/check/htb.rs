@@ -57,7 +57,8 @@ pub fn class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
     }
     if let Some(quantum) = settings.bytes("quantum").filter(|quantum| *quantum < largest) {
         let message = format!(
-            "the quantum of `{name}`, {quantum} bytes, is less than the largest packet, {largest} on the wire: a turn is a packet"
+            "the quantum of `{name}`, {quantum} bytes, is less than the largest packet, {largest} on the wire: a turn \
+             is a packet"
         );
         warn(
             "small-quantum",
@@ -103,7 +104,8 @@ pub fn quanta(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
         n => format!(", and those of {n} more are bounded so"),
     };
     let message = format!(
-        "the quantum of `{}` would be {wanted} bytes by r2q: it is {bounded}{others}; what is borrowed is shared by quantum, not by rate",
+        "the quantum of `{}` would be {wanted} bytes by r2q: it is {bounded}{others}; what is borrowed is shared by \
+         quantum, not by rate",
         link.class_name(class)
     );
     let rate = link.guarantee(class).unwrap_or(Rate::ZERO);

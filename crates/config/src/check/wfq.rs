@@ -82,7 +82,8 @@ fn bursts(link: &Link, classes: &[ClassId], findings: &mut Findings) {
         let police = settings.bytes("police burst").map(|burst| ("police", burst, ""));
         for (word, burst, when) in low_latency.into_iter().chain(police).filter(|(_, burst, _)| *burst < largest) {
             let message = format!(
-                "the burst of `{}`, {burst} bytes, is less than the largest packet, {largest} on the wire: {when}longer ones are dropped",
+                "the burst of `{}`, {burst} bytes, is less than the largest packet, {largest} on the wire: \
+                 {when}longer ones are dropped",
                 place.name
             );
             let warning = Diagnostic::warning("small-burst", place.place(word), message);

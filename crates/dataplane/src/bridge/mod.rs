@@ -222,14 +222,15 @@ fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
             Some(Device::Interface { name: device, ingress }) => {
                 let direction = if *ingress { " ingress" } else { "" };
                 return Err(Error::Link(format!(
-                    "link `{name}`: `device {device}{direction}` is not built yet; `device bridge {device} OTHER` shapes what passes \
-                     between two interfaces, and `altq replay` and `altq sim` run the link without a device"
+                    "link `{name}`: `device {device}{direction}` is not built yet; `device bridge {device} OTHER` \
+                     shapes what passes between two interfaces, and `altq replay` and `altq sim` run the link without \
+                     a device"
                 )));
             }
             None => {
                 return Err(Error::Link(format!(
-                    "link `{name}` has no device; write `device bridge A B` in it to shape what comes in at A and leaves by B, or \
-                     use `altq replay` or `altq sim`, which need none"
+                    "link `{name}` has no device; write `device bridge A B` in it to shape what comes in at A and \
+                     leaves by B, or use `altq replay` or `altq sim`, which need none"
                 )));
             }
         };
@@ -241,7 +242,8 @@ fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
                 && known != other
             {
                 return Err(Error::Link(format!(
-                    "link `{name}`: {this} is bridged to {other} here and to {known} by link `{by}`; an interface has one partner"
+                    "link `{name}`: {this} is bridged to {other} here and to {known} by link `{by}`; an interface has \
+                     one partner"
                 )));
             }
         }
@@ -297,7 +299,8 @@ fn describe(from: &Interface, to: &Interface, link: Option<&Link>, notes: &mut V
         && input > output
     {
         notes.push(format!(
-            "frames of more than {output} bytes that come in at {} (mtu {input}) cannot leave by {} (mtu {output}) and will be dropped",
+            "frames of more than {output} bytes that come in at {} (mtu {input}) cannot leave by {} (mtu {output}) and \
+             will be dropped",
             from.name, to.name
         ));
     }

@@ -211,7 +211,8 @@ fn what_was_not_taken_is_given_again() {
 #[test]
 fn a_link_in_a_tunnel() {
     let policy = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
-        class plain { share 50% borrow default }  class tunnel { share 50% borrow queue codel { ecn } }  match proto 41 length 1000 -> tunnel }";
+        class plain { share 50% borrow default }  class tunnel { share 50% borrow queue codel { ecn } }  \
+        match proto 41 length 1000 -> tunnel }";
     let policy = parse_str(policy, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
     let mut frame = PLAIN.to_vec();
     frame.resize(14 + 980, 3);

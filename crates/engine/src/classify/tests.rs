@@ -186,7 +186,12 @@ proptest! {
     /// Whatever the rules, the cache's size and the seed: the answer is the referee's, at first
     /// sight, again, and in a batch.
     #[test]
-    fn the_answer_is_that_of_the_rules(set in rules(), seed in any::<u64>(), flows in 0_usize..200, default in any::<bool>()) {
+    fn the_answer_is_that_of_the_rules(
+        set in rules(),
+        seed in any::<u64>(),
+        flows in 0_usize..200,
+        default in any::<bool>(),
+    ) {
         let default = default.then_some(99);
         let mut classifier = Classifier::with(&set, default, CacheSettings { flows, seed });
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -198,7 +203,8 @@ proptest! {
                 prop_assert_eq!(classifier.classify(key), class, "{:?}", key);
                 let explained = classifier.explain(key);
                 prop_assert_eq!(explained.class, class);
-                prop_assert_eq!(explained.rule.into_iter().chain(explained.shadowed).collect::<Vec<_>>(), matching.clone());
+                let named: Vec<_> = explained.rule.into_iter().chain(explained.shadowed).collect();
+                prop_assert_eq!(named, matching.clone());
             }
         }
         let mut classes = Vec::new();

@@ -33,7 +33,8 @@ impl ServiceCurve {
     ///
     /// ```
     /// # use altq_engine::{shape::service_curve::ServiceCurve, units::Rate};
-    /// let curve = ServiceCurve { first: Rate::mbit_s(2), until: 5_000_000, then: Rate::mbit_s(1) };
+    /// let (first, then) = (Rate::mbit_s(2), Rate::mbit_s(1));
+    /// let curve = ServiceCurve { first, until: 5_000_000, then };
     /// assert_eq!(curve.bytes_in(5_000_000), 1250);
     /// assert_eq!(curve.bytes_in(13_000_000), 2250);
     /// ```

@@ -259,7 +259,8 @@ fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], durat
             ($($key:ident)*; $known:expr) => {
                 for (key, span) in [$((stringify!($key), event.$key.as_ref().map(|v| v.span()))),*] {
                     if span.is_some() && !$known.contains(&key) {
-                        return Err((span, format!("{key} does not go with {}", $known.first().unwrap_or(&"this event"))));
+                        let event = $known.first().unwrap_or(&"this event");
+                        return Err((span, format!("{key} does not go with {event}")));
                     }
                 }
             };
@@ -310,7 +311,8 @@ fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], durat
             match (&event.rate, &event.active) {
                 (Some(rate), None) if rate.get_ref().0.is_zero() => return bad(rate, "write active = false instead"),
                 (Some(rate), None) => {
-                    let paced = matches!(&flows[flow].kind, Kind::Udp(udp) if !matches!(udp.shape, Shape::Bursts { .. } | Shape::Local { .. }));
+                    let unpaced = |shape: &Shape| matches!(shape, Shape::Bursts { .. } | Shape::Local { .. });
+                    let paced = matches!(&flows[flow].kind, Kind::Udp(udp) if !unpaced(&udp.shape));
                     if !paced {
                         return bad(rate, "only UDP flows with a pace have a rate");
                     }

@@ -106,8 +106,10 @@ fn only(flow: &raw::Flow, kind: &str, known: &[&str]) -> Result<()> {
     macro_rules! keys {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(|v| v.span()))),*] };
     }
-    let keys = keys!(shape size rate interval on off random burst every alpha codec sleep streams congestion buffers stack mss ecn
-        stagger tso request response msl retry file speed);
+    let keys = keys!(
+        shape size rate interval on off random burst every alpha codec sleep streams congestion buffers stack mss ecn
+        stagger tso request response msl retry file speed
+    );
     for (key, span) in keys {
         if span.is_some() && !known.contains(&key) {
             return Err((span, format!("a flow of kind {kind} knows no {key}; its own keys: {}", known.join(", "))));

@@ -374,7 +374,8 @@ pub fn section(sources: &[&Source<'_>]) -> String {
     out += &super::beside(&captions, &|n, width| all.get(n).map_or(String::new(), |c| c.chart(width)));
     out += "<p class=\"quiet small\">Shaded, or as a level stroke: what the tolerance allows.";
     if has_published {
-        out += " Errors are against what was published; of a column that is not to be as published, against what it is to be.";
+        out += " Errors are against what was published; of a column that is not to be as published, against what it is \
+            to be.";
     }
     out += "</p>\n";
     out += &table(&all, has_published);

@@ -92,9 +92,12 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
     if !versions.is_empty() {
         let _ = write!(out, "<li class=\"tag\">altq {}</li>", escaped(&versions.join(", ")));
     }
-    out += "</ul>\n<p class=\"quiet small\">Published: figures of the document that a case is taken from. Off by at most: the worst error of the column classic against them, without those that the \
-            case says do not come out, and why.</p>\n";
-    out += "<div class=\"scroll\"><table>\n<thead><tr><th>case</th><th class=\"text\">verdict</th><th class=\"text\">world</th><th>promises kept</th><th>rows</th><th>published</th><th>classic off by at most</th></tr></thead>\n<tbody>\n";
+    out += "</ul>\n<p class=\"quiet small\">Published: figures of the document that a case is taken from. Off by at \
+        most: the worst error of the column classic against them, without those that the case says do not come out, \
+        and why.</p>\n";
+    out += "<div class=\"scroll\"><table>\n<thead><tr><th>case</th><th class=\"text\">verdict</th><th \
+        class=\"text\">world</th><th>promises kept</th><th>rows</th><th>published</th><th>classic off by at \
+        most</th></tr></thead>\n<tbody>\n";
     for source in sources {
         let (result, sum) = (source.result, summary(source.result));
         let worst = sum.worst.as_ref().map_or("–".into(), |(error, row)| {
@@ -102,7 +105,8 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
         });
         let _ = writeln!(
             out,
-            "<tr><td><a href=\"{}\">{}</a></td><td class=\"text\">{}</td><td class=\"text\">{}</td><td>{} of {}</td><td>{}</td><td>{}</td><td>{worst}</td></tr>",
+            "<tr><td><a href=\"{}\">{}</a></td><td class=\"text\">{}</td><td class=\"text\">{}</td><td>{} of \
+             {}</td><td>{}</td><td>{}</td><td>{worst}</td></tr>",
             escaped(&link(&result.case)),
             escaped(&result.case),
             promises::verdict(result.valid, result.passed()),
@@ -260,7 +264,8 @@ fn facts(source: &Source<'_>) -> String {
     }
     let name = format!("{}.{}.json", slug(&result.case), world(result.world));
     let mut data = format!(
-        "<a download=\"{name}\" href=\"data:application/json;base64,{}\">{name}</a> (altq.result/1, {} kB, in this page)",
+        "<a download=\"{name}\" href=\"data:application/json;base64,{}\">{name}</a> (altq.result/1, {} kB, in this \
+         page)",
         base64(source.json.as_bytes()),
         source.json.len().div_ceil(1000)
     );
@@ -278,14 +283,17 @@ fn document(title: &str, body: &str) -> String {
     for n in 0..SERIES {
         let _ = write!(
             hatches,
-            "<pattern id=\"hatch{n}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">\
+            "<pattern id=\"hatch{n}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
+             patternTransform=\"rotate(45)\">\
              <path d=\"M0 0V6\" style=\"stroke:var(--c{n});stroke-width:4;fill:none\"/></pattern>"
         );
     }
     hatches += "</defs></svg>";
     format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n\
          {hatches}\n{body}</body>\n</html>\n",
         escaped(title)
     )

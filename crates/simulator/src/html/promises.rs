@@ -12,7 +12,9 @@ pub fn section(result: &CaseResult) -> String {
         return "<p class=\"quiet\">The case expects nothing in this world.</p>\n".into();
     }
     let mut out = String::from(
-        "<div class=\"scroll\"><table>\n<thead><tr><th>promise</th><th class=\"text\">verdict</th><th>measured</th><th>expected</th><th>off by</th><th class=\"text\">tolerance</th><th class=\"text\">source</th></tr></thead>\n<tbody>\n",
+        "<div class=\"scroll\"><table>\n<thead><tr><th>promise</th><th \
+         class=\"text\">verdict</th><th>measured</th><th>expected</th><th>off by</th><th \
+         class=\"text\">tolerance</th><th class=\"text\">source</th></tr></thead>\n<tbody>\n",
     );
     let prefix = format!("{}/", result.case);
     for outcome in &result.expectations {
@@ -34,7 +36,9 @@ pub fn section(result: &CaseResult) -> String {
             .map_or("–".into(), |m| deviation(m / outcome.expected - 1.0));
         let _ = writeln!(
             out,
-            "<tr><th scope=\"row\">{}</th><td class=\"text\">{}</td><td>{}</td><td>{sign}{}{tolerance}</td><td>{off}</td><td class=\"text\">{}</td><td class=\"wrap\">{}</td></tr>",
+            "<tr><th scope=\"row\">{}</th><td \
+             class=\"text\">{}</td><td>{}</td><td>{sign}{}{tolerance}</td><td>{off}</td><td class=\"text\">{}</td><td \
+             class=\"wrap\">{}</td></tr>",
             escaped(name),
             verdict(result.valid, outcome.pass),
             outcome.measured.map_or("nothing".into(), |m| figure(m, unit)),
@@ -89,7 +93,9 @@ fn bullet(outcome: &Outcome) -> String {
         format!("<path class=\"{class}\" d=\"M{at:.1} 3l4 5l-4 5l-4 -5Z\"/>")
     };
     format!(
-        "<svg class=\"bullet\" viewBox=\"0 0 {width:.0} {height:.0}\" aria-hidden=\"true\"><rect class=\"out\" y=\"6\" width=\"{width:.0}\" height=\"4\"/>\
-         <rect class=\"room\" x=\"{from:.1}\" y=\"3\" width=\"{wide:.1}\" height=\"10\"/><path class=\"goal\" d=\"M{middle:.1} 1V15\"/>{shape}</svg>"
+        "<svg class=\"bullet\" viewBox=\"0 0 {width:.0} {height:.0}\" aria-hidden=\"true\"><rect class=\"out\" y=\"6\" \
+         width=\"{width:.0}\" height=\"4\"/>\
+         <rect class=\"room\" x=\"{from:.1}\" y=\"3\" width=\"{wide:.1}\" height=\"10\"/><path class=\"goal\" \
+         d=\"M{middle:.1} 1V15\"/>{shape}</svg>"
     )
 }

@@ -88,7 +88,8 @@ pub fn section(group: &Group<'_>, result: &CaseResult) -> String {
         if by == By::Class && group.row.is_none() && group.runs.iter().any(|run| !run.flows.is_empty()) {
             let _ = write!(
                 out,
-                "<details><summary>The same by flow: what arrived, and the time from source to destination</summary>\n{}{}</details>\n",
+                "<details><summary>The same by flow: what arrived, and the time from source to destination</summary>\n\
+                 {}{}</details>\n",
                 over_time(group, By::Flow, result),
                 delays(group, By::Flow)
             );
@@ -217,7 +218,8 @@ fn over_time(group: &Group<'_>, by: By, result: &CaseResult) -> String {
     let marked = if marks > 0.0 { " Marks: congestion experienced (ECN)." } else { "" };
     let _ = writeln!(
         out,
-        "<p class=\"quiet small\">{what}, in bins of {bin}. {delay}: the median, and fainter the 99th percentile of each bin.{marked}</p>"
+        "<p class=\"quiet small\">{what}, in bins of {bin}. {delay}: the median, and fainter the 99th percentile of \
+         each bin.{marked}</p>"
     );
     out
 }
@@ -387,7 +389,8 @@ fn shares(group: &Group<'_>, result: &CaseResult) -> String {
     out += &beside(&columns, &|n, width| columns.get(n).map_or(String::new(), |column| draw(column, width)));
     let _ = writeln!(
         out,
-        "<p class=\"quiet small\">Bytes that the link charged from the warm-up on. Guarantees and ceilings are the policy's as the case begins.</p>"
+        "<p class=\"quiet small\">Bytes that the link charged from the warm-up on. Guarantees and ceilings are the \
+         policy's as the case begins.</p>"
     );
     out
 }
@@ -499,7 +502,9 @@ fn reclaims(group: &Group<'_>) -> String {
         rows.push(cells);
     }
     out += &table(&rows);
-    out += "<p class=\"quiet small\">From the first packet that had to wait until the first window in which the class got 95 % of its guarantee; a window serves 20 packets of the MTU \
-            at the guarantee and lasts 20 ms at least. Only classes that had lacked nothing for such a window, and whose packets then waited that long, are seen to come back.</p>\n";
+    out += "<p class=\"quiet small\">From the first packet that had to wait until the first window in which the class \
+        got 95 % of its guarantee; a window serves 20 packets of the MTU at the guarantee and lasts 20 ms at least. \
+        Only classes that had lacked nothing for such a window, and whose packets then waited that long, are seen to \
+        come back.</p>\n";
     out
 }

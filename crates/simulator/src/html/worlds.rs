@@ -81,7 +81,8 @@ pub fn section(sources: &[&Source<'_>]) -> String {
             let _ = writeln!(out, "<details><summary>All {count} classes</summary>\n{body}</details>");
         }
     }
-    out + "<p class=\"quiet small\">What each class sent, from the warm-up on. What asks and waits depends on how fast the host is, and may differ.</p>\n"
+    out + "<p class=\"quiet small\">What each class sent, from the warm-up on. What asks and waits depends on how fast \
+        the host is, and may differ.</p>\n"
 }
 
 /// The same class in the other result.

@@ -28,8 +28,9 @@ pub fn svg(figure: &Figure) -> String {
     let head = if figure.title.is_empty() { 8.0 } else { 34.0 };
     let height = head + legend_height + figure.rows.len() as f64 * HEIGHT;
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
-         font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"{SIZE:.0}\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 \
+         {width:.0} {height:.0}\" font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"{SIZE:.0}\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     if !figure.title.is_empty() {
         text(&mut out, width / 2.0, 23.0, "middle", " font-weight=\"bold\"", &figure.title);

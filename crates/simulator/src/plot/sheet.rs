@@ -121,7 +121,8 @@ impl Sheet {
         let height = TOP + self.panels.iter().map(|panel| panel.tall() + BETWEEN).sum::<f64>() - BETWEEN + BOTTOM;
         let (width, title) = (self.width, escaped(&self.title));
         let mut out = format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {width:.0} {height:.0}\" style=\"--w:{width:.0}\" role=\"img\" aria-label=\"{title}\"><title>{title}</title>\n"
+            "<svg class=\"chart\" viewBox=\"0 0 {width:.0} {height:.0}\" style=\"--w:{width:.0}\" role=\"img\" \
+             aria-label=\"{title}\"><title>{title}</title>\n"
         );
         let mut top = TOP;
         for (panel, scale) in self.panels.iter().zip(&scales) {
@@ -334,7 +335,8 @@ impl Mark {
                     (up(*at) - thick / 2.0, (end - x).max(0.0), if *hatched { "bar hatched" } else { "bar" });
                 let _ = writeln!(
                     out,
-                    "<rect class=\"{kind} {class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{thick:.1}\">{}</rect>",
+                    "<rect class=\"{kind} {class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \
+                     height=\"{thick:.1}\">{}</rect>",
                     told(tells)
                 );
             }

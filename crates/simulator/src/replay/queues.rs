@@ -18,8 +18,8 @@ use crate::rings::Rings;
 pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
     if spec.scheduler.name != "fifo" {
         return Err(format!(
-            "scheduler {} has one queue to the card: what goes by another one would pass it by, so ALTQ's disciplines use only the first \
-             (altq.md section 9). Several transmit queues need scheduler fifo",
+            "scheduler {} has one queue to the card: what goes by another one would pass it by, so ALTQ's disciplines \
+             use only the first (altq.md section 9). Several transmit queues need scheduler fifo",
             spec.scheduler.name
         ));
     }

@@ -36,7 +36,8 @@ fn packets_follow_one_another_on_the_wire() {
     let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &Options::default());
     assert_eq!(
         departures,
-        "time_ns,class,bytes,id,wire_end_ns\n1000,a,100,1,101000\n101000,b,50,2,151000\n151000,a,10,3,161000\n500000,b,1,4,501000\n"
+        "time_ns,class,bytes,id,wire_end_ns\n1000,a,100,1,101000\n101000,b,50,2,151000\n151000,a,10,3,161000\n\
+         500000,b,1,4,501000\n"
     );
     assert_eq!(drops, "time_ns,class,bytes,id,reason\n");
     assert_eq!((report.from_ns, report.to_ns), (0, 501_000));
@@ -243,7 +244,8 @@ fn a_list_of_nothing_is_a_result() {
 /// ones.
 #[test]
 fn several_transmit_queues_take_turns_by_segments() {
-    let list = "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,A,3,0\n0,a,200,B,2,0\n0,a,50,C,1,0\n0,b,10,D,1,1\n0,b,10,E,1,1\n0,b,10,F,1,1\n";
+    let list = "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,A,3,0\n0,a,200,B,2,0\n0,a,50,C,1,0\n0,b,10,D,1,1\n\
+        0,b,10,E,1,1\n0,b,10,F,1,1\n";
     let options = Options { tx_queues: 2, tx_ring: 2, ..Options::default() };
     let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &options);
     // The wire: A1 (0-100), D (-110), A2 (-210), E (-220), A3 (-320), F (-330), B1 (-430), B2
@@ -290,7 +292,8 @@ fn a_full_queue_does_not_fill_the_others() {
         limit: altq_engine::settings::Limit::Packets(2),
         settings: altq_engine::settings::Settings::new(),
     });
-    let list = "time_ns,class,bytes,id,high,tx_queue\n0,a,100,1,0,0\n0,a,100,2,0,0\n0,a,100,3,0,0\n0,a,100,4,0,0\n0,a,100,5,1,1\n0,a,100,6,0,1\n0,a,100,7,0,1\n0,a,100,8,1,1\n";
+    let list = "time_ns,class,bytes,id,high,tx_queue\n0,a,100,1,0,0\n0,a,100,2,0,0\n0,a,100,3,0,0\n0,a,100,4,0,0\n\
+        0,a,100,5,1,1\n0,a,100,6,0,1\n0,a,100,7,0,1\n0,a,100,8,1,1\n";
     let (departures, drops, report) = replay(&link, list, &Options { tx_queues: 2, ..Options::default() });
     // 1 and 5 are in the rings. Queue 0: 2 and 3 wait, 4 is normal and dropped. Queue 1: 6 and 7
     // wait; 8 is high, 6 gives way, 8 goes first.
@@ -322,12 +325,14 @@ fn what_cannot_have_several_queues_says_why() {
 /// Where a meter marks packets the departures say so, in a column behind the fixed ones.
 #[test]
 fn a_meter_adds_a_column() {
-    let text = "link wan { rate 8Mbit/s scheduler fifo class a { meter bucket { cir 8Mbit/s cbs 100 green dscp ef red dscp 1 } } class b { default } }";
+    let text = "link wan { rate 8Mbit/s scheduler fifo \
+        class a { meter bucket { cir 8Mbit/s cbs 100 green dscp ef red dscp 1 } } class b { default } }";
     let link = altq_config::parse_str(text, "test.altq", Language::Native).unwrap().links.remove(0);
     let list = "time_ns,class,bytes,id,dscp\n0,a,100,1,10\n0,a,50,2,10\n0,b,50,3,10\n";
     let (departures, _, _) = replay(&link, list, &Options::default());
     assert_eq!(
         departures,
-        "time_ns,class,bytes,id,wire_end_ns,dscp\n0,a,100,1,100000,46\n100000,a,50,2,150000,1\n150000,b,50,3,200000,10\n"
+        "time_ns,class,bytes,id,wire_end_ns,dscp\n0,a,100,1,100000,46\n100000,a,50,2,150000,1\n\
+         150000,b,50,3,200000,10\n"
     );
 }

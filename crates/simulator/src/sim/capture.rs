@@ -55,7 +55,8 @@ impl fmt::Display for Cut {
         let Cut { byte, size, packets } = self;
         write!(
             f,
-            "the capture is cut short: what begins at byte {byte}, behind {packets} packets, goes beyond its end at byte {size}"
+            "the capture is cut short: what begins at byte {byte}, behind {packets} packets, goes beyond its end at \
+             byte {size}"
         )
     }
 }

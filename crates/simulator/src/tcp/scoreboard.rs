@@ -533,7 +533,7 @@ mod tests {
                         naive.sent.iter_mut().filter(|s| !s.2).for_each(|s| (s.3, s.4) = (true, false));
                     }
                     Step::Arrive(which) => {
-                        let Some(at) = (!naive.sent.is_empty()).then(|| usize::from(which) % naive.sent.len()) else { continue };
+                        let Some(at) = usize::from(which).checked_rem(naive.sent.len()) else { continue };
                         let (from, to) = (naive.sent[at].0, naive.sent[at].1);
                         if held.iter().any(|(low, up)| *low <= from && to <= *up) {
                             continue;
@@ -565,8 +565,10 @@ mod tests {
                     }
                 }
                 let count = |f: fn(&Record) -> bool| naive.sent.iter().filter(|s| f(s)).count() as u32;
-                let expected = (naive.sent.len() as u32, count(|s| s.2), count(|s| s.3), count(|s| s.4), naive.sent.iter().any(|s| s.3 && !s.4));
-                proptest::prop_assert_eq!((board.len(), board.sacked(), board.lost(), board.resent(), board.waiting()), expected);
+                let waiting = naive.sent.iter().any(|s| s.3 && !s.4);
+                let expected = (naive.sent.len() as u32, count(|s| s.2), count(|s| s.3), count(|s| s.4), waiting);
+                let got = (board.len(), board.sacked(), board.lost(), board.resent(), board.waiting());
+                proptest::prop_assert_eq!(got, expected);
             }
         }
     }

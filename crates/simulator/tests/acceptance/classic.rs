@@ -57,7 +57,8 @@ fn policy(targets: &[f64], polled: bool, regulator: bool) -> altq_config::Link {
         .collect();
     let left = if targets.iter().sum::<f64>() < 100.0 { "1Mbit/s" } else { "0bit/s" };
     link(&format!(
-        "link l {{ rate 100Mbit/s {regulator} scheduler cbq {{ estimator classic }} {classes} class def {{ rate {left} default }} }}"
+        "link l {{ rate 100Mbit/s {regulator} scheduler cbq {{ estimator classic }} {classes} \
+         class def {{ rate {left} default }} }}"
     ))
 }
 

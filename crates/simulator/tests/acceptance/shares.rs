@@ -82,7 +82,8 @@ pub fn held(scope: Scope) -> Figure {
         for size in scope.thin(&SIZES, 3) {
             for foreign in [false, true] {
                 let link = link(&format!(
-                    "link l {{ rate 10Mbit/s scheduler cbq class a {{ share {percent}% }} class b {{ share {}% borrow }} }}",
+                    "link l {{ rate 10Mbit/s scheduler cbq class a {{ share {percent}% }} \
+                     class b {{ share {}% borrow }} }}",
                     100.0 - percent
                 ));
                 let rate = percent * 1e5;
@@ -154,18 +155,24 @@ pub fn agencies(scope: Scope) -> Vec<Figure> {
         .into_iter()
         .map(|excess| {
             let leaves = if excess == "share" { " and leaves" } else { "" };
-            let mut figure = Figure::new(format!("agencies 70/30, every mixture of active leaves and sizes, excess {excess}: agencies{leaves} within 0.5 %"));
+            let mut figure = Figure::new(format!(
+                "agencies 70/30, every mixture of active leaves and sizes, excess \
+                {excess}: agencies{leaves} within 0.5 %"
+            ));
             let link = link(&format!(
                 "link l {{ rate 10Mbit/s scheduler cbq {{ excess {excess} }}
-                 class A {{ share 70% borrow class a1 {{ share 10% borrow }} class a2 {{ share 20% borrow }} class a3 {{ share 40% borrow }} }}
-                 class B {{ share 30% borrow class b1 {{ share 5% borrow }} class b2 {{ share 10% borrow }} class b3 {{ share 15% borrow }} }} }}"
+                 class A {{ share 70% borrow class a1 {{ share 10% borrow }} class a2 {{ share 20% borrow }} \
+                 class a3 {{ share 40% borrow }} }}
+                 class B {{ share 30% borrow class b1 {{ share 5% borrow }} class b2 {{ share 10% borrow }} \
+                 class b3 {{ share 15% borrow }} }} }}"
             ));
             // Class numbers: A 1, a1..a3 2..4, B 5, b1..b3 6..8.
             let number = |leaf: usize| if leaf < 3 { leaf + 2 } else { leaf + 3 };
             for mixture in scope.thin(&mixtures, 9) {
                 for sizes in &patterns {
                     let active: Vec<usize> = (0..6).filter(|leaf| mixture >> leaf & 1 == 1).collect();
-                    let total = |agency: usize| active.iter().filter(|l| **l / 3 == agency).map(|l| rates[*l]).sum::<f64>();
+                    let total =
+                        |agency: usize| active.iter().filter(|l| **l / 3 == agency).map(|l| rates[*l]).sum::<f64>();
                     let sums = [total(0), total(1)];
                     let expected = |leaf: usize| [0.7, 0.3][leaf / 3] * rates[leaf] / sums[leaf / 3];
                     let (mut from, mut to) = (0, 0);
@@ -175,7 +182,9 @@ pub fn agencies(scope: Scope) -> Vec<Figure> {
                     }
                     let feeds: Vec<Feed> = active
                         .iter()
-                        .map(|leaf| Feed::new(number(*leaf) as u32, sizes[*leaf], Pace::Rate(expected(*leaf) * 12.5e6), (0, to)))
+                        .map(|leaf| {
+                            Feed::new(number(*leaf) as u32, sizes[*leaf], Pace::Rate(expected(*leaf) * 12.5e6), (0, to))
+                        })
                         .collect();
                     let report = got(&link, &feeds, &window(from, to, Timer::Exact), u64::from(mixture));
                     let whole = 10e6 / 8.0 * (to - from) as f64 / SECOND as f64;
@@ -189,7 +198,12 @@ pub fn agencies(scope: Scope) -> Vec<Figure> {
                     if excess == "share" {
                         for leaf in &active {
                             let largest = sizes[*leaf].iter().copied().max().unwrap_or(0);
-                            judge(format!("mixture {mixture:06b}, leaf {leaf}"), number(*leaf), expected(*leaf), largest);
+                            judge(
+                                format!("mixture {mixture:06b}, leaf {leaf}"),
+                                number(*leaf),
+                                expected(*leaf),
+                                largest,
+                            );
                         }
                     }
                 }
@@ -244,17 +258,27 @@ pub fn ticks(scope: Scope) -> Vec<Figure> {
                 for (name, pace) in ["fed", "refilled"].into_iter().zip(paces) {
                     let queue = if name == "fed" { "1000packets" } else { "65000packets" };
                     let link = link(&format!(
-                        "link l {{ rate 100Mbit/s scheduler cbq class a {{ share {percent}% queue drop_tail {{ limit {queue} }} }} }}"
+                        "link l {{ rate 100Mbit/s scheduler cbq \
+                         class a {{ share {percent}% queue drop_tail {{ limit {queue} }} }} }}"
                     ));
                     let report = got(&link, &[Feed::new(1, &[1500], pace, (0, to))], &window(from, to, timer), 7);
                     let expected = rate / 8.0 * (to - from) as f64 / SECOND as f64;
                     let measured = report.classes[1].sent_bytes as f64 / expected;
-                    figure.judge(format!("{percent} % of 100 Mbit/s, {name}"), measured, 1.0, allowed(expected, 0.005, 1500, MTU) / expected);
+                    figure.judge(
+                        format!("{percent} % of 100 Mbit/s, {name}"),
+                        measured,
+                        1.0,
+                        allowed(expected, 0.005, 1500, MTU) / expected,
+                    );
                 }
             }
-            let words = ["share 20% queue drop_tail { limit 1000packets }", "share 80% queue drop_tail { limit 1000packets }"];
+            let words =
+                ["share 20% queue drop_tail { limit 1000packets }", "share 80% queue drop_tail { limit 1000packets }"];
             pair(&mut figure, 100.0, words, [0.2, 0.8], [&[1500], &[256, 1500]], timer, scope);
-            let words = ["share 10% borrow queue drop_tail { limit 1000packets }", "share 40% borrow queue drop_tail { limit 1000packets }"];
+            let words = [
+                "share 10% borrow queue drop_tail { limit 1000packets }",
+                "share 40% borrow queue drop_tail { limit 1000packets }",
+            ];
             pair(&mut figure, 100.0, words, [0.2, 0.8], [&[1500], &[256, 1500]], timer, scope);
             figure
         })

@@ -53,7 +53,8 @@ struct EngineArgs {
 #[derive(Debug, clap::Args)]
 struct Tree {
     /// The scheduler; cbq is measured with the exact estimator, cbq-classic with ALTQ's
-    #[arg(long, value_name = "S", default_value = "cbq", value_parser = PossibleValuesParser::new(workload::scheduler_names()))]
+    #[arg(long, value_name = "S", default_value = "cbq")]
+    #[arg(value_parser = PossibleValuesParser::new(workload::scheduler_names()))]
     scheduler: String,
     /// The queue of every leaf class [default: the scheduler's]
     #[arg(long, value_name = "Q", value_parser = PossibleValuesParser::new(workload::queue_names()))]
@@ -172,7 +173,8 @@ fn engine(args: &EngineArgs) -> anyhow::Result<Exit> {
     if !args.json {
         writeln!(
             out,
-            "{scheduler}, depth {depth}: packets of {PACKET} bytes, 10 Gbit/s, half of it guaranteed, all borrow, 8 priorities"
+            "{scheduler}, depth {depth}: packets of {PACKET} bytes, 10 Gbit/s, half of it guaranteed, all borrow, 8 \
+             priorities"
         )?;
         writeln!(
             out,

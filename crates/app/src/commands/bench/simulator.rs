@@ -133,8 +133,8 @@ fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
     let words = match args.scheduler.as_str() {
         "fifo" => format!("class all {{ queue drop_tail {{ limit {queue}packets }} default }}"),
         "cbq" => format!(
-            "class bulk {{ share 80% borrow queue drop_tail {{ limit {queue}packets }} default }} class rest {{ share 20% borrow }} \
-             match proto udp -> rest"
+            "class bulk {{ share 80% borrow queue drop_tail {{ limit {queue}packets }} default }} \
+             class rest {{ share 20% borrow }} match proto udp -> rest"
         ),
         _ => format!(
             "class bulk {{ rate 80% queue drop_tail {{ limit {queue}packets }} default }} class rest {{ rate 20% }} \
@@ -145,7 +145,8 @@ fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
     for n in 0..pairs {
         let _ = write!(text, "{{ name = 's{n}' }}, {{ name = 'd{n}' }}, ");
     }
-    text += "{ name = 'l' }, { name = 'r' }]\nlinks = [{ name = 'wan', from = 'l', to = 'r', policy = 'wan', delay = '10ms' }, ";
+    text += "{ name = 'l' }, { name = 'r' }]\nlinks = [{ name = 'wan', from = 'l', to = 'r', policy = 'wan', delay = \
+        '10ms' }, ";
     let access = mbit * 10;
     for n in 0..pairs {
         let _ = write!(text, "{{ name = 's{n}', from = 's{n}', to = 'l', rate = '{access}Mbit/s', delay = '5ms' }}, ");
@@ -157,7 +158,8 @@ fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
         let streams = tcp / pairs.min(tcp) + u32::from(n < tcp % pairs.min(tcp));
         let _ = writeln!(
             text,
-            "[[flows]]\nname = 'tcp{n}'\nkind = 'tcp_bulk'\nfrom = 's{n}'\nto = 'd{n}'\nstreams = {streams}\nstagger = '100ms'"
+            "[[flows]]\nname = 'tcp{n}'\nkind = 'tcp_bulk'\nfrom = 's{n}'\nto = 'd{n}'\nstreams = {streams}\n\
+             stagger = '100ms'"
         );
     }
     for n in 0..args.udp {

@@ -103,7 +103,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     output::print(&text)?;
     let seconds = max_duration as f64 / 1e9;
     eprintln!(
-        "altq traffic server: a client may have {} each way, {seconds} s, {} flows, {} connections; {} clients at a time",
+        "altq traffic server: a client may have {} each way, {seconds} s, {} flows, {} connections; {} clients at a \
+         time",
         args.max_rate, caps.flows, caps.streams, caps.clients
     );
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));

@@ -80,7 +80,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
             [("burst", own.burst), ("cburst", own.cburst)].into_iter().find(|(_, has)| *has < needed)
         {
             return Err(format!(
-                "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {needed} bytes would keep its rate whatever others do"
+                "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {needed} bytes would keep its \
+                 rate whatever others do"
             ));
         }
         // It may begin to wait with its bucket in debt by a packet.

@@ -191,7 +191,8 @@ fn an_engine_prints_blocks_that_add_up() {
 fn htb_of_an_engine() {
     let policy = "link wan { rate 40Mbit/s scheduler htb
         class top { rate 20Mbit/s ceil 40Mbit/s
-            class x { rate 1Mbit/s ceil 40Mbit/s prio 1 burst 1600bytes queue red { limit 30packets min 3packets max 9packets } }
+            class x { rate 1Mbit/s ceil 40Mbit/s prio 1 burst 1600bytes queue red { limit 30packets min 3packets max \
+            9packets } }
             class y { rate 5Mbit/s ceil 30Mbit/s prio 2 } }
         class z { rate 10Mbit/s ceil 40Mbit/s default } }";
     let link = altq_config::parse_str(policy, "test.altq", Language::Native).unwrap().links.remove(0);

@@ -48,7 +48,8 @@ fn table() {
                     let open = net.pairs.iter().filter(|(_, server)| server.is_established()).count();
                     let (one, two): (f64, f64) = (got.iter().sum(), got.iter().map(|x| x * x).sum());
                     println!(
-                        "{flows:3} q{limit} {algorithm:?} {hystart:?} {goodput:.3} {:.2}% {sum:?} open {open} jain {:.3}",
+                        "{flows:3} q{limit} {algorithm:?} {hystart:?} {goodput:.3} {:.2}% {sum:?} open {open} jain \
+                         {:.3}",
                         loss * 100.0,
                         one * one / two / open as f64
                     );
