@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use altq_simulator::case::Case;
+use altq_cases::case::Case;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -1,7 +1,7 @@
 //! A case's result as people read it, whichever world it ran in.
 
-use altq_simulator::case::{Bound, Unit};
-use altq_simulator::result::CaseResult;
+use altq_cases::case::{Bound, Unit};
+use altq_cases::result::CaseResult;
 
 use crate::output;
 

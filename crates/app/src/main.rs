@@ -4,12 +4,9 @@ mod case_result;
 mod commands;
 mod demo;
 mod exit;
-mod experiments;
-mod lab;
-mod made;
+mod export;
 mod output;
 mod policy;
-mod report;
 mod stat_format;
 
 use std::process::ExitCode;

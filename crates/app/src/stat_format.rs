@@ -1,6 +1,7 @@
 //! `--stat FORMAT`: counters as other tools print them.
 
-use altq_simulator::stat::{LinkStat, altqstat, tc};
+use altq_cases::stat::LinkStat;
+use altq_pages::stat::{altqstat, tc};
 
 /// Whose form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

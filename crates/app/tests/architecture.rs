@@ -21,10 +21,25 @@ fn dependencies_point_one_way() {
     let may: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("altq-engine", &[][..]),
         ("altq-config", &["altq-engine"]),
-        ("altq-simulator", &["altq-engine", "altq-config"]),
+        ("altq-cases", &["altq-engine", "altq-config"]),
+        ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
+        ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-dataplane", &["altq-engine", "altq-config"]),
-        ("altq-traffic", &["altq-engine", "altq-config", "altq-simulator", "altq-dataplane"]),
-        ("altq", &["altq-engine", "altq-config", "altq-simulator", "altq-dataplane", "altq-traffic"]),
+        ("altq-traffic", &["altq-engine", "altq-cases", "altq-dataplane"]),
+        ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
+        (
+            "altq",
+            &[
+                "altq-engine",
+                "altq-config",
+                "altq-cases",
+                "altq-pages",
+                "altq-simulator",
+                "altq-dataplane",
+                "altq-traffic",
+                "altq-lab",
+            ],
+        ),
     ]);
     let packages = metadata["packages"].as_array().unwrap();
     assert_eq!(packages.len(), may.len(), "a crate was added: say here what it may depend on");
@@ -51,7 +66,7 @@ fn the_engine_has_no_clock_and_no_io() {
 
 #[test]
 fn unsafe_code_lives_in_the_dataplane_but_for_one_hint() {
-    for name in ["engine", "config", "simulator", "traffic", "app"] {
+    for name in ["engine", "config", "cases", "pages", "simulator", "traffic", "lab", "app"] {
         for file in sources(&workspace().join("crates").join(name).join("src")) {
             let text = std::fs::read_to_string(&file).unwrap();
             if file.ends_with("engine/src/prefetch.rs") {

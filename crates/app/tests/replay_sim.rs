@@ -339,8 +339,8 @@ fn counters_in_the_form_of_other_tools() {
     let (code, out, err) = stat("tc");
     assert_eq!(code, 0, "{err}");
     assert!(out.starts_with("qdisc cbq 1: root refcnt 2 "), "{out}");
-    let blocks = altq_simulator::stat::tc::read(&out).unwrap();
-    assert_eq!(altq_simulator::stat::tc::disagreements(&blocks), Vec::<String>::new());
+    let blocks = altq_pages::stat::tc::read(&out).unwrap();
+    assert_eq!(altq_pages::stat::tc::disagreements(&blocks), Vec::<String>::new());
     // The root's packets are all 4000 but those dropped.
     assert_eq!(blocks[0].counts.packets + blocks[0].counts.dropped, 4000);
     assert!(stat("tc-names").1.contains("class cbq slow#1:2 parent wan#1:1 leaf 20: rate 2000Kbit "));

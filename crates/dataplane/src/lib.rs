@@ -10,7 +10,6 @@
 pub mod bridge;
 pub mod channel;
 pub mod checksum;
-pub mod distant;
 pub mod edge;
 mod error;
 pub mod host;
@@ -24,7 +23,6 @@ pub mod sketch;
 pub mod stats;
 pub mod stop;
 mod sys;
-pub mod tunnel;
 pub mod vnet;
 
 pub use error::Error;

@@ -74,7 +74,7 @@ impl Super {
 }
 
 /// Where the network header begins, and its ethertype, behind any VLAN tags (802.1Q, 802.1ad).
-pub(crate) fn network(head: &[u8]) -> Option<(usize, u16)> {
+pub fn network(head: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     loop {
         let ethertype = word(head, at)?;

@@ -9,14 +9,12 @@
 
 use std::collections::VecDeque;
 
+use altq_cases::limits::MOST_QUEUES;
 use altq_engine::Packet;
 use altq_engine::link::Overhead;
 use altq_engine::units::{Nanos, Rate};
 
 use crate::wire::Wire;
-
-/// The most transmit queues of a link.
-pub const MOST_QUEUES: usize = 64;
 
 /// What a packet's headers fit into, where a packet takes several slots of a ring: a small buffer
 /// of BSD (MHLEN, about 200 bytes, less what the link layer needs).

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use altq_simulator::case::{Case, CaseFile};
-use altq_simulator::result::{CaseResult, World};
+use altq_cases::case::{Case, CaseFile};
+use altq_cases::result::{CaseResult, World};
 use altq_simulator::sim::{self, SimError, Watch, Wishes};
 
 fn cases(folder: &Path) -> Vec<PathBuf> {
@@ -20,6 +20,11 @@ fn cases(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Expectations about counters are read as `tc -s` prints them.
+fn watch() -> Watch {
+    Watch { counters: Some(altq_pages::stat::tc::measured), ..Watch::default() }
+}
+
 #[test]
 fn every_case_holds() {
     let all = cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases"));
@@ -27,7 +32,7 @@ fn every_case_holds() {
     for path in &all {
         let file = CaseFile::load(path).unwrap_or_else(|error| panic!("{error}"));
         names.push(file.name.clone());
-        let run = || sim::run_file(&file, &Wishes::default(), None, &mut Watch::default());
+        let run = || sim::run_file(&file, &Wishes::default(), None, &mut watch());
         let result = match run() {
             Ok(result) => result,
             Err(SimError::Elsewhere(_)) => continue,

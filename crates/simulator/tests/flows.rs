@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use altq_simulator::case::Case;
-use altq_simulator::result::{CaseResult, FlowResult};
+use altq_cases::case::Case;
+use altq_cases::result::{CaseResult, FlowResult};
 use altq_simulator::sim;
 
 /// A case of two hosts and a link of 10 Mbit/s with this scheduler, 10 ms away, and a plain way
@@ -37,7 +37,7 @@ fn one(result: &CaseResult) -> &FlowResult {
     &result.flows[0]
 }
 
-fn class<'a>(result: &'a CaseResult, name: &str) -> &'a altq_simulator::report::ClassReport {
+fn class<'a>(result: &'a CaseResult, name: &str) -> &'a altq_cases::report::ClassReport {
     &result.classes.iter().find(|row| row.report.name == name).unwrap_or_else(|| panic!("no {name}")).report
 }
 

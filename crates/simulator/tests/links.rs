@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use altq_simulator::case::Case;
-use altq_simulator::result::{CaseResult, FlowResult};
+use altq_cases::case::Case;
+use altq_cases::result::{CaseResult, FlowResult};
 use altq_simulator::sim;
 
 /// A case of two hosts, or of those given, whose policy is a FIFO of 10 Mbit/s for who wants it.

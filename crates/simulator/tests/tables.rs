@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use altq_simulator::case::CaseFile;
-use altq_simulator::result::{CaseResult, Outcome};
+use altq_cases::case::CaseFile;
+use altq_cases::result::{CaseResult, Outcome};
 use altq_simulator::sim::{self, Watch, Wishes};
 
 /// Two rows of a class with a share of its own on 10 Mbit/s, in two columns: one keeps the share,
@@ -127,11 +127,16 @@ fn file(text: &str) -> Result<CaseFile, String> {
 
 fn run(text: &str, jobs: usize) -> CaseResult {
     let wishes = Wishes { jobs: Some(jobs), ..Wishes::default() };
-    sim::run_file(&file(text).unwrap(), &wishes, None, &mut Watch::default()).unwrap()
+    sim::run_file(&file(text).unwrap(), &wishes, None, &mut watch()).unwrap()
 }
 
 fn outcome<'a>(result: &'a CaseResult, name: &str) -> &'a Outcome {
     result.expectations.iter().find(|e| e.name == name).unwrap_or_else(|| panic!("{name}: {:#?}", result.expectations))
+}
+
+/// Expectations about counters are read as `tc -s` prints them.
+fn watch() -> Watch {
+    Watch { counters: Some(altq_pages::stat::tc::measured), ..Watch::default() }
 }
 
 #[test]
@@ -155,7 +160,7 @@ fn rows_columns_and_samples() {
     let published = outcome(&result, "t/shaped/20");
     assert_eq!((published.expected, published.source.as_str(), published.published), (2e6, "seed.txt:17", true));
     let figure = |row: &str, column: &str, name: &str| {
-        let of = |f: &&altq_simulator::result::FigureResult| {
+        let of = |f: &&altq_cases::result::FigureResult| {
             f.row.as_deref() == Some(row) && f.column.as_deref() == Some(column) && f.figure == name
         };
         result.figures.iter().find(of).cloned()
@@ -185,7 +190,7 @@ fn rows_columns_and_samples() {
     // One row of one column.
     let one = file(text).unwrap();
     let wishes = Wishes { row: one.row("20"), column: one.column("plain"), ..Wishes::default() };
-    let alone = sim::run_file(&one, &wishes, None, &mut Watch::default()).unwrap();
+    let alone = sim::run_file(&one, &wishes, None, &mut watch()).unwrap();
     assert!(
         alone.expectations.is_empty() && alone.figures.iter().all(|f| f.column.as_deref() == Some("plain")),
         "{alone:?}"
@@ -236,8 +241,7 @@ fn bad_tables_are_refused_with_place_and_reason() {
     }
     // What is to be replaced must be there once; that is known when the policy is read.
     let twice = text.replacen("find = \"share 10% default\"", "find = \"share\"", 1);
-    let error =
-        sim::run_file(&file(&twice).unwrap(), &Wishes::default(), None, &mut Watch::default()).unwrap_err().to_string();
+    let error = sim::run_file(&file(&twice).unwrap(), &Wishes::default(), None, &mut watch()).unwrap_err().to_string();
     assert!(error.contains("there 2 times, not once"), "{error}");
 }
 
@@ -259,7 +263,7 @@ fn placed(top: &str, column: &str) -> String {
 #[test]
 fn a_column_or_a_case_may_make_sense_in_one_world_only() {
     let load = |text: &str| CaseFile::parse(text, Path::new("p.toml"));
-    let run = |file: &CaseFile| sim::run_file(file, &Wishes::default(), None, &mut Watch::default());
+    let run = |file: &CaseFile| sim::run_file(file, &Wishes::default(), None, &mut watch());
     let lab = "only = { world = 'lab', reason = 'a clock is needed' }";
     let both = run(&load(&placed("", "")).unwrap()).unwrap();
     let columns =

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use altq_cases::gaps::{GapSummary, Gaps};
 use altq_dataplane::TcpInfo;
 use altq_dataplane::sketch::Sketch;
 use altq_engine::units::Nanos;
-use altq_simulator::gaps::{GapSummary, Gaps};
 
 use crate::clock::Lateness;
 

@@ -1,7 +1,7 @@
 //! What flows do, as client and server say it to each other, and what a server lets them do.
 
+use altq_cases::case::{Pace, Shape, Spans, Udp};
 use altq_engine::units::{Nanos, Rate, SECOND};
-use altq_simulator::case::{Pace, Shape, Spans, Udp};
 use serde::{Deserialize, Serialize};
 
 use crate::connect::Close;

@@ -1,9 +1,9 @@
 //! What came of a flow: what each end knows of it, put together.
 
+use altq_cases::gaps::GapSummary;
 use altq_dataplane::TcpInfo;
 use altq_dataplane::sketch::Sketch;
 use altq_engine::units::{Nanos, SECOND};
-use altq_simulator::gaps::GapSummary;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BOUND;

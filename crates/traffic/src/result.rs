@@ -1,7 +1,7 @@
 //! `altq.traffic/1`: what `altq traffic` writes.
 
+use altq_cases::gaps::GapSummary;
 use altq_engine::units::Nanos;
-use altq_simulator::gaps::GapSummary;
 use serde::Serialize;
 
 use crate::client::{Flow, Outcome, printable};

@@ -5,10 +5,11 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use altq_cases::case::Udp;
+use altq_cases::random::Random;
+use altq_cases::source::{Endpoint, Outbox, Source};
 use altq_dataplane::host::Ear;
 use altq_engine::units::{Nanos, Rate};
-use altq_simulator::case::Udp;
-use altq_simulator::sim::{Endpoint, Outbox, Random, Source};
 
 use crate::bulk::waiting;
 use crate::clock;

@@ -16,10 +16,10 @@
 
 use std::path::Path;
 
+use altq_cases::case::CaseError;
+use altq_cases::literal;
+use altq_cases::nearest::nearest;
 use altq_engine::units::Nanos;
-use altq_simulator::case::CaseError;
-use altq_simulator::literal;
-use altq_simulator::nearest::nearest;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 

@@ -1,22 +1,27 @@
 //! `altq experiments`: all cases at once (docs/experiments.md).
 
+mod progress;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use altq_cases::case::CaseFile;
+use altq_cases::find::{self, FindError};
+use altq_cases::result::World;
+use altq_cases::task::{Outcome, Task};
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
-use altq_simulator::case::CaseFile;
-use altq_simulator::result::World;
+use altq_lab::Wishes;
+use altq_lab::side_by_side::{self, Bound, InLab};
+use altq_pages::document::{self, Missing};
+use altq_pages::results::{self, Results, page_name};
+use altq_pages::stat::tc;
+use altq_simulator::pool;
 use anyhow::Context as _;
+use progress::Progress;
 
 use crate::exit::Exit;
-use crate::experiments::document::{self, Missing};
-use crate::experiments::find::{self, FindError};
-use crate::experiments::in_lab::{self, InLab};
-use crate::experiments::plan::Bound;
-use crate::experiments::pool::{self, Options, Outcome, Task};
-use crate::experiments::results::{self, Results, page_name};
 use crate::output;
 
 /// Options of `altq experiments`.
@@ -127,9 +132,8 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
                 })
             })
             .collect();
-        let whole = args
-            .lab
-            .then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": side_by_side(cases) }));
+        let whole =
+            args.lab.then(|| serde_json::json!({ "seconds": alone(cases), "side_by_side_seconds": together(cases) }));
         output::print_json(&serde_json::json!({ "schema": "altq.experiments/1", "cases": rows, "lab": whole }))?;
         return Ok(Exit::Ok);
     }
@@ -153,7 +157,7 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     }
     let mut text = output::table(&rows);
     if args.lab {
-        let (one, many) = (alone(cases), side_by_side(cases));
+        let (one, many) = (alone(cases), together(cases));
         text += &format!(
             "\nAll of it in the lab: about {} side by side, {} one run after another.\n",
             time(many),
@@ -191,9 +195,9 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
 /// something out.
 fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
     let mut file = case.clone();
-    let wishes = pool::wishes(case, None);
-    let left_out = pool::possible(&mut file, &wishes);
-    (in_lab::time(&file, &wishes).div_ceil(1000), left_out.reasons)
+    let wishes = Wishes::of_case(case, None, tc::measured);
+    let left_out = altq_lab::retain_possible(&mut file, &wishes);
+    (side_by_side::time(&file, &wishes).div_ceil(1000), left_out.reasons)
 }
 
 /// How many seconds the lab takes for all cases, one run after another.
@@ -207,9 +211,10 @@ fn processors() -> usize {
 }
 
 /// How many seconds the lab takes for all cases, side by side as far as this host bears it.
-fn side_by_side(cases: &[CaseFile]) -> u64 {
+fn together(cases: &[CaseFile]) -> u64 {
     let task = |case: &CaseFile| Task { file: Arc::new(case.clone()), world: World::Lab };
-    let in_lab = InLab::new(cases.iter().map(task).collect(), None, Bound::new(processors(), None), |_, _| {});
+    let in_lab =
+        InLab::new(cases.iter().map(task).collect(), None, Bound::new(processors(), None), tc::measured, |_, _| {});
     in_lab.time().div_ceil(1000)
 }
 
@@ -220,7 +225,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         Where::Both => &[World::Sim, World::Lab],
     };
     if worlds.contains(&World::Lab)
-        && let Err(lacking) = crate::lab::topology::possible()
+        && let Err(lacking) = altq_lab::topology::possible()
     {
         eprintln!("altq experiments: {lacking}; --world sim needs none of it");
         return Ok(Exit::Unsupported);
@@ -238,11 +243,11 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     let tasks: Vec<Task> =
         worlds.iter().flat_map(|world| cases.iter().map(|file| Task { file: file.clone(), world: *world })).collect();
     let lab = Bound::new(processors(), args.lab_jobs.map(usize::from));
-    let options = Options { jobs: args.jobs.map_or_else(processors, usize::from), lab, seed: args.seed };
+    let jobs = args.jobs.map_or_else(processors, usize::from);
     let (wanted, mut rows, mut missing, mut failed) = (tasks.len(), Vec::new(), Vec::new(), None);
     let (mut differ, mut broken) = (false, false);
     let mut verdicts = std::collections::BTreeMap::<&str, u32>::new();
-    let stopped = pool::run(tasks, &options, &stop, |task, outcome| {
+    let mut finished = |task: Task, outcome: Outcome| {
         let name = &task.file.name;
         let (word, why) = match outcome {
             Outcome::Done(result) => {
@@ -279,7 +284,17 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
             // One line each, as soon as it is known.
             let _ = output::print(&format!("{word:8} {world}  {name}: {why}\n"));
         }
-    });
+    };
+    let (simulated, in_lab): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.world == World::Sim);
+    let in_lab = InLab::new(in_lab, args.seed, lab, tc::measured, &mut finished);
+    let simulation = simulated.iter().map(|task| pool::time(&task.file)).sum();
+    let mut progress = Progress::new(simulation, in_lab.time(), stop.clone(), finished);
+    let stopped = pool::run(simulated, jobs, args.seed, tc::measured, &mut progress) || {
+        progress.next();
+        in_lab.run(&mut progress)
+    };
+    progress.clear();
+    drop(progress);
     if let Some(error) = failed {
         return Err(error);
     }

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use altq_simulator::case::CaseFile;
+use altq_cases::case::CaseFile;
+use altq_cases::made;
+use altq_lab::topology::Unsupported;
+use altq_lab::{self as lab, BadCase, BadPolicy, Wishes};
+use altq_pages::stat::tc;
 
 use crate::case_result;
 use crate::exit::Exit;
-use crate::lab::topology::Unsupported;
-use crate::lab::{self, BadCase, BadPolicy, Wishes};
-use crate::made;
+use crate::export::Export;
 use crate::output;
-use crate::report::export::Export;
 
 /// Options of `altq lab`.
 #[derive(Debug, clap::Args)]
@@ -75,6 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         offload: !args.no_offload,
         seed: args.seed.unwrap_or(file.seed),
         quiet: false,
+        counters: tc::measured,
     };
     let whole = file.clone();
     let left_out = lab::retain_possible(&mut file, &wishes);
@@ -89,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     result.notes.extend(left_out.notes);
     let made = made::made(&file);
     let offload = file.runs.iter().all(|run| run.case.offload) && wishes.offload;
-    result.made = Some(made::in_lab(made, offload));
+    result.made = Some(lab::made::in_lab(made, offload));
     args.export.write(&result, args.column.as_deref(), args.row.as_deref())?;
     if args.json {
         output::print_json(&result)?;

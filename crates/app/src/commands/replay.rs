@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use altq_cases::limits::MOST_QUEUES;
+use altq_cases::literal;
+use altq_cases::stat::LinkStat;
 use altq_config::{Link, Policy};
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Departure, Drop, Engine};
-use altq_simulator::literal;
 use altq_simulator::replay::{self, Arrivals, CsvOutput, Observer, Options, ReplayError, Report};
-use altq_simulator::rings::MOST_QUEUES;
-use altq_simulator::stat::LinkStat;
 use anyhow::Context as _;
 
 use crate::exit::Exit;
@@ -99,7 +99,7 @@ fn timer(word: &str) -> Result<Timer, String> {
         return Ok(Timer::Exact);
     }
     match word.parse() {
-        Ok(hz) => replay::tick(hz),
+        Ok(hz) => altq_cases::limits::tick(hz),
         Err(_) => Err("a timer is `exact` or a number of ticks a second".into()),
     }
 }

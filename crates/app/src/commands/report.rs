@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use altq_simulator::html::{self, Source, text::slug};
+use altq_pages::flent;
+use altq_pages::html::{self, Source, text::slug};
+use altq_pages::load::{self, Loaded};
 use anyhow::Context as _;
 
 use crate::exit::Exit;
+use crate::export::Export;
 use crate::output;
-use crate::report::export::Export;
-use crate::report::flent;
-use crate::report::load::{self, Loaded};
 
 /// Options of `altq report`.
 #[derive(Debug, clap::Args)]

@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use altq_cases::literal;
 use altq_config::{Link, Policy};
 use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Options, Running};
@@ -15,7 +16,6 @@ use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stats::Snapshot;
 use altq_engine::units::Nanos;
-use altq_simulator::literal;
 use anyhow::Context as _;
 
 use crate::exit::Exit;

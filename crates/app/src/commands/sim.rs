@@ -4,16 +4,17 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use altq_simulator::case::CaseFile;
-use altq_simulator::plot::{self, By, PANELS, Panel};
+use altq_cases::case::CaseFile;
+use altq_cases::made;
+use altq_pages::plot::{self, By, PANELS, Panel};
+use altq_pages::stat::tc;
 use altq_simulator::sim::{self, SimError, Watch, Wishes};
 use anyhow::Context as _;
 
 use crate::case_result;
 use crate::exit::Exit;
-use crate::made;
+use crate::export::Export;
 use crate::output;
-use crate::report::export::Export;
 use crate::stat_format::Format;
 
 /// Options of `altq sim`.
@@ -92,6 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let record = pcap.as_mut().map(|file| file as &mut dyn Write);
     let mut watch = Watch {
         series: (args.plot.is_some() || args.json || args.export.flent.is_some()).then(Vec::new),
+        counters: Some(tc::measured),
         ..Watch::default()
     };
     let mut result = match sim::run_file(&file, &wishes, record, &mut watch) {

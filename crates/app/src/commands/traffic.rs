@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use altq_cases::literal;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
 use altq_engine::units::{Nanos, Rate};
-use altq_simulator::literal;
 use altq_traffic::client::{self, Course, Flow, Session};
 use altq_traffic::connect::Close;
 use altq_traffic::plan::{Beat, Datagrams, Schedule, Work};

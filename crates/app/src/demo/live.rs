@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use altq_simulator::case::Case;
+use altq_cases::case::Case;
+use altq_lab::topology::Unsupported;
+use altq_lab::{self as lab, Wishes};
+use altq_pages::stat::tc;
 
 use super::share::POLICY;
-use crate::lab::topology::Unsupported;
-use crate::lab::{self, Wishes};
 
 /// What came of it.
 pub enum Live {
@@ -99,7 +100,8 @@ class = "video"
 /// Runs it: about four seconds.
 pub fn run() -> anyhow::Result<Live> {
     let case = Case::parse(&format!("policy = '''\n{POLICY}'''\n{CASE}"), Path::new("demo.toml"))?;
-    let wishes = Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: false };
+    let wishes =
+        Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: false, counters: tc::measured };
     let result = match lab::run_case(&case, &wishes, false) {
         Ok(result) => result,
         Err(error) => match error.downcast_ref::<Unsupported>() {
@@ -116,7 +118,7 @@ pub fn run() -> anyhow::Result<Live> {
         Some(Row {
             class: class.to_string(),
             got: report.rate_bit_s,
-            borrowed: altq_simulator::report::rate(report.borrowed_bytes, window),
+            borrowed: altq_cases::report::rate(report.borrowed_bytes, window),
             delay: (report.delay_ns.p50, report.delay_ns.p99),
             with,
         })

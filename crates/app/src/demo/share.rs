@@ -1,11 +1,11 @@
 //! The same packets through a FIFO and through altq, in virtual time.
 
+use altq_cases::statistics::percentile;
 use altq_config::{Language, Link, parse_str};
 use altq_engine::spec::ROOT;
 use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Departure, Drop};
 use altq_simulator::replay::{self, Arrivals, Observer, Options};
-use altq_simulator::stats::percentile;
 use anyhow::Context;
 
 use super::traffic::{Arrival, END, PAUSE, STREAMS, arrivals};

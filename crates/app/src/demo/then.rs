@@ -58,7 +58,7 @@ fn rate(link: &Link, hz: u64) -> anyhow::Result<u64> {
         }
         at += every;
     }
-    let timer = replay::tick(hz).map_err(anyhow::Error::msg)?;
+    let timer = altq_cases::limits::tick(hz).map_err(anyhow::Error::msg)?;
     let options = Options { timer, from: SECOND, to: Some(11 * SECOND), ..Options::default() };
     let report = replay::run(&link, &list, &options, &mut ())?;
     report.classes.iter().find(|row| row.name == CLASS).map(|row| row.rate_bit_s).context("the class has its row")

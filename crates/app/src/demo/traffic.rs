@@ -1,7 +1,7 @@
 //! The demo's traffic: the same packets for every queue and in every run.
 
+use altq_cases::random::Random;
 use altq_engine::units::{Nanos, SECOND};
-use altq_simulator::sim::Random;
 
 const MILLISECOND: Nanos = SECOND / 1000;
 

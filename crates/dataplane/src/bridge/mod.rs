@@ -17,7 +17,7 @@ use std::thread::{Builder, JoinHandle};
 use altq_config::{Device, Link};
 use altq_engine::Change;
 
-use crate::distant::{Beyond, Distant};
+use crate::edge::Edge;
 use crate::error::Error;
 use crate::host::Host;
 use crate::shaper::{Look, Shaper, Tuning};
@@ -25,8 +25,7 @@ use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::{bpf, thread};
-use crate::tunnel::{Tunnel, Tunnelled};
-use edge::OneWay;
+pub use edge::OneWay;
 
 /// How to run links.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,18 +40,12 @@ pub struct Options {
 /// What a way of a bridge has besides its link.
 #[derive(Default)]
 pub struct Extra {
-    /// What lies before it; `None`: what comes was sent at once.
-    pub before: Option<Box<dyn Beyond>>,
-    /// What lies behind it; `None`: what leaves arrives at once.
-    pub beyond: Option<Box<dyn Beyond>>,
-    /// A tunnel around its link: from before its rules to behind its queue.
-    pub tunnel: Option<Tunnel>,
     /// What changes the link that shapes the way while it runs.
     pub changes: Option<mpsc::Receiver<Change>>,
     /// What looks at its engine while it runs.
     pub looks: Option<mpsc::Receiver<Look>>,
-    /// What the link has in the place of a wire of its policy's rate; with something `beyond`,
-    /// which holds each frame until its last bit has left.
+    /// What the link has in the place of a wire of its policy's rate; around its edge is then
+    /// something that holds each frame until its last bit has left.
     pub host: Option<Host>,
 }
 
@@ -126,18 +119,18 @@ impl Drop for Running {
 /// [`Error::NoInterface`], [`Error::Interface`] for one that is not there or carries no frames;
 /// [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
-    run_with(links, options, |_, _| Extra::default())
+    run_with(links, options, |_, _, edge| (edge, Extra::default()))
 }
 
-/// [`run`], with what `extra` gives for each way, asked once by the names of the interface where
-/// frames come in and of the one by which they leave.
+/// [`run`], with the edge and what else `prepare` makes of the edge of each way. It is called once
+/// with the names of the interface where frames come in and of the one by which they leave.
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn run_with(
+pub fn run_with<E: Edge + Send + 'static>(
     links: &[&Link],
     options: Options,
-    mut extra: impl FnMut(&str, &str) -> Extra,
+    mut prepare: impl FnMut(&str, &str, OneWay) -> (E, Extra),
 ) -> Result<Running, Error> {
     let ways = ways(links)?;
     let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
@@ -159,9 +152,8 @@ pub fn run_with(
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let Extra { before, beyond, tunnel, changes, looks, host } = extra(from, to);
-        let one_way =
-            Tunnelled::new(Distant::new(OneWay::open(input, output, guard, stop.clone())?, before, beyond), tunnel);
+        let (one_way, extra) = prepare(from, to, OneWay::open(input, output, guard, stop.clone())?);
+        let Extra { changes, looks, host } = extra;
         let work: Worker = match link {
             Some(link) => {
                 let mut shaper = Shaper::on_host(link, from, one_way, options.tuning, host)?;

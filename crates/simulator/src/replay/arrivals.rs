@@ -4,19 +4,15 @@
 use std::fmt;
 use std::io::{self, BufRead};
 
+use altq_cases::limits::{LARGEST_PACKET, MOST_QUEUES};
+use altq_cases::nearest::nearest;
 use altq_config::Link;
 use altq_engine::Packet;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
 
-use crate::nearest::nearest;
-use crate::rings::MOST_QUEUES;
-
 /// A line may be this long. A longer one is no arrival.
 const LONGEST_LINE: usize = 64 * 1024;
-
-/// The largest packet: what IP's length field can say.
-pub const LARGEST_PACKET: u32 = 65_535;
 
 /// The arrivals, sorted by time. 24 bytes a packet, 28 where flows are given.
 #[derive(Clone, Debug, Default)]

@@ -18,10 +18,11 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Departure, Drop, Engine, Packet};
 use serde::{Deserialize, Serialize};
 
-pub use arrivals::{Arrivals, ArrivalsError, Cut, LARGEST_PACKET, flow_hash};
+pub use arrivals::{Arrivals, ArrivalsError, Cut, flow_hash};
 pub use output::CsvOutput;
 
-use crate::report::{ClassReport, Collector, names};
+use altq_cases::report::{ClassReport, Collector, names};
+
 use crate::wire::Wire;
 
 #[cfg(test)]
@@ -51,21 +52,6 @@ impl Default for Options {
     fn default() -> Options {
         Options { wire_rate: None, timer: Timer::Exact, tx_ring: 1, tx_queues: 1, from: 0, to: None, seed: 1 }
     }
-}
-
-/// The timer of `hz` ticks a second. A tick is a whole number of nanoseconds, so `hz` must divide
-/// 10^9.
-pub fn tick(hz: u64) -> Result<Timer, String> {
-    if hz > 0 && SECOND.is_multiple_of(hz) {
-        return Ok(Timer::Tick(SECOND / hz));
-    }
-    let below = (1..hz).rev().find(|h| SECOND.is_multiple_of(*h) || *h > SECOND);
-    let above = (hz + 1..=SECOND).find(|h| SECOND.is_multiple_of(*h));
-    let near: Vec<String> = below.into_iter().chain(above).filter(|h| *h <= SECOND).map(|h| h.to_string()).collect();
-    Err(format!(
-        "a tick of 1/{hz} s is not a whole number of nanoseconds; the nearest that are: {}",
-        near.join(" and ")
-    ))
 }
 
 /// Hears of every packet that leaves.

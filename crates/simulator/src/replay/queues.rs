@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use altq_cases::report::Collector;
 use altq_config::Link;
 use altq_engine::account::Counters;
 use altq_engine::spec::{LinkSpec, Regulator};
@@ -11,7 +12,6 @@ use altq_engine::units::Nanos;
 use altq_engine::{Departure, Engine, Packet};
 
 use super::{Arrivals, NEVER, Observer, Options, ReplayError, Report, finish, round_up};
-use crate::report::Collector;
 use crate::rings::Rings;
 
 /// What a link must be to have several transmit queues.

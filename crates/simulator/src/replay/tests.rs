@@ -3,7 +3,6 @@
 
 use altq_config::{Language, Link};
 use altq_engine::link::{Framing, Overhead};
-use altq_engine::spec::Timer;
 use altq_engine::units::{Rate, SECOND};
 
 use super::*;
@@ -223,13 +222,6 @@ fn a_list_cut_within_a_line_keeps_what_came_before() {
         );
     }
     assert_eq!(read(&whole[..second]).unwrap().cut, None);
-}
-
-#[test]
-fn ticks_divide_the_second() {
-    assert_eq!(tick(100), Ok(Timer::Tick(10_000_000)));
-    assert_eq!(tick(1024).unwrap_err().split(": ").nth(1), Some("1000 and 1250"));
-    assert!(tick(0).is_err() && tick(2_000_000_000).is_err());
 }
 
 #[test]

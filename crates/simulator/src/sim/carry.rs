@@ -3,6 +3,8 @@
 
 use std::net::Ipv6Addr;
 
+use altq_cases::case::Tunnel;
+use altq_cases::series::Passed;
 use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
@@ -11,12 +13,10 @@ use altq_engine::{Departure, Drop as Dropped, Packet};
 use super::csma::Outcome;
 use super::events::{Event, Rank};
 use super::fifo::Fate;
-use super::series::Passed;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
 use super::world::{World, bad};
 use super::{SimError, frame, record_error};
-use crate::case::Tunnel;
 use crate::replay::round_up;
 use crate::rings::Rings;
 

@@ -1,15 +1,15 @@
 //! What a case changes on the way.
 
+use altq_cases::case::What;
+use altq_cases::source::Endpoint;
 use altq_engine::Change;
 use altq_engine::headers::Key;
 use altq_engine::units::{Nanos, Rate};
 
 use super::SimError;
-use super::endpoint::Endpoint;
 use super::events::{Event, Rank};
 use super::stream::Talk;
 use super::world::{World, bad};
-use crate::case::What;
 
 impl World<'_> {
     /// Applies the event of this place.

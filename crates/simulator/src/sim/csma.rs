@@ -8,9 +8,8 @@
 //! again: the capture effect. At the 16th collision of a frame the station `to` gives it up;
 //! `from`, which has a queue behind it, begins anew.
 
+use altq_cases::random::Random;
 use altq_engine::units::{Nanos, Rate};
-
-use super::random::Random;
 
 /// Bit times of the gap between frames (IEEE 802.3 4.4.2, interPacketGap).
 const GAP: u64 = 96;

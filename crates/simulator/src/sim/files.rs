@@ -5,10 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::{BINS, SimError, Watch, columns};
-use crate::case::{CaseFile, Run};
-use crate::result::{CaseResult, World as Place};
-use crate::table::{self, Ran};
+use altq_cases::case::{CaseFile, Run};
+use altq_cases::result::{CaseResult, World as Place};
+use altq_cases::series::bins;
+use altq_cases::table::{self, Ran};
+
+use super::{SimError, Watch, columns};
 
 /// How a case file is to run.
 #[derive(Clone, Debug, Default)]
@@ -61,15 +63,6 @@ pub fn run_file(
     Ok(result)
 }
 
-/// Of more runs than this, series over time are coarser.
-const MANY: usize = 6;
-const BINS_OF_MANY: u64 = 40;
-
-/// Into how many bins at most series over time go, in a result of so many runs.
-pub fn bins(runs: usize) -> u64 {
-    if runs > MANY { BINS_OF_MANY } else { BINS }
-}
-
 fn seed_of(seed: u64, run: &Run) -> u64 {
     seed.wrapping_add(u64::from(run.sample))
 }
@@ -95,7 +88,7 @@ fn side_by_side<'a>(
             let (Some(run), Some(slot)) = (runs.get(at), slots.get(at)) else { return };
             // Of several samples the first stands for all where single packets are looked at.
             let series = (watch.series.is_some() && run.sample == 0).then(Vec::new);
-            let mut own = Watch { series, bins: watch.bins, ..Watch::default() };
+            let mut own = Watch { series, bins: watch.bins, counters: watch.counters, ..Watch::default() };
             let ran = columns(&run.case, seed_of(seed, run), None, &mut own).map(|ran| (ran, own));
             let failed = ran.is_err();
             if let Ok(mut slot) = slot.lock() {

@@ -1,9 +1,8 @@
 //! What a link does to a packet after its last bit has left: propagation, jitter, loss, reordering.
 
+use altq_cases::case::{Loss, Way};
+use altq_cases::random::Random;
 use altq_engine::units::Nanos;
-
-use super::random::Random;
-use crate::case::{Loss, Way};
 
 /// One direction of a link's medium.
 #[derive(Clone, Debug)]

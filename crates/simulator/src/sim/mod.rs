@@ -8,17 +8,13 @@
 mod capture;
 mod carry;
 mod change;
-mod comeback;
 mod csma;
-mod endpoint;
 mod events;
 mod fifo;
 mod files;
 mod flight;
 mod frame;
 mod port;
-mod random;
-mod series;
 mod setup;
 mod stream;
 mod talk;
@@ -34,23 +30,22 @@ use altq_engine::units::Nanos;
 
 pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use carry::encapsulate;
-pub use endpoint::{Endpoint, Outbox, Playback, Source};
 pub use fifo::{Fate, Fifo};
 pub use flight::Flight;
 pub use port::Shadow;
-pub use random::Random;
-pub use series::{BINS, Row, Series};
 pub use setup::flow_key;
 pub use world::route;
 
-use crate::case::{Case, Column, Kind, Measure, PolicyError, Probe, Subject};
-use crate::gaps::Gaps;
-use crate::report::rate;
-use crate::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries, Traffic, World as Place};
-use crate::stat::{LinkStat, tc};
-use crate::stats::percentile;
-use crate::table::{self, Ran};
-pub use files::{Wishes, bins, run_file};
+use altq_cases::case::{Case, Column, Kind, Measure, PolicyError, Probe, Subject};
+use altq_cases::gaps::Gaps;
+use altq_cases::report::rate;
+use altq_cases::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries, Traffic, World as Place};
+use altq_cases::series::{BINS, Series};
+use altq_cases::stat::LinkStat;
+pub use altq_cases::stat::ReadCounters;
+use altq_cases::statistics::percentile;
+use altq_cases::table::{self, Ran};
+pub use files::{Wishes, run_file};
 use world::World;
 
 /// Why a case could not be run.
@@ -101,6 +96,8 @@ pub struct Watch {
     pub series: Option<Vec<Series>>,
     /// Into how many bins at most; `None`: [`BINS`].
     pub bins: Option<u64>,
+    /// Who reads counters as `tc -s` prints them, for expectations about these.
+    pub counters: Option<ReadCounters>,
     /// Events that the loops went through, of all columns.
     pub events: u64,
 }
@@ -161,6 +158,7 @@ fn columns<'a>(
             .transpose()
             .map_err(record_error)?;
         let mut world = World::new(case, column, policy, &captures, seed, recorder.is_some())?;
+        world.counters = watch.counters;
         if watch.series.is_some() {
             world.keep_series(Series::new(column.name.clone(), case.duration, watch.bins.unwrap_or(BINS)));
         }
@@ -288,6 +286,8 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     })
 }
 
+const NO_COUNTERS: &str = "an expectation is about counters as `tc -s` prints them, and nobody is there to read these";
+
 /// Of a link with more classes than this results hold those that had packets.
 const MANY: usize = 1000;
 
@@ -354,7 +354,8 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::Packets => Some(per_second(cell.received)),
         Measure::Queue if place.is_none() => Some(cell.waited as f64 / span as f64),
         Measure::Counter | Measure::Identities | Measure::Disagreements => {
-            place.and_then(|port| printed(&world.ports.get(port)?.stat(world.duration())?, probe))
+            let read = world.counters.ok_or_else(|| SimError::Case(NO_COUNTERS.into()))?;
+            place.and_then(|port| read(&world.ports.get(port)?.stat(world.duration())?, probe))
         }
         // Little's law: packets a second times the seconds that each waits, whether it is sent then
         // or dropped.
@@ -379,16 +380,4 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         }),
         _ => None,
     })
-}
-
-/// What stands in `tc -s` of a link at the end of a run, where a probe asks for that.
-pub fn printed(stat: &LinkStat, probe: &Probe) -> Option<f64> {
-    let Subject::Class(class) = &probe.subject else { return None };
-    let blocks = || tc::read(&tc::print(stat, false)).ok();
-    match (probe.measure, &probe.counter) {
-        (Measure::Counter, Some(counter)) => tc::printed(stat, class, counter),
-        (Measure::Identities, _) => Some(tc::identities(&blocks()?) as f64),
-        (Measure::Disagreements, _) => Some(tc::disagreements(&blocks()?).len() as f64),
-        _ => None,
-    }
 }

@@ -2,6 +2,12 @@
 
 use std::collections::VecDeque;
 
+use altq_cases::case::{CaseLink, Medium, Tunnel, Way, What, WordValue};
+use altq_cases::literal;
+use altq_cases::nearest::nearest;
+use altq_cases::random::Random;
+use altq_cases::report::{self, Collector};
+use altq_cases::stat::LinkStat;
 use altq_config::Link;
 use altq_engine::account::Counters;
 use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
@@ -16,13 +22,7 @@ use altq_engine::{Change, Engine, Packet};
 
 use super::fifo::Fifo;
 use super::flight::Flight;
-use super::random::Random;
-use crate::case::{CaseLink, Medium, Tunnel, Way, What, WordValue};
-use crate::literal;
-use crate::nearest::nearest;
-use crate::report::{self, Collector};
 use crate::rings::Rings;
-use crate::stat::LinkStat;
 use crate::wire::Wire;
 
 /// Byte times of the gap between frames of Ethernet (IEEE 802.3 4.4.2), which are part of what

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use altq_cases::case::{self, Case, Kind, Stack, Tunnel};
+use altq_cases::random::Random;
+use altq_cases::source::{Playback, Source};
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
 
 use super::SimError;
-use super::endpoint::{Playback, Source};
 use super::events::{Event, Rank};
-use super::random::Random;
 use super::stream::{End, Stream, Talk};
 use super::talk::{Ask, Opener, Program, TcpPair, is_local};
 use super::world::{World, bad};
-use crate::case::{self, Case, Kind, Stack, Tunnel};
 use crate::tcp::{Algorithm, Config, HyStart, Socket};
 
 const TCP: u8 = 6;

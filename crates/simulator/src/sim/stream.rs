@@ -1,10 +1,10 @@
 //! Streams: the conversations that a case's flows consist of, and the packets in which they travel.
 
+use altq_cases::source::{Playback, Source};
 use altq_engine::classify::FlowHash;
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
 
-use super::endpoint::{Playback, Source};
 use super::talk::{Ask, TcpPair};
 use crate::tcp::Segment;
 

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
+use altq_cases::case::{Kind, Shape};
+use altq_cases::source::{Endpoint, Outbox};
 use altq_engine::units::Nanos;
 
 use super::SimError;
-use super::endpoint::{Endpoint, Outbox};
 use super::events::{Event, Rank};
 use super::stream::{Load, NEVER, Talk};
 use super::world::World;
-use crate::case::{Kind, Shape};
 use crate::tcp::{Flags, Socket};
 
 /// Datagrams that ask and answer.

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
+use altq_cases::case::Probe;
+use altq_cases::gaps::Gaps;
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, SECOND};
-
-use crate::case::Probe;
-use crate::gaps::Gaps;
 
 /// Gaps between the packets of flows, by windows.
 pub struct FlowGaps {
@@ -62,7 +61,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// For a probe of [`crate::case::Measure::Reach`].
+    /// For a probe of [`altq_cases::case::Measure::Reach`].
     pub fn new(probe: &Probe, port: Option<usize>, numbers: Vec<ClassId>) -> Trace {
         // Bytes times 8 SECOND against bit/s times ns: exact.
         let wanted = u128::from(probe.level.as_bit_s()) * u128::from(probe.over);

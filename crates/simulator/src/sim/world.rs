@@ -4,6 +4,13 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
 
+use altq_cases::case::{Case, Column, Measure, Probe, Subject, What};
+use altq_cases::nearest::nearest;
+use altq_cases::random::Random;
+use altq_cases::result::World as Place;
+use altq_cases::series::Series;
+use altq_cases::source::Outbox;
+use altq_cases::stat::ReadCounters;
 use altq_config::{Link, Policy, Promises};
 use altq_engine::Drop as Dropped;
 use altq_engine::classify::FlowHash;
@@ -14,18 +21,12 @@ use altq_engine::units::{Nanos, Rate};
 use super::SimError;
 use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
-use super::endpoint::Outbox;
 use super::events::{Event, Events, Rank};
 use super::port::{Port, Surroundings};
-use super::random::Random;
-use super::series::Series;
 use super::setup::{self, FlowState};
 use super::stream::{Stream, Travelling};
 use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
-use crate::case::{Case, Column, Measure, Probe, Subject, What};
-use crate::nearest::nearest;
-use crate::result::World as Place;
 
 /// Of more flows than this, gaps between packets are kept only where something asks for them: they
 /// take 10 KB each.
@@ -65,6 +66,8 @@ pub struct World<'a> {
     pub(super) recorded: Option<usize>,
     pub(super) recorder: Option<Recorder<Box<dyn Write + 'a>>>,
     pub(super) series: Option<Series>,
+    /// Who reads counters as another tool prints them.
+    pub(super) counters: Option<ReadCounters>,
     /// Gaps between packets that arrive.
     pub gaps: FlowGaps,
     /// What probes want to know of single packets.
@@ -164,6 +167,7 @@ impl<'a> World<'a> {
             timer: column.timer,
             segment: 0,
             series: None,
+            counters: None,
             gaps: FlowGaps::new(case.flows.len()),
             traces: Vec::new(),
             flow_tally: Tally::new(segments.len(), case.flows.len()),
@@ -184,7 +188,7 @@ impl<'a> World<'a> {
             };
             let subject = match &probe.subject {
                 // In a row without a policy there are no classes.
-                crate::case::Subject::Class(name) if world.is_governed() || case.row.is_none() => Some(name),
+                altq_cases::case::Subject::Class(name) if world.is_governed() || case.row.is_none() => Some(name),
                 _ => None,
             };
             for class in subject.into_iter().chain(&probe.of).filter(|name| !added(name)) {
@@ -200,7 +204,7 @@ impl<'a> World<'a> {
 
     /// Keeps from now on what classes and flows do.
     pub fn keep_series(&mut self, mut series: Series) {
-        use crate::case::Kind;
+        use altq_cases::case::Kind;
         let asks = |kind: &Kind| matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. });
         series.flows(self.case.flows.iter().map(|flow| (flow.name.as_str(), asks(&flow.kind))));
         self.series = Some(series);

@@ -1,9 +1,9 @@
 //! `estimator classic` against the compiled BSD code: every figure of
 //! reference/cbq-classic-cases.md within 2 %.
 
+use altq_cases::limits::tick;
 use altq_engine::spec::Timer;
 use altq_engine::units::SECOND;
-use altq_simulator::replay::tick;
 
 use super::support::*;
 

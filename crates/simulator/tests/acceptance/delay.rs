@@ -1,8 +1,8 @@
 //! Delay: voice beside bulk, and the promise of design/cbq.md rule 9.
 
+use altq_cases::random::Random;
 use altq_engine::spec::Timer;
 use altq_engine::units::SECOND;
-use altq_simulator::sim::Random;
 
 use super::support::*;
 

@@ -1,9 +1,9 @@
 //! Who gets how much: `estimator exact` against the figures.
 
+use altq_cases::limits::tick;
+use altq_cases::random::Random;
 use altq_engine::spec::Timer;
 use altq_engine::units::SECOND;
-use altq_simulator::replay::tick;
-use altq_simulator::sim::Random;
 
 use super::ideal::{self, Class};
 use super::support::*;

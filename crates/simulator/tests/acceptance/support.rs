@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 
+use altq_cases::random::Random;
 use altq_config::{Language, Link, parse_str};
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, SECOND};
 use altq_simulator::replay::{Arrivals, Observer, Options, Report, run};
-use altq_simulator::sim::Random;
 
 /// How much of a part is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

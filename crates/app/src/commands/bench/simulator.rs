@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
+use altq_cases::case::Case;
 use altq_engine::units::SECOND;
-use altq_simulator::case::Case;
 use altq_simulator::sim::{self, Watch};
 use anyhow::{Context, anyhow};
 use rustix::time::{ClockId, clock_gettime};

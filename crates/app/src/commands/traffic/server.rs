@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use altq_cases::literal;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
 use altq_engine::units::{Nanos, Rate};
-use altq_simulator::literal;
 use altq_traffic::protocol::Caps;
 use altq_traffic::server::{CAPS, Options, PORT, Server};
 use altq_traffic::token::Token;

@@ -116,7 +116,7 @@ fn gap_words(flow: &FlowResult) -> Vec<String> {
         format!("deviation {}", output::time(gaps.deviation_ns)),
         format!("longest {}", output::time(gaps.max_ns)),
     ];
-    let mode = |(n, mode): (usize, &altq_simulator::gaps::Mode)| {
+    let mode = |(n, mode): (usize, &altq_cases::gaps::Mode)| {
         let head = if n == 0 { "modes " } else { "" };
         format!("{head}{} ({:.0} %)", output::time(mode.at_ns), mode.share * 100.0)
     };

@@ -1,0 +1,85 @@
+//! The options that have a run written as a file of flent's, the same for `altq report`, `altq sim`
+//! and `altq lab`.
+
+use std::path::PathBuf;
+
+use altq_cases::case::CaseFile;
+use altq_cases::result::CaseResult;
+use altq_pages::flent::{self, Test};
+use anyhow::Context as _;
+
+/// A test of flent whose plots a file opens with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FlentTest {
+    /// N uploads and a ping
+    #[value(name = "tcp_nup")]
+    TcpNup,
+    /// Up and down in four classes of service, and pings
+    Rrul,
+    /// Backlog, drops, marks and delay of a link's queues
+    QdiscStats,
+}
+
+impl From<FlentTest> for Test {
+    fn from(test: FlentTest) -> Test {
+        match test {
+            FlentTest::TcpNup => Test::TcpNup,
+            FlentTest::Rrul => Test::Rrul,
+            FlentTest::QdiscStats => Test::QdiscStats,
+        }
+    }
+}
+
+/// The options.
+#[derive(Debug, clap::Args)]
+pub struct Export {
+    /// Writes a run as a file of flent's, which `flent -i` opens, prints and plots
+    #[arg(long, value_name = "FILE.flent.gz")]
+    pub flent: Option<PathBuf>,
+    /// The test of flent's that it stands for
+    #[arg(long, value_enum, default_value_t = FlentTest::TcpNup, requires = "flent")]
+    flent_test: FlentTest,
+}
+
+impl Export {
+    /// Whether the options can be followed, as far as that is known before a case has run: of its
+    /// runs one must be named.
+    pub fn check(&self, file: &CaseFile, column: Option<&str>, row: Option<&str>) -> Result<(), String> {
+        let Some(_) = &self.flent else { return Ok(()) };
+        self.named()?;
+        let mut runs: Vec<flent::Name<'_>> = Vec::new();
+        for run in &file.runs {
+            let row = run.case.row.as_deref();
+            for column in &run.case.columns {
+                let name = flent::Name { column: column.name.as_deref(), row };
+                // Several samples are runs of one name.
+                if !runs.contains(&name) {
+                    runs.push(name);
+                }
+            }
+        }
+        flent::one(&runs, flent::Name { column, row }).map(|_| ())
+    }
+
+    /// flent takes a file by its name; and what cannot be written is said before a long run.
+    pub fn named(&self) -> Result<(), String> {
+        let Some(path) = &self.flent else { return Ok(()) };
+        if !path.to_string_lossy().ends_with(".flent.gz") {
+            return Err(format!("{}: flent tells its files by their names; end it with .flent.gz", path.display()));
+        }
+        match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+                Err(format!("{}: there is no folder {}", path.display(), folder.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the file, if one is asked for.
+    pub fn write(&self, result: &CaseResult, column: Option<&str>, row: Option<&str>) -> anyhow::Result<()> {
+        let Some(path) = &self.flent else { return Ok(()) };
+        let run = flent::pick(result, column, row).map_err(anyhow::Error::msg)?;
+        let bytes = flent::file(result, run, self.flent_test.into())?;
+        std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
+    }
+}

@@ -1,0 +1,332 @@
+//! From what is written to a checked case.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use altq_config::Language;
+use altq_engine::spec::Timer;
+use altq_engine::units::Nanos;
+use toml::Spanned;
+
+use super::file::Context;
+use super::flows::flows;
+use super::links::links;
+use super::{Case, CaseLink, Column, Flow, Host, Kind, Only, PolicySource, Shape, TimedEvent, What, WordValue};
+use super::{expect, raw};
+use crate::limits::tick;
+use crate::nearest::nearest;
+use crate::world::World;
+
+pub type Place = Option<Range<usize>>;
+pub type Result<T> = std::result::Result<T, (Place, String)>;
+
+pub fn bad<T, U>(at: &Spanned<T>, message: impl Into<String>) -> Result<U> {
+    Err((Some(at.span()), message.into()))
+}
+
+pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case> {
+    let (name, duration) = (raw.name.get_ref().clone(), raw.duration.get_ref().0);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if name.is_empty() || !name.chars().all(plain) {
+        return bad(&raw.name, "a case's name is made of letters, digits, - _ . and /");
+    }
+    if duration == 0 {
+        return bad(&raw.duration, "a case that takes no time shows nothing");
+    }
+    let warmup = raw.warmup.as_ref().map_or(0, |w| w.get_ref().0);
+    if let Some(warmup) = raw.warmup.as_ref().filter(|_| warmup >= duration) {
+        return bad(warmup, "the warm-up is not shorter than the case");
+    }
+    let hosts = hosts(&raw.hosts)?;
+    let links = links(&raw.links, &hosts)?;
+    let columns = columns(&raw, context.column)?;
+    let mut flows = flows(&raw.flows, &hosts, duration)?;
+    for flow in &mut flows {
+        if context.flows.is_some_and(|names| !names.contains(&flow.name)) {
+            flow.active.clear();
+        }
+    }
+    let events = events(&raw.events, &links, &flows, duration)?;
+    let mut case = Case {
+        name,
+        description: raw.description,
+        seed: raw.seed,
+        duration,
+        warmup,
+        offload: raw.offload.unwrap_or(true),
+        only: place(&raw.only)?,
+        overload: raw.overload.unwrap_or(false),
+        turns: turns(&raw.turns)?,
+        hosts,
+        links,
+        columns,
+        flows,
+        events,
+        expectations: Vec::new(),
+        figures: Vec::new(),
+        row: context.row.map(|row| row.name.clone()),
+        folder: path.parent().map(PathBuf::from).unwrap_or_default(),
+    };
+    case.figures = expect::figures(&raw.figures, &case, context)?;
+    case.expectations = expect::expectations(&raw.expect, &case, context)?;
+    Ok(case)
+}
+
+/// Names given once each, and not empty.
+pub fn unique(seen: &mut HashSet<String>, name: &Spanned<String>, what: &str) -> Result<()> {
+    if name.get_ref().is_empty() {
+        return bad(name, format!("a {what} needs a name"));
+    }
+    if !seen.insert(name.get_ref().clone()) {
+        return bad(name, format!("there are two {what}s called {:?}", name.get_ref()));
+    }
+    Ok(())
+}
+
+/// The place of a name among others.
+pub fn find<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
+    match names.clone().position(|n| n == name.get_ref()) {
+        Some(at) => Ok(at),
+        None => {
+            let hint = nearest(name.get_ref(), names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
+            bad(name, format!("there is no {what} called {:?}{hint}", name.get_ref()))
+        }
+    }
+}
+
+fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
+    let (mut names, mut addresses) = (HashSet::new(), HashSet::new());
+    let mut hosts = Vec::new();
+    if raw.get_ref().len() < 2 {
+        return bad(raw, "a case needs two hosts at least");
+    }
+    if raw.get_ref().len() > 250 {
+        return bad(raw, "a case may have 250 hosts at most");
+    }
+    for (at, host) in raw.get_ref().iter().enumerate() {
+        unique(&mut names, &host.name, "host")?;
+        let address = match &host.address {
+            Some(address) => *address.get_ref(),
+            None => IpAddr::V4(Ipv4Addr::new(10, 0, 0, at as u8 + 1)),
+        };
+        if !addresses.insert(address) {
+            let message = format!("two hosts have the address {address}");
+            return match &host.address {
+                Some(at) => bad(at, message),
+                None => bad(&host.name, message),
+            };
+        }
+        hosts.push(Host { name: host.name.get_ref().clone(), address, delay: host.delay.map_or(0, |delay| delay.0) });
+    }
+    Ok(hosts)
+}
+
+fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
+    let timer = |word: &Option<Spanned<raw::TimerWord>>| match word {
+        None => Ok(Timer::Exact),
+        Some(word) => match word.get_ref() {
+            raw::TimerWord::Word(text) if text == "exact" => Ok(Timer::Exact),
+            raw::TimerWord::Word(_) => bad(word, "a timer is \"exact\" or a number of ticks a second"),
+            raw::TimerWord::Hz(hz) => tick(*hz).or_else(|message| bad(word, message)),
+        },
+    };
+    let language = |word: &Option<Spanned<String>>| match word {
+        None => Ok(None),
+        Some(word) => word.get_ref().parse::<Language>().map(Some).or_else(|message| bad(word, message)),
+    };
+    let policy = |text: &Option<Spanned<String>>, file: &Option<Spanned<PathBuf>>| match (text, file) {
+        (Some(_), Some(file)) => bad(file, "there is a policy and a policy_file; only one can hold"),
+        (Some(text), None) => Ok(Some(PolicySource::Text(text.get_ref().clone()))),
+        (None, Some(file)) => Ok(Some(PolicySource::File(file.get_ref().clone()))),
+        (None, None) => Ok(None),
+    };
+    let top = policy(&raw.policy, &raw.policy_file)?;
+    if raw.columns.is_empty() {
+        let Some(policy) = top else {
+            return bad(&raw.name, "the case has no policy: write policy, policy_file, or [[columns]]");
+        };
+        let replace = replacements(&raw.replace)?;
+        let (mtu, overhead) = (mtu(&raw.mtu)?, overhead(&raw.overhead)?);
+        let (language, timer) = (language(&raw.language)?, timer(&raw.timer)?);
+        return Ok(vec![Column { name: None, policy, language, timer, replace, mtu, overhead, only: None }]);
+    }
+    let mut names = HashSet::new();
+    let mut columns = Vec::new();
+    for column in &raw.columns {
+        let c = column.get_ref();
+        unique(&mut names, &c.name, "column")?;
+        if only.is_some_and(|only| only != c.name.get_ref()) {
+            continue;
+        }
+        let Some(policy) = policy(&c.policy, &c.policy_file)?.or_else(|| top.clone()) else {
+            return bad(&c.name, "the column has no policy, and there is none at the case's top");
+        };
+        let word = if c.language.is_some() { &c.language } else { &raw.language };
+        let tick = if c.timer.is_some() { &c.timer } else { &raw.timer };
+        // Replacements belong to a text: a column with a policy of its own has only its own.
+        let own = c.policy.is_some() || c.policy_file.is_some();
+        let mut replace = if own { Vec::new() } else { replacements(&raw.replace)? };
+        replace.extend(replacements(&c.replace)?);
+        columns.push(Column {
+            name: Some(c.name.get_ref().clone()),
+            policy,
+            language: language(word)?,
+            timer: timer(tick)?,
+            replace,
+            mtu: mtu(if c.mtu.is_some() { &c.mtu } else { &raw.mtu })?,
+            overhead: overhead(if c.overhead.is_some() { &c.overhead } else { &raw.overhead })?,
+            only: place(&c.only)?,
+        });
+    }
+    Ok(columns)
+}
+
+/// Most copies of a stretch of text.
+const MOST_TIMES: u32 = 1_000_000;
+
+fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
+    let one = |r: &raw::Replace| {
+        if r.find.get_ref().is_empty() {
+            return bad(&r.find, "what is to be replaced?");
+        }
+        let with = match &r.times {
+            None => r.with.clone(),
+            Some(times) if *times.get_ref() > MOST_TIMES => {
+                return bad(times, format!("at most {MOST_TIMES} times"));
+            }
+            Some(times) => (1..=*times.get_ref()).map(|n| r.with.replace('#', &n.to_string())).collect(),
+        };
+        Ok((r.find.get_ref().clone(), with))
+    };
+    raw.iter().map(one).collect()
+}
+
+/// A world's word.
+pub fn world(word: &Spanned<String>) -> Result<World> {
+    match word.get_ref().as_str() {
+        "sim" => Ok(World::Sim),
+        "lab" => Ok(World::Lab),
+        _ => bad(word, "a world is \"sim\" or \"lab\""),
+    }
+}
+
+/// Most turns.
+const MOST_TURNS: u32 = 1000;
+
+fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {
+    match raw {
+        Some(turns) if !(1..=MOST_TURNS).contains(turns.get_ref()) => {
+            bad(turns, format!("each runs once at least, and {MOST_TURNS} times at most"))
+        }
+        turns => Ok(turns.as_ref().map_or(1, |turns| *turns.get_ref())),
+    }
+}
+
+fn place(raw: &Option<Spanned<raw::Only>>) -> Result<Option<Only>> {
+    let Some(only) = raw else { return Ok(None) };
+    let (world, reason) = (world(&only.get_ref().world)?, only.get_ref().reason.get_ref().trim());
+    if reason.is_empty() {
+        return bad(&only.get_ref().reason, "why not in the other world?");
+    }
+    Ok(Some(Only { world, reason: reason.to_owned() }))
+}
+
+fn mtu(raw: &Option<Spanned<u32>>) -> Result<Option<u32>> {
+    match raw {
+        Some(mtu) if !(68..=65_535).contains(mtu.get_ref()) => bad(mtu, "an MTU is 68 to 65535 bytes"),
+        mtu => Ok(mtu.as_ref().map(|mtu| *mtu.get_ref())),
+    }
+}
+
+fn overhead(raw: &Option<Spanned<i32>>) -> Result<Option<i32>> {
+    match raw {
+        Some(bytes) if !(-64..=256).contains(bytes.get_ref()) => bad(bytes, "an overhead is -64 to 256 bytes"),
+        bytes => Ok(bytes.as_ref().map(|bytes| *bytes.get_ref())),
+    }
+}
+
+fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], duration: Nanos) -> Result<Vec<TimedEvent>> {
+    let mut events = Vec::new();
+    for event in raw {
+        let (place, event) = (event, event.get_ref());
+        let at = event.at.get_ref().0;
+        if at >= duration {
+            return bad(&event.at, "the case is over by then");
+        }
+        macro_rules! only {
+            ($($key:ident)*; $known:expr) => {
+                for (key, span) in [$((stringify!($key), event.$key.as_ref().map(|v| v.span()))),*] {
+                    if span.is_some() && !$known.contains(&key) {
+                        let event = $known.first().unwrap_or(&"this event");
+                        return Err((span, format!("{key} does not go with {event}")));
+                    }
+                }
+            };
+        }
+        let only = |known: &[&str]| -> Result<()> {
+            only!(link flow class add remove rate active parent heir flows set; known);
+            Ok(())
+        };
+        let text = |key: &Option<Spanned<String>>| key.as_ref().map(|k| k.get_ref().clone());
+        let set = || {
+            let words = event.set.as_ref().map(|set| set.get_ref().iter()).into_iter().flatten();
+            words
+                .map(|(word, value)| {
+                    let value = match value {
+                        raw::Word::Flag(flag) => WordValue::Flag(*flag),
+                        raw::Word::Number(n) => WordValue::Number(*n),
+                        raw::Word::Text(text) => WordValue::Text(text.clone()),
+                    };
+                    (word.clone(), value)
+                })
+                .collect::<Vec<_>>()
+        };
+        let what = if let Some(class) = &event.class {
+            only(&["class", "parent", "set"])?;
+            if event.set.is_none() && event.parent.is_none() {
+                return bad(place, "what changes about the class? Write set or parent");
+            }
+            What::SetClass { class: class.get_ref().clone(), parent: text(&event.parent), set: set() }
+        } else if let Some(class) = &event.add {
+            only(&["add", "parent", "set", "flows"])?;
+            let names = event.flows.iter().flat_map(|list| list.get_ref().iter());
+            let flows = names.map(|f| find(f, "flow", flows.iter().map(|f| f.name.as_str()))).collect::<Result<_>>()?;
+            What::AddClass { class: class.get_ref().clone(), parent: text(&event.parent), set: set(), flows }
+        } else if let Some(class) = &event.remove {
+            only(&["remove", "heir"])?;
+            What::RemoveClass { class: class.get_ref().clone(), heir: text(&event.heir) }
+        } else if let Some(link) = &event.link {
+            only(&["link", "rate"])?;
+            let link = find(link, "link", links.iter().map(|l| l.name.as_str()))?;
+            match &event.rate {
+                Some(rate) if rate.get_ref().0.is_zero() => return bad(rate, "a link at 0 bit/s carries nothing"),
+                Some(rate) => What::LinkRate { link, rate: rate.get_ref().0 },
+                None => return bad(place, "what changes about the link? Write rate"),
+            }
+        } else if let Some(name) = &event.flow {
+            only(&["flow", "rate", "active"])?;
+            let flow = find(name, "flow", flows.iter().map(|f| f.name.as_str()))?;
+            match (&event.rate, &event.active) {
+                (Some(rate), None) if rate.get_ref().0.is_zero() => return bad(rate, "write active = false instead"),
+                (Some(rate), None) => {
+                    let unpaced = |shape: &Shape| matches!(shape, Shape::Bursts { .. } | Shape::Local { .. });
+                    let paced = matches!(&flows[flow].kind, Kind::Udp(udp) if !unpaced(&udp.shape));
+                    if !paced {
+                        return bad(rate, "only UDP flows with a pace have a rate");
+                    }
+                    What::FlowRate { flow, rate: rate.get_ref().0 }
+                }
+                (None, Some(active)) => What::FlowActive { flow, active: *active.get_ref() },
+                _ => return bad(place, "what changes about the flow? Write rate or active, one of them"),
+            }
+        } else {
+            return bad(place, "what changes? Write one of class, add, remove, link, flow");
+        };
+        events.push(TimedEvent { at, what });
+    }
+    // Those of one time stay in the order in which they were written.
+    events.sort_by_key(|event| event.at);
+    Ok(events)
+}

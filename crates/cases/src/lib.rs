@@ -1,0 +1,32 @@
+//! What a case is, and what came out of it. Both worlds, the simulator and the lab, read cases and
+//! write results through this crate; it knows neither of them, and no device.
+//!
+//! ```text
+//!  case     a case file: hosts, links, flows, policy, what must come out
+//!  result   what came out: `altq.result/1`         table    from runs to a result
+//!  series   classes and flows over time            report   counters of classes
+//!  gaps     gaps between packets                   statistics   percentiles
+//!  stat     a link's counters at one instant       source   when a flow of datagrams sends
+//!  find     the cases of folders                   task     a case to run in a world
+//!  made     how a result was made: version, files with hashes
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod case;
+pub mod find;
+pub mod gaps;
+pub mod limits;
+pub mod literal;
+pub mod made;
+pub mod nearest;
+pub mod random;
+pub mod report;
+pub mod result;
+pub mod series;
+pub mod source;
+pub mod stat;
+pub mod statistics;
+pub mod table;
+pub mod task;
+pub mod world;

@@ -1,0 +1,73 @@
+//! How a result was made: version, command, the files with their hashes.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::case::{CaseFile, Kind, PolicySource};
+use crate::result::{Made, MadeFrom};
+
+/// All that is needed to make a result of a case file again.
+pub fn made(file: &CaseFile) -> Made {
+    let mut paths = vec![file.path.clone()];
+    for case in file.runs.iter().map(|run| &run.case) {
+        let policies = case.columns.iter().filter_map(|column| match &column.policy {
+            PolicySource::File(file) => Some(file),
+            PolicySource::Text(_) => None,
+        });
+        let captures = case.flows.iter().filter_map(|flow| match &flow.kind {
+            Kind::Pcap { file, .. } => Some(file),
+            _ => None,
+        });
+        for path in policies.chain(captures).map(|file| case.folder.join(file)) {
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+    }
+    let files = paths.iter().map(|path| from(&path.display().to_string(), path)).collect();
+    Made { version: env!("CARGO_PKG_VERSION").into(), command: command(), files, ..Made::default() }
+}
+
+/// A file's hash. One that cannot be read any more has none.
+fn from(name: &str, path: &Path) -> MadeFrom {
+    let sha256 = std::fs::read(path).map_or(String::new(), |bytes| hex(&Sha256::digest(bytes)));
+    MadeFrom { file: name.to_owned(), sha256 }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The command line as a shell would take it; the program by its name alone, as it may lie
+/// elsewhere.
+fn command() -> String {
+    let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("altq".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_standard() {
+        // FIPS 180-4, the example of one block.
+        assert_eq!(hex(&Sha256::digest("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!([quoted("a/b-1.toml"), quoted("it's"), quoted("")], ["a/b-1.toml", "'it'\\''s'", "''"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! What a class did: the rows that `altq replay`, `altq sim` and `altq lab` print.
+
+use altq_config::Link;
+use altq_engine::account::Counters;
+use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::units::{Nanos, SECOND};
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Delay;
+
+/// A class's row. Inner classes hold the sums of what is below them, the first row is the link
+/// itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassReport {
+    /// Its name.
+    pub name: String,
+    /// The class above; `None` for the link.
+    pub parent: Option<String>,
+    /// Packets that arrived in the window.
+    pub arrived_packets: u64,
+    /// Their own bytes.
+    pub arrived_bytes: u64,
+    /// Packets handed to the wire in the window.
+    pub sent_packets: u64,
+    /// Their own bytes.
+    pub sent_bytes: u64,
+    /// Packets dropped in the window.
+    pub dropped_packets: u64,
+    /// Their own bytes.
+    pub dropped_bytes: u64,
+    /// Packets that still wait when the run ends.
+    pub queued_packets: u64,
+    /// `sent_bytes` in bits over the window's length, rounded down.
+    pub rate_bit_s: u64,
+    /// Bytes sent in the window beyond the class's guarantee.
+    pub borrowed_bytes: u64,
+    /// From arrival to hand-over, of the packets sent in the window.
+    pub delay_ns: Delay,
+}
+
+/// Collects what happens to the packets of a link's classes within a window.
+pub struct Collector {
+    from: Nanos,
+    to: Nanos,
+    own: Vec<Own>,
+    /// What the engine had counted when the window opened and when it closed.
+    opened: Option<Vec<u64>>,
+    closed: Option<Vec<u64>>,
+}
+
+#[derive(Default)]
+struct Own {
+    arrived: (u64, u64),
+    sent: (u64, u64),
+    dropped: (u64, u64),
+    delays: Vec<u64>,
+}
+
+impl Collector {
+    /// For `classes` classes and the window [from, to).
+    pub fn new(classes: usize, from: Nanos, to: Nanos) -> Collector {
+        let own = std::iter::repeat_with(Own::default).take(classes).collect();
+        Collector { from, to, own, opened: None, closed: None }
+    }
+
+    #[inline]
+    fn own(&mut self, at: Nanos, class: ClassId) -> Option<&mut Own> {
+        if at < self.from || at >= self.to {
+            return None;
+        }
+        let at = class as usize;
+        if at >= self.own.len() {
+            // A class that was added while running.
+            self.own.resize_with(at + 1, Own::default);
+        }
+        self.own.get_mut(at)
+    }
+
+    /// A packet arrived.
+    #[inline]
+    pub fn arrived(&mut self, now: Nanos, class: ClassId, bytes: u32) {
+        if let Some(own) = self.own(now, class) {
+            own.arrived.0 += 1;
+            own.arrived.1 += u64::from(bytes);
+        }
+    }
+
+    /// A packet was handed over.
+    #[inline]
+    pub fn sent(&mut self, now: Nanos, class: ClassId, bytes: u32, arrived: Nanos) {
+        if let Some(own) = self.own(now, class) {
+            own.sent.0 += 1;
+            own.sent.1 += u64::from(bytes);
+            own.delays.push(now - arrived);
+        }
+    }
+
+    /// A packet was dropped.
+    #[inline]
+    pub fn dropped(&mut self, now: Nanos, class: ClassId, bytes: u32) {
+        if let Some(own) = self.own(now, class) {
+            own.dropped.0 += 1;
+            own.dropped.1 += u64::from(bytes);
+        }
+    }
+
+    /// True if [`turn`](Collector::turn) wants the engine's counters before anything at `now`
+    /// happens.
+    #[inline]
+    pub fn turns(&self, now: Nanos) -> bool {
+        (self.opened.is_none() && now >= self.from) || (self.closed.is_none() && now >= self.to)
+    }
+
+    /// Takes note of the engine's counters as the window opens or closes.
+    pub fn turn(&mut self, now: Nanos, counters: &[Counters]) {
+        let borrowed = || counters.iter().map(|c| c.borrowed_bytes).collect::<Vec<_>>();
+        if self.opened.is_none() && now >= self.from {
+            self.opened = Some(borrowed());
+        }
+        if self.closed.is_none() && now >= self.to {
+            self.closed = Some(borrowed());
+        }
+    }
+
+    /// The rows. `end`: where the window ends if it was left open. `counters` are the engine's, at
+    /// the end of the run; `names` and `parents` those of the classes that exist then.
+    pub fn rows(
+        self,
+        names: &[Option<(String, Option<ClassId>)>],
+        counters: &[Counters],
+        end: Nanos,
+    ) -> Vec<ClassReport> {
+        let window = end.min(self.to).saturating_sub(self.from);
+        let last: Vec<u64> = counters.iter().map(|c| c.borrowed_bytes).collect();
+        let opened = self.opened.unwrap_or_else(|| last.clone());
+        let closed = self.closed.unwrap_or(last);
+        let mut own = self.own;
+        own.resize_with(names.len().max(own.len()), Own::default);
+        let parent = |id: usize| names.get(id).and_then(|n| n.as_ref()).and_then(|(_, parent)| *parent);
+        // Whose packets count for a row: all those at and below the class. A class is looked up by
+        // its way to the root.
+        let mut below: Vec<Vec<usize>> = vec![Vec::new(); names.len()];
+        for (id, name) in names.iter().enumerate() {
+            if name.is_none() {
+                continue;
+            }
+            let mut at = Some(id);
+            while let Some(above) = at {
+                below[above].push(id);
+                at = parent(above).map(|p| p as usize);
+            }
+        }
+        let mut rows = Vec::with_capacity(names.len());
+        for (id, name) in names.iter().enumerate() {
+            let Some((name, above)) = name else { continue };
+            let sum = |what: fn(&Own) -> (u64, u64)| {
+                below[id].iter().map(|c| what(&own[*c])).fold((0, 0), |a: (u64, u64), b| (a.0 + b.0, a.1 + b.1))
+            };
+            let (arrived, sent, dropped) = (sum(|o| o.arrived), sum(|o| o.sent), sum(|o| o.dropped));
+            let mut delays: Vec<u64> = Vec::with_capacity(sent.0 as usize);
+            for class in &below[id] {
+                delays.extend_from_slice(&own[*class].delays);
+            }
+            let at = |counts: &[u64]| counts.get(id).copied().unwrap_or(0);
+            rows.push(ClassReport {
+                name: name.clone(),
+                parent: above
+                    .and_then(|p| names.get(p as usize).and_then(|n| n.as_ref()).map(|(name, _)| name.clone())),
+                arrived_packets: arrived.0,
+                arrived_bytes: arrived.1,
+                sent_packets: sent.0,
+                sent_bytes: sent.1,
+                dropped_packets: dropped.0,
+                dropped_bytes: dropped.1,
+                queued_packets: counters.get(id).map_or(0, |c| c.queued_packets),
+                rate_bit_s: rate(sent.1, window),
+                borrowed_bytes: at(&closed).saturating_sub(at(&opened)),
+                delay_ns: Delay::of(&mut delays),
+            });
+        }
+        rows
+    }
+}
+
+/// Bytes over a span of time, in bit/s, rounded down; 0 over no time.
+pub fn rate(bytes: u64, span: Nanos) -> u64 {
+    if span == 0 {
+        return 0;
+    }
+    u64::try_from(u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(span)).unwrap_or(u64::MAX)
+}
+
+/// Names and parents of a link's classes, by number, as [`Collector::rows`] wants them.
+pub fn names(link: &Link) -> Vec<Option<(String, Option<ClassId>)>> {
+    link.classes
+        .iter()
+        .zip(&link.spec.classes)
+        .enumerate()
+        .map(|(id, (class, spec))| Some((class.name.clone(), (id as ClassId != ROOT).then_some(spec.parent))))
+        .collect()
+}

@@ -1,0 +1,13 @@
+//! The two worlds in which a case can run.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum World {
+    /// In the simulator, in virtual time.
+    Sim,
+    /// In the lab, in network namespaces with the kernel's own TCP.
+    Lab,
+}

@@ -1,0 +1,351 @@
+//! An edge with ways on both sides of the loop: frames that come were sent some time ago, those
+//! that are sent come out later, or not at all.
+//!
+//! What is under way is copied, so that the loop's slots are free at once, as after any other send.
+//! Who decides when a frame arrives is
+//! [`Beyond`]: what lies on that side of the edge.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use altq_dataplane::Error;
+use altq_dataplane::edge::{BATCH, Edge, EdgeCounters, Sent, Want, Woken};
+use altq_dataplane::pool::{HEAD_ROOM, Pool};
+use altq_engine::units::Nanos;
+
+/// How far a frame is known to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goes {
+    /// To the end of its way, at this time.
+    Arrives(Nanos),
+    /// To a place where it meets others, which may come there before it though they left later: at
+    /// that time it is asked what becomes of it, with this ticket.
+    Meets(Nanos, u32),
+    /// It is lost.
+    Lost,
+}
+
+/// What lies on one side of an edge.
+pub trait Beyond: Send {
+    /// A frame is to be sent off: the ticket with which its way begins. `head`: its first bytes,
+    /// from layer 2 on (of a frame of an ordinary MTU all of them).
+    fn enter(&mut self, head: &[u8]) -> u32;
+
+    /// A frame is at a place of its way, the first or where it [meets](Goes::Meets) others; in
+    /// order of time. `len`: all of its bytes, without a check sequence.
+    fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes;
+}
+
+/// Frames on their way on one side at most, of full size 98 ms at 1 Gbit/s; what is sent beyond
+/// that is refused and counted.
+const MOST: usize = 1 << 13;
+
+/// A frame under way: the time of what happens to it next, a number in the order in which that was
+/// told, its slot, and its ticket if it is to be asked for then.
+type UnderWay = (Nanos, u64, u32, Option<u32>);
+
+/// Frames under way.
+struct Course {
+    beyond: Box<dyn Beyond>,
+    pool: Pool,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
+    told: u64,
+    /// At the end of their way, in order.
+    there: VecDeque<u32>,
+    refused: u64,
+}
+
+impl Course {
+    fn new(beyond: Box<dyn Beyond>) -> Course {
+        let (under_way, there) = (BinaryHeap::new(), VecDeque::with_capacity(BATCH));
+        Course { beyond, pool: Pool::new(MOST, MOST), under_way, told: 0, there, refused: 0 }
+    }
+
+    /// Sends a frame of the loop's off, at `at`.
+    fn launch(&mut self, at: Nanos, pool: &Pool, frame: u32) {
+        let Some(copy) = self.pool.take_large() else {
+            self.refused += 1;
+            return;
+        };
+        if self.pool.copy_from(copy, pool, frame) {
+            let ticket = self.beyond.enter(pool.head(frame));
+            self.goes(copy, Goes::Meets(at, ticket));
+        } else {
+            self.pool.free(copy);
+            self.refused += 1;
+        }
+    }
+
+    fn goes(&mut self, frame: u32, goes: Goes) {
+        let (at, ticket) = match goes {
+            Goes::Arrives(at) => (at, None),
+            Goes::Meets(at, ticket) => (at, Some(ticket)),
+            Goes::Lost => return self.pool.free(frame),
+        };
+        self.under_way.push(Reverse((at, self.told, frame, ticket)));
+        self.told += 1;
+    }
+
+    /// Does all that happens up to and with `now`, each at its own time.
+    fn advance(&mut self, now: Nanos) {
+        while let Some(Reverse((at, _, frame, ticket))) =
+            self.under_way.peek().copied().filter(|Reverse((at, ..))| *at <= now)
+        {
+            self.under_way.pop();
+            match ticket {
+                None => self.there.push_back(frame),
+                Some(ticket) => {
+                    let goes = self.beyond.onward(at, ticket, self.pool.len(frame));
+                    self.goes(frame, goes);
+                }
+            }
+        }
+    }
+
+    /// When something happens next.
+    fn next(&self) -> Option<Nanos> {
+        self.under_way.peek().map(|Reverse((at, ..))| *at)
+    }
+}
+
+/// An edge with a way before it and a way behind it.
+pub struct Distant<E> {
+    near: E,
+    before: Option<Course>,
+    beyond: Option<Course>,
+    /// Received, or to be sent, now; kept from call to call.
+    batch: Vec<u32>,
+}
+
+impl<E: Edge> Distant<E> {
+    /// What comes has passed `before`, what is sent passes `beyond`. `None`: nothing is held on
+    /// that side.
+    pub fn new(near: E, before: Option<Box<dyn Beyond>>, beyond: Option<Box<dyn Beyond>>) -> Distant<E> {
+        Distant {
+            near,
+            before: before.map(Course::new),
+            beyond: beyond.map(Course::new),
+            batch: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Gives out what has arrived by now.
+    fn flush(&mut self) -> Result<(), Error> {
+        let Some(beyond) = &mut self.beyond else { return Ok(()) };
+        loop {
+            beyond.advance(self.near.now());
+            self.batch.clear();
+            self.batch.extend(beyond.there.iter().take(BATCH));
+            if self.batch.is_empty() {
+                return Ok(());
+            }
+            let sent = self.near.send(&mut beyond.pool, &self.batch)?;
+            for handle in beyond.there.drain(..sent.done) {
+                beyond.pool.free(handle);
+            }
+            if sent.blocked.is_some() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<E: Edge> Edge for Distant<E> {
+    fn now(&mut self) -> Nanos {
+        self.near.now()
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
+        self.flush()?;
+        let Some(before) = &mut self.before else { return self.near.receive(pool, out) };
+        self.batch.clear();
+        let had_room = self.near.receive(pool, &mut self.batch)?;
+        let now = self.near.now();
+        for frame in self.batch.drain(..) {
+            before.launch(now, pool, frame);
+            pool.free(frame);
+        }
+        before.advance(now);
+        while out.len() < BATCH
+            && let Some(frame) = before.there.front().copied()
+        {
+            let slot = if before.pool.len(frame) <= HEAD_ROOM { pool.take() } else { pool.take_large() };
+            let Some(slot) = slot else { return Ok(false) };
+            pool.copy_from(slot, &before.pool, frame);
+            before.there.pop_front();
+            before.pool.free(frame);
+            out.push(slot);
+        }
+        Ok(had_room)
+    }
+
+    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
+        let Some(beyond) = &mut self.beyond else { return self.near.send(pool, frames) };
+        let now = self.near.now();
+        frames.iter().for_each(|frame| beyond.launch(now, pool, *frame));
+        self.flush()?;
+        Ok(Sent { done: frames.len(), blocked: None })
+    }
+
+    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
+        let Some(beyond) = &mut self.beyond else { return self.near.send_at(pool, frames, ends) };
+        frames.iter().zip(ends).for_each(|(frame, end)| beyond.launch(*end, pool, *frame));
+        self.flush()?;
+        Ok(Sent { done: frames.len(), blocked: None })
+    }
+
+    fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
+        if self.before.is_none() && self.beyond.is_none() {
+            return self.near.wait(deadline, want);
+        }
+        self.flush()?;
+        loop {
+            let held = self.beyond.as_ref().is_some_and(|beyond| !beyond.there.is_empty());
+            let beyond = match held {
+                false => self.beyond.as_ref().and_then(Course::next),
+                // The other side was full: it says when it is not, or is tried again soon.
+                true => Some(self.near.now() + 50_000),
+            };
+            let before = self.before.as_ref().filter(|_| want.frames);
+            // What is there already is told at once.
+            let before = before.and_then(|before| if before.there.is_empty() { before.next() } else { Some(0) });
+            let first = [deadline, beyond, before].into_iter().flatten().min();
+            let mut woken = self.near.wait(first, Want { room: want.room || held, ..want })?;
+            self.flush()?;
+            let now = self.near.now();
+            if let Some(before) = self.before.as_mut().filter(|_| want.frames) {
+                before.advance(now);
+                woken.frames |= !before.there.is_empty();
+            }
+            if woken.frames || woken.stop || deadline.is_some_and(|at| now >= at) {
+                return Ok(woken);
+            }
+        }
+    }
+
+    fn stopped(&mut self) -> bool {
+        self.near.stopped()
+    }
+
+    fn counters(&mut self) -> EdgeCounters {
+        let mut counters = self.near.counters();
+        counters.refused += self.beyond.as_ref().map_or(0, |beyond| beyond.refused);
+        counters.missed += self.before.as_ref().map_or(0, |before| before.refused);
+        counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use altq_dataplane::channel::{Channel, Timed};
+    use altq_dataplane::vnet::Vnet;
+
+    use super::*;
+
+    fn frame(at: Nanos, number: u8) -> Timed {
+        // An Ethernet frame of nothing known, so that no checksum is looked for.
+        let mut bytes = vec![0; 60];
+        (bytes[12], bytes[13], bytes[59]) = (0x88, 0xb5, number);
+        Timed { at, bytes, vnet: Vnet::default() }
+    }
+
+    /// What tells by time, length and number of a frame when it arrives.
+    struct By<F>(F);
+
+    impl<F: FnMut(Nanos, usize, u32) -> Option<Nanos> + Send> Beyond for By<F> {
+        fn enter(&mut self, head: &[u8]) -> u32 {
+            u32::from(head[59])
+        }
+
+        fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes {
+            (self.0)(now, len, ticket).map_or(Goes::Lost, Goes::Arrives)
+        }
+    }
+
+    fn by(beyond: impl FnMut(Nanos, usize, u32) -> Option<Nanos> + Send + 'static) -> Option<Box<dyn Beyond>> {
+        Some(Box::new(By(beyond)))
+    }
+
+    /// Passes what comes through an edge with these before and beyond it; times and numbers of what
+    /// came out.
+    fn pass(
+        before: Option<Box<dyn Beyond>>,
+        beyond: Option<Box<dyn Beyond>>,
+        frames: &[(Nanos, u8)],
+    ) -> Vec<(Nanos, u8)> {
+        let mut channel = Channel::new(1_000_000);
+        frames.iter().for_each(|(at, number)| channel.arrive(frame(*at, *number)));
+        let mut edge = Distant::new(channel, before, beyond);
+        let mut pool = Pool::new(256, 256);
+        let mut here = Vec::new();
+        while !edge.stopped() {
+            edge.receive(&mut pool, &mut here).unwrap();
+            let sent = edge.send(&mut pool, &here).unwrap();
+            here.drain(..sent.done).for_each(|handle| pool.free(handle));
+            edge.wait(None, Want { frames: true, room: false }).unwrap();
+        }
+        assert_eq!(pool.free_heads(), 256, "all slots are free again");
+        edge.near.departed().iter().map(|frame| (frame.at, frame.bytes[59])).collect()
+    }
+
+    #[test]
+    fn frames_come_out_when_they_arrive() {
+        let frames = [(0, 1), (100, 2), (50_000, 3)];
+        let out = pass(None, by(|at, _, _| Some(at + 20_000)), &frames);
+        assert_eq!(out, [(20_000, 1), (20_100, 2), (70_000, 3)]);
+        // On the other side it is the same, and both together.
+        let out = pass(by(|at, _, _| Some(at + 20_000)), None, &frames);
+        assert_eq!(out, [(20_000, 1), (20_100, 2), (70_000, 3)]);
+        let out = pass(by(|at, _, _| Some(at + 20_000)), by(|at, _, _| Some(at + 1_000)), &frames);
+        assert_eq!(out, [(21_000, 1), (21_100, 2), (71_000, 3)]);
+    }
+
+    #[test]
+    fn some_are_lost_and_some_pass_others() {
+        let beyond = |at: Nanos, bytes: usize, number: u32| {
+            assert_eq!(bytes, 60);
+            match number {
+                1 => Some(at + 30_000),
+                2 => None,
+                _ => Some(at + 1_000),
+            }
+        };
+        let frames = [(0, 1), (10, 2), (20, 3)];
+        assert_eq!(pass(None, by(beyond), &frames), [(1_020, 3), (30_000, 1)]);
+        assert_eq!(pass(by(beyond), None, &frames), [(1_020, 3), (30_000, 1)]);
+    }
+
+    /// Odd frames are far from a wire that takes 5 µs a frame, even ones near.
+    struct Wire(Nanos);
+
+    /// Of those that have come to the wire.
+    const THERE: u32 = 256;
+
+    impl Beyond for Wire {
+        fn enter(&mut self, head: &[u8]) -> u32 {
+            u32::from(head[59])
+        }
+
+        fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes {
+            assert_eq!(len, 60);
+            match ticket {
+                0..THERE => Goes::Meets(now + if ticket % 2 == 1 { 10_000 } else { 1_000 }, ticket + THERE),
+                _ if ticket == THERE + 5 => Goes::Lost,
+                _ => {
+                    self.0 = self.0.max(now) + 5_000;
+                    Goes::Arrives(self.0)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_first_is_served_first() {
+        // 1 comes to the wire at 10 µs, 2 at 7, 3 at 16, 4 at 8, 5 at 19; the wire is free from 12,
+        // 17 and 22 µs on.
+        let frames = [(0, 1), (6_000, 2), (6_000, 3), (7_000, 4), (9_000, 5)];
+        let out = [(12_000, 2), (17_000, 4), (22_000, 1), (27_000, 3)];
+        assert_eq!(pass(None, Some(Box::new(Wire(0))), &frames), out);
+        assert_eq!(pass(Some(Box::new(Wire(0))), None, &frames), out);
+    }
+}

@@ -1,0 +1,287 @@
+//! From readings to the rows and expectations of a result.
+
+use std::time::Duration;
+
+use altq_cases::case::{Case, Measure, Probe, Subject};
+use altq_cases::report::{ClassReport, names, rate};
+use altq_cases::result::{FlowResult, Percentiles, Traffic};
+use altq_cases::statistics::{Delay, percentile};
+use altq_config::Link;
+use altq_traffic::meter::Reading;
+use altq_traffic::udp;
+
+use super::generator::{Flow, Kind};
+use super::measure::Run;
+use super::shaper::{Readings, Window};
+
+/// All that a run gave.
+pub struct Figures<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Its flows as they were generated.
+    pub flows: &'a [Flow],
+    /// The generators' side.
+    pub run: &'a Run,
+    /// The shaped links and their readings; none where a peer stood in the middle.
+    pub links: &'a [(Link, Readings)],
+    /// Rates of their wires in bit/s.
+    pub wires: &'a [u64],
+    /// What a packet is on the shaped wire is known.
+    pub framed: bool,
+}
+
+impl Figures<'_> {
+    /// A flow's readings at the edges of a window, and the time between them.
+    fn edges(&self, flow: usize, from: Duration, to: Duration) -> Option<(Reading, Reading, Duration)> {
+        let (begin, end) = (self.run.at(from)?, self.run.at(to)?);
+        Some((*begin.flows.get(flow)?, *end.flows.get(flow)?, end.at.checked_sub(begin.at)?))
+    }
+
+    /// Payload delivered in a window, in bit/s.
+    pub fn goodput(&self, flow: usize, from: Duration, to: Duration) -> Option<u64> {
+        let (begin, end, time) = self.edges(flow, from, to)?;
+        Some(rate(end.bytes - begin.bytes, time.as_nanos() as u64))
+    }
+
+    fn transactions(&self, flow: usize, from: Duration, to: Duration) -> Option<f64> {
+        let (begin, end, time) = self.edges(flow, from, to)?;
+        Some((end.received - begin.received) as f64 / time.as_secs_f64())
+    }
+
+    fn times(&self, flow: usize, from: Duration, to: Duration) -> Vec<u64> {
+        self.run
+            .meters
+            .get(flow)
+            .map(|meter| meter.times(from.as_nanos() as u64, to.as_nanos() as u64))
+            .unwrap_or_default()
+    }
+
+    fn datagrams(&self, flow: usize) -> bool {
+        matches!(self.flows.get(flow).map(|flow| &flow.kind), Some(Kind::Datagrams(_)))
+    }
+
+    fn asks(&self, flow: usize) -> bool {
+        self.flows.get(flow).is_some_and(|flow| flow.kind.asks())
+    }
+
+    /// A row a flow.
+    pub fn flow_rows(&self, column: Option<&str>, classes: &[Option<String>]) -> Vec<FlowResult> {
+        let (from, to) = (nanos(self.case.warmup), nanos(self.case.duration));
+        let row = |(at, flow): (usize, &Flow)| {
+            let mut times = self.times(at, from, to);
+            let times = Percentiles::of(&mut times);
+            let asks = self.asks(at);
+            let counts = self.edges(at, from, to).filter(|_| self.datagrams(at));
+            FlowResult {
+                row: self.case.row.clone(),
+                column: column.map(str::to_string),
+                name: flow.name.clone(),
+                class: classes.get(at).cloned().flatten(),
+                goodput_bit_s: self.goodput(at, from, to).unwrap_or(0),
+                rtt_ns: if asks { times } else { Percentiles::default() },
+                transactions_per_s: if asks { self.transactions(at, from, to) } else { None },
+                delay_ns: if counts.is_some() { times } else { Percentiles::default() },
+                sent_packets: counts.as_ref().map(|(begin, end, _)| end.sent - begin.sent),
+                received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
+                traffic: self.case.flows.get(at).map(|flow| Traffic::of(self.case, flow)),
+                gaps: self.run.meters.get(at).and_then(|meter| meter.gaps()),
+            }
+        };
+        self.flows.iter().enumerate().map(row).collect()
+    }
+
+    /// A row a class of a link.
+    pub fn class_rows(&self, link: &Link, readings: &Readings) -> Vec<ClassReport> {
+        let Some(window) = readings.window(nanos(self.case.warmup), nanos(self.case.duration)) else {
+            return Vec::new();
+        };
+        let names = names(link);
+        let row = |(id, name): (usize, &Option<(String, Option<u32>)>)| {
+            let (name, parent) = name.as_ref()?;
+            let (begin, end) = window.edges(id)?;
+            let (begin, end) = (&begin.counters, &end.counters);
+            if names.len() > super::MANY && end.received_packets() == begin.received_packets() {
+                return None;
+            }
+            let sent_bytes = end.sent_bytes - begin.sent_bytes;
+            let sojourn = window.sojourn(id);
+            let seen = |value: u64| (sojourn.count() > 0).then_some(value);
+            Some(ClassReport {
+                name: name.clone(),
+                parent: parent.and_then(|parent| names.get(parent as usize)?.as_ref().map(|(name, _)| name.clone())),
+                arrived_packets: end.received_packets() - begin.received_packets(),
+                arrived_bytes: end.received_bytes() - begin.received_bytes(),
+                sent_packets: end.sent_packets - begin.sent_packets,
+                sent_bytes,
+                dropped_packets: end.dropped_packets - begin.dropped_packets,
+                dropped_bytes: end.dropped_bytes - begin.dropped_bytes,
+                queued_packets: end.queued_packets,
+                rate_bit_s: rate(sent_bytes, window.length().as_nanos() as u64),
+                borrowed_bytes: end.borrowed_bytes - begin.borrowed_bytes,
+                delay_ns: Delay {
+                    mean: seen(sojourn.mean()),
+                    p50: seen(sojourn.percentile(50.0)),
+                    p99: seen(sojourn.percentile(99.0)),
+                    max: seen(sojourn.max()),
+                },
+            })
+        };
+        names.iter().enumerate().filter_map(row).collect()
+    }
+
+    /// Bytes that the first link charged for a class in a window, in bit/s.
+    pub fn charged_rate(&self, class: u32, from: Duration, to: Duration) -> Option<u64> {
+        let window = self.links.first()?.1.window(from, to)?;
+        Some(rate(charged(&window, class as usize)?, window.length().as_nanos() as u64))
+    }
+
+    /// Bytes that the link charged for a class from the warm-up on.
+    pub fn charged_bytes(&self, class: &str) -> Option<u64> {
+        let (link, readings) = self.links.iter().find(|(link, _)| link.class(class).is_some())?;
+        let window = readings.window(nanos(self.case.warmup), nanos(self.case.duration))?;
+        charged(&window, link.class(class)? as usize)
+    }
+
+    /// What came out for a probe; `None` if there was nothing to measure.
+    pub fn measured(&self, probe: &Probe) -> Option<f64> {
+        let (from, to) = (nanos(probe.from), nanos(probe.to));
+        match &probe.subject {
+            Subject::Class(name) => self.of_class(name, probe, from, to),
+            // One that does not run in this row has no figures.
+            Subject::Flow(flow) if self.case.flows.get(*flow).is_none_or(|flow| flow.active.is_empty()) => None,
+            Subject::Flow(flow) => self.of_flow(*flow, probe, from, to),
+            Subject::Figures => None,
+        }
+    }
+
+    fn of_class(&self, name: &str, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
+        let place = self.links.iter().position(|(link, _)| link.class(name).is_some())?;
+        let (link, readings) = self.links.get(place)?;
+        let class = link.class(name)? as usize;
+        let window = readings.window(from, to)?;
+        let (begin, end) = window.edges(class)?;
+        let delay = |per_cent: f64| {
+            Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.percentile(per_cent) as f64)
+        };
+        match probe.measure {
+            Measure::Share => {
+                let whole = match &probe.of {
+                    Some(of) => charged(&window, link.class(of)? as usize)? as f64,
+                    None => link.spec.rate.as_bit_s() as f64 * window.length().as_secs_f64() / 8.0,
+                };
+                (whole > 0.0).then(|| charged(&window, class).map(|own| own as f64 / whole))?
+            }
+            Measure::Rate => {
+                let sent = end.counters.sent_bytes - begin.counters.sent_bytes;
+                Some(rate(sent, window.length().as_nanos() as u64) as f64)
+            }
+            Measure::Packets => {
+                Some((end.counters.sent_packets - begin.counters.sent_packets) as f64 / window.length().as_secs_f64())
+            }
+            Measure::Marked => {
+                let marked = end.counters.marked_packets - begin.counters.marked_packets;
+                let sent = end.counters.sent_packets - begin.counters.sent_packets;
+                (sent > 0).then(|| marked as f64 / sent as f64)
+            }
+            Measure::Queue => window.queued(class),
+            Measure::AnswerMax => window.longest().map(|longest| longest.as_nanos() as f64),
+            Measure::Reach => {
+                let (level, over) = (probe.level.as_bit_s(), nanos(probe.over));
+                Some(readings.reached(class, (from, to), level, over)?.as_nanos() as f64)
+            }
+            Measure::WireRate | Measure::Cells | Measure::WireShare if self.framed => {
+                let bits = (end.wire_bytes - begin.wire_bytes) as f64 * 8.0 / window.length().as_secs_f64();
+                Some(match probe.measure {
+                    Measure::Cells => bits / 424.0,
+                    Measure::WireShare => bits / *self.wires.get(place)? as f64,
+                    _ => bits,
+                })
+            }
+            Measure::Drops => Some((end.counters.dropped_packets - begin.counters.dropped_packets) as f64),
+            Measure::Loss => {
+                let dropped = end.counters.dropped_packets - begin.counters.dropped_packets;
+                let offered = dropped + end.counters.sent_packets - begin.counters.sent_packets;
+                (offered > 0).then(|| dropped as f64 / offered as f64)
+            }
+            Measure::DelayP50 => delay(50.0),
+            Measure::DelayP99 => delay(99.0),
+            Measure::DelayMax => Some(window.sojourn(class)).filter(|s| s.count() > 0).map(|s| s.max() as f64),
+            _ => None,
+        }
+    }
+
+    fn of_flow(&self, flow: usize, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
+        let measure = probe.measure;
+        if !measured(measure, self.flows.get(flow)?, (probe.from, probe.to) == (self.case.warmup, self.case.duration)) {
+            return None;
+        }
+        let gaps = || self.run.meters.get(flow).and_then(|meter| meter.gaps());
+        // Modes by how much of all gaps they hold.
+        let mode = |nth: usize| {
+            let mut modes = gaps()?.modes;
+            modes.sort_by(|a, b| b.share.total_cmp(&a.share));
+            modes.into_iter().nth(nth)
+        };
+        let times = |percent: u32| percentile(&mut self.times(flow, from, to), percent).map(|time| time as f64);
+        match measure {
+            Measure::Goodput => self.goodput(flow, from, to).map(|rate| rate as f64),
+            Measure::Packets => {
+                let (begin, end, time) = self.edges(flow, from, to)?;
+                Some((end.received - begin.received) as f64 / time.as_secs_f64())
+            }
+            Measure::Offered => {
+                let (begin, end, time) = self.edges(flow, from, to)?;
+                Some((end.sent - begin.sent) as f64 / time.as_secs_f64())
+            }
+            Measure::Rate => {
+                let (begin, end, time) = self.edges(flow, from, to)?;
+                let headers = udp::headers(self.flows.get(flow)?.from.is_ipv4()) as u64;
+                let bytes = end.bytes - begin.bytes + headers * (end.received - begin.received);
+                Some(rate(bytes, time.as_nanos() as u64) as f64)
+            }
+            Measure::GapMean => gaps().map(|gaps| gaps.mean_ns as f64),
+            Measure::GapDeviation => gaps().map(|gaps| gaps.deviation_ns as f64),
+            Measure::GapMode => mode(0).map(|mode| mode.at_ns as f64),
+            Measure::GapModeShare => mode(0).map(|mode| mode.share),
+            Measure::GapSecondMode => mode(1).map(|mode| mode.at_ns as f64),
+            Measure::Transactions if self.asks(flow) => self.transactions(flow, from, to),
+            Measure::RttP50 if self.asks(flow) => times(50),
+            Measure::RttP99 if self.asks(flow) => times(99),
+            Measure::DelayP50 if self.datagrams(flow) => times(50),
+            Measure::DelayP99 if self.datagrams(flow) => times(99),
+            Measure::DelayMax if self.datagrams(flow) => times(100),
+            Measure::Loss if self.datagrams(flow) => {
+                let (begin, end, _) = self.edges(flow, from, to)?;
+                let sent = end.sent - begin.sent;
+                // What is under way at the window's edges may make it a little less than nothing.
+                (sent > 0).then(|| 1.0 - ((end.received - begin.received) as f64 / sent as f64).min(1.0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the lab measures this of a flow; `whole`: over all of the run that is measured.
+pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
+    let (datagrams, numbered) = (matches!(flow.kind, Kind::Datagrams(_)), flow.flood.is_none());
+    match measure {
+        Measure::Goodput | Measure::HtbRatio => true,
+        Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.asks(),
+        // What TCP sends are segments that nobody counts here.
+        Measure::Rate | Measure::Packets | Measure::Offered | Measure::Loss => datagrams,
+        Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax => datagrams && numbered,
+        measure if measure.of_gaps() => datagrams && numbered && whole,
+        _ => false,
+    }
+}
+
+/// Bytes that the link charged for what a class sent in a window.
+fn charged(window: &Window<'_>, class: usize) -> Option<u64> {
+    let (begin, end) = window.edges(class)?;
+    Some(end.counters.sent_wire_bytes - begin.counters.sent_wire_bytes)
+}
+
+/// The case's times as the lab's.
+pub fn nanos(time: u64) -> Duration {
+    Duration::from_nanos(time)
+}

@@ -1,0 +1,354 @@
+//! From a case to what the lab runs: who is on which side, what each generator does, what of the
+//! case cannot be had here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use altq_cases::case::{
+    Case, CaseFile, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, Tunnel, What,
+};
+use altq_cases::stat::ReadCounters;
+use altq_engine::spec::Timer;
+use altq_engine::units::{Nanos, SECOND};
+use altq_traffic::request::Sizes;
+use altq_traffic::socket::Tuning;
+use altq_traffic::udp::{self, Local};
+use anyhow::{Context, bail};
+
+use super::generator::{Datagrams, Flood, Flow, Kind};
+use super::path::{self, Path};
+use super::topology::{self, Ecn, Side, Unsupported};
+use crate::tunnel;
+
+/// What the command line adds to a case.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// Congestion control of TCP flows that name none.
+    pub congestion: Option<String>,
+    /// SO_SNDBUF and SO_RCVBUF of TCP flows that name none, in bytes.
+    pub buffers: Option<u32>,
+    /// Hosts send super-packets.
+    pub offload: bool,
+    /// Of what is drawn.
+    pub seed: u64,
+    /// Progress is shown to nobody.
+    pub quiet: bool,
+    /// Who reads counters as `tc -s` prints them, for expectations about these.
+    pub counters: ReadCounters,
+}
+
+impl Wishes {
+    /// How the lab runs a case file where nobody asks for anything else, nor watches.
+    pub fn of_case(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Wishes {
+        let seed = seed.unwrap_or(file.seed);
+        Wishes { seed, congestion: None, buffers: None, offload: true, quiet: true, counters }
+    }
+}
+
+/// A case as the lab runs it.
+pub struct Lowered<'a> {
+    /// The link that is shaped.
+    pub link: &'a CaseLink,
+    /// Its place in the case.
+    pub link_at: usize,
+    /// Its largest packet, in bytes.
+    mtu: u32,
+    /// What lies before its queue and behind it, towards the sinks and towards the sources.
+    pub paths: [Path; 2],
+    /// Of what is drawn on them.
+    pub seed: u64,
+    /// Hosts, by side.
+    pub hosts: topology::Plan,
+    /// The flows, in the case's order.
+    pub flows: Vec<Flow>,
+    /// What the reader must know.
+    pub notes: Vec<String>,
+}
+
+/// Longer than the last reading of a run takes.
+const OVERTIME: Duration = Duration::from_secs(60);
+
+/// Lowers a case, on a host whose timers fire when `timer` says.
+///
+/// # Errors
+/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link
+/// divides, captures, media that are no wire.
+pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
+    let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
+    let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
+    if let Some((_, other)) = shaped.next() {
+        return Err(only_simulated(&format!("it has two links with a policy, `{}` and `{}`", link.name, other.name)));
+    }
+    let why = case.links.iter().find_map(path::only_simulated);
+    if let Some(why) = why {
+        return Err(only_simulated(&why));
+    }
+    let sides = sides(case, link_at)?;
+    let mut notes = Vec::new();
+    let paths = path::paths(case, link_at, &sides);
+    let offload = wishes.offload && case.offload;
+    // A tunnel puts a header before each packet.
+    let packets = paths.iter().any(Path::needs_packets) || link.tunnel.is_some();
+    if offload && packets {
+        notes.push("hosts send no super-packets: what the links delay, lose and put into tunnels is packets".into());
+    }
+    let mtu6 = mtu6(case, mtu);
+    tunnel_fits(case, mtu6).map_err(|why| only_simulated(&why))?;
+    let addresses =
+        |side: Side| case.hosts.iter().zip(&sides).filter(|(_, s)| **s == side).map(|(host, _)| host.address).collect();
+    let hosts = topology::Plan {
+        sources: addresses(Side::Sources),
+        sinks: addresses(Side::Sinks),
+        // All wires have the least MTU of the case.
+        mtu: case.links.iter().filter_map(|link| link.mtu).fold(mtu, u32::min),
+        mtu6,
+        offload: offload && !packets,
+        ecn: ecn(case, &sides),
+    };
+    let flows = case.flows.iter().enumerate().map(|(at, flow)| {
+        lower_flow(case, at, flow, &sides, timer, wishes).with_context(|| format!("flow `{}`", flow.name))
+    });
+    let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
+    Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: wishes.seed, notes })
+}
+
+/// The largest packet of IPv6: a tunnel leaves less for it. `mtu` have links that do not say.
+fn mtu6(case: &Case, mtu: u32) -> u32 {
+    let own = |link: &CaseLink| {
+        let header = if link.tunnel.is_some() { Tunnel::HEADER } else { 0 };
+        link.mtu.unwrap_or(mtu).saturating_sub(header)
+    };
+    case.links.iter().map(own).fold(mtu, u32::min)
+}
+
+/// Every link has room for IPv6 packets of so many bytes (RFC 8200 5).
+const IPV6_MTU: u32 = 1280;
+
+/// Why a kernel would not send IPv6 through the case's tunnels as it is written, in words.
+fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
+    if case.links.iter().all(|link| link.tunnel.is_none()) {
+        return Ok(());
+    }
+    if mtu6 < IPV6_MTU {
+        return Err(format!("a tunnel leaves {mtu6} bytes for IPv6, which needs {IPV6_MTU} (RFC 8200 5)"));
+    }
+    for flow in case.flows.iter().filter(|flow| case.hosts.get(flow.from).is_some_and(|host| host.address.is_ipv6())) {
+        if let CaseKind::Udp(udp) = &flow.kind
+            && let Some(size) = udp.sizes.iter().find(|size| **size > mtu6)
+        {
+            return Err(format!(
+                "flow `{}`: a tunnel leaves {mtu6} bytes for IPv6, and packets of {size} would be fragmented",
+                flow.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Lowered<'_> {
+    /// The tunnel around the queue that packets of one side meet: without a policy that way there
+    /// is none, only the header's length on the wire.
+    pub fn tunnel(&self, side: Side) -> Option<tunnel::Tunnel> {
+        let back = side == Side::Sinks;
+        let governed = if back { &self.link.reverse } else { &self.link.policy };
+        let tunnel = self.link.tunnel.filter(|_| governed.is_some())?;
+        Some(tunnel::Tunnel { ends: Box::new(move |src, dst| tunnel.ends(src, dst, back)), mtu: self.mtu })
+    }
+}
+
+/// How a reason begins why the lab does not have something.
+pub const SIMULATED: &str = "this case runs in the simulator only (`altq sim`): ";
+
+fn only_simulated(why: &str) -> anyhow::Error {
+    Unsupported(format!("{SIMULATED}{why}")).into()
+}
+
+/// Which connections of TCP offer ECN. It is a setting of a namespace; where some do not it is one
+/// of the way to a port.
+fn ecn(case: &Case, sides: &[Side]) -> Ecn {
+    let tcp = || {
+        case.flows.iter().filter_map(|flow| Some((flow, flow.kind.tcp()?))).filter(|(flow, _)| !flow.active.is_empty())
+    };
+    let address = |host: usize| case.hosts.get(host).map(|host| host.address);
+    if tcp().all(|(_, tcp)| tcp.ecn) {
+        return Ecn::All;
+    }
+    let some = tcp().filter(|(_, tcp)| tcp.ecn).filter_map(|(flow, _)| {
+        let to = SocketAddr::new(address(flow.to)?, flow.dport);
+        Some((*sides.get(flow.from)?, address(flow.from)?, to))
+    });
+    Ecn::Some(some.collect())
+}
+
+/// On which side of the shaped link each host is.
+fn sides(case: &Case, shaped: usize) -> anyhow::Result<Vec<Side>> {
+    let mut sides: Vec<Option<Side>> = vec![None; case.hosts.len()];
+    let link = case.links.get(shaped).context("the shaped link has its place")?;
+    let mut reach = vec![(link.from, Side::Sources), (link.to, Side::Sinks)];
+    while let Some((host, side)) = reach.pop() {
+        let Some(seen) = sides.get_mut(host) else { continue };
+        match seen {
+            Some(other) if *other == side => continue,
+            Some(_) => return Err(only_simulated(&format!("there is a way around the link `{}`", link.name))),
+            None => *seen = Some(side),
+        }
+        for (at, link) in case.links.iter().enumerate() {
+            if at != shaped && link.from == host {
+                reach.push((link.to, side));
+            }
+            if at != shaped && link.to == host {
+                reach.push((link.from, side));
+            }
+        }
+    }
+    let place = |(host, side): (usize, Option<Side>)| {
+        let name = case.hosts.get(host).map_or("", |host| host.name.as_str());
+        side.ok_or_else(|| only_simulated(&format!("no link leads to host `{name}`")))
+    };
+    sides.into_iter().enumerate().map(place).collect()
+}
+
+fn lower_flow(
+    case: &Case,
+    at: usize,
+    flow: &CaseFlow,
+    sides: &[Side],
+    timer: Timer,
+    wishes: &Wishes,
+) -> anyhow::Result<Flow> {
+    let host = |at: usize| case.hosts.get(at).context("the host has its place");
+    let (from, to) = (host(flow.from)?.address, host(flow.to)?.address);
+    let side = *sides.get(flow.from).context("the host has its side")?;
+    if sides.get(flow.to) == Some(&side) {
+        return Err(only_simulated("it does not cross the shaped link"));
+    }
+    let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
+        // What a case leaves open is the same in both worlds and on every host, whatever the host's
+        // own default is. It is set by socket: a namespace may have as its default only what the
+        // host allows to everybody.
+        congestion: congestion.clone().or_else(|| wishes.congestion.clone()).or_else(|| Some("cubic".into())),
+        buffers: buffers.or(wishes.buffers),
+        no_delay,
+        dscp: flow.dscp,
+    };
+    // What does not run in this row needs nothing.
+    let runs = !flow.active.is_empty();
+    if let Some(tcp) = flow.kind.tcp().filter(|_| runs) {
+        if tcp.stack == Stack::Bsd {
+            return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
+        }
+        if tcp.mss.is_some() {
+            return Err(only_simulated("its `mss` is the simulator's; a link's `mtu` is the lab's too"));
+        }
+    }
+    if flow.high && runs {
+        return Err(only_simulated("what is `high` is told by the packet here, and UDP is not"));
+    }
+    let local = matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. }));
+    let queue = |link: &CaseLink| {
+        (link.policy.is_some() && link.from == flow.from) || (link.reverse.is_some() && link.to == flow.from)
+    };
+    if local && runs && !case.links.iter().any(queue) {
+        return Err(only_simulated("it is `local`, and there is no queue of altq's on its host"));
+    }
+    let kind = match &flow.kind {
+        CaseKind::TcpBulk { streams, tcp } => {
+            Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) }
+        }
+        CaseKind::TcpRr { streams, request, response, tcp } => Kind::Request {
+            streams: *streams,
+            sizes: Sizes { request: *request as usize, response: *response as usize },
+            tuning: tuning(&tcp.congestion, tcp.buffers, true),
+        },
+        CaseKind::TcpConnect { streams, request, response, tcp, .. } => {
+            if runs && (*request, *response) != (1, 1) {
+                return Err(only_simulated("the lab's short connections carry one byte each way"));
+            }
+            Kind::Connect { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, true) }
+        }
+        CaseKind::UdpRr { streams, request, response, .. } => {
+            Kind::Echo { streams: *streams, sizes: Sizes { request: *request as usize, response: *response as usize } }
+        }
+        CaseKind::Udp(udp) => {
+            let rates = case.events.iter().filter_map(|event| match event.what {
+                What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),
+                _ => None,
+            });
+            let local = (local && runs).then(|| Local { ear: Arc::default(), tick: tick(timer) });
+            Kind::Datagrams(Datagrams {
+                udp: udp.clone(),
+                seed: wishes.seed,
+                stream: at as u64,
+                rates: rates.collect(),
+                local,
+            })
+        }
+        CaseKind::Pcap { .. } => return Err(only_simulated("captures are not played into real wires")),
+    };
+    Ok(Flow {
+        name: flow.name.clone(),
+        side,
+        from: SocketAddr::new(from, flow.sport),
+        to: SocketAddr::new(to, flow.dport),
+        active: active(case, at, flow)?,
+        stagger: Duration::from_nanos(flow.kind.tcp().map_or(0, |tcp| tcp.stagger)),
+        dscp: flow.dscp,
+        kind,
+        flood: flood(case, at, flow, from.is_ipv4()),
+    })
+}
+
+/// Timers fire at multiples of this, in ns.
+pub fn tick(timer: Timer) -> Nanos {
+    match timer {
+        Timer::Exact => 1,
+        Timer::Tick(tick) => tick.max(1),
+    }
+}
+
+/// In a case that asks for more than the host can do: a constant pace that is a flood.
+fn flood(case: &Case, at: usize, flow: &CaseFlow, ipv4: bool) -> Option<Flood> {
+    let CaseKind::Udp(udp) = &flow.kind else { return None };
+    let changes = case.events.iter().any(|event| matches!(event.what, What::FlowRate { flow, .. } if flow == at));
+    let (Shape::Constant(pace), [size]) = (&udp.shape, &udp.sizes[..]) else { return None };
+    let nanos = match pace {
+        Pace::Interval(interval) => *interval,
+        Pace::Rate(rate) => (u64::from(*size) * 8 * SECOND).checked_div(rate.as_bit_s())?,
+    };
+    let payload = (*size as usize).checked_sub(udp::headers(ipv4)).filter(|bytes| *bytes > 0)?;
+    (case.overload && !changes).then_some(Flood { payload, interval: Duration::from_nanos(nanos) })
+}
+
+/// The spans in which a flow sends, with the events that start and stop it.
+fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Duration, Duration)>> {
+    let mut spans = flow.active.clone();
+    for event in &case.events {
+        match &event.what {
+            What::FlowActive { flow, active } if *flow == at => {
+                let time = event.at;
+                if *active {
+                    // It sends from now on; what was to come later is part of that.
+                    spans.retain(|(begin, _)| *begin < time);
+                    match spans.last_mut() {
+                        Some((_, end)) if *end >= time => *end = case.duration,
+                        _ => spans.push((time, case.duration)),
+                    }
+                } else {
+                    spans.retain(|(begin, _)| *begin < time);
+                    if let Some((_, end)) = spans.last_mut() {
+                        *end = (*end).min(time);
+                    }
+                }
+            }
+            What::RemoveClass { class, .. } => return Err(only_simulated(&format!("class `{class}` goes on the way"))),
+            _ => {}
+        }
+    }
+    if spans.is_empty() && !flow.active.is_empty() {
+        bail!("it never sends");
+    }
+    // What lasts to the end goes on until the last reading has been taken.
+    let end = |end: Nanos| Duration::from_nanos(end) + if end == case.duration { OVERTIME } else { Duration::ZERO };
+    Ok(spans.into_iter().map(|(begin, last)| (Duration::from_nanos(begin), end(last))).collect())
+}

@@ -1,0 +1,293 @@
+//! A column of a case, checked against its policy and ready for the lab.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use altq_cases::case::{Case, Column, Expectation, Measure, PolicyError, Probe, Subject, TimedEvent, What};
+use altq_cases::result::{CaseResult, World};
+use altq_cases::stat::ReadCounters;
+use altq_config::Link;
+use altq_engine::headers::Key;
+use altq_engine::spec::ROOT;
+use altq_engine::{Change, Engine};
+use altq_simulator::sim::{Shadow, encapsulate, flow_key};
+
+use super::figures::{self, nanos};
+use super::generator::{Flow, Kind};
+use super::host::{self, Addressed, Machine};
+use super::lower::{self, Lowered, Wishes};
+use super::shaper;
+use super::topology::{Side, Unsupported};
+use super::{BadCase, BadPolicy};
+
+/// A column, checked and ready to run.
+pub struct Prepared<'a> {
+    pub column: &'a Column,
+    pub lowered: Lowered<'a>,
+    /// The shaped links, as the bridge runs them.
+    pub links: Vec<Link>,
+    /// The same with the classes that come on the way.
+    pub grown: Vec<Link>,
+    /// What changes in them, by their places, in order of time.
+    pub changes: Vec<(Duration, usize, Change)>,
+    /// The case's expectations, and whether each is about this column in this world.
+    pub expectations: Vec<(&'a Expectation, bool)>,
+    /// All links of the policy: of those that stand in no wire the engine can be measured.
+    pub policy: Vec<Link>,
+    /// Places of those that the lab cannot judge.
+    pub unjudged: Vec<usize>,
+    /// What a packet is on the shaped wire is known: it is what the link charges for it, or
+    /// `machines` say it.
+    pub framed: bool,
+    /// The hosts of the shaped links, by their places, where these are not simply wires of the
+    /// policy's rate; none there.
+    pub machines: Vec<Machine>,
+    /// Progress is shown to nobody.
+    pub quiet: bool,
+    /// Who reads counters as `tc -s` prints them.
+    pub counters: ReadCounters,
+}
+
+impl<'a> Prepared<'a> {
+    /// Checks a column.
+    ///
+    /// # Errors
+    /// As [`super::run_case`].
+    pub fn new(case: &'a Case, column: &'a Column, wishes: &Wishes) -> anyhow::Result<Prepared<'a>> {
+        if let Some(why) = case.elsewhere(column, World::Lab) {
+            return Err(Unsupported(why.to_owned()).into());
+        }
+        let policy = column.load(case).map_err(|error| match error {
+            PolicyError::Refused(failed) => anyhow::Error::from(BadPolicy(failed)),
+            PolicyError::Text(text) => BadCase(text).into(),
+        })?;
+        let named = |name: &Option<String>| match name {
+            None => Ok(None),
+            Some(name) => match policy.links.iter().find(|link| link.name == *name) {
+                Some(link) => Ok(Some(link)),
+                None => Err(BadCase(format!("case {}: the policy has no link `{name}`", case.name))),
+            },
+        };
+        let mtu = policy.links.first().map_or(1500, |link| link.spec.mtu);
+        let mut lowered = lower::lower(case, mtu, column.timer, wishes)?;
+        let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
+        let shaped = lowered.link;
+        let ways: Vec<(&Link, bool)> =
+            link.map(|link| (link, false)).into_iter().chain(reverse.map(|link| (link, true))).collect();
+        let apart =
+            host::is_needed(shaped, &ways, column.timer) || lowered.flows.iter().any(|flow| flow.ear().is_some());
+        if apart && lowered.hosts.offload {
+            lowered.hosts.offload = false;
+            lowered.notes.push("hosts send no super-packets: what the link's ring holds is packets".into());
+        }
+        let machine = |(_, back): &(&Link, bool)| {
+            let side = if *back { Side::Sinks } else { Side::Sources };
+            let programs = lowered.flows.iter().filter(|flow| flow.side == side).filter_map(program);
+            Machine::new(shaped, &ways, *back, column.timer, programs.collect())
+        };
+        let machines: Vec<Machine> = if apart { ways.iter().map(machine).collect() } else { Vec::new() };
+        for (way, side) in [(link, Side::Sources), (reverse, Side::Sinks)] {
+            if let Some(flow) = lowered.flows.iter().find(|flow| way.is_none() && flow.side == side) {
+                lowered.notes.push(format!(
+                    "flow `{}` goes the way of the link that no policy governs: unshaped here",
+                    flow.name
+                ));
+            }
+        }
+        let links = shaper::wires(link, reverse, apart);
+        let (grown, changes) = changes(case, lowered.link_at, &links)?;
+        let framed = apart
+            || shaped.medium.is_none_or(|medium| links.iter().all(|link| link.spec.overhead == medium.overhead()));
+        let mut unjudged = Vec::new();
+        for (at, e) in case.expectations.iter().enumerate().filter(|(_, e)| e.concerns(column, World::Lab)) {
+            if !lab_measures(case, &lowered.flows, framed, &e.probe) {
+                let name = case.expectation_name(column, &e.name);
+                lowered.notes.push(format!("{name}: left out, the lab does not measure it"));
+                unjudged.push(at);
+            }
+        }
+        let here = |(at, e): (usize, &'a Expectation)| (e, e.concerns(column, World::Lab) && !unjudged.contains(&at));
+        let expectations: Vec<(&Expectation, bool)> = case.expectations.iter().enumerate().map(here).collect();
+        let asked = expectations.iter().filter(|(_, here)| *here).map(|(e, _)| (&e.name, &e.probe));
+        for (name, probe) in asked.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
+            let of = probe.of.iter().map(String::as_str);
+            let subject = match &probe.subject {
+                Subject::Class(class) => Some(class.as_str()),
+                _ => None,
+            };
+            let known = if of_engine(probe.measure) { &policy.links } else { &grown };
+            if let Some(class) =
+                subject.into_iter().chain(of).find(|class| !known.iter().any(|link| link.class(class).is_some()))
+            {
+                return Err(
+                    BadCase(format!("case {}: `{name}`: no shaped link has a class `{class}`", case.name)).into()
+                );
+            }
+        }
+        Ok(Prepared {
+            column,
+            lowered,
+            links,
+            grown,
+            changes,
+            expectations,
+            policy: policy.links,
+            unjudged,
+            framed,
+            machines,
+            quiet: wishes.quiet,
+            counters: wishes.counters,
+        })
+    }
+
+    /// All that is asked of this column in the lab.
+    pub fn asked<'b>(&'b self, case: &'b Case) -> impl Iterator<Item = &'b Probe> {
+        let expectations = self.expectations.iter().filter(|(_, here)| *here).map(|(e, _)| &e.probe);
+        expectations.chain(case.figures.iter().filter_map(|figure| figure.probe()))
+    }
+
+    /// All moments at which somebody wants the meters' readings.
+    pub fn moments(&self, case: &Case, also: impl IntoIterator<Item = Duration>) -> Vec<Duration> {
+        let mut times = BTreeSet::from([nanos(case.warmup), nanos(case.duration)]);
+        times.extend(self.asked(case).flat_map(|probe| [nanos(probe.from), nanos(probe.to)]));
+        times.extend(also);
+        times.into_iter().collect()
+    }
+
+    /// The class that the rules give each flow; one that is not the case's own makes the result
+    /// invalid.
+    pub fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<String>>> {
+        let mut names = Vec::new();
+        for (flow, wanted) in self.lowered.flows.iter().zip(&case.flows) {
+            // `wires` names the ways in this order; a flow from the sinks meets the one back.
+            let way = match flow.side {
+                Side::Sources => self.lowered.link.policy.as_ref(),
+                Side::Sinks => self.lowered.link.reverse.as_ref(),
+            };
+            let name = match way.and_then(|way| self.links.iter().find(|link| link.name == *way)) {
+                None => None,
+                Some(link) => {
+                    let mut engine =
+                        Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
+                    // In a tunnel the rules see the outer header.
+                    let tunnel = self.lowered.link.tunnel.filter(|_| flow.from.is_ipv6());
+                    let own =
+                        tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), flow.side == Side::Sinks));
+                    engine
+                        .classify(&own)
+                        .and_then(|class| link.classes.get(class as usize))
+                        .map(|class| class.name.clone())
+                }
+            };
+            if let Some(wanted) = wanted.class.as_ref().filter(|wanted| name.as_ref() != Some(*wanted)) {
+                let found = name.as_deref().map_or("no class".to_string(), |name| format!("class `{name}`"));
+                result.invalid(format!("flow `{}` is for class `{wanted}`, and the rules give it {found}", flow.name));
+            }
+            names.push(name);
+        }
+        // A class that comes on the way has rules of its own in front of all others.
+        for event in &case.events {
+            if let What::AddClass { class, flows, .. } = &event.what {
+                for flow in flows {
+                    if let Some(name) = names.get_mut(*flow) {
+                        *name = Some(class.clone());
+                    }
+                }
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// What the case's events do to the links, and the links with the classes that come by them.
+#[allow(clippy::type_complexity)]
+fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Link>, Vec<(Duration, usize, Change)>)> {
+    let (mut grown, mut changes) = (links.to_vec(), Vec::new());
+    let wrong =
+        |event: &TimedEvent, why: String| BadCase(format!("case {}: event at {} ns: {why}", case.name, event.at));
+    let mut shadows =
+        links.iter().map(Shadow::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
+    for event in &case.events {
+        match &event.what {
+            What::FlowActive { .. } | What::FlowRate { .. } => continue,
+            What::LinkRate { link, .. } if *link != shaped => {
+                return Err(Unsupported(
+                    "this case runs in the simulator only (`altq sim`): a link without a policy changes its rate"
+                        .into(),
+                )
+                .into());
+            }
+            _ => {}
+        }
+        let keys: Vec<Key> = match &event.what {
+            What::AddClass { flows, .. } => flows.iter().filter_map(|flow| flow_key(case, *flow)).collect(),
+            _ => Vec::new(),
+        };
+        let before = changes.len();
+        for (at, shadow) in shadows.iter_mut().enumerate() {
+            let made = shadow.changes(event.at, &event.what, &keys).map_err(|why| wrong(event, why))?;
+            changes.extend(made.into_iter().map(|change| (nanos(event.at), at, change)));
+        }
+        if changes.len() == before {
+            return Err(wrong(event, "no shaped link has this class, or its parent".into()).into());
+        }
+    }
+    for (link, shadow) in grown.iter_mut().zip(&shadows) {
+        for name in shadow.names().iter().skip(link.classes.len()) {
+            let (Some((name, parent)), Some(mut spec), Some(mut class)) =
+                (name, link.spec.classes.last().cloned(), link.classes.last().cloned())
+            else {
+                continue;
+            };
+            (spec.parent, spec.queue, spec.scheduler) = (parent.unwrap_or(ROOT), None, None);
+            class.name = name.clone();
+            link.spec.classes.push(spec);
+            link.classes.push(class);
+        }
+    }
+    Ok((grown, changes))
+}
+
+/// Whether something is measured of a link's engine, without traffic.
+pub fn of_engine(measure: Measure) -> bool {
+    measure.of_engine() || matches!(measure, Measure::Memory | Measure::ClassMemory)
+}
+
+/// Whether the lab can measure something.
+fn lab_measures(case: &Case, flows: &[Flow], framed: bool, probe: &Probe) -> bool {
+    let whole = (probe.from, probe.to) == (case.warmup, case.duration);
+    match (&probe.subject, probe.measure) {
+        (Subject::Flow(at), measure) => flows.get(*at).is_some_and(|flow| figures::measured(measure, flow, whole)),
+        (Subject::Class(_), Measure::WireRate | Measure::Cells | Measure::WireShare) => framed,
+        _ => true,
+    }
+}
+
+/// What a classifier sees of a flow's packets.
+fn key(flow: &Flow) -> Key {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    Key {
+        src: bits(flow.from.ip()),
+        dst: bits(flow.to.ip()),
+        sport: Some(flow.from.port()),
+        dport: Some(flow.to.port()),
+        proto: if flow.kind.is_udp() { 17 } else { 6 },
+        family: if flow.from.is_ipv4() { 4 } else { 6 },
+        tos: flow.dscp << 2,
+        length: match &flow.kind {
+            Kind::Datagrams(datagrams) => datagrams.udp.sizes.first().copied().unwrap_or(1500),
+            _ => 1500,
+        },
+        ..Key::default()
+    }
+}
+
+/// The program of a flow that begins on the host of the queue.
+fn program(flow: &Flow) -> Option<Addressed> {
+    let key = key(flow);
+    Some(Addressed { src: key.src, dst: key.dst, dport: flow.to.port(), ear: flow.ear()?.clone() })
+}

@@ -1,0 +1,294 @@
+//! One run of a column: altq in the middle, then what it is compared with, then the engine alone;
+//! and what was measured.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::time::Duration;
+
+use altq_cases::case::{Case, Expectation, Measure, Probe, Subject};
+use altq_cases::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
+use altq_cases::stat::LinkStat;
+use altq_cases::table::{self, Ran};
+use altq_config::{Link, Promises};
+use altq_engine::Change;
+use anyhow::{Context, anyhow};
+
+use super::figures::{Figures, nanos};
+use super::generator::Kind;
+use super::host::{Machine, Near};
+use super::lower::tick;
+use super::measure::{self, Happening, Run};
+use super::prepared::{Prepared, of_engine};
+use super::shaper::{Around, Readings, Shaper};
+use super::topology::{Side, Topology, Unsupported};
+use super::{engine, kernel_htb, peer, series};
+use crate::distant::Beyond;
+
+/// What came of a run with the kernel in the middle.
+struct Peer {
+    /// Why its figures cannot be trusted.
+    invalid: Vec<String>,
+    result: PeerResult,
+}
+
+/// What came of a run with altq in the middle.
+struct Middle {
+    run: Run,
+    readings: Vec<Readings>,
+    /// What the links counted at its end, if that is asked for.
+    stats: Vec<LinkStat>,
+}
+
+/// An engine as it was measured.
+struct Measured<'a> {
+    link: &'a Link,
+    memory: Option<f64>,
+    times: Option<engine::Times>,
+}
+
+impl Prepared<'_> {
+    /// Runs it: `bins` a series in time.
+    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'static>> {
+        let mut own = CaseResult::new(&case.name, World::Lab, 0);
+        let result = &mut own;
+        // Why the figures cannot be trusted, apart from what the reader must know.
+        let mut doubts = CaseResult::new(&case.name, World::Lab, 0);
+        let title = match &self.column.name {
+            Some(column) => format!("{}, {column}", case.name),
+            None => case.name.clone(),
+        };
+        let classes = self.classes(case, &mut doubts)?;
+        let speaks_of_peer = self.asked(case).any(|probe| probe.measure == Measure::HtbRatio);
+        let tc = if peer || speaks_of_peer {
+            let plain = self.lowered.paths.iter().all(|path| path.is_short())
+                && self.lowered.link.tunnel.is_none()
+                && self.machines.is_empty();
+            if !self.changes.is_empty() || !plain {
+                let why = "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels \
+                    and changes only";
+                return Err(Unsupported(why.into()).into());
+            }
+            Some(self.kernel_htb(&classes)?)
+        } else {
+            None
+        };
+        let Middle { run, readings, stats } = self.altq(case, &title, bins, result)?;
+        self.distrust(case, &run, &readings, &mut doubts);
+        if !case.overload {
+            self.distrust_starved(case, &run, &readings, &classes, &mut doubts);
+        }
+        let links: Vec<(Link, Readings)> = self.grown.iter().cloned().zip(readings).collect();
+        let wires: Vec<u64> = match self.machines.is_empty() {
+            true => links.iter().map(|(link, _)| link.spec.rate.as_bit_s()).collect(),
+            false => self.machines.iter().map(|machine| machine.rate.as_bit_s()).collect(),
+        };
+        let figures =
+            Figures { case, flows: &self.lowered.flows, run: &run, links: &links, wires: &wires, framed: self.framed };
+        let name = self.column.name.as_deref();
+        result.flows.extend(figures.flow_rows(name, &classes));
+        for (link, readings) in &links {
+            let (rows, promises) = (figures.class_rows(link, readings).into_iter(), Promises::new(link));
+            result.classes.extend(rows.map(|report| {
+                let charged_bytes = figures.charged_bytes(&report.name);
+                let row = ClassResult::new(
+                    name.map(str::to_string),
+                    &self.lowered.link.name,
+                    report,
+                    (link, &promises),
+                    case,
+                );
+                ClassResult { row: case.row.clone(), charged_bytes, ..row }
+            }));
+        }
+        let peer = match tc {
+            Some(tc) => Some(self.against_htb(case, &figures, &tc, &title)?),
+            None => None,
+        };
+        let rows = |of: fn(&PeerResult) -> &Vec<PeerRow>| peer.as_ref().map_or(&[][..], |peer| of(&peer.result));
+        let engines = self.engines(case)?;
+        let measure = |probe: &Probe| match (probe.measure, &probe.subject) {
+            (measure, Subject::Class(class)) if of_engine(measure) => {
+                let own = engines.iter().find(|engine| engine.link.class(class).is_some())?;
+                match measure {
+                    Measure::Memory => own.memory,
+                    Measure::ClassMemory => own.memory.map(|memory| memory / own.link.classes.len() as f64),
+                    _ => own.times.as_ref()?.of(measure),
+                }
+            }
+            (measure, Subject::Class(class)) if measure.of_the_end() => {
+                let at = self.links.iter().position(|link| link.class(class).is_some())?;
+                (self.counters)(stats.get(at)?, probe)
+            }
+            (Measure::HtbRatio, Subject::Flow(flow)) => rows(|peer| &peer.flows).get(*flow).and_then(|row| row.ratio),
+            (Measure::HtbRatio, Subject::Class(class)) => {
+                rows(|peer| &peer.classes).iter().find(|row| row.name == *class).and_then(|row| row.ratio)
+            }
+            _ => figures.measured(probe),
+        };
+        let measured_figures = table::figures(case, |probe| anyhow::Ok(measure(probe)))?;
+        let one = |(expectation, here): &(&Expectation, bool)| match expectation.figure {
+            _ if !here => None,
+            Some(figure) => measured_figures.get(figure).copied().flatten(),
+            None => measure(&expectation.probe),
+        };
+        let measured = self.expectations.iter().map(one).collect();
+        if let Some(peer) = peer {
+            peer.invalid.into_iter().for_each(|reason| doubts.invalid(reason));
+            result.peers.push(peer.result);
+        }
+        for (flow, meter) in self.lowered.flows.iter().zip(&run.meters) {
+            let reordered = meter.read().reordered;
+            if reordered > 0 {
+                result.notes.push(format!("flow `{}`: {reordered} datagrams came behind later ones", flow.name));
+            }
+        }
+        for note in &self.lowered.notes {
+            if !result.notes.contains(note) {
+                result.notes.push(note.clone());
+            }
+        }
+        Ok(Ran {
+            // It outlives the case that it was checked with.
+            column: Cow::Owned(self.column.clone()),
+            figures: measured_figures,
+            measured,
+            flows: own.flows,
+            classes: own.classes,
+            unjudged: self.unjudged.clone(),
+            peers: own.peers,
+            series: Some(series::of(&figures, name, bins)),
+            notes: own.notes,
+            invalid: doubts.notes,
+        })
+    }
+
+    /// What is asked of the engines of links, without traffic.
+    fn engines(&self, case: &Case) -> anyhow::Result<Vec<Measured<'_>>> {
+        let asked: Vec<&Probe> = self.asked(case).filter(|probe| of_engine(probe.measure)).collect();
+        let is_of =
+            |link: &Link, probe: &Probe| matches!(&probe.subject, Subject::Class(class) if link.class(class).is_some());
+        let mut all: Vec<Measured<'_>> = Vec::new();
+        for link in self.policy.iter().filter(|link| asked.iter().any(|probe| is_of(link, probe))) {
+            let space = asked.iter().any(|probe| is_of(link, probe) && !probe.measure.of_engine());
+            let memory = if space { Some(engine::memory(link)? as f64) } else { None };
+            all.push(Measured { link, memory, times: None });
+        }
+        let timed: Vec<usize> = (0..all.len())
+            .filter(|at| asked.iter().any(|probe| is_of(all[*at].link, probe) && probe.measure.of_engine()))
+            .collect();
+        let times = engine::times(&timed.iter().map(|at| all[*at].link).collect::<Vec<_>>())?;
+        for (at, times) in timed.into_iter().zip(times) {
+            all[at].times = Some(times);
+        }
+        Ok(all)
+    }
+
+    /// One run with altq in the middle.
+    fn altq(&self, case: &Case, title: &str, bins: u64, result: &mut CaseResult) -> anyhow::Result<Middle> {
+        let topology = Topology::new(&self.lowered.hosts)?;
+        let [there, back] = &self.lowered.paths;
+        let seed = self.lowered.seed;
+        let ways = |side| {
+            let path = if side == Side::Sources { there } else { back };
+            let machine = self.machines.iter().find(|machine| machine.back == (side == Side::Sinks));
+            let [before, behind] = [&path.before, &path.behind].map(|net| net.beyond(seed));
+            // What leaves such a wire is kept until its last bit has left.
+            let behind = behind.or_else(|| machine.map(|_| Box::new(Near) as Box<dyn Beyond>));
+            let (tunnel, host) = (self.lowered.tunnel(side), machine.map(Machine::host));
+            Around { before, behind, tunnel, host }
+        };
+        let shaper = Shaper::start(&topology, &self.links, &ways)?;
+        let happen = |(at, link, change): &(Duration, usize, Change)| {
+            let (shaper, link, change) = (&shaper, *link, change.clone());
+            Happening { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }
+        };
+        let stats = RefCell::new(Vec::new());
+        let mut happenings: Vec<Happening<'_>> = self.changes.iter().map(happen).collect();
+        if self.asked(case).any(|probe| probe.measure.of_the_end()) {
+            let act = || {
+                let links = self.links.iter().enumerate();
+                *stats.borrow_mut() =
+                    links.map(|(at, link)| shaper.stat(at, link, case.duration)).collect::<Result<_, _>>()?;
+                Ok(())
+            };
+            happenings.push(Happening { at: nanos(case.duration), act: Box::new(act) });
+        }
+        let check = || match shaper.failed() {
+            true => Err(anyhow!("altq's bridge ended before its time")),
+            false => Ok(()),
+        };
+        let moments = self.moments(case, series::moments(case, bins));
+        let title = (!self.quiet).then_some(title);
+        let clock = (nanos(case.warmup), tick(self.column.timer));
+        let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &happenings, title);
+        drop(happenings);
+        let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
+        result.notes.extend(shaper.notes().iter().cloned());
+        // What ended the bridge explains more than what its end did to the flows.
+        let readings = shaper.finish(epoch, &self.links)?;
+        Ok(Middle { run: run?, readings, stats: stats.into_inner() })
+    }
+
+    /// True if the first link's own scheduler is htb, so that the kernel can have its classes.
+    fn is_htb(&self) -> bool {
+        self.links.first().is_some_and(|link| link.spec.scheduler.name == "htb")
+    }
+
+    /// Lines for tc: the policy's classes where it is one of htb, else one class of the link's
+    /// rate.
+    fn kernel_htb(&self, classes: &[Option<String>]) -> anyhow::Result<String> {
+        let link = self.links.first().context("a link is shaped")?;
+        if self.is_htb() {
+            kernel_htb::tc(link, &self.lowered.flows, classes)
+        } else {
+            Ok(peer::one_htb_class(link.spec.rate.as_bit_s()))
+        }
+    }
+
+    /// The same flows through the kernel's HTB.
+    fn against_htb(&self, case: &Case, altq: &Figures<'_>, tc: &str, title: &str) -> anyhow::Result<Peer> {
+        let (link, own) = (self.links.first().context("a link is shaped")?, self.is_htb());
+        let topology = Topology::new(&self.lowered.hosts)?;
+        peer::join(&topology, Some(tc))?;
+        let (from, to) = (nanos(case.warmup), nanos(case.duration));
+        let meter = kernel_htb::Meter::new(topology.middle(), from, to);
+        let check = || if own { meter.look() } else { Ok(()) };
+        let run = measure::run(
+            &topology,
+            &self.lowered.flows,
+            &self.moments(case, []),
+            (nanos(case.warmup), 1),
+            &check,
+            &[],
+            (!self.quiet).then_some(format!("{title}, kernel HTB")).as_deref(),
+        )?;
+        let htb = Figures { case, flows: &self.lowered.flows, run: &run, links: &[], wires: &[], framed: false };
+        let of = |figures: &Figures<'_>, flow: usize| figures.goodput(flow, from, to).unwrap_or(0);
+        let bulk: Vec<usize> = (0..self.lowered.flows.len())
+            .filter(|at| matches!(self.lowered.flows[*at].kind, Kind::Bulk { .. }))
+            .collect();
+        let sum = |figures: &Figures<'_>| bulk.iter().map(|flow| of(figures, *flow)).sum::<u64>();
+        let all = PeerRow::new("bulk", sum(altq), sum(&htb));
+        let flows = self.lowered.flows.iter().enumerate();
+        let mut classes = Vec::new();
+        if own {
+            for (id, name) in link.classes.iter().enumerate().skip(1).map(|(id, class)| (id as u32, &class.name)) {
+                if let (Some(ours), Some(theirs)) = (altq.charged_rate(id, from, to), meter.rate(id)) {
+                    classes.push(PeerRow::new(name, ours, theirs));
+                }
+            }
+        }
+        Ok(Peer {
+            invalid: run.invalid.iter().map(|reason| format!("kernel HTB: {reason}")).collect(),
+            result: PeerResult {
+                column: self.column.name.clone(),
+                name: "htb".into(),
+                bulk_bit_s: all.bit_s,
+                altq_bulk_bit_s: all.altq_bit_s,
+                ratio: all.ratio,
+                flows: flows.map(|(at, flow)| PeerRow::new(&flow.name, of(altq, at), of(&htb, at))).collect(),
+                classes,
+            },
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! altq in the middle: the bridge path of `altq run`, and what it counted when.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use altq_cases::stat::LinkStat;
+use altq_config::{Device, Link};
+use altq_dataplane::Error;
+use altq_dataplane::bridge::{self, Extra, OneWay, Options, Running};
+use altq_dataplane::host::Host;
+use altq_dataplane::shaper::{Look, Tuning};
+use altq_dataplane::sketch::{Packed, Sketch};
+use altq_dataplane::stats::{ClassStat, Snapshot};
+use altq_dataplane::stop::Stop;
+use altq_engine::spec::Regulator;
+use altq_engine::units::Nanos;
+use altq_engine::{Change, Engine};
+use anyhow::Context;
+
+use super::distant::{Beyond, Distant};
+use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
+use super::tunnel::{Tunnel, Tunnelled};
+
+/// Time between two readings of a link's counters: windows begin and end at a reading.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// The least time for a class in a reading: what the loop takes to tell a class's counters, and
+/// much more.
+const A_CLASS: Duration = Duration::from_micros(5);
+
+/// Packets up to here lie in a slot of 2 KB, larger ones in 64 KB more, most of which are never
+/// touched.
+const ORDINARY: u32 = 1900;
+
+/// Bytes of slots for a link of larger packets: a queue of 13,000 of 8 KB (case timer-ceiling) is
+/// to fit.
+const MEMORY: usize = 1536 << 20;
+
+/// How long the wires may take to come up.
+const CARRIER: Duration = Duration::from_secs(3);
+
+/// How long an answer of a loop may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What lies around a link in the lab, for the packets of one direction.
+#[derive(Default)]
+pub struct Around {
+    /// What lies before it; `None`: what comes was sent at once.
+    pub before: Option<Box<dyn Beyond>>,
+    /// What lies behind it; `None`: what leaves arrives at once.
+    pub behind: Option<Box<dyn Beyond>>,
+    /// A tunnel around it: from before its rules to behind its queue.
+    pub tunnel: Option<Tunnel>,
+    /// What it has in the place of a wire of its policy's rate.
+    pub host: Option<Host>,
+}
+
+/// The bridge, running, and its readings so far.
+pub struct Shaper {
+    stop: Stop,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    listener: JoinHandle<Result<(), Error>>,
+    notes: Vec<String>,
+    /// Where changes of each link go.
+    steering: Vec<mpsc::Sender<Change>>,
+    /// Where those go who look at the engine of each link.
+    looking: Vec<mpsc::Sender<Look>>,
+}
+
+/// A reading, and when it came.
+struct Seen {
+    /// Without its sketches.
+    snapshot: Snapshot,
+    /// How long what each class sent since the reading before had waited.
+    sojourns: Vec<Packed>,
+    came: Instant,
+}
+
+/// All readings of a link over a run.
+pub struct Readings {
+    /// In order of time; `at` counts from the start of the run.
+    readings: Vec<(Duration, Snapshot)>,
+    /// By reading and class: how long what left since the reading before had waited.
+    sojourns: Vec<Vec<Packed>>,
+}
+
+/// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the
+/// sources. A lab's link is a wire of its rate, so one whose policy leaves the regulator out is
+/// paced, unless the wire is `apart`.
+pub fn wires(link: Option<&Link>, reverse: Option<&Link>, apart: bool) -> Vec<Link> {
+    let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
+    let both = link.zip(reverse).is_some_and(|(link, reverse)| link.name == reverse.name);
+    let placed = ways.into_iter().filter_map(|(link, from, to)| link.map(|link| (link.clone(), from, to)));
+    placed
+        .map(|(mut link, from, to)| {
+            // Readings are told apart by the link's name: one that governs both ways is two.
+            if from == OUTSIDE && both {
+                link.name += " reverse";
+            }
+            link.device = Some(Device::Bridge { from: from.into(), to: to.into() });
+            if link.spec.regulator == Regulator::None && !apart {
+                link.spec.regulator = Regulator::Auto;
+            }
+            link
+        })
+        .collect()
+}
+
+impl Shaper {
+    /// Puts altq between the wires.
+    ///
+    /// # Errors
+    /// [`Unsupported`] where the kernel lacks packet sockets or what the bridge needs of them.
+    ///
+    /// `ways` says what each way has, that of the packets of one side; it is asked again where the
+    /// wires are not up yet.
+    pub fn start(
+        topology: &Topology,
+        links: &[Link],
+        ways: &(dyn Fn(Side) -> Around + Sync),
+    ) -> anyhow::Result<Shaper> {
+        let links: Vec<&Link> = links.iter().collect();
+        let (mut steering, mut looking);
+        let classes = links.iter().map(|link| link.classes.len() as u32).max().unwrap_or(0);
+        let every = EVERY.max(A_CLASS * classes);
+        let jumbo = links.iter().any(|link| link.spec.mtu > ORDINARY);
+        let memory = if jumbo { MEMORY } else { Tuning::default().memory };
+        let tuning = Tuning { interval: Some(every.as_nanos() as u64), memory, ..Tuning::default() };
+        let options = Options { tuning, ..Options::default() };
+        // The kernel says a little after its interfaces are up that they carry frames.
+        let deadline = Instant::now() + CARRIER;
+        let running = loop {
+            let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
+            let (senders, mut receivers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
+            let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
+            let (lenders, mut lookers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
+            let prepare = |from: &str, _: &str, edge: OneWay| {
+                let side = if from == INSIDE { Side::Sources } else { Side::Sinks };
+                let of = |link: &&Link| matches!(&link.device, Some(Device::Bridge { from: own, .. }) if own == from);
+                let at = links.iter().position(of);
+                let changes = at.and_then(|at| receivers.get_mut(at)?.take());
+                let looks = at.and_then(|at| lookers.get_mut(at)?.take());
+                let Around { before, behind, tunnel, host } = ways(side);
+                let edge = Tunnelled::new(Distant::new(edge, before, behind), tunnel);
+                (edge, Extra { changes, looks, host })
+            };
+            (steering, looking) = (senders, lenders);
+            match topology.middle().run(|| bridge::run_with(&links, options, prepare))? {
+                Err(Error::Interface { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
+                Err(error) if error.is_unsupported() => return Err(Unsupported(error.to_string()).into()),
+                other => break other?,
+            }
+        };
+        let (stop, notes) = (running.stopper(), running.notes().to_vec());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let listener = std::thread::Builder::new().name("readings".into()).spawn({
+            let seen = seen.clone();
+            move || listen(running, &seen)
+        });
+        Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes, steering, looking })
+    }
+
+    /// Changes a link, by its place, within a reading's interval.
+    ///
+    /// # Errors
+    /// The bridge has ended.
+    pub fn change(&self, link: usize, change: Change) -> anyhow::Result<()> {
+        let gone = || anyhow::anyhow!("altq's bridge ended before its time");
+        self.steering.get(link).ok_or_else(gone)?.send(change).map_err(|_| gone())
+    }
+
+    /// What a link's engine counts now, within a reading's interval: as of so long a run.
+    ///
+    /// # Errors
+    /// The bridge has ended.
+    pub fn stat(&self, at: usize, link: &Link, span: Nanos) -> anyhow::Result<LinkStat> {
+        let (tell, told) = mpsc::channel();
+        let link = link.clone();
+        // Where nobody waits for it any more it is nobody's loss.
+        let look: Look = Box::new(move |engine: &Engine| _ = tell.send(LinkStat::of(&link, engine, span)));
+        let gone = || anyhow::anyhow!("altq's bridge ended before its time");
+        self.looking.get(at).ok_or_else(gone)?.send(look).map_err(|_| gone())?;
+        told.recv_timeout(PATIENCE).map_err(|_| gone())
+    }
+
+    /// What the bridge says of how it runs.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// True when it has ended by itself, which it does only when something failed.
+    pub fn failed(&self) -> bool {
+        self.listener.is_finished()
+    }
+
+    /// Ends it. `epoch` is the start of the run; readings from before count as of its start.
+    ///
+    /// # Errors
+    /// What ended it before, if something did.
+    pub fn finish(self, epoch: Instant, links: &[Link]) -> anyhow::Result<Vec<Readings>> {
+        self.stop.set();
+        match self.listener.join() {
+            Ok(result) => result.context("altq's bridge ended")?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        let mut seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        // Snapshots of many classes are large: each goes to its link as it is.
+        let mut own = |link: &Link| seen.extract_if(.., |seen| seen.snapshot.link == link.name).collect();
+        Ok(links.iter().map(|link| Readings::new(own(link), epoch)).collect())
+    }
+}
+
+fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
+    loop {
+        match running.snapshots().recv_timeout(Duration::from_secs(1)) {
+            Ok(mut snapshot) => {
+                let came = Instant::now();
+                if snapshot.classes.len() > super::MANY {
+                    // Readings of many classes are much memory. Those behind the last that had
+                    // packets tell nothing.
+                    let busy = snapshot.classes.iter().rposition(|class| class.counters.received_packets() > 0);
+                    snapshot.classes.truncate(busy.map_or(1, |last| last + 1));
+                    snapshot.classes.shrink_to_fit();
+                }
+                // A hundred a second for minutes: two sketches a class would be megabytes a second.
+                let sojourns = snapshot.classes.iter_mut().map(|class| {
+                    class.sojourn_total = Sketch::default();
+                    std::mem::take(&mut class.sojourn).packed()
+                });
+                let sojourns = sojourns.collect();
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { snapshot, sojourns, came });
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return running.wait(),
+        }
+    }
+}
+
+impl Readings {
+    fn new(own: Vec<Seen>, epoch: Instant) -> Readings {
+        // The loop has a clock of its own. A reading comes a little after it was taken; the one
+        // that came most promptly tells how the clocks differ.
+        let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
+        let since = |at: u64| {
+            zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch))
+        };
+        let split = own.into_iter().map(|seen| ((since(seen.snapshot.at), seen.snapshot), seen.sojourns));
+        let (readings, sojourns) = split.unzip();
+        Readings { readings, sojourns }
+    }
+
+    /// The reading nearest to a moment.
+    fn nearest(&self, moment: Duration) -> Option<usize> {
+        let after = self.readings.partition_point(|(at, _)| *at < moment);
+        let distance = |at: usize| self.readings.get(at).map(|(time, _)| time.abs_diff(moment));
+        [after.checked_sub(1), Some(after)]
+            .into_iter()
+            .flatten()
+            .filter(|at| distance(*at).is_some())
+            .min_by_key(|at| distance(*at))
+    }
+
+    /// What the link did in a window, or as near to it as the readings are.
+    pub fn window(&self, from: Duration, to: Duration) -> Option<Window<'_>> {
+        let (first, last) = (self.nearest(from)?, self.nearest(to)?);
+        if first >= last {
+            return None;
+        }
+        Some(Window { readings: self.readings.get(first..=last)?, sojourns: self.sojourns.get(first..=last)? })
+    }
+
+    /// Share of the readings in a stretch of time at which a class had nothing queued.
+    pub fn empty(&self, class: usize, from: Duration, to: Duration) -> f64 {
+        let within = self.readings.iter().filter(|(at, _)| (from..to).contains(at));
+        let queues =
+            within.filter_map(|(_, reading)| reading.classes.get(class)).map(|class| class.counters.queued_packets);
+        let (empty, all) = queues.fold((0u32, 0u32), |(empty, all), queued| (empty + u32::from(queued == 0), all + 1));
+        f64::from(empty) / f64::from(all.max(1))
+    }
+
+    /// When a class first had `level` or more over a span of `over`, from the window's begin to
+    /// that of the span; of charged bytes.
+    pub fn reached(&self, class: usize, window: (Duration, Duration), level: u64, over: Duration) -> Option<Duration> {
+        let bytes = |at: usize| Some(self.readings.get(at)?.1.classes.get(class)?.counters.sent_wire_bytes);
+        let within =
+            |at: &usize| self.readings.get(*at).is_some_and(|(time, _)| *time >= window.0 && *time + over <= window.1);
+        let begins = (0..self.readings.len()).filter(within);
+        let enough = |begin: &usize| {
+            let from = self.readings.get(*begin)?.0;
+            let end = self.nearest(from + over).filter(|end| end > begin)?;
+            let time = self.readings.get(end)?.0.checked_sub(from)?;
+            let rate = altq_cases::report::rate(bytes(end)?.checked_sub(bytes(*begin)?)?, time.as_nanos() as u64);
+            (rate >= level).then_some(from)
+        };
+        let first = begins.into_iter().find_map(|begin| enough(&begin))?;
+        first.checked_sub(window.0)
+    }
+
+    /// The last reading.
+    pub fn last(&self) -> Option<&Snapshot> {
+        self.readings.last().map(|(_, snapshot)| snapshot)
+    }
+}
+
+/// A stretch of readings.
+pub struct Window<'a> {
+    readings: &'a [(Duration, Snapshot)],
+    sojourns: &'a [Vec<Packed>],
+}
+
+impl<'a> Window<'a> {
+    /// Its length, by the loop's clock.
+    pub fn length(&self) -> Duration {
+        match (self.readings.first(), self.readings.last()) {
+            (Some((_, first)), Some((_, last))) => Duration::from_nanos(last.at.saturating_sub(first.at)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// A class as it was at the window's begin and at its end. One that came in between had done
+    /// nothing at its begin.
+    pub fn edges(&self, class: usize) -> Option<(&'a ClassStat, &'a ClassStat)> {
+        static NOTHING: LazyLock<ClassStat> = LazyLock::new(ClassStat::default);
+        let (_, first) = self.readings.first()?;
+        let (_, last) = self.readings.last()?;
+        Some((first.classes.get(class).unwrap_or(&NOTHING), last.classes.get(class)?))
+    }
+
+    /// Packets waiting in the class, on average over the readings.
+    pub fn queued(&self, class: usize) -> Option<f64> {
+        let queued =
+            self.readings.iter().filter_map(|(_, reading)| Some(reading.classes.get(class)?.counters.queued_packets));
+        let (sum, count) = queued.fold((0, 0u32), |(sum, count), queued| (sum + queued, count + 1));
+        (count > 0).then(|| sum as f64 / f64::from(count))
+    }
+
+    /// The longest time between two readings: the loop is asked for its counters all the time, and
+    /// answers between packets.
+    pub fn longest(&self) -> Option<Duration> {
+        let times = self.readings.iter().zip(self.readings.iter().skip(1));
+        times.map(|((_, one), (_, next))| Duration::from_nanos(next.at.saturating_sub(one.at))).max()
+    }
+
+    /// How long what the class sent in the window had waited.
+    pub fn sojourn(&self, class: usize) -> Sketch {
+        let mut sum = Sketch::default();
+        self.sojourns.iter().skip(1).filter_map(|classes| classes.get(class)).for_each(|own| sum.merge_packed(own));
+        sum
+    }
+
+    /// Frames lost outside the engine's queues in the window, and those that came in.
+    pub fn outside(&self) -> (u64, u64) {
+        match (self.readings.first(), self.readings.last()) {
+            (Some((_, first)), Some((_, last))) => (
+                last.edge.dropped().saturating_sub(first.edge.dropped()),
+                last.edge.received.saturating_sub(first.edge.received),
+            ),
+            _ => (0, 0),
+        }
+    }
+}

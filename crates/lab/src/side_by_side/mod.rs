@@ -1,0 +1,284 @@
+//! Cases in network namespaces: their runs side by side as far as the host bears it ([`Plan`]),
+//! each case's result as soon as all of its runs are there.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use altq_cases::case::CaseFile;
+use altq_cases::result::CaseResult;
+use altq_cases::stat::ReadCounters;
+use altq_cases::table::Ran;
+use altq_cases::task::{Outcome, Task, Watcher, command};
+use altq_cases::world::World;
+use anyhow::anyhow;
+pub use plan::Bound;
+use plan::{Job, Plan};
+
+use crate::topology::Unsupported;
+use crate::{Need, Part, Wishes};
+
+/// What a run takes besides its traffic, in ms: namespaces and wires, up and down.
+const SETUP: u64 = 200;
+
+/// Time between the begins of two runs.
+const APART: Duration = Duration::from_millis(200);
+
+/// A case of which something has not run yet.
+struct Open {
+    task: Task,
+    /// What the lab runs of it.
+    file: Arc<CaseFile>,
+    wishes: Wishes,
+    /// What was left out.
+    notes: Vec<String>,
+    ran: Vec<(Part, Ran<'static>)>,
+    /// Its jobs that are not over.
+    left: usize,
+    /// It failed: nobody waits for what still runs of it.
+    failed: bool,
+}
+
+/// A job of the plan.
+#[derive(Clone)]
+struct Work {
+    /// By its place.
+    case: usize,
+    /// `None`: the whole case, which takes turns.
+    part: Option<Part>,
+    /// Why it runs again.
+    again: Option<String>,
+}
+
+/// What came of a job.
+enum Got {
+    Part(Box<Ran<'static>>),
+    Whole(Box<CaseResult>),
+}
+
+/// Cases of the lab, planned.
+pub struct InLab {
+    cases: Vec<Open>,
+    work: Vec<Work>,
+    plan: Plan,
+    seed: Option<u64>,
+}
+
+impl InLab {
+    /// Plans cases. Of those of which nothing can run it is said at once.
+    pub fn new(
+        tasks: Vec<Task>,
+        seed: Option<u64>,
+        bound: Bound,
+        counters: ReadCounters,
+        mut finished: impl FnMut(Task, Outcome),
+    ) -> InLab {
+        let (mut cases, mut work, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+        for task in tasks {
+            let mut file = (*task.file).clone();
+            let wishes = Wishes::of_case(&file, seed, counters);
+            let left_out = crate::retain_possible(&mut file, &wishes);
+            if file.runs.is_empty() {
+                finished(task, Outcome::Cannot(left_out.reasons.join("; ")));
+                continue;
+            }
+            let own = match jobs_of(&file, &wishes) {
+                Ok(own) => own,
+                Err(error) => {
+                    finished(task, outcome(error));
+                    continue;
+                }
+            };
+            let case = cases.len();
+            let left = own.len();
+            for (part, job) in own {
+                work.push(Work { case, part, again: None });
+                jobs.push(job);
+            }
+            let (file, notes) = (Arc::new(file), left_out.notes);
+            cases.push(Open { task, file, wishes, notes, ran: Vec::new(), left, failed: false });
+        }
+        InLab { cases, work, plan: Plan::new(jobs, bound), seed }
+    }
+
+    /// How long all of it takes, in ms, about.
+    pub fn time(&self) -> u64 {
+        self.plan.left(|_| 0)
+    }
+
+    /// Runs all of it. True if the watcher stopped it before its time: what runs then is not waited for,
+    /// the process ends and its namespaces with it.
+    pub fn run(mut self, watcher: &mut dyn Watcher) -> bool {
+        descriptors();
+        let (sender, said) = mpsc::channel();
+        let mut running: BTreeMap<usize, Instant> = BTreeMap::new();
+        let begun = Instant::now();
+        let mut message = String::new();
+        let (mut left, mut next) = ((Instant::now(), self.time()), Instant::now());
+        let ms = |since: &Instant| since.elapsed().as_millis() as u64;
+        while !self.plan.is_over() {
+            let mut news = false;
+            // One after another: making namespaces takes the processors from those that run.
+            if next <= Instant::now()
+                && let Some(job) = self.plan.next()
+            {
+                running.insert(job, Instant::now());
+                self.begin(job, &sender);
+                (news, next) = (true, Instant::now() + APART);
+            }
+            match said.recv_timeout(Duration::from_millis(100)) {
+                Ok((job, got)) => {
+                    running.remove(&job);
+                    let beside = self.plan.ended(job);
+                    if let Some((task, outcome)) = self.ended(job, got, beside) {
+                        watcher.finished(task, outcome);
+                    }
+                    news = true;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // There is a sender here.
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+            if watcher.stopped() {
+                return true;
+            }
+            if news {
+                left = (Instant::now(), self.plan.left(|job| running.get(&job).map_or(0, ms)));
+                message = self.message(running.keys().copied());
+            }
+            let whole = (ms(&begun) + left.1.saturating_sub(ms(&left.0))).max(1);
+            watcher.progress(ms(&begun), whole, &message);
+        }
+        false
+    }
+
+    /// What runs, as the bar says it.
+    fn message(&self, running: impl Iterator<Item = usize>) -> String {
+        let name = |job: usize| {
+            let work = self.work.get(job)?;
+            let open = self.cases.get(work.case)?;
+            let part = work.part.map(|part| part.name(&open.file)).filter(|name| !name.is_empty());
+            Some(part.map_or_else(|| open.file.name.clone(), |part| format!("{}/{part}", open.file.name)))
+        };
+        let names: Vec<String> = running.filter_map(name).collect();
+        format!("{} run: {}", names.len(), names.join(", "))
+    }
+
+    fn begin(&self, job: usize, sender: &Sender<(usize, anyhow::Result<Got>)>) {
+        let Some(work) = self.work.get(job).cloned() else { return };
+        let Some(open) = self.cases.get(work.case) else { return };
+        let (file, wishes, told) = (open.file.clone(), open.wishes.clone(), sender.clone());
+        let run = move || match work.part {
+            Some(part) => Ok(Got::Part(Box::new(part.run(&file, &wishes)?))),
+            None => Ok(Got::Whole(Box::new(crate::run_file(&file, &wishes, false)?))),
+        };
+        let thread = move || {
+            // A panic has said what it is; the other runs go on. Nothing that it leaves half done
+            // is seen by anyone.
+            let got = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(anyhow!("it panicked")));
+            // Whoever does not listen any more does not want to know.
+            drop(told.send((job, got)));
+        };
+        if let Err(error) = std::thread::Builder::new().name(format!("run {job}")).spawn(thread) {
+            drop(sender.send((job, Err(anyhow!("cannot start a thread: {error}")))));
+        }
+    }
+
+    /// Takes what came of a job; what came of its case, if that was all.
+    fn ended(&mut self, job: usize, got: anyhow::Result<Got>, beside: usize) -> Option<(Task, Outcome)> {
+        let work = self.work.get_mut(job)?;
+        let open = self.cases.get_mut(work.case)?;
+        open.left = open.left.saturating_sub(1);
+        let (case, mut whole) = (work.case, None);
+        match got {
+            _ if open.failed => return None,
+            Err(error) => {
+                open.failed = true;
+                let of = |job: usize| self.work.get(job).is_some_and(|work| work.case == case);
+                self.plan.forget(of);
+                return Some((open.task.clone(), outcome(error)));
+            }
+            Ok(Got::Whole(result)) => whole = Some(*result),
+            Ok(Got::Part(mut ran)) => {
+                if let Some(why) = again(&ran.invalid, beside, work.again.is_some()) {
+                    work.again = Some(why);
+                    open.left += 1;
+                    self.plan.again(job);
+                    return None;
+                }
+                ran.notes.extend(work.again.take());
+                open.ran.extend(work.part.map(|part| (part, *ran)));
+            }
+        }
+        if open.left > 0 {
+            return None;
+        }
+        let ran = std::mem::take(&mut open.ran);
+        let mut result = whole.unwrap_or_else(|| crate::assemble(&open.file, open.wishes.seed, ran));
+        result.notes.append(&mut open.notes);
+        let offload = open.file.runs.iter().all(|run| run.case.offload);
+        result.made = Some(crate::made::in_lab(command(&open.task.file, World::Lab, self.seed), offload));
+        Some((open.task.clone(), Outcome::Done(Box::new(result))))
+    }
+}
+
+/// Lets this process have as many files open as it may: a run has some twenty, and two a
+/// connection.
+fn descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let own = getrlimit(Resource::Nofile);
+    // Where that is refused it is a run that says what it lacks.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: own.maximum, ..own });
+}
+
+/// Whether a run is to be repeated alone, and the note on that: one that cannot be trusted and that
+/// others ran beside, once.
+fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
+    let why = invalid.first().filter(|_| beside > 0 && !was)?;
+    Some(format!("this is its second run, alone; the first, with up to {beside} beside it, was no good: {why}"))
+}
+
+/// The jobs of what is left of a case. One that takes turns is a single job: what is compared runs
+/// close together.
+fn jobs_of(file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Vec<(Option<Part>, Job)>> {
+    let parts = Part::all(file, wishes)?;
+    let time = |part: &Part| part.time(file) + SETUP;
+    if file.turns() > 1 {
+        let all = parts.iter().map(|(part, _)| time(part)).sum::<u64>() * u64::from(file.turns());
+        return Ok(vec![(None, Job { need: Need::Alone, time: all })]);
+    }
+    Ok(parts.into_iter().map(|(part, need)| (Some(part), Job { need, time: time(&part) })).collect())
+}
+
+/// How long the lab takes for what is left of a case alone, in ms: 0 if that is nothing. What is
+/// wrong with it is said when it runs.
+pub fn time(file: &CaseFile, wishes: &Wishes) -> u64 {
+    jobs_of(file, wishes).map_or(0, |jobs| jobs.iter().map(|(_, job)| job.time).sum())
+}
+
+/// What is told of a case that did not run to its end.
+fn outcome(error: anyhow::Error) -> Outcome {
+    match error.downcast_ref::<Unsupported>() {
+        Some(lacking) => Outcome::Cannot(lacking.to_string()),
+        None => Outcome::Failed(format!("{error:#}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_that_others_disturbed_is_repeated_and_once() {
+        let late = ["its loop ran 200ms late".to_string()];
+        let note = again(&late, 3, false).unwrap();
+        assert!(note.contains("up to 3 beside it") && note.contains("200ms late"), "{note}");
+        assert_eq!(again(&late, 0, false), None);
+        assert_eq!(again(&late, 3, true), None);
+        assert_eq!(again(&[], 3, false), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! Which runs of the lab go side by side, and when: no clock, no threads.
+
+use std::cmp::Reverse;
+
+use crate::Need;
+
+/// How much may run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Runs.
+    pub runs: usize,
+    /// What they carry together, in bit/s.
+    pub rate: u64,
+}
+
+/// Runs for each processor. A run of 2 Mbit/s takes some 4 % of one, most of it for its clock (a
+/// beat every 2 ms) and its readings.
+const RUNS: usize = 8;
+
+/// bit/s for each processor. 40 Mbit/s of the kernel's TCP in full packets take some 15 % of one.
+const RATE: u64 = 50_000_000;
+
+impl Bound {
+    /// For a host of so many processors; `runs`: another number than its own.
+    pub fn new(processors: usize, runs: Option<usize>) -> Bound {
+        Bound { runs: runs.unwrap_or(processors * RUNS).max(1), rate: RATE.saturating_mul(processors as u64) }
+    }
+}
+
+/// Something to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// What it needs of the host.
+    pub need: Need,
+    /// How long it takes, in ms.
+    pub time: u64,
+}
+
+/// A job that runs.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    job: usize,
+    /// It has the host for itself.
+    alone: bool,
+    /// bit/s.
+    rate: u64,
+    /// The most that ran beside it at once.
+    beside: usize,
+}
+
+/// What waits and what runs. Jobs are told by their places.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    bound: Bound,
+    jobs: Vec<Job>,
+    /// In the order in which they are wanted: those that run alone behind all others.
+    waiting: Vec<usize>,
+    running: Vec<Running>,
+}
+
+impl Plan {
+    /// Of two orders, the longest first and what takes the most of the host first, the one with
+    /// which all is over sooner; one after another they keep the order in which they are.
+    pub fn new(jobs: Vec<Job>, bound: Bound) -> Plan {
+        let plan = Plan { bound, waiting: (0..jobs.len()).collect(), jobs, running: Vec::new() };
+        if bound.runs == 1 {
+            return plan;
+        }
+        let longest = |job: &Job| job.time as f64;
+        let largest = |job: &Job| {
+            let part = match job.need {
+                Need::Shared(rate) => (rate as f64 / bound.rate as f64).max(1.0 / bound.runs as f64),
+                Need::Alone => 1.0,
+            };
+            job.time as f64 * part
+        };
+        let [one, other] = [plan.sorted(longest), plan.sorted(largest)];
+        if other.left(|_| 0) < one.left(|_| 0) { other } else { one }
+    }
+
+    fn sorted(&self, weight: impl Fn(&Job) -> f64) -> Plan {
+        let mut plan = self.clone();
+        let order =
+            |at: &usize| self.jobs.get(*at).map(|job| (self.rate(job).is_none(), Reverse(weight(job).to_bits())));
+        // Weights are no less than 0: their bits are in their order.
+        plan.waiting.sort_by_key(order);
+        plan
+    }
+
+    /// What a job carries, if others may run beside it.
+    fn rate(&self, job: &Job) -> Option<u64> {
+        match job.need {
+            Need::Shared(rate) if self.bound.runs > 1 && rate <= self.bound.rate => Some(rate),
+            _ => None,
+        }
+    }
+
+    /// A job that begins now, if there is one.
+    pub fn next(&mut self) -> Option<usize> {
+        let free = self.bound.rate.saturating_sub(self.running.iter().map(|own| own.rate).sum());
+        let room = self.running.len() < self.bound.runs && !self.running.iter().any(|own| own.alone);
+        let fits = |at: &usize| match self.jobs.get(*at).and_then(|job| self.rate(job)) {
+            Some(rate) => room && rate <= free,
+            None => self.running.is_empty(),
+        };
+        let place = self.waiting.iter().position(fits)?;
+        let job = self.waiting.remove(place);
+        let rate = self.jobs.get(job).and_then(|job| self.rate(job));
+        self.running.push(Running { job, alone: rate.is_none(), rate: rate.unwrap_or(0), beside: 0 });
+        let beside = self.running.len() - 1;
+        self.running.iter_mut().for_each(|own| own.beside = own.beside.max(beside));
+        Some(job)
+    }
+
+    /// A job is over: the most that ran beside it at once.
+    pub fn ended(&mut self, job: usize) -> usize {
+        let place = self.running.iter().position(|own| own.job == job);
+        place.map_or(0, |place| self.running.remove(place).beside)
+    }
+
+    /// It runs once more, last of all and alone.
+    pub fn again(&mut self, job: usize) {
+        if let Some(job) = self.jobs.get_mut(job) {
+            job.need = Need::Alone;
+        }
+        self.waiting.push(job);
+    }
+
+    /// Nobody wants these any more; what runs runs on.
+    pub fn forget(&mut self, unwanted: impl Fn(usize) -> bool) {
+        self.waiting.retain(|job| !unwanted(*job));
+    }
+
+    /// True if nothing runs or waits.
+    pub fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// How long it takes until all is over, in ms, about. `ran`: how long a job has been running.
+    pub fn left(&self, ran: impl Fn(usize) -> u64) -> u64 {
+        let mut plan = self.clone();
+        let time = |job: usize| self.jobs.get(job).map_or(0, |job| job.time);
+        let mut ends: Vec<(u64, usize)> =
+            plan.running.iter().map(|own| (time(own.job).saturating_sub(ran(own.job)), own.job)).collect();
+        let mut now = 0;
+        loop {
+            while let Some(job) = plan.next() {
+                ends.push((now + time(job), job));
+            }
+            let Some(first) = (0..ends.len()).min_by_key(|at| ends.get(*at)) else { return now };
+            let (end, job) = ends.swap_remove(first);
+            now = end;
+            plan.ended(job);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Bound = Bound { runs: 4, rate: 100 };
+
+    fn shared(rate: u64, time: u64) -> Job {
+        Job { need: Need::Shared(rate), time }
+    }
+
+    fn alone(time: u64) -> Job {
+        Job { need: Need::Alone, time }
+    }
+
+    fn begin(plan: &mut Plan) -> Vec<usize> {
+        std::iter::from_fn(|| plan.next()).collect()
+    }
+
+    #[test]
+    fn the_host_bears_so_much_at_once() {
+        let mut plan = Plan::new(vec![shared(60, 50), shared(60, 40), shared(40, 30), shared(1, 20)], BOUND);
+        // The second has no room beside the first; the third fills it.
+        assert_eq!(begin(&mut plan), [0, 2]);
+        assert_eq!(plan.ended(2), 1);
+        assert_eq!(begin(&mut plan), [3]);
+        assert_eq!(plan.ended(0), 1);
+        assert_eq!(begin(&mut plan), [1]);
+        assert_eq!((plan.ended(3), plan.ended(1)), (1, 1));
+        assert!(plan.is_over());
+        // No more than four, however little they carry.
+        let mut plan = Plan::new(vec![shared(0, 1); 9], BOUND);
+        assert_eq!(begin(&mut plan), [0, 1, 2, 3]);
+        assert_eq!(plan.ended(1), 3);
+        assert_eq!(begin(&mut plan), [4]);
+    }
+
+    #[test]
+    fn what_needs_the_host_has_it() {
+        // More than the bound is as good as alone.
+        let mut plan = Plan::new(vec![alone(90), shared(1, 10), shared(101, 50), shared(1, 20)], BOUND);
+        assert_eq!(begin(&mut plan), [3, 1]);
+        plan.ended(3);
+        assert!(begin(&mut plan).is_empty());
+        plan.ended(1);
+        assert_eq!(begin(&mut plan), [0]);
+        assert_eq!(plan.ended(0), 0);
+        assert_eq!(begin(&mut plan), [2]);
+        assert_eq!(plan.ended(2), 0);
+        assert!(plan.is_over());
+    }
+
+    #[test]
+    fn again_is_alone_and_last() {
+        let mut plan = Plan::new(vec![shared(1, 30), shared(1, 20), alone(10)], BOUND);
+        assert_eq!(begin(&mut plan), [0, 1]);
+        assert_eq!(plan.ended(1), 1);
+        plan.again(1);
+        assert!(begin(&mut plan).is_empty());
+        plan.ended(0);
+        assert_eq!(begin(&mut plan), [2]);
+        plan.ended(2);
+        assert_eq!(begin(&mut plan), [1]);
+        assert_eq!(plan.ended(1), 0);
+        assert!(plan.is_over());
+    }
+
+    #[test]
+    fn one_after_another_in_their_order() {
+        let mut plan = Plan::new(vec![shared(1, 1), alone(2), shared(1, 3)], Bound { runs: 1, ..BOUND });
+        assert_eq!(plan.left(|_| 0), 6);
+        for job in 0..3 {
+            assert_eq!(begin(&mut plan), [job]);
+            assert_eq!(plan.ended(job), 0);
+        }
+    }
+
+    #[test]
+    fn the_time_that_is_left() {
+        let mut plan = Plan::new(vec![shared(60, 50), shared(60, 40), shared(40, 30), alone(7)], BOUND);
+        assert_eq!(plan.left(|_| 0), 50 + 40 + 7);
+        assert_eq!(begin(&mut plan), [0, 2]);
+        // Thirty have gone: the third is over.
+        plan.ended(2);
+        assert_eq!(plan.left(|_| 30), 20 + 40 + 7);
+        plan.forget(|job| job == 1);
+        assert_eq!(plan.left(|_| 30), 20 + 7);
+        // One that takes longer than it should has no time left, not less than none.
+        assert_eq!(plan.left(|_| 60), 7);
+        assert_eq!(Plan::new(Vec::new(), BOUND).left(|_| 0), 0);
+    }
+
+    #[test]
+    fn the_better_of_two_orders() {
+        // The longest first leaves the two that cannot share to the end: 10 + 9 + 9. They first,
+        // and the others fit beside them.
+        let jobs = vec![shared(50, 10), shared(50, 10), shared(60, 9), shared(60, 9), shared(40, 9)];
+        let plan = Plan::new(jobs.clone(), BOUND);
+        assert_eq!(plan.sorted(|job| job.time as f64).left(|_| 0), 28);
+        assert!(plan.left(|_| 0) <= 28);
+        // One long thin job is what all waits for in the end.
+        let jobs = [vec![shared(1, 100)], vec![shared(100, 30); 3]].concat();
+        assert_eq!(Plan::new(jobs, BOUND).left(|_| 0), 190);
+        let jobs = [vec![shared(1, 100)], vec![shared(99, 30); 3]].concat();
+        assert_eq!(Plan::new(jobs, BOUND).left(|_| 0), 100);
+    }
+
+    #[test]
+    fn a_host_with_more_processors_bears_more() {
+        assert_eq!(Bound::new(2, None), Bound { runs: 16, rate: 100_000_000 });
+        assert_eq!(Bound::new(4, None), Bound { runs: 32, rate: 200_000_000 });
+        assert_eq!(Bound::new(2, Some(1)), Bound { runs: 1, rate: 100_000_000 });
+    }
+}

@@ -1,0 +1,103 @@
+//! Why what a run measured cannot be trusted.
+
+use std::time::Duration;
+
+use altq_cases::case::Case;
+use altq_cases::result::CaseResult;
+use altq_simulator::sim;
+use altq_traffic::clock;
+
+use super::figures::nanos;
+use super::generator::Kind;
+use super::measure::Run;
+use super::prepared::Prepared;
+use super::shaper::Readings;
+
+/// Share of the frames that may be lost on the way to altq's queues before a result is no longer
+/// one of its policy.
+const LOST_OUTSIDE: f64 = 0.001;
+
+/// From this share of the processors' time on, the host may be what holds a flow back.
+const BUSY: f64 = 0.97;
+
+/// A bulk flow's class is empty at no more than this share of the readings, while it is the link
+/// that holds the flow back.
+const EMPTY: f64 = 0.02;
+
+impl Prepared<'_> {
+    /// Why the run's figures cannot be trusted, into the result.
+    pub fn distrust(&self, case: &Case, run: &Run, readings: &[Readings], result: &mut CaseResult) {
+        for reason in run.invalid.iter().filter(|_| !case.overload) {
+            result.invalid(reason.clone());
+        }
+        for (link, readings) in self.links.iter().zip(readings) {
+            // What is lost before anything is measured is missing in a queue that is to stand then.
+            let Some(window) = readings.window(Duration::ZERO, nanos(case.duration)) else {
+                result.invalid(format!("link `{}`: its loop gave no readings", link.name));
+                continue;
+            };
+            let (lost, came) = window.outside();
+            if case.overload {
+                continue;
+            }
+            if lost as f64 > LOST_OUTSIDE * came as f64 {
+                result.invalid(format!(
+                    "link `{}`: the host did not keep up: {lost} of {} frames were lost before or behind altq's queues",
+                    link.name,
+                    came + lost
+                ));
+            }
+            let late = readings.last().map_or(Duration::ZERO, |last| nanos(last.work.latest));
+            if late > clock::BOUND.max {
+                result.invalid(format!(
+                    "link `{}`: its loop ran {late:?} late (at most {:?})",
+                    link.name,
+                    clock::BOUND.max
+                ));
+            }
+        }
+    }
+
+    /// Bulk TCP asks for whatever its class may have, unless the host is too busy to run it. Then
+    /// the class stands empty, others borrow its share, and the figures are the host's.
+    pub fn distrust_starved(
+        &self,
+        case: &Case,
+        run: &Run,
+        readings: &[Readings],
+        classes: &[Option<String>],
+        result: &mut CaseResult,
+    ) {
+        if run.busy < BUSY {
+            return;
+        }
+        let flows = self.lowered.flows.iter().zip(&case.flows).zip(classes);
+        for ((flow, own), class) in flows.filter(|((flow, _), _)| matches!(flow.kind, Kind::Bulk { .. })) {
+            let Some(class) = class else { continue };
+            let place =
+                self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
+            let Some((link, id, readings)) = place else { continue };
+            // What another link of its way holds back asks for no more than that.
+            let slower = |(link_at, back): &(usize, bool)| {
+                let rate = case.links.get(*link_at).and_then(|link| link.ways[usize::from(*back)].rate);
+                *link_at != self.lowered.link_at && rate.is_some_and(|rate| rate < link.spec.rate)
+            };
+            if sim::route(case, own.from, own.to).is_some_and(|way| way.iter().any(slower)) {
+                continue;
+            }
+            for (begin, end) in &flow.active {
+                let (from, to) = ((*begin).max(nanos(case.warmup)), (*end).min(nanos(case.duration)));
+                let empty = readings.empty(id as usize, from, to);
+                if empty > EMPTY {
+                    result.invalid(format!(
+                        "flow `{}`: its class was empty {:.0} % of the time while the processors were {:.0} % busy: \
+                         the host held it back, not the link",
+                        flow.name,
+                        empty * 100.0,
+                        run.busy * 100.0
+                    ));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Results for readers: pages, plots, and files and text in other tools' forms. Everything here is a
+//! function from results to text; nothing runs a case.
+//!
+//! ```text
+//!  html       a self-contained page of results       plot     charts as SVG
+//!  document   EXPERIMENTS.md                         results  a folder of results, pages and an index
+//!  load       results read back from JSON            flent    a run as a file of flent's
+//!  stat       counters as `tc -s`, altqstat and tbrconfig print them
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod document;
+pub mod flent;
+pub mod html;
+pub mod load;
+pub mod plot;
+pub mod results;
+pub mod stat;
