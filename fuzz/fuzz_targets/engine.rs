@@ -148,7 +148,7 @@ struct Watch {
     idle_until: Option<Nanos>,
     /// Timers fire at any nanosecond, and no scheduler is ALTQ's. A tick timer can only name the
     /// next tick, though a call before it may send; and ALTQ's scheduler sends when polled what its
-    /// timers leave asleep (altq.md 2.8).
+    /// timers leave asleep (docs/reference/altq.md 2.8).
     idles: bool,
 }
 

@@ -139,8 +139,8 @@ pub(crate) fn is_classic(link: &Link, class: ClassId) -> bool {
     link.serving(class).is_some_and(|scheduler| scheduler.settings.choice("estimator") == Some("classic"))
 }
 
-/// Words of a scheduler that do not go together: what is classic's or exact's alone (design: exact
-/// is formal, and knows no rounds).
+/// Words of a scheduler that do not go together: what is classic's or exact's alone
+/// (docs/reference/cbq.md rule 7: exact is formal, and knows no rounds).
 fn schedulers(link: &Link, class: ClassId, findings: &mut Findings) {
     let spec = match (class, &link.spec.classes[class as usize].scheduler) {
         (ROOT, _) => &link.spec.scheduler,
@@ -224,7 +224,8 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
         let message = format!("`{}` never sends: it is guaranteed nothing and does not borrow", class.name);
         findings.push(warn("never-sends", "rate", message, "give it a share, or `borrow`"));
     }
-    // altq.md 2.2: a packet's time at the class's rate is held in 31 bits of nanoseconds.
+    // docs/reference/altq.md 2.2: a packet's time at the class's rate is held in 31 bits of
+    // nanoseconds.
     let largest = settings.bytes("maxpacketsize").unwrap_or(u64::from(link.spec.mtu)).max(1);
     let slowest = (largest * 8_000_000_000).div_ceil(i32::MAX as u64);
     if classic && (1..slowest).contains(&rate.as_bit_s()) {
@@ -246,7 +247,8 @@ fn cbq_class(link: &Link, id: ClassId, (inner, holds): (bool, bool), findings: &
 }
 
 /// What `altq check` says beyond what is wrong: the ceiling that classic's timers put on a class
-/// (altq.md 2.9). Where only its own timer wakes it, a class sends a burst every two ticks.
+/// (docs/reference/altq.md 2.9). Where only its own timer wakes it, a class sends a burst every two
+/// ticks.
 pub fn advice(link: &Link) -> Vec<Diagnostic> {
     const TICK_S: f64 = 0.01;
     let mut slow = Vec::new();
@@ -257,8 +259,8 @@ pub fn advice(link: &Link) -> Vec<Diagnostic> {
         }
         let rate = link.guarantee(class).unwrap_or_default().as_bit_s() as f64;
         let size = spec.settings.bytes("packetsize").unwrap_or(u64::from(link.spec.mtu));
-        // altq.md 2.2: what a packet takes longer at the class's rate than at the link's decides
-        // the default.
+        // docs/reference/altq.md 2.2: what a packet takes longer at the class's rate than at the
+        // link's decides the default.
         let wait = size as f64 * 8.0 * (1.0 / rate - 1.0 / link.spec.rate.as_bit_s() as f64);
         let maxburst = spec.settings.int("maxburst").unwrap_or(if wait > 0.01 { 4 } else { 16 });
         let most = (maxburst * size * 8) as f64 / (2.0 * TICK_S);

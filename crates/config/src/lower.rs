@@ -12,8 +12,8 @@ use crate::policy::Link;
 /// Packets that a class of the classic estimator holds in the native language.
 const CLASSIC_LIMIT: u32 = 50;
 
-/// The classic estimator's `maxdelay` says how long the queue is (altq.md 2.2). It becomes that
-/// limit.
+/// The classic estimator's `maxdelay` says how long the queue is (docs/reference/altq.md 2.2). It
+/// becomes that limit.
 pub fn queues_from_delays(link: &mut Link, findings: &mut Findings) {
     for id in 1..link.spec.classes.len() as ClassId {
         if link.spec.classes[id as usize].settings.get("maxdelay").is_none() || !is_classic(link, id) {
@@ -34,8 +34,8 @@ pub fn queues_from_delays(link: &mut Link, findings: &mut Findings) {
     }
 }
 
-/// The rules that a control class gets, as altqd made them (altq.md 2.1): ICMP, IGMP and RSVP over
-/// IPv4; ICMPv6, IGMP and RSVP over IPv6.
+/// The rules that a control class gets, as altqd made them (docs/reference/altq.md 2.1): ICMP, IGMP
+/// and RSVP over IPv4; ICMPv6, IGMP and RSVP over IPv6.
 pub fn control_rules(class: ClassId) -> [Rule; 2] {
     let rule = |family: u32, icmp: u32| Rule {
         terms: [(Field::Family, vec![(family, family)]), (Field::Proto, vec![(icmp, icmp), (2, 2), (46, 46)])]

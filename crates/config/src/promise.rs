@@ -12,7 +12,8 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 use crate::check::is_classic;
 use crate::policy::Link;
 
-/// Packets that idleness earns in the exact estimator when nothing is written (rule 10).
+/// Packets that idleness earns in the exact estimator when nothing is written
+/// (docs/reference/cbq.md rule 10).
 const MAXBURST: u64 = 2;
 /// Priority of a class that states none.
 const PRIORITY: u64 = 1;
@@ -253,7 +254,7 @@ impl Division {
     }
 
     /// Packets that rules send to the class that holds the scheduler take part as a class without
-    /// words; in cbq with what the others leave (rule 16).
+    /// words; in cbq with what the others leave (docs/reference/cbq.md rule 16).
     fn own_packets(&mut self, link: &Link, holders: &[bool]) {
         if !holders.get(self.holder as usize).is_some_and(|holds| *holds) {
             return;
@@ -304,8 +305,8 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     DelayBound { conforming, queue_full: of(packets), assumes }
 }
 
-/// Rule 9 of the design, for classes of exact cbq at the link: at most (bursts of higher and equal
-/// priorities and one packet of the link) over (the link's rate less the rates of higher
+/// docs/reference/cbq.md rule 9, for classes of exact cbq at the link: at most (bursts of higher
+/// and equal priorities and one packet of the link) over (the link's rate less the rates of higher
 /// priorities).
 struct Rule9 {
     leaves: Vec<bool>,
@@ -324,7 +325,8 @@ impl Rule9 {
         for (id, holds) in holders.iter().enumerate() {
             let class = id as ClassId;
             // A class that holds another scheduler is a leaf to the one that serves it. Packets of
-            // an inner class wait in a leaf of its own that has what its children leave (rule 16).
+            // an inner class wait in a leaf of its own that has what its children leave
+            // (docs/reference/cbq.md rule 16).
             let leaf = *holds || link.spec.classes[id].scheduler.is_some();
             if !leaf || !link.served_by_root(class) {
                 continue;
@@ -436,7 +438,8 @@ mod tests {
 
     #[test]
     fn the_formula_by_hand() {
-        // Rule 9: voice's own burst 2 x 160, one packet of 1500: 1820 bytes at 10 Mbit/s.
+        // docs/reference/cbq.md rule 9: voice's own burst 2 x 160, one packet of 1500: 1820 bytes
+        // at 10 Mbit/s.
         let text = "link l { rate 10Mbit/s scheduler cbq
             class voice { share 5% priority 7 packetsize 160 queue drop_tail { limit 10packets } }
             class a { share 45% borrow }  class b { share 50% borrow default } }";

@@ -1,4 +1,5 @@
-//! altq.conf and cbq.conf: what is read, worked out by hand from altq.md 2, 10 and 12.
+//! altq.conf and cbq.conf: what is read, worked out by hand from docs/reference/altq.md 2, 10
+//! and 12.
 
 use std::path::Path;
 
@@ -130,8 +131,8 @@ fn queues_and_bandwidths_by_the_book() {
         let class = link.class(name).unwrap() as usize;
         link.spec.classes[class].queue.as_ref().unwrap().limit
     };
-    // altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; at least 4; without bandwidth
-    // and borrow none.
+    // docs/reference/altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; at least 4;
+    // without bandwidth and borrow none.
     assert_eq!(limit("a"), Limit::Packets(50));
     assert_eq!(limit("b"), Limit::Packets(4));
     assert_eq!(limit("none"), Limit::Packets(0));
@@ -139,8 +140,8 @@ fn queues_and_bandwidths_by_the_book() {
     assert_eq!(policy.warnings.iter().map(|w| w.code).collect::<Vec<_>>(), ["never-sends"]);
 }
 
-/// altq.md 2.2, 2.10, 7.1: 60 packets with red or rio; thresholds of a tenth and three tenths, or
-/// rio's own; ecn alone means red.
+/// docs/reference/altq.md 2.2, 2.10, 7.1: 60 packets with red or rio; thresholds of a tenth and
+/// three tenths, or rio's own; ecn alone means red.
 #[test]
 fn active_queues_of_classes() {
     let policy = parse(

@@ -271,8 +271,8 @@ fn altq_conf(random: &mut Random) -> String {
     out
 }
 
-/// The class of a packet by the text of altq.md 10.1, not by the engine's tables: full-host
-/// destinations (IPv6: flow labels) first, then the larger ruleno, then the later line.
+/// The class of a packet by the text of docs/reference/altq.md 10.1, not by the engine's tables:
+/// full-host destinations (IPv6: flow labels) first, then the larger ruleno, then the later line.
 fn by_the_book(link: &Link, key: &Key) -> Option<u32> {
     let hashed = |rule: &Rule| {
         rule.terms.iter().any(|term| match (&term.values, term.field) {

@@ -30,7 +30,7 @@ pub struct Packet {
     /// The ECN field of the IP header (RFC 3168): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// True for what a queue of two levels serves first: connections that open, and
-    /// acknowledgements without data (altq.md section 9).
+    /// acknowledgements without data (docs/reference/altq.md 9).
     pub high: bool,
     /// Hashes of the source and the destination address, for queues that keep hosts apart. Looked
     /// at when the packet arrives, and not kept: 0 in a packet that leaves.

@@ -74,7 +74,7 @@ pub struct QueueSpec {
     pub settings: Settings,
 }
 
-/// The token bucket between scheduler and device (altq.md 1.3).
+/// The token bucket between scheduler and device (docs/reference/altq.md 1.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Regulator {
     /// None: the device takes what it wants.

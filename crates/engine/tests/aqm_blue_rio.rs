@@ -183,7 +183,7 @@ fn high_precedence_sees_all_and_low_only_itself() {
     assert_eq!((told(&engine, "low_average_thousandths"), told(&engine, "medium_average_thousandths")), (8_000, 8_000));
     assert_eq!(told(&engine, "high_average_thousandths"), 19_000);
     // Without precedence (best effort, class selectors) a packet counts as low; by the two bits, EF
-    // as high (altq.md 7.2).
+    // as high (docs/reference/altq.md 7.2).
     let mut engine = rio(&[]);
     for (n, dscp) in [0, 8, 46, AF12].into_iter().enumerate() {
         arrive(&mut engine, 0, Packet { dscp, ..Packet::new(n as u32, 100) });

@@ -119,7 +119,7 @@ fn gentle_goes_on_above_max() {
     }
 }
 
-/// altq.md 7.1: p / (2 - count p): one of 39 packets, a mean of 20 for p = 0.05.
+/// docs/reference/altq.md 7.1: p / (2 - count p): one of 39 packets, a mean of 20 for p = 0.05.
 #[test]
 fn altq_drops_half_as_many() {
     let altq = ("variant", Value::Choice("altq"));

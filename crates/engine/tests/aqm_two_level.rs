@@ -1,5 +1,5 @@
-//! The rule of DragonFly's queue of two levels (altq.md section 9), worked out by hand, and against
-//! a plain model of it.
+//! The rule of DragonFly's queue of two levels (docs/reference/altq.md 9), worked out by hand, and
+//! against a plain model of it.
 
 #[path = "support/queue.rs"]
 mod support;

@@ -290,8 +290,8 @@ fn rates_that_overflow_are_errors_and_change_nothing() {
         assert!(error.help.is_some(), "{error}");
         assert_eq!(engine.rate(), Rate::mbit_s(100));
     }
-    // Three classes of 8 Gbit/s at one priority are over 2^31 bytes a second together (altq.md
-    // 2.4).
+    // Three classes of 8 Gbit/s at one priority are over 2^31 bytes a second together
+    // (docs/reference/altq.md 2.4).
     let mut engine = Engine::new(&link(Timer::Exact, Rate::mbit_s(8_000), classic(), vec![])).unwrap();
     for n in 1..=2 {
         assert_eq!(engine.apply(0, &Change::AddClass(plain(0, 8_000, false))), Ok(Some(n)));

@@ -1,4 +1,4 @@
-//! What was measured of ALTQ's CBQ beyond the tables: altq.md 2.9, 2.10 and section 14.
+//! What was measured of ALTQ's CBQ beyond the tables: docs/reference/altq.md 2.9, 2.10 and 14.
 
 #[path = "support/wire.rs"]
 mod wire;

@@ -1,5 +1,5 @@
 //! The three link-sharing rules of classic CBQ on the traffic of Floyd and Jacobson's figures 10 to
-//! 13, side by side (reference/cbq-link-sharing.md). The published shares are the ns-2 simulator's,
+//! 13, side by side (docs/reference/cbq.md 22). The published shares are the ns-2 simulator's,
 //! whose CBQ is not ALTQ's: no wake-up timer, no minidle, and a fallback that sends uncharged
 //! packets. So the test asks for what any link-sharing must do, and prints the rest.
 

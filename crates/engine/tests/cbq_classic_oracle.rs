@@ -1,5 +1,5 @@
-//! Classic CBQ against a second, naive transcription of altq.md section 2: every departure of
-//! random trees and traffic, packet for packet and nanosecond for nanosecond, and ALTQ's
+//! Classic CBQ against a second, naive transcription of docs/reference/altq.md 2: every departure
+//! of random trees and traffic, packet for packet and nanosecond for nanosecond, and ALTQ's
 //! statistics.
 
 #[path = "support/altq_cbq.rs"]

@@ -25,7 +25,7 @@ fn two() -> Vec<Class> {
 /// Who used an idle link alone, one packet at a time, neither owes for it nor has a claim: from the
 /// moment when another comes they share. Start-time fair queueing divides to a packet of each
 /// (Goyal et al. 1996, theorem 1); a burst of two packets is the other's by guarantee, whose clock
-/// was idle (design rule 10).
+/// was idle (docs/reference/cbq.md rule 10).
 #[test]
 fn who_was_alone_shares_from_the_first_packet_on() {
     for alone in [1, 2, 7, 1000] {
@@ -57,7 +57,8 @@ fn who_was_alone_shares_from_the_first_packet_on() {
 /// that comes before it, a change of its class, the class's end.
 #[test]
 fn what_comes_between_finds_it_in_its_place() {
-    // Beyond its guarantee, and then another's guarantee comes first (design rule 8).
+    // Beyond its guarantee, and then another's guarantee comes first (docs/reference/cbq.md rule
+    // 8).
     let engine = || {
         let mut engine = Engine::new(&link(RATE, &two(), "share")).unwrap();
         for n in 0..20 {
@@ -73,8 +74,8 @@ fn what_comes_between_finds_it_in_its_place() {
     assert_eq!(first.dequeue(S).unwrap().class, 3);
 
     // It may not borrow any more: it waits until its guarantee has come. Its burst was three of its
-    // packets, and one more (design rule 10); the sixteen after them were borrowed. So the next is
-    // due when one packet's time at half the link's rate is over.
+    // packets, and one more (docs/reference/cbq.md rule 10); the sixteen after them were borrowed.
+    // So the next is due when one packet's time at half the link's rate is over.
     let mut held = engine();
     let settings = Class::new(1, RATE / 2).settings();
     held.apply(S, &Change::SetClass { class: 3, parent: 1, settings }).unwrap();

@@ -1,6 +1,6 @@
 //! Exact CBQ: random trees, packets and changes while packets wait. Counters against the test's own
-//! count, work conservation, calls at odd times, and what a change keeps (design/cbq.md rules 13 to
-//! 17).
+//! count, work conservation, calls at odd times, and what a change keeps (docs/reference/cbq.md
+//! rules 13 to 17).
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Exact CBQ: delay of conforming sources (design/cbq.md rules 8 to 10).
+//! Exact CBQ: delay of conforming sources (docs/reference/cbq.md rules 8 to 10).
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! Exact CBQ on the traffic of the published link-sharing experiments (Floyd and Jacobson 1995,
-//! figures 10 to 13; the traffic and the measurements are those of ns-2.35, reference: its CBQ test
-//! suite). Link 1.5 Mbit/s, root 1, agencies .7 and .3, `drop_tail` 19 packets, `excess priority`.
-//! What is expected was worked out by hand from design rule 5, per window; the first 0.5 s of each
-//! is left out.
+//! figures 10 to 13; the traffic and the measurements are those of ns-2.35's CBQ test suite,
+//! docs/reference/cbq.md 22). Link 1.5 Mbit/s, root 1, agencies .7 and .3, `drop_tail` 19 packets,
+//! `excess priority`. What is expected was worked out by hand from docs/reference/cbq.md rule 5,
+//! per window; the first 0.5 s of each is left out.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Exact CBQ: shares of the link (design/cbq.md rules 1 to 4), on a wire in virtual time.
+//! Exact CBQ: shares of the link (docs/reference/cbq.md rules 1 to 4), on a wire in virtual time.
 
 mod support;
 
@@ -167,7 +167,7 @@ fn five_to_ninety_five_percent() {
     }
 }
 
-/// Timers that fire every 1 or 10 ms: what came late is sent then (design rule 12).
+/// Timers that fire every 1 or 10 ms: what came late is sent then (docs/reference/cbq.md rule 12).
 #[test]
 fn tick_timers() {
     for tick in [MS, 10 * MS] {

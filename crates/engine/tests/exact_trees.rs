@@ -1,5 +1,5 @@
 //! Exact CBQ against the ideal division, over random trees and changing sets of active classes
-//! (design/cbq.md rules 2 to 6).
+//! (docs/reference/cbq.md rules 2 to 6).
 
 mod support;
 

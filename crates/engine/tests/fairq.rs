@@ -1,5 +1,5 @@
 //! FAIRQ: whose turn it is among classes by hand and by rates, and its buckets packet by packet
-//! against altq.md section 5.
+//! against docs/reference/altq.md 5.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -93,7 +93,7 @@ fn a_class_keeps_its_flows_apart() {
 
 // ------------------------------------------------------------------ buckets
 
-/// A bucket as altq.md section 5 has it. Rates in bytes a second.
+/// A bucket as docs/reference/altq.md 5 has it. Rates in bytes a second.
 #[derive(Default)]
 struct Bucket {
     packets: VecDeque<u32>,

@@ -1,5 +1,5 @@
-//! HFSC: what classes get (issue: shares, agencies, the cheating case of altq.md 14.11, upper
-//! limits).
+//! HFSC: what classes get (shares, agencies, the cheating case of docs/reference/altq.md
+//! 14.11, upper limits).
 
 #[path = "support/hfsc.rs"]
 mod hfsc;
@@ -69,9 +69,9 @@ fn agencies_of_seventy_and_thirty() {
     }
 }
 
-/// altq.md 14.11: a 10 % class fed smoothly at 60 Mbit/s, so that it never has two packets queued
-/// while it is served at once, beside a backlogged 90 % class. The BSD code gives it 60. Below the
-/// root, and below an inner class.
+/// docs/reference/altq.md 14.11: a 10 % class fed smoothly at 60 Mbit/s, so that it never has two
+/// packets queued while it is served at once, beside a backlogged 90 % class. The BSD code gives
+/// it 60. Below the root, and below an inner class.
 #[test]
 fn a_smooth_class_gets_no_more_than_its_share() {
     for size in [1500, 300] {

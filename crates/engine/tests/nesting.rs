@@ -239,8 +239,8 @@ fn a_change_frees_what_an_inner_scheduler_holds() {
     assert!(waiting > 2 && wake > S, "{waiting} wait until {wake}");
     let settings = rate(5_000_000);
     engine.apply(MS, &Change::SetClass { class: 2, parent: 1, settings }).unwrap();
-    // Owed in time, not in bytes (design rule 17): no more than a packet's time at the new rate to
-    // wait.
+    // Owed in time, not in bytes (docs/reference/cbq.md rule 17): no more than a packet's time at
+    // the new rate to wait.
     let wake = engine.next_wakeup().unwrap();
     assert!(wake <= MS + 1500 * 8 * 200, "still held until {wake}");
     assert!(engine.dequeue(wake).is_some());

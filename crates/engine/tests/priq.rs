@@ -21,7 +21,7 @@ fn sent(engine: &mut Engine) -> Vec<u32> {
     std::iter::from_fn(|| engine.dequeue(0)).map(|d| d.class).collect()
 }
 
-/// altq.md section 4: "dequeue scans from the highest priority in use down".
+/// docs/reference/altq.md 4: the highest priority that has packets goes.
 #[test]
 fn sixteen_classes_leave_from_fifteen_down() {
     let priorities: Vec<u64> = (0..16).collect();

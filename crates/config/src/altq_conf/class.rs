@@ -29,7 +29,7 @@ const OPTIONS: &[&str] = &[
     "flowvalve",
     "cleardscp",
 ];
-/// libaltq takes all of these but `none` as one (altq.md 12).
+/// libaltq takes all of these but `none` as one (docs/reference/altq.md 12).
 const ADMISSIONS: &[&str] = &["none", "cntlload", "guaranteed", "predictive", "cntldelay"];
 /// What altqd takes of the interface for the control class that it makes, in per cent.
 const CONTROL_SHARE: u64 = 2;
@@ -38,7 +38,7 @@ const CONTROL_NAME: &str = "ctl_class";
 /// Packets that a class holds without `maxdelay`, and with red or rio.
 const LIMIT: u32 = 30;
 const LIMIT_RED: u32 = 60;
-/// The thresholds that ALTQ's rio has built in, whatever the limit (altq.md 7.2).
+/// The thresholds that ALTQ's rio has built in, whatever the limit (docs/reference/altq.md 7.2).
 const RIO: [(&str, u32); 6] =
     [("low-min", 35), ("low-max", 45), ("medium-min", 20), ("medium-max", 30), ("high-min", 5), ("high-max", 15)];
 
@@ -162,7 +162,8 @@ impl File<'_> {
             let error = Diagnostic::error("over-parent", place, message).label(above_span, "its parent");
             return self.findings.push(error.help("altqd refuses this class; give it less, or the others"));
         }
-        // altq.md 2.1: without a control class altqd splits one off the default class.
+        // docs/reference/altq.md 2.1: without a control class altqd splits one off the default
+        // class.
         let share = rate / 100 * CONTROL_SHARE;
         let makes_control = options.default.is_some() && interface.control.is_none();
         if makes_control && options.bandwidth < share {
@@ -453,7 +454,7 @@ struct Options {
 
 impl Options {
     /// The queue that altqd asked for: drop-head, or RED or RIO with ALTQ's parameters for classes
-    /// (altq.md 2.2, 2.10).
+    /// (docs/reference/altq.md 2.2, 2.10).
     fn queue(&self, rate: Rate, mtu: u32, settings: &Settings) -> QueueSpec {
         // ecn alone means red.
         let (rio, red) = (self.rio.is_some(), self.red || self.ecn.is_some());

@@ -1,5 +1,5 @@
 //! `filter IF CLASS DST DPORT SRC SPORT PROTO` and `filter6`, and altqd's checks of their order
-//! (altq.md 10.1).
+//! (docs/reference/altq.md 10.1).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,5 @@
-//! altq.conf(5) of ALTQ, and cbq.conf before it, as far as CBQ goes (altq.md 10 and 12).
+//! altq.conf(5) of ALTQ, and cbq.conf before it, as far as CBQ goes (docs/reference/altq.md 10 and
+//! 12).
 //!
 //! A line is a command: interface, class, filter. Each is looked at in its turn, as altqd did, so a
 //! class stands behind its parent and a filter behind its class. What altqd refused is refused;

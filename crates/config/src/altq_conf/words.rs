@@ -1,4 +1,4 @@
-//! Lines and words of altq.conf(5), and its numbers (altq.md 10).
+//! Lines and words of altq.conf(5), and its numbers (docs/reference/altq.md 10).
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 

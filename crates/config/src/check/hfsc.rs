@@ -1,5 +1,5 @@
 //! What classes of `hfsc` must keep to: curves under curves (Stoica, Zhang and Ng 1997, section 4;
-//! altq.md 3.1).
+//! docs/reference/altq.md 3.1).
 
 use altq_engine::settings::Settings;
 use altq_engine::shape::service_curve::{ServiceCurve, excess};
@@ -152,7 +152,8 @@ fn words(link: &Link, id: ClassId, deadlines: bool, findings: &mut Findings) {
         findings
             .push(Diagnostic::error("out-of-range", place, message).help("leave it out: the link is a limit to all"));
     }
-    // pfctl refuses this as well (altq.md 3.1): what goes by deadline is not held back.
+    // pfctl refuses this as well (docs/reference/altq.md 3.1): what goes by deadline is not held
+    // back.
     if let Some(realtime) = realtime.filter(|realtime| limit.then < realtime.then) {
         let message =
             format!("the `upperlimit` of `{name}`, {}, is below its `realtime`, {}", limit.then, realtime.then);

@@ -128,7 +128,8 @@ mod tests {
         assert_eq!(rate("1.5kbit/s"), Ok(Rate::bit_s(1500)));
         assert_eq!(rate("0bit/s"), Ok(Rate::ZERO));
         assert_eq!(rate("18446744073709551615bit/s"), Ok(Rate::bit_s(u64::MAX)));
-        // seeds/002: a PVC of 5139 cells a second; 53 bytes each on the wire.
+        // docs/reference/published-models.md 3: a PVC of 5139 cells a second; 53 bytes each on the
+        // wire.
         assert_eq!(rate("5139cells/s"), Ok(Rate::bit_s(5139 * 424)));
         assert_eq!(time("50ms"), Ok(50_000_000));
         assert_eq!(time("1.5us"), Ok(1_500));

@@ -51,7 +51,8 @@ impl RuleSet {
     pub fn tried(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.rules.len() as u32).collect();
         if self.order == Order::Altq {
-            // altq.md 10.1: the hashed ones, then the larger number, then the later line.
+            // docs/reference/altq.md 10.1: the hashed ones, then the larger number, then the later
+            // line.
             order.sort_by_key(|line| {
                 let rule = &self.rules[*line as usize];
                 (!hashed_by_altq(rule), std::cmp::Reverse((rule.number, *line)))
@@ -211,8 +212,8 @@ fn full_destination(rule: &Rule) -> Option<Address> {
     })
 }
 
-/// altq.md 10.1: filters with a full-host destination are hashed by it, those of IPv6 by their flow
-/// label instead.
+/// docs/reference/altq.md 10.1: filters with a full-host destination are hashed by it, those of
+/// IPv6 by their flow label instead.
 fn hashed_by_altq(rule: &Rule) -> bool {
     let flow_label = rule.terms.iter().any(|term| term.field == Field::FlowLabel && !term.negated);
     flow_label || full_destination(rule).is_some_and(|host| !host.v6)

@@ -21,7 +21,7 @@ pub enum Order {
     #[default]
     First,
     /// ALTQ's: rules with a full-host destination before all others, then the larger `ruleno`, then
-    /// the later line (altq.md 10.1).
+    /// the later line (docs/reference/altq.md 10.1).
     Altq,
 }
 

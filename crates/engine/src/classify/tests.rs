@@ -62,7 +62,8 @@ fn referee(set: &RuleSet, key: &Key) -> Vec<usize> {
                     }
             })
         };
-        // altq.md 10.1: hashed before others; larger numbers first; among equals the later line.
+        // docs/reference/altq.md 10.1: hashed before others; larger numbers first; among equals the
+        // later line.
         matching.sort_by(|a, b| {
             let (x, y) = (&set.rules[*a], &set.rules[*b]);
             hashed(y).cmp(&hashed(x)).then(y.number.cmp(&x.number)).then(b.cmp(a))

@@ -513,9 +513,9 @@ impl Engine {
         if let Some(regulator) = &self.regulator {
             match self.timer {
                 Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
-                // ALTQ's regulator kicks the device on every tick while there is backlog (altq.md
-                // 1.3). Where the schedulers wait for nothing but an arrival or a change, a kick
-                // brings nothing.
+                // ALTQ's regulator kicks the device on every tick while there is backlog
+                // (docs/reference/altq.md 1.3). Where the schedulers wait for nothing but an
+                // arrival or a change, a kick brings nothing.
                 Timer::Tick(tick) => {
                     let tick = tick.max(1);
                     let next = (self.now / tick + 1).saturating_mul(tick);

@@ -432,7 +432,7 @@ impl Engine {
             Regulator::Auto => {
                 let depth = TokenBucket::auto_depth(self.rate, self.mtu);
                 // A smaller bucket could not keep its own rate when it is only looked at once a
-                // tick (altq.md 1.3, `tbrconfig auto`).
+                // tick (docs/reference/altq.md 1.3, `tbrconfig auto`).
                 Some(match self.timer {
                     Timer::Exact => depth,
                     Timer::Tick(tick) => depth.max(u32::try_from(self.rate.bytes_in(tick)).unwrap_or(u32::MAX)),

@@ -1,5 +1,5 @@
-//! ALTQ's memory of fragmented packets (altq.md 10.1): later fragments have no ports of their own,
-//! so the first one leaves them here.
+//! ALTQ's memory of fragmented packets (docs/reference/altq.md 10.1): later fragments have no ports
+//! of their own, so the first one leaves them here.
 //!
 //! Only policies with ALTQ's order ([`Order::Altq`](crate::classify::Order::Altq)) ask for it. It
 //! is as small as ALTQ's: sixteen packets at a time, the oldest makes room, and a fragment that

@@ -125,8 +125,8 @@ impl Headers {
 }
 
 impl Headers {
-    /// True for what a queue of two levels serves first (altq.md section 9): TCP's SYN, SYN/ACK,
-    /// and ACK without data; none with FIN or RST.
+    /// True for what a queue of two levels serves first (docs/reference/altq.md 9): TCP's SYN,
+    /// SYN/ACK, and ACK without data; none with FIN or RST.
     #[inline]
     pub fn high(&self) -> bool {
         const FIN: u8 = 0x01;

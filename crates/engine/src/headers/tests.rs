@@ -372,7 +372,7 @@ proptest! {
     }
 }
 
-/// altq.md section 9: SYN, SYN/ACK and pure ACK without FIN or RST are to go first.
+/// docs/reference/altq.md 9: SYN, SYN/ACK and pure ACK without FIN or RST are to go first.
 #[test]
 fn what_goes_first() {
     const FIN: u8 = 1;

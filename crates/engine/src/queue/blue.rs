@@ -5,8 +5,9 @@
 //! at most once a `holdtime`. A queue that runs empty drops too much: it goes down. So it settles
 //! where the link is just busy.
 //!
-//! Numbers and rules are ALTQ's (altq.md 7.4), with one difference: when the queue is full the
-//! arriving packet is dropped, as in the paper, where ALTQ takes one from anywhere in the queue.
+//! Numbers and rules are ALTQ's (docs/reference/altq.md 7.4), with one difference: when the queue
+//! is full the arriving packet is dropped, as in the paper, where ALTQ takes one from anywhere in
+//! the queue.
 
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;

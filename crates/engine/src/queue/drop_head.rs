@@ -1,7 +1,7 @@
 //! Drop-head: packets at the head make room for the arriving one.
 //!
-//! What ALTQ's CBQ queues do (altq.md 2.3): the sender learns of the loss one queue earlier, and
-//! what is delivered is fresh.
+//! What ALTQ's CBQ queues do (docs/reference/altq.md 2.3): the sender learns of the loss one queue
+//! earlier, and what is delivered is fresh.
 
 use super::{Entry, Policy};
 use crate::settings::Limit;

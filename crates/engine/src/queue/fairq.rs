@@ -1,5 +1,5 @@
-//! FAIRQ's buckets (DragonFly's ALTQ; altq.md section 5): flows of a class take turns, a packet
-//! each, and hogs give way.
+//! FAIRQ's buckets (DragonFly's ALTQ; docs/reference/altq.md 5): flows of a class take turns, a
+//! packet each, and hogs give way.
 //!
 //! Flows are hashed into `buckets`, each with a queue of its own; `limit` is a bucket's. With
 //! `hogs` every bucket's rate is measured by sums that decay: one that comes back and is known to
@@ -30,7 +30,7 @@ pub const ENTRY: Entry = Entry {
     build: |context, spec| Ok(Policy::Own(Box::new(Fairq::new(context, spec)))),
 };
 
-/// How many buckets (altq.md section 16).
+/// How many buckets (docs/reference/altq.md 16).
 pub const BUCKETS: Word = Word {
     name: "buckets",
     kind: Kind::Int { min: 1, max: 2048 },

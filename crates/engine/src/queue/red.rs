@@ -7,10 +7,10 @@
 //! dropped. `gentle` (Floyd 2000) lets the probability grow on from `probability` to 1 at twice
 //! `max` instead. Packets that understand ECN are marked instead, if asked for.
 //!
-//! `variant altq` is ALTQ's to the letter (altq.md 7.1): half as many drops for the same
-//! probability, none on the packet that first finds the average above `min` or at most one packet
-//! waiting, forced drops never as marks, and no decay of the average while a class is idle, because
-//! ALTQ's classes never ask an empty queue.
+//! `variant altq` is ALTQ's to the letter (docs/reference/altq.md 7.1): half as many drops for the
+//! same probability, none on the packet that first finds the average above `min` or at most one
+//! packet waiting, forced drops never as marks, and no decay of the average while a class is idle,
+//! because ALTQ's classes never ask an empty queue.
 //!
 //! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
 
@@ -22,8 +22,8 @@ use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate, SECOND};
 
-/// The registry's entry. ALTQ's numbers (altq.md 7.1), but for `max`: three times `min`, as Floyd
-/// advises and as ALTQ's classes have it.
+/// The registry's entry. ALTQ's numbers (docs/reference/altq.md 7.1), but for `max`: three times
+/// `min`, as Floyd advises and as ALTQ's classes have it.
 pub const ENTRY: Entry = Entry {
     name: "red",
     about: "drops some at random before it is full, by the average length (RED)",
@@ -108,7 +108,7 @@ impl Clock {
 
     /// From a queue's words.
     pub fn read(context: &Context, settings: &Settings) -> Result<Clock, SpecError> {
-        // altq.md 7.1: 1000 bytes; weights that suit slow links.
+        // docs/reference/altq.md 7.1: 1000 bytes; weights that suit slow links.
         let size = settings.bytes("packetsize").unwrap_or(1000) as u32;
         let packet_time = context.rate.time_for(u64::from(context.overhead.charge(size))).max(1);
         let weight = match settings.int("weight") {
@@ -364,9 +364,9 @@ impl Words {
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
         let (min, max) = match (length("min")?, length("max")?) {
-            // A tenth and three tenths of the limit; where that is none, 5 and 15 (altq.md 2.10).
-            // What they are to each other or to the limit is not asked: from min on all is dropped
-            // then, or nothing ever.
+            // A tenth and three tenths of the limit; where that is none, 5 and 15
+            // (docs/reference/altq.md 2.10). What they are to each other or to the limit is not
+            // asked: from min on all is dropped then, or nothing ever.
             (min, max) if altq => {
                 let tenths =
                     |n: u64, or: u32| Some((u64::from(limit) * n / 10) as u32).filter(|n| *n > 0).unwrap_or(or);

@@ -6,8 +6,8 @@
 //! that are to stay (`low`) only themselves. So `low` is dropped only when the queue is full of its
 //! kind.
 //!
-//! ALTQ's numbers and rules (altq.md 7.2); `variant altq` has ALTQ's formula (see red),
-//! `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks for it.
+//! ALTQ's numbers and rules (docs/reference/altq.md 7.2); `variant altq` has ALTQ's formula (see
+//! red), `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks for it.
 
 use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
@@ -75,7 +75,7 @@ const NAMES: [(&str, &str, &str, [u64; 2]); LEVELS] = [
 ];
 
 /// The drop precedence of a DSCP: AFx1 is low, AFx2 medium, AFx3 high; of any other the same two
-/// bits decide, none is low (altq.md 7.2).
+/// bits decide, none is low (docs/reference/altq.md 7.2).
 fn level(dscp: u8) -> usize {
     usize::from((dscp >> 1) & 3).saturating_sub(1)
 }

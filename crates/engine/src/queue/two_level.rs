@@ -1,5 +1,5 @@
-//! Two levels (DragonFly BSD, 2013; altq.md section 9): connections that open and acknowledgements
-//! without data do not wait behind data.
+//! Two levels (DragonFly BSD, 2013; docs/reference/altq.md 9): connections that open and
+//! acknowledgements without data do not wait behind data.
 //!
 //! A high and a normal list, counted in packets and in bytes; the normal one is served when the
 //! high one is empty. TCP of the other direction lives by its acknowledgements, and connections by

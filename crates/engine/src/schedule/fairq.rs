@@ -1,5 +1,5 @@
-//! FAIRQ (DragonFly's ALTQ, 2008; altq.md section 5): priorities with a bandwidth up to which they
-//! count, and fair flows in each class.
+//! FAIRQ (DragonFly's ALTQ, 2008; docs/reference/altq.md 5): priorities with a bandwidth up to
+//! which they count, and fair flows in each class.
 //!
 //! Classes have one of eight priorities and a bandwidth. The highest class that has packets and is
 //! not over its bandwidth goes; if all are over, the highest. So a bandwidth is a preference and no
@@ -30,7 +30,7 @@ use crate::units::{Nanos, Rate};
 
 /// Levels of priority.
 const LEVELS: usize = 8;
-/// altq.md section 16.
+/// docs/reference/altq.md 16.
 const PRIORITY: u64 = 1;
 
 /// The registry's entry.

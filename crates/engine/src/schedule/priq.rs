@@ -1,5 +1,5 @@
-//! Strict priorities, as ALTQ's PRIQ (altq.md section 4; Cho 1998): a packet goes when no class of
-//! a higher priority has any.
+//! Strict priorities, as ALTQ's PRIQ (docs/reference/altq.md 4; Cho 1998): a packet goes when no
+//! class of a higher priority has any.
 //!
 //! Sixteen levels, 15 first. A bitmap says which levels have packets, so the highest of them is
 //! found with one instruction (find-first-set), and each level is a ring of the classes that have
@@ -20,7 +20,7 @@ use crate::units::{Nanos, Rate};
 
 /// Levels of priority.
 const LEVELS: usize = 16;
-/// pf's; altqd's was 0 (altq.md section 16).
+/// pf's; altqd's was 0 (docs/reference/altq.md 16).
 const PRIORITY: u64 = 1;
 
 /// The registry's entry.

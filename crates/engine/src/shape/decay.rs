@@ -1,4 +1,4 @@
-//! A rate by sums that decay, as ALTQ's FAIRQ measures it (altq.md section 5).
+//! A rate by sums that decay, as ALTQ's FAIRQ measures it (docs/reference/altq.md 5).
 
 use crate::units::{Nanos, Rate, SECOND};
 

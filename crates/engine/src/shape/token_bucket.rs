@@ -1,5 +1,5 @@
-//! ALTQ's token bucket regulator (altq.md 1.3): what the device may pull, so that the backlog stays
-//! where the scheduler sees it.
+//! ALTQ's token bucket regulator (docs/reference/altq.md 1.3): what the device may pull, so that
+//! the backlog stays where the scheduler sees it.
 //!
 //! To the letter: the bucket starts full, may go into debt by one packet, and is refilled only when
 //! it is empty or in debt, then for all the time since it was refilled last; a packet goes while
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn burst_after_idleness_is_altqs() {
-        // altq.md 1.3: 14 packets of 1500 bytes back to back from a bucket of 12000 bytes: the 6
-        // that were left, and 8.
+        // docs/reference/altq.md 1.3: 14 packets of 1500 bytes back to back from a bucket of 12000
+        // bytes: the 6 that were left, and 8.
         let mut bucket = TokenBucket::new(Rate::mbit_s(10), 12000, 0);
         assert!(bucket.ready(0));
         bucket.spend(1500 * 2);

@@ -1,7 +1,7 @@
-//! ALTQ's CBQ a second time, as the reference for the engine's: written straight from altq.md
-//! section 2, with the plainest structures (vectors, recursion, linear search), its own event loop
-//! and its own wire, and nothing shared with the engine. The two other link-sharing rules, which
-//! ALTQ does not have, are from the definitions in reference/cbq-link-sharing.md.
+//! ALTQ's CBQ a second time, as the reference for the engine's: written straight from
+//! docs/reference/altq.md 2, with the plainest structures (vectors, recursion, linear search), its
+//! own event loop and its own wire, and nothing shared with the engine. The two other link-sharing
+//! rules, which ALTQ does not have, are from the definitions in docs/reference/cbq.md 20.
 
 #![allow(dead_code)]
 

@@ -1,7 +1,7 @@
 //! What exact CBQ divides a link into, as a function: the referee of tests, and the promise that
 //! other commands print.
 //!
-//! Written from the rules of the design alone (rules 1 to 7 of "CBQ: what it means here"), for
+//! Written from docs/reference/cbq.md rules 1 to 7 alone, for
 //! fluid traffic: every class offers bits at a constant rate, and nothing comes in packets. It
 //! knows nothing of the scheduler and shares no code with it.
 

@@ -1,12 +1,12 @@
-//! What exact CBQ promises a class: its rate, and a latency that makes rule 9 of the design the
-//! delay of a conforming packet.
+//! What exact CBQ promises a class: its rate, and a latency that makes docs/reference/cbq.md rule 9
+//! the delay of a conforming packet.
 
 use std::collections::BTreeMap;
 
 use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::units::{Nanos, Rate, SECOND};
 
-/// Packets that idleness earns when nothing is written (design rule 10).
+/// Packets that idleness earns when nothing is written (docs/reference/cbq.md rule 10).
 const MAXBURST: u64 = 2;
 /// Priority of a class that states none.
 const PRIORITY: u64 = 1;
@@ -65,7 +65,7 @@ struct Level {
     rate: u128,
 }
 
-/// What each class is guaranteed beyond what its children are (rule 16).
+/// What each class is guaranteed beyond what its children are (docs/reference/cbq.md rule 16).
 fn own_rates(place: &Place<'_>) -> Vec<u128> {
     let of = |member: &Member<'_>| u128::from(member.settings.rate("rate").unwrap_or_default().as_bit_s());
     let mut rates: Vec<u128> = place.classes.iter().map(of).collect();

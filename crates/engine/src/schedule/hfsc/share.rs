@@ -6,7 +6,7 @@
 //! start-time fair queueing (Goyal, Vin and Cheng 1997). A class that becomes active starts where
 //! it stopped, but not before its siblings: neither does idleness earn anything, nor is service
 //! forgotten when a class has nothing to send for a moment, whatever the level (the two defects of
-//! altq.md 14.11).
+//! docs/reference/altq.md 14.11).
 //!
 //! Children that an upper limit holds back are parked by the time at which they may go: their own,
 //! or that of the first class below them if all of those are held back. So the least of the root's

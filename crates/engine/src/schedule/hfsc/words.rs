@@ -54,7 +54,7 @@ impl Words {
                 error.help("for a class that is only served by deadline leave `linkshare` and `upperlimit` out")
             );
         }
-        // altq.md 3.1: a class with neither curve is refused.
+        // docs/reference/altq.md 3.1: a class with neither curve is refused.
         if words.realtime.0.slope.is_zero() && words.share.0.slope.is_zero() {
             let error = SpecError::new("a class of hfsc needs `linkshare` or `realtime`: without both it never sends");
             return Err(error.help("as `linkshare 10%`"));

@@ -1,5 +1,5 @@
-//! Who may send: a class under its limit, or one to which an ancestor lends (altq.md 2.6; Floyd and
-//! Jacobson 1995).
+//! Who may send: a class under its limit, or one to which an ancestor lends (docs/reference/altq.md
+//! 2.6; Floyd and Jacobson 1995).
 //!
 //! Three rules say which ancestors may lend. `top-level` is ALTQ's: ancestors up to the depth
 //! `cutoff`, which arrivals and borrowed packets lower and failed passes raise. `ancestor-only`:
@@ -83,7 +83,7 @@ impl Classic {
         }
     }
 
-    /// Top-level sharing at an arrival, before the packet is queued (altq.md 2.3).
+    /// Top-level sharing at an arrival, before the packet is queued (docs/reference/altq.md 2.3).
     pub(super) fn lower_cutoff(&mut self, now: i64, slot: Slot) {
         if self.cutoff == 0 {
             return;
@@ -106,7 +106,7 @@ impl Classic {
     }
 
     /// The depth of the first unsatisfied class, by priority and in the order of the rounds
-    /// (altq.md 2.6).
+    /// (docs/reference/altq.md 2.6).
     pub(super) fn first_unsatisfied(&self, now: i64) -> Option<u32> {
         if self.classes[super::ROOT_SLOT as usize].waiting == 0 {
             return None;

@@ -1,6 +1,6 @@
 //! The estimator: how long a class was idle beyond what its rate allows, as a moving average, for
-//! the class that sent and every class above it (altq.md 2.7). It runs when a packet is taken, with
-//! the estimated time at which the link will be done with it.
+//! the class that sent and every class above it (docs/reference/altq.md 2.7). It runs when a packet
+//! is taken, with the estimated time at which the link will be done with it.
 
 use super::parameters::FILTER_GAIN;
 use super::timer::{LONG, delta, micros};

@@ -1,5 +1,5 @@
-//! Classic CBQ: ALTQ's, to the letter (altq.md section 2; Cho, USENIX 1998; Floyd and Jacobson
-//! 1995).
+//! Classic CBQ: ALTQ's, to the letter (docs/reference/altq.md 2; Cho, USENIX 1998; Floyd and
+//! Jacobson 1995).
 //!
 //! An estimator a class says whether it is over its limit; a class over its limit may borrow from
 //! an ancestor that is not, or sleeps until a timer, two ticks at least, or any other event finds
@@ -386,7 +386,8 @@ impl Scheduler for Classic {
             word("overactions", stats.overactions);
             word("delays", stats.delays);
             word("borrows", stats.borrows);
-            // What `altqstat` shows besides (altq.md section 13): levels, in the kernel's units.
+            // What `altqstat` shows besides (docs/reference/altq.md 13): levels, in the kernel's
+            // units.
             word("priority", u64::from(class.priority));
             word("depth", u64::from(class.depth));
             word("ns_per_byte", class.numbers.ns_per_byte as u64);

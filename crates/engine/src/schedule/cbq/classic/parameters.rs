@@ -1,4 +1,5 @@
-//! From bit/s, packet sizes and bursts to the numbers that the estimator works with (altq.md 2.2).
+//! From bit/s, packet sizes and bursts to the numbers that the estimator works with
+//! (docs/reference/altq.md 2.2).
 //!
 //! Two steps, as in ALTQ: the configuration tool computes in floating point and hands over
 //! rate-free integers, the kernel scales them back with 32-bit integers. Both truncate, and both
@@ -155,9 +156,9 @@ pub(super) fn numbers(link: Rate, mtu: u32, words: &Words) -> Result<Numbers, Sp
     })
 }
 
-/// ALTQ's limit of a class's queue, in packets (altq.md 2.2): what passes in `maxdelay` at the
-/// class's rate, at least 4; without that word `default`; 0, so that everything is dropped, for a
-/// class that has no rate and does not borrow.
+/// ALTQ's limit of a class's queue, in packets (docs/reference/altq.md 2.2): what passes in
+/// `maxdelay` at the class's rate, at least 4; without that word `default`; 0, so that everything
+/// is dropped, for a class that has no rate and does not borrow.
 ///
 /// `link` is the rate by which shares are measured, `mtu` the link's, in bytes.
 pub fn queue_limit(link: Rate, mtu: u32, class: &Settings, default: u32) -> u32 {
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn worked_example() {
-        // altq.md 2.2: 10 of 100 Mbit/s.
+        // docs/reference/altq.md 2.2: 10 of 100 Mbit/s.
         let n = of(10_000_000, 100_000_000);
         assert_eq!((n.ns_per_byte, n.maxidle, n.minidle, n.offtime), (800, 22800, -38400, 2193));
         assert_eq!(n.allotment, 1_250_000);

@@ -1,5 +1,5 @@
-//! The clock in microseconds, the overlimit action, and the callouts that end it (altq.md 1.2,
-//! 2.8).
+//! The clock in microseconds, the overlimit action, and the callouts that end it
+//! (docs/reference/altq.md 1.2, 2.8).
 
 use std::cmp::Reverse;
 
@@ -104,7 +104,7 @@ impl Classic {
         due
     }
 
-    /// ALTQ's restart: the class wakes, whatever it owes (altq.md 14.13).
+    /// ALTQ's restart: the class wakes, whatever it owes (docs/reference/altq.md 14.13).
     fn run_callout(&mut self) {
         if let Some(Reverse((_, _, slot))) = self.callouts.pop() {
             let class = &mut self.classes[slot as usize];

@@ -1,4 +1,5 @@
-//! The tree of classes and, for each priority, the ring of its classes (altq.md 2.1).
+//! The tree of classes and, for each priority, the ring of its classes (docs/reference/altq.md
+//! 2.1).
 
 use super::parameters::{self, Numbers, Words};
 use super::{Class, Classic, NONE, Stats};
@@ -23,7 +24,7 @@ impl Ring {
     pub const EMPTY: Ring = Ring { active: NONE, classes: 0, backlogged: 0, allotments: 0 };
 }
 
-/// ALTQ adds the allotments of a priority up in a 32-bit integer (altq.md 2.4).
+/// ALTQ adds the allotments of a priority up in a 32-bit integer (docs/reference/altq.md 2.4).
 pub(super) fn fits(allotments: i64) -> Result<(), SpecError> {
     if allotments <= i64::from(i32::MAX) {
         return Ok(());

@@ -1,5 +1,5 @@
 //! The general scheduler: priorities, and within one the round robin, by weights or packet by
-//! packet (altq.md 2.4, 2.5).
+//! packet (docs/reference/altq.md 2.4, 2.5).
 //!
 //! A pass looks at every class of a priority, those without packets included: passing a class takes
 //! its remaining allotment away, which is part of the behaviour.

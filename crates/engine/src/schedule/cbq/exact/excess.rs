@@ -14,7 +14,7 @@ use crate::units::SECOND;
 
 /// How far a child's tag may lie behind its ring's present, in ns of virtual time: what guarantees
 /// took from it while the wire was slower than the link's rate is made good for one second's worth
-/// (design rule 14).
+/// (docs/reference/cbq.md rule 14).
 const LAG: u64 = SECOND;
 
 impl Exact {
@@ -245,8 +245,8 @@ impl Exact {
         let now = self.now;
         let cap = &mut self.records.caps[at as usize];
         cap.parked = false;
-        // Called late, by a coarse timer: that much is made up for (design rule 12). Time lost in
-        // competition is not, unless the limit is a guarantee too.
+        // Called late, by a coarse timer: that much is made up for (docs/reference/cbq.md rule 12).
+        // Time lost in competition is not, unless the limit is a guarantee too.
         if !cap.owed {
             cap.lag = now.saturating_sub(cap.x).min(SECOND).saturating_add(cap.burst);
         }
@@ -343,7 +343,7 @@ impl Exact {
     fn descend(&mut self, mut branch: u32) -> Option<u32> {
         loop {
             let [rated, zero] = self.records.branches[branch as usize].rings;
-            // Design rule 6: rate 0 only when no sibling with a rate can take it.
+            // docs/reference/cbq.md rule 6: rate 0 only when no sibling with a rate can take it.
             let ring = if rated != NIL && self.rings[rated as usize].avail > 0 { rated } else { zero };
             let id = self.rings.get_mut(ring as usize)?.front(&mut self.records)?;
             if id & BRANCH == 0 {
@@ -485,9 +485,9 @@ impl Exact {
     }
 }
 
-/// What a leaf is owed is bounded: a second's worth beyond the credit that it may have (design rule
-/// 14). The clocks of all of its priority are put back by the same, so that equals keep their
-/// proportions while the wire is slower than the guarantees.
+/// What a leaf is owed is bounded: a second's worth beyond the credit that it may have
+/// (docs/reference/cbq.md rule 14). The clocks of all of its priority are put back by the same, so
+/// that equals keep their proportions while the wire is slower than the guarantees.
 #[inline]
 fn bound_owed(line: &Line, slip: &mut u64, now: u64) {
     let due = line.e.saturating_add(*slip);

@@ -1,5 +1,5 @@
-//! Exact CBQ: the promises that class-based queueing was designed for, kept to a packet (design in
-//! ARCHITECTURE.md).
+//! Exact CBQ: the promises that class-based queueing was designed for, kept to a packet
+//! (docs/reference/cbq.md).
 //!
 //! Two criteria, as in HFSC (Stoica, Zhang and Ng 1997) with constant rates only:
 //!
@@ -193,7 +193,7 @@ impl Exact {
             self.settle();
         }
         self.advance();
-        // Design rule 8: excess never goes before a packet within guarantee.
+        // docs/reference/cbq.md rule 8: excess never goes before a packet within guarantee.
         if let Some(slot) = self.ready.front(&mut self.records) {
             return Some((slot, GUARANTEE));
         }
@@ -267,7 +267,8 @@ impl Scheduler for Exact {
             }
             return;
         }
-        // Idleness earns the burst and no more (design rule 10). A clock that is ahead stays there.
+        // Idleness earns the burst and no more (docs/reference/cbq.md rule 10). A clock that is
+        // ahead stays there.
         let slip = self.records.slip[usize::from(line.priority) % 8];
         let credit = span(line.nspb, line.burst);
         line.e = line.e.max(self.now.saturating_sub(slip).saturating_sub(credit));

@@ -3,8 +3,9 @@
 //!
 //! The deadline of a packet is the time at which it would have been sent at the leaf's own rate:
 //! its eligible time plus its length over the rate. Of equal priority this gives a small packet of
-//! a slow class its short delay beside long ones, and keeps rule 9: a conforming packet's deadline
-//! is not after its arrival, so only the bursts of others can be before it.
+//! a slow class its short delay beside long ones, and keeps docs/reference/cbq.md rule 9: a
+//! conforming packet's deadline is not after its arrival, so only the bursts of others can be
+//! before it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

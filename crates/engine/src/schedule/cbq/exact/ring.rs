@@ -126,9 +126,10 @@ impl Ring {
     /// The present, for a child that comes back.
     ///
     /// Virtual time follows guaranteed service too: else a class fed by guarantees alone would have
-    /// its tag run away from those that come back, and lose its excess for as long (exact-cbq.md,
-    /// trap a). But not beyond the least tag of those who wait for excess: else a slow class's
-    /// burst, worth seconds, would cost every other that comes back its excess for seconds.
+    /// its tag run away from those that come back, and lose its excess for as long
+    /// (docs/reference/cbq.md 19.1). But not beyond the least tag of those who wait for excess:
+    /// else a slow class's burst, worth seconds, would cost every other that comes back its excess
+    /// for seconds.
     #[inline]
     pub fn present(&mut self, records: &mut Records) -> u64 {
         if self.ahead > self.v {

@@ -30,7 +30,8 @@ pub fn nspb(rate: u64) -> u64 {
     (exact / rate).max(1) as u64
 }
 
-/// Weight of all classes of rate 0, which share equally (design rule 6): a nanosecond a byte.
+/// Weight of all classes of rate 0, which share equally (docs/reference/cbq.md rule 6): a
+/// nanosecond a byte.
 const EQUAL: u64 = 1 << POINT;
 
 /// What tags advance by for a byte, in 2^-24 ns: the time it takes at the class's rate.
@@ -95,7 +96,7 @@ pub const EXISTS: u8 = 128;
 pub const IN_ROW: u8 = 1;
 
 /// A leaf: all that a packet touches of it, in one cache line. The line of a class that has
-/// children is its implicit leaf (design rule 16).
+/// children is its implicit leaf (docs/reference/cbq.md rule 16).
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Line {
@@ -167,8 +168,8 @@ pub struct Branch {
     /// The ring above that it stands in.
     pub home: u32,
     pub node: u32,
-    /// Children with a rate, and those of rate 0, which take what the others cannot (design rule
-    /// 6).
+    /// Children with a rate, and those of rate 0, which take what the others cannot
+    /// (docs/reference/cbq.md rule 6).
     pub rings: [u32; 2],
     /// Children that can take excess now.
     pub avail: u32,
@@ -243,7 +244,8 @@ pub struct Records {
     pub branches: Vec<Branch>,
     pub nodes: Vec<Node>,
     pub caps: Vec<Cap>,
-    /// By how much the guarantee clocks of a priority were put back (design rule 14), ns.
+    /// By how much the guarantee clocks of a priority were put back (docs/reference/cbq.md rule
+    /// 14), ns.
     pub slip: [u64; 8],
 }
 

@@ -1,8 +1,8 @@
 //! The tree: classes come, change, move and go while packets wait.
 //!
 //! A class without children is a leaf; its first child makes it a node, and its line the implicit
-//! leaf below it that holds its own packets (design rule 16). A class keeps its line, and with it
-//! its packets and what it is owed, through all of this.
+//! leaf below it that holds its own packets (docs/reference/cbq.md rule 16). A class keeps its
+//! line, and with it its packets and what it is owed, through all of this.
 
 use super::ready::Ready;
 use super::ring::Ring;
@@ -161,7 +161,8 @@ impl Exact {
     /// its guarantee clock stays.
     fn attach_leaf(&mut self, slot: u32, node: u32, words: Words) {
         let zero = words.rate == 0;
-        // Design rule 6 knows no priority among classes of rate 0: they stand in the lowest band.
+        // docs/reference/cbq.md rule 6 knows no priority among classes of rate 0: they stand in the
+        // lowest band.
         let band = if self.excess == Excess::Share || zero { 0 } else { words.priority };
         let branch = self.branch(node, band);
         let ring = self.ring(branch, zero);
@@ -222,9 +223,9 @@ impl Exact {
         let from = self.records.branches[old.branch as usize].node;
         self.unfile(slot);
         self.detach_leaf(slot);
-        // Design rule 17: what it is owed is kept in time, that is, as it stands. What it took in
-        // advance for its last packet is given back as far as a higher rate would not have needed
-        // it.
+        // docs/reference/cbq.md rule 17: what it is owed is kept in time, that is, as it stands.
+        // What it took in advance for its last packet is given back as far as a higher rate would
+        // not have needed it.
         let slip = self.records.slip[old.priority as usize];
         let line = &mut self.records.lines[slot as usize];
         let due = line.e.saturating_add(slip);
@@ -408,8 +409,9 @@ impl Exact {
         let (slot, words) = (n.slot, n.words);
         let rate = u128::from(words.rate).saturating_sub(n.given) as u64;
         let line = self.records.lines[slot as usize];
-        // Design rule 16: the class's priority and borrow. With nothing left of the rate it takes
-        // what its siblings leave in any case (rule 6): the class's own limit holds above it.
+        // docs/reference/cbq.md rule 16: the class's priority and borrow. With nothing left of the
+        // rate it takes what its siblings leave in any case (rule 6): the class's own limit holds
+        // above it.
         let words = Words { rate, borrow: words.borrow || rate == 0, ceiling: None, ..words };
         if line.branch != NIL && self.leaf_words(slot) == words && line.nspb == weight(rate) {
             return;

@@ -4,9 +4,9 @@ use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::Rate;
 
-/// Packets that idleness earns when nothing is written (design rule 10). More than two make shares
-/// wander after every change of the active set, because the credit is taken from those who did
-/// send.
+/// Packets that idleness earns when nothing is written (docs/reference/cbq.md rule 10). More than
+/// two make shares wander after every change of the active set, because the credit is taken from
+/// those who did send.
 const MAXBURST: u64 = 2;
 
 /// A class's words, checked.
@@ -61,9 +61,9 @@ impl Words {
 /// Who gets what others leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// All in proportion to their rates (design rule 4).
+    /// All in proportion to their rates (docs/reference/cbq.md rule 4).
     Share,
-    /// The lowest level first, and in it the highest priority (design rule 5).
+    /// The lowest level first, and in it the highest priority (docs/reference/cbq.md rule 5).
     Priority,
 }
 
