@@ -93,6 +93,22 @@ pub enum Limit {
     Bytes(u32),
 }
 
+impl Limit {
+    /// Whether both count packets, or both count bytes.
+    pub fn same_unit(self, other: Limit) -> bool {
+        matches!(self, Limit::Bytes(_)) == matches!(other, Limit::Bytes(_))
+    }
+
+    /// Whether so many packets of so many bytes together are more than this.
+    #[inline]
+    pub fn is_exceeded(self, packets: u32, bytes: u32) -> bool {
+        match self {
+            Limit::Packets(most) => packets > most,
+            Limit::Bytes(most) => bytes > most,
+        }
+    }
+}
+
 /// The words given, with their values. At most one value a word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Vec<(&'static str, Value)>);

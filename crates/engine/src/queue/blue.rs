@@ -9,7 +9,8 @@
 //! is full the arriving packet is dropped, as in the paper, where ALTQ takes one from anywhere in
 //! the queue.
 
-use super::{Context, Entry, List, Policy, Queue, Store, Taken};
+use super::aqm::{self, Aqm, ECN};
+use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -26,14 +27,9 @@ pub const ENTRY: Entry = Entry {
         Word { name: "increment", kind: Kind::Fraction, help: "by so much the probability goes up", default: "0.125" },
         Word { name: "decrement", kind: Kind::Fraction, help: "by so much it goes down", default: "0.00025" },
         Word { name: "holdtime", kind: Kind::Time, help: "time between two changes at least", default: "1ms" },
-        Word {
-            name: "ecn",
-            kind: Kind::Flag,
-            help: "marks packets that understand it instead of dropping them",
-            default: "off",
-        },
+        ECN,
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Blue::new(context, spec)?))),
+    build: aqm::build::<Blue>,
 };
 
 #[derive(Clone, Copy)]
@@ -68,7 +64,6 @@ impl Law {
 struct Blue {
     law: Law,
     limit: Limit,
-    list: List,
     /// Billionths.
     probability: u32,
     /// When it went up last.
@@ -80,22 +75,6 @@ struct Blue {
 }
 
 impl Blue {
-    fn new(context: &Context, spec: &QueueSpec) -> Result<Blue, SpecError> {
-        let law = Law::read(&spec.settings)?;
-        let random = SplitMix64::new(context.seed);
-        Ok(Blue {
-            law,
-            limit: spec.limit,
-            list: List::NEW,
-            probability: 0,
-            raised: None,
-            idle_since: None,
-            random,
-            dropped: 0,
-            marked: 0,
-        })
-    }
-
     /// A packet finds the queue empty, that has been so for a while.
     fn was_idle(&mut self, time: Nanos) {
         if time > SECOND {
@@ -113,56 +92,53 @@ impl Blue {
     }
 }
 
-impl Queue for Blue {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+impl Aqm for Blue {
+    const NAME: &'static str = ENTRY.name;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Blue, SpecError> {
+        Ok(Blue {
+            law: Law::read(&spec.settings)?,
+            limit: spec.limit,
+            probability: 0,
+            raised: None,
+            idle_since: None,
+            random: SplitMix64::new(context.seed),
+            dropped: 0,
+            marked: 0,
+        })
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         if let Some(since) = self.idle_since.take() {
             self.was_idle(now.saturating_sub(since));
         }
-        if !self.list.fits(self.limit, packet.len) {
+        if !list.fits(self.limit, packet.len) {
             self.overflow(now);
             return Err(DropReason::QueueFull);
         }
-        if self.list.packets() > 1 && self.random.chance(self.probability.into(), ONE.into()) {
+        if list.packets() > 1 && self.random.chance(self.probability.into(), ONE.into()) {
             if !(self.law.ecn && store.mark(packet)) {
                 self.dropped += 1;
                 return Err(DropReason::Early);
             }
             self.marked += 1;
         }
-        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = store.pop(&mut self.list);
-        if self.list.is_empty() {
+    fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        let packet = store.pop(list);
+        if list.is_empty() {
             self.idle_since = Some(now);
         }
         packet
     }
 
-    fn peek(&self) -> Option<u32> {
-        self.list.peek()
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        (self.list.packets(), self.list.bytes())
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        store.pop(&mut self.list)
-    }
-
-    fn change(&mut self, now: Nanos, _: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
-        (self.law, self.limit) = (Law::read(&spec.settings)?, spec.limit);
-        if store.cut(&mut self.list, spec.limit) && self.list.is_empty() {
+    fn change(&mut self, now: Nanos, new: Blue, list: &mut List, store: &mut Store<'_>) {
+        (self.law, self.limit) = (new.law, new.limit);
+        if store.cut(list, self.limit) && list.is_empty() {
             self.idle_since = Some(now);
         }
-        Ok(())
     }
 
     fn seed(&mut self, seed: u64) {
@@ -173,9 +149,5 @@ impl Queue for Blue {
         word("probability_billionths", self.probability.into());
         word("prob_drop", self.dropped);
         word("prob_mark", self.marked);
-    }
-
-    fn memory(&self) -> usize {
-        size_of::<Blue>()
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! [`Control`] is the law without a queue, as fq_codel has one a flow.
 
-use super::{Context, Entry, List, Policy, Queue, Store, Taken};
+use super::aqm::{self, Aqm, ECN};
+use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Settings, Word};
@@ -20,22 +21,20 @@ pub const ENTRY: Entry = Entry {
     name: "codel",
     about: "drops by time spent in the queue (RFC 8289)",
     limit: Limit::Packets(1000),
-    words: &[
-        Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" },
-        Word {
-            name: "interval",
-            kind: Kind::Time,
-            help: "for so long: about a round trip of the slowest",
-            default: "100ms",
-        },
-        Word {
-            name: "ecn",
-            kind: Kind::Flag,
-            help: "marks packets that understand it instead of dropping them",
-            default: "off",
-        },
-    ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Codel::new(Law::read(context, &spec.settings)?, spec.limit)))),
+    words: &[TARGET, INTERVAL, ECN],
+    build: aqm::build::<Codel>,
+};
+
+/// The sojourn that the control law aims at.
+pub(super) const TARGET: Word =
+    Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" };
+
+/// How long the sojourn must be above the target before packets are dropped.
+pub(super) const INTERVAL: Word = Word {
+    name: "interval",
+    kind: Kind::Time,
+    help: "for so long: about a round trip of the slowest",
+    default: "100ms",
 };
 
 /// What the control law goes by.
@@ -201,76 +200,37 @@ pub fn control_law(from: Nanos, interval: Nanos, count: u32) -> Nanos {
 struct Codel {
     law: Law,
     limit: Limit,
-    list: List,
     control: Control,
 }
 
-impl Codel {
-    fn new(law: Law, limit: Limit) -> Codel {
-        Codel { law, limit, list: List::NEW, control: Control::default() }
+impl Aqm for Codel {
+    const NAME: &'static str = ENTRY.name;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Codel, SpecError> {
+        let law = Law::read(context, &spec.settings)?;
+        Ok(Codel { law, limit: spec.limit, control: Control::default() })
     }
 
-    fn over(&self, more: u32) -> bool {
-        match self.limit {
-            Limit::Packets(most) => self.list.packets() + u32::from(more > 0) > most,
-            Limit::Bytes(most) => u64::from(self.list.bytes()) + u64::from(more) > u64::from(most),
-        }
-    }
-}
-
-impl Queue for Codel {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+    fn admit(&mut self, _: Nanos, packet: &mut Packet, list: &List, _: &mut Store<'_>) -> Result<(), DropReason> {
+        // A packet of no bytes counts as one byte, so that a limit in bytes holds for it too.
+        if list.fits(self.limit, packet.len.max(1)) { Ok(()) } else { Err(DropReason::QueueFull) }
     }
 
-    fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        if self.over(packet.len.max(1)) {
-            return Err(DropReason::QueueFull);
-        }
-        store.push(&mut self.list, packet);
-        Ok(())
+    fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        self.control.dequeue(&self.law, now, list, list.bytes(), store)
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let backlog = self.list.bytes();
-        self.control.dequeue(&self.law, now, &mut self.list, backlog, store)
-    }
-
-    fn peek(&self) -> Option<u32> {
-        self.list.peek()
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        (self.list.packets(), self.list.bytes())
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        store.pop(&mut self.list)
-    }
-
-    fn change(
-        &mut self,
-        _: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        self.law = Law::read(context, &spec.settings)?;
-        self.limit = spec.limit;
-        while self.over(0) {
-            let Some(packet) = store.pop(&mut self.list) else { break };
+    fn change(&mut self, _: Nanos, new: Codel, list: &mut List, store: &mut Store<'_>) {
+        (self.law, self.limit) = (new.law, new.limit);
+        while list.over(self.limit) {
+            let Some(packet) = store.pop(list) else { break };
             store.lose(packet, DropReason::LimitLowered);
         }
-        Ok(())
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
         word("count", u64::from(self.control.count()));
         word("dropping", u64::from(self.control.dropping()));
-    }
-
-    fn memory(&self) -> usize {
-        size_of::<Codel>()
     }
 }
 
@@ -290,9 +250,9 @@ mod tests {
     fn first_drop_after_an_interval_above_target() {
         let mut tub = Tub::default();
         let law = Law { target: 5_000_000, interval: 100_000_000, mtu: 1500, ecn: false };
-        let mut codel = Codel::new(law, Limit::Packets(1000));
+        let (mut control, mut list) = (Control::default(), List::NEW);
         for handle in 0..100 {
-            codel.enqueue(0, &mut Packet::new(handle, 1000), &mut tub.store()).unwrap();
+            tub.store().push(&mut list, &Packet::new(handle, 1000));
         }
         // A packet a millisecond: above the target from 5 ms on, so the first is dropped at 105 ms,
         // but then nothing waits any more; with a packet each 2 ms it goes at 106 ms (above from 6
@@ -300,8 +260,8 @@ mod tests {
         let mut lost = Vec::new();
         for step in 0..110 {
             let now = 2_000_000 * step;
-            let mut store = tub.store();
-            if let Some(taken) = codel.dequeue(now, &mut store) {
+            let (backlog, mut store) = (list.bytes(), tub.store());
+            if let Some(taken) = control.dequeue(&law, now, &mut list, backlog, &mut store) {
                 store.packet(taken);
             }
             lost.extend(tub.lost.drain(..).map(|(packet, reason)| (now, packet.handle, reason)));

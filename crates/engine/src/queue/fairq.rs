@@ -12,7 +12,7 @@
 //! of the buckets and further records come with a second bucket. ALTQ puts packets whose flow is
 //! unknown into the bucket at the ring's end; here they are a flow, so that they stay in order.
 
-use super::flows::Hash;
+use super::flows::{Hash, NextSeed, drain};
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -96,7 +96,7 @@ struct Fairq {
     free: u16,
     /// Records from 1 on.
     more: Vec<Bucket>,
-    seed: Option<u64>,
+    seed: NextSeed,
 }
 
 const _: () = assert!(size_of::<Fairq>() == 192);
@@ -121,7 +121,7 @@ impl Fairq {
             table: Box::default(),
             free: 0,
             more: Vec::new(),
-            seed: None,
+            seed: NextSeed::default(),
         }
     }
 
@@ -281,10 +281,8 @@ impl Queue for Fairq {
     }
 
     fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        if self.packets == 0
-            && let Some(seed) = self.seed.take()
-        {
-            self.clear(Hash::new(seed));
+        if let Some(hash) = self.seed.due(self.packets == 0) {
+            self.clear(hash);
         }
         if self.bytes.checked_add(packet.len).is_none() || !self.put(packet, store) {
             return Err(DropReason::QueueFull);
@@ -332,10 +330,7 @@ impl Queue for Fairq {
 
     fn change(&mut self, _: Nanos, _: &Context, spec: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
         // All packets are put again: it is a change, not the packets' way.
-        let mut waiting = Vec::with_capacity(self.packets as usize);
-        while let Some(packet) = self.take(store) {
-            waiting.push(store.packet(packet));
-        }
+        let waiting = drain(self, store);
         self.limit = spec.limit;
         self.buckets = buckets(&spec.settings);
         self.hogs = spec.settings.rate("hogs").unwrap_or_default();
@@ -353,10 +348,8 @@ impl Queue for Fairq {
     }
 
     fn seed(&mut self, seed: u64) {
-        if self.packets == 0 {
-            self.clear(Hash::new(seed));
-        } else {
-            self.seed = Some(seed);
+        if let Some(hash) = self.seed.set(seed, self.packets == 0) {
+            self.clear(hash);
         }
     }
 

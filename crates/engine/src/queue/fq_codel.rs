@@ -12,8 +12,9 @@
 //! change a later decision: so only active flows take memory. An overflow drops from the head of
 //! the fattest flow, known at any time ([`flows`](super::flows)).
 
-use super::codel::{Control, Law};
-use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
+use super::aqm::ECN;
+use super::codel::{Control, INTERVAL, Law, TARGET};
+use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST, NextSeed, QUANTUM, drain};
 use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -28,31 +29,16 @@ pub const ENTRY: Entry = Entry {
     // RFC 8290 5.2.4.
     limit: Limit::Packets(10_240),
     words: &[
-        Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" },
-        Word {
-            name: "interval",
-            kind: Kind::Time,
-            help: "for so long: about a round trip of the slowest",
-            default: "100ms",
-        },
-        Word {
-            name: "ecn",
-            kind: Kind::Flag,
-            help: "marks packets that understand it instead of dropping them",
-            default: "off",
-        },
+        TARGET,
+        INTERVAL,
+        ECN,
         Word {
             name: "flows",
             kind: Kind::Int { min: 1, max: MOST },
             help: "queues that flows are hashed into",
             default: "1024",
         },
-        Word {
-            name: "quantum",
-            kind: Kind::Bytes { min: 256, max: 1 << 20 },
-            help: "bytes a flow and round, counted on the wire",
-            default: "the link's MTU and its overhead",
-        },
+        QUANTUM,
         Word {
             name: "drop_batch",
             kind: Kind::Int { min: 1, max: 1024 },
@@ -93,12 +79,8 @@ struct FqCodel {
     flows: Flows<Control, ByBytes>,
     new: Chain,
     old: Chain,
-    packets: u32,
-    bytes: u32,
     hash: Hash,
-    /// A seed that came while packets waited: it holds from when none do, so that no flow changes
-    /// its queue in between.
-    seed: Option<u64>,
+    seed: NextSeed,
     /// Charged length of a full packet.
     mtu: u32,
     /// Flows out of the rounds that keep their record for what CoDel remembers, and the record that
@@ -120,10 +102,8 @@ impl FqCodel {
             limit: spec.limit,
             new: Chain::NEW,
             old: Chain::NEW,
-            packets: 0,
-            bytes: 0,
             hash: Hash::new(context.seed),
-            seed: None,
+            seed: NextSeed::default(),
             mtu: context.overhead.charge(context.mtu),
             resting: 0,
             swept: 0,
@@ -132,13 +112,6 @@ impl FqCodel {
             begun: 0,
             marked: 0,
         })
-    }
-
-    fn over(&self) -> bool {
-        match self.limit {
-            Limit::Packets(most) => self.packets > most,
-            Limit::Bytes(most) => self.bytes > most,
-        }
     }
 
     /// Starts again without flows. Nothing waits.
@@ -170,8 +143,6 @@ impl FqCodel {
             }
         };
         self.flows.push(at, packet, store);
-        self.packets += 1;
-        self.bytes += packet.len;
     }
 
     /// A flow that was in neither list is new, and has a quantum of credit (RFC 8290 4.1).
@@ -217,11 +188,9 @@ impl FqCodel {
         let batch = self.flows.get(at).list.packets().div_ceil(2).min(self.words.batch);
         for _ in 0..batch {
             let Some(packet) = self.flows.pop(at, store) else { break };
-            self.packets -= 1;
-            self.bytes -= packet.len;
             self.overflowed += 1;
             store.lose(packet, reason);
-            if reason == DropReason::LimitLowered && !self.over() {
+            if reason == DropReason::LimitLowered && !self.flows.over(self.limit) {
                 break;
             }
         }
@@ -230,18 +199,14 @@ impl FqCodel {
     /// The packet of a flow that its CoDel lets go.
     #[inline]
     fn depart(&mut self, now: Nanos, at: u32, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
-        let (law, total, marked) = (&self.words.law, self.bytes, store.marked());
-        let list = self.flows.get(at).list;
-        let (packets, bytes) = (list.packets(), list.bytes());
+        let (law, (_, total), marked) = (&self.words.law, self.flows.backlog(), store.marked());
         let packet = self.flows.work(at, |flow| match decide {
             true => flow.state.dequeue(law, now, &mut flow.list, total, store),
             false => store.pop(&mut flow.list),
         });
         self.marked += store.marked() - marked;
-        let flow = self.flows.get_mut(at);
-        self.packets -= packets - flow.list.packets();
-        self.bytes -= bytes - flow.list.bytes();
         if let Some(packet) = &packet {
+            let flow = self.flows.get_mut(at);
             flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
         }
         packet
@@ -296,21 +261,15 @@ impl Queue for FqCodel {
     }
 
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        let never = match self.limit {
-            Limit::Packets(most) => most == 0,
-            Limit::Bytes(most) => most == 0 || packet.len > most,
-        };
-        if never || self.bytes.checked_add(packet.len).is_none() {
+        if !self.flows.admits(self.limit, packet.len) {
             return Err(DropReason::QueueFull);
         }
-        if self.packets == 0
-            && let Some(seed) = self.seed.take()
-        {
-            self.clear(Hash::new(seed));
+        if let Some(hash) = self.seed.due(self.flows.packets() == 0) {
+            self.clear(hash);
         }
         self.largest = self.largest.max(packet.len);
         self.put(now, packet, store);
-        while self.over() {
+        while self.flows.over(self.limit) {
             self.overflow(store, DropReason::HeadDropped);
         }
         Ok(())
@@ -318,7 +277,7 @@ impl Queue for FqCodel {
 
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.next(now, store, true);
-        if self.packets == 0 && packet.is_some() {
+        if self.flows.packets() == 0 && packet.is_some() {
             // All leave the rounds, as if the queue had been asked once more; nobody asks one that
             // is empty.
             self.next(now, store, true);
@@ -327,40 +286,31 @@ impl Queue for FqCodel {
     }
 
     fn peek(&self) -> Option<u32> {
-        (self.packets > 0).then(|| self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu))
+        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu))
     }
 
     fn backlog(&self) -> (u32, u32) {
-        (self.packets, self.bytes)
+        self.flows.backlog()
     }
 
     fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         self.next(0, store, false)
     }
 
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        let words = Words::read(context, &spec.settings)?;
+    fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(place, &new.settings)?;
         let moved = words.flows != self.words.flows;
         self.words = words;
-        self.limit = spec.limit;
+        self.limit = new.limit;
         if moved {
             // Other queues: all packets are put again, in the order in which they would have left.
-            let mut waiting = Vec::with_capacity(self.packets as usize);
-            while let Some(packet) = self.take(store) {
-                waiting.push(store.packet(packet));
-            }
+            let waiting = drain(self, store);
             self.clear(self.hash);
             for packet in &waiting {
                 self.put(now, packet, store);
             }
         }
-        while self.over() {
+        while self.flows.over(self.limit) {
             self.overflow(store, DropReason::LimitLowered);
         }
         Ok(())
@@ -371,10 +321,8 @@ impl Queue for FqCodel {
     }
 
     fn seed(&mut self, seed: u64) {
-        if self.packets == 0 {
-            self.clear(Hash::new(seed));
-        } else {
-            self.seed = Some(seed);
+        if let Some(hash) = self.seed.set(seed, self.flows.packets() == 0) {
+            self.clear(hash);
         }
     }
 

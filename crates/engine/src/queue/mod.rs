@@ -8,6 +8,7 @@
 //! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in
 //! [`QUEUES`].
 
+mod aqm;
 mod blue;
 mod cake;
 mod codel;
@@ -128,13 +129,7 @@ pub trait Queue: Send {
 
     /// Another limit or other words. What does not fit any more is lost, with
     /// [`DropReason::LimitLowered`]. On an error nothing has changed.
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError>;
+    fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError>;
 
     /// True if it looks at [`Packet::flow`] or [`Packet::hosts`]: where no queue does, nobody needs
     /// to hash them.

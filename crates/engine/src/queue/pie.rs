@@ -15,7 +15,8 @@
 //! Between two looks nothing changes that they go by, so the result is the same. After a long
 //! silence what is left is worked out at once.
 
-use super::{Context, Entry, List, Policy, Queue, Store, Taken};
+use super::aqm::{self, Aqm, ECN};
+use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -42,12 +43,7 @@ pub const ENTRY: Entry = Entry {
             help: "a queue that was short drops nothing for so long",
             default: "150ms",
         },
-        Word {
-            name: "ecn",
-            kind: Kind::Flag,
-            help: "marks packets that understand it instead of dropping them",
-            default: "off",
-        },
+        ECN,
         Word {
             name: "max_ecnth",
             kind: Kind::Fraction,
@@ -61,7 +57,7 @@ pub const ENTRY: Entry = Entry {
             default: "off",
         },
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Pie::new(context, spec)?))),
+    build: aqm::build::<Pie>,
 };
 
 /// The controller's weights, 1/s, for updates every 15 ms (RFC 8033 4.2).
@@ -234,7 +230,6 @@ impl Control {
 struct Pie {
     law: Law,
     limit: Limit,
-    list: List,
     control: Control,
     next_update: Option<Nanos>,
     random: SplitMix64,
@@ -243,25 +238,18 @@ struct Pie {
 }
 
 impl Pie {
-    fn new(context: &Context, spec: &QueueSpec) -> Result<Pie, SpecError> {
-        let law = Law::read(context, &spec.settings)?;
-        let control = Control { burst: law.burst, ..Control::default() };
-        let random = SplitMix64::new(context.seed);
-        Ok(Pie { law, limit: spec.limit, list: List::NEW, control, next_update: None, random, dropped: 0, marked: 0 })
-    }
-
     /// Makes up for the updates that are due.
     #[inline]
-    fn catch_up(&mut self, now: Nanos) {
+    fn catch_up(&mut self, now: Nanos, list: &List) {
         let next = *self.next_update.get_or_insert(now.saturating_add(self.law.update));
         if now >= next {
-            self.catch_up_from(now, next);
+            self.catch_up_from(now, next, list);
         }
     }
 
-    fn catch_up_from(&mut self, now: Nanos, next: Nanos) {
+    fn catch_up_from(&mut self, now: Nanos, next: Nanos, list: &List) {
         let count = 1 + (now - next) / self.law.update;
-        if self.list.is_empty() {
+        if list.is_empty() {
             self.control.delay = 0.0;
         }
         self.control.updates(&self.law, count);
@@ -269,19 +257,24 @@ impl Pie {
     }
 }
 
-impl Queue for Pie {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+impl Aqm for Pie {
+    const NAME: &'static str = ENTRY.name;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Pie, SpecError> {
+        let law = Law::read(context, &spec.settings)?;
+        let control = Control { burst: law.burst, ..Control::default() };
+        let random = SplitMix64::new(context.seed);
+        Ok(Pie { law, limit: spec.limit, control, next_update: None, random, dropped: 0, marked: 0 })
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        self.catch_up(now);
-        if !self.list.fits(self.limit, packet.len) {
+    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
+        self.catch_up(now, list);
+        if !list.fits(self.limit, packet.len) {
             self.control.accumulated = 0.0;
             return Err(DropReason::QueueFull);
         }
         let (law, control) = (&self.law, &mut self.control);
-        if control.burst == 0 && control.drops_early(law, self.list.bytes(), &mut self.random) {
+        if control.burst == 0 && control.drops_early(law, list.bytes(), &mut self.random) {
             if !(law.ecn.is_some_and(|most| control.probability <= most) && store.mark(packet)) {
                 self.dropped += 1;
                 return Err(DropReason::Early);
@@ -291,43 +284,22 @@ impl Queue for Pie {
         if control.probability == 0.0 && control.relaxed(law) {
             control.burst = law.burst;
         }
-        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        self.catch_up(now);
-        let packet = store.pop(&mut self.list)?;
+    fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        self.catch_up(now, list);
+        let packet = store.pop(list)?;
         self.control.delay = seconds(now.saturating_sub(store.arrived_of(&packet)));
         Some(packet)
     }
 
-    fn peek(&self) -> Option<u32> {
-        self.list.peek()
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        (self.list.packets(), self.list.bytes())
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        store.pop(&mut self.list)
-    }
-
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        let law = Law::read(context, &spec.settings)?;
-        self.catch_up(now);
-        (self.law, self.limit) = (law, spec.limit);
-        self.next_update = Some(now.saturating_add(law.update));
-        self.control.burst = self.control.burst.min(law.burst);
-        store.cut(&mut self.list, spec.limit);
-        Ok(())
+    fn change(&mut self, now: Nanos, new: Pie, list: &mut List, store: &mut Store<'_>) {
+        self.catch_up(now, list);
+        (self.law, self.limit) = (new.law, new.limit);
+        self.next_update = Some(now.saturating_add(self.law.update));
+        self.control.burst = self.control.burst.min(self.law.burst);
+        store.cut(list, self.limit);
     }
 
     fn seed(&mut self, seed: u64) {
@@ -339,9 +311,5 @@ impl Queue for Pie {
         word("delay_ns", (self.control.delay * SECOND as f64) as u64);
         word("prob_drop", self.dropped);
         word("prob_mark", self.marked);
-    }
-
-    fn memory(&self) -> usize {
-        size_of::<Pie>()
     }
 }

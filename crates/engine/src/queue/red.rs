@@ -14,7 +14,8 @@
 //!
 //! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
 
-use super::{Context, Entry, List, Policy, Queue, Store, Taken};
+use super::aqm::{self, Aqm, ECN};
+use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -45,12 +46,7 @@ pub const ENTRY: Entry = Entry {
         WEIGHT,
         PACKETSIZE,
         Word { name: "gentle", kind: Kind::Flag, help: "above max the part grows to all at twice max", default: "off" },
-        Word {
-            name: "ecn",
-            kind: Kind::Flag,
-            help: "marks packets that understand it instead of dropping them",
-            default: "off",
-        },
+        ECN,
         Word {
             name: "harddrop",
             kind: Kind::Flag,
@@ -64,7 +60,7 @@ pub const ENTRY: Entry = Entry {
             default: "paper",
         },
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Red::new(*context, spec)?))),
+    build: aqm::build::<Red>,
 };
 
 /// How fast the average follows.
@@ -410,7 +406,6 @@ impl Words {
 
 struct Red {
     words: Words,
-    list: List,
     average: Average,
     idle_since: Option<Nanos>,
     random: SplitMix64,
@@ -420,97 +415,74 @@ struct Red {
 }
 
 impl Red {
-    fn new(context: Context, spec: &QueueSpec) -> Result<Red, SpecError> {
-        Ok(Red {
-            words: Words::read(&context, spec)?,
-            list: List::NEW,
-            average: Average::NEW,
-            idle_since: None,
-            random: SplitMix64::new(context.seed),
-            tally: Tally::default(),
-            context,
-            settings: spec.settings.clone(),
-        })
+    /// The length of a list in the unit of the limit.
+    fn length(&self, list: &List) -> u32 {
+        if matches!(self.words.limit, Limit::Bytes(_)) { list.bytes() } else { list.packets() }
     }
 
-    fn length(&self) -> u32 {
-        if matches!(self.words.limit, Limit::Bytes(_)) { self.list.bytes() } else { self.list.packets() }
-    }
-
-    /// Packets have left.
-    fn left(&mut self, now: Nanos) {
-        if self.list.is_empty() {
+    /// Packets have left the list.
+    fn left(&mut self, now: Nanos, list: &List) {
+        if list.is_empty() {
             self.idle_since = Some(now);
         }
     }
 }
 
-impl Queue for Red {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+impl Aqm for Red {
+    const NAME: &'static str = ENTRY.name;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Red, SpecError> {
+        Ok(Red {
+            words: Words::read(context, spec)?,
+            average: Average::NEW,
+            idle_since: None,
+            random: SplitMix64::new(context.seed),
+            tally: Tally::default(),
+            context: *context,
+            settings: spec.settings.clone(),
+        })
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         let words = &self.words;
         let verdict = if words.altq {
-            self.average.sample(&words.clock, self.length());
-            self.average.judge_altq(&words.thresholds, self.list.packets(), &mut self.random)
+            self.average.sample(&words.clock, self.length(list));
+            self.average.judge_altq(&words.thresholds, list.packets(), &mut self.random)
         } else {
             match self.idle_since {
                 // What is left over counts the next time, if this packet is dropped.
-                Some(since) if self.list.is_empty() => {
+                Some(since) if list.is_empty() => {
                     self.idle_since = Some(now - self.average.idle(&words.clock, now.saturating_sub(since)));
                 }
-                _ => self.average.sample(&words.clock, self.length()),
+                _ => self.average.sample(&words.clock, self.length(list)),
             }
             self.average.judge(&words.thresholds, &mut self.random)
         };
         if !self.tally.carry_out(verdict, (words.ecn, words.harddrop), packet, store) {
             return Err(DropReason::Early);
         }
-        if !self.list.fits(words.limit, packet.len) {
+        if !list.fits(words.limit, packet.len) {
             self.average.dropped();
             return Err(DropReason::QueueFull);
         }
-        store.push(&mut self.list, packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = store.pop(&mut self.list);
-        self.left(now);
+    fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        let packet = store.pop(list);
+        self.left(now, list);
         packet
     }
 
-    fn peek(&self) -> Option<u32> {
-        self.list.peek()
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        (self.list.packets(), self.list.bytes())
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        store.pop(&mut self.list)
-    }
-
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        let words = Words::read(context, spec)?;
-        let same_unit = matches!(words.limit, Limit::Bytes(_)) == matches!(self.words.limit, Limit::Bytes(_));
-        (self.words, self.context, self.settings) = (words, *context, spec.settings.clone());
-        if store.cut(&mut self.list, spec.limit) {
-            self.left(now);
+    fn change(&mut self, now: Nanos, new: Red, list: &mut List, store: &mut Store<'_>) {
+        let same_unit = new.words.limit.same_unit(self.words.limit);
+        (self.words, self.context, self.settings) = (new.words, new.context, new.settings);
+        if store.cut(list, self.words.limit) {
+            self.left(now, list);
         }
         if !same_unit {
-            self.average = Average::of(self.length());
+            self.average = Average::of(self.length(list));
         }
-        Ok(())
     }
 
     fn set_rate(&mut self, rate: Rate) {
@@ -527,9 +499,5 @@ impl Queue for Red {
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
         word("average_thousandths", self.average.thousandths());
         self.tally.tell(word);
-    }
-
-    fn memory(&self) -> usize {
-        size_of::<Red>()
     }
 }

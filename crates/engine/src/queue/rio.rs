@@ -9,8 +9,9 @@
 //! ALTQ's numbers and rules (docs/reference/altq.md 7.2); `variant altq` has ALTQ's formula (see
 //! red), `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks for it.
 
+use super::aqm::{self, Aqm, ECN};
 use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
-use super::{Context, Entry, List, Policy, Queue, Store, Taken};
+use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -35,12 +36,7 @@ pub const ENTRY: Entry = Entry {
         part("high-probability"),
         WEIGHT,
         PACKETSIZE,
-        Word {
-            name: "ecn",
-            kind: Kind::Flag,
-            help: "marks packets that understand it instead of dropping them",
-            default: "off",
-        },
+        ECN,
         Word {
             name: "variant",
             kind: Kind::Choice(&["paper", "altq"]),
@@ -48,7 +44,7 @@ pub const ENTRY: Entry = Entry {
             default: "paper",
         },
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Rio::new(*context, spec)?))),
+    build: aqm::build::<Rio>,
 };
 
 const fn threshold(name: &'static str, default: &'static str) -> Word {
@@ -150,7 +146,6 @@ struct Level {
 
 struct Rio {
     words: Words,
-    list: List,
     levels: [Level; LEVELS],
     random: SplitMix64,
     context: Context,
@@ -158,18 +153,6 @@ struct Rio {
 }
 
 impl Rio {
-    fn new(context: Context, spec: &QueueSpec) -> Result<Rio, SpecError> {
-        let level = Level { average: Average::NEW, packets: 0, bytes: 0, idle_since: None, tally: Tally::default() };
-        Ok(Rio {
-            words: Words::read(&context, spec)?,
-            list: List::NEW,
-            levels: [level; LEVELS],
-            random: SplitMix64::new(context.seed),
-            context,
-            settings: spec.settings.clone(),
-        })
-    }
-
     /// A packet arrives: the averages that it belongs to, and what the first of them says.
     fn judge(&mut self, now: Nanos, at: usize) -> Verdict {
         let words = &self.words;
@@ -212,12 +195,21 @@ impl Rio {
     }
 }
 
-impl Queue for Rio {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+impl Aqm for Rio {
+    const NAME: &'static str = ENTRY.name;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Rio, SpecError> {
+        let level = Level { average: Average::NEW, packets: 0, bytes: 0, idle_since: None, tally: Tally::default() };
+        Ok(Rio {
+            words: Words::read(context, spec)?,
+            levels: [level; LEVELS],
+            random: SplitMix64::new(context.seed),
+            context: *context,
+            settings: spec.settings.clone(),
+        })
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
+    fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         let at = level(packet.dscp);
         let verdict = self.judge(now, at);
         if verdict != Verdict::Pass {
@@ -228,11 +220,10 @@ impl Queue for Rio {
         if !self.levels[at].tally.carry_out(verdict, (self.words.ecn, harddrop), packet, store) {
             return Err(DropReason::Early);
         }
-        if !self.list.fits(self.words.limit, packet.len) {
+        if !list.fits(self.words.limit, packet.len) {
             self.hit(at);
             return Err(DropReason::QueueFull);
         }
-        store.push(&mut self.list, packet);
         for level in self.levels.iter_mut().skip(at) {
             level.packets += 1;
             level.bytes += packet.len;
@@ -240,43 +231,29 @@ impl Queue for Rio {
         Ok(())
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = store.pop(&mut self.list)?;
+    fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        let packet = store.pop(list)?;
         self.left(Some(now), &packet, store.dscp_of(&packet));
         Some(packet)
     }
 
-    fn peek(&self) -> Option<u32> {
-        self.list.peek()
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        (self.list.packets(), self.list.bytes())
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = store.pop(&mut self.list)?;
+    fn take(&mut self, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
+        let packet = store.pop(list)?;
         self.left(None, &packet, store.dscp_of(&packet));
         Some(packet)
     }
 
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        let words = Words::read(context, spec)?;
-        let same_unit = matches!(words.limit, Limit::Bytes(_)) == matches!(self.words.limit, Limit::Bytes(_));
-        (self.words, self.context, self.settings) = (words, *context, spec.settings.clone());
+    fn change(&mut self, now: Nanos, new: Rio, list: &mut List, store: &mut Store<'_>) {
+        let limit = new.words.limit;
+        let same_unit = limit.same_unit(self.words.limit);
+        (self.words, self.context, self.settings) = (new.words, new.context, new.settings);
         // What is beyond a lower limit goes from the end; all are counted anew.
         let (mut kept, mut full) = (List::NEW, false);
         for level in &mut self.levels {
             (level.packets, level.bytes) = (0, 0);
         }
-        while let Some(packet) = store.pop(&mut self.list) {
-            full |= !kept.fits(spec.limit, packet.len);
+        while let Some(packet) = store.pop(list) {
+            full |= !kept.fits(limit, packet.len);
             if full {
                 store.lose(packet, DropReason::LimitLowered);
                 continue;
@@ -287,17 +264,16 @@ impl Queue for Rio {
             }
             store.put_back(&mut kept, packet);
         }
-        self.list = kept;
+        *list = kept;
         for level in &mut self.levels {
             if level.packets == 0 {
                 level.idle_since.get_or_insert(now);
             }
             if !same_unit {
-                let length = if matches!(spec.limit, Limit::Bytes(_)) { level.bytes } else { level.packets };
+                let length = if matches!(limit, Limit::Bytes(_)) { level.bytes } else { level.packets };
                 level.average = Average::of(length);
             }
         }
-        Ok(())
     }
 
     fn set_rate(&mut self, rate: Rate) {
@@ -328,9 +304,5 @@ impl Queue for Rio {
             let figures = [level.average.thousandths(), prob_drop, prob_mark, forced_drop, forced_mark];
             names.into_iter().zip(figures).for_each(|(name, figure)| word(name, figure));
         }
-    }
-
-    fn memory(&self) -> usize {
-        size_of::<Rio>()
     }
 }

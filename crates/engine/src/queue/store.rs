@@ -59,10 +59,7 @@ impl List {
     /// Whether it holds more than a limit.
     #[inline]
     pub fn over(&self, limit: Limit) -> bool {
-        match limit {
-            Limit::Packets(most) => self.packets > most,
-            Limit::Bytes(most) => self.bytes > most,
-        }
+        limit.is_exceeded(self.packets, self.bytes)
     }
 
     /// The charged length of its first packet.

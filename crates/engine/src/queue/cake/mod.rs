@@ -26,7 +26,7 @@ use hosts::Hosts;
 use rounds::Rounds;
 use words::Words;
 
-use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
+use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST, NextSeed, drain};
 use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -111,11 +111,9 @@ struct Cake {
     hosts: Hosts,
     new: Chain,
     old: Rounds,
-    packets: u32,
-    bytes: u32,
     hash: Hash,
     random: SplitMix64,
-    seed: Option<u64>,
+    seed: NextSeed,
     resting: u32,
     swept: u32,
     /// Of the present: flows that are sparse and bulk; of all time: how often a flow was found
@@ -136,11 +134,9 @@ impl Cake {
             limit: spec.limit,
             new: Chain::NEW,
             old: Rounds::new(),
-            packets: 0,
-            bytes: 0,
             hash: Hash::new(context.seed),
             random: SplitMix64::new(context.seed),
-            seed: None,
+            seed: NextSeed::default(),
             resting: 0,
             swept: 0,
             sparse: 0,
@@ -149,13 +145,6 @@ impl Cake {
             overflowed: 0,
             context,
         })
-    }
-
-    fn over(&self) -> bool {
-        match self.limit {
-            Limit::Packets(most) => self.packets > most,
-            Limit::Bytes(most) => self.bytes > most,
-        }
     }
 
     /// Starts again without flows. Nothing waits.
@@ -241,8 +230,6 @@ impl Cake {
             Set::Sparse | Set::Bulk => {}
         }
         self.flows.push(at, packet, store);
-        self.packets += 1;
-        self.bytes += packet.len;
     }
 
     fn becomes_bulk(&mut self, at: u32) {
@@ -294,8 +281,6 @@ impl Cake {
     fn overflow(&mut self, now: Nanos, store: &mut Store<'_>, reason: DropReason) {
         let Some(at) = self.flows.fattest() else { return };
         if let Some(packet) = self.flows.pop(at, store) {
-            self.packets -= 1;
-            self.bytes -= packet.len;
             self.overflowed += 1;
             store.lose(packet, reason);
         }
@@ -339,12 +324,10 @@ impl Cake {
                 self.on(at);
                 continue;
             }
-            if self.packets >= MANY {
+            if self.flows.packets() >= MANY {
                 self.flows.look_ahead(at, store);
             }
             while let Some(packet) = self.flows.pop(at, store) {
-                self.packets -= 1;
-                self.bytes -= packet.len;
                 let flow = self.flows.get_mut(at);
                 // The last packet of a flow may be marked, but is not dropped.
                 if decide
@@ -381,20 +364,14 @@ impl Queue for Cake {
     }
 
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        let never = match self.limit {
-            Limit::Packets(most) => most == 0,
-            Limit::Bytes(most) => most == 0 || packet.len > most,
-        };
-        if never || self.bytes.checked_add(packet.len).is_none() {
+        if !self.flows.admits(self.limit, packet.len) {
             return Err(DropReason::QueueFull);
         }
-        if self.packets == 0
-            && let Some(seed) = self.seed.take()
-        {
-            self.clear(Hash::new(seed));
+        if let Some(hash) = self.seed.due(self.flows.packets() == 0) {
+            self.clear(hash);
         }
         self.put(now, packet, store);
-        while self.over() {
+        while self.flows.over(self.limit) {
             self.overflow(now, store, DropReason::HeadDropped);
         }
         Ok(())
@@ -402,7 +379,7 @@ impl Queue for Cake {
 
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.next(now, store, true);
-        if self.packets == 0 && packet.is_some() {
+        if self.flows.packets() == 0 && packet.is_some() {
             // All leave the rounds, as if the queue had been asked once more; nobody asks one that
             // is empty.
             self.next(now, store, true);
@@ -412,40 +389,31 @@ impl Queue for Cake {
 
     fn peek(&self) -> Option<u32> {
         let mtu = self.context.overhead.charge(self.context.mtu);
-        (self.packets > 0).then(|| self.flows.guess(&[self.new, self.old.present()]).unwrap_or(mtu))
+        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.new, self.old.present()]).unwrap_or(mtu))
     }
 
     fn backlog(&self) -> (u32, u32) {
-        (self.packets, self.bytes)
+        self.flows.backlog()
     }
 
     fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         self.next(0, store, false)
     }
 
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        let words = Words::read(context, &spec.settings)?;
+    fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(place, &new.settings)?;
         let moved = words.keeps_apart() != self.words.keeps_apart();
-        (self.context, self.limit, self.words) = (*context, spec.limit, words);
+        (self.context, self.limit, self.words) = (*place, new.limit, words);
         if moved {
             // All packets are put again, in the order in which they would have left. Hosts are not
             // kept: theirs are unknown.
-            let mut waiting = Vec::with_capacity(self.packets as usize);
-            while let Some(packet) = self.take(store) {
-                waiting.push(store.packet(packet));
-            }
+            let waiting = drain(self, store);
             self.clear(self.hash);
             for packet in &waiting {
                 self.put(now, packet, store);
             }
         }
-        while self.over() {
+        while self.flows.over(self.limit) {
             self.overflow(now, store, DropReason::LimitLowered);
         }
         Ok(())
@@ -462,10 +430,8 @@ impl Queue for Cake {
 
     fn seed(&mut self, seed: u64) {
         self.random = SplitMix64::new(seed);
-        if self.packets == 0 {
-            self.clear(Hash::new(seed));
-        } else {
-            self.seed = Some(seed);
+        if let Some(hash) = self.seed.set(seed, self.flows.packets() == 0) {
+            self.clear(hash);
         }
     }
 

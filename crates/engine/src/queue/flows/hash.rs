@@ -30,3 +30,22 @@ impl Hash {
         (self.a.wrapping_mul(u64::from(flow)).wrapping_add(self.b) >> 32) as u32
     }
 }
+
+/// A seed that came while packets waited. The hash stays until none do, so that no flow changes its
+/// bucket between two of its packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct NextSeed(Option<u64>);
+
+impl NextSeed {
+    /// The hash of a new seed if the queue is empty; else it is kept for [`due`](NextSeed::due).
+    pub fn set(&mut self, seed: u64, empty: bool) -> Option<Hash> {
+        self.0 = (!empty).then_some(seed);
+        empty.then(|| Hash::new(seed))
+    }
+
+    /// The hash of the seed that was kept, if there is one and the queue is empty.
+    #[inline]
+    pub fn due(&mut self, empty: bool) -> Option<Hash> {
+        if empty { self.0.take().map(Hash::new) } else { None }
+    }
+}

@@ -10,16 +10,25 @@ mod hash;
 #[cfg(test)]
 mod tests;
 
-pub(super) use hash::Hash;
+pub(super) use hash::{Hash, NextSeed};
 
 use std::marker::PhantomData;
 
-use super::{List, Store, Taken};
+use super::{List, Queue, Store, Taken};
 use crate::packet::{NIL, Packet};
 use crate::prefetch::prefetch;
+use crate::settings::{Kind, Limit, Word};
 
 /// The most buckets of a table.
 pub(super) const MOST: u64 = 1 << 20;
+
+/// The word for the bytes that a flow may send a round.
+pub(super) const QUANTUM: Word = Word {
+    name: "quantum",
+    kind: Kind::Bytes { min: 256, max: 1 << 20 },
+    help: "bytes a flow and round, counted on the wire",
+    default: "the link's MTU and its overhead",
+};
 
 /// In [`Flow::next`]: it stands in no chain.
 const OUT: u32 = NIL - 1;
@@ -86,10 +95,22 @@ pub(super) struct Flows<S, R> {
     records: Vec<Flow<S>>,
     free: u32,
     open: u32,
+    /// Packets of all flows, and their own bytes.
+    packets: u32,
+    bytes: u32,
     /// The first flow of each rank, and a bit for each that has one.
     ranks: [u32; 128],
     some: u128,
     rank: PhantomData<R>,
+}
+
+/// Takes all packets out of a queue, in the order in which they would leave.
+pub(super) fn drain(queue: &mut impl Queue, store: &mut Store<'_>) -> Vec<Packet> {
+    let mut packets = Vec::with_capacity(queue.backlog().0 as usize);
+    while let Some(taken) = queue.take(store) {
+        packets.push(store.packet(taken));
+    }
+    packets
 }
 
 /// Flows in a row, first in, first out. A flow stands in one at most.
@@ -128,6 +149,8 @@ impl<S: Default, R: Rank> Flows<S, R> {
             records: Vec::new(),
             free: NIL,
             open: 0,
+            packets: 0,
+            bytes: 0,
             ranks: [NIL; 128],
             some: 0,
             rank: PhantomData,
@@ -223,13 +246,45 @@ impl<S: Default, R: Rank> Flows<S, R> {
 
     // ------------------------------------------------------------------ packets
 
+    /// Packets of all flows.
+    #[inline]
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// Packets of all flows, and their own bytes.
+    #[inline]
+    pub fn backlog(&self) -> (u32, u32) {
+        (self.packets, self.bytes)
+    }
+
+    /// Whether a packet of `len` bytes may come in, where an overflow makes room for it afterwards:
+    /// it is within the limit by itself, and the sum of bytes can be counted.
+    #[inline]
+    pub fn admits(&self, limit: Limit, len: u32) -> bool {
+        let possible = match limit {
+            Limit::Packets(most) => most > 0,
+            Limit::Bytes(most) => most > 0 && len <= most,
+        };
+        possible && self.bytes.checked_add(len).is_some()
+    }
+
+    /// Whether all flows together hold more than a limit.
+    #[inline]
+    pub fn over(&self, limit: Limit) -> bool {
+        limit.is_exceeded(self.packets, self.bytes)
+    }
+
     /// Lets the caller do something with a flow's packets.
     #[inline]
     pub fn work<T>(&mut self, at: u32, work: impl FnOnce(&mut Flow<S>) -> T) -> T {
         let record = &mut self.records[at as usize];
-        let before = R::of(&record.list);
+        let (before, packets, bytes) = (R::of(&record.list), record.list.packets(), record.list.bytes());
         let answer = work(record);
         let after = R::of(&record.list);
+        // What the other flows hold stays as it is.
+        self.packets = self.packets - packets + record.list.packets();
+        self.bytes = self.bytes - bytes + record.list.bytes();
         if before != after {
             self.move_rank(at, before, after);
         }

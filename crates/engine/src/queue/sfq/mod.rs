@@ -19,7 +19,7 @@ mod words;
 use perturb::Perturb;
 use words::{By, Words};
 
-use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST};
+use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST, NextSeed, QUANTUM, drain};
 use super::red::{Average, Verdict};
 use super::{Context, Entry, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
@@ -59,12 +59,7 @@ pub const ENTRY: Entry = Entry {
             help: "packets that a flow may have",
             default: "127",
         },
-        Word {
-            name: "quantum",
-            kind: Kind::Bytes { min: 256, max: 1 << 20 },
-            help: "bytes a flow and round, counted on the wire",
-            default: "the link's MTU and its overhead",
-        },
+        QUANTUM,
         Word {
             name: "perturb",
             kind: Kind::Time,
@@ -170,11 +165,9 @@ struct Sfq {
     ring: Chain,
     /// Flows with packets.
     active: u32,
-    packets: u32,
-    bytes: u32,
     perturb: Perturb,
     random: SplitMix64,
-    seed: Option<u64>,
+    seed: NextSeed,
     mtu: u32,
     tally: Tally,
 }
@@ -189,20 +182,11 @@ impl Sfq {
             limit: spec.limit,
             ring: Chain::NEW,
             active: 0,
-            packets: 0,
-            bytes: 0,
             random: SplitMix64::new(context.seed),
-            seed: None,
+            seed: NextSeed::default(),
             mtu: context.overhead.charge(context.mtu),
             tally: Tally::default(),
         })
-    }
-
-    fn over(&self) -> bool {
-        match self.limit {
-            Limit::Packets(most) => self.packets > most,
-            Limit::Bytes(most) => self.bytes > most,
-        }
     }
 
     /// What a packet's flow goes by.
@@ -240,20 +224,16 @@ impl Sfq {
             }
         }
         self.flows.push(at, packet, store);
-        self.packets += 1;
-        self.bytes += packet.len;
     }
 
     #[inline]
     fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Taken> {
         let packet = self.flows.pop(at, store)?;
-        self.account(at, &packet);
+        self.account(at);
         Some(packet)
     }
 
-    fn account(&mut self, at: u32, packet: &Taken) {
-        self.packets -= 1;
-        self.bytes -= packet.len;
+    fn account(&mut self, at: u32) {
         self.active -= u32::from(self.flows.get(at).list.is_empty());
     }
 
@@ -300,7 +280,7 @@ impl Sfq {
             // A flow is at most 127 packets long.
             false => {
                 let packet = self.flows.work(at, |flow| store.pop_last(&mut flow.list));
-                packet.inspect(|packet| self.account(at, packet))
+                packet.inspect(|_| self.account(at))
             }
         };
         if let Some(packet) = packet {
@@ -354,17 +334,11 @@ impl Queue for Sfq {
     }
 
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        let never = match self.limit {
-            Limit::Packets(most) => most == 0,
-            Limit::Bytes(most) => packet.len > most || most == 0,
-        };
-        if never || self.bytes.checked_add(packet.len).is_none() {
+        if !self.flows.admits(self.limit, packet.len) {
             return Err(DropReason::QueueFull);
         }
-        if self.packets == 0
-            && let Some(seed) = self.seed.take()
-        {
-            self.clear(Hash::new(seed));
+        if let Some(hash) = self.seed.due(self.flows.packets() == 0) {
+            self.clear(hash);
         }
         self.turn_hash(now, store);
         let bucket = self.bucket(self.key(packet));
@@ -397,7 +371,7 @@ impl Queue for Sfq {
             if let Some(head) = self.pop(at, store) {
                 store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
             }
-        } else if !self.words.headdrop && self.limit == Limit::Packets(self.packets) {
+        } else if !self.words.headdrop && self.limit == Limit::Packets(self.flows.packets()) {
             // If this is one of the longest flows now, its last packet is the one that goes: the
             // arriving one.
             let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
@@ -407,7 +381,7 @@ impl Queue for Sfq {
             }
         }
         self.append(at, packet, self.words.front, store);
-        while self.over() {
+        while self.flows.over(self.limit) {
             self.drop_one(store, if self.words.headdrop { DropReason::HeadDropped } else { DropReason::QueueFull });
         }
         Ok(())
@@ -419,42 +393,33 @@ impl Queue for Sfq {
     }
 
     fn peek(&self) -> Option<u32> {
-        (self.packets > 0).then(|| self.flows.guess(&[self.ring]).unwrap_or(self.mtu))
+        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.ring]).unwrap_or(self.mtu))
     }
 
     fn backlog(&self) -> (u32, u32) {
-        (self.packets, self.bytes)
+        self.flows.backlog()
     }
 
     fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
         self.next(store)
     }
 
-    fn change(
-        &mut self,
-        now: Nanos,
-        context: &Context,
-        spec: &QueueSpec,
-        store: &mut Store<'_>,
-    ) -> Result<(), SpecError> {
-        let words = Words::read(context, &spec.settings)?;
+    fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+        let words = Words::read(place, &new.settings)?;
         let moved = (words.buckets(), words.by) != (self.words.buckets(), self.words.by);
         self.words = words;
-        self.limit = spec.limit;
+        self.limit = new.limit;
         if moved {
             // All packets are put again, in the order in which they would have left. Hosts are not
             // kept: where these are told apart, they are one flow until they have left.
-            let mut waiting = Vec::with_capacity(self.packets as usize);
-            while let Some(packet) = self.take(store) {
-                waiting.push(store.packet(packet));
-            }
+            let waiting = drain(self, store);
             self.clear(self.perturb.hash());
             for packet in waiting {
                 self.put_again(packet, store, DropReason::LimitLowered);
             }
         }
         self.perturb.set_period(now, self.words.perturb);
-        while self.over() {
+        while self.flows.over(self.limit) {
             self.drop_one(store, DropReason::LimitLowered);
         }
         Ok(())
@@ -466,10 +431,8 @@ impl Queue for Sfq {
 
     fn seed(&mut self, seed: u64) {
         self.random = SplitMix64::new(seed);
-        if self.packets == 0 {
-            self.clear(Hash::new(seed));
-        } else {
-            self.seed = Some(seed);
+        if let Some(hash) = self.seed.set(seed, self.flows.packets() == 0) {
+            self.clear(hash);
         }
     }
 
