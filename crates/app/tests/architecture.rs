@@ -25,7 +25,7 @@ fn dependencies_point_one_way() {
         ("altq-pages", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-simulator", &["altq-engine", "altq-config", "altq-cases"]),
         ("altq-dataplane", &["altq-engine", "altq-config"]),
-        ("altq-traffic", &["altq-engine", "altq-cases", "altq-dataplane"]),
+        ("altq-traffic", &["altq-engine", "altq-config", "altq-cases", "altq-dataplane"]),
         ("altq-lab", &["altq-engine", "altq-config", "altq-cases", "altq-simulator", "altq-dataplane", "altq-traffic"]),
         (
             "altq",

@@ -181,7 +181,7 @@ fn replay_refuses_and_writes_nothing() {
         (&["replay", "two.altq", "--arrivals", "a.csv"], "several links; say which with --link: a, b"),
         (&["replay", "two.altq", "--link", "c", "--arrivals", "a.csv"], "no link \"c\"; its links: a, b"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--timer", "1024"], "1000 and 1250"),
-        (&["replay", "p.altq", "--arrivals", "a.csv", "--wire-rate", "10mbps"], "there is no unit \"mbps\""),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--wire-rate", "10mbps"], "for bits a second write 10Mbit/s"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--tx-ring", "0"], "--tx-ring"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--from", "2s", "--to", "1s"], "--to is not behind --from"),
         (&["replay", "p.altq"], "--arrivals"),

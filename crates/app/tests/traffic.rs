@@ -97,7 +97,7 @@ fn wrong_words_are_told_with_the_way_out() {
         (&["udp", "127.0.0.1"][..], "--rate <RATE>"),
         (
             &["udp", "127.0.0.1", "--rate", "10mbps"],
-            "there is no unit \"mbps\"; write a number and one of bit/s, kbit/s",
+            "two ways: bits or bytes a second; for bits a second write 10Mbit/s; for bytes a second 80Mbit/s",
         ),
         (
             &["udp", "127.0.0.1", "--rate", "10"],

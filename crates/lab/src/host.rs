@@ -353,7 +353,7 @@ mod tests {
                 frames.push(frame(at, dport, length, frames.len()));
             }
             let times: std::collections::HashSet<Nanos> = frames.iter().map(|frame| frame.at).collect();
-            let rate = altq_cases::literal::rate(wire).unwrap();
+            let rate = altq_config::literal::rate(wire).unwrap();
             let options =
                 Options { wire_rate: Some(rate), timer: Timer::Tick(tick), tx_ring: ring, ..Options::default() };
             let mut sends = Sends::default();

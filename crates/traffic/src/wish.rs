@@ -17,8 +17,8 @@
 use std::path::Path;
 
 use altq_cases::case::CaseError;
-use altq_cases::literal;
-use altq_cases::nearest::nearest;
+use altq_config::literal;
+use altq_config::suggest::nearest;
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use altq_cases::limits::MOST_QUEUES;
-use altq_cases::literal;
 use altq_cases::stat::LinkStat;
+use altq_config::literal;
 use altq_config::{Link, Policy};
 use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use altq_cases::literal;
+use altq_config::literal;
 use altq_config::{Link, Policy};
 use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Options, Running};

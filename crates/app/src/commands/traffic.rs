@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use altq_cases::literal;
+use altq_config::literal;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
 use altq_engine::units::{Nanos, Rate};

@@ -10,7 +10,7 @@ use super::unit::{RATE, TIME, unknown_size};
 use super::wrong::{Wrong, too_large, wrong};
 use crate::diagnostic::short;
 use crate::names;
-use crate::suggest::did_you_mean;
+use crate::suggest::nearest;
 
 /// A rate: `5Mbit/s`, `5139cells/s`.
 pub fn rate(word: &str) -> Result<Rate, Wrong> {
@@ -111,8 +111,11 @@ pub fn dscp(word: &str) -> Result<u8, Wrong> {
     match number.or_else(|| names::value(Field::Dscp, word)) {
         Some(dscp @ 0..=63) => Ok(dscp as u8),
         _ => {
-            let near = did_you_mean(word, names::all(Field::Dscp)).filter(|_| number.is_none());
-            let help = near.unwrap_or_else(|| "a number from 0 to 63, or a name as ef, af12, cs1".to_owned());
+            let near = nearest(word, names::all(Field::Dscp)).filter(|_| number.is_none());
+            let help = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "a DSCP is a number from 0 to 63, or ef, va, be, le, afXY, csX".to_owned(),
+            };
             wrong(format!("`{}` is no DSCP", short(word)), help)
         }
     }

@@ -100,6 +100,7 @@ fn unknown_rate(word: &str, number: Decimal, unit: &str, units: &str) -> Wrong {
     let (factor, rest) = prefix(unit);
     let (bits, bytes) = (write(factor), write(factor * 8));
     let (message, help) = match rest {
+        "" if unit.is_empty() && number.decimals > 0 => (format!("`{word}` has no unit"), units.to_owned()),
         "" if unit.is_empty() => {
             (format!("`{word}` has no unit"), format!("for bits a second write {bits}; for bytes a second {bytes}"))
         }
@@ -124,12 +125,15 @@ fn rate_text(bits: u128) -> String {
 }
 
 fn unknown_time(word: &str, unit: &str, units: &str) -> Wrong {
+    let number = short(word.strip_suffix(unit).unwrap_or(word).trim_end());
     let word = short(word);
     let (message, help) = match unit {
         "" => (format!("`{word}` has no unit"), format!("write {word}ms, {word}s, {word}us or {word}ns")),
-        "sec" | "secs" | "second" | "seconds" => (format!("`{word}`: seconds are written s"), "as 2s".to_owned()),
-        "msec" | "msecs" => (format!("`{word}`: milliseconds are written ms"), "as 50ms".to_owned()),
-        "usec" | "usecs" => (format!("`{word}`: microseconds are written us"), "as 50us".to_owned()),
+        "sec" | "secs" | "second" | "seconds" => {
+            (format!("`{word}`: seconds are written s"), format!("write {number}s"))
+        }
+        "msec" | "msecs" => (format!("`{word}`: milliseconds are written ms"), format!("write {number}ms")),
+        "usec" | "usecs" => (format!("`{word}`: microseconds are written us"), format!("write {number}us")),
         "m" | "min" => (
             format!("`{word}` can be read in two ways: minutes or milliseconds"),
             "write 50ms, or 300s for 5 minutes".to_owned(),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use altq_cases::literal;
+use altq_config::literal;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
 use altq_engine::units::{Nanos, Rate};
