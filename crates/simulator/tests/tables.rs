@@ -14,7 +14,7 @@ name = "t"
 description = "d"
 duration = "4s"
 warmup = "1s"
-published_in = "seed.txt"
+published_in = "Doe 1999"
 hosts = [{ name = "a" }, { name = "b" }]
 links = [{ name = "wan", from = "a", to = "b", policy = "${policy}", rate = "10Mbit/s" }]
 policy = """link wan { rate 10Mbit/s scheduler cbq class x { share ${percent}% queue drop_tail { limit ${limit} } }
@@ -158,7 +158,7 @@ fn rows_columns_and_samples() {
         ]
     );
     let published = outcome(&result, "t/shaped/20");
-    assert_eq!((published.expected, published.source.as_str(), published.published), (2e6, "seed.txt:17", true));
+    assert_eq!((published.expected, published.source.as_str(), published.published), (2e6, "Doe 1999, line 17", true));
     let figure = |row: &str, column: &str, name: &str| {
         let of = |f: &&altq_cases::result::FigureResult| {
             f.row.as_deref() == Some(row) && f.column.as_deref() == Some(column) && f.figure == name
@@ -168,7 +168,7 @@ fn rows_columns_and_samples() {
     let y = figure("20", "shaped", "y").unwrap();
     assert_eq!(
         (y.published, y.source.as_deref(), y.unit.as_str(), y.samples.len()),
-        (Some(1.2), Some("seed.txt:18-19"), "Mbit/s", 3)
+        (Some(1.2), Some("Doe 1999, lines 18-19"), "Mbit/s", 3)
     );
     assert!(
         (y.error.unwrap() - (y.measured.unwrap() / 1.2 - 1.0)).abs() < 1e-12 && y.error.unwrap().abs() < 0.01,
@@ -211,7 +211,7 @@ fn bad_tables_are_refused_with_place_and_reason() {
         ("flows = [\"y\"]", "flows = [\"z\"]", "no flow called \"z\"; did you mean \"x\"?"),
         ("columns = [\"shaped\"] }", "columns = [\"shapet\"] }", "did you mean \"shaped\"?"),
         ("samples = 3", "samples = 0", "samples are 1 to 1000"),
-        ("published_in = \"seed.txt\"", "", "published where?"),
+        ("published_in = \"Doe 1999\"", "", "published where?"),
         ("x = [8.0, 20]", "z = [8.0, 20]", "no figure called \"z\""),
         ("unit = \"Mbit/s\"", "unit = \"ms\"", "units: \"bit/s\", \"kbit/s\", \"Mbit/s\", \"KB/s\""),
         ("ratio = [\"x\", \"y\"]", "ratio = [\"x\", \"v\"]", "no figure above called \"v\""),

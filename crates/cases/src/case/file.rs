@@ -239,11 +239,11 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
                 return Err((Some(given.span()), "a published figure is a number".into()));
             }
             let line = match line {
-                raw::Number::Whole(line) => line.to_string(),
-                raw::Number::Text(text) => text.clone(),
+                raw::Number::Whole(line) => format!("line {line}"),
+                raw::Number::Text(lines) => format!("lines {lines}"),
             };
             published
-                .insert(figure.get_ref().clone(), Published { value: *value, source: format!("{document}:{line}") });
+                .insert(figure.get_ref().clone(), Published { value: *value, source: format!("{document}, {line}") });
         }
         rows.push(Row { name: row.name.get_ref().clone(), published });
     }
