@@ -1,19 +1,23 @@
 //! `altq`: say who gets how much of a link, and see that it is so.
 
+#[cfg(feature = "experiments")]
 mod case_result;
 mod commands;
+#[cfg(feature = "experiments")]
 mod demo;
 mod exit;
+#[cfg(feature = "experiments")]
 mod export;
 mod output;
 mod policy;
+#[cfg(feature = "experiments")]
 mod stat_format;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, check, convert, replay, run, sim};
+use crate::commands::{check, convert, run};
 
 /// Records of many classes lie in large pages.
 #[global_allocator]
@@ -30,42 +34,56 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The first minute: the same traffic through a FIFO and through altq, side by side
+    #[cfg(feature = "experiments")]
     Demo(commands::demo::Args),
     /// Reads a policy, says what is wrong with it and what it promises; changes nothing
     Check(check::Args),
     /// Prints a policy of any language in the native one
     Convert(convert::Args),
     /// Runs a list of packets through a policy in virtual time
-    Replay(replay::Args),
+    #[cfg(feature = "experiments")]
+    Replay(commands::replay::Args),
     /// Runs a case in virtual time
-    Sim(sim::Args),
+    #[cfg(feature = "experiments")]
+    Sim(commands::sim::Args),
     /// Runs a case in network namespaces with the kernel's own TCP
+    #[cfg(feature = "experiments")]
     Lab(commands::lab::Args),
     /// Runs the published cases, all at once; writes results, pages and EXPERIMENTS.md
+    #[cfg(feature = "experiments")]
     Experiments(commands::experiments::Args),
     /// Makes a self-contained HTML page of results
+    #[cfg(feature = "experiments")]
     Report(commands::report::Args),
     /// Shapes real interfaces until stopped
     Run(run::Args),
     /// Load and latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the engine, and the simulator
-    Bench(bench::Args),
+    #[cfg(feature = "experiments")]
+    Bench(commands::bench::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        #[cfg(feature = "experiments")]
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Convert(args) => convert::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Sim(args) => sim::run(&args),
+        #[cfg(feature = "experiments")]
+        Command::Replay(args) => commands::replay::run(&args),
+        #[cfg(feature = "experiments")]
+        Command::Sim(args) => commands::sim::run(&args),
+        #[cfg(feature = "experiments")]
         Command::Lab(args) => commands::lab::run(&args),
+        #[cfg(feature = "experiments")]
         Command::Experiments(args) => commands::experiments::run(&args),
+        #[cfg(feature = "experiments")]
         Command::Report(args) => commands::report::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
-        Command::Bench(args) => bench::run(&args),
+        #[cfg(feature = "experiments")]
+        Command::Bench(args) => commands::bench::run(&args),
     };
     match result {
         Ok(exit) => ExitCode::from(exit as u8),

@@ -54,6 +54,27 @@ fn dependencies_point_one_way() {
     }
 }
 
+/// What shapes live traffic is linked with neither simulator nor lab nor pages: the data plane by its
+/// own dependencies, and the commands that a router needs (`run` among them) as the binary without its
+/// default features.
+#[test]
+fn the_live_path_links_no_simulator() {
+    for (package, options) in [("altq-dataplane", &[][..]), ("altq", &["--no-default-features"])] {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--prefix", "none", "--edges", "normal", "--package", package])
+            .args(options)
+            .current_dir(workspace())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let tree = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(tree.contains("altq-engine"), "{tree}");
+        for other in ["altq-simulator", "altq-lab", "altq-pages"] {
+            assert!(!tree.contains(other), "{package} is linked with {other}:\n{tree}");
+        }
+    }
+}
+
 #[test]
 fn the_engine_has_no_clock_and_no_io() {
     for file in sources(&workspace().join("crates/engine/src")) {
