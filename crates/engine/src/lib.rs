@@ -11,15 +11,19 @@
 //! apply(now, change)            change classes, rates, rules while packets are queued
 //! ```
 //!
+//! The loop that takes packets out, and knows when to ask again, is in [`drive`]: whoever owns an
+//! engine says what takes the packets, a wire, a ring or a device, and when its timers fire.
+//!
 //! The modules stand in the order in which a packet meets them: [`packet`], [`headers`],
-//! [`classify`], [`link`], [`queue`], [`schedule`], [`shape`], [`account`], [`trace`]. [`spec`]
-//! says what a link is made of, [`settings`] how schedulers and queues name their words, and
-//! [`random`] has the random numbers of queues.
+//! [`classify`], [`link`], [`queue`], [`schedule`], [`shape`], [`drive`], [`account`], [`trace`].
+//! [`spec`] says what a link is made of, [`settings`] how schedulers and queues name their words,
+//! and [`random`] has the random numbers of queues.
 
 #![deny(unsafe_code)]
 
 pub mod account;
 pub mod classify;
+pub mod drive;
 mod engine;
 pub mod headers;
 pub mod link;

@@ -103,7 +103,7 @@ impl Transmitter for Card {
 
     fn take(&mut self, now: Nanos, packet: &Packet) -> Option<(Nanos, u32)> {
         let bytes = self.medium.map_or(packet.wire, |medium| medium.charge_segments(packet.len, packet.segments));
-        Some((self.wire.take(now, bytes)?, bytes))
+        Some((self.wire.send(now, bytes).ok()?, bytes))
     }
 
     fn set_rate(&mut self, rate: Rate) {

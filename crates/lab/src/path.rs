@@ -181,7 +181,7 @@ impl Medial {
             None => now,
             Some((fifo, wire)) => match fifo.take(now, len, self.overhead.charge(len), wire) {
                 Fate::Leaves(end) => end,
-                Fate::Full | Fate::BeyondTime => return None,
+                Fate::Full | Fate::BeyondTime(_) => return None,
             },
         };
         self.flight.launch(end)

@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 
 use altq_cases::limits::MOST_QUEUES;
 use altq_engine::Packet;
+use altq_engine::drive::{Taken, Transmitter};
 use altq_engine::link::Overhead;
 use altq_engine::units::{Nanos, Rate};
 
-use crate::wire::Wire;
+use crate::wire::{BeyondTime, Wire};
 
 /// What a packet's headers fit into, where a packet takes several slots of a ring: a small buffer
 /// of BSD (MHLEN, about 200 bytes, less what the link layer needs).
@@ -35,6 +36,10 @@ pub struct Rings {
     wire: Wire,
     rings: Vec<Ring>,
     slots: usize,
+    /// What a packet takes on the wire.
+    overhead: Overhead,
+    /// Packets handed over so far.
+    taken: u32,
     /// Bytes that a slot takes of a packet; `None`: all of it.
     buffer: Option<u32>,
     /// Bit n: ring n holds something.
@@ -48,7 +53,7 @@ pub struct Rings {
 /// A packet in a ring.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    token: u32,
+    packet: HandedOver,
     /// Bytes charged for a segment but the last, and for all that are left.
     segment: u32,
     left: u32,
@@ -62,21 +67,29 @@ pub struct Ended {
     /// Of which ring.
     pub queue: usize,
     /// The packet handed over, if that was its last segment.
-    pub packet: Option<u32>,
+    pub packet: Option<HandedOver>,
 }
 
-/// A packet would end beyond what 64 bits of nanoseconds hold.
+/// A packet that was handed over to a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BeyondTime;
+pub struct HandedOver {
+    /// Its handle.
+    pub handle: u32,
+    /// How many were handed over to any ring of the card before it, modulo 2^32.
+    pub before: u32,
+}
 
 impl Rings {
-    /// `queues` empty rings, 1 to [`MOST_QUEUES`], of `slots` packets each (0 counts as 1).
-    pub fn new(rate: Rate, queues: usize, slots: usize) -> Rings {
+    /// `queues` empty rings, 1 to [`MOST_QUEUES`], of `slots` packets each (0 counts as 1), before
+    /// a wire on which packets have this overhead.
+    pub fn new(rate: Rate, queues: usize, slots: usize, overhead: Overhead) -> Rings {
         let queues = queues.clamp(1, MOST_QUEUES);
         Rings {
             wire: Wire::new(rate, 1),
             rings: vec![Ring::default(); queues],
             slots: slots.max(1),
+            overhead,
+            taken: 0,
             buffer: None,
             filled: 0,
             turn: 0,
@@ -109,13 +122,15 @@ impl Rings {
         self.wire.next_end()
     }
 
-    /// A packet, with its charged length in it, is handed over to a ring. `token` comes back when
-    /// its last bit has left.
-    pub fn take(&mut self, queue: usize, token: u32, packet: &Packet, overhead: &Overhead) {
+    /// A packet is handed over to a ring; how many bytes it takes on the wire. It comes back from
+    /// [`complete`](Rings::complete) when its last bit has left.
+    fn take(&mut self, queue: usize, packet: &Packet) -> u32 {
         let segments = packet.segments.max(1);
-        // Equal segments but for a shorter last one, as the engine charges them; their sum is what
-        // it charged.
-        let segment = overhead.charge(packet.len.div_ceil(u32::from(segments)));
+        // Equal segments but for a shorter last one, as the engine charges them.
+        let segment = self.overhead.charge(packet.len.div_ceil(u32::from(segments)));
+        let left = self.overhead.charge_segments(packet.len, segments);
+        let before = self.taken;
+        self.taken = self.taken.wrapping_add(1);
         if let Some(ring) = self.rings.get_mut(queue) {
             let slots = self.buffer.map_or(1, |bytes| {
                 let data = packet.len.saturating_sub(HEADERS);
@@ -125,13 +140,23 @@ impl Rings {
                 1 + buffers
             });
             ring.used += slots as usize;
-            ring.held.push_back(Held { token, segment, left: packet.wire, segments, slots });
+            let packet = HandedOver { handle: packet.handle, before };
+            ring.held.push_back(Held { packet, segment, left, segments, slots });
             self.filled |= 1 << queue;
         }
+        left
+    }
+
+    /// One of the rings, to be filled. Its packets leave when the card is [started](Rings::start).
+    pub fn ring(&mut self, queue: usize) -> OneRing<'_> {
+        OneRing { rings: self, queue }
     }
 
     /// If the wire is idle: sends what is next, from the ring whose turn it is. An idle wire and
     /// empty rings end the busy period.
+    ///
+    /// # Errors
+    /// [`BeyondTime`] where it would end more than 584 years from the start of time.
     pub fn start(&mut self, now: Nanos) -> Result<(), BeyondTime> {
         if self.sending.is_some() {
             return Ok(());
@@ -147,7 +172,7 @@ impl Rings {
         let bytes = if held.segments <= 1 { held.left } else { held.segment.min(held.left) };
         held.left -= bytes;
         held.segments = held.segments.saturating_sub(1);
-        self.wire.take(now, bytes).ok_or(BeyondTime)?;
+        self.wire.send(now, bytes)?;
         self.sending = Some(queue);
         self.turn = (queue + 1) % self.rings.len();
         Ok(())
@@ -160,7 +185,7 @@ impl Rings {
         let ring = self.rings.get_mut(queue)?;
         let gone = ring.held.pop_front_if(|held| held.segments == 0);
         ring.used -= gone.map_or(0, |held| held.slots as usize);
-        let packet = gone.map(|held| held.token);
+        let packet = gone.map(|held| held.packet);
         if ring.held.is_empty() {
             self.filled &= !(1 << queue);
         }
@@ -178,6 +203,27 @@ impl Rings {
     }
 }
 
+/// One ring of a card: what an engine of its own fills.
+pub struct OneRing<'a> {
+    rings: &'a mut Rings,
+    queue: usize,
+}
+
+impl Transmitter for OneRing<'_> {
+    type Error = BeyondTime;
+
+    #[inline]
+    fn has_room(&self, _: Nanos) -> bool {
+        self.rings.has_room(self.queue)
+    }
+
+    /// When the packet ends is known when it has: other rings have their turns before.
+    #[inline]
+    fn take(&mut self, _: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
+        Ok(Taken { end: None, bytes: self.rings.take(self.queue, packet) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use altq_engine::link::Framing;
@@ -186,9 +232,8 @@ mod tests {
 
     use super::*;
 
-    fn packet(len: u32, segments: u16, overhead: &Overhead) -> Packet {
-        let wire = overhead.charge_segments(len, segments);
-        Packet { segments, wire, ..Packet::new(0, len) }
+    fn packet(handle: u32, len: u32, segments: u16) -> Packet {
+        Packet { segments, ..Packet::new(handle, len) }
     }
 
     /// Ends of all that is in the rings, with the queue and what was done.
@@ -198,7 +243,7 @@ mod tests {
         while let Some(end) = rings.next_end() {
             now = end;
             let ended = rings.complete().unwrap();
-            ends.push((now, ended.queue, ended.packet));
+            ends.push((now, ended.queue, ended.packet.map(|packet| packet.handle)));
             rings.start(now).unwrap();
         }
         ends
@@ -208,31 +253,29 @@ mod tests {
     fn segments_of_several_rings_take_turns() {
         // 8 Mbit/s: a byte a microsecond. Ring 0 has a super-packet of 100 + 100 + 50 bytes, ring 2
         // packets of 10 and 20.
-        let none = Overhead::NONE;
-        let mut rings = Rings::new(Rate::mbit_s(8), 4, 8);
-        rings.take(0, 7, &packet(250, 3, &none), &none);
-        rings.take(2, 8, &packet(10, 1, &none), &none);
-        rings.take(2, 9, &packet(20, 1, &none), &none);
+        let mut rings = Rings::new(Rate::mbit_s(8), 4, 8, Overhead::NONE);
+        rings.take(0, &packet(7, 250, 3));
+        rings.take(2, &packet(8, 10, 1));
+        rings.take(2, &packet(9, 20, 1));
         // 250 in three: 84 + 84 + 82.
         let expected =
             [(84_000, 0, None), (94_000, 2, Some(8)), (178_000, 0, None), (198_000, 2, Some(9)), (280_000, 0, Some(7))];
         assert_eq!(drain(&mut rings, 0), expected);
         // The next one's turn is that of ring 1, and it is empty: 3 goes before 0.
-        rings.take(0, 1, &packet(1, 1, &none), &none);
-        rings.take(3, 2, &packet(1, 1, &none), &none);
+        rings.take(0, &packet(1, 1, 1));
+        rings.take(3, &packet(2, 1, 1));
         assert_eq!(drain(&mut rings, 300_000), [(301_000, 3, Some(2)), (302_000, 0, Some(1))]);
     }
 
     #[test]
     fn a_packet_takes_as_many_slots_as_buffers() {
-        let none = Overhead::NONE;
-        let mut rings = Rings::new(Rate::mbit_s(8), 1, 4).with_buffers(Some(2048));
+        let mut rings = Rings::new(Rate::mbit_s(8), 1, 4, Overhead::NONE).with_buffers(Some(2048));
         // 40 bytes: its headers. 1500: these and one buffer, of which 676 bytes are left.
-        rings.take(0, 1, &packet(40, 1, &none), &none);
-        rings.take(0, 2, &packet(1500, 1, &none), &none);
+        rings.take(0, &packet(1, 40, 1));
+        rings.take(0, &packet(2, 1500, 1));
         assert!(rings.has_room(0));
         // The headers, the rest of that buffer, another one, and 1372 bytes of a third.
-        rings.take(0, 3, &packet(128 + 4096, 3, &none), &none);
+        rings.take(0, &packet(3, 128 + 4096, 3));
         assert_eq!(rings.rings[0].used, 1 + 2 + 4);
         assert!(!rings.has_room(0));
         assert_eq!(drain(&mut rings, 0).len(), 5);
@@ -242,16 +285,15 @@ mod tests {
 
     #[test]
     fn a_ring_holds_a_packet_until_its_last_segment_has_left() {
-        let none = Overhead::NONE;
-        let mut rings = Rings::new(Rate::mbit_s(8), 2, 1);
-        rings.take(1, 5, &packet(200, 2, &none), &none);
+        let mut rings = Rings::new(Rate::mbit_s(8), 2, 1, Overhead::NONE);
+        rings.take(1, &packet(5, 200, 2));
         assert!(rings.has_room(0) && !rings.has_room(1) && !rings.has_room(2));
         rings.start(0).unwrap();
         assert_eq!(rings.complete(), Some(Ended { queue: 1, packet: None }));
         assert!(!rings.has_room(1));
         rings.start(100_000).unwrap();
         assert_eq!(rings.next_end(), Some(200_000));
-        assert_eq!(rings.complete(), Some(Ended { queue: 1, packet: Some(5) }));
+        assert_eq!(rings.complete(), Some(Ended { queue: 1, packet: Some(HandedOver { handle: 5, before: 0 }) }));
         assert!(rings.has_room(1));
         assert_eq!(rings.complete(), None);
     }
@@ -267,14 +309,15 @@ mod tests {
             Overhead { bytes: 8, mpu: 0, framing: Framing::Atm },
         ] {
             let rate = Rate::bit_s(700_000_003);
-            let mut rings = Rings::new(rate, 3, usize::MAX);
+            let mut rings = Rings::new(rate, 3, usize::MAX, overhead);
             let (mut total, mut pieces) = (0u64, [0u32; 3]);
             for token in 0..600u32 {
                 let segments = (1 + random.next_u32() % 5) as u16;
-                let packet = packet(1 + random.next_u32() % (1500 * u32::from(segments)), segments, &overhead);
-                total += u64::from(packet.wire);
+                let packet = packet(token, 1 + random.next_u32() % (1500 * u32::from(segments)), segments);
+                let bytes = overhead.charge_segments(packet.len, packet.segments);
+                total += u64::from(bytes);
                 pieces[token as usize % 3] += u32::from(segments);
-                rings.take(token as usize % 3, token, &packet, &overhead);
+                assert_eq!(rings.take(token as usize % 3, &packet), bytes);
             }
             let ends = drain(&mut rings, 0);
             assert_eq!(ends.last().unwrap().0, (total * 8_000_000_000).div_ceil(rate.as_bit_s()));

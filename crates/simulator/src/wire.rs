@@ -2,7 +2,18 @@
 
 use std::collections::VecDeque;
 
+use altq_engine::Packet;
+use altq_engine::drive::{Taken, Transmitter};
+use altq_engine::link::Overhead;
 use altq_engine::units::{Nanos, Rate, SECOND};
+
+/// A packet would end later than 64 bits of nanoseconds can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a packet needs more than 584 years on a wire of {rate}")]
+pub struct BeyondTime {
+    /// The rate of the wire that is so slow.
+    pub rate: Rate,
+}
 
 /// A transmitter with its ring: it holds up to `slots` packets, the one on the wire included, and
 /// sends them in order.
@@ -14,6 +25,8 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 pub struct Wire {
     rate: Rate,
     slots: usize,
+    /// What a packet takes on the wire; `None`: what the engine charged for it.
+    medium: Option<Overhead>,
     /// Ends of the packets held, in order.
     ends: VecDeque<Nanos>,
     /// The exact end of the last packet is `end` minus what `fraction`/rate leaves of its last
@@ -26,7 +39,20 @@ impl Wire {
     /// An idle wire. `slots` of 0 counts as 1.
     pub fn new(rate: Rate, slots: usize) -> Wire {
         let slots = slots.max(1);
-        Wire { rate, slots, ends: VecDeque::with_capacity(slots.min(4096)), floor: 0, fraction: 0 }
+        Wire { rate, slots, medium: None, ends: VecDeque::with_capacity(slots.min(4096)), floor: 0, fraction: 0 }
+    }
+
+    /// A packet takes what this medium's framing makes of it, whatever the engine charged for it.
+    /// `None`: what the engine charged.
+    pub fn with_medium(mut self, medium: Option<Overhead>) -> Wire {
+        self.medium = medium;
+        self
+    }
+
+    /// Bytes that a packet takes on the wire.
+    #[inline]
+    pub fn bytes(&self, packet: &Packet) -> u32 {
+        bytes_on(self.medium, packet)
     }
 
     /// True if it takes another packet.
@@ -62,10 +88,20 @@ impl Wire {
         }
     }
 
-    /// Takes a packet of `bytes` at `now`, and says when its last bit will have left; `None` if
-    /// that is beyond what 64 bits of nanoseconds hold (584 years).
+    /// Takes a packet of `bytes` at `now`, and says when its last bit will have left.
+    ///
+    /// # Errors
+    /// [`BeyondTime`] if that is more than 584 years from the start of time.
     #[inline]
-    pub fn take(&mut self, now: Nanos, bytes: u32) -> Option<Nanos> {
+    pub fn send(&mut self, now: Nanos, bytes: u32) -> Result<Nanos, BeyondTime> {
+        let end = self.end_of(now, bytes).ok_or(BeyondTime { rate: self.rate })?;
+        self.ends.push_back(end);
+        Ok(end)
+    }
+
+    /// When a packet of `bytes` will have left that follows those taken before.
+    #[inline]
+    fn end_of(&mut self, now: Nanos, bytes: u32) -> Option<Nanos> {
         // A busy period goes on as long as packets follow one another without a gap: an end that
         // was rounded up to `now` is none.
         if self.floor + u64::from(self.fraction > 0) < now {
@@ -79,9 +115,7 @@ impl Wire {
             Err(_) => (u64::try_from(work / u128::from(rate)).ok()?, (work % u128::from(rate)) as u64),
         };
         (self.floor, self.fraction) = (self.floor.checked_add(whole)?, fraction);
-        let end = self.floor.checked_add(u64::from(fraction > 0))?;
-        self.ends.push_back(end);
-        Some(end)
+        self.floor.checked_add(u64::from(fraction > 0))
     }
 
     /// The rate.
@@ -100,6 +134,32 @@ impl Wire {
     }
 }
 
+/// What a packet takes on a medium; `None`: what the engine charged for it.
+#[inline]
+pub(crate) fn bytes_on(medium: Option<Overhead>, packet: &Packet) -> u32 {
+    medium.map_or(packet.wire, |medium| medium.charge_segments(packet.len, packet.segments))
+}
+
+impl Transmitter for Wire {
+    type Error = BeyondTime;
+
+    #[inline]
+    fn has_room(&self, _: Nanos) -> bool {
+        Wire::has_room(self)
+    }
+
+    #[inline]
+    fn take(&mut self, now: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
+        let bytes = self.bytes(packet);
+        Ok(Taken { end: Some(self.send(now, bytes)?), bytes })
+    }
+
+    #[inline]
+    fn rest(&mut self, _: Nanos) {
+        Wire::rest(self);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +171,7 @@ mod tests {
         let mut now = 5;
         for k in 1..=300u64 {
             assert!(wire.has_room());
-            let end = wire.take(now, 1).unwrap();
+            let end = wire.send(now, 1).unwrap();
             assert_eq!(end, 5 + (k * 8 * SECOND).div_ceil(3));
             assert_eq!(wire.next_end(), Some(end));
             wire.complete();
@@ -121,22 +181,19 @@ mod tests {
         let mut rested = wire.clone();
         rested.rest();
         for k in 1..=3u64 {
-            assert_eq!(rested.take(now, 1), Some(now + (k * 8 * SECOND).div_ceil(3)));
+            assert_eq!(rested.send(now, 1), Ok(now + (k * 8 * SECOND).div_ceil(3)));
         }
-        assert_eq!(wire.take(now + 1, 1), Some(now + 1 + (8 * SECOND).div_ceil(3)));
+        assert_eq!(wire.send(now + 1, 1), Ok(now + 1 + (8 * SECOND).div_ceil(3)));
     }
 
     #[test]
     fn a_ring_keeps_the_wire_busy() {
         let mut wire = Wire::new(Rate::mbit_s(8), 3);
-        assert_eq!(
-            [wire.take(0, 100), wire.take(0, 50), wire.take(10, 1)],
-            [Some(100_000), Some(150_000), Some(151_000)]
-        );
+        assert_eq!([wire.send(0, 100), wire.send(0, 50), wire.send(10, 1)], [Ok(100_000), Ok(150_000), Ok(151_000)]);
         assert!(!wire.has_room());
         wire.complete();
         assert!(wire.has_room());
-        assert_eq!(wire.take(100_000, 9), Some(160_000));
+        assert_eq!(wire.send(100_000, 9), Ok(160_000));
     }
 
     #[test]
@@ -145,15 +202,15 @@ mod tests {
         let mut wire = Wire::new(Rate::mbit_s(10_000), 1);
         let mut now = 0;
         for _ in 0..1_000_000 {
-            now = wire.take(now, 32).unwrap();
+            now = wire.send(now, 32).unwrap();
             wire.complete();
         }
         assert_eq!(now, 25_600_000);
     }
 
     #[test]
-    fn beyond_time_is_none() {
-        let mut wire = Wire::new(Rate::bit_s(1), 1);
-        assert_eq!(wire.take(u64::MAX - 5, 1), None);
+    fn beyond_time_is_an_error() {
+        let rate = Rate::bit_s(1);
+        assert_eq!(Wire::new(rate, 1).send(u64::MAX - 5, 1), Err(BeyondTime { rate }));
     }
 }

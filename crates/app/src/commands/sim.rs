@@ -103,7 +103,9 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(match error {
                 SimError::Io { .. } => Exit::Failed,
                 SimError::Elsewhere(_) => Exit::Unsupported,
-                SimError::Policy(_) | SimError::Case(_) | SimError::Capture { .. } => Exit::Usage,
+                SimError::Policy(_) | SimError::Case(_) | SimError::BeyondTime(_) | SimError::Capture { .. } => {
+                    Exit::Usage
+                }
             });
         }
     };

@@ -13,8 +13,9 @@ pub(crate) mod queues;
 
 use altq_config::Link;
 use altq_engine::account::Counters;
+use altq_engine::drive::{self, Event};
 use altq_engine::spec::{SpecError, Timer};
-use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Departure, Drop, Engine, Packet};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub use output::CsvOutput;
 
 use altq_cases::report::{ClassReport, Collector, names};
 
-use crate::wire::Wire;
+use crate::wire::{BeyondTime, Wire};
 
 #[cfg(test)]
 mod tests;
@@ -121,8 +122,11 @@ pub enum ReplayError {
     Queues(String),
 }
 
-/// Nothing is waited for longer than this: about 100 years.
-const NEVER: Nanos = 3_155_760_000 * SECOND;
+impl From<BeyondTime> for ReplayError {
+    fn from(BeyondTime { rate }: BeyondTime) -> ReplayError {
+        ReplayError::BeyondTime(rate)
+    }
+}
 
 /// Runs the list through the link's scheduler.
 pub fn run(
@@ -145,36 +149,27 @@ pub fn run(
     let mut wire = Wire::new(wire_rate, options.tx_ring);
     let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
     let (mut next, mut timer, mut last_end) = (0usize, None::<Nanos>, 0);
-    loop {
-        let (complete, arrival) = (wire.next_end(), arrivals.time(next));
-        let Some(now) = [complete, timer, arrival].into_iter().flatten().min() else { break };
+    while let Some((now, event)) = drive::first(wire.next_end(), timer, arrivals.time(next)) {
         if collector.turns(now) {
             collector.turn(now, &engine.all_counters());
         }
-        // At equal times: complete, timers, arrivals.
-        if complete == Some(now) {
-            wire.complete();
-        } else if timer != Some(now) {
-            let (class, packet) = (arrivals.packet(next).0, arrivals.descriptor(next));
-            collector.arrived(now, class, packet.len);
-            engine.enqueue(now, class, Packet { handle: next as u32, ..packet });
-            next += 1;
+        match event {
+            Event::Complete => wire.complete(),
+            Event::Timer => {}
+            Event::Arrival => {
+                let (class, packet) = (arrivals.packet(next).0, arrivals.descriptor(next));
+                collector.arrived(now, class, packet.len);
+                engine.enqueue(now, class, Packet { handle: next as u32, ..packet });
+                next += 1;
+            }
         }
-        timer = None;
-        while wire.has_room() {
-            let Some(departure) = engine.dequeue(now) else {
-                wire.rest();
-                timer = engine
-                    .next_wakeup()
-                    .filter(|at| *at < NEVER)
-                    .and_then(|at| round_up(at.max(now + 1), options.timer));
-                break;
-            };
+        let filled = drive::fill(&mut engine, now, options.timer, &mut wire, |departure, taken| {
             let packet = &departure.packet;
-            last_end = wire.take(now, packet.wire).ok_or(ReplayError::BeyondTime(wire_rate))?;
+            last_end = taken.end.unwrap_or(now);
             collector.sent(now, departure.class, packet.len, packet.arrived);
-            observer.sent(now, packet.handle as usize, &departure, last_end)?;
-        }
+            observer.sent(now, packet.handle as usize, &departure, last_end).map_err(ReplayError::Io)
+        });
+        timer = filled?.wakeup();
         if engine.has_drops() {
             for drop in engine.drops() {
                 if let Some(class) = drop.class {
@@ -208,13 +203,4 @@ fn finish(
         marks.push(CUT_SHORT.to_string());
     }
     Report { schema: "altq.replay/1".into(), from_ns: options.from, to_ns: to, classes, marks }
-}
-
-/// The first time at or after `at` at which a timer can fire.
-#[inline]
-pub(crate) fn round_up(at: Nanos, timer: Timer) -> Option<Nanos> {
-    match timer {
-        Timer::Exact => Some(at),
-        Timer::Tick(tick) => at.checked_next_multiple_of(tick),
-    }
 }

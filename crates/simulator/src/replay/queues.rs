@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use altq_cases::report::Collector;
 use altq_config::Link;
 use altq_engine::account::Counters;
+use altq_engine::drive::{self, Event};
 use altq_engine::spec::{LinkSpec, Regulator};
 use altq_engine::units::Nanos;
 use altq_engine::{Departure, Engine, Packet};
 
-use super::{Arrivals, NEVER, Observer, Options, ReplayError, Report, finish, round_up};
+use super::{Arrivals, Observer, Options, ReplayError, Report, finish};
 use crate::rings::Rings;
 
 /// What a link must be to have several transmit queues.
@@ -36,7 +37,7 @@ struct Pending {
     end: Option<Nanos>,
 }
 
-/// [`super::run`] with [`Options::tx_queues`] of more than one.
+/// [`super::run`] through the rings of a card; one ring does what the wire with a ring does.
 pub(super) fn run(
     link: &Link,
     arrivals: &Arrivals,
@@ -45,15 +46,17 @@ pub(super) fn run(
 ) -> Result<Report, ReplayError> {
     let mut spec = link.spec.clone();
     spec.timer = options.timer;
-    check(&spec).map_err(ReplayError::Queues)?;
     let queues = options.tx_queues;
+    if queues > 1 {
+        check(&spec).map_err(ReplayError::Queues)?;
+    }
     arrivals.steered(queues).map_err(ReplayError::Queues)?;
     let mut engines = (0..queues).map(|_| Engine::new(&spec)).collect::<Result<Vec<_>, _>>()?;
     for (seed, engine) in (options.seed..).zip(&mut engines) {
         engine.set_seed(seed);
     }
     let wire_rate = options.wire_rate.unwrap_or(spec.rate);
-    let mut rings = Rings::new(wire_rate, queues, options.tx_ring);
+    let mut rings = Rings::new(wire_rate, queues, options.tx_ring, spec.overhead);
     let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
     let mut timers: Vec<Option<Nanos>> = vec![None; queues];
     // Departures are written in the order of their hand-over, so they wait for the ends of those
@@ -62,57 +65,51 @@ pub(super) fn run(
     let mut written = 0u32;
     let (mut next, mut last_end) = (0usize, 0);
     loop {
-        let (complete, arrival) = (rings.next_end(), arrivals.time(next));
         let timer = timers.iter().flatten().min().copied();
-        let Some(now) = [complete, timer, arrival].into_iter().flatten().min() else { break };
+        let Some((now, event)) = drive::first(rings.next_end(), timer, arrivals.time(next)) else { break };
         if collector.turns(now) {
             collector.turn(now, &all_counters(&engines));
         }
-        // At equal times: complete, timers, arrivals. Which queues there is something new for:
-        // those are asked.
+        // The queues for which there is something new: their engines are asked.
         let mut asked = 0u64;
-        if complete == Some(now) {
-            if let Some(ended) = rings.complete() {
-                last_end = now;
-                asked = 1 << ended.queue;
-                if let Some(token) = ended.packet
-                    && let Some(done) = pending.get_mut(token.wrapping_sub(written) as usize)
-                {
-                    done.end = Some(now);
-                }
-                while let Some(done) = pending.pop_front_if(|done| done.end.is_some()) {
-                    written = written.wrapping_add(1);
-                    let end = done.end.unwrap_or(done.at);
-                    observer.sent(done.at, done.departure.packet.handle as usize, &done.departure, end)?;
+        match event {
+            Event::Complete => {
+                if let Some(ended) = rings.complete() {
+                    last_end = now;
+                    asked = 1 << ended.queue;
+                    if let Some(packet) = ended.packet
+                        && let Some(done) = pending.get_mut(packet.before.wrapping_sub(written) as usize)
+                    {
+                        done.end = Some(now);
+                    }
+                    while let Some(done) = pending.pop_front_if(|done| done.end.is_some()) {
+                        written = written.wrapping_add(1);
+                        let end = done.end.unwrap_or(done.at);
+                        observer.sent(done.at, done.departure.packet.handle as usize, &done.departure, end)?;
+                    }
                 }
             }
-        } else if timer == Some(now) {
-            asked = timers
-                .iter()
-                .enumerate()
-                .filter(|(_, at)| **at == Some(now))
-                .fold(0, |set, (queue, _)| set | 1 << queue);
-        } else {
-            let packet = arrivals.descriptor(next);
-            let (class, queue) = (arrivals.packet(next).0, arrivals.queue(next, queues));
-            collector.arrived(now, class, packet.len);
-            engines[queue].enqueue(now, class, Packet { handle: next as u32, ..packet });
-            asked = 1 << queue;
-            next += 1;
+            Event::Timer => {
+                let fires = timers.iter().enumerate().filter(|(_, at)| **at == Some(now));
+                asked = fires.fold(0, |set, (queue, _)| set | 1 << queue);
+            }
+            Event::Arrival => {
+                let packet = arrivals.descriptor(next);
+                let (class, queue) = (arrivals.packet(next).0, arrivals.queue(next, queues));
+                collector.arrived(now, class, packet.len);
+                engines[queue].enqueue(now, class, Packet { handle: next as u32, ..packet });
+                asked = 1 << queue;
+                next += 1;
+            }
         }
         for (queue, engine) in engines.iter_mut().enumerate().filter(|(queue, _)| asked & (1 << queue) != 0) {
-            timers[queue] = None;
-            while rings.has_room(queue) {
-                let Some(departure) = engine.dequeue(now) else {
-                    let wakeup = engine.next_wakeup().filter(|at| *at < NEVER);
-                    timers[queue] = wakeup.and_then(|at| round_up(at.max(now + 1), options.timer));
-                    break;
-                };
+            let filled = drive::fill(engine, now, options.timer, &mut rings.ring(queue), |departure, _| {
                 let packet = &departure.packet;
                 collector.sent(now, departure.class, packet.len, packet.arrived);
-                rings.take(queue, written.wrapping_add(pending.len() as u32), packet, &spec.overhead);
                 pending.push_back(Pending { at: now, departure, end: None });
-            }
+                Ok::<_, ReplayError>(())
+            });
+            timers[queue] = filled?.wakeup();
             for drop in engine.drops() {
                 if let Some(class) = drop.class {
                     collector.dropped(drop.at, class, drop.packet.len);
@@ -120,7 +117,7 @@ pub(super) fn run(
                 observer.dropped(drop.packet.handle as usize, &drop)?;
             }
         }
-        rings.start(now).map_err(|_| ReplayError::BeyondTime(wire_rate))?;
+        rings.start(now)?;
     }
     engines.iter().for_each(|engine| observer.ended(last_end, engine));
     Ok(finish(link, arrivals, options, wire_rate, collector, &all_counters(&engines), last_end))

@@ -328,3 +328,48 @@ fn a_meter_adds_a_column() {
          150000,b,50,3,200000,10\n"
     );
 }
+
+/// [`replay`] through a card with one ring, whatever the scheduler.
+fn replay_by_ring(link: &Link, list: &str, options: &Options) -> (String, String, Report) {
+    let arrivals = Arrivals::read(list.as_bytes(), link).unwrap();
+    let (mut departures, mut drops) = (Vec::new(), Vec::new());
+    let mut output = CsvOutput::new(link, &arrivals, Some(&mut departures), Some(&mut drops)).unwrap();
+    let report = queues::run(link, &arrivals, options, &mut output).unwrap();
+    output.finish().unwrap();
+    (String::from_utf8(departures).unwrap(), String::from_utf8(drops).unwrap(), report)
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+
+    /// A card with one transmit queue is a wire with a ring: what leaves, when, and what is lost.
+    #[test]
+    fn one_ring_does_what_the_wire_does(
+        // Gap to the packet before in µs, class, bytes, segments.
+        packets in proptest::collection::vec((0u64..3_000, 0..3usize, 40u32..1_500, 1u16..4), 1..150),
+        policy in 0..3usize,
+        tx_ring in 1..6usize,
+        tick in proptest::option::of(1u64..5),
+        wire in 1u64..6,
+    ) {
+        let policy = [
+            "scheduler fifo regulator 9000bytes class a { queue drop_tail { limit 9packets } } class b { default } class c {}",
+            "scheduler cbq class a { share 30% borrow } class b { share 50% borrow default } class c { share 20% }",
+            "scheduler cbq { estimator classic } class a { share 20% borrow } class b { share 50% default } class c { share 20% }",
+        ][policy];
+        let text = format!("link wan {{ rate 4Mbit/s overhead 12 bytes {policy} }}");
+        let link = altq_config::parse_str(&text, "test.altq", Language::Native).unwrap().links.remove(0);
+        let mut list = "time_ns,class,bytes,id,segments,tx_queue\n".to_string();
+        let mut now = 0;
+        for (id, (gap, class, bytes, segments)) in packets.iter().enumerate() {
+            now += gap * 1_000;
+            // A ring is asked again after every segment. ALTQ's estimator minds that, and between
+            // two ticks it is an occasion to send.
+            let segments = if policy.contains("classic") || tick.is_some() { 1 } else { *segments };
+            list += &format!("{now},{},{},{id},{segments},0\n", ["a", "b", "c"][*class], bytes * u32::from(segments));
+        }
+        let timer = tick.map_or(Timer::Exact, |ms| Timer::Tick(ms * 1_000_000));
+        let options = Options { tx_ring, timer, wire_rate: Some(Rate::mbit_s(wire)), ..Options::default() };
+        proptest::prop_assert_eq!(replay(&link, &list, &options), replay_by_ring(&link, &list, &options));
+    }
+}

@@ -15,12 +15,8 @@ use super::events::{Event, Rank};
 use super::fifo::Fate;
 use super::stream::{Load, Travelling};
 use super::talk::{Parcel, high};
-use super::world::{World, bad};
+use super::world::World;
 use super::{SimError, frame, record_error};
-use crate::replay::round_up;
-use crate::rings::Rings;
-
-const BEYOND: &str = "a packet needs more than 584 years on its wire";
 
 /// IPv6 in IPv4 (RFC 4213).
 const IPV6: u8 = 41;
@@ -107,7 +103,8 @@ impl World<'_> {
             let v6 = stream.ends[0].key.family == 6;
             let each = if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
             let len = travelling.len + each * u32::from(travelling.segments);
-            let charged = port.medium.map_or(len, |medium| medium.charge_segments(len, travelling.segments));
+            let packet_on_wire = Packet { wire: len, segments: travelling.segments, ..Packet::new(packet, len) };
+            let charged = port.wire.bytes(&packet_on_wire);
             return match fifo.take(now, len, charged, &mut port.wire) {
                 Fate::Leaves(end) => {
                     self.launch(end, at, packet);
@@ -117,7 +114,7 @@ impl World<'_> {
                     self.flow_dropped(now, packet);
                     Ok(true)
                 }
-                Fate::BeyondTime => Err(bad(BEYOND)),
+                Fate::BeyondTime(error) => Err(error.into()),
             };
         }
         let (mut key, high) = self.key(packet);
@@ -231,13 +228,7 @@ impl World<'_> {
         {
             governed.collector.turn(now, &port.engine.all_counters());
         }
-        if self.ports[at].rings.is_some() {
-            self.fill_rings(now, at)?;
-        } else if self.ports[at].station.is_some() {
-            self.fill_station(now, at)?;
-        } else {
-            self.fill_wire(now, at)?;
-        }
+        self.fill(now, at)?;
         if self.ports[at].engine.iter().any(altq_engine::Engine::has_drops) {
             self.collect_drops(at);
         }
@@ -291,85 +282,41 @@ impl World<'_> {
         }
     }
 
-    fn fill_wire(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        loop {
-            let port = &mut self.ports[at];
-            if !port.wire.has_room() {
-                port.wakeup = None;
-                return Ok(());
-            }
-            let Some(departure) = port.engine.of(0).dequeue(now) else {
-                port.wire.rest();
-                let wakeup = port.engine.of(0).next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
-                self.set_timer(at, wakeup);
-                return Ok(());
-            };
-            let charged = port.on_wire(&departure.packet);
-            let Some(end) = port.wire.take(now, charged) else { return Err(bad(BEYOND)) };
-            self.handed_over(now, at, &departure)?;
-            self.schedule(end, Rank::Complete, Event::Complete(at as u32));
-            self.launch(end, at, departure.packet.handle);
-        }
-    }
-
-    /// Fills the rings of a card with several transmit queues, each from its own engine, and sends
-    /// what is next.
-    fn fill_rings(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        let mut wakeup: Option<Nanos> = None;
-        for queue in 0..self.ports[at].rings.as_ref().map_or(0, Rings::queues) {
-            loop {
-                let port = &mut self.ports[at];
-                let medium = port.medium;
-                let Some(rings) = port.rings.as_mut().filter(|rings| rings.has_room(queue)) else { break };
-                let engine = port.engine.of(queue);
-                let Some(departure) = engine.dequeue(now) else {
-                    let time = engine.next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
-                    wakeup = [wakeup, time].into_iter().flatten().min();
-                    break;
-                };
-                let mut packet = departure.packet;
-                let overhead = medium.unwrap_or_else(|| engine.overhead());
-                if medium.is_some() {
-                    packet.wire = overhead.charge_segments(packet.len, packet.segments);
-                }
-                rings.take(queue, packet.handle, &packet, &overhead);
-                self.handed_over(now, at, &departure)?;
+    /// Fills what a port sends by: its wire, the rings of its card, its station's ring.
+    fn fill(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let mut handed_over = std::mem::take(&mut self.handed_over);
+        let wakeup = self.ports[at].fill(now, &mut handed_over)?;
+        for (departure, taken) in handed_over.drain(..) {
+            self.count_departure(now, at, &departure, taken.bytes)?;
+            if let Some(end) = taken.end {
+                self.schedule(end, Rank::Complete, Event::Complete(at as u32));
+                self.launch(end, at, departure.packet.handle);
             }
         }
+        self.handed_over = handed_over;
+        self.begin(now, at)?;
         self.set_timer(at, wakeup);
-        let Some(rings) = &mut self.ports[at].rings else { return Ok(()) };
-        let before = rings.next_end();
-        rings.start(now).map_err(|_| bad(BEYOND))?;
-        if let Some(end) = rings.next_end().filter(|_| before.is_none()) {
-            self.schedule(end, Rank::Complete, Event::Complete(at as u32));
-        }
         Ok(())
     }
 
-    /// Fills the ring of a station on a shared medium.
-    fn fill_station(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        loop {
-            let port = &mut self.ports[at];
-            let Some(station) = &mut port.station else { return Ok(()) };
-            if station.ring.len() >= station.slots {
-                port.wakeup = None;
-                return Ok(());
+    /// What lies in a card's rings, or in a station's, begins to leave if nothing else does.
+    fn begin(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        let port = &mut self.ports[at];
+        if let Some(rings) = &mut port.rings {
+            let before = rings.next_end();
+            rings.start(now)?;
+            if let Some(end) = rings.next_end().filter(|_| before.is_none()) {
+                self.schedule(end, Rank::Complete, Event::Complete(at as u32));
             }
-            let Some(departure) = port.engine.of(0).dequeue(now) else {
-                let wakeup = port.engine.of(0).next_wakeup().and_then(|time| round_up(time.max(now + 1), port.timer));
-                self.set_timer(at, wakeup);
-                return Ok(());
-            };
-            let bytes = port.on_wire(&departure.packet);
-            if let Some(station) = &mut port.station {
-                station.ring.push_back((departure.packet.handle, bytes));
-                if station.ring.len() == 1 {
-                    let medium = station.medium;
-                    self.offer(now, at, medium, bytes);
-                }
-            }
-            self.handed_over(now, at, &departure)?;
+        } else if let Some(station) = &mut port.station
+            && !station.offered
+            && let Some((_, bytes)) = station.ring.front().copied()
+        {
+            station.offered = true;
+            let medium = station.medium;
+            self.offer(now, at, medium, bytes);
         }
+        Ok(())
     }
 
     /// A station's next frame asks for the medium.
@@ -402,15 +349,14 @@ impl World<'_> {
         let outcome = self.media[medium].step(now);
         if let Outcome::Sent(side) | Outcome::GivenUp(side) = outcome {
             let at = self.shared[medium] + side;
-            let station = self.ports[at].station.as_mut();
-            let (sent, next) = station.map_or((None, None), |s| (s.ring.pop_front(), s.ring.front().copied()));
+            let sent = self.ports[at].station.as_mut().and_then(|station| {
+                station.offered = false;
+                station.ring.pop_front()
+            });
             match (sent, outcome) {
                 (Some((packet, _)), Outcome::Sent(_)) => self.launch(now, at, packet),
                 (Some((packet, _)), _) => self.flow_dropped(now, packet),
                 (None, _) => {}
-            }
-            if let Some((_, bytes)) = next {
-                self.offer(now, at, medium, bytes);
             }
             self.ask(now, at)?;
         }
@@ -425,7 +371,7 @@ impl World<'_> {
             // A packet is on its way to the far end when its last segment has left.
             Some(rings) => {
                 if let Some(packet) = rings.complete().and_then(|ended| ended.packet) {
-                    self.launch(now, at, packet);
+                    self.launch(now, at, packet.handle);
                 }
             }
             None => port.wire.complete(),
@@ -433,13 +379,13 @@ impl World<'_> {
         self.ask(now, at)
     }
 
-    /// Counts a packet that a port's engine has handed over.
-    fn handed_over(&mut self, now: Nanos, at: usize, departure: &Departure) -> Result<(), SimError> {
+    /// Counts a packet that a port's engine has handed over, and that takes so many bytes on the
+    /// wire.
+    fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Result<(), SimError> {
         let packet = &departure.packet;
         let octet = &mut self.packets[packet.handle as usize].octet;
         let marked = packet.ecn & 3 == 3 && *octet & 3 != 3;
         *octet = packet.dscp << 2 | packet.ecn & 3;
-        let on_wire = self.ports[at].on_wire(packet);
         if let Some(governed) = &mut self.ports[at].policy {
             let waited = now - packet.arrived;
             governed.collector.sent(now, departure.class, packet.len, packet.arrived);

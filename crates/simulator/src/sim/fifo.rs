@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use altq_engine::settings::Limit;
 use altq_engine::units::Nanos;
 
-use crate::wire::Wire;
+use crate::wire::{BeyondTime, Wire};
 
 /// A drop-tail FIFO, its driver's ring, and the wire. It does what the engine's `fifo` with
 /// `drop_tail` would.
@@ -28,7 +28,7 @@ pub enum Fate {
     /// The FIFO is full.
     Full,
     /// It would leave beyond what 64 bits of nanoseconds hold.
-    BeyondTime,
+    BeyondTime(BeyondTime),
 }
 
 impl Fifo {
@@ -60,7 +60,10 @@ impl Fifo {
         if !fits {
             return Fate::Full;
         }
-        let Some(end) = wire.take(now, charged) else { return Fate::BeyondTime };
+        let end = match wire.send(now, charged) {
+            Ok(end) => end,
+            Err(error) => return Fate::BeyondTime(error),
+        };
         self.bytes += u64::from(len);
         self.held.push_back((end, self.bytes));
         Fate::Leaves(end)
@@ -69,11 +72,12 @@ impl Fifo {
 
 #[cfg(test)]
 mod tests {
+    use altq_engine::drive::{self, Taken};
     use altq_engine::link::Overhead;
     use altq_engine::settings::Settings;
     use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
     use altq_engine::units::Rate;
-    use altq_engine::{Engine, Packet};
+    use altq_engine::{Departure, Engine, Packet};
     use rand_pcg::Pcg32;
     use rand_pcg::rand_core::Rng;
 
@@ -95,10 +99,11 @@ mod tests {
         };
         let (mut engine, mut wire, mut left) = (Engine::new(&spec).unwrap(), Wire::new(rate, ring), Vec::new());
         let ask = |now, engine: &mut Engine, wire: &mut Wire, left: &mut Vec<(u32, Nanos)>| {
-            while wire.has_room() {
-                let Some(departure) = engine.dequeue(now) else { return wire.rest() };
-                left.push((departure.packet.handle, wire.take(now, departure.packet.wire).unwrap()));
-            }
+            let sent = |departure: Departure, taken: Taken| -> Result<(), BeyondTime> {
+                left.push((departure.packet.handle, taken.end.unwrap()));
+                Ok(())
+            };
+            _ = drive::fill(engine, now, Timer::Exact, wire, sent).unwrap();
         };
         for (at, (time, len)) in arrivals.iter().enumerate() {
             while let Some(end) = wire.next_end().filter(|end| end <= time) {

@@ -68,6 +68,9 @@ pub enum SimError {
         /// Why.
         error: CaptureError,
     },
+    /// A wire is so slow that 64 bits of nanoseconds do not hold a packet's end.
+    #[error("a packet needs more than 584 years on its wire")]
+    BeyondTime(#[from] crate::wire::BeyondTime),
     /// A file cannot be read or written.
     #[error("{file}: {error}")]
     Io {

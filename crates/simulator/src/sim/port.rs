@@ -11,6 +11,7 @@ use altq_cases::stat::LinkStat;
 use altq_config::Link;
 use altq_engine::account::Counters;
 use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
+use altq_engine::drive::{self, Taken, Transmitter};
 use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::schedule;
@@ -18,12 +19,12 @@ use altq_engine::settings::{Kind, Limit, Settings, Value, Word};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
 use altq_engine::units::{Nanos, Rate};
-use altq_engine::{Change, Engine, Packet};
+use altq_engine::{Change, Departure, Engine, Packet};
 
 use super::fifo::Fifo;
 use super::flight::Flight;
 use crate::rings::Rings;
-use crate::wire::Wire;
+use crate::wire::{BeyondTime, Wire, bytes_on};
 
 /// Byte times of the gap between frames of Ethernet (IEEE 802.3 4.4.2), which are part of what
 /// [`Medium::Ethernet`] takes.
@@ -49,8 +50,6 @@ pub struct Port {
     pub engine: Engines,
     /// The transmitter.
     pub wire: Wire,
-    /// What a packet is on the wire, if that is not what is charged for it.
-    pub medium: Option<Overhead>,
     /// A FIFO in the engine's place: there is no policy, and nothing changes.
     pub fifo: Option<Fifo>,
     /// What stands in the wire's place where there are several transmit queues.
@@ -73,11 +72,30 @@ pub struct Port {
 pub struct Station {
     /// Which medium.
     pub medium: usize,
+    /// What a packet takes on it; `None`: what the engine charged for it.
+    pub framing: Option<Overhead>,
     /// Frames that the driver has, the one that is sent or waits for the medium first: packets and
     /// their bytes on the wire.
     pub ring: VecDeque<(u32, u32)>,
     /// How many it takes.
     pub slots: usize,
+    /// Whether the first one has asked for the medium.
+    pub offered: bool,
+}
+
+impl Transmitter for Station {
+    type Error = BeyondTime;
+
+    fn has_room(&self, _: Nanos) -> bool {
+        self.ring.len() < self.slots
+    }
+
+    /// When a frame ends is known when the medium is the station's.
+    fn take(&mut self, _: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
+        let bytes = bytes_on(self.framing, packet);
+        self.ring.push_back((packet.handle, bytes));
+        Ok(Taken { end: None, bytes })
+    }
 }
 
 /// What a port is made from.
@@ -210,6 +228,7 @@ impl Port {
             default: spec.default,
             collector: Collector::new(spec.classes.len(), window.0, window.1),
         });
+        let framing = case.medium.map(Medium::overhead);
         let known_ahead = steady && policy.is_none() && medium.is_none() && case.tx_queues == 1;
         Ok(Port {
             link: place,
@@ -219,12 +238,19 @@ impl Port {
             line: VecDeque::new(),
             flight: Flight::new(way.clone(), random),
             engine: Engines::new(&spec, case.tx_queues)?,
-            wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }),
-            medium: case.medium.map(Medium::overhead),
+            wire: Wire::new(rate, if known_ahead { usize::MAX } else { case.tx_ring }).with_medium(framing),
             fifo: known_ahead.then(|| Fifo::new(way.queue, case.tx_ring)),
-            rings: (case.tx_queues > 1)
-                .then(|| Rings::new(rate, case.tx_queues, case.tx_ring).with_buffers(case.tx_buffer)),
-            station: medium.map(|medium| Station { medium, ring: VecDeque::new(), slots: case.tx_ring.max(1) }),
+            rings: (case.tx_queues > 1).then(|| {
+                let overhead = framing.unwrap_or(spec.overhead);
+                Rings::new(rate, case.tx_queues, case.tx_ring, overhead).with_buffers(case.tx_buffer)
+            }),
+            station: medium.map(|medium| Station {
+                medium,
+                framing,
+                ring: VecDeque::new(),
+                slots: case.tx_ring.max(1),
+                offered: false,
+            }),
             mtu: case.mtu.unwrap_or(policy.map_or(1500, |link| link.spec.mtu)),
             tunnel: case.tunnel,
             timer,
@@ -233,10 +259,31 @@ impl Port {
         })
     }
 
-    /// Bytes that a packet takes on the wire.
-    #[inline]
-    pub fn on_wire(&self, packet: &Packet) -> u32 {
-        self.medium.map_or(packet.wire, |medium| medium.charge_segments(packet.len, packet.segments))
+    /// Fills what the port sends by with all that may leave now; the packets are added to `out`.
+    /// The time for which the port's timer is to be set, if it is.
+    ///
+    /// # Errors
+    /// [`BeyondTime`] for a wire that is too slow.
+    pub fn fill(&mut self, now: Nanos, out: &mut Vec<(Departure, Taken)>) -> Result<Option<Nanos>, BeyondTime> {
+        let timer = self.timer;
+        let mut sent = |departure, taken| {
+            out.push((departure, taken));
+            Ok::<_, BeyondTime>(())
+        };
+        let Some(rings) = &mut self.rings else {
+            let engine = self.engine.of(0);
+            let filled = match &mut self.station {
+                Some(station) => drive::fill(engine, now, timer, station, sent),
+                None => drive::fill(engine, now, timer, &mut self.wire, sent),
+            };
+            return Ok(filled?.wakeup());
+        };
+        let mut wakeup: Option<Nanos> = None;
+        for queue in 0..rings.queues() {
+            let filled = drive::fill(self.engine.of(queue), now, timer, &mut rings.ring(queue), &mut sent)?;
+            wakeup = [wakeup, filled.wakeup()].into_iter().flatten().min();
+        }
+        Ok(wakeup)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use altq_cases::case::{Kind, Shape};
 use altq_cases::source::{Endpoint, Outbox};
+use altq_engine::drive;
 use altq_engine::units::Nanos;
 
 use super::SimError;
@@ -263,7 +264,7 @@ impl World<'_> {
                 && let Some(sleep) = source.refused()
             {
                 let until = now.saturating_add(sleep);
-                out.wake = Some(crate::replay::round_up(until, self.timer).unwrap_or(until));
+                out.wake = Some(drive::round_up(until, self.timer).unwrap_or(until));
             }
         }
         Ok(())

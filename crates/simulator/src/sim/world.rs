@@ -12,11 +12,12 @@ use altq_cases::series::Series;
 use altq_cases::source::Outbox;
 use altq_cases::stat::ReadCounters;
 use altq_config::{Link, Policy, Promises};
-use altq_engine::Drop as Dropped;
 use altq_engine::classify::FlowHash;
+use altq_engine::drive::Taken;
 use altq_engine::random::GOLDEN_GAMMA;
 use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Departure, Drop as Dropped};
 
 use super::SimError;
 use super::capture::{Capture, Frame, Recorder};
@@ -76,6 +77,7 @@ pub struct World<'a> {
     pub(super) queues_of_flows: bool,
     /// Used again and again, so that nothing is allocated for a packet.
     pub(super) out: Outbox,
+    pub(super) handed_over: Vec<(Departure, Taken)>,
     pub(super) lost: Vec<Dropped>,
 }
 
@@ -174,6 +176,7 @@ impl<'a> World<'a> {
             segments,
             queues_of_flows: false,
             out: Outbox::default(),
+            handed_over: Vec::new(),
             lost: Vec::new(),
         };
         setup::flows(&mut world, seed)?;

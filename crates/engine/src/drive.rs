@@ -1,0 +1,277 @@
+//! The loop that fills whatever takes packets: a wire, the rings of a card, a station on a shared
+//! medium, a live device.
+//!
+//! ```text
+//! while the transmitter has room:
+//!     dequeue a packet     ─►  the transmitter takes it
+//!     no packet may leave  ─►  ask again at next_wakeup, rounded up to the timer's tick
+//! the transmitter is full  ─►  ask again when it has room
+//! ```
+//!
+//! Whoever owns an engine calls [`fill`] when a packet has arrived, when the transmitter has room
+//! again, and when the timer fires that [`fill`] asked for. Things that happen at the same instant
+//! happen in the order of [`first`]. `altq replay`, the simulator, the lab and the live loop all
+//! go through here, so that a link does the same in each of them.
+
+use crate::engine::{Departure, Engine};
+use crate::packet::Packet;
+use crate::spec::Timer;
+use crate::units::{Nanos, SECOND};
+
+/// What takes packets from an engine.
+pub trait Transmitter {
+    /// Why it cannot take a packet for which it has room.
+    type Error;
+
+    /// True if it takes another packet now.
+    fn has_room(&self, now: Nanos) -> bool;
+
+    /// Takes a packet. Called only while there is room.
+    ///
+    /// # Errors
+    /// What kind of transmitter it is says why.
+    fn take(&mut self, now: Nanos, packet: &Packet) -> Result<Taken, Self::Error>;
+
+    /// There was room, and no packet that may leave now.
+    fn rest(&mut self, now: Nanos) {
+        let _ = now;
+    }
+}
+
+/// What a transmitter says of a packet that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// When its last bit will have left, where that is known already.
+    pub end: Option<Nanos>,
+    /// Its bytes on the wire.
+    pub bytes: u32,
+}
+
+/// Why [`fill`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Filled {
+    /// The transmitter has no room.
+    Full,
+    /// No packet may leave now. The engine is to be asked again at this time, if nothing happens
+    /// before; `None`: only an arrival or a change can bring a packet.
+    Waiting(Option<Nanos>),
+}
+
+impl Filled {
+    /// The time for which a timer is to be set, if one is.
+    #[inline]
+    pub fn wakeup(self) -> Option<Nanos> {
+        match self {
+            Filled::Full => None,
+            Filled::Waiting(at) => at,
+        }
+    }
+}
+
+/// Nothing is waited for that is 100 years ahead or more.
+const NEVER: Nanos = 3_155_760_000 * SECOND;
+
+/// Hands packets from the engine to the transmitter until it is full or no packet may leave now.
+/// `sent` is called for each. `timer`: when the caller's timers can fire.
+///
+/// # Errors
+/// The first one of the transmitter, or of `sent`. The packet has left the engine then.
+#[inline]
+pub fn fill<T: Transmitter, E: From<T::Error>>(
+    engine: &mut Engine,
+    now: Nanos,
+    timer: Timer,
+    transmitter: &mut T,
+    mut sent: impl FnMut(Departure, Taken) -> Result<(), E>,
+) -> Result<Filled, E> {
+    while transmitter.has_room(now) {
+        let Some(departure) = engine.dequeue(now) else {
+            transmitter.rest(now);
+            let wakeup = engine.next_wakeup().filter(|at| *at < NEVER);
+            // The engine has just said that nothing leaves now: to ask at `now` again is no use.
+            return Ok(Filled::Waiting(wakeup.and_then(|at| round_up(at.max(now.saturating_add(1)), timer))));
+        };
+        let taken = transmitter.take(now, &departure.packet)?;
+        sent(departure, taken)?;
+    }
+    Ok(Filled::Full)
+}
+
+/// The first time at or after `at` at which a timer can fire; `None`: 64 bits of nanoseconds do
+/// not hold it.
+#[inline]
+pub fn round_up(at: Nanos, timer: Timer) -> Option<Nanos> {
+    match timer {
+        Timer::Exact => Some(at),
+        Timer::Tick(tick) => at.checked_next_multiple_of(tick),
+    }
+}
+
+/// Things that happen to a link, in the order in which they happen at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// The transmitter has sent a packet.
+    Complete,
+    /// The timer fires that [`fill`] asked for.
+    Timer,
+    /// A packet arrives.
+    Arrival,
+}
+
+/// What happens first, and when, of three things that may be due.
+#[inline]
+pub fn first(complete: Option<Nanos>, timer: Option<Nanos>, arrival: Option<Nanos>) -> Option<(Nanos, Event)> {
+    let at = [complete, timer, arrival].into_iter().flatten().min()?;
+    Some((
+        at,
+        if complete == Some(at) {
+            Event::Complete
+        } else if timer == Some(at) {
+            Event::Timer
+        } else {
+            Event::Arrival
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Overhead;
+    use crate::settings::{Limit, Settings};
+    use crate::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec};
+    use crate::units::Rate;
+
+    /// A FIFO of 1 Mbit/s: 125 bytes a millisecond.
+    fn fifo(regulator: Regulator) -> Engine {
+        let queue = QueueSpec { name: "drop_tail", limit: Limit::Packets(100), settings: Settings::new() };
+        let spec = LinkSpec {
+            rate: Rate::mbit_s(1),
+            mtu: 1500,
+            overhead: Overhead::NONE,
+            regulator,
+            timer: Timer::Exact,
+            scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
+            classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
+            rules: Default::default(),
+            default: Some(ROOT),
+        };
+        Engine::new(&spec).unwrap()
+    }
+
+    /// Takes `room` packets, and refuses one of 666 bytes.
+    #[derive(Default)]
+    struct Fake {
+        room: usize,
+        taken: Vec<u32>,
+        rests: Vec<Nanos>,
+    }
+
+    impl Transmitter for Fake {
+        type Error = String;
+
+        fn has_room(&self, _: Nanos) -> bool {
+            self.taken.len() < self.room
+        }
+
+        fn take(&mut self, now: Nanos, packet: &Packet) -> Result<Taken, String> {
+            if packet.len == 666 {
+                return Err("666 bytes".into());
+            }
+            self.taken.push(packet.handle);
+            Ok(Taken { end: Some(now + 7), bytes: packet.wire })
+        }
+
+        fn rest(&mut self, now: Nanos) {
+            self.rests.push(now);
+        }
+    }
+
+    /// [`fill`], and what `sent` was called with.
+    fn filled(engine: &mut Engine, now: Nanos, timer: Timer, fake: &mut Fake) -> (Result<Filled, String>, Vec<u32>) {
+        let mut seen = Vec::new();
+        let filled = fill(engine, now, timer, fake, |departure, taken| {
+            assert_eq!(taken, Taken { end: Some(now + 7), bytes: departure.packet.len });
+            seen.push(departure.packet.handle);
+            Ok(())
+        });
+        (filled, seen)
+    }
+
+    #[test]
+    fn it_fills_until_full_or_empty() {
+        let mut engine = fifo(Regulator::None);
+        (0..3).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 100)));
+        // No room: the engine is not asked, and nobody rests.
+        let mut fake = Fake::default();
+        assert_eq!(filled(&mut engine, 1, Timer::Exact, &mut fake), (Ok(Filled::Full), vec![]));
+        fake.room = 2;
+        assert_eq!(filled(&mut engine, 2, Timer::Exact, &mut fake), (Ok(Filled::Full), vec![0, 1]));
+        assert_eq!((engine.backlog(), fake.rests.len()), (1, 0));
+        fake.room = 4;
+        assert_eq!(filled(&mut engine, 3, Timer::Exact, &mut fake), (Ok(Filled::Waiting(None)), vec![2]));
+        assert_eq!((fake.taken, fake.rests), (vec![0, 1, 2], vec![3]));
+    }
+
+    #[test]
+    fn the_first_error_ends_it() {
+        let mut engine = fifo(Regulator::None);
+        [100, 666, 100, 100].into_iter().for_each(|len| engine.enqueue(0, ROOT, Packet::new(len, len)));
+        let mut fake = Fake { room: 9, ..Fake::default() };
+        assert_eq!(filled(&mut engine, 0, Timer::Exact, &mut fake), (Err("666 bytes".into()), vec![100]));
+        let stop = fill(&mut engine, 0, Timer::Exact, &mut fake, |_, _| Err("stop".to_string()));
+        assert_eq!((stop, fake.taken.len(), engine.backlog()), (Err("stop".into()), 2, 1));
+    }
+
+    #[test]
+    fn it_waits_for_the_engine_and_the_tick() {
+        // A bucket of 125 bytes. A packet of 250 empties it, and it is full again after 1 ms.
+        let timers = [(Timer::Exact, 1_000_000), (Timer::Tick(400_000), 1_200_000), (Timer::Tick(500_000), 1_000_000)];
+        for (timer, at) in timers {
+            let mut engine = fifo(Regulator::Depth(125));
+            (0..2).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 250)));
+            let mut fake = Fake { room: 9, ..Fake::default() };
+            assert_eq!(filled(&mut engine, 0, timer, &mut fake), (Ok(Filled::Waiting(Some(at))), vec![0]));
+            assert_eq!(fake.rests, [0]);
+            assert_eq!(filled(&mut engine, at, timer, &mut fake), (Ok(Filled::Waiting(None)), vec![1]));
+        }
+    }
+
+    #[test]
+    fn ticks_end_where_64_bits_do() {
+        assert_eq!(round_up(u64::MAX, Timer::Exact), Some(u64::MAX));
+        assert_eq!(round_up(u64::MAX, Timer::Tick(1)), Some(u64::MAX));
+        // 2^64 - 1 is 5 · 3689348814741910323.
+        assert_eq!(round_up(u64::MAX - 4, Timer::Tick(5)), Some(u64::MAX));
+        assert_eq!(round_up(u64::MAX - 4, Timer::Tick(10)), None);
+        assert_eq!(round_up(0, Timer::Tick(10)), Some(0));
+        assert_eq!([1, 9, 10, 11].map(|at| round_up(at, Timer::Tick(10))), [10, 10, 10, 20].map(Some));
+        // At the end of time nothing overflows.
+        let mut fake = Fake { room: 1, ..Fake::default() };
+        let mut engine = fifo(Regulator::None);
+        assert_eq!(filled(&mut engine, u64::MAX, Timer::Exact, &mut fake).0, Ok(Filled::Waiting(None)));
+    }
+
+    #[test]
+    fn nothing_is_waited_for_that_is_a_century_ahead() {
+        // At 1 bit/s a bucket of 500 MB needs 127 years to be full again, one of 250 MB 63.
+        for (depth, waits) in [(500_000_000u32, false), (250_000_000, true)] {
+            let mut engine = fifo(Regulator::Depth(depth));
+            engine.apply(0, &crate::Change::SetRate(Rate::bit_s(1))).unwrap();
+            (0..2).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 2 * depth)));
+            let mut fake = Fake { room: 9, ..Fake::default() };
+            let (filled, _) = filled(&mut engine, 0, Timer::Exact, &mut fake);
+            assert_eq!(filled.unwrap().wakeup().is_some(), waits, "{depth}");
+        }
+    }
+
+    #[test]
+    fn at_one_instant_packets_leave_first_and_arrive_last() {
+        assert_eq!(first(Some(5), Some(5), Some(5)), Some((5, Event::Complete)));
+        assert_eq!(first(Some(6), Some(5), Some(5)), Some((5, Event::Timer)));
+        assert_eq!(first(Some(6), None, Some(5)), Some((5, Event::Arrival)));
+        assert_eq!(first(None, Some(4), Some(5)), Some((4, Event::Timer)));
+        assert_eq!(first(None, None, None), None);
+    }
+}
