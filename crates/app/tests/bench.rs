@@ -1,4 +1,4 @@
-//! `altq bench`: the line that other programs read (interfaces.md), and usage errors.
+//! `altq bench`: the line that other programs read (docs/bench.md), and usage errors.
 
 use std::process::{Command, Output};
 

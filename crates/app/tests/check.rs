@@ -47,8 +47,8 @@ fn json_of_a_policy() {
     assert_eq!(figures("agency"), (Some("wan"), Some(6_000_000), Some(10_000_000)));
     assert_eq!(figures("web"), (Some("agency"), Some(4_000_000), Some(8_000_000)));
     assert_eq!(figures("wan"), (None, Some(10_000_000), Some(10_000_000)));
-    // Rule 9 by hand: two packets of 160 bytes and one of 1500 at 10 Mbit/s; then 11 packets of
-    // 1500 at 500 kbit/s.
+    // docs/reference/cbq.md rule 9 by hand: two packets of 160 bytes and one of 1500 at 10 Mbit/s;
+    // then 11 packets of 1500 at 500 kbit/s.
     let bound = &class("voice")["delay_bound_ns"];
     assert_eq!(bound["conforming"].as_u64(), Some(1_456_000));
     assert_eq!(bound["queue_full"].as_u64(), Some(1_456_000 + 264_000_000));

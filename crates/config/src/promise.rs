@@ -515,8 +515,8 @@ mod tests {
     #[test]
     fn cbq_in_drr_by_hand() {
         // `a` holds a scheduler: F = 6000, Q = 3000, (3000 (1 + 2 * 1500 / 3000) + 1500 + 1500)
-        // bytes, 7.2 ms, then 5 Mbit/s. There rule 9: 400 bytes of its own burst and a packet, 1900
-        // bytes at 5 Mbit/s, 3.04 ms; its burst at 1 Mbit/s, 3.2 ms.
+        // bytes, 7.2 ms, then 5 Mbit/s. There docs/reference/cbq.md rule 9: 400 bytes of its own
+        // burst and a packet, 1900 bytes at 5 Mbit/s, 3.04 ms; its burst at 1 Mbit/s, 3.2 ms.
         let text = "link l { rate 10Mbit/s scheduler drr
             class a { quantum 3000 scheduler cbq class v { rate 1Mbit/s priority 7 packetsize 200 queue drop_tail { \
             limit 4packets } }

@@ -8,7 +8,7 @@
 //! - [`wire`], [`rings`]: what a packet leaves by.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then
-//! arrivals, then the order in which they were made (published-models.md 1).
+//! arrivals, then the order in which they were made (docs/reference/published-models.md 1).
 
 #![forbid(unsafe_code)]
 

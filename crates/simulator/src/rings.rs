@@ -4,8 +4,8 @@
 //! What the operating system hands over lies in a queue's ring until its last bit has left. The
 //! card takes the rings in turn: of the next one that holds anything it sends one packet, and of a
 //! super-packet (TSO) one segment, so that a long one holds others up by one segment only
-//! (DragonFly's measurements: "round-robin is on TSO segment boundry"; altq.md section 9). Rings
-//! are deep, 512 and more: a priority given before them ends where they begin.
+//! (DragonFly's measurements: "round-robin is on TSO segment boundry"; docs/reference/altq.md 9).
+//! Rings are deep, 512 and more: a priority given before them ends where they begin.
 
 use std::collections::VecDeque;
 

@@ -56,8 +56,8 @@ fn media_by_arithmetic() {
     // Ethernet: max(1000 + 14, 60) + 24 bytes; and the least frame, 84 byte times.
     assert_eq!(delay(1000, "rate = '8Mbit/s', medium = 'ethernet'"), 1_038_000);
     assert_eq!(delay(28, "rate = '8Mbit/s', medium = 'ethernet'"), 84_000);
-    // ATM with LLC/SNAP: 8192 + 28 bytes and 16 of trailer and header are 172 cells (the seed's own
-    // figure for this packet); at 5139 cells a second 33.469546604 ms.
+    // ATM with LLC/SNAP: 8192 + 28 bytes and 16 of trailer and header are 172 cells (CBQ testing
+    // 1998's own figure for this packet); at 5139 cells a second 33.469546604 ms.
     assert_eq!(
         delay(8220, "rate = '5139cells/s', medium = 'atm', mtu = 9180"),
         (172u64 * 1_000_000_000).div_ceil(5139)

@@ -69,8 +69,9 @@ pub struct Bound {
 }
 
 /// The bound for the host and for sources with a schedule. A class that is late by 10 ms is repaid
-/// (design of exact CBQ: service that came late is owed while there is a backlog), and its queue
-/// holds more than that; beyond, queues run dry or over for reasons that are not the policy's.
+/// (docs/reference/cbq.md rule 12: service that came late is owed while there is a backlog), and
+/// its queue holds more than that; beyond, queues run dry or over for reasons that are not the
+/// policy's.
 pub const BOUND: Bound = Bound { p99: Duration::from_millis(10), max: Duration::from_millis(100) };
 
 /// Share of the processors' time that the hypervisor may take from a host whose figures are to be

@@ -2,7 +2,7 @@
 //! counters to text.
 //!
 //! - [`tc`]: `tc -s qdisc` and `tc -s class`, as iproute2 prints them.
-//! - [`altqstat`]: ALTQ's `altqstat` and `tbrconfig` (altq.md section 13).
+//! - [`altqstat`]: ALTQ's `altqstat` and `tbrconfig` (docs/reference/altq.md 13).
 //!
 //! Each has two layers: the block that the tool prints, as a struct whose `Display` is the text to
 //! the byte, and the way from a [`LinkStat`] to such blocks. A figure that our engine does not keep

@@ -3,7 +3,7 @@
 //!
 //! The wire sends one packet at a time. The scheduler is asked on every arrival, whenever a packet
 //! has left the wire, and at the times that [`Engine::next_wakeup`] gave; at one instant in this
-//! order: complete, timers, arrivals (interfaces.md, altq replay). After the last arrival it goes
+//! order: complete, timers, arrivals (docs/replay.md). After the last arrival it goes
 //! on until the link is empty or nothing more can happen.
 
 mod arrivals;
@@ -96,7 +96,8 @@ pub struct Report {
     pub marks: Vec<String>,
 }
 
-/// The mark of a wire slower than the link: guarantees may not hold (design/cbq.md rule 14).
+/// The mark of a wire slower than the link: guarantees may not hold (docs/reference/cbq.md rule
+/// 14).
 pub const WIRE_SLOWER: &str = "wire_slower_than_link";
 
 /// The mark of a list that ends within a line.

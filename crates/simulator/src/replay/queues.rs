@@ -1,6 +1,6 @@
 //! A replay over a card with several transmit queues: one instance of the link's policy a queue, as
-//! DragonFly has one plain queue a ring (altq.md section 9), behind it the ring, and one wire that
-//! serves the rings in turn ([`Rings`]).
+//! DragonFly has one plain queue a ring (docs/reference/altq.md 9), behind it the ring, and one
+//! wire that serves the rings in turn ([`Rings`]).
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
     if spec.scheduler.name != "fifo" {
         return Err(format!(
             "scheduler {} has one queue to the card: what goes by another one would pass it by, so ALTQ's disciplines \
-             use only the first (altq.md section 9). Several transmit queues need scheduler fifo",
+             use only the first (docs/reference/altq.md 9). Several transmit queues need scheduler fifo",
             spec.scheduler.name
         ));
     }

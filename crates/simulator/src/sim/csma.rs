@@ -1,5 +1,5 @@
 //! A half-duplex medium that two stations share: CSMA/CD (IEEE 802.3 clause 4), as
-//! published-models.md 1 has it.
+//! docs/reference/published-models.md 1 has it.
 //!
 //! A station with a frame starts once its backoff is over and the medium has been idle for 96 bit
 //! times. Two that start within the time that a signal takes from one to the other collide: both

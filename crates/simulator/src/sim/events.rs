@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 
 use altq_engine::units::Nanos;
 
-/// The order of events at one instant (published-models.md 1: transmission complete, timers,
-/// arrivals).
+/// The order of events at one instant (docs/reference/published-models.md 1: transmission complete,
+/// timers, arrivals).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rank {

@@ -473,7 +473,7 @@ impl World<'_> {
 }
 
 /// True for what a queue of two levels serves first: SYN, and ACK without data; not with FIN or RST
-/// (altq.md section 9).
+/// (docs/reference/altq.md 9).
 pub fn high(flags: Flags, len: u32) -> bool {
     if flags.has(Flags::FIN) || flags.has(Flags::RST) {
         return false;

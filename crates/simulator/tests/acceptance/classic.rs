@@ -1,5 +1,5 @@
 //! `estimator classic` against the compiled BSD code: every figure of
-//! reference/cbq-classic-cases.md within 2 %.
+//! docs/reference/altq.md 17 within 2 %.
 
 use altq_cases::limits::tick;
 use altq_engine::spec::Timer;

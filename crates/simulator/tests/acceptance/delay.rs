@@ -1,4 +1,4 @@
-//! Delay: voice beside bulk, and the promise of design/cbq.md rule 9.
+//! Delay: voice beside bulk, and the promise of docs/reference/cbq.md rule 9.
 
 use altq_cases::random::Random;
 use altq_engine::spec::Timer;
@@ -53,7 +53,7 @@ struct Leaf {
 /// the one that keeps to its guarantee (its whole burst at once, then a packet whenever its rate
 /// allows); all others are backlogged.
 pub fn promise(scope: Scope) -> Figure {
-    let mut figure = Figure::new("the promise of rule 9 over random trees: no packet within guarantee later");
+    let mut figure = Figure::new("docs/reference/cbq.md rule 9 over random trees: no packet within guarantee later");
     let mut random = Random::new(9, 9);
     for tree in 0..if scope == Scope::Whole { 40 } else { 6 } {
         let rate = [2e6, 10e6, 100e6][random.below(3) as usize];

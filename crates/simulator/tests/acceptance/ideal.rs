@@ -1,5 +1,5 @@
-//! The referee: how a link divides by design/cbq.md rules 1 to 6, as a function of who wants what.
-//! Written from the rules, with no scheduler in it.
+//! The referee: how a link divides by docs/reference/cbq.md rules 1 to 6, as a function of who
+//! wants what. Written from the rules, with no scheduler in it.
 
 /// A class of the referee's tree. The first is the root; parents stand before children.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Who gets how much: `estimator exact` against the figures.
+//! Who gets how much: `estimator exact` against docs/reference/cbq.md rules 1 to 6.
 
 use altq_cases::limits::tick;
 use altq_cases::random::Random;

@@ -1,5 +1,5 @@
 //! The traffic of the published link-sharing scenarios (Floyd and Jacobson 1995, figures 10 to 13,
-//! as measured with ns-2 in reference/cbq-link-sharing.md): each window's division against the
+//! as measured with ns-2 in docs/reference/cbq.md 22): each window's division against the
 //! ideal one, worked out by hand from the level rule, and against what was measured.
 
 use altq_config::Link;

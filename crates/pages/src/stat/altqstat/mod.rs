@@ -1,5 +1,5 @@
-//! `altqstat` and `tbrconfig`, as ALTQ's own tools print them (altq.md section 13): [`block`] has
-//! the blocks, [`print()`] makes them of a link.
+//! `altqstat` and `tbrconfig`, as ALTQ's own tools print them (docs/reference/altq.md 13):
+//! [`block`] has the blocks, [`print()`] makes them of a link.
 //!
 //! A class's number is its handle. What altqstat knows of a scheduler it prints for ours of that
 //! name (`cbq`, `hfsc`, `priq`, `fifo`); all others are shown as its WFQ's queues are, the ten with
@@ -52,7 +52,8 @@ fn which(link: &LinkStat, at: usize) -> Which {
     match at {
         0 => Which::Root,
         _ if link.default == Some(at) => Which::Default,
-        // The class that altqd makes for control traffic has this name (altq.md 2.1).
+        // The class that altqd makes for control traffic has this name (docs/reference/altq.md
+        // 2.1).
         _ if link.classes[at].settings.flag("control") || link.classes[at].name == "ctl_class" => Which::Control,
         _ => Which::Class(at),
     }

@@ -8,8 +8,8 @@ use super::*;
 
 #[test]
 fn a_class_of_cbq() {
-    // altq.md 2.2, worked example: 10 of 100 Mbit/s with all defaults. 22800 >> 5 = 712; -38400 /
-    // 32 = -1200. The average idleness of -33 is shifted: -2, not -1.
+    // docs/reference/altq.md 2.2, worked example: 10 of 100 Mbit/s with all defaults. 22800 >> 5 =
+    // 712; -38400 / 32 = -1200. The average idleness of -33 is shifted: -2, not -1.
     let class = Cbq {
         which: Which::Class(3),
         interface: "em0".into(),
@@ -157,7 +157,7 @@ fn classic_cbq_of_an_engine() {
         "{text}"
     );
     // 1000 packets of 1500 bytes in a second, half of them each: 6 Mbit/s of 10; the estimator's
-    // numbers are altq.md 2.2's.
+    // numbers are those of docs/reference/altq.md 2.2.
     let misc = text.split("Class 1 on Interface em0: misc\n").nth(1).unwrap();
     assert!(misc.starts_with("\tpriority: 1 depth: 0 offtime: 2193 [us] wrr_allot: "), "{text}");
     assert!(
