@@ -5,9 +5,8 @@ use std::hint::black_box;
 
 use altq_engine::classify::{Address, BATCH, Classifier, Field, FlowHash, Rule, RuleSet, Term, Values};
 use altq_engine::headers::{Key, parse_ethernet};
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Settings, Value};
-use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 use altq_engine::{Engine, Packet};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -103,17 +102,11 @@ fn engine(scheduler: &'static str, classes: u32) -> Option<Engine> {
             .with("priority", Value::Int(u64::from(at % 8)))
     };
     let class = |settings| ClassSpec { parent: ROOT, settings, queue: None, scheduler: None };
-    let spec = LinkSpec {
-        rate: Rate::mbit_s(10_000),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: scheduler, settings: Settings::new() },
-        classes: std::iter::once(class(Settings::new())).chain((0..classes).map(|at| class(words(at)))).collect(),
-        rules: RuleSet::default(),
-        default: None,
-    };
+    let spec = LinkSpec::new(
+        Rate::mbit_s(10_000),
+        SchedulerSpec::new(scheduler),
+        std::iter::once(class(Settings::new())).chain((0..classes).map(|at| class(words(at)))).collect(),
+    );
     Engine::new(&spec).ok()
 }
 

@@ -39,6 +39,24 @@ pub struct LinkSpec {
     pub default: Option<ClassId>,
 }
 
+impl LinkSpec {
+    /// A link by what every link has. The rest is plain: an MTU of 1500 bytes, no overhead, no
+    /// regulator, exact timers, no rules, no default class.
+    pub fn new(rate: Rate, scheduler: SchedulerSpec, classes: Vec<ClassSpec>) -> LinkSpec {
+        LinkSpec {
+            rate,
+            mtu: 1500,
+            overhead: Overhead::NONE,
+            regulator: Regulator::None,
+            timer: Timer::Exact,
+            scheduler,
+            classes,
+            rules: RuleSet::default(),
+            default: None,
+        }
+    }
+}
+
 /// A scheduler, by its name in the [registry](crate::schedule::SCHEDULERS), and its own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerSpec {
@@ -46,6 +64,13 @@ pub struct SchedulerSpec {
     pub name: &'static str,
     /// Words behind its name, in braces in the native language.
     pub settings: Settings,
+}
+
+impl SchedulerSpec {
+    /// A scheduler without words of its own.
+    pub const fn new(name: &'static str) -> SchedulerSpec {
+        SchedulerSpec { name, settings: Settings::new() }
+    }
 }
 
 /// A class.
@@ -63,6 +88,18 @@ pub struct ClassSpec {
     pub scheduler: Option<SchedulerSpec>,
 }
 
+impl ClassSpec {
+    /// A class with its scheduler's default queue, and without a scheduler of its own.
+    pub const fn new(parent: ClassId, settings: Settings) -> ClassSpec {
+        ClassSpec { parent, settings, queue: None, scheduler: None }
+    }
+
+    /// The root, without words of its own.
+    pub const fn root() -> ClassSpec {
+        ClassSpec::new(ROOT, Settings::new())
+    }
+}
+
 /// A queue, by its name in the [registry](crate::queue::QUEUES), its limit and its own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
@@ -72,6 +109,13 @@ pub struct QueueSpec {
     pub limit: Limit,
     /// Its own words.
     pub settings: Settings,
+}
+
+impl QueueSpec {
+    /// A queue without words of its own.
+    pub const fn new(name: &'static str, limit: Limit) -> QueueSpec {
+        QueueSpec { name, limit, settings: Settings::new() }
+    }
 }
 
 /// The token bucket between scheduler and device (docs/reference/altq.md 1.3).

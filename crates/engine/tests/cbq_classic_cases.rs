@@ -4,8 +4,6 @@
 mod wire;
 
 use altq_engine::Engine;
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate, SECOND};
@@ -19,26 +17,16 @@ fn class(rate: Rate, limit: u32) -> ClassSpec {
     ClassSpec {
         parent: ROOT,
         settings: Settings::new().with("rate", Value::Rate(rate)),
-        queue: Some(QueueSpec { name: "drop_head", limit: Limit::Packets(limit), settings: Settings::new() }),
+        queue: Some(QueueSpec::new("drop_head", Limit::Packets(limit))),
         scheduler: None,
     }
 }
 
 fn link(timer: Timer, regulator: Regulator, classes: Vec<ClassSpec>) -> LinkSpec {
-    let mut all = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut all = vec![ClassSpec::root()];
     all.extend(classes);
     let settings = Settings::new().with("estimator", Value::Choice("classic"));
-    LinkSpec {
-        rate: LINK,
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator,
-        timer,
-        scheduler: SchedulerSpec { name: "cbq", settings },
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec { regulator, timer, ..LinkSpec::new(LINK, SchedulerSpec { name: "cbq", settings }, all) }
 }
 
 /// One packet of 1500 bytes for each class every 120 us.

@@ -6,7 +6,6 @@ mod wire;
 
 use std::collections::HashMap;
 
-use altq_engine::classify::RuleSet;
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
@@ -64,24 +63,14 @@ fn queue(dice: &mut Dice) -> QueueSpec {
 }
 
 fn link(timer: Timer, rate: Rate, scheduler: Settings, classes: Vec<ClassSpec>) -> LinkSpec {
-    let mut all = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut all = vec![ClassSpec::root()];
     all.extend(classes);
-    LinkSpec {
-        rate,
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer,
-        scheduler: SchedulerSpec { name: "cbq", settings: scheduler },
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec { timer, ..LinkSpec::new(rate, SchedulerSpec { name: "cbq", settings: scheduler }, all) }
 }
 
 fn class(dice: &mut Dice, parent: ClassId) -> ClassSpec {
     let inner = match dice.below(8) {
-        0 => Some(SchedulerSpec { name: "fifo", settings: Settings::new() }),
+        0 => Some(SchedulerSpec::new("fifo")),
         1 => Some(SchedulerSpec { name: "cbq", settings: scheduler(dice) }),
         _ => None,
     };

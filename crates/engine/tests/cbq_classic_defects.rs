@@ -4,10 +4,8 @@
 mod wire;
 
 use altq_engine::Engine;
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate, SECOND};
 use wire::{Arrival, Caller, Departure};
 
@@ -21,7 +19,7 @@ fn class(parent: u32, mbit: f64, words: &[(&'static str, Value)]) -> ClassSpec {
     for &(word, value) in words {
         settings.set(word, value);
     }
-    let queue = QueueSpec { name: "drop_head", limit: Limit::Packets(50), settings: Settings::new() };
+    let queue = QueueSpec::new("drop_head", Limit::Packets(50));
     ClassSpec { parent, settings, queue: Some(queue), scheduler: None }
 }
 
@@ -64,7 +62,7 @@ impl Case {
                 class.queue.as_mut().unwrap().limit = Limit::Packets(65_000);
             }
         }
-        let mut all = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+        let mut all = vec![ClassSpec::root()];
         all.extend(classes);
         let mut settings = Settings::new().with("estimator", Value::Choice("classic"));
         if self.efficient {
@@ -72,15 +70,8 @@ impl Case {
         }
         let bit_s = |mbit: f64| Rate::bit_s((mbit * 1e6) as u64);
         let mut engine = Engine::new(&LinkSpec {
-            rate: bit_s(self.link),
-            mtu: 1500,
-            overhead: Overhead::NONE,
-            regulator: Regulator::None,
             timer: self.timer,
-            scheduler: SchedulerSpec { name: "cbq", settings },
-            classes: all,
-            rules: RuleSet::default(),
-            default: None,
+            ..LinkSpec::new(bit_s(self.link), SchedulerSpec { name: "cbq", settings }, all)
         })
         .unwrap();
         let mut arrivals = Vec::new();

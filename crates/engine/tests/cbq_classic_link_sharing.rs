@@ -7,10 +7,8 @@
 mod wire;
 
 use altq_engine::Engine;
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec, Timer};
 use altq_engine::units::{Nanos, Rate, SECOND};
 use wire::{Arrival, Caller, Departure};
 
@@ -61,7 +59,7 @@ const AGENCIES: [Class; 6] = [(0, 70, 0), (0, 30, 0), (1, 30, 2), (1, 40, 1), (2
 const AGENCIES_LESS: [Class; 6] = [(0, 69, 0), (0, 29, 0), (1, 30, 2), (1, 40, 1), (2, 10, 2), (2, 20, 1)];
 
 fn run(tree: &[Class], root: u64, rule: &'static str, timer: Timer, sources: &[Source], end: u64) -> Vec<Departure> {
-    let mut classes = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut classes = vec![ClassSpec::root()];
     classes.extend(tree.iter().map(|&(parent, share, priority)| {
         ClassSpec {
             parent,
@@ -69,22 +67,15 @@ fn run(tree: &[Class], root: u64, rule: &'static str, timer: Timer, sources: &[S
                 .with("rate", Value::Rate(Rate::bit_s(LINK * share / 100)))
                 .with("borrow", Value::Flag)
                 .with("priority", Value::Int(priority)),
-            queue: Some(QueueSpec { name: "drop_tail", limit: Limit::Packets(19), settings: Settings::new() }),
+            queue: Some(QueueSpec::new("drop_tail", Limit::Packets(19))),
             scheduler: None,
         }
     }));
     let settings =
         Settings::new().with("estimator", Value::Choice("classic")).with("link-sharing", Value::Choice(rule));
     let mut engine = Engine::new(&LinkSpec {
-        rate: Rate::bit_s(LINK * root / 100),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
         timer,
-        scheduler: SchedulerSpec { name: "cbq", settings },
-        classes,
-        rules: RuleSet::default(),
-        default: None,
+        ..LinkSpec::new(Rate::bit_s(LINK * root / 100), SchedulerSpec { name: "cbq", settings }, classes)
     })
     .unwrap();
     let caller = Caller { rate: Rate::bit_s(LINK), timer, ring: 1 };

@@ -9,10 +9,8 @@ mod wire;
 
 use altq_cbq::{Altq, Config, Link, Rule};
 use altq_engine::Engine;
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec, Timer};
 use altq_engine::units::{Rate, SECOND};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -116,7 +114,7 @@ fn engine(link: u64, timer: Timer, rule: Rule, wrr: bool, efficient: bool, tree:
     if efficient {
         settings.set("efficient", Value::Flag);
     }
-    let mut classes = vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut classes = vec![ClassSpec::root()];
     for c in tree {
         let mut words = Settings::new().with("rate", Value::Rate(Rate::bit_s(c.rate as u64)));
         words.set("priority", Value::Int(c.priority as u64));
@@ -133,19 +131,12 @@ fn engine(link: u64, timer: Timer, rule: Rule, wrr: bool, efficient: bool, tree:
                 words.set(word, Value::Int(n.into()));
             }
         }
-        let queue = QueueSpec { name: "drop_head", limit: Limit::Packets(c.limit as u32), settings: Settings::new() };
+        let queue = QueueSpec::new("drop_head", Limit::Packets(c.limit as u32));
         classes.push(ClassSpec { parent: c.parent as u32, settings: words, queue: Some(queue), scheduler: None });
     }
     Engine::new(&LinkSpec {
-        rate: Rate::bit_s(link),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
         timer,
-        scheduler: SchedulerSpec { name: "cbq", settings },
-        classes,
-        rules: RuleSet::default(),
-        default: None,
+        ..LinkSpec::new(Rate::bit_s(link), SchedulerSpec { name: "cbq", settings }, classes)
     })
     .unwrap()
 }

@@ -5,16 +5,16 @@ use altq_engine::account::DropReason;
 use altq_engine::classify::RuleSet;
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::{Limit, Settings};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec};
 use altq_engine::units::{Rate, SECOND};
 use altq_engine::{Change, Engine, Packet};
 
 fn fifo() -> SchedulerSpec {
-    SchedulerSpec { name: "fifo", settings: Settings::new() }
+    SchedulerSpec::new("fifo")
 }
 
 fn queue(name: &'static str, limit: Limit) -> Option<QueueSpec> {
-    Some(QueueSpec { name, limit, settings: Settings::new() })
+    Some(QueueSpec::new(name, limit))
 }
 
 fn class(parent: u32, queue: Option<QueueSpec>, scheduler: Option<SchedulerSpec>) -> ClassSpec {
@@ -24,17 +24,7 @@ fn class(parent: u32, queue: Option<QueueSpec>, scheduler: Option<SchedulerSpec>
 fn link(classes: Vec<ClassSpec>) -> LinkSpec {
     let mut all = vec![class(ROOT, None, None)];
     all.extend(classes);
-    LinkSpec {
-        rate: Rate::mbit_s(10),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: fifo(),
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(Rate::mbit_s(10), fifo(), all)
 }
 
 fn sent(engine: &mut Engine) -> Vec<u32> {

@@ -1,9 +1,7 @@
 //! Found by fuzzing: timers far beyond the wheel's horizon, and silences far longer than it.
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, SchedulerSpec};
 use altq_engine::units::{Rate, SECOND};
 use altq_engine::{Engine, Packet};
 
@@ -17,17 +15,7 @@ fn a_long_silence_is_no_long_work() {
         queue: None,
         scheduler: None,
     };
-    let spec = LinkSpec {
-        rate: Rate::mbit_s(10),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "cbq", settings: Settings::new() },
-        classes: vec![class(10_000_000), class(1), class(3)],
-        rules: RuleSet::default(),
-        default: None,
-    };
+    let spec = LinkSpec::new(Rate::mbit_s(10), SchedulerSpec::new("cbq"), vec![class(10_000_000), class(1), class(3)]);
     let mut engine = Engine::new(&spec).expect("a policy that holds");
     for handle in 0..20 {
         engine.enqueue(0, 1 + handle % 2, Packet::new(handle, 1500));

@@ -18,11 +18,11 @@ fn within(got: f64, want: f64, tolerance: f64) {
 }
 
 fn scheduler(name: &'static str) -> Option<SchedulerSpec> {
-    Some(SchedulerSpec { name, settings: Settings::new() })
+    Some(SchedulerSpec::new(name))
 }
 
 fn queue(packets: u32) -> Option<QueueSpec> {
-    Some(QueueSpec { name: "drop_tail", limit: Limit::Packets(packets), settings: Settings::new() })
+    Some(QueueSpec::new("drop_tail", Limit::Packets(packets)))
 }
 
 fn plain(parent: u32) -> ClassSpec {

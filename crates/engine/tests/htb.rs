@@ -3,10 +3,8 @@
 
 mod support;
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Engine, Packet};
 use support::{Cbr, MS, Random, S, Wire};
@@ -53,28 +51,18 @@ impl Class {
 }
 
 fn scheduler() -> SchedulerSpec {
-    SchedulerSpec { name: "htb", settings: Settings::new() }
+    SchedulerSpec::new("htb")
 }
 
 fn spec_of(parent: u32, settings: Settings, scheduler: Option<SchedulerSpec>) -> ClassSpec {
-    let queue = QueueSpec { name: "drop_tail", limit: Limit::Packets(1000), settings: Settings::new() };
+    let queue = QueueSpec::new("drop_tail", Limit::Packets(1000));
     ClassSpec { parent, settings, queue: Some(queue), scheduler }
 }
 
 fn link(rate: u64, classes: &[Class]) -> LinkSpec {
     let mut all = vec![spec_of(0, Settings::new(), None)];
     all.extend(classes.iter().map(|class| spec_of(class.parent, class.settings(), None)));
-    LinkSpec {
-        rate: Rate::bit_s(rate),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: scheduler(),
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(Rate::bit_s(rate), scheduler(), all)
 }
 
 fn leaves(classes: &[Class]) -> Vec<u32> {

@@ -3,10 +3,8 @@
 
 mod support;
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 use altq_engine::{Change, Engine, Packet};
 use support::{MS, Random, S, Wire};
@@ -19,29 +17,19 @@ fn words(rate: u64, ceil: u64) -> Settings {
 }
 
 fn class(parent: u32, settings: Settings) -> ClassSpec {
-    let queue = QueueSpec { name: "drop_tail", limit: Limit::Packets(40), settings: Settings::new() };
+    let queue = QueueSpec::new("drop_tail", Limit::Packets(40));
     ClassSpec { parent, settings, queue: Some(queue), scheduler: None }
 }
 
 fn named(name: &str) -> SchedulerSpec {
     let name = altq_engine::schedule::find(name).expect("a registered scheduler").name;
-    SchedulerSpec { name, settings: Settings::new() }
+    SchedulerSpec::new(name)
 }
 
 fn link(scheduler: &str, classes: Vec<ClassSpec>) -> LinkSpec {
     let mut all = vec![class(ROOT, Settings::new())];
     all.extend(classes);
-    LinkSpec {
-        rate: Rate::mbit_s(10),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: named(scheduler),
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(Rate::mbit_s(10), named(scheduler), all)
 }
 
 fn rate(wire: &mut Wire, class: usize, seconds: u64) -> f64 {
@@ -203,7 +191,7 @@ fn random_changes_lose_nothing() {
                 3 => {
                     let class = any(&mut random, &alive);
                     let limit = Limit::Packets(random.below(40) as u32);
-                    let queue = QueueSpec { name: "drop_head", limit, settings: Settings::new() };
+                    let queue = QueueSpec::new("drop_head", limit);
                     engine.apply(now, &Change::SetQueue { class, queue }).unwrap();
                 }
                 4 => {

@@ -8,10 +8,8 @@ mod wire;
 
 use std::collections::VecDeque;
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Engine, Packet};
 use support::Random;
@@ -298,7 +296,7 @@ fn tree(random: &mut Random) -> Vec<Class> {
 }
 
 fn link(classes: &[Class]) -> LinkSpec {
-    let queue = || QueueSpec { name: "drop_tail", limit: Limit::Packets(100_000), settings: Settings::new() };
+    let queue = || QueueSpec::new("drop_tail", Limit::Packets(100_000));
     let mut all = vec![ClassSpec { parent: 0, settings: Settings::new(), queue: Some(queue()), scheduler: None }];
     all.extend(classes.iter().map(|class| {
         let mut settings = Settings::new();
@@ -308,17 +306,7 @@ fn link(classes: &[Class]) -> LinkSpec {
         settings.set("overhead", Value::Bytes(class.overhead)).set("mpu", Value::Bytes(class.mpu));
         ClassSpec { parent: class.parent as u32, settings, queue: Some(queue()), scheduler: None }
     }));
-    LinkSpec {
-        rate: Rate::bit_s(LINK),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "htb", settings: Settings::new() },
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(Rate::bit_s(LINK), SchedulerSpec::new("htb"), all)
 }
 
 /// Random trees, packets and wires: the same packet at the same time, the same wake-up, from a

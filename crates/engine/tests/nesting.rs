@@ -113,7 +113,7 @@ fn change(random: &mut Random, nest: &Nest) -> Change {
         3 => {
             let limit = Limit::Packets(1 + random.below(30) as u32);
             let name = random.pick(&["drop_tail", "drop_head"]);
-            Change::SetQueue { class, queue: QueueSpec { name, limit, settings: Settings::new() } }
+            Change::SetQueue { class, queue: QueueSpec::new(name, limit) }
         }
         4 => Change::SetRate(Rate::bit_s(RATE * (50 + random.below(100)) / 100)),
         _ => Change::SetClass { class, parent: holder, settings },

@@ -7,11 +7,9 @@ mod support;
 use std::collections::HashMap;
 
 use altq_engine::account::DropReason;
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::queue::QUEUES;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 use altq_engine::{Change, Engine, Packet};
 use support::Random;
@@ -62,17 +60,7 @@ fn link(random: &mut Random) -> LinkSpec {
         class(2, words(inner.name, 1_000_000), Some(c), None),
         class(2, words(inner.name, 3_000_000), Some(d), None),
     ];
-    LinkSpec {
-        rate: Rate::mbit_s(10),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: outer,
-        classes,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(Rate::mbit_s(10), outer, classes)
 }
 
 struct Run {
@@ -195,12 +183,12 @@ fn the_same_seed_gives_the_same_decisions() {
 fn a_queue_that_goes_over_to_another_kind_keeps_its_packets_and_their_times() {
     let mut random = Random::new(1);
     let mut spec = link(&mut random);
-    spec.classes[1].queue = Some(QueueSpec { name: "drop_tail", limit: Limit::Packets(10), settings: Settings::new() });
+    spec.classes[1].queue = Some(QueueSpec::new("drop_tail", Limit::Packets(10)));
     let mut engine = Engine::new(&spec).unwrap();
     for handle in 0..10 {
         engine.enqueue(u64::from(handle), 1, Packet::new(handle, 100));
     }
-    let codel = |limit| QueueSpec { name: "codel", limit, settings: Settings::new() };
+    let codel = |limit| QueueSpec::new("codel", limit);
     engine.apply(20, &Change::SetQueue { class: 1, queue: codel(Limit::Packets(6)) }).unwrap();
     let lost: Vec<_> = engine.drops().map(|drop| (drop.packet.handle, drop.reason)).collect();
     assert_eq!(lost, [6, 7, 8, 9].map(|handle| (handle, DropReason::LimitLowered)));

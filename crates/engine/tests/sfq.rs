@@ -6,10 +6,8 @@ mod support;
 use std::collections::{HashMap, VecDeque};
 
 use altq_engine::account::DropReason;
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, ONE, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
 use altq_engine::{Engine, Packet};
 use support::{Random, S};
@@ -17,18 +15,8 @@ use support::{Random, S};
 fn engine(limit: Limit, settings: Settings) -> Engine {
     let class = |queue| ClassSpec { parent: ROOT, settings: Settings::new(), queue, scheduler: None };
     let queue = QueueSpec { name: "sfq", limit, settings };
-    Engine::new(&LinkSpec {
-        rate: Rate::mbit_s(10),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "priq", settings: Settings::new() },
-        classes: vec![class(None), class(Some(queue))],
-        rules: RuleSet::default(),
-        default: None,
-    })
-    .unwrap()
+    Engine::new(&LinkSpec::new(Rate::mbit_s(10), SchedulerSpec::new("priq"), vec![class(None), class(Some(queue))]))
+        .unwrap()
 }
 
 fn apart() -> Settings {

@@ -362,7 +362,7 @@ fn others_stand_inside_and_around() {
     }
     // In a class of cbq that may not borrow: wfq divides its 4 Mbit/s.
     let mut link = spec(&[]);
-    link.scheduler = SchedulerSpec { name: "cbq", settings: Settings::new() };
+    link.scheduler = SchedulerSpec::new("cbq");
     link.classes.push(holds(0, rate("rate", 4_000_000), "wfq"));
     link.classes.push(tree::class(0, rate("rate", 6_000_000), 50));
     link.classes.push(tree::class(1, rate("bandwidth", 3_000_000), 50));

@@ -14,8 +14,9 @@
 
 use super::aqm::ECN;
 use super::codel::{Control, INTERVAL, Law, TARGET};
-use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST, NextSeed, QUANTUM, drain};
-use super::{Context, Entry, Policy, Queue, Store, Taken};
+use super::flow_queue::{self, FlowScheduler};
+use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST, QUANTUM};
+use super::{Context, Entry, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::settings::{Kind, Limit, Settings, Word};
@@ -46,7 +47,7 @@ pub const ENTRY: Entry = Entry {
             default: "64",
         },
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(FqCodel::new(context, spec)?))),
+    build: flow_queue::build::<FqCodel>,
 };
 
 /// What an active flow takes.
@@ -75,12 +76,9 @@ impl Words {
 
 struct FqCodel {
     words: Words,
-    limit: Limit,
     flows: Flows<Control, ByBytes>,
     new: Chain,
     old: Chain,
-    hash: Hash,
-    seed: NextSeed,
     /// Charged length of a full packet.
     mtu: u32,
     /// Flows out of the rounds that keep their record for what CoDel remembers, and the record that
@@ -94,57 +92,6 @@ struct FqCodel {
 }
 
 impl FqCodel {
-    fn new(context: &Context, spec: &QueueSpec) -> Result<FqCodel, SpecError> {
-        let words = Words::read(context, &spec.settings)?;
-        Ok(FqCodel {
-            flows: Flows::new(words.flows),
-            words,
-            limit: spec.limit,
-            new: Chain::NEW,
-            old: Chain::NEW,
-            hash: Hash::new(context.seed),
-            seed: NextSeed::default(),
-            mtu: context.overhead.charge(context.mtu),
-            resting: 0,
-            swept: 0,
-            largest: 0,
-            overflowed: 0,
-            begun: 0,
-            marked: 0,
-        })
-    }
-
-    /// Starts again without flows. Nothing waits.
-    fn clear(&mut self, hash: Hash) {
-        self.flows = Flows::new(self.words.flows);
-        (self.new, self.old, self.resting, self.swept) = (Chain::NEW, Chain::NEW, 0, 0);
-        self.hash = hash;
-    }
-
-    /// Puts a packet into its flow's queue.
-    #[inline]
-    fn put(&mut self, now: Nanos, packet: &Packet, store: &mut Store<'_>) {
-        let bucket = self.hash.bucket(packet.flow, self.words.flows);
-        let at = match self.flows.find(bucket) {
-            Some(at) => {
-                if !self.flows.in_chain(at) {
-                    self.resting -= 1;
-                    self.begin(at);
-                }
-                at
-            }
-            None => {
-                if self.resting > 0 {
-                    self.sweep(now);
-                }
-                let at = self.flows.open(bucket);
-                self.begin(at);
-                at
-            }
-        };
-        self.flows.push(at, packet, store);
-    }
-
     /// A flow that was in neither list is new, and has a quantum of credit (RFC 8290 4.1).
     #[inline]
     fn begin(&mut self, at: u32) {
@@ -180,22 +127,6 @@ impl FqCodel {
         }
     }
 
-    /// Drops from the head of the fattest flow: half of its packets, [`Words::batch`] at most (RFC
-    /// 8290 4.1). It stays in its round.
-    #[cold]
-    fn overflow(&mut self, store: &mut Store<'_>, reason: DropReason) {
-        let Some(at) = self.flows.fattest() else { return };
-        let batch = self.flows.get(at).list.packets().div_ceil(2).min(self.words.batch);
-        for _ in 0..batch {
-            let Some(packet) = self.flows.pop(at, store) else { break };
-            self.overflowed += 1;
-            store.lose(packet, reason);
-            if reason == DropReason::LimitLowered && !self.flows.over(self.limit) {
-                break;
-            }
-        }
-    }
-
     /// The packet of a flow that its CoDel lets go.
     #[inline]
     fn depart(&mut self, now: Nanos, at: u32, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
@@ -210,6 +141,57 @@ impl FqCodel {
             flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
         }
         packet
+    }
+}
+
+impl FlowScheduler for FqCodel {
+    const NAME: &'static str = ENTRY.name;
+    type State = Control;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<FqCodel, SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        Ok(FqCodel {
+            flows: Flows::new(words.flows),
+            words,
+            new: Chain::NEW,
+            old: Chain::NEW,
+            mtu: context.overhead.charge(context.mtu),
+            resting: 0,
+            swept: 0,
+            largest: 0,
+            overflowed: 0,
+            begun: 0,
+            marked: 0,
+        })
+    }
+
+    #[inline]
+    fn flows(&self) -> &Flows<Control, ByBytes> {
+        &self.flows
+    }
+
+    #[inline]
+    fn put(&mut self, now: Nanos, packet: &Packet, hash: &Hash, store: &mut Store<'_>) {
+        self.largest = self.largest.max(packet.len);
+        let bucket = hash.bucket(packet.flow, self.words.flows);
+        let at = match self.flows.find(bucket) {
+            Some(at) => {
+                if !self.flows.in_chain(at) {
+                    self.resting -= 1;
+                    self.begin(at);
+                }
+                at
+            }
+            None => {
+                if self.resting > 0 {
+                    self.sweep(now);
+                }
+                let at = self.flows.open(bucket);
+                self.begin(at);
+                at
+            }
+        };
+        self.flows.push(at, packet, store);
     }
 
     /// The rounds (RFC 8290 4.2). Every flow that is passed has been served, or emptied, since it
@@ -253,77 +235,36 @@ impl FqCodel {
             self.retire(now, at);
         }
     }
-}
 
-impl Queue for FqCodel {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-
-    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        if !self.flows.admits(self.limit, packet.len) {
-            return Err(DropReason::QueueFull);
-        }
-        if let Some(hash) = self.seed.due(self.flows.packets() == 0) {
-            self.clear(hash);
-        }
-        self.largest = self.largest.max(packet.len);
-        self.put(now, packet, store);
-        while self.flows.over(self.limit) {
-            self.overflow(store, DropReason::HeadDropped);
-        }
-        Ok(())
-    }
-
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = self.next(now, store, true);
-        if self.flows.packets() == 0 && packet.is_some() {
-            // All leave the rounds, as if the queue had been asked once more; nobody asks one that
-            // is empty.
-            self.next(now, store, true);
-        }
-        packet
-    }
-
-    fn peek(&self) -> Option<u32> {
-        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu))
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        self.flows.backlog()
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        self.next(0, store, false)
-    }
-
-    fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
-        let words = Words::read(place, &new.settings)?;
-        let moved = words.flows != self.words.flows;
-        self.words = words;
-        self.limit = new.limit;
-        if moved {
-            // Other queues: all packets are put again, in the order in which they would have left.
-            let waiting = drain(self, store);
-            self.clear(self.hash);
-            for packet in &waiting {
-                self.put(now, packet, store);
+    /// Drops from the head of the fattest flow: half of its packets, [`Words::batch`] at most (RFC
+    /// 8290 4.1). It stays in its round.
+    #[cold]
+    fn overflow(&mut self, _: Nanos, limit: Limit, store: &mut Store<'_>, reason: DropReason) {
+        let Some(at) = self.flows.fattest() else { return };
+        let batch = self.flows.get(at).list.packets().div_ceil(2).min(self.words.batch);
+        for _ in 0..batch {
+            let Some(packet) = self.flows.pop(at, store) else { break };
+            self.overflowed += 1;
+            store.lose(packet, reason);
+            if reason == DropReason::LimitLowered && !self.flows.over(limit) {
+                break;
             }
         }
-        while self.flows.over(self.limit) {
-            self.overflow(store, DropReason::LimitLowered);
-        }
-        Ok(())
     }
 
-    fn keeps_flows(&self) -> bool {
-        true
+    fn clear(&mut self) {
+        self.flows = Flows::new(self.words.flows);
+        (self.new, self.old, self.resting, self.swept) = (Chain::NEW, Chain::NEW, 0, 0);
     }
 
-    fn seed(&mut self, seed: u64) {
-        if let Some(hash) = self.seed.set(seed, self.flows.packets() == 0) {
-            self.clear(hash);
-        }
+    fn change(&mut self, place: &Context, new: &QueueSpec) -> Result<bool, SpecError> {
+        let before = self.words.flows;
+        self.words = Words::read(place, &new.settings)?;
+        Ok(self.words.flows != before)
+    }
+
+    fn peek(&self) -> u32 {
+        self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu)
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
@@ -337,6 +278,6 @@ impl Queue for FqCodel {
     }
 
     fn memory(&self) -> usize {
-        size_of::<FqCodel>() + self.flows.memory()
+        0
     }
 }

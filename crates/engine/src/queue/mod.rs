@@ -15,6 +15,7 @@ mod codel;
 mod drop_head;
 mod drop_tail;
 pub(crate) mod fairq;
+mod flow_queue;
 mod flows;
 mod fq_codel;
 mod pie;

@@ -87,6 +87,10 @@ const BITS: u32 = 24;
 pub(super) struct Clock {
     /// The length counts by one part in 2^this.
     weight: u32,
+    /// The weight that the policy writes.
+    written: Option<u32>,
+    /// The charged length of a usual packet.
+    packet: u32,
     /// The time of a usual packet at the class's rate.
     packet_time: Nanos,
 }
@@ -94,7 +98,7 @@ pub(super) struct Clock {
 impl Clock {
     /// One for averages that know no idleness: the length counts by one part in 2^`log`.
     pub fn of_weight(log: u32) -> Clock {
-        Clock { weight: log.min(31), packet_time: 1 }
+        Clock { weight: log.min(31), written: Some(log.min(31)), packet: 0, packet_time: 1 }
     }
 
     /// The length counts by one part in 2^n.
@@ -106,21 +110,28 @@ impl Clock {
     pub fn read(context: &Context, settings: &Settings) -> Result<Clock, SpecError> {
         // docs/reference/altq.md 7.1: 1000 bytes; weights that suit slow links.
         let size = settings.bytes("packetsize").unwrap_or(1000) as u32;
-        let packet_time = context.rate.time_for(u64::from(context.overhead.charge(size))).max(1);
-        let weight = match settings.int("weight") {
-            Some(weight) if weight.is_power_of_two() => weight.ilog2(),
+        let written = match settings.int("weight") {
+            Some(weight) if weight.is_power_of_two() => Some(weight.ilog2()),
             Some(weight) => {
                 let above = weight.next_power_of_two();
                 let message = format!("the weight {weight} is no power of two");
                 return Err(SpecError::word("weight", message).help(format!("write weight {} or {above}", above / 2)));
             }
-            None => match SECOND / packet_time {
-                0..50 => 6,
-                50..300 => 7,
-                _ => 9,
-            },
+            None => None,
         };
-        Ok(Clock { weight, packet_time })
+        let mut clock = Clock { weight: 0, written, packet: context.overhead.charge(size), packet_time: 1 };
+        clock.set_rate(context.rate);
+        Ok(clock)
+    }
+
+    /// The class has another rate.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.packet_time = rate.time_for(u64::from(self.packet)).max(1);
+        self.weight = self.written.unwrap_or(match SECOND / self.packet_time {
+            0..50 => 6,
+            50..300 => 7,
+            _ => 9,
+        });
     }
 }
 
@@ -410,8 +421,6 @@ struct Red {
     idle_since: Option<Nanos>,
     random: SplitMix64,
     tally: Tally,
-    context: Context,
-    settings: Settings,
 }
 
 impl Red {
@@ -438,8 +447,6 @@ impl Aqm for Red {
             idle_since: None,
             random: SplitMix64::new(context.seed),
             tally: Tally::default(),
-            context: *context,
-            settings: spec.settings.clone(),
         })
     }
 
@@ -476,7 +483,7 @@ impl Aqm for Red {
 
     fn change(&mut self, now: Nanos, new: Red, list: &mut List, store: &mut Store<'_>) {
         let same_unit = new.words.limit.same_unit(self.words.limit);
-        (self.words, self.context, self.settings) = (new.words, new.context, new.settings);
+        self.words = new.words;
         if store.cut(list, self.words.limit) {
             self.left(now, list);
         }
@@ -486,10 +493,7 @@ impl Aqm for Red {
     }
 
     fn set_rate(&mut self, rate: Rate) {
-        self.context.rate = rate;
-        if let Ok(clock) = Clock::read(&self.context, &self.settings) {
-            self.words.clock = clock;
-        }
+        self.words.clock.set_rate(rate);
     }
 
     fn seed(&mut self, seed: u64) {

@@ -15,7 +15,7 @@ use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
-use crate::settings::{Kind, Limit, ONE, Settings, Word};
+use crate::settings::{Kind, Limit, ONE, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
@@ -148,8 +148,6 @@ struct Rio {
     words: Words,
     levels: [Level; LEVELS],
     random: SplitMix64,
-    context: Context,
-    settings: Settings,
 }
 
 impl Rio {
@@ -200,13 +198,7 @@ impl Aqm for Rio {
 
     fn new(context: &Context, spec: &QueueSpec) -> Result<Rio, SpecError> {
         let level = Level { average: Average::NEW, packets: 0, bytes: 0, idle_since: None, tally: Tally::default() };
-        Ok(Rio {
-            words: Words::read(context, spec)?,
-            levels: [level; LEVELS],
-            random: SplitMix64::new(context.seed),
-            context: *context,
-            settings: spec.settings.clone(),
-        })
+        Ok(Rio { words: Words::read(context, spec)?, levels: [level; LEVELS], random: SplitMix64::new(context.seed) })
     }
 
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
@@ -246,7 +238,7 @@ impl Aqm for Rio {
     fn change(&mut self, now: Nanos, new: Rio, list: &mut List, store: &mut Store<'_>) {
         let limit = new.words.limit;
         let same_unit = limit.same_unit(self.words.limit);
-        (self.words, self.context, self.settings) = (new.words, new.context, new.settings);
+        self.words = new.words;
         // What is beyond a lower limit goes from the end; all are counted anew.
         let (mut kept, mut full) = (List::NEW, false);
         for level in &mut self.levels {
@@ -277,10 +269,7 @@ impl Aqm for Rio {
     }
 
     fn set_rate(&mut self, rate: Rate) {
-        self.context.rate = rate;
-        if let Ok(clock) = Clock::read(&self.context, &self.settings) {
-            self.words.clock = clock;
-        }
+        self.words.clock.set_rate(rate);
     }
 
     fn seed(&mut self, seed: u64) {

@@ -1,11 +1,9 @@
 //! Links of hfsc classes.
 #![allow(dead_code)]
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};
 use altq_engine::units::{Nanos, Rate};
 
 pub const MBIT: u64 = 1_000_000;
@@ -63,7 +61,7 @@ impl Class {
         ClassSpec {
             parent: self.parent,
             settings: self.settings(),
-            queue: limit.map(|limit| QueueSpec { name: "drop_tail", limit, settings: Settings::new() }),
+            queue: limit.map(|limit| QueueSpec::new("drop_tail", limit)),
             scheduler: None,
         }
     }
@@ -71,17 +69,7 @@ impl Class {
 
 /// A link; number 0 is the root, the first of `classes` is number 1.
 pub fn link(rate: u64, classes: &[Class]) -> LinkSpec {
-    let mut all = vec![ClassSpec { parent: 0, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut all = vec![ClassSpec::root()];
     all.extend(classes.iter().map(Class::spec));
-    LinkSpec {
-        rate: Rate::bit_s(rate),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "hfsc", settings: Settings::new() },
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(Rate::bit_s(rate), SchedulerSpec::new("hfsc"), all)
 }

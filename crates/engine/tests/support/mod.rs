@@ -6,11 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::random::SplitMix64;
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Departure, Engine, Packet};
 
@@ -83,7 +81,7 @@ impl Class {
         ClassSpec {
             parent: self.parent,
             settings: self.settings(),
-            queue: self.queue.map(|limit| QueueSpec { name: "drop_tail", limit, settings: Settings::new() }),
+            queue: self.queue.map(|limit| QueueSpec::new("drop_tail", limit)),
             scheduler: None,
         }
     }
@@ -91,19 +89,13 @@ impl Class {
 
 /// A link of cbq classes; number 0 is the root, the first of `classes` is number 1.
 pub fn link(rate: u64, classes: &[Class], excess: &'static str) -> LinkSpec {
-    let mut all = vec![ClassSpec { parent: 0, settings: Settings::new(), queue: None, scheduler: None }];
+    let mut all = vec![ClassSpec::root()];
     all.extend(classes.iter().map(Class::spec));
-    LinkSpec {
-        rate: Rate::bit_s(rate),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "cbq", settings: Settings::new().with("excess", Value::Choice(excess)) },
-        classes: all,
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(
+        Rate::bit_s(rate),
+        SchedulerSpec { name: "cbq", settings: Settings::new().with("excess", Value::Choice(excess)) },
+        all,
+    )
 }
 
 /// Packets of one class that arrive on their own: every `interval`, from `start` until `end`.

@@ -117,7 +117,7 @@ impl Nest {
             self.rate.push(if rate > 0 { rate } else { self.rate[holder as usize] });
             self.promised.push(promised);
             ids.push(self.spec.classes.len() as u32);
-            let scheduler = holds.map(|name| SchedulerSpec { name, settings: Settings::new() });
+            let scheduler = holds.map(SchedulerSpec::new);
             self.spec.classes.push(ClassSpec { scheduler, ..tree::class(holder, settings.clone(), 40) });
         }
         ids

@@ -1,11 +1,9 @@
 //! A link of one class with a queue, for tests of what queues decide.
 #![allow(dead_code)]
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::random::{self, SplitMix64};
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec, SpecError};
 use altq_engine::units::Rate;
 use altq_engine::{Change, Engine, Packet};
 
@@ -24,17 +22,7 @@ pub fn queue(name: &'static str, limit: Limit, words: &[(&'static str, Value)]) 
 /// A link of so many bit/s, first in first out, with one class that has this queue.
 pub fn link(rate: u64, queue: QueueSpec) -> Result<Engine, SpecError> {
     let class = |queue| ClassSpec { parent: ROOT, settings: Settings::new(), queue, scheduler: None };
-    Engine::new(&LinkSpec {
-        rate: Rate::bit_s(rate),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
-        classes: vec![class(None), class(Some(queue))],
-        rules: RuleSet::default(),
-        default: None,
-    })
+    Engine::new(&LinkSpec::new(Rate::bit_s(rate), SchedulerSpec::new("fifo"), vec![class(None), class(Some(queue))]))
 }
 
 /// A packet arrives. Its fate: `None` if it was queued, else the reason.

@@ -2,26 +2,14 @@
 //! places for promises.
 #![allow(dead_code)]
 
-use altq_engine::classify::RuleSet;
-use altq_engine::link::Overhead;
 use altq_engine::schedule::{self, promise};
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};
 use altq_engine::units::Rate;
 
 /// A link under a scheduler, without classes.
 pub fn link(rate: Rate, scheduler: &str) -> LinkSpec {
-    LinkSpec {
-        rate,
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: name(scheduler), settings: Settings::new() },
-        classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None }],
-        rules: RuleSet::default(),
-        default: None,
-    }
+    LinkSpec::new(rate, SchedulerSpec { name: name(scheduler), settings: Settings::new() }, vec![ClassSpec::root()])
 }
 
 /// The name as the registry has it.
@@ -31,7 +19,7 @@ pub fn name(scheduler: &str) -> &'static str {
 
 /// A class with a drop-tail queue of so many packets.
 pub fn class(parent: u32, settings: Settings, packets: u32) -> ClassSpec {
-    let queue = QueueSpec { name: "drop_tail", limit: Limit::Packets(packets), settings: Settings::new() };
+    let queue = QueueSpec::new("drop_tail", Limit::Packets(packets));
     ClassSpec { parent, settings, queue: Some(queue), scheduler: None }
 }
 

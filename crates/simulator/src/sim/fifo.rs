@@ -73,9 +73,8 @@ impl Fifo {
 #[cfg(test)]
 mod tests {
     use altq_engine::drive::{self, Taken};
-    use altq_engine::link::Overhead;
     use altq_engine::settings::Settings;
-    use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+    use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec, Timer};
     use altq_engine::units::Rate;
     use altq_engine::{Departure, Engine, Packet};
     use rand_pcg::Pcg32;
@@ -85,17 +84,14 @@ mod tests {
 
     /// The engine before the same wire, asked on arrivals and completions: what is to come out.
     fn by_engine(limit: Limit, ring: usize, rate: Rate, arrivals: &[(Nanos, u32)]) -> Vec<(u32, Nanos)> {
-        let queue = QueueSpec { name: "drop_tail", limit, settings: Settings::new() };
+        let queue = QueueSpec::new("drop_tail", limit);
         let spec = LinkSpec {
-            rate,
-            mtu: 1500,
-            overhead: Overhead::NONE,
-            regulator: Regulator::None,
-            timer: Timer::Exact,
-            scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
-            classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
-            rules: Default::default(),
             default: Some(ROOT),
+            ..LinkSpec::new(
+                rate,
+                SchedulerSpec::new("fifo"),
+                vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
+            )
         };
         let (mut engine, mut wire, mut left) = (Engine::new(&spec).unwrap(), Wire::new(rate, ring), Vec::new());
         let ask = |now, engine: &mut Engine, wire: &mut Wire, left: &mut Vec<(u32, Nanos)>| {

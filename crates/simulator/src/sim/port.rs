@@ -17,7 +17,7 @@ use altq_engine::link::Overhead;
 use altq_engine::schedule;
 use altq_engine::settings::{Kind, Limit, Settings, Value, Word};
 use altq_engine::shape::service_curve::ServiceCurve;
-use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec, SpecError, Timer};
 use altq_engine::units::{Nanos, Rate};
 use altq_engine::{Change, Departure, Engine, Packet};
 
@@ -289,17 +289,14 @@ impl Port {
 
 /// A FIFO for all that comes.
 fn plain(rate: Rate, limit: Limit) -> LinkSpec {
-    let queue = QueueSpec { name: "drop_tail", limit, settings: Settings::new() };
+    let queue = QueueSpec::new("drop_tail", limit);
     LinkSpec {
-        rate,
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler: SchedulerSpec { name: "fifo", settings: Settings::new() },
-        classes: vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
-        rules: RuleSet::default(),
         default: Some(ROOT),
+        ..LinkSpec::new(
+            rate,
+            SchedulerSpec::new("fifo"),
+            vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
+        )
     }
 }
 

@@ -2,12 +2,11 @@
 
 use altq_engine::classify::{Address, BATCH, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
-use altq_engine::link::Overhead;
 use altq_engine::queue;
 use altq_engine::schedule;
 use altq_engine::settings::{Kind, Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
-use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
 use anyhow::{Context, bail};
@@ -155,17 +154,7 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         above = first;
     }
     let inner = specs.len() - classes as usize;
-    let mut spec = LinkSpec {
-        rate: Rate::bit_s(RATE),
-        mtu: 1500,
-        overhead: Overhead::NONE,
-        regulator: Regulator::None,
-        timer: Timer::Exact,
-        scheduler,
-        classes: specs,
-        rules: RuleSet::default(),
-        default: None,
-    };
+    let mut spec = LinkSpec::new(Rate::bit_s(RATE), scheduler, specs);
     if inner > 1 && side_by_side(&spec) {
         for class in &mut spec.classes[1..inner] {
             class.scheduler = Some(spec.scheduler.clone());

@@ -26,8 +26,9 @@ use hosts::Hosts;
 use rounds::Rounds;
 use words::Words;
 
-use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST, NextSeed, drain};
-use super::{Context, Entry, Policy, Queue, Store, Taken};
+use super::flow_queue::{self, FlowScheduler};
+use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST};
+use super::{Context, Entry, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -65,7 +66,7 @@ pub const ENTRY: Entry = Entry {
             default: "1024",
         },
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Cake::new(*context, spec)?))),
+    build: flow_queue::build::<Cake>,
 };
 
 const fn isolation(name: &'static str, help: &'static str, default: &'static str) -> Word {
@@ -106,14 +107,11 @@ const _: () = assert!(size_of::<Flow<State>>() <= 88);
 struct Cake {
     context: Context,
     words: Words,
-    limit: Limit,
     flows: Flows<State, ByBytes>,
     hosts: Hosts,
     new: Chain,
     old: Rounds,
-    hash: Hash,
     random: SplitMix64,
-    seed: NextSeed,
     resting: u32,
     swept: u32,
     /// Of the present: flows that are sparse and bulk; of all time: how often a flow was found
@@ -125,41 +123,11 @@ struct Cake {
 }
 
 impl Cake {
-    fn new(context: Context, spec: &QueueSpec) -> Result<Cake, SpecError> {
-        let words = Words::read(&context, &spec.settings)?;
-        Ok(Cake {
-            flows: Flows::new(words.queues),
-            hosts: Hosts::new(words.queues),
-            words,
-            limit: spec.limit,
-            new: Chain::NEW,
-            old: Rounds::new(),
-            hash: Hash::new(context.seed),
-            random: SplitMix64::new(context.seed),
-            seed: NextSeed::default(),
-            resting: 0,
-            swept: 0,
-            sparse: 0,
-            bulk: 0,
-            ways: [0; 3],
-            overflowed: 0,
-            context,
-        })
-    }
-
-    /// Starts again without flows. Nothing waits.
-    fn clear(&mut self, hash: Hash) {
-        self.flows = Flows::new(self.words.queues);
-        self.hosts = Hosts::new(self.words.queues);
-        (self.new, self.old, self.hash) = (Chain::NEW, Rounds::new(), hash);
-        (self.resting, self.swept, self.sparse, self.bulk) = (0, 0, 0, 0);
-    }
-
     /// The flow of a packet: its own place, or one of the seven beside it; where all are taken it
     /// shares its own with who is there.
-    fn find(&mut self, packet: &Packet) -> u32 {
+    fn find(&mut self, packet: &Packet, hash: &Hash) -> u32 {
         let tag = self.words.tag(packet);
-        let place = self.hash.bucket(tag, self.words.queues);
+        let place = hash.bucket(tag, self.words.queues);
         let (own, set) = (place % WAYS, place - place % WAYS);
         let mut free = None;
         for nth in 0..WAYS {
@@ -207,31 +175,6 @@ impl Cake {
         source.max(destination).max(1)
     }
 
-    fn put(&mut self, now: Nanos, packet: &Packet, store: &mut Store<'_>) {
-        if self.resting > 0 {
-            self.sweep(now);
-        }
-        let at = self.find(packet);
-        match self.flows.get(at).state.set {
-            Set::Resting => {
-                self.resting -= 1;
-                self.sparse += 1;
-                let part = (self.words.quantum / self.load(at)).max(1);
-                let flow = self.flows.get_mut(at);
-                flow.state.cobalt.decay(&self.words.law, now);
-                flow.state.set = Set::Sparse;
-                flow.deficit = part as i32;
-                self.flows.append(&mut self.new, at);
-            }
-            Set::Waits => {
-                self.sparse -= 1;
-                self.becomes_bulk(at);
-            }
-            Set::Sparse | Set::Bulk => {}
-        }
-        self.flows.push(at, packet, store);
-    }
-
     fn becomes_bulk(&mut self, at: u32) {
         let state = &mut self.flows.get_mut(at).state;
         state.set = Set::Bulk;
@@ -276,17 +219,6 @@ impl Cake {
         }
     }
 
-    /// One packet is dropped, from the head of the fattest flow, and its BLUE hears of it.
-    #[cold]
-    fn overflow(&mut self, now: Nanos, store: &mut Store<'_>, reason: DropReason) {
-        let Some(at) = self.flows.fattest() else { return };
-        if let Some(packet) = self.flows.pop(at, store) {
-            self.overflowed += 1;
-            store.lose(packet, reason);
-        }
-        self.flows.get_mut(at).state.cobalt.full(&self.words.law, now);
-    }
-
     /// A flow whose part is used up goes on to the round in which it has credit again.
     fn on(&mut self, at: u32) {
         let flow = self.flows.get(at);
@@ -311,6 +243,68 @@ impl Cake {
         let flow = self.flows.get_mut(at);
         flow.deficit = flow.deficit.saturating_add(part);
         self.old.append(&mut self.flows, at, rounds);
+    }
+
+    fn shift(&mut self, new: bool) {
+        if new {
+            self.flows.shift(&mut self.new);
+        } else {
+            self.old.shift(&mut self.flows);
+        }
+    }
+}
+
+impl FlowScheduler for Cake {
+    const NAME: &'static str = ENTRY.name;
+    type State = State;
+
+    fn new(context: &Context, spec: &QueueSpec) -> Result<Cake, SpecError> {
+        let words = Words::read(context, &spec.settings)?;
+        Ok(Cake {
+            flows: Flows::new(words.queues),
+            hosts: Hosts::new(words.queues),
+            words,
+            new: Chain::NEW,
+            old: Rounds::new(),
+            random: SplitMix64::new(context.seed),
+            resting: 0,
+            swept: 0,
+            sparse: 0,
+            bulk: 0,
+            ways: [0; 3],
+            overflowed: 0,
+            context: *context,
+        })
+    }
+
+    #[inline]
+    fn flows(&self) -> &Flows<State, ByBytes> {
+        &self.flows
+    }
+
+    fn put(&mut self, now: Nanos, packet: &Packet, hash: &Hash, store: &mut Store<'_>) {
+        if self.resting > 0 {
+            self.sweep(now);
+        }
+        let at = self.find(packet, hash);
+        match self.flows.get(at).state.set {
+            Set::Resting => {
+                self.resting -= 1;
+                self.sparse += 1;
+                let part = (self.words.quantum / self.load(at)).max(1);
+                let flow = self.flows.get_mut(at);
+                flow.state.cobalt.decay(&self.words.law, now);
+                flow.state.set = Set::Sparse;
+                flow.deficit = part as i32;
+                self.flows.append(&mut self.new, at);
+            }
+            Set::Waits => {
+                self.sparse -= 1;
+                self.becomes_bulk(at);
+            }
+            Set::Sparse | Set::Bulk => {}
+        }
+        self.flows.push(at, packet, store);
     }
 
     fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
@@ -349,74 +343,36 @@ impl Cake {
         }
     }
 
-    fn shift(&mut self, new: bool) {
-        if new {
-            self.flows.shift(&mut self.new);
-        } else {
-            self.old.shift(&mut self.flows);
+    /// One packet is dropped, from the head of the fattest flow, and its BLUE hears of it.
+    #[cold]
+    fn overflow(&mut self, now: Nanos, _: Limit, store: &mut Store<'_>, reason: DropReason) {
+        let Some(at) = self.flows.fattest() else { return };
+        if let Some(packet) = self.flows.pop(at, store) {
+            self.overflowed += 1;
+            store.lose(packet, reason);
         }
-    }
-}
-
-impl Queue for Cake {
-    fn name(&self) -> &'static str {
-        ENTRY.name
+        self.flows.get_mut(at).state.cobalt.full(&self.words.law, now);
     }
 
-    fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
-        if !self.flows.admits(self.limit, packet.len) {
-            return Err(DropReason::QueueFull);
-        }
-        if let Some(hash) = self.seed.due(self.flows.packets() == 0) {
-            self.clear(hash);
-        }
-        self.put(now, packet, store);
-        while self.flows.over(self.limit) {
-            self.overflow(now, store, DropReason::HeadDropped);
-        }
-        Ok(())
+    fn clear(&mut self) {
+        self.flows = Flows::new(self.words.queues);
+        self.hosts = Hosts::new(self.words.queues);
+        (self.new, self.old) = (Chain::NEW, Rounds::new());
+        (self.resting, self.swept, self.sparse, self.bulk) = (0, 0, 0, 0);
     }
 
-    fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        let packet = self.next(now, store, true);
-        if self.flows.packets() == 0 && packet.is_some() {
-            // All leave the rounds, as if the queue had been asked once more; nobody asks one that
-            // is empty.
-            self.next(now, store, true);
-        }
-        packet
-    }
-
-    fn peek(&self) -> Option<u32> {
-        let mtu = self.context.overhead.charge(self.context.mtu);
-        (self.flows.packets() > 0).then(|| self.flows.guess(&[self.new, self.old.present()]).unwrap_or(mtu))
-    }
-
-    fn backlog(&self) -> (u32, u32) {
-        self.flows.backlog()
-    }
-
-    fn take(&mut self, store: &mut Store<'_>) -> Option<Taken> {
-        self.next(0, store, false)
-    }
-
-    fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError> {
+    /// A packet that waits does not carry the hashes of its hosts. So those of packets that are put
+    /// in again are unknown.
+    fn change(&mut self, place: &Context, new: &QueueSpec) -> Result<bool, SpecError> {
         let words = Words::read(place, &new.settings)?;
         let moved = words.keeps_apart() != self.words.keeps_apart();
-        (self.context, self.limit, self.words) = (*place, new.limit, words);
-        if moved {
-            // All packets are put again, in the order in which they would have left. Hosts are not
-            // kept: theirs are unknown.
-            let waiting = drain(self, store);
-            self.clear(self.hash);
-            for packet in &waiting {
-                self.put(now, packet, store);
-            }
-        }
-        while self.flows.over(self.limit) {
-            self.overflow(now, store, DropReason::LimitLowered);
-        }
-        Ok(())
+        (self.context, self.words) = (*place, words);
+        Ok(moved)
+    }
+
+    fn peek(&self) -> u32 {
+        let mtu = self.context.overhead.charge(self.context.mtu);
+        self.flows.guess(&[self.new, self.old.present()]).unwrap_or(mtu)
     }
 
     fn set_rate(&mut self, rate: Rate) {
@@ -424,15 +380,8 @@ impl Queue for Cake {
         self.words.tune(&self.context);
     }
 
-    fn keeps_flows(&self) -> bool {
-        true
-    }
-
     fn seed(&mut self, seed: u64) {
         self.random = SplitMix64::new(seed);
-        if let Some(hash) = self.seed.set(seed, self.flows.packets() == 0) {
-            self.clear(hash);
-        }
     }
 
     fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
@@ -449,6 +398,6 @@ impl Queue for Cake {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Cake>() + self.flows.memory() + self.hosts.memory() + self.old.memory()
+        self.hosts.memory() + self.old.memory()
     }
 }
