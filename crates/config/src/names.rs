@@ -96,7 +96,7 @@ const DSCPS: &[(&str, u32)] = &[
     ("cs7", 56),
 ];
 
-/// RFC 3168.
+/// RFC 3168 5.
 const ECNS: &[(&str, u32)] = &[("not-ect", 0), ("ect1", 1), ("ect0", 2), ("ce", 3)];
 
 const FLAGS: &[(&str, u32)] =

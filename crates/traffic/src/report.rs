@@ -74,7 +74,7 @@ pub struct FlowEnd {
     pub window_ns: Nanos,
     /// Round trips, or one-way delays.
     pub times: Option<Distribution>,
-    /// RFC 3550.
+    /// RFC 3550 6.4.1.
     pub jitter_ns: Option<Nanos>,
     /// Between datagrams.
     pub gaps: Option<GapSummary>,

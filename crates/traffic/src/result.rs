@@ -67,7 +67,7 @@ pub struct FlowResult {
     pub rtt_ns: Option<Distribution>,
     /// From end to end, where both have one clock.
     pub delay_ns: Option<Distribution>,
-    /// RFC 3550.
+    /// RFC 3550 6.4.1.
     pub jitter_ns: Option<Nanos>,
     /// Of datagrams, over the whole run.
     pub packets: Option<Packets>,

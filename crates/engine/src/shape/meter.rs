@@ -117,7 +117,7 @@ pub enum Profile {
         /// Its depth, bytes.
         cbs: u64,
     },
-    /// RFC 2697.
+    /// RFC 2697 3.
     SingleRate {
         /// Committed information rate.
         cir: Rate,
@@ -126,7 +126,7 @@ pub enum Profile {
         /// Excess burst size, bytes.
         ebs: u64,
     },
-    /// RFC 2698.
+    /// RFC 2698 3.
     TwoRate {
         /// Committed information rate.
         cir: Rate,
