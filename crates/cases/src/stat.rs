@@ -120,7 +120,9 @@ impl LinkStat {
                 scheduler,
                 settings: settings.get(at).cloned().unwrap_or_default(),
                 holds: link.spec.classes.get(at).and_then(|class| class.scheduler.clone()),
-                queue: link.queue(*id).or_else(|| Some((schedule::find(scheduler)?.default_queue)(&Settings::new()))),
+                queue: link
+                    .queue(*id)
+                    .or_else(|| Some((schedule::find(scheduler)?.queue)(&Settings::new(), &Settings::new()))),
                 counters: counters[at],
                 own: engine.own_counters(*id),
                 told: signed(engine.scheduler_counters(*id)),

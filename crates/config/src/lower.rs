@@ -1,36 +1,30 @@
 //! What every language's policy goes through after it was read.
 
 use altq_engine::classify::{Field, Rule, Term, Values};
-use altq_engine::schedule::cbq;
-use altq_engine::settings::{Limit, Settings};
-use altq_engine::spec::{ClassId, QueueSpec};
+use altq_engine::schedule::QueueWord;
+use altq_engine::spec::ClassId;
 
-use crate::check::is_classic;
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// Packets that a class of the classic estimator holds in the native language.
-const CLASSIC_LIMIT: u32 = 50;
-
-/// The classic estimator's `maxdelay` says how long the queue is (docs/reference/altq.md 2.2). It
-/// becomes that limit.
-pub fn queues_from_delays(link: &mut Link, findings: &mut Findings) {
+/// Words that stand for a queue become that queue.
+pub fn queues_from_words(link: &mut Link, findings: &mut Findings) {
     for id in 1..link.spec.classes.len() as ClassId {
-        if link.spec.classes[id as usize].settings.get("maxdelay").is_none() || !is_classic(link, id) {
-            continue;
-        }
-        let (rate, mtu) = (link.measure(id), link.spec.mtu);
+        let Some(QueueWord { word, queue }) = link.entry_of(id).and_then(|entry| entry.queue_word) else { continue };
+        let (rate, mtu) = (link.spec.measure(id), link.spec.mtu);
+        let scheduler = link.spec.serving(id).map(|scheduler| &scheduler.settings);
+        let made = scheduler.and_then(|words| queue(words, &link.spec.classes[id as usize].settings, rate, mtu));
+        let Some(made) = made else { continue };
         let place = &link.classes[id as usize];
         let class = &mut link.spec.classes[id as usize];
         if class.queue.is_some() {
-            let message = "`maxdelay` and `queue` both say how long the queue is";
-            let error = Diagnostic::error("given-twice", place.place("maxdelay"), message);
+            let message = format!("`{word}` and `queue` both say how long the queue is");
+            let error = Diagnostic::error("given-twice", place.place(word), message);
             findings.push(error.label(place.place("queue"), "the queue").help("leave one of them out"));
             continue;
         }
-        let limit = cbq::classic_queue_limit(rate, mtu, &class.settings, CLASSIC_LIMIT);
-        class.queue = Some(QueueSpec { name: "drop_head", limit: Limit::Packets(limit), settings: Settings::new() });
-        class.settings.unset("maxdelay");
+        class.queue = Some(made);
+        class.settings.unset(word);
     }
 }
 

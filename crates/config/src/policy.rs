@@ -1,7 +1,7 @@
 //! A whole checked configuration.
 
-use altq_engine::schedule::{self, Entry};
-use altq_engine::spec::{ClassId, LinkSpec, ROOT, SchedulerSpec};
+use altq_engine::schedule::Entry;
+use altq_engine::spec::{ClassId, LinkSpec};
 use altq_engine::units::Rate;
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
@@ -58,25 +58,13 @@ impl Link {
 
     /// The children of each class, in the order in which they are written.
     pub fn children(&self) -> Vec<Vec<ClassId>> {
-        let mut children = vec![Vec::new(); self.spec.classes.len()];
-        for (id, class) in self.spec.classes.iter().enumerate().skip(1) {
-            if let Some(list) = children.get_mut(class.parent as usize) {
-                list.push(id as ClassId);
-            }
-        }
-        children
+        self.spec.children()
     }
 
     /// Which classes hold packets of their own: those without children, and those that a rule or
     /// `default` leads to.
     pub fn holders(&self) -> Vec<bool> {
-        let mut holders: Vec<bool> = self.children().iter().map(Vec::is_empty).collect();
-        for class in self.spec.rules.rules.iter().map(|rule| rule.class).chain(self.spec.default) {
-            if let Some(holds) = holders.get_mut(class as usize) {
-                *holds = true;
-            }
-        }
-        holders
+        self.spec.holders()
     }
 
     /// Whether a meter gives packets another DSCP.
@@ -89,64 +77,23 @@ impl Link {
     /// The scheduler that serves a class: that of the nearest class above that holds one. For the
     /// root its own.
     pub fn scheduler_of(&self, class: ClassId) -> &'static str {
-        self.serving(class).map_or("", |scheduler| scheduler.name)
-    }
-
-    /// The scheduler that serves a class, with its words.
-    pub(crate) fn serving(&self, class: ClassId) -> Option<&SchedulerSpec> {
-        let mut at = class;
-        while at != ROOT {
-            at = self.spec.classes.get(at as usize)?.parent;
-            if let Some(scheduler) = &self.spec.classes.get(at as usize)?.scheduler {
-                return Some(scheduler);
-            }
-        }
-        Some(&self.spec.scheduler)
-    }
-
-    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the
-    /// class that holds it is shaped to or guaranteed; where that is nothing, the rate by which
-    /// that class is measured.
-    pub(crate) fn measure(&self, class: ClassId) -> Rate {
-        let mut at = class;
-        while let Some(parent) = self.spec.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
-            at = parent;
-            let holds = self.spec.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_some());
-            if holds && let Some(rate) = self.capacity(at).filter(|rate| !rate.is_zero()) {
-                return rate;
-            }
-        }
-        self.spec.rate
-    }
-
-    /// True if the link's own scheduler serves a class, not one that stands inside of a class.
-    pub(crate) fn served_by_root(&self, class: ClassId) -> bool {
-        self.serving(class).is_some_and(|scheduler| std::ptr::eq(scheduler, &self.spec.scheduler))
+        self.spec.serving(class).map_or("", |scheduler| scheduler.name)
     }
 
     /// The registry's entry of the scheduler that serves a class.
-    pub(crate) fn entry_of(&self, class: ClassId) -> Option<&'static Entry> {
-        schedule::find(self.scheduler_of(class))
+    pub fn entry_of(&self, class: ClassId) -> Option<&'static Entry> {
+        self.spec.entry_of(class)
     }
 
     /// What the classes below a class share: what it is shaped to, or else guaranteed.
     pub fn capacity(&self, class: ClassId) -> Option<Rate> {
-        if class == ROOT {
-            return Some(self.spec.rate);
-        }
-        let spec = self.spec.classes.get(class as usize)?;
-        let shape = spec.settings.rate("shape").filter(|_| self.scheduler_of(class) == "wfq");
-        shape.or_else(|| self.guarantee(class))
+        self.spec.capacity(class)
     }
 
     /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees
     /// nothing. The root has the link.
     pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
-        if class == ROOT {
-            return Some(self.spec.rate);
-        }
-        let spec = self.spec.classes.get(class as usize)?;
-        (self.entry_of(class)?.guarantee)(&spec.settings)
+        self.spec.guarantee(class)
     }
 }
 

@@ -2,6 +2,7 @@
 //! [`LinkSpec`](altq_engine::spec::LinkSpec); rules in ALTQ's order come out in first-match order;
 //! what cannot be said is a comment, and in [`Printed::left_out`].
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,8 +11,8 @@ use altq_engine::link::{Framing, Overhead};
 use altq_engine::settings::{Limit, ONE, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, QueueSpec, ROOT, Regulator, SchedulerSpec};
+use altq_engine::units::time_text;
 
-use crate::check::is_classic;
 use crate::names;
 use crate::native::{DEFAULT_MTU, KEYS};
 use crate::policy::{Device, Link, Policy};
@@ -120,18 +121,19 @@ impl Printer<'_> {
     }
 
     /// Classes of one priority that come out in another order than they stand in: nesting puts
-    /// children behind their parent, and classic goes round in the order in which classes were
-    /// made.
+    /// children behind their parent, and some schedulers serve equals in the order in which they
+    /// were made.
     fn shuffled(&self) -> Option<String> {
-        let mut last = [ROOT; 8];
+        let mut last: HashMap<u64, ClassId> = HashMap::new();
         let mut stack = vec![ROOT];
         while let Some(class) = stack.pop() {
             stack.extend(self.children.get(class as usize).into_iter().flatten().rev());
-            if class == ROOT || !is_classic(self.link, class) {
+            let spec = self.link.spec.classes.get(class as usize)?;
+            let (serving, entry) = (self.link.spec.serving(class)?, self.link.entry_of(class)?);
+            if class == ROOT || !(entry.order_of_making)(&serving.settings) {
                 continue;
             }
-            let spec = self.link.spec.classes.get(class as usize)?;
-            let last = last.get_mut(spec.settings.int("priority").unwrap_or(1) as usize)?;
+            let last = last.entry(entry.priority(&spec.settings).unwrap_or(0)).or_insert(ROOT);
             if class < *last {
                 return Some(format!("{} {}", self.link.class_name(class), self.link.class_name(*last)));
             }
@@ -228,7 +230,7 @@ fn settings(settings: &Settings) -> Vec<String> {
             Value::Rate(rate) => format!("{word} {rate}"),
             Value::Curve(curve) => format!("{word} {}", service_curve(&curve)),
             Value::Int(n) | Value::Bytes(n) => format!("{word} {n}"),
-            Value::Time(nanos) => format!("{word} {}", time(nanos)),
+            Value::Time(nanos) => format!("{word} {}", time_text(nanos)),
             Value::Limit(value) => format!("{word} {}", limit(value)),
             Value::Fraction(billionths) => format!("{word} {}", fraction(billionths)),
             Value::Percent(billionths) => format!("{word} {}%", percent(billionths)),
@@ -276,7 +278,7 @@ fn fraction(billionths: u32) -> String {
 fn service_curve(curve: &ServiceCurve) -> String {
     match curve.until {
         0 => curve.then.to_string(),
-        until => format!("{} for {} then {}", curve.first, time(until), curve.then),
+        until => format!("{} for {} then {}", curve.first, time_text(until), curve.then),
     }
 }
 
@@ -286,16 +288,6 @@ fn percent(billionths: u32) -> String {
     let digits = format!("{rest:07}");
     let digits = digits.trim_end_matches('0');
     if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
-}
-
-/// A time with the largest unit in which it is a whole number.
-pub(crate) fn time(nanos: u64) -> String {
-    for (unit, word) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
-        if nanos >= unit && nanos.is_multiple_of(unit) {
-            return format!("{}{word}", nanos / unit);
-        }
-    }
-    format!("{nanos}ns")
 }
 
 /// The keys and values of a rule. `None` if the language cannot say it: two lists of the same key

@@ -2,45 +2,28 @@
 
 use std::cell::OnceCell;
 
-use altq_engine::schedule;
-use altq_engine::schedule::promise::{Member, Place, Promise};
+use altq_engine::queue;
+use altq_engine::schedule::promise::{Bound, Bounds, Member, Place, Promise};
+use altq_engine::schedule::{self, OwnPackets, Role};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::shape::meter::{Action, MeterSpec, Profile};
 use altq_engine::spec::{ClassId, QueueSpec, ROOT};
-use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_engine::units::{Nanos, Rate};
 
-use crate::check::is_classic;
 use crate::policy::Link;
 
-/// Packets that idleness earns in the exact estimator when nothing is written
-/// (docs/reference/cbq.md rule 10).
-const MAXBURST: u64 = 2;
-/// Priority of a class that states none.
-const PRIORITY: u64 = 1;
-
 impl Link {
-    /// The most that a class can have: the rate of the nearest class from here up that does not
-    /// borrow, or a ceiling (of htb: a ceil) on the way, or what a meter lets through that drops
-    /// what is red, whichever is less; else the link's.
+    /// The most that a class can have: what the words of a class from here up allow, the rate of
+    /// one that does not borrow, or what a meter lets through that drops what is red, whichever is
+    /// less; else the link's.
     pub fn ceiling(&self, class: ClassId) -> Rate {
         let mut most = self.spec.rate.min(self.metered(ROOT));
         let mut at = class;
         while at != ROOT {
             let Some(spec) = self.spec.classes.get(at as usize) else { break };
             most = most.min(self.metered(at));
-            for word in ["ceiling", "shape", "police"] {
-                most = spec.settings.rate(word).map_or(most, |ceiling| most.min(ceiling));
-            }
-            if let Some(limit) = spec.settings.curve("upperlimit") {
-                most = most.min(limit.then);
-            }
-            if self.scheduler_of(at) == "htb" {
-                most = most.min(spec.settings.rate("ceil").unwrap_or(self.guarantee(at).unwrap_or_default()));
-            }
-            // Only CBQ's classes are held to their guarantee.
-            if self.scheduler_of(at) == "cbq" && !spec.settings.flag("borrow") {
-                most = most.min(self.guarantee(at).unwrap_or_default());
-            }
+            let ceiling = self.entry_of(at).and_then(|entry| entry.ceiling(&spec.settings));
+            most = ceiling.map_or(most, |ceiling| most.min(ceiling));
             at = spec.parent;
         }
         most
@@ -64,8 +47,9 @@ impl Link {
         if let Some(queue) = &self.spec.classes.get(class as usize)?.queue {
             return Some(queue.clone());
         }
-        let serving = self.serving(class)?;
-        Some(schedule::find(serving.name)?.queue(&serving.settings, &self.spec.classes.get(class as usize)?.settings))
+        let serving = self.spec.serving(class)?;
+        let words = &self.spec.classes.get(class as usize)?.settings;
+        Some((schedule::find(serving.name)?.queue)(&serving.settings, words))
     }
 }
 
@@ -86,9 +70,6 @@ impl DelayBound {
     }
 }
 
-/// Queues that are first in, first out: of others the last packet may be overtaken.
-const IN_ORDER: &[&str] = &["drop_tail", "drop_head", "red", "rio", "blue", "codel", "pie"];
-
 /// What the classes of a link are promised: what they can count on, and the delay bounds that
 /// follow.
 pub struct Promises<'l> {
@@ -99,7 +80,9 @@ pub struct Promises<'l> {
     standing: Vec<(usize, usize)>,
     /// Places of schedulers: the link's first.
     places: Vec<Division>,
-    rule9: Rule9,
+    /// By class: what the link's own scheduler knows of delays beyond its promises, worked out when
+    /// somebody asks.
+    bounds: OnceCell<Vec<Result<Bound, String>>>,
 }
 
 /// What a scheduler divides among its classes.
@@ -142,7 +125,7 @@ impl<'l> Promises<'l> {
         for place in &mut places {
             place.own_packets(link, &holders);
         }
-        Promises { link, rule9: Rule9::new(link, &children, &holders), holders, standing, places }
+        Promises { link, holders, standing, places, bounds: OnceCell::new() }
     }
 
     /// What a class is promised where it stands, through all schedulers above it; or why nothing
@@ -170,7 +153,8 @@ impl<'l> Promises<'l> {
 
     /// What the classes of a division are promised, of which `class` is one.
     fn promises(&self, division: &Division, class: ClassId, promised: Promise) -> Vec<Result<Promise, String>> {
-        let entry = self.link.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
+        let entry =
+            self.link.spec.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
         let Some((scheduler, entry)) = entry else {
             return vec![Err("no scheduler serves it".to_owned()); division.members.len()];
         };
@@ -181,7 +165,7 @@ impl<'l> Promises<'l> {
             .collect();
         let place = Place {
             promised: promised.steady(),
-            rate: self.link.measure(class),
+            rate: self.link.spec.measure(class),
             packet: self.link.spec.overhead.charge(self.link.spec.mtu),
             scheduler: &scheduler.settings,
             classes: &members,
@@ -215,15 +199,18 @@ impl<'l> Promises<'l> {
         let Some(spec) = link.spec.classes.get(class as usize) else {
             return DelayBound::none("there is no such class");
         };
-        let scheduler = link.scheduler_of(class);
-        if link.served_by_root(class) && scheduler == "cbq" {
-            return self.rule9.delay_bound(link, class);
-        }
-        if class == ROOT {
+        let serving = link.spec.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
+        let Some((scheduler, entry)) = serving else { return DelayBound::none("no scheduler serves it") };
+        let better = entry.bounds.filter(|_| link.spec.served_by_root(class));
+        // Packets of the link itself are of no class, but some schedulers treat them as of one.
+        if class == ROOT && (better.is_none() || !self.holders[ROOT as usize]) {
             return DelayBound::none("the root is the link: its classes have the bounds");
         }
-        if is_classic(link, class) {
-            return DelayBound::none("the classic estimator guarantees no delay");
+        if let Some(why) = (entry.no_bound)(&scheduler.settings) {
+            return DelayBound::none(why);
+        }
+        if let Some(bounds) = better {
+            return self.better(class, bounds);
         }
         if !self.holders[class as usize] && spec.scheduler.is_none() {
             return DelayBound::none("it holds no packets of its own");
@@ -232,9 +219,8 @@ impl<'l> Promises<'l> {
             Ok(promise) => promise,
             Err(why) => return DelayBound::none(why),
         };
-        // A burst is what cbq lets idleness earn, else one packet of the link.
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
-        let burst = if scheduler == "cbq" { u64::try_from(burst(link, class)).unwrap_or(u64::MAX) } else { packet };
+        let burst = (entry.burst)(&link.spec, &spec.settings);
         let conforming = promise.delay(burst);
         let rate = promise.rate();
         let assumes = format!("the source sends at most {rate} and bursts of {burst} bytes, counted on the wire");
@@ -246,6 +232,27 @@ impl<'l> Promises<'l> {
             promise.steady().delay(packets.saturating_add(1).saturating_mul(packet))
         })
     }
+    /// The delay bounds of a class of the link's own scheduler, as that scheduler knows them.
+    fn better(&self, class: ClassId, bounds: Bounds) -> DelayBound {
+        let link = self.link;
+        let bound = match self.bounds.get_or_init(|| bounds(&link.spec)).get(class as usize) {
+            Some(Ok(bound)) => bound,
+            Some(Err(why)) => return DelayBound::none(why),
+            None => return DelayBound::none("there is no such class"),
+        };
+        let Bound { conforming, rate, burst, packetsize } = *bound;
+        let assumes = format!(
+            "the source sends at most {rate} and bursts of {burst} bytes, counted on the wire, in packets of at most \
+             {packetsize} bytes"
+        );
+        let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
+        // The last packet of a full queue: all of the queue, and one packet that may just have been
+        // sent, at the class's rate.
+        queue_full(link, class, DelayBound { conforming: Some(conforming), queue_full: None, assumes }, |packets| {
+            let wait = rate.time_for(packets.saturating_add(1).saturating_mul(packet));
+            wait.checked_add(conforming).filter(|wait| *wait < Nanos::MAX)
+        })
+    }
 }
 
 impl Division {
@@ -254,25 +261,26 @@ impl Division {
     }
 
     /// Packets that rules send to the class that holds the scheduler take part as a class without
-    /// words; in cbq with what the others leave (docs/reference/cbq.md rule 16).
+    /// words, or one with what the others leave (docs/reference/cbq.md rule 16).
     fn own_packets(&mut self, link: &Link, holders: &[bool]) {
         if !holders.get(self.holder as usize).is_some_and(|holds| *holds) {
             return;
         }
         let Some(first) = self.classes.first() else { return };
         let mut words = Settings::new();
-        match link.scheduler_of(*first) {
-            "cbq" => {
+        let Some(entry) = link.entry_of(*first) else { return };
+        match (entry.own_packets, entry.word_of(Role::Guarantee)) {
+            (OwnPackets::Rest, Some(word)) => {
                 let tops = self.members.iter().filter(|member| member.0.is_none());
                 let sum = tops
-                    .filter_map(|member| member.1.rate("rate"))
+                    .filter_map(|member| member.1.rate(word))
                     .fold(0, |sum, rate| sum + u128::from(rate.as_bit_s()));
-                let left = u128::from(link.measure(*first).as_bit_s()).saturating_sub(sum);
-                words.set("rate", Value::Rate(Rate::bit_s(u64::try_from(left).unwrap_or(u64::MAX))));
+                let left = u128::from(link.spec.measure(*first).as_bit_s()).saturating_sub(sum);
+                words.set(word, Value::Rate(Rate::bit_s(u64::try_from(left).unwrap_or(u64::MAX))));
             }
-            "priq" | "drr" | "fifo" => {}
-            name => {
-                let holder = link.class_name(self.holder);
+            (OwnPackets::Plain, _) => {}
+            _ => {
+                let (holder, name) = (link.class_name(self.holder), entry.name);
                 self.nothing = Some(format!(
                     "packets go to `{holder}` itself as well, and {name} does not say what is left beside them"
                 ));
@@ -290,7 +298,7 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
         return none(format!("{assumes}; the wait inside of its own scheduler comes on top"));
     }
     let Some(queue) = link.queue(class) else { return none(assumes) };
-    if !IN_ORDER.contains(&queue.name) {
+    if !queue::find(queue.name).is_some_and(|entry| entry.in_order) {
         return none(format!(
             "{assumes}, and no queue holds it up: in {} the last packet may be overtaken",
             queue.name
@@ -303,125 +311,6 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     };
     assumes.push_str(&format!("; a full queue is of packets of {mtu} bytes; timers are exact"));
     DelayBound { conforming, queue_full: of(packets), assumes }
-}
-
-/// docs/reference/cbq.md rule 9, for classes of exact cbq at the link: at most (bursts of higher
-/// and equal priorities and one packet of the link) over (the link's rate less the rates of higher
-/// priorities).
-struct Rule9 {
-    leaves: Vec<bool>,
-    /// What each leaf is guaranteed, bit/s.
-    rates: Vec<u128>,
-    /// By priority: bytes of bursts, classes, bit/s.
-    by_priority: [(u128, u128, u128); 8],
-    total: u128,
-}
-
-impl Rule9 {
-    /// Adds up what the classes of a link may do.
-    fn new(link: &Link, children: &[Vec<ClassId>], holders: &[bool]) -> Rule9 {
-        let n = children.len();
-        let mut sums = Rule9 { leaves: vec![false; n], rates: vec![0; n], by_priority: [(0, 0, 0); 8], total: 0 };
-        for (id, holds) in holders.iter().enumerate() {
-            let class = id as ClassId;
-            // A class that holds another scheduler is a leaf to the one that serves it. Packets of
-            // an inner class wait in a leaf of its own that has what its children leave
-            // (docs/reference/cbq.md rule 16).
-            let leaf = *holds || link.spec.classes[id].scheduler.is_some();
-            if !leaf || !link.served_by_root(class) {
-                continue;
-            }
-            sums.leaves[id] = true;
-            let rate = own_rate(link, class, children);
-            let at = &mut sums.by_priority[priority(link, class)];
-            at.0 += burst(link, class);
-            at.1 += 1;
-            at.2 += rate;
-            sums.total += rate;
-            sums.rates[id] = rate;
-        }
-        sums
-    }
-
-    /// A class of higher priority may send one packet beyond its burst, that which exceeds it.
-    fn delay_bound(&self, link: &Link, class: ClassId) -> DelayBound {
-        let none = |why: &str| DelayBound::none(why);
-        if class == ROOT && !self.leaves[ROOT as usize] {
-            return none("the root is the link: its classes have the bounds");
-        }
-        if is_classic(link, class) {
-            return none("the classic estimator guarantees no delay");
-        }
-        if !self.leaves[class as usize] {
-            return none("it holds no packets of its own");
-        }
-        let Ok(rate @ 1..) = u64::try_from(self.rates[class as usize]) else {
-            return none("it is guaranteed nothing, or nothing beyond what its children are");
-        };
-        let link_rate = u128::from(link.spec.rate.as_bit_s());
-        if self.total > link_rate {
-            return none("the classes are guaranteed more than the link has");
-        }
-        let own = priority(link, class);
-        let packet = u128::from(link.spec.overhead.charge(link.spec.mtu));
-        let mut bytes = packet + self.by_priority[own].0;
-        let mut left = link_rate;
-        for (burst, classes, rate) in &self.by_priority[own + 1..] {
-            bytes += burst + classes * packet;
-            left = left.saturating_sub(*rate);
-        }
-        let Some(conforming) = span(bytes, left) else {
-            return none("classes of higher priority are guaranteed the whole link");
-        };
-        let size = packetsize(link, class);
-        let burst = maxburst(link, class).saturating_mul(size);
-        let assumes = format!(
-            "the source sends at most {} and bursts of {burst} bytes, counted on the wire, in packets of at most \
-             {size} bytes",
-            Rate::bit_s(rate)
-        );
-        // The last packet of a full queue: all of the queue, and one packet that may just have been
-        // sent, at the class's rate.
-        queue_full(link, class, DelayBound { conforming: Some(conforming), queue_full: None, assumes }, |packets| {
-            span((u128::from(packets) + 1) * packet, u128::from(rate)).and_then(|wait| wait.checked_add(conforming))
-        })
-    }
-}
-
-/// What a leaf is guaranteed, or an inner class beyond what its children are, in bit/s.
-fn own_rate(link: &Link, class: ClassId, children: &[Vec<ClassId>]) -> u128 {
-    let of = |class: ClassId| link.guarantee(class).unwrap_or_default().as_bit_s();
-    let holds = link.spec.classes[class as usize].scheduler.is_some();
-    let below =
-        if holds { 0 } else { children[class as usize].iter().map(|child| of(*child)).fold(0, u64::saturating_add) };
-    u128::from(of(class).saturating_sub(below))
-}
-
-/// The time of `bytes` at a rate, rounded up; `None` at rate 0 or beyond what counts.
-fn span(bytes: u128, rate: u128) -> Option<Nanos> {
-    if rate == 0 {
-        return None;
-    }
-    Nanos::try_from((bytes * 8 * u128::from(SECOND)).div_ceil(rate)).ok()
-}
-
-fn priority(link: &Link, class: ClassId) -> usize {
-    link.spec.classes[class as usize].settings.int("priority").unwrap_or(PRIORITY).min(7) as usize
-}
-
-fn packetsize(link: &Link, class: ClassId) -> u64 {
-    link.spec.classes[class as usize].settings.bytes("packetsize").unwrap_or(u64::from(link.spec.mtu))
-}
-
-fn maxburst(link: &Link, class: ClassId) -> u64 {
-    link.spec.classes[class as usize].settings.int("maxburst").unwrap_or(MAXBURST)
-}
-
-/// The burst of a class, in bytes on the wire.
-fn burst(link: &Link, class: ClassId) -> u128 {
-    let size = u32::try_from(packetsize(link, class)).unwrap_or(u32::MAX);
-    // The credit is counted in the packets' own bytes or, if that is more, in bytes on the wire.
-    u128::from(maxburst(link, class)) * u128::from(link.spec.overhead.charge(size).max(size))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 
 use crate::classify::RuleSet;
 use crate::link::Overhead;
+use crate::queue;
+use crate::schedule::{self, Entry};
 use crate::settings::{Limit, Settings};
 use crate::units::{Nanos, Rate};
 
@@ -55,6 +57,92 @@ impl LinkSpec {
             default: None,
         }
     }
+
+    /// The children of each class, in the order in which they are written.
+    pub fn children(&self) -> Vec<Vec<ClassId>> {
+        let mut children = vec![Vec::new(); self.classes.len()];
+        for (id, class) in self.classes.iter().enumerate().skip(1) {
+            if let Some(list) = children.get_mut(class.parent as usize) {
+                list.push(id as ClassId);
+            }
+        }
+        children
+    }
+
+    /// Which classes hold packets of their own: those without children, and those that a rule or
+    /// the default leads to.
+    pub fn holders(&self) -> Vec<bool> {
+        let mut holders: Vec<bool> = self.children().iter().map(Vec::is_empty).collect();
+        for class in self.rules.rules.iter().map(|rule| rule.class).chain(self.default) {
+            if let Some(holds) = holders.get_mut(class as usize) {
+                *holds = true;
+            }
+        }
+        holders
+    }
+
+    /// The scheduler that stands at a class: the link's at the root.
+    pub fn scheduler_at(&self, class: ClassId) -> Option<&SchedulerSpec> {
+        match class {
+            ROOT => Some(&self.scheduler),
+            _ => self.classes.get(class as usize)?.scheduler.as_ref(),
+        }
+    }
+
+    /// The scheduler that serves a class: that of the nearest class above that holds one. For the
+    /// root its own.
+    pub fn serving(&self, class: ClassId) -> Option<&SchedulerSpec> {
+        let mut at = class;
+        while at != ROOT {
+            at = self.classes.get(at as usize)?.parent;
+            if let Some(scheduler) = &self.classes.get(at as usize)?.scheduler {
+                return Some(scheduler);
+            }
+        }
+        Some(&self.scheduler)
+    }
+
+    /// True if the link's own scheduler serves a class, not one that stands inside of a class.
+    pub fn served_by_root(&self, class: ClassId) -> bool {
+        self.serving(class).is_some_and(|scheduler| std::ptr::eq(scheduler, &self.scheduler))
+    }
+
+    /// The registry's entry of the scheduler that serves a class.
+    pub fn entry_of(&self, class: ClassId) -> Option<&'static Entry> {
+        schedule::find(self.serving(class)?.name)
+    }
+
+    /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees
+    /// nothing. The root has the link.
+    pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
+        match class {
+            ROOT => Some(self.rate),
+            _ => (self.entry_of(class)?.guarantee)(&self.classes.get(class as usize)?.settings),
+        }
+    }
+
+    /// What the classes below a class share: what it is shaped to, or else guaranteed.
+    pub fn capacity(&self, class: ClassId) -> Option<Rate> {
+        match class {
+            ROOT => Some(self.rate),
+            _ => self.entry_of(class)?.capacity(&self.classes.get(class as usize)?.settings),
+        }
+    }
+
+    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the
+    /// class that holds it is shaped to or guaranteed; where that is nothing, the rate by which
+    /// that class is measured.
+    pub fn measure(&self, class: ClassId) -> Rate {
+        let mut at = class;
+        while let Some(parent) = self.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
+            at = parent;
+            let holds = self.classes.get(at as usize).is_some_and(|spec| spec.scheduler.is_some());
+            if holds && let Some(rate) = self.capacity(at).filter(|rate| !rate.is_zero()) {
+                return rate;
+            }
+        }
+        self.rate
+    }
 }
 
 /// A scheduler, by its name in the [registry](crate::schedule::SCHEDULERS), and its own words.
@@ -70,6 +158,11 @@ impl SchedulerSpec {
     /// A scheduler without words of its own.
     pub const fn new(name: &'static str) -> SchedulerSpec {
         SchedulerSpec { name, settings: Settings::new() }
+    }
+
+    /// One that tells no classes apart: [`schedule::PLAIN`].
+    pub const fn plain() -> SchedulerSpec {
+        SchedulerSpec { name: schedule::PLAIN.name, settings: Settings::new() }
     }
 }
 
@@ -115,6 +208,11 @@ impl QueueSpec {
     /// A queue without words of its own.
     pub const fn new(name: &'static str, limit: Limit) -> QueueSpec {
         QueueSpec { name, limit, settings: Settings::new() }
+    }
+
+    /// One of this limit that drops who comes when it is full: [`queue::PLAIN`].
+    pub const fn plain(limit: Limit) -> QueueSpec {
+        QueueSpec { name: queue::PLAIN.name, limit, settings: Settings::new() }
     }
 }
 

@@ -79,3 +79,19 @@ impl fmt::Display for Rate {
         write!(f, "{}bit/s", self.0)
     }
 }
+
+/// A time with the largest unit in which it is a whole number, in the form that the native language
+/// reads.
+///
+/// ```
+/// # use altq_engine::units::time_text;
+/// assert_eq!([time_text(5_000_000), time_text(1_500)], ["5ms", "1500ns"]);
+/// ```
+pub fn time_text(nanos: Nanos) -> String {
+    for (unit, word) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if nanos >= unit && nanos.is_multiple_of(unit) {
+            return format!("{}{word}", nanos / unit);
+        }
+    }
+    format!("{nanos}ns")
+}

@@ -20,23 +20,6 @@ use crate::suggest::did_you_mean;
 /// Words of every class, whatever its scheduler; `share` goes with `rate`.
 pub const WORDS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
 
-/// What other languages, and other schedulers, call a word: by the scheduler that knows it by its
-/// own name.
-const FOREIGN: &[(&str, &str, &str)] = &[
-    ("cbq", "bandwidth", "share 5%` or `rate 5Mbit/s"),
-    ("cbq", "guarantee", "share 5%` or `rate 5Mbit/s"),
-    ("cbq", "ceil", "ceiling"),
-    ("cbq", "limit", "queue drop_tail { limit 50packets }"),
-    ("cbq", "qlimit", "queue drop_tail { limit 50packets }"),
-    ("cbq", "prio", "priority"),
-    ("htb", "bandwidth", "rate 5Mbit/s"),
-    ("htb", "ceiling", "ceil"),
-    ("htb", "borrow", "ceil 10Mbit/s"),
-    ("htb", "priority", "prio"),
-    ("htb", "maxburst", "burst 6000bytes"),
-    ("htb", "limit", "queue drop_tail { limit 50packets }"),
-];
-
 /// A link that is being read.
 pub struct Draft {
     pub link: Link,
@@ -57,7 +40,7 @@ impl Draft {
     }
 
     pub fn finish(mut self, reader: &mut Reader<'_>) -> Link {
-        lower::queues_from_delays(&mut self.link, reader.findings);
+        lower::queues_from_words(&mut self.link, reader.findings);
         lower::control_words(&mut self.link, reader.findings);
         self.link
     }
@@ -212,8 +195,8 @@ fn class_words(entry: &'static Entry) -> Vec<&'static str> {
 fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, entry: &Entry, words: &[&str]) {
     let text = reader.slice(tree.span);
     let place = format!("a class of {}", entry.name);
-    let of = |(scheduler, word, _): &&(&str, &str, &str)| *scheduler == entry.name && *word == text;
-    if let Some((.., ours)) = FOREIGN.iter().find(of).filter(|_| matches!(tree.what, What::Word)) {
+    let foreign = entry.foreign.iter().find(|(word, _)| *word == text);
+    if let Some((_, ours)) = foreign.filter(|_| matches!(tree.what, What::Word)) {
         reader.error(
             "unknown-word",
             tree.span,
@@ -238,7 +221,8 @@ pub fn scheduler(
     base: &Base,
 ) -> Option<(SchedulerSpec, Vec<(&'static str, Span)>)> {
     let Some((name, span)) = cursor.word(reader) else {
-        reader.error("missing-value", of.1, "`scheduler` needs a name, as `scheduler cbq`", None);
+        let first = schedule::SCHEDULERS.first().map_or("", |entry| entry.name);
+        reader.error("missing-value", of.1, format!("`scheduler` needs a name, as `scheduler {first}`"), None);
         return None;
     };
     let Some(entry) = schedule::find(name) else {
@@ -260,7 +244,9 @@ pub fn queue(
     base: &Base,
 ) -> Option<(QueueSpec, Vec<(&'static str, Span)>)> {
     let Some((name, span)) = cursor.word(reader) else {
-        reader.error("missing-value", of.1, "`queue` needs a kind, as `queue drop_tail { limit 50packets }`", None);
+        let plain = queue::PLAIN.name;
+        let message = format!("`queue` needs a kind, as `queue {plain} {{ limit 50packets }}`");
+        reader.error("missing-value", of.1, message, None);
         return None;
     };
     let Some(entry) = queue::find(name) else {

@@ -121,8 +121,8 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         );
     }
     if scheduler.is_none() && !said("scheduler") {
-        let names: Vec<&str> = schedule::SCHEDULERS.iter().map(|entry| entry.name).collect();
-        let help = format!("as `scheduler cbq`; there are {}", names.join(", "));
+        let names: Vec<&str> = schedule::all().map(|entry| entry.name).collect();
+        let help = format!("as `scheduler {}`; there are {}", names.first().unwrap_or(&""), names.join(", "));
         reader.error("missing-word", name.1, format!("the link `{}` has no scheduler", name.0), Some(help));
     }
     let overhead = overhead.unwrap_or(Overhead::NONE);
@@ -336,8 +336,8 @@ pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
 /// A name that no scheduler or queue has.
 pub fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span)) {
     let there: Vec<&str> = match kind {
-        "scheduler" => schedule::SCHEDULERS.iter().map(|entry| entry.name).collect(),
-        _ => queue::QUEUES.iter().map(|entry| entry.name).collect(),
+        "scheduler" => schedule::all().map(|entry| entry.name).collect(),
+        _ => queue::all().map(|entry| entry.name).collect(),
     };
     let help = did_you_mean(name, there.iter().copied());
     reader.error("unknown-word", span, format!("no {kind} is called `{}`", short(name)), help);

@@ -210,6 +210,8 @@ pub struct Engine {
     slab: Slab,
     /// Queues with a state of their own.
     queues: Vec<Option<Box<dyn Queue>>>,
+    /// Their names in the registry.
+    queue_names: Vec<&'static str>,
     free_queues: Vec<u32>,
     /// What such a queue lost in the call under way.
     lost: Vec<(Packet, DropReason)>,
@@ -264,6 +266,7 @@ impl Engine {
             wakeups: BinaryHeap::new(),
             slab: Slab::default(),
             queues: Vec::new(),
+            queue_names: Vec::new(),
             free_queues: Vec::new(),
             lost: Vec::new(),
             seed: 0,

@@ -6,7 +6,6 @@ use crate::account::DropReason;
 use crate::packet::{NIL, Packet};
 use crate::queue::{Context, Policy, Queue, Store, Taken};
 use crate::random;
-use crate::settings::Limit;
 use crate::spec::{ClassId, QueueSpec, SpecError};
 use crate::trace::What;
 use crate::units::{Nanos, Rate};
@@ -34,14 +33,16 @@ impl Engine {
         }
     }
 
-    pub(super) fn keep_queue(&mut self, queue: Box<dyn Queue>) -> u32 {
+    pub(super) fn keep_queue(&mut self, queue: Box<dyn Queue>, name: &'static str) -> u32 {
         match self.free_queues.pop() {
             Some(at) => {
                 self.queues[at as usize] = Some(queue);
+                self.queue_names[at as usize] = name;
                 at
             }
             None => {
                 self.queues.push(Some(queue));
+                self.queue_names.push(name);
                 (self.queues.len() - 1) as u32
             }
         }
@@ -247,7 +248,8 @@ impl Engine {
         spec: &QueueSpec,
         rate: Rate,
     ) -> Result<bool, SpecError> {
-        if self.queue_of(class).is_none_or(|queue| queue.name() != spec.name) {
+        let leaf = &self.leaves[class as usize];
+        if leaf.kind != Kind::Own || self.queue_names.get(leaf.head as usize) != Some(&spec.name) {
             return Ok(false);
         }
         let context = self.queue_context(class, rate);
@@ -260,7 +262,7 @@ impl Engine {
 
     /// Another kind of queue: packets go over in the order in which they would have left, as far as
     /// the new one takes them.
-    pub(super) fn replace_queue(&mut self, class: ClassId, policy: Policy, limit: Limit) {
+    pub(super) fn replace_queue(&mut self, class: ClassId, policy: Policy, spec: &QueueSpec) {
         let old = self.leaves[class as usize];
         let mut waiting = Vec::with_capacity(old.packets as usize);
         while self.leaves[class as usize].packets > 0 {
@@ -268,7 +270,7 @@ impl Engine {
             waiting.push(packet);
         }
         self.forget_queue(class);
-        let new = self.leaf(policy, limit, old.scheduler, old.slot);
+        let new = self.leaf(policy, spec, old.scheduler, old.slot);
         let leaf = &mut self.leaves[class as usize];
         (leaf.kind, leaf.head, leaf.tail) = (new.kind, new.head, new.tail);
         (leaf.limit, leaf.limit_in_bytes) = (new.limit, new.limit_in_bytes);

@@ -148,6 +148,7 @@ impl Engine {
             + self.places.capacity() * size_of::<Place>()
             + self.places.iter().filter(|place| place.losses.is_some()).count() * size_of::<Losses>()
             + self.queues.capacity() * size_of::<Option<Box<dyn Queue>>>()
+            + self.queue_names.capacity() * size_of::<&str>()
             + self.queues.iter().flatten().map(|queue| queue.memory()).sum::<usize>()
             + self
                 .nodes

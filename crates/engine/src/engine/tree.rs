@@ -5,7 +5,7 @@ use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::packet::{NIL, Packet};
 use crate::queue::{self, Policy};
-use crate::schedule::{self, Context, ROOT_SLOT, Slot};
+use crate::schedule::{self, Context, Entry, ROOT_SLOT, Slot};
 use crate::settings::{Limit, Settings};
 use crate::shape::meter::{Meter, MeterSpec};
 use crate::shape::token_bucket::TokenBucket;
@@ -29,7 +29,7 @@ impl Engine {
         self.set_meter(0, ROOT, meter);
         let queue = root.queue.clone().unwrap_or_else(|| self.nodes[node as usize].queue.clone());
         let policy = self.policy(ROOT, &queue, self.rate)?;
-        let leaf = self.leaf(policy, queue.limit, node, ROOT_SLOT);
+        let leaf = self.leaf(policy, &queue, node, ROOT_SLOT);
         self.leaves.push(leaf);
         Ok(())
     }
@@ -56,7 +56,7 @@ impl Engine {
             backlog: 0,
             blocked: None,
             spec: spec.clone(),
-            queue: (entry.default_queue)(&spec.settings),
+            queue: (entry.queue)(&spec.settings, &Settings::new()),
         };
         Ok(match self.free_nodes.pop() {
             Some(at) => {
@@ -76,15 +76,15 @@ impl Engine {
         (entry.build)(&self.queue_context(class, rate), spec)
     }
 
-    pub(super) fn leaf(&mut self, policy: Policy, limit: Limit, scheduler: u32, slot: Slot) -> Leaf {
-        let (limit, limit_in_bytes) = match limit {
+    pub(super) fn leaf(&mut self, policy: Policy, spec: &QueueSpec, scheduler: u32, slot: Slot) -> Leaf {
+        let (limit, limit_in_bytes) = match spec.limit {
             Limit::Packets(n) => (n, false),
             Limit::Bytes(n) => (n, true),
         };
         let (kind, head) = match policy {
             Policy::DropTail => (Kind::DropTail, NIL),
             Policy::DropHead => (Kind::DropHead, NIL),
-            Policy::Own(queue) => (Kind::Own, self.keep_queue(queue)),
+            Policy::Own(queue) => (Kind::Own, self.keep_queue(queue, spec.name)),
         };
         Leaf {
             head,
@@ -129,8 +129,8 @@ impl Engine {
         let (node, parent_slot) = self.scheduler_below(spec.parent);
         let entry =
             schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
-        let queue =
-            spec.queue.clone().unwrap_or_else(|| entry.queue(&self.nodes[node as usize].spec.settings, &spec.settings));
+        let scheduler = &self.nodes[node as usize].spec.settings;
+        let queue = spec.queue.clone().unwrap_or_else(|| (entry.queue)(scheduler, &spec.settings));
         let meter = MeterSpec::read(&spec.settings)?;
         let guarantee = entry.rate_inside(&spec.settings);
         let rate = guarantee.unwrap_or(self.measure(node));
@@ -139,6 +139,7 @@ impl Engine {
         if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
             return Err(SpecError::new(format!("schedulers stand more than {MAX_NESTING} deep in one another")));
         }
+        side_by_side(entry, parent_slot)?;
         let n = &mut self.nodes[node as usize];
         let slot = n.free.pop().unwrap_or(n.classes.len() as Slot);
         if let Err(error) = n.inner.add(now, slot, parent_slot, &spec.settings) {
@@ -171,7 +172,7 @@ impl Engine {
             n.classes[slot as usize] = tagged;
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
-        let leaf = self.leaf(policy, queue.limit, own_node, own_slot);
+        let leaf = self.leaf(policy, &queue, own_node, own_slot);
         let place = Place {
             parent: spec.parent,
             children: 0,
@@ -244,6 +245,7 @@ impl Engine {
         let guarantee = entry.rate_inside(settings);
         let rates = self.rates_after(class, guarantee.unwrap_or(self.measure(node)));
         self.check_rates(&rates)?;
+        side_by_side(entry, parent_slot)?;
         self.nodes[node as usize].inner.change(now, slot, parent_slot, settings)?;
         self.listen(node);
         self.places[above as usize].children -= 1;
@@ -346,11 +348,11 @@ impl Engine {
         }
         let policy = self.policy(class, spec, rate)?;
         if self.leaves[class as usize].kind == Kind::Own || matches!(policy, Policy::Own(_)) {
-            self.replace_queue(class, policy, spec.limit);
+            self.replace_queue(class, policy, spec);
             return Ok(());
         }
         let leaf = self.leaves[class as usize];
-        let new = self.leaf(policy, spec.limit, leaf.scheduler, leaf.slot);
+        let new = self.leaf(policy, spec, leaf.scheduler, leaf.slot);
         let leaf = &mut self.leaves[class as usize];
         (leaf.kind, leaf.limit, leaf.limit_in_bytes) = (new.kind, new.limit, new.limit_in_bytes);
         if leaf.kind == Kind::DropHead {
@@ -450,4 +452,14 @@ impl Engine {
         self.default = default;
         Ok(())
     }
+}
+
+/// Refuses a class below another where the scheduler's classes stand side by side.
+fn side_by_side(entry: &Entry, parent: Slot) -> Result<(), SpecError> {
+    if parent == ROOT_SLOT || !entry.side_by_side {
+        return Ok(());
+    }
+    let name = entry.name;
+    let error = SpecError::new(format!("the classes of {name} stand side by side, this one stands below another"));
+    Err(error.help(format!("write `scheduler {name}`, or another, in the class above it")))
 }

@@ -22,9 +22,6 @@ pub(super) const ECN: Word = Word {
 
 /// An algorithm that drops or marks packets of one list. `now` never decreases.
 pub(super) trait Aqm: Send + Sized + 'static {
-    /// The queue's name in the registry.
-    const NAME: &'static str;
-
     /// The algorithm in the state of an empty queue.
     fn new(context: &Context, spec: &QueueSpec) -> Result<Self, SpecError>;
 
@@ -66,10 +63,6 @@ pub(super) fn build<A: Aqm>(context: &Context, spec: &QueueSpec) -> Result<Polic
 }
 
 impl<A: Aqm> Queue for AqmQueue<A> {
-    fn name(&self) -> &'static str {
-        A::NAME
-    }
-
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         self.aqm.admit(now, packet, &self.list, store)?;
         store.push(&mut self.list, packet);

@@ -20,16 +20,19 @@ use crate::units::{Nanos, SECOND};
 
 /// The registry's entry. ALTQ counts in 1/4000: up by an eighth of all, down by one.
 pub const ENTRY: Entry = Entry {
-    name: "blue",
-    about: "drops some at random, more after overflow, less after idleness (BLUE)",
-    limit: Limit::Packets(60),
     words: &[
         Word { name: "increment", kind: Kind::Fraction, help: "by so much the probability goes up", default: "0.125" },
         Word { name: "decrement", kind: Kind::Fraction, help: "by so much it goes down", default: "0.00025" },
         Word { name: "holdtime", kind: Kind::Time, help: "time between two changes at least", default: "1ms" },
         ECN,
     ],
-    build: aqm::build::<Blue>,
+    in_order: true,
+    ..Entry::new(
+        "blue",
+        "drops some at random, more after overflow, less after idleness (BLUE)",
+        Limit::Packets(60),
+        aqm::build::<Blue>,
+    )
 };
 
 #[derive(Clone, Copy)]
@@ -93,8 +96,6 @@ impl Blue {
 }
 
 impl Aqm for Blue {
-    const NAME: &'static str = ENTRY.name;
-
     fn new(context: &Context, spec: &QueueSpec) -> Result<Blue, SpecError> {
         Ok(Blue {
             law: Law::read(&spec.settings)?,

@@ -18,11 +18,9 @@ use crate::units::{Nanos, SECOND};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "codel",
-    about: "drops by time spent in the queue (RFC 8289)",
-    limit: Limit::Packets(1000),
     words: &[TARGET, INTERVAL, ECN],
-    build: aqm::build::<Codel>,
+    in_order: true,
+    ..Entry::new("codel", "drops by time spent in the queue (RFC 8289)", Limit::Packets(1000), aqm::build::<Codel>)
 };
 
 /// The sojourn that the control law aims at.
@@ -204,8 +202,6 @@ struct Codel {
 }
 
 impl Aqm for Codel {
-    const NAME: &'static str = ENTRY.name;
-
     fn new(context: &Context, spec: &QueueSpec) -> Result<Codel, SpecError> {
         let law = Law::read(context, &spec.settings)?;
         Ok(Codel { law, limit: spec.limit, control: Control::default() })

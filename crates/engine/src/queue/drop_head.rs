@@ -8,9 +8,9 @@ use crate::settings::Limit;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "drop_head",
-    about: "drops from the head to make room for the arriving packet",
-    limit: Limit::Packets(50),
-    words: &[],
-    build: |_, _| Ok(Policy::DropHead),
+    in_order: true,
+    tc_names: [Some("pfifo_head_drop"), None],
+    ..Entry::new("drop_head", "drops from the head to make room for the arriving packet", Limit::Packets(50), |_, _| {
+        Ok(Policy::DropHead)
+    })
 };

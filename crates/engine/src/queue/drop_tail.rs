@@ -8,9 +8,7 @@ use crate::settings::Limit;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "drop_tail",
-    about: "drops the arriving packet when full",
-    limit: Limit::Packets(50),
-    words: &[],
-    build: |_, _| Ok(Policy::DropTail),
+    in_order: true,
+    tc_names: [Some("pfifo"), Some("bfifo")],
+    ..Entry::new("drop_tail", "drops the arriving packet when full", Limit::Packets(50), |_, _| Ok(Policy::DropTail))
 };

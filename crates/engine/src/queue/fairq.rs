@@ -23,11 +23,13 @@ use crate::units::{Nanos, Rate};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "fairq",
-    about: "flows in buckets take turns by packets, light ones first (FAIRQ)",
-    limit: Limit::Packets(50),
     words: &[BUCKETS, HOGS],
-    build: |context, spec| Ok(Policy::Own(Box::new(Fairq::new(context, spec)))),
+    ..Entry::new(
+        "fairq",
+        "flows in buckets take turns by packets, light ones first (FAIRQ)",
+        Limit::Packets(50),
+        |context, spec| Ok(Policy::Own(Box::new(Fairq::new(context, spec)))),
+    )
 };
 
 /// How many buckets (docs/reference/altq.md 16).
@@ -276,10 +278,6 @@ impl Fairq {
 }
 
 impl Queue for Fairq {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-
     fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         if let Some(hash) = self.seed.due(self.packets == 0) {
             self.clear(hash);

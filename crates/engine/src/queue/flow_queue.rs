@@ -16,9 +16,6 @@ use crate::units::{Nanos, Rate};
 /// Which flow a packet belongs to, which flow sends next, and which loses a packet. `now` never
 /// decreases.
 pub(super) trait FlowScheduler: Send + Sized + 'static {
-    /// The queue's name in the registry.
-    const NAME: &'static str;
-
     /// What is kept of a flow besides its packets.
     type State: Default + Send;
 
@@ -94,10 +91,6 @@ impl<F: FlowScheduler> FlowQueue<F> {
 }
 
 impl<F: FlowScheduler> Queue for FlowQueue<F> {
-    fn name(&self) -> &'static str {
-        F::NAME
-    }
-
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         if !self.flows.flows().admits(self.limit, packet.len) {
             return Err(DropReason::QueueFull);

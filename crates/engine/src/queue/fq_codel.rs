@@ -25,10 +25,6 @@ use crate::units::Nanos;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "fq_codel",
-    about: "flows apart in rounds, new ones first, each with a CoDel of its own (RFC 8290)",
-    // RFC 8290 5.2.4.
-    limit: Limit::Packets(10_240),
     words: &[
         TARGET,
         INTERVAL,
@@ -47,7 +43,13 @@ pub const ENTRY: Entry = Entry {
             default: "64",
         },
     ],
-    build: flow_queue::build::<FqCodel>,
+    ..Entry::new(
+        "fq_codel",
+        "flows apart in rounds, new ones first, each with a CoDel of its own (RFC 8290)",
+        // RFC 8290 5.2.4.
+        Limit::Packets(10_240),
+        flow_queue::build::<FqCodel>,
+    )
 };
 
 /// What an active flow takes.
@@ -145,7 +147,6 @@ impl FqCodel {
 }
 
 impl FlowScheduler for FqCodel {
-    const NAME: &'static str = ENTRY.name;
     type State = Control;
 
     fn new(context: &Context, spec: &QueueSpec) -> Result<FqCodel, SpecError> {

@@ -27,6 +27,8 @@ mod two_level;
 
 pub use store::{List, Store, Taken};
 
+use std::sync::OnceLock;
+
 use crate::account::DropReason;
 use crate::link::Overhead;
 use crate::packet::Packet;
@@ -50,12 +52,39 @@ pub const QUEUES: &[&Entry] = &[
     &sfq::ENTRY,
 ];
 
+/// The queue of who asks for none.
+pub const PLAIN: &Entry = &drop_tail::ENTRY;
+
+/// Entries that a test has added.
+static ADDED: OnceLock<Vec<&'static Entry>> = OnceLock::new();
+
+/// All queues, and those that a test has added.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    QUEUES.iter().copied().chain(ADDED.get().into_iter().flatten().copied())
+}
+
 /// The queue of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {
-    QUEUES.iter().copied().find(|entry| entry.name == name)
+    all().find(|entry| entry.name == name)
+}
+
+/// Adds entries, once in a process and for tests only: a queue of this crate has its line in
+/// [`QUEUES`].
+///
+/// # Errors
+/// A name that an entry has already; a second call.
+#[doc(hidden)]
+pub fn add_for_tests(entries: Vec<&'static Entry>) -> Result<(), &'static str> {
+    if let Some(taken) = entries.iter().find(|entry| find(entry.name).is_some()) {
+        return Err(taken.name);
+    }
+    ADDED.set(entries).map_err(|_| "entries were added before")
 }
 
 /// What the registry knows of a queue. Every queue takes `limit` as well.
+///
+/// [`Entry::new`] has what holds for a queue that says nothing; an entry states what differs.
+#[derive(Clone, Copy)]
 pub struct Entry {
     /// Its name in policies.
     pub name: &'static str,
@@ -65,8 +94,43 @@ pub struct Entry {
     pub limit: Limit,
     /// Its own words, besides `limit`.
     pub words: &'static [Word],
+    /// First in, first out: no packet overtakes another, so that what is before a packet when it
+    /// comes bounds its wait.
+    pub in_order: bool,
+    /// What `tc -s` and `altqstat` print of it.
+    pub form: Form,
+    /// What tc calls it with a limit in packets, and in bytes, where that is not its name.
+    pub tc_names: [Option<&'static str>; 2],
     /// Makes one.
     pub build: Build,
+}
+
+/// What other tools print of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Its words, and what it counts.
+    Words,
+    /// Its words; drops and marks by an average length, under RED's names for them.
+    Average,
+    /// Flows kept apart, perhaps with an average length each (tc-sfq(8)).
+    Flows,
+}
+
+impl Entry {
+    /// A queue without words of its own, of which nothing is known but what it does.
+    pub const fn new(name: &'static str, about: &'static str, limit: Limit, build: Build) -> Entry {
+        Entry { name, about, limit, words: &[], in_order: false, form: Form::Words, tc_names: [None; 2], build }
+    }
+
+    /// What tc calls it under a limit.
+    pub fn tc_name(&self, limit: Limit) -> &'static str {
+        let [packets, bytes] = self.tc_names;
+        let named = match limit {
+            Limit::Packets(_) => packets,
+            Limit::Bytes(_) => bytes,
+        };
+        named.unwrap_or(self.name)
+    }
 }
 
 /// Makes a queue for a class, from its limit and its own words.
@@ -103,9 +167,6 @@ pub enum Policy {
 /// A packet that was given in comes out once: from [`dequeue`](Queue::dequeue) or
 /// [`take`](Queue::take), or through [`Store::lose`]; or it was refused.
 pub trait Queue: Send {
-    /// Its name in the registry.
-    fn name(&self) -> &'static str;
-
     /// A packet arrives, its time of arrival and charged length written in it. An error refuses it,
     /// and says why. To make room for it the queue may [lose](Store::lose) others, and it may have
     /// [marked](Store::mark) it or others.

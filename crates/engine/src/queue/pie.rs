@@ -26,9 +26,6 @@ use crate::units::{Nanos, SECOND};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "pie",
-    about: "drops at random, as likely as keeps the delay at a target (RFC 8033)",
-    limit: Limit::Packets(1000),
     words: &[
         Word { name: "target", kind: Kind::Time, help: "delay that is aimed at", default: "15ms" },
         Word {
@@ -57,7 +54,13 @@ pub const ENTRY: Entry = Entry {
             default: "off",
         },
     ],
-    build: aqm::build::<Pie>,
+    in_order: true,
+    ..Entry::new(
+        "pie",
+        "drops at random, as likely as keeps the delay at a target (RFC 8033)",
+        Limit::Packets(1000),
+        aqm::build::<Pie>,
+    )
 };
 
 /// The controller's weights, 1/s, for updates every 15 ms (RFC 8033 4.2).
@@ -258,8 +261,6 @@ impl Pie {
 }
 
 impl Aqm for Pie {
-    const NAME: &'static str = ENTRY.name;
-
     fn new(context: &Context, spec: &QueueSpec) -> Result<Pie, SpecError> {
         let law = Law::read(context, &spec.settings)?;
         let control = Control { burst: law.burst, ..Control::default() };

@@ -15,7 +15,7 @@
 //! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
 
 use super::aqm::{self, Aqm, ECN};
-use super::{Context, Entry, List, Store, Taken};
+use super::{Context, Entry, Form, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -26,9 +26,6 @@ use crate::units::{Nanos, Rate, SECOND};
 /// The registry's entry. ALTQ's numbers (docs/reference/altq.md 7.1), but for `max`: three times
 /// `min`, as Floyd advises and as ALTQ's classes have it.
 pub const ENTRY: Entry = Entry {
-    name: "red",
-    about: "drops some at random before it is full, by the average length (RED)",
-    limit: Limit::Packets(60),
     words: &[
         Word {
             name: "min",
@@ -60,7 +57,14 @@ pub const ENTRY: Entry = Entry {
             default: "paper",
         },
     ],
-    build: aqm::build::<Red>,
+    in_order: true,
+    form: Form::Average,
+    ..Entry::new(
+        "red",
+        "drops some at random before it is full, by the average length (RED)",
+        Limit::Packets(60),
+        aqm::build::<Red>,
+    )
 };
 
 /// How fast the average follows.
@@ -438,8 +442,6 @@ impl Red {
 }
 
 impl Aqm for Red {
-    const NAME: &'static str = ENTRY.name;
-
     fn new(context: &Context, spec: &QueueSpec) -> Result<Red, SpecError> {
         Ok(Red {
             words: Words::read(context, spec)?,

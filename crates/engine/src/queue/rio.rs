@@ -21,9 +21,6 @@ use crate::units::{Nanos, Rate};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "rio",
-    about: "RED for each drop precedence: what is out of its profile goes first (RIO)",
-    limit: Limit::Packets(60),
     words: &[
         threshold("low-min", "35/60 of the limit"),
         threshold("low-max", "45/60 of the limit"),
@@ -44,7 +41,13 @@ pub const ENTRY: Entry = Entry {
             default: "paper",
         },
     ],
-    build: aqm::build::<Rio>,
+    in_order: true,
+    ..Entry::new(
+        "rio",
+        "RED for each drop precedence: what is out of its profile goes first (RIO)",
+        Limit::Packets(60),
+        aqm::build::<Rio>,
+    )
 };
 
 const fn threshold(name: &'static str, default: &'static str) -> Word {
@@ -194,8 +197,6 @@ impl Rio {
 }
 
 impl Aqm for Rio {
-    const NAME: &'static str = ENTRY.name;
-
     fn new(context: &Context, spec: &QueueSpec) -> Result<Rio, SpecError> {
         let level = Level { average: Average::NEW, packets: 0, bytes: 0, idle_since: None, tally: Tally::default() };
         Ok(Rio { words: Words::read(context, spec)?, levels: [level; LEVELS], random: SplitMix64::new(context.seed) })

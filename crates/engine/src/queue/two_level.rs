@@ -20,9 +20,6 @@ use crate::units::Nanos;
 /// The registry's entry. DragonFly's own limit is that of the interface's queue, 50 packets and
 /// what its processors stage.
 pub const ENTRY: Entry = Entry {
-    name: "two_level",
-    about: "two lists: what opens connections and acknowledges goes first",
-    limit: Limit::Packets(50),
     words: &[
         Word {
             name: "bytes",
@@ -37,7 +34,12 @@ pub const ENTRY: Entry = Entry {
             default: "on",
         },
     ],
-    build: |_, spec| Ok(Policy::Own(Box::new(TwoLevel::new(Words::read(spec)?)))),
+    ..Entry::new(
+        "two_level",
+        "two lists: what opens connections and acknowledges goes first",
+        Limit::Packets(50),
+        |_, spec| Ok(Policy::Own(Box::new(TwoLevel::new(Words::read(spec)?)))),
+    )
 };
 
 /// An mbuf cluster, by which DragonFly turns a limit in packets into one in bytes.
@@ -92,10 +94,6 @@ impl TwoLevel {
 }
 
 impl Queue for TwoLevel {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-
     fn enqueue(&mut self, _: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         let high = packet.high && self.words.prio;
         if !self.fits(packet) {

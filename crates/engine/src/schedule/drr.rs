@@ -18,34 +18,36 @@
 //!   the same lemma, as Boyer, Stea and Sofack 2012; with quanta of at least L this is within the
 //!   (3F - 2Q)/R of Stiliadis and Varma 1998).
 
-use super::priq::side_by_side;
+use super::check::{At, Finding, View};
 use super::promise::{Member, Place, Promise};
-use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use super::{Context, Entry, Order, OwnPackets, ROOT_SLOT, Role, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;
-use crate::settings::{Kind, Limit, Settings, Word};
-use crate::spec::{QueueSpec, SpecError};
+use crate::settings::{Kind, Settings, Word};
+use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "drr",
-    about: "deficit round robin: shares by quantum, in constant time",
-    words: &[],
     class_words: &[Word {
         name: "quantum",
         kind: Kind::Bytes { min: 1, max: MOST },
         help: "bytes a round, counted on the wire: its share is this over the sum of all",
         default: "the link's MTU and its overhead",
     }],
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
-    guarantee: |_| None,
+    roles: &[("quantum", Role::Weight)],
+    side_by_side: true,
+    order: Order::Said("in turn, a quantum each"),
     promises,
-    build: |context: &Context, _: &Settings| {
-        let quantum = i64::from(context.overhead.charge(context.mtu).max(1));
-        Ok(Box::new(Drr { head: NIL, turn: false, waiting: 0, quantum, classes: vec![Class::new(quantum)] }))
-    },
+    own_packets: OwnPackets::Plain,
+    check,
+    ..Entry::new("drr", "deficit round robin: shares by quantum, in constant time", build)
 };
+
+fn build(context: &Context, _: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
+    let quantum = i64::from(context.overhead.charge(context.mtu).max(1));
+    Ok(Box::new(Drr { head: NIL, turn: false, waiting: 0, quantum, classes: vec![Class::new(quantum)] }))
+}
 
 /// The largest quantum: so large that it never matters, so small that sums of deficits do not
 /// overflow.
@@ -71,6 +73,25 @@ fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         after.and_then(|promise| promise.part(own, frame)).ok_or_else(beyond_time)
     };
     place.classes.iter().map(one).collect()
+}
+
+/// With a quantum of at least the largest packet every turn sends something (Shreedhar and Varghese
+/// 1996): constant time.
+fn check(view: &View<'_>, findings: &mut Vec<Finding>) {
+    let largest = view.largest();
+    for class in view.classes() {
+        let Some(quantum) = view.settings(class).bytes("quantum").filter(|quantum| *quantum < largest) else {
+            continue;
+        };
+        let message = format!(
+            "the quantum of `{}`, {quantum} bytes, is less than the largest packet, {largest} on the wire: a packet \
+             may take {} rounds",
+            view.name(class),
+            largest.div_ceil(quantum.max(1)),
+        );
+        let help = format!("it works, but takes longer; quanta of at least {largest} in the same proportions do not");
+        findings.push(Finding::warning("small-quantum", At::Word(class, "quantum"), message).help(help));
+    }
 }
 
 struct Drr {
@@ -190,8 +211,7 @@ impl Drr {
 }
 
 impl Scheduler for Drr {
-    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
-        side_by_side(ENTRY.name, parent)?;
+    fn add(&mut self, _: Nanos, slot: Slot, _: Slot, settings: &Settings) -> Result<(), SpecError> {
         let quantum = self.quantum(settings)?;
         if self.classes.len() <= slot as usize {
             self.classes.resize(slot as usize + 1, Class::new(self.quantum));
@@ -201,8 +221,7 @@ impl Scheduler for Drr {
     }
 
     /// A new quantum holds from the class's next turn on; what it has left stays.
-    fn change(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
-        side_by_side(ENTRY.name, parent)?;
+    fn change(&mut self, _: Nanos, slot: Slot, _: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot != ROOT_SLOT {
             self.classes[slot as usize].quantum = self.quantum(settings)?;
         }

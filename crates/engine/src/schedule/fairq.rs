@@ -16,10 +16,10 @@
 
 use std::collections::BTreeMap;
 
-use super::priq::side_by_side;
+use super::check::{At, Finding, View};
 use super::promise::{Place, Promise, none};
 use super::timers::Timers;
-use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use super::{Entry, ROOT_SLOT, Role, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;
 use crate::queue;
@@ -35,9 +35,6 @@ const PRIORITY: u64 = 1;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "fairq",
-    about: "priorities that count up to a bandwidth, and fair flows in each class (FAIRQ)",
-    words: &[],
     class_words: &[
         Word {
             name: "priority",
@@ -54,10 +51,16 @@ pub const ENTRY: Entry = Entry {
         queue::fairq::BUCKETS,
         queue::fairq::HOGS,
     ],
-    default_queue: |_| queue(&Settings::new()),
-    guarantee: |_| None,
+    roles: &[("priority", Role::Priority)],
+    side_by_side: true,
+    queue: |_, class| queue(class),
     promises,
-    build: |context: &Context, _: &Settings| Ok(Box::new(Fairq::new(context.rate))),
+    check,
+    ..Entry::new(
+        "fairq",
+        "priorities that count up to a bandwidth, and fair flows in each class (FAIRQ)",
+        |context, _| Ok(Box::new(Fairq::new(context.rate))),
+    )
 };
 
 /// The queue of a class that names none.
@@ -70,6 +73,23 @@ pub fn queue(class: &Settings) -> QueueSpec {
         }
     }
     QueueSpec { name: entry.name, limit: entry.limit, settings }
+}
+
+/// `buckets` and `hogs` are words of the queue that the class has by default.
+fn check(view: &View<'_>, findings: &mut Vec<Finding>) {
+    for class in view.classes() {
+        let (settings, name) = (view.settings(class), view.name(class));
+        let Some(word) = ["buckets", "hogs"].into_iter().find(|word| settings.get(word).is_some()) else { continue };
+        let at = At::Word(class, word);
+        if view.has_queue(class) {
+            let error = Finding::error("given-twice", at, format!("`{word}` and `queue` both say which queue it is"));
+            let help = format!("leave one of them out, or write queue fairq {{ {word} … }}");
+            findings.push(error.label(At::Word(class, "queue"), "the queue").help(help));
+        } else if view.holds_scheduler(class) {
+            let message = format!("`{word}` has no effect: `{name}` holds a scheduler");
+            findings.push(Finding::warning("no-effect", at, message).help("give it to the classes below"));
+        }
+    }
 }
 
 /// A preference is no promise: classes that are not over go first, and how long a class is not over
@@ -246,8 +266,7 @@ impl Fairq {
 }
 
 impl Scheduler for Fairq {
-    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
-        side_by_side(ENTRY.name, parent)?;
+    fn add(&mut self, _: Nanos, slot: Slot, _: Slot, settings: &Settings) -> Result<(), SpecError> {
         if self.classes.len() <= slot as usize {
             self.classes.resize(slot as usize + 1, Class::FREE);
             self.timers.reserve(slot);
@@ -262,8 +281,7 @@ impl Scheduler for Fairq {
         Ok(())
     }
 
-    fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
-        side_by_side(ENTRY.name, parent)?;
+    fn change(&mut self, now: Nanos, slot: Slot, _: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
             return Ok(());
         }

@@ -6,21 +6,19 @@
 
 use std::collections::VecDeque;
 
-use super::{Context, Entry, Scheduler, Slot};
-use crate::settings::{Limit, Settings};
-use crate::spec::{QueueSpec, SpecError};
+use super::{AltqstatForm, Entry, Order, OwnPackets, Scheduler, Slot};
+use crate::settings::Settings;
+use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "fifo",
-    about: "first in, first out",
-    words: &[],
-    class_words: &[],
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
-    guarantee: |_| None,
+    in_order: true,
+    order: Order::Said("in the order of arrival"),
     promises: |place| super::promise::none(place, "fifo guarantees nothing"),
-    build: |_: &Context, _: &Settings| Ok(Box::new(Fifo::new())),
+    own_packets: OwnPackets::Plain,
+    altqstat: AltqstatForm::One,
+    ..Entry::new("fifo", "first in, first out", |_, _| Ok(Box::new(Fifo::new())))
 };
 
 pub(super) struct Fifo {

@@ -10,7 +10,9 @@
 //! [`Entry`]; then one line in [`SCHEDULERS`].
 
 pub mod cbq;
+pub mod check;
 mod drr;
+mod entry;
 mod fairq;
 mod fifo;
 mod hfsc;
@@ -21,10 +23,14 @@ mod timers;
 mod wfq;
 mod wheel;
 
+pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Role, TcForm};
+
+use std::sync::OnceLock;
+
 use crate::account::DropReason;
 use crate::link::Overhead;
-use crate::settings::{Settings, Word};
-use crate::spec::{QueueSpec, SpecError, Timer};
+use crate::settings::Settings;
+use crate::spec::{SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
 /// A class within one scheduler instance: a small number given by the engine, used again after
@@ -42,48 +48,33 @@ pub const NOBODY: Slot = Slot::MAX;
 pub const SCHEDULERS: &[&Entry] =
     &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &fairq::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
 
+/// The scheduler of who asks for none: it tells no classes apart.
+pub const PLAIN: &Entry = &fifo::ENTRY;
+
+/// Entries that a test has added.
+static ADDED: OnceLock<Vec<&'static Entry>> = OnceLock::new();
+
+/// All schedulers, and those that a test has added.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    SCHEDULERS.iter().copied().chain(ADDED.get().into_iter().flatten().copied())
+}
+
 /// The scheduler of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {
-    SCHEDULERS.iter().copied().find(|entry| entry.name == name)
+    all().find(|entry| entry.name == name)
 }
 
-/// What the registry knows of a scheduler. Parsers, `--help`, checks and docs read it from here.
-pub struct Entry {
-    /// Its name in policies.
-    pub name: &'static str,
-    /// What it does, in a line.
-    pub about: &'static str,
-    /// Words behind the scheduler's own name.
-    pub words: &'static [Word],
-    /// Words in a class that it serves.
-    pub class_words: &'static [Word],
-    /// The queue of a class that names none.
-    pub default_queue: fn(&Settings) -> QueueSpec,
-    /// What a class is guaranteed by its words, if the scheduler guarantees anything.
-    pub guarantee: fn(&Settings) -> Option<Rate>,
-    /// What the classes of a place are promised: rates and latencies.
-    pub promises: promise::Promised,
-    /// Makes one.
-    pub build: Build,
-}
-
-impl Entry {
-    /// The queue of a class that names none: by its own words, or the scheduler's.
-    pub fn queue(&self, scheduler: &Settings, class: &Settings) -> QueueSpec {
-        if self.name == fairq::ENTRY.name {
-            return fairq::queue(class);
-        }
-        let fair = class.flag("fair-queue") && self.class_words.iter().any(|word| word.name == "fair-queue");
-        if fair { wfq::fair_queue() } else { (self.default_queue)(scheduler) }
+/// Adds entries, once in a process and for tests only: a scheduler of this crate has its line in
+/// [`SCHEDULERS`].
+///
+/// # Errors
+/// A name that an entry has already; a second call.
+#[doc(hidden)]
+pub fn add_for_tests(entries: Vec<&'static Entry>) -> Result<(), &'static str> {
+    if let Some(taken) = entries.iter().find(|entry| find(entry.name).is_some()) {
+        return Err(taken.name);
     }
-
-    /// By which rate a scheduler inside a class of these words measures shares: what the class is
-    /// shaped to, or else guaranteed; `None` where that is nothing, and the rate counts by which
-    /// the class is measured itself.
-    pub fn rate_inside(&self, settings: &Settings) -> Option<Rate> {
-        let shaped = self.class_words.iter().any(|word| word.name == "shape").then(|| settings.rate("shape")).flatten();
-        shaped.or_else(|| (self.guarantee)(settings)).filter(|rate| !rate.is_zero())
-    }
+    ADDED.set(entries).map_err(|_| "entries were added before")
 }
 
 /// Makes a scheduler for a place, from its own words.

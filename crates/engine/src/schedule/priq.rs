@@ -11,11 +11,11 @@
 //! promised anything: everything, but for the packet that is on its way when its own arrives.
 
 use super::promise::{Member, Place, Promise};
-use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use super::{AltqstatForm, Entry, Order, OwnPackets, ROOT_SLOT, Role, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;
-use crate::settings::{Kind, Limit, Settings, Word};
-use crate::spec::{QueueSpec, SpecError};
+use crate::settings::{Kind, Settings, Word};
+use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 
 /// Levels of priority.
@@ -25,19 +25,21 @@ const PRIORITY: u64 = 1;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "priq",
-    about: "strict priorities: a packet goes when no higher class has any",
-    words: &[],
     class_words: &[Word {
         name: "priority",
         kind: Kind::Int { min: 0, max: LEVELS as u64 - 1 },
         help: "who goes first, 15 before all others; equals take turns, a packet each",
         default: "1",
     }],
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
-    guarantee: |_| None,
+    roles: &[("priority", Role::Priority)],
+    side_by_side: true,
+    order: Order::Said("by priority, 15 first; equals in turn, a packet each"),
     promises,
-    build: |_: &Context, _: &Settings| Ok(Box::new(Priq::new())),
+    own_packets: OwnPackets::Plain,
+    altqstat: AltqstatForm::Priorities,
+    ..Entry::new("priq", "strict priorities: a packet goes when no higher class has any", |_, _| {
+        Ok(Box::new(Priq::new()))
+    })
 };
 
 /// Strict priority leaves the highest level all there is but one packet of a lower one, whose
@@ -135,18 +137,8 @@ impl Priq {
     }
 }
 
-/// Classes stand side by side: one below another needs a scheduler in the upper one.
-pub(super) fn side_by_side(name: &str, parent: Slot) -> Result<(), SpecError> {
-    if parent == ROOT_SLOT {
-        return Ok(());
-    }
-    let error = SpecError::new(format!("the classes of {name} stand side by side, this one stands below another"));
-    Err(error.help(format!("write `scheduler {name}`, or another, in the class above it")))
-}
-
 impl Scheduler for Priq {
-    fn add(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
-        side_by_side(ENTRY.name, parent)?;
+    fn add(&mut self, _: Nanos, slot: Slot, _: Slot, settings: &Settings) -> Result<(), SpecError> {
         if self.classes.len() <= slot as usize {
             self.classes.resize(slot as usize + 1, Class::default());
         }
@@ -154,8 +146,7 @@ impl Scheduler for Priq {
         Ok(())
     }
 
-    fn change(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
-        side_by_side(ENTRY.name, parent)?;
+    fn change(&mut self, _: Nanos, slot: Slot, _: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
             return Ok(());
         }

@@ -8,6 +8,7 @@
 
 use crate::settings::Settings;
 use crate::shape::service_curve::ServiceCurve;
+use crate::spec::LinkSpec;
 use crate::units::{Nanos, Rate};
 
 /// The service that a class can count on from the moment at which it begins to wait.
@@ -139,6 +140,23 @@ pub struct Place<'s> {
 /// what the others may do is added up once, so that a link of many classes takes no longer than its
 /// classes are.
 pub type Promised = fn(&Place<'_>) -> Vec<Result<Promise, String>>;
+
+/// The delay bound of a class, where its scheduler knows a better one than follows from its promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The longest wait, until its last bit has left, of a packet within guarantee.
+    pub conforming: Nanos,
+    /// At which the class is served beyond that.
+    pub rate: Rate,
+    /// What its source may send at once, bytes.
+    pub burst: u64,
+    /// In packets of at most so many bytes.
+    pub packetsize: u64,
+}
+
+/// Works out the bounds of all classes that the link's own scheduler serves, by class; or says in
+/// half a sentence why there is none.
+pub type Bounds = fn(&LinkSpec) -> Vec<Result<Bound, String>>;
 
 /// The same reason for all classes of a place.
 pub(super) fn none(place: &Place<'_>, why: impl Into<String>) -> Vec<Result<Promise, String>> {

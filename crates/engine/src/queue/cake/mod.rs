@@ -41,9 +41,6 @@ const WAYS: u32 = 8;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "cake",
-    about: "fair between hosts and between their flows, each with a CoDel and a BLUE (CAKE)",
-    limit: Limit::Bytes(4 << 20),
     words: &[
         isolation("triple-isolate", "flows, and hosts at either end", "what holds where no other is written"),
         isolation("dual-srchost", "flows, and source hosts", "off"),
@@ -66,7 +63,12 @@ pub const ENTRY: Entry = Entry {
             default: "1024",
         },
     ],
-    build: flow_queue::build::<Cake>,
+    ..Entry::new(
+        "cake",
+        "fair between hosts and between their flows, each with a CoDel and a BLUE (CAKE)",
+        Limit::Bytes(4 << 20),
+        flow_queue::build::<Cake>,
+    )
 };
 
 const fn isolation(name: &'static str, help: &'static str, default: &'static str) -> Word {
@@ -255,7 +257,6 @@ impl Cake {
 }
 
 impl FlowScheduler for Cake {
-    const NAME: &'static str = ENTRY.name;
     type State = State;
 
     fn new(context: &Context, spec: &QueueSpec) -> Result<Cake, SpecError> {

@@ -21,7 +21,7 @@ use words::{By, Words};
 
 use super::flows::{ByPackets, Chain, Flow, Flows, Hash, MOST, NextSeed, QUANTUM, drain};
 use super::red::{Average, Verdict};
-use super::{Context, Entry, Policy, Queue, Store, Taken};
+use super::{Context, Entry, Form, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::random::SplitMix64;
@@ -31,9 +31,6 @@ use crate::units::Nanos;
 
 /// The registry's entry. Defaults of tc-sfq(8).
 pub const ENTRY: Entry = Entry {
-    name: "sfq",
-    about: "flows apart in rounds, the longest loses; with a RED for each if asked for (SFQ, SFQ-RED)",
-    limit: Limit::Packets(127),
     words: &[
         Word {
             name: "hash",
@@ -133,7 +130,13 @@ pub const ENTRY: Entry = Entry {
             default: "off",
         },
     ],
-    build: |context, spec| Ok(Policy::Own(Box::new(Sfq::new(context, spec)?))),
+    form: Form::Flows,
+    ..Entry::new(
+        "sfq",
+        "flows apart in rounds, the longest loses; with a RED for each if asked for (SFQ, SFQ-RED)",
+        Limit::Packets(127),
+        |context, spec| Ok(Policy::Own(Box::new(Sfq::new(context, spec)?))),
+    )
 };
 
 /// What a flow keeps of its RED.
@@ -329,10 +332,6 @@ impl Sfq {
 }
 
 impl Queue for Sfq {
-    fn name(&self) -> &'static str {
-        ENTRY.name
-    }
-
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason> {
         if !self.flows.admits(self.limit, packet.len) {
             return Err(DropReason::QueueFull);

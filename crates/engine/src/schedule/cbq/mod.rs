@@ -4,6 +4,8 @@
 //! Two estimators under one scheduler: `exact` keeps the promises that CBQ was designed for,
 //! `classic` is ALTQ's to the letter.
 
+mod bounds;
+mod check;
 mod classic;
 mod exact;
 pub mod ideal;
@@ -11,14 +13,13 @@ mod promise;
 
 pub use classic::queue_limit as classic_queue_limit;
 
-use super::Entry;
+use super::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Role};
 use crate::settings::{Kind, Limit, Settings, Word};
 use crate::spec::QueueSpec;
+use crate::units::Rate;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "cbq",
-    about: "class-based queueing: guarantees, priorities, borrowing along the tree",
     words: &[
         Word {
             name: "estimator",
@@ -98,15 +99,62 @@ pub const ENTRY: Entry = Entry {
         },
         Word { name: "control", kind: Kind::Flag, help: "gets ICMP, IGMP and RSVP; classic only", default: "off" },
     ],
-    default_queue: |scheduler: &Settings| QueueSpec {
-        name: if scheduler.choice("estimator") == Some("classic") { "drop_head" } else { "drop_tail" },
-        limit: Limit::Packets(50),
+    roles: &[
+        ("rate", Role::Guarantee),
+        ("ceiling", Role::Ceiling),
+        ("borrow", Role::Borrow),
+        ("priority", Role::Priority),
+    ],
+    foreign: &[
+        ("bandwidth", "share 5%` or `rate 5Mbit/s"),
+        ("guarantee", "share 5%` or `rate 5Mbit/s"),
+        ("ceil", "ceiling"),
+        ("limit", "queue drop_tail { limit 50packets }"),
+        ("qlimit", "queue drop_tail { limit 50packets }"),
+        ("prio", "priority"),
+    ],
+    variant: Some("estimator"),
+    order: Order::Priority(|scheduler| match (is_classic(scheduler), scheduler.choice("excess")) {
+        (true, _) => "what is left goes to borrowers by priority, then in weighted rounds",
+        (_, Some("priority")) => "what is left goes to the nearest borrowers, by priority, then in proportion to rates",
+        _ => "what is left goes to all borrowers in proportion to their rates",
+    }),
+    // Classic goes round in the order in which classes were made.
+    order_of_making: is_classic,
+    queue: |scheduler, _| QueueSpec {
+        name: if is_classic(scheduler) { "drop_head" } else { "drop_tail" },
+        limit: Limit::Packets(LIMIT),
         settings: Settings::new(),
     },
-    guarantee: |class: &Settings| Some(class.rate("rate").unwrap_or_default()),
+    queue_word: Some(QueueWord { word: "maxdelay", queue: queue_of_delay }),
+    guarantee: |class| Some(class.rate("rate").unwrap_or_default()),
     promises: promise::promises,
-    build: |context, settings| match settings.choice("estimator") {
-        Some("classic") => classic::build(context, settings),
-        _ => exact::build(context, settings),
-    },
+    no_bound: |scheduler| is_classic(scheduler).then_some("the classic estimator guarantees no delay"),
+    bounds: Some(bounds::bounds),
+    burst: |link, class| u64::try_from(bounds::burst(link, class)).unwrap_or(u64::MAX),
+    own_packets: OwnPackets::Rest,
+    check: check::check,
+    altqstat: AltqstatForm::Tree,
+    ..Entry::new(
+        "cbq",
+        "class-based queueing: guarantees, priorities, borrowing along the tree",
+        |context, settings| {
+            if is_classic(settings) { classic::build(context, settings) } else { exact::build(context, settings) }
+        },
+    )
 };
+
+/// Packets that a class's queue holds.
+const LIMIT: u32 = 50;
+
+/// Whether the scheduler works by the classic estimator.
+fn is_classic(scheduler: &Settings) -> bool {
+    scheduler.choice("estimator") == Some("classic")
+}
+
+/// The classic estimator's `maxdelay` says how long the queue is (docs/reference/altq.md 2.2).
+fn queue_of_delay(scheduler: &Settings, class: &Settings, rate: Rate, mtu: u32) -> Option<QueueSpec> {
+    class.get("maxdelay").filter(|_| is_classic(scheduler))?;
+    let limit = Limit::Packets(classic_queue_limit(rate, mtu, class, LIMIT));
+    Some(QueueSpec { name: "drop_head", limit, settings: Settings::new() })
+}

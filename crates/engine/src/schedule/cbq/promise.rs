@@ -7,9 +7,9 @@ use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::units::{Nanos, Rate, SECOND};
 
 /// Packets that idleness earns when nothing is written (docs/reference/cbq.md rule 10).
-const MAXBURST: u64 = 2;
+pub const MAXBURST: u64 = 2;
 /// Priority of a class that states none.
-const PRIORITY: u64 = 1;
+pub const PRIORITY: u64 = 1;
 
 /// The promises of the classes. Rule 9: a packet within guarantee waits at most (bursts of higher
 /// and equal priorities and one packet of the link) over (what the place has less the rates of
@@ -88,7 +88,7 @@ fn burst(place: &Place<'_>, member: &Member<'_>) -> u128 {
     u128::from(member.settings.int("maxburst").unwrap_or(MAXBURST)) * u128::from(size)
 }
 
-fn span(bytes: u128, rate: u128) -> Option<Nanos> {
+pub fn span(bytes: u128, rate: u128) -> Option<Nanos> {
     if rate == 0 {
         return None;
     }

@@ -12,6 +12,7 @@
 //! nothing to send for a moment ([`share`]); classes under a limit wake by themselves; and no step
 //! looks at all classes ([`realtime`], [`heap`]).
 
+mod check;
 mod class;
 mod curve;
 mod heap;
@@ -20,11 +21,11 @@ mod realtime;
 mod share;
 mod words;
 
-use super::{Context, Entry, ROOT_SLOT, Scheduler, Slot};
+use super::{AltqstatForm, Context, Entry, ROOT_SLOT, Role, Scheduler, Slot, TcForm};
 use crate::link::Overhead;
 use crate::prefetch::prefetch;
-use crate::settings::{Limit, Settings};
-use crate::spec::{QueueSpec, SpecError, Timer};
+use crate::settings::Settings;
+use crate::spec::{SpecError, Timer};
 use crate::units::{Nanos, Rate};
 use class::{ACTIVE, Class, Extra, NIL, OWN};
 use curve::{EPOCH, Slope};
@@ -34,17 +35,22 @@ use words::Words;
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "hfsc",
-    about: "hierarchical fair service curves: deadlines, shares along the tree, upper limits",
-    words: &[],
     class_words: words::CLASS,
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
-    guarantee: |class: &Settings| {
+    roles: &[("linkshare", Role::Share), ("realtime", Role::Deadline), ("upperlimit", Role::Ceiling)],
+    guarantee: |class| {
         let rate = |word| class.curve(word).map_or(Rate::ZERO, |curve| curve.then);
         Some(rate("realtime").max(rate("linkshare")))
     },
+    adds_up_itself: true,
     promises: promise::promises,
-    build: |context, settings| Ok(Box::new(Hfsc::new(context, settings))),
+    check: check::check,
+    tc: TcForm::Renamed(&[("realtime", "rt"), ("linkshare", "ls"), ("upperlimit", "ul")]),
+    altqstat: AltqstatForm::Curves,
+    ..Entry::new(
+        "hfsc",
+        "hierarchical fair service curves: deadlines, shares along the tree, upper limits",
+        |context, settings| Ok(Box::new(Hfsc::new(context, settings))),
+    )
 };
 
 /// The scheduler.

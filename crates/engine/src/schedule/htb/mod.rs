@@ -20,6 +20,7 @@
 //! unshaped, and are counted. Packets of an inner class, which the kernel does not have, borrow
 //! from it beside its children.
 
+mod check;
 mod class;
 mod promise;
 mod ring;

@@ -1,15 +1,13 @@
 //! What HTB reads from words, what holds where none is written, and what it refuses.
 
-use crate::schedule::{Context, Entry, Scheduler};
-use crate::settings::{Kind, Limit, Settings, Word};
+use crate::schedule::{Context, Entry, Role, TcForm};
+use crate::settings::{Kind, Settings, Word};
 use crate::shape::token_bucket::TokenBucket;
-use crate::spec::{QueueSpec, SpecError, Timer};
+use crate::spec::{SpecError, Timer};
 use crate::units::{Nanos, Rate};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "htb",
-    about: "hierarchical token bucket: a rate, borrowing up to a ceil, the kernel's order",
     words: &[Word {
         name: "r2q",
         kind: Kind::Int { min: 1, max: u32::MAX as u64 },
@@ -61,13 +59,29 @@ pub const ENTRY: Entry = Entry {
             default: "0",
         },
     ],
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(50), settings: Settings::new() },
-    guarantee: |class: &Settings| Some(class.rate("rate").unwrap_or_default()),
+    roles: &[
+        ("rate", Role::Guarantee),
+        ("ceil", Role::CeilingOrGuarantee),
+        ("prio", Role::Priority),
+        ("quantum", Role::Weight),
+    ],
+    foreign: &[
+        ("bandwidth", "rate 5Mbit/s"),
+        ("ceiling", "ceil"),
+        ("borrow", "ceil 10Mbit/s"),
+        ("priority", "prio"),
+        ("maxburst", "burst 6000bytes"),
+        ("limit", "queue drop_tail { limit 50packets }"),
+    ],
+    guarantee: |class| Some(class.rate("rate").unwrap_or_default()),
     promises: super::promise::promises,
-    build: |context: &Context, settings: &Settings| {
-        let htb: Box<dyn Scheduler> = Box::new(super::Htb::new(context, r2q(settings)));
-        Ok(htb)
-    },
+    check: super::check::check,
+    tc: TcForm::Tokens,
+    ..Entry::new(
+        "htb",
+        "hierarchical token bucket: a rate, borrowing up to a ceil, the kernel's order",
+        |context, settings| Ok(Box::new(super::Htb::new(context, r2q(settings)))),
+    )
 };
 
 /// The kernel's bounds for a quantum that it works out itself, bytes. It says so in its log.

@@ -18,6 +18,7 @@
 //! All of it shows only under congestion: a packet that finds the link idle goes.
 
 mod change;
+mod check;
 mod fair;
 mod meter;
 mod promise;
@@ -35,7 +36,6 @@ use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 use fair::Fair;
 use meter::{Meter, Shape};
-pub use words::fair_queue;
 use words::{Excess, Kind, Words};
 
 /// The registry's entry.

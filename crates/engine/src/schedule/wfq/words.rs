@@ -1,15 +1,13 @@
 //! What a class's words mean, and what weights follow from all of them together.
 
 use super::Wfq;
-use crate::schedule::Entry;
+use crate::schedule::{Entry, Role};
 use crate::settings::{Kind as Is, Limit, ONE, Settings, Value, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
-    name: "wfq",
-    about: "class-based weighted fair queueing with low-latency classes, as Cisco's CBWFQ and LLQ",
     words: &[Word {
         name: "excess",
         kind: Is::Choice(&["proportional", "equal"]),
@@ -68,10 +66,22 @@ pub const ENTRY: Entry = Entry {
             default: "off",
         },
     ],
-    default_queue: |_| QueueSpec { name: "drop_tail", limit: Limit::Packets(LIMIT), settings: Settings::new() },
+    roles: &[
+        ("shape", Role::Shape),
+        ("bandwidth", Role::Guarantee),
+        ("low-latency", Role::Urgent),
+        ("weight", Role::Weight),
+        ("police", Role::Ceiling),
+    ],
+    queue: |_, class| if class.flag("fair-queue") { fair_queue() } else { QueueSpec::plain(Limit::Packets(LIMIT)) },
     guarantee: |class| class.rate("bandwidth").or(class.rate("low-latency")),
     promises: super::promise::promises,
-    build: |context, settings| Ok(Box::new(Wfq::new(context, scheduler(settings)))),
+    check: super::check::check,
+    ..Entry::new(
+        "wfq",
+        "class-based weighted fair queueing with low-latency classes, as Cisco's CBWFQ and LLQ",
+        |context, settings| Ok(Box::new(Wfq::new(context, scheduler(settings)))),
+    )
 };
 
 /// Packets that a class's queue holds, and the part of them that a flow may have with `fair-queue`:
@@ -80,7 +90,7 @@ const LIMIT: u32 = 64;
 const PER_FLOW: u64 = 16;
 
 /// The queue of a class with `fair-queue`.
-pub fn fair_queue() -> QueueSpec {
+fn fair_queue() -> QueueSpec {
     let settings = Settings::new().with("depth", Value::Int(PER_FLOW));
     QueueSpec { name: "sfq", limit: Limit::Packets(LIMIT), settings }
 }
