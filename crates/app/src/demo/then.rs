@@ -1,7 +1,8 @@
 //! A `cbq.conf` from 1997, as it was printed, run as it was then and as it would be now.
 
 use altq_config::{Language, Link, parse_str};
-use altq_engine::settings::Value;
+use altq_engine::settings::{Limit, Value};
+use altq_engine::spec::QueueSpec;
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_simulator::replay::{self, Arrivals, Options};
 use anyhow::Context;
@@ -42,11 +43,7 @@ fn rate(link: &Link, hz: u64) -> anyhow::Result<u64> {
     let mut link = link.clone();
     // Room for what comes at once.
     let spec = link.spec.classes.get_mut(class as usize).context("the class has its place")?;
-    spec.queue = Some(altq_engine::spec::QueueSpec {
-        name: "drop_tail",
-        limit: altq_engine::settings::Limit::Packets(65_000),
-        settings: altq_engine::settings::Settings::new(),
-    });
+    spec.queue = Some(QueueSpec::plain(Limit::Packets(65_000)));
     let fed = ASKED.as_bit_s() * 13_008 / 10_000;
     let burst = fed / 2 / (1500 * 8);
     let every: Nanos = burst * 1500 * 8 * SECOND / fed;

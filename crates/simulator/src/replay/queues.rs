@@ -8,6 +8,7 @@ use altq_cases::report::Collector;
 use altq_config::Link;
 use altq_engine::account::Counters;
 use altq_engine::drive::{self, Event};
+use altq_engine::schedule;
 use altq_engine::spec::{LinkSpec, Regulator};
 use altq_engine::units::Nanos;
 use altq_engine::{Departure, Engine, Packet};
@@ -17,11 +18,12 @@ use crate::rings::Rings;
 
 /// What a link must be to have several transmit queues.
 pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
-    if spec.scheduler.name != "fifo" {
+    if !schedule::find(spec.scheduler.name).is_some_and(|entry| entry.in_order) {
         return Err(format!(
             "scheduler {} has one queue to the card: what goes by another one would pass it by, so ALTQ's disciplines \
-             use only the first (docs/reference/altq.md 9). Several transmit queues need scheduler fifo",
-            spec.scheduler.name
+             use only the first (docs/reference/altq.md 9). Several transmit queues need scheduler {}",
+            spec.scheduler.name,
+            schedule::PLAIN.name
         ));
     }
     if spec.regulator != Regulator::None {

@@ -84,12 +84,12 @@ mod tests {
 
     /// The engine before the same wire, asked on arrivals and completions: what is to come out.
     fn by_engine(limit: Limit, ring: usize, rate: Rate, arrivals: &[(Nanos, u32)]) -> Vec<(u32, Nanos)> {
-        let queue = QueueSpec::new("drop_tail", limit);
+        let queue = QueueSpec::plain(limit);
         let spec = LinkSpec {
             default: Some(ROOT),
             ..LinkSpec::new(
                 rate,
-                SchedulerSpec::new("fifo"),
+                SchedulerSpec::plain(),
                 vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
             )
         };

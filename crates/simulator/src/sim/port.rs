@@ -289,12 +289,12 @@ impl Port {
 
 /// A FIFO for all that comes.
 fn plain(rate: Rate, limit: Limit) -> LinkSpec {
-    let queue = QueueSpec::new("drop_tail", limit);
+    let queue = QueueSpec::plain(limit);
     LinkSpec {
         default: Some(ROOT),
         ..LinkSpec::new(
             rate,
-            SchedulerSpec::new("fifo"),
+            SchedulerSpec::plain(),
             vec![ClassSpec { parent: ROOT, settings: Settings::new(), queue: Some(queue), scheduler: None }],
         )
     }

@@ -1,9 +1,11 @@
 //! The report for people: a tree of classes with what each is promised.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use altq_config::{Device, Link, Policy, Promises};
 use altq_engine::link::{Framing, Overhead};
+use altq_engine::schedule::{Order, Role};
 use altq_engine::settings::Limit;
 use altq_engine::shape::token_bucket::TokenBucket;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
@@ -34,8 +36,10 @@ fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
     writeln!(out, "link {}: {}{place}", link.name, rate(link.spec.rate))?;
     let scheduler = &link.spec.scheduler;
     let mut words: Vec<String> = Vec::new();
-    if scheduler.name == "cbq" && scheduler.settings.get("estimator").is_none() {
-        words.push("estimator exact".to_owned());
+    let variant =
+        link.entry_of(ROOT).and_then(|entry| entry.words.iter().find(|word| Some(word.name) == entry.variant));
+    if let Some(word) = variant.filter(|word| scheduler.settings.get(word.name).is_none()) {
+        words.push(format!("{} {}", word.name, word.default));
     }
     words.extend(scheduler.settings.iter().map(|(word, value)| match value {
         altq_engine::settings::Value::Choice(choice) => format!("{word} {choice}"),
@@ -95,7 +99,6 @@ fn table(link: &Link) -> String {
     while let Some((class, depth)) = stack.pop() {
         let below = children.get(class as usize).map_or(&[][..], |children| &children[..]);
         stack.extend(below.iter().rev().map(|child| (*child, depth + 1)));
-        let Some(spec) = link.spec.classes.get(class as usize) else { continue };
         let bound = promises.delay_bound(class);
         let show = |bound: Option<Nanos>| bound.map_or_else(|| "-".to_owned(), time);
         let queue = link.queue(class).filter(|_| holders[class as usize]).map_or_else(String::new, |queue| {
@@ -106,12 +109,8 @@ fn table(link: &Link) -> String {
             format!("{} {limit}", queue.name)
         });
         let made = if link.classes[class as usize].made { " (made)" } else { "" };
-        let cbq = class != ROOT && link.scheduler_of(class) == "cbq";
-        let priority = if cbq && holders[class as usize] {
-            spec.settings.int("priority").unwrap_or(1).to_string()
-        } else {
-            String::new()
-        };
+        let priority = Some(class).filter(|class| *class != ROOT && holders[*class as usize]);
+        let priority = priority.and_then(|class| priority_of(link, class));
         rows.push(vec![
             format!("{:depth$}{}{made}", "", link.class_name(class), depth = depth * 2),
             promises.guaranteed(class).map_or_else(|| "-".to_owned(), rate),
@@ -119,67 +118,65 @@ fn table(link: &Link) -> String {
             show(bound.conforming),
             show(bound.queue_full),
             queue,
-            priority,
+            priority.map_or_else(String::new, |priority| priority.to_string()),
         ]);
     }
     output::table(&rows).lines().fold(String::new(), |out, line| out + "  " + line + "\n")
+}
+
+/// The priority of a class whose scheduler serves by it within guarantee.
+fn priority_of(link: &Link, class: ClassId) -> Option<u64> {
+    let entry = link.entry_of(class)?;
+    let Order::Priority(_) = entry.order else { return None };
+    entry.priority(&link.spec.classes.get(class as usize)?.settings)
 }
 
 /// In which order classes are served.
 fn served(out: &mut String, link: &Link) -> std::fmt::Result {
     let scheduler = &link.spec.scheduler;
     writeln!(out)?;
-    if scheduler.name != "cbq" {
-        let how = match scheduler.name {
-            "fifo" => "in the order of arrival",
-            "priq" => "by priority, 15 first; equals in turn, a packet each",
-            "drr" => "in turn, a quantum each",
-            name => name,
-        };
-        return writeln!(out, "  served: {how}");
-    }
+    let left = match link.entry_of(ROOT).map_or(Order::Name, |entry| entry.order) {
+        Order::Name => return writeln!(out, "  served: {}", scheduler.name),
+        Order::Said(how) => return writeln!(out, "  served: {how}"),
+        Order::Priority(left) => left,
+    };
     let holders = link.holders();
-    let mut by_priority: [Vec<&str>; 8] = Default::default();
-    for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
-        let class = id as ClassId;
-        if link.scheduler_of(class) == "cbq" && holders[id] {
-            by_priority[spec.settings.int("priority").unwrap_or(1).min(7) as usize].push(link.class_name(class));
+    let mut by_priority: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for class in 1..link.spec.classes.len() as ClassId {
+        if link.scheduler_of(class) == scheduler.name && holders[class as usize] {
+            by_priority.entry(priority_of(link, class).unwrap_or(0)).or_default().push(link.class_name(class));
         }
     }
-    let groups =
-        by_priority.iter().enumerate().rev().filter(|(_, names)| !names.is_empty()).map(|(priority, names)| {
-            let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
-            format!("{priority}: {}{more}", names[..names.len().min(12)].join(" "))
-        });
-    let groups: Vec<String> = groups.collect();
+    let groups: Vec<String> =
+        by_priority.iter().rev().map(|(priority, names)| format!("{priority}: {}", some(names))).collect();
     if groups.is_empty() {
         return writeln!(out, "  the link is its only class");
     }
     writeln!(out, "  served first to last, within guarantee: {}", groups.join("; "))?;
-    let settings = &scheduler.settings;
-    let excess = match (settings.choice("estimator"), settings.choice("excess")) {
-        (Some("classic"), _) => "what is left goes to borrowers by priority, then in weighted rounds",
-        (_, Some("priority")) => "what is left goes to the nearest borrowers, by priority, then in proportion to rates",
-        _ => "what is left goes to all borrowers in proportion to their rates",
-    };
-    writeln!(out, "  {excess}")
+    writeln!(out, "  {}", left(&scheduler.settings))
 }
 
 /// Who never has more than its rate.
 fn held(out: &mut String, link: &Link) -> std::fmt::Result {
-    let mut names = Vec::new();
+    let mut by_word: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
         let class = id as ClassId;
-        if link.scheduler_of(class) == "cbq" && !spec.settings.flag("borrow") {
-            names.push(link.class_name(class));
+        let borrow = link.entry_of(class).and_then(|entry| entry.word_of(Role::Borrow));
+        if let Some(word) = borrow.filter(|word| !spec.settings.flag(word)) {
+            by_word.entry(word).or_default().push(link.class_name(class));
         }
     }
-    if names.is_empty() {
-        return Ok(());
+    for (word, names) in by_word {
+        let names = some(&names);
+        writeln!(out, "  without `{word}`, so never beyond their rate, even on an idle link: {names}")?;
     }
+    Ok(())
+}
+
+/// The first twelve of some names, and how many more there are.
+fn some(names: &[&str]) -> String {
     let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
-    let names = format!("{}{more}", names[..names.len().min(12)].join(" "));
-    writeln!(out, "  without `borrow`, so never beyond their rate, even on an idle link: {names}")
+    format!("{}{more}", names[..names.len().min(12)].join(" "))
 }
 
 /// A rate in the largest unit in which three decimals say it exactly.

@@ -289,7 +289,10 @@ impl Display for Fifoq {
 }
 
 /// The head of WFQ's table.
-pub const WFQ_HEAD: &str = "[QID] WEIGHT QSIZE(KB) SENT(pkts)     (KB)       DROP(pkts)     (KB)     bps\n";
+pub fn wfq_head(interface: &str, queues: usize) -> String {
+    let columns = "[QID] WEIGHT QSIZE(KB) SENT(pkts)     (KB)       DROP(pkts)     (KB)     bps";
+    format!("wfq on {interface}: {queues} queues are used\n{columns}\n")
+}
 
 /// Queues that WFQ's table shows.
 pub const WFQ_TOP: usize = 10;

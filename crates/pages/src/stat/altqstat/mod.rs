@@ -1,14 +1,16 @@
 //! `altqstat` and `tbrconfig`, as ALTQ's own tools print them (docs/reference/altq.md 13):
 //! [`block`] has the blocks, [`print()`] makes them of a link.
 //!
-//! A class's number is its handle. What altqstat knows of a scheduler it prints for ours of that
-//! name (`cbq`, `hfsc`, `priq`, `fifo`); all others are shown as its WFQ's queues are, the ten with
-//! the highest rates first. Exact CBQ has no estimator, so where altqstat prints what that knows,
+//! A class's number is its handle. Which of altqstat's forms fits a scheduler its entry says; those
+//! that say nothing are shown as the queues of altqstat's WFQ are, the ten with the highest rates
+//! first. Exact CBQ has no estimator, so where altqstat prints what that knows,
 //! `-` stands.
 
 pub mod block;
 
 use altq_cases::stat::{ClassStat, LinkStat};
+use altq_engine::queue::{self, Form};
+use altq_engine::schedule::{self, AltqstatForm};
 use altq_engine::settings::Value;
 use block::{Cbq, Curve, Fifoq, Hfsc, Priq, Red, WfqQueue, Which};
 
@@ -17,26 +19,25 @@ use super::packets;
 /// What altqstat prints of a link: its first line, and a block a class.
 pub fn print(link: &LinkStat) -> String {
     let mut text = format!("altqstat: {} on interface {}\n", link.scheduler.name, link.name);
-    match link.scheduler.name {
-        "cbq" => (0..link.classes.len()).for_each(|at| text += &cbq(link, at).to_string()),
-        "hfsc" => {
+    match schedule::find(link.scheduler.name).map_or(AltqstatForm::Queues, |entry| entry.altqstat) {
+        AltqstatForm::Tree => (0..link.classes.len()).for_each(|at| text += &cbq(link, at).to_string()),
+        AltqstatForm::Curves => {
             let waiting = link.classes.first().map_or(0, |root| root.counters.queued_packets);
             text +=
                 &format!("\ncur_time:{} {} classes {waiting} packets in the tree\n", block::hex(0), link.classes.len());
             (0..link.classes.len()).for_each(|at| text += &hfsc(link, at).to_string());
         }
-        "priq" => {
+        AltqstatForm::Priorities => {
             text += &format!("\n{}:\n", link.name);
             let mut classes: Vec<Priq> = (1..link.classes.len()).map(|at| priq(link, at)).collect();
             classes.sort_by_key(|class| std::cmp::Reverse(class.priority));
             classes.iter().for_each(|class| text += &class.to_string());
         }
-        "fifo" => text += &fifo(link).to_string(),
-        _ => {
+        AltqstatForm::One => text += &fifo(link).to_string(),
+        AltqstatForm::Queues => {
             let mut queues: Vec<WfqQueue> = (1..link.classes.len()).filter_map(|at| wfq(link, at)).collect();
             queues.sort_by_key(|queue| std::cmp::Reverse((queue.bit_s, queue.packets)));
-            text += &format!("wfq on {}: {} queues are used\n", link.name, queues.len());
-            text += block::WFQ_HEAD;
+            text += &block::wfq_head(&link.name, queues.len());
             queues.iter().take(block::WFQ_TOP).for_each(|queue| text += &queue.to_string());
         }
     }
@@ -102,7 +103,10 @@ fn depth(link: &LinkStat, at: usize) -> i64 {
 
 /// RED's part of a class with such a queue.
 fn red(class: &ClassStat) -> Option<Red> {
-    class.queue.as_ref().filter(|queue| queue.name == "red")?;
+    let queue = queue::find(class.queue.as_ref()?.name)?;
+    if queue.form != Form::Average {
+        return None;
+    }
     let count = |names: &[&str]| class.queue_says(names).and_then(|n| u64::try_from(n).ok());
     Some(Red {
         average_thousandths: class.queue_says(&["average_thousandths"]),

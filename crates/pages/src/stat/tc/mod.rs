@@ -18,6 +18,8 @@ use std::fmt::{self, Display, Formatter};
 pub use read::{Read, ReadError, disagreements, identities, measured, printed, read};
 
 use altq_cases::stat::{ClassStat, LinkStat};
+use altq_engine::queue::Form;
+use altq_engine::schedule::{self, TcForm};
 use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{QueueSpec, SchedulerSpec};
 
@@ -50,13 +52,15 @@ pub struct Qdisc {
     pub handle: String,
     /// The class that it stands in, `1:11`; `None`: it is the device's root.
     pub parent: Option<String>,
-    /// What it is.
+    /// What tc calls it.
+    pub name: String,
+    /// What is printed of it.
     pub kind: Kind,
     /// Its counters.
     pub counts: Counts,
 }
 
-/// What a qdisc is, with its words and its own counters.
+/// What is printed of a qdisc, with its words and its own counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// HTB.
@@ -72,8 +76,6 @@ pub enum Kind {
     Sfq(Sfq),
     /// Anything else.
     Other {
-        /// Its name.
-        name: String,
         /// Its words and their values.
         words: Vec<(String, String)>,
         /// What it counts.
@@ -138,7 +140,9 @@ pub struct Class {
     pub parent: Option<String>,
     /// The qdisc in it, `110:`.
     pub leaf: Option<String>,
-    /// What serves it.
+    /// What tc calls what serves it.
+    pub name: String,
+    /// What is printed of it.
     pub kind: ClassKind,
     /// Its counters.
     pub counts: Counts,
@@ -146,15 +150,13 @@ pub struct Class {
     pub rate: (u64, u64),
 }
 
-/// What serves a class, with its words and counters.
+/// What is printed of a class, with its words and counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassKind {
     /// HTB.
     Htb(HtbClass),
     /// Anything else.
     Other {
-        /// The scheduler's name.
-        name: String,
         /// The class's words.
         words: Vec<(String, String)>,
         /// What the scheduler counts for it.
@@ -198,12 +200,7 @@ impl Display for Counts {
 
 impl Display for Qdisc {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let name = match &self.kind {
-            Kind::Htb { .. } => "htb",
-            Kind::Sfq(_) => "sfq",
-            Kind::Other { name, .. } => name,
-        };
-        write!(f, "qdisc {name} {} ", self.handle)?;
+        write!(f, "qdisc {} {} ", self.name, self.handle)?;
         match &self.parent {
             Some(parent) => write!(f, "parent {parent} ")?,
             None => write!(f, "root refcnt 2 ")?,
@@ -260,11 +257,7 @@ impl Display for Sfq {
 
 impl Display for Class {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let name = match &self.kind {
-            ClassKind::Htb(_) => "htb",
-            ClassKind::Other { name, .. } => name,
-        };
-        write!(f, "class {name} {} ", self.id)?;
+        write!(f, "class {} {} ", self.name, self.id)?;
         match &self.parent {
             Some(parent) => write!(f, "parent {parent} ")?,
             None => write!(f, "root ")?,
@@ -354,18 +347,22 @@ pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
         let kind = scheduler(link, 0, &link.scheduler);
         let mut counts = sums(root, overlimits(link, 0));
         counts.dropped += link.unclassified.0;
-        all.push(Qdisc { handle: "1:".into(), parent: None, kind, counts });
+        all.push(Qdisc { handle: "1:".into(), parent: None, name: link.scheduler.name.into(), kind, counts });
     }
     for (at, class) in link.classes.iter().enumerate() {
         let (parent, handle) = (ids.class(at), ids.leaf(at));
         // The link's own scheduler stands above: only its own packets are in a queue of this place.
         if let Some(held) = class.holds.as_ref().filter(|_| at > 0) {
             let counts = sums(class, overlimits(link, at));
-            all.push(Qdisc { handle, parent: Some(parent), kind: scheduler(link, at, held), counts });
+            let kind = scheduler(link, at, held);
+            all.push(Qdisc { handle, parent: Some(parent), name: held.name.into(), kind, counts });
         } else if class.queues()
             && let Some(queue) = &class.queue
         {
-            let kind = self::queue(class, queue, u64::from(link.packet));
+            let entry = altq_engine::queue::find(queue.name);
+            let form = entry.map_or(Form::Words, |entry| entry.form);
+            let name = entry.map_or(queue.name, |entry| entry.tc_name(queue.limit));
+            let kind = self::queue(class, queue, form, u64::from(link.packet));
             let early = match &kind {
                 Kind::Sfq(Sfq { red: Some(red), .. }) => {
                     red.prob_mark
@@ -391,7 +388,7 @@ pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
                 backlog_bytes: class.own.queued_bytes,
                 backlog_packets: class.own.queued_packets,
             };
-            all.push(Qdisc { handle, parent: Some(parent), kind, counts });
+            all.push(Qdisc { handle, parent: Some(parent), name: name.into(), kind, counts });
         }
     }
     all
@@ -404,6 +401,7 @@ pub fn classes(link: &LinkStat, names: bool) -> Vec<Class> {
         id: ids.class(at),
         parent: class.parent.map(|parent| ids.class(parent)),
         leaf: (class.holds.is_some() && at > 0 || class.queues()).then(|| ids.leaf(at)),
+        name: class.scheduler.into(),
         kind: served(link, class),
         counts: sums(class, class.says(&["overlimits", "over"]).map_or(0, unsigned)),
         rate: (class.rate(link.span), class.packet_rate(link.span)),
@@ -469,22 +467,27 @@ fn overlimits(link: &LinkStat, holder: usize) -> u64 {
 /// A scheduler as a qdisc.
 fn scheduler(link: &LinkStat, at: usize, spec: &SchedulerSpec) -> Kind {
     let default = link.default.map_or("0".into(), |default| format!("{:x}", default + 1));
-    if spec.name == "htb" {
+    if tc_form(spec.name) == TcForm::Tokens {
         let direct = link.classes[at].says(&["direct_packets"]).map_or(0, unsigned);
         // tc's own default is 10 (tc-htb(8)).
         return Kind::Htb { r2q: spec.settings.int("r2q").unwrap_or(10), default, direct_packets: direct };
     }
-    let table = altq_engine::schedule::find(spec.name).map_or(&[][..], |entry| entry.words);
+    let table = schedule::find(spec.name).map_or(&[][..], |entry| entry.words);
     let mut words = words(table, &spec.settings);
     words.push(("default".into(), default));
-    Kind::Other { name: spec.name.into(), words, told: Vec::new() }
+    Kind::Other { words, told: Vec::new() }
+}
+
+/// In which form tc prints a scheduler.
+fn tc_form(scheduler: &str) -> TcForm {
+    schedule::find(scheduler).map_or(TcForm::Words, |entry| entry.tc)
 }
 
 /// A queue as a qdisc. `packet`: the link's largest, charged.
-fn queue(class: &ClassStat, spec: &QueueSpec, packet: u64) -> Kind {
+fn queue(class: &ClassStat, spec: &QueueSpec, form: Form, packet: u64) -> Kind {
     let told = |name: &str| class.queue_says(&[name]).map_or(0, unsigned);
     let given = &spec.settings;
-    if let ("sfq", Limit::Packets(limit)) = (spec.name, spec.limit) {
+    if let (Form::Flows, Limit::Packets(limit)) = (form, spec.limit) {
         // Where there is a limit of a flow there is RED, and what is not written follows from it
         // (tc-sfq(8)).
         let red = given.bytes("redflowlimit").map(|flow| (flow, given.bytes("max").unwrap_or(flow / 4)));
@@ -505,24 +508,17 @@ fn queue(class: &ClassStat, spec: &QueueSpec, packet: u64) -> Kind {
         return Kind::Sfq(Sfq {
             limit,
             quantum: given.bytes("quantum").unwrap_or(packet),
-            depth: given.int("depth").unwrap_or_else(|| default_of("sfq", "depth")),
+            depth: given.int("depth").unwrap_or_else(|| default_of(spec.name, "depth")),
             headdrop: given.flag("headdrop"),
-            divisor: given.int("divisor").unwrap_or_else(|| default_of("sfq", "divisor")),
+            divisor: given.int("divisor").unwrap_or_else(|| default_of(spec.name, "divisor")),
             perturb: given.time("perturb").unwrap_or(0) / 1_000_000_000,
             red,
         });
     }
-    // What tc calls our plain queues.
-    let name = match (spec.name, spec.limit) {
-        ("drop_tail", Limit::Packets(_)) => "pfifo",
-        ("drop_tail", Limit::Bytes(_)) => "bfifo",
-        ("drop_head", Limit::Packets(_)) => "pfifo_head_drop",
-        (name, _) => name,
-    };
     let mut all = vec![("limit".into(), unit::limit(spec.limit))];
     all.extend(words(queue_words(spec.name), given));
     let mut counted = class.queue_told.clone();
-    if spec.name == "red" {
+    if form == Form::Average {
         // The kernel's words: what RED dropped, and what found the queue full.
         let early = told("prob_drop") + told("forced_drop");
         let full = class.own.dropped_packets.saturating_sub(early);
@@ -531,7 +527,7 @@ fn queue(class: &ClassStat, spec: &QueueSpec, packet: u64) -> Kind {
     } else if class.queue_says(&["ecn_mark"]).is_none() && class.own.marked_packets > 0 {
         counted.push(("ecn_mark", class.own.marked_packets as i64));
     }
-    Kind::Other { name: name.into(), words: all, told: counted }
+    Kind::Other { words: all, told: counted }
 }
 
 /// The number that a queue's table prints as a word's default; 0 where that is no number.
@@ -558,17 +554,15 @@ fn words(table: &'static [altq_engine::settings::Word], given: &Settings) -> Vec
 /// A class with what serves it.
 fn served(link: &LinkStat, class: &ClassStat) -> ClassKind {
     let given = &class.settings;
-    if class.scheduler != "htb" {
-        let words = match class.parent {
-            Some(_) if class.scheduler == "hfsc" => {
-                let curves = [("realtime", "rt"), ("linkshare", "ls"), ("upperlimit", "ul")];
-                let given = |(ours, theirs): (&str, &str)| Some((theirs.to_owned(), unit::value(given.get(ours)?)));
-                curves.into_iter().filter_map(given).collect()
-            }
-            Some(_) => words(class_words(class.scheduler), given),
-            None => vec![("rate".into(), unit::rate(link.rate.as_bit_s()))],
-        };
-        return ClassKind::Other { name: class.scheduler.into(), words, told: class.told.clone() };
+    let other = |words| ClassKind::Other { words, told: class.told.clone() };
+    match (tc_form(class.scheduler), class.parent) {
+        (TcForm::Tokens, _) => {}
+        (_, None) => return other(vec![("rate".into(), unit::rate(link.rate.as_bit_s()))]),
+        (TcForm::Words, _) => return other(words(class_words(class.scheduler), given)),
+        (TcForm::Renamed(names), _) => {
+            let given = |(ours, theirs): &(&str, &str)| Some(((*theirs).to_owned(), unit::value(given.get(ours)?)));
+            return other(names.iter().filter_map(given).collect());
+        }
     }
     let rate = match class.parent {
         Some(_) => given.rate("rate").unwrap_or_default(),

@@ -166,8 +166,8 @@ pub fn measured(stat: &LinkStat, probe: &Probe) -> Option<f64> {
 /// Holds both sides of each identity against one another.
 fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
     let qdiscs = || blocks.iter().filter(|block| !block.class);
-    let is_scheduler =
-        |kind: &str| altq_engine::schedule::find(kind).is_some() || matches!(kind, "prio" | "hfsc" | "htb");
+    // The kernel has a prio that we do not have.
+    let is_scheduler = |kind: &str| altq_engine::schedule::find(kind).is_some() || kind == "prio";
     if let Some(root) = qdiscs().find(|qdisc| qdisc.parent.is_none()) {
         let leaves =
             || qdiscs().filter(|qdisc| qdisc.parent.is_some() && !is_scheduler(&qdisc.kind)).map(|leaf| leaf.counts);

@@ -13,7 +13,7 @@ const CLASS: &str = include_str!("class.txt");
 fn htb(bytes: u64, packets: u64, overlimits: u64, requeues: u64, backlog_packets: u64) -> Qdisc {
     let counts = Counts { bytes, packets, dropped: 0, overlimits, requeues, backlog_bytes: 0, backlog_packets };
     let kind = Kind::Htb { r2q: 10, default: "12".into(), direct_packets: 0 };
-    Qdisc { handle: "1:".into(), parent: None, kind, counts }
+    Qdisc { handle: "1:".into(), parent: None, name: "htb".into(), kind, counts }
 }
 
 /// A leaf: its limit; marks at the tail and at the head; bytes, packets, and what waits.
@@ -37,7 +37,8 @@ fn sfq(n: u32, limit: u32, marks: (u64, u64), sent: (u64, u64), backlog: (u64, u
         backlog_packets: backlog.1,
         ..Counts::default()
     };
-    Qdisc { handle: format!("{n}0:"), parent: Some(format!("1:{n}")), kind: Kind::Sfq(sfq), counts }
+    let (handle, parent) = (format!("{n}0:"), Some(format!("1:{n}")));
+    Qdisc { handle, parent, name: "sfq".into(), kind: Kind::Sfq(sfq), counts }
 }
 
 fn text(blocks: &[impl Display]) -> String {
@@ -78,6 +79,7 @@ fn the_published_classes() {
             id: format!("1:{n}"),
             parent: (n != 1).then(|| "1:1".into()),
             leaf: leaf.then(|| format!("{n}0:")),
+            name: "htb".into(),
             kind: ClassKind::Htb(kind),
             counts: Counts::default(),
             rate: (0, 0),
