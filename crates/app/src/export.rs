@@ -58,7 +58,7 @@ impl Export {
                 }
             }
         }
-        flent::one(&runs, flent::Name { column, row }).map(|_| ())
+        flent::choose(&runs, flent::Name { column, row }).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// flent takes a file by its name; and what cannot be written is said before a long run.
@@ -78,7 +78,7 @@ impl Export {
     /// Writes the file, if one is asked for.
     pub fn write(&self, result: &CaseResult, column: Option<&str>, row: Option<&str>) -> anyhow::Result<()> {
         let Some(path) = &self.flent else { return Ok(()) };
-        let run = flent::pick(result, column, row).map_err(anyhow::Error::msg)?;
+        let run = flent::run(result, column, row)?;
         let bytes = flent::file(result, run, self.flent_test.into())?;
         std::fs::write(path, bytes).with_context(|| format!("{} cannot be written", path.display()))
     }

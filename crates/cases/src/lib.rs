@@ -20,6 +20,7 @@ pub mod limits;
 pub mod literal;
 pub mod made;
 pub mod nearest;
+pub mod place;
 pub mod random;
 pub mod report;
 pub mod result;

@@ -40,13 +40,9 @@ pub trait Watcher {
 
 /// What made a task's result, as the command `altq sim` or `altq lab` that runs this case alone.
 pub fn command(file: &CaseFile, world: World, seed: Option<u64>) -> Made {
-    let word = match world {
-        World::Sim => "sim",
-        World::Lab => "lab",
-    };
     let seed = seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
     Made {
-        command: format!("altq {word} {} --json{seed}", made::quoted(&file.path.to_string_lossy())),
+        command: format!("altq {} {} --json{seed}", world.name(), made::quoted(&file.path.to_string_lossy())),
         ..made::made(file)
     }
 }

@@ -11,3 +11,13 @@ pub enum World {
     /// In the lab, in network namespaces with the kernel's own TCP.
     Lab,
 }
+
+impl World {
+    /// Its word in case files, commands, file names and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            World::Sim => "sim",
+            World::Lab => "lab",
+        }
+    }
+}

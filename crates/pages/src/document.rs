@@ -11,8 +11,10 @@
 
 use std::path::{Path, PathBuf};
 
+use altq_cases::place::Place;
 use altq_cases::result::{CaseResult, World};
 
+use crate::fill::fill;
 use crate::html::{Source, Summary, apart, summary, text};
 
 /// The name of the text in a folder of cases.
@@ -34,24 +36,63 @@ pub struct Missing {
     pub why: String,
 }
 
-/// The text of EXPERIMENTS.md, in which a case's name links to what `link` says.
+/// Why there is no text.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// The text of a folder cannot be read.
+    #[error("{}", path.display())]
+    Read {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// What stands between `{{` and `}}` means nothing, or `}}` is missing.
+    #[error("{}:{}:{}: {why}\n {} | {around}", path.display(), place.line, place.column, place.line)]
+    Placeholder {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        place: Place,
+        /// The rest of the line from there on.
+        around: String,
+        /// What is wrong.
+        why: PlaceholderError,
+    },
+}
+
+/// What is wrong with a placeholder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceholderError {
+    /// `}}` is missing.
+    #[error("{{{{ is not closed with }}}}")]
+    Open,
+    /// It is neither a word nor a figure's name.
+    #[error(
+        "a text asks for {{{{summary}}}}, {{{{not-reproduced}}}}, {{{{failures}}}}, {{{{worlds}}}}, or a figure: \
+         {{{{CASE/COLUMN/ROW FIGURE}}}}"
+    )]
+    Unknown,
+}
+
+/// The text of EXPERIMENTS.md, its prose filled to lines of 100 characters. A case's name leads to
+/// what `link` says.
 ///
 /// # Errors
-/// Where a text has `{{` without `}}`, or something between them that means nothing: the message
-/// names file, line and column.
+/// If a folder's text cannot be read, or has a placeholder that means nothing.
 pub fn document(
     folders: &[PathBuf],
     sources: &[Source<'_>],
     missing: &[Missing],
     link: &dyn Fn(&str) -> String,
-) -> Result<String, String> {
+) -> Result<String, DocumentError> {
     let mut texts = Vec::new();
     for folder in folders {
         let path = folder.join(TEMPLATE);
         match std::fs::read_to_string(&path) {
             Ok(text) => texts.push((path, text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("{}: {error}", path.display())),
+            Err(source) => return Err(DocumentError::Read { path, source }),
         }
     }
     if texts.is_empty() {
@@ -59,47 +100,39 @@ pub fn document(
     }
     let mut out = String::new();
     for (path, text) in &texts {
-        out += &fill(text, path, sources, missing, link)?;
+        out += &put_in(text, path, sources, missing, link)?;
     }
-    Ok(out)
+    Ok(fill(&out))
 }
 
-/// A text with all that it asks for put in.
-fn fill(
+/// A text with what was measured instead of its placeholders.
+fn put_in(
     text: &str,
     path: &Path,
     sources: &[Source<'_>],
     missing: &[Missing],
     link: &dyn Fn(&str) -> String,
-) -> Result<String, String> {
+) -> Result<String, DocumentError> {
     let mut out = String::new();
     let mut at = 0;
     while let Some(begin) = text[at..].find("{{").map(|found| at + found) {
         out += &text[at..begin];
-        let bad = |why: &str| {
-            let (line, column) = (
-                text[..begin].matches('\n').count() + 1,
-                text[..begin].rsplit('\n').next().unwrap_or("").chars().count() + 1,
-            );
-            let around = text[begin..].lines().next().unwrap_or("");
-            format!("{}:{line}:{column}: {why}\n {line} | {around}", path.display())
+        let bad = |why| DocumentError::Placeholder {
+            path: path.to_owned(),
+            place: Place::of(text, begin),
+            around: text[begin..].lines().next().unwrap_or("").to_owned(),
+            why,
         };
-        let Some(end) = text[begin..].find("}}").map(|found| begin + found) else {
-            return Err(bad("{{ is not closed with }}"));
-        };
-        let word = text[begin + 2..end].trim();
-        out += &match word {
-            "summary" => table(sources, missing, link),
+        let end = text[begin..].find("}}").map(|found| begin + found).ok_or_else(|| bad(PlaceholderError::Open))?;
+        // A name may be broken at the end of a line.
+        let word = text[begin + 2..end].split_whitespace().collect::<Vec<_>>().join(" ");
+        out += &match word.as_str() {
+            "summary" => summary_table(sources, missing, link),
             "not-reproduced" => not_reproduced(sources),
             "failures" => failures(sources),
-            "worlds" => worlds(sources),
+            "worlds" => worlds_table(sources),
             word if word.contains('/') => figure(word, sources).unwrap_or_else(|| NOTHING.to_owned()),
-            _ => {
-                return Err(bad(
-                    "a text asks for {{summary}}, {{not-reproduced}}, {{failures}}, {{worlds}}, or a figure: \
-                     {{CASE/COLUMN/ROW FIGURE}}",
-                ));
-            }
+            _ => return Err(bad(PlaceholderError::Unknown)),
         };
         at = end + 2;
     }
@@ -107,6 +140,9 @@ fn fill(
 }
 
 /// The way from a folder to a file, as a link has it.
+///
+/// # Errors
+/// If one of them is not there.
 pub fn relative(folder: &Path, file: &Path) -> std::io::Result<String> {
     let folder = std::path::absolute(folder)?.canonicalize()?;
     let file = file.canonicalize()?;
@@ -150,15 +186,8 @@ fn figure(word: &str, sources: &[Source<'_>]) -> Option<String> {
     None
 }
 
-fn world(world: World) -> &'static str {
-    match world {
-        World::Sim => "sim",
-        World::Lab => "lab",
-    }
-}
-
 /// The table of all cases.
-fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> String) -> String {
+fn summary_table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> String) -> String {
     let mut out = String::from(
         "| case | world | rows | published figures | classic off by at most | promises of altq kept | all promises \
          kept | verdict |\n|---|---|---|---|---|---|---|---|\n",
@@ -176,13 +205,13 @@ fn table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str) -> Str
         let (rows, published, all) = (dash(sum.rows), dash(sum.published), result.expectations.len());
         out += &format!(
             "| [{name}]({page}) | {} | {rows} | {published} | {worst} | {altq} | {} of {all} | {verdict} |\n",
-            world(result.world),
+            result.world.name(),
             sum.passed
         );
     }
     for one in missing {
         let (name, page) = (cell(&one.case), link(&one.case));
-        out += &format!("| [{name}]({page}) | {} | | | | | | not run: {} |\n", world(one.world), cell(&one.why));
+        out += &format!("| [{name}]({page}) | {} | | | | | | not run: {} |\n", one.world.name(), cell(&one.why));
     }
     out
 }
@@ -196,7 +225,7 @@ fn verdict(result: &CaseResult) -> &'static str {
 }
 
 /// A table of the cases that ran in both worlds.
-fn worlds(sources: &[Source<'_>]) -> String {
+fn worlds_table(sources: &[Source<'_>]) -> String {
     let mut out = String::new();
     for lab in sources.iter().map(|source| source.result).filter(|result| result.world == World::Lab) {
         let sim = sources
@@ -256,7 +285,7 @@ fn failures(sources: &[Source<'_>]) -> String {
             out += &format!(
                 "- **{}** ({}): INVALID: {}\n",
                 cell(&result.case),
-                world(result.world),
+                result.world.name(),
                 cell(&result.notes.join("; "))
             );
         }
@@ -266,7 +295,7 @@ fn failures(sources: &[Source<'_>]) -> String {
             out += &format!(
                 "- `{}` ({}): {measured} where {} was expected ({})\n",
                 outcome.name,
-                world(result.world),
+                result.world.name(),
                 text::figure(outcome.expected, unit),
                 cell(&outcome.source)
             );
@@ -282,19 +311,21 @@ mod tests {
     #[test]
     fn links_lead_from_the_text_to_the_case() {
         let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(relative(&tree.join(".."), &tree.join("src/main.rs")).unwrap(), "app/src/main.rs");
-        assert_eq!(relative(&tree.join("src/lab"), &tree.join("Cargo.toml")).unwrap(), "../../Cargo.toml");
+        assert_eq!(relative(&tree.join(".."), &tree.join("src/lib.rs")).unwrap(), "pages/src/lib.rs");
+        assert_eq!(relative(&tree.join("src/html"), &tree.join("Cargo.toml")).unwrap(), "../../Cargo.toml");
         assert!(relative(tree, &tree.join("no-such-file")).is_err());
     }
 
     #[test]
     fn texts_are_filled_or_refused_with_a_place() {
         let path = Path::new("in.md");
-        assert_eq!(fill("a {{x/altq/5 slow}} b", path, &[], &[], &str::to_owned).unwrap(), format!("a {NOTHING} b"));
-        assert_eq!(fill("{{failures}}", path, &[], &[], &str::to_owned).unwrap(), "Nothing: every promise holds.\n");
-        assert_eq!(fill("{{worlds}}", path, &[], &[], &str::to_owned).unwrap(), "No case was run in both.\n");
-        let said = fill("one\ntwo {{nonsense}}", path, &[], &[], &str::to_owned).unwrap_err();
-        assert!(said.starts_with("in.md:2:5: a text asks for {{summary}}"), "{said}");
-        assert!(fill("{{summary", path, &[], &[], &str::to_owned).unwrap_err().contains("in.md:1:1: {{ is not closed"));
+        let put_in = |text| put_in(text, path, &[], &[], &str::to_owned).map_err(|error| error.to_string());
+        assert_eq!(put_in("a {{x/altq/5 slow}} b"), Ok(format!("a {NOTHING} b")));
+        assert_eq!(put_in("{{failures}}"), Ok("Nothing: every promise holds.\n".into()));
+        assert_eq!(put_in("{{worlds}}"), Ok("No case was run in both.\n".into()));
+        let error = put_in("one\ntwo {{nonsense}} x").unwrap_err();
+        assert!(error.starts_with("in.md:2:5: a text asks for {{summary}}, {{not-reproduced}}, "), "{error}");
+        assert!(error.ends_with("{{CASE/COLUMN/ROW FIGURE}}\n 2 | {{nonsense}} x"), "{error}");
+        assert_eq!(put_in("{{summary"), Err("in.md:1:1: {{ is not closed with }}\n 1 | {{summary".into()));
     }
 }

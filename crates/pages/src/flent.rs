@@ -66,11 +66,28 @@ impl std::fmt::Display for Name<'_> {
     }
 }
 
-/// Which of the runs is asked for, by its place.
+/// Why it is not known which run goes into a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// The result has no series over time.
+    #[error("the result has no run over time: altq sim CASE --json and altq lab CASE --json keep it")]
+    NoSeries,
+    /// A name was given, but the only run has none.
+    #[error("there is no such run ({0}): the case has one, without a name")]
+    NoNames(String),
+    /// No run has the name. The names that there are follow.
+    #[error("there is no such run; runs: {0}")]
+    Unknown(String),
+    /// Several runs have the name. Their whole names follow.
+    #[error("a file of flent is of one run; say which: {0}")]
+    Several(String),
+}
+
+/// The place of the run that is asked for.
 ///
 /// # Errors
-/// Where there is none, or are several: the message names them.
-pub fn one(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, String> {
+/// If no run has the name, or several have it.
+pub fn choose(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, ChoiceError> {
     let fits = |name: &Name<'_>| {
         (wanted.column.is_none() || name.column == wanted.column) && (wanted.row.is_none() || name.row == wanted.row)
     };
@@ -79,34 +96,30 @@ pub fn one(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, String> {
     match found.as_slice() {
         [one] => Ok(*one),
         [] => match list(&mut runs.iter()) {
-            names if names.trim().is_empty() => {
-                Err(format!("there is no such run ({wanted}): the case has one, without a name"))
-            }
-            names => Err(format!("there is no such run; runs: {names}")),
+            names if names.trim().is_empty() => Err(ChoiceError::NoNames(wanted.to_string())),
+            names => Err(ChoiceError::Unknown(names)),
         },
-        _ => {
-            let several = list(&mut runs.iter().filter(|name| fits(name)));
-            Err(format!("a file of flent is of one run; say which: {several}"))
-        }
+        _ => Err(ChoiceError::Several(list(&mut runs.iter().filter(|name| fits(name))))),
     }
 }
 
-/// A run of a result: of the column and row asked for, where that leaves one.
+/// A result's run of the column and row asked for.
 ///
 /// # Errors
-/// Where there is none, or are several: the message names them.
-pub fn pick<'a>(result: &'a CaseResult, column: Option<&str>, row: Option<&str>) -> Result<&'a RunSeries, String> {
+/// If the result has no such run, or several.
+pub fn run<'a>(result: &'a CaseResult, column: Option<&str>, row: Option<&str>) -> Result<&'a RunSeries, ChoiceError> {
     let names: Vec<Name<'_>> =
         result.series.iter().map(|run| Name { column: run.column.as_deref(), row: run.row.as_deref() }).collect();
-    let nothing =
-        || "the result has no run over time: altq sim CASE --json and altq lab CASE --json keep it".to_owned();
     if names.is_empty() {
-        return Err(nothing());
+        return Err(ChoiceError::NoSeries);
     }
-    result.series.get(one(&names, Name { column, row })?).ok_or_else(nothing)
+    result.series.get(choose(&names, Name { column, row })?).ok_or(ChoiceError::NoSeries)
 }
 
 /// A run as a file of flent, compressed. The same run gives the same bytes.
+///
+/// # Errors
+/// If the file cannot be put into JSON or compressed.
 pub fn file(result: &CaseResult, run: &RunSeries, test: Test) -> std::io::Result<Vec<u8>> {
     let bin = run.bin_ns as f64 / 1e9;
     let bins = run.classes.iter().chain(&run.flows).map(|row| row.bytes.len()).max().unwrap_or(0);

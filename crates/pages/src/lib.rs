@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+mod fill;
 pub mod flent;
 pub mod html;
 pub mod load;

@@ -4,12 +4,17 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use altq_cases::place::Place;
 use altq_cases::result::CaseResult;
+use serde_json::{Deserializer, Value};
 
 use crate::html::Source;
 
-/// The schema that is read.
+/// The schema of results.
 const SCHEMA: &str = "altq.result/1";
+
+/// How a result is made, for who has none.
+const PRINTED_BY: &str = "altq sim CASE --json and altq lab CASE --json print results";
 
 /// A result, and the text that it was read from.
 #[derive(Debug)]
@@ -27,47 +32,68 @@ impl Loaded {
     }
 }
 
-/// Why a file gives no results.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a file gives no results, and where in the file the reason stands. Displayed: file, line,
+/// column, reason, and the line with a caret.
+#[derive(Debug)]
 pub struct LoadError {
-    path: PathBuf,
-    /// Line and column, from 1, and what stands around it with the offset of its place.
-    place: Option<(usize, usize, String, usize)>,
-    message: String,
+    /// The file.
+    pub path: PathBuf,
+    /// Where in the file; `None`: the reason is about the file as a whole.
+    pub place: Option<Place>,
+    /// The reason.
+    pub reason: Reason,
 }
 
-impl LoadError {
-    /// An error about a file as a whole.
-    fn plain(path: &Path, message: impl Into<String>) -> LoadError {
-        LoadError { path: path.to_owned(), place: None, message: message.into() }
-    }
+/// Why a file gives no results.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(std::io::Error),
+    /// The file is not UTF-8 from this byte on.
+    #[error("byte {0} is not UTF-8 text: this is no result of altq sim --json or altq lab --json")]
+    NotText(usize),
+    /// The file is empty.
+    #[error("there is nothing in it; {PRINTED_BY}")]
+    Empty,
+    /// The text is not JSON.
+    #[error("this is no JSON{}: {why}", behind(*.results))]
+    NotJson {
+        /// Whether results stand before it.
+        results: bool,
+        /// What the parser says.
+        why: String,
+    },
+    /// The text ends within a value.
+    #[error("the JSON is cut short{}: the command that wrote it did not end; run it again", behind(*.results))]
+    CutShort {
+        /// Whether results stand before it.
+        results: bool,
+    },
+    /// The value names no schema.
+    #[error("this is no result: it has no \"schema\": {SCHEMA:?}; {PRINTED_BY}")]
+    NoSchema,
+    /// The value names a schema that is no version of `altq.result`.
+    #[error("the schema is {0:?}, not {SCHEMA:?}; {PRINTED_BY}")]
+    OtherSchema(String),
+    /// The value is of another version of `altq.result`.
+    #[error("the schema is {0:?}, not {SCHEMA:?}; it is of another version of altq")]
+    OtherVersion(String),
+    /// The value is not what the schema says.
+    #[error("{0}: the result was changed, or written by another version of altq")]
+    Changed(String),
+}
 
-    /// An error about a byte of its text.
-    fn at(path: &Path, text: &str, byte: usize, message: impl Into<String>) -> LoadError {
-        let byte = (0..=byte.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        let begin = text[..byte].rfind('\n').map_or(0, |at| at + 1);
-        let (line, column) = (text[..begin].matches('\n').count() + 1, text[begin..byte].chars().count() + 1);
-        // Results stand on one long line: what is around the place is enough.
-        let before: String = text[begin..byte].chars().rev().take(50).collect::<Vec<_>>().into_iter().rev().collect();
-        let after: String = text[byte..].chars().take_while(|c| *c != '\n').take(30).collect();
-        let offset = before.chars().count();
-        LoadError {
-            path: path.to_owned(),
-            place: Some((line, column, before + &after, offset)),
-            message: message.into(),
-        }
-    }
+fn behind(results: bool) -> &'static str {
+    if results { " behind the results before it" } else { "" }
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, reason) = (self.path.display(), &self.reason);
         match &self.place {
-            None => write!(f, "{}: {}", self.path.display(), self.message),
-            Some((line, column, text, offset)) => {
-                writeln!(f, "{}:{line}:{column}: {}", self.path.display(), self.message)?;
-                let number = line.to_string();
-                write!(f, " {number} | {text}\n {:width$} | {:offset$}^", "", "", width = number.len())
-            }
+            None => write!(f, "{path}: {reason}"),
+            Some(place) => write!(f, "{path}:{}:{}: {reason}\n{place}", place.line, place.column),
         }
     }
 }
@@ -75,104 +101,83 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// Reads a file of one result or of several, one after the other; `-` is what comes on stdin.
+///
+/// # Errors
+/// If the file cannot be read, or holds anything but results.
 pub fn load(path: &Path) -> Result<Vec<Loaded>, LoadError> {
+    let error = |reason| LoadError { path: path.to_owned(), place: None, reason };
     let mut bytes = Vec::new();
     let read = match path.as_os_str() == "-" {
         true => std::io::stdin().read_to_end(&mut bytes).map(|_| ()),
         false => std::fs::read(path).map(|read| bytes = read),
     };
-    read.map_err(|error| LoadError::plain(path, format!("it cannot be read: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        LoadError::plain(
-            path,
-            format!("byte {at} is not UTF-8 text: this is no result of altq sim --json or altq lab --json"),
-        )
-    })?;
+    read.map_err(|reason| error(Reason::Unreadable(reason)))?;
+    let text = String::from_utf8(bytes).map_err(|not| error(Reason::NotText(not.utf8_error().valid_up_to())))?;
     parse(&text, path)
 }
 
-/// [`load`] of a text.
+/// Reads the results in a text, as [`load`] does. `path` is the text's name in errors.
+///
+/// # Errors
+/// If the text holds anything but results.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Loaded>, LoadError> {
-    let mut found = Vec::new();
+    let error = |place, reason| LoadError { path: path.to_owned(), place, reason };
+    // Results stand on one long line.
+    let at = |byte: usize, reason| error(Some(Place::in_long_line(text, byte)), reason);
+    let mut found: Vec<Loaded> = Vec::new();
     let mut begin = 0;
     while let Some(skip) = text[begin..].find(|c: char| !c.is_whitespace()) {
         begin += skip;
-        let mut values = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<serde_json::Value>();
+        let mut values = Deserializer::from_str(&text[begin..]).into_iter::<Value>();
         let value = match values.next() {
             Some(Ok(value)) => value,
-            Some(Err(error)) => return Err(broken(path, text, begin, &error, found.is_empty())),
+            Some(Err(not)) => {
+                let results = !found.is_empty();
+                return Err(match not.is_eof() {
+                    true => at(text.len(), Reason::CutShort { results }),
+                    false => at(begin + offset(&text[begin..], &not), Reason::NotJson { results, why: why(&not) }),
+                });
+            }
             None => break,
         };
         let end = begin + values.byte_offset();
         let json = &text[begin..end];
-        check_schema(path, text, begin, json, &value)?;
-        let result: CaseResult = serde_json::from_str(json).map_err(|error| {
-            let at = begin + offset(json, error.line(), error.column());
-            LoadError::at(
-                path,
-                text,
-                at,
-                format!("{}: the result was changed, or written by another version of altq", reason(&error)),
-            )
-        })?;
+        if let Some((byte, reason)) = not_a_result(json, &value) {
+            return Err(at(begin + byte, reason));
+        }
+        let result: CaseResult =
+            serde_json::from_str(json).map_err(|not| at(begin + offset(json, &not), Reason::Changed(why(&not))))?;
         found.push(Loaded { result, json: json.to_owned() });
         begin = end;
     }
-    if found.is_empty() {
-        return Err(LoadError::plain(
-            path,
-            "there is nothing in it; altq sim CASE --json and altq lab CASE --json print results",
-        ));
-    }
-    Ok(found)
+    if found.is_empty() { Err(error(None, Reason::Empty)) } else { Ok(found) }
 }
 
-fn check_schema(path: &Path, text: &str, begin: usize, json: &str, value: &serde_json::Value) -> Result<(), LoadError> {
-    let way = "altq sim CASE --json and altq lab CASE --json print results";
-    match value.get("schema").and_then(|schema| schema.as_str()) {
-        Some(SCHEMA) => Ok(()),
+/// Why a value is no result by its schema, and at which byte of its JSON.
+fn not_a_result(json: &str, value: &Value) -> Option<(usize, Reason)> {
+    match value.get("schema").and_then(Value::as_str) {
+        Some(SCHEMA) => None,
         Some(other) => {
-            let at = json.find(&format!("\"{other}\"")).unwrap_or(0);
-            let hint = if other.starts_with("altq.result/") {
-                "it is of another version of altq".to_owned()
-            } else {
-                way.to_owned()
-            };
-            Err(LoadError::at(path, text, begin + at, format!("the schema is {other:?}, not {SCHEMA:?}; {hint}")))
+            let byte = json.find(&format!("\"{other}\"")).unwrap_or(0);
+            let version = other.starts_with("altq.result/");
+            let reason = if version { Reason::OtherVersion } else { Reason::OtherSchema };
+            Some((byte, reason(other.to_owned())))
         }
-        None => {
-            Err(LoadError::at(path, text, begin, format!("this is no result: it has no \"schema\": {SCHEMA:?}; {way}")))
-        }
+        None => Some((0, Reason::NoSchema)),
     }
 }
 
-/// JSON that is none, or is cut short.
-fn broken(path: &Path, text: &str, begin: usize, error: &serde_json::Error, first: bool) -> LoadError {
-    let at = begin + offset(&text[begin..], error.line(), error.column());
-    let what = if first { "" } else { " behind the results before it" };
-    match error.is_eof() {
-        true => LoadError::at(
-            path,
-            text,
-            text.len(),
-            format!("the JSON is cut short{what}: the command that wrote it did not end; run it again"),
-        ),
-        false => LoadError::at(path, text, at, format!("this is no JSON{what}: {}", reason(error))),
-    }
-}
-
-/// serde's reason without the place that we say better.
-fn reason(error: &serde_json::Error) -> String {
+/// serde's reason without the place, which [`LoadError`] says.
+fn why(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or(&text).to_owned()
 }
 
-/// The byte of a line and column as serde counts them: lines from 1, columns in bytes, of the last
-/// byte read.
-fn offset(text: &str, line: usize, column: usize) -> usize {
-    let begin: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    begin + column.saturating_sub(1)
+/// The byte of a text that an error is about. serde counts lines from 1, and columns in bytes up to
+/// the last byte read.
+fn offset(text: &str, error: &serde_json::Error) -> usize {
+    let begin: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    begin + error.column().saturating_sub(1)
 }
 
 #[cfg(test)]

@@ -6,10 +6,36 @@ use std::path::{Path, PathBuf};
 use altq_cases::case::CaseFile;
 use altq_cases::made;
 use altq_cases::result::{CaseResult, World};
-use anyhow::Context as _;
 
 use crate::html::{self, Source, text::slug};
 use crate::load::{self, Loaded};
+
+/// Why results are not on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// The folder is not there and cannot be made.
+    #[error("{} cannot be made (--out names another folder)", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The path ends in `..` or is the root of the file system.
+    #[error("{} is no name of a file", .0.display())]
+    NoFileName(PathBuf),
+    /// A file cannot be written.
+    #[error("{} cannot be written", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A result has no JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
 
 /// The folder that results go to.
 pub struct Results {
@@ -19,12 +45,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// Opens or makes a folder, and reads the results of `cases` that lie in it and were made from
-    /// the very files that lie there now: a run of some cases, or of one world, adds to the runs
-    /// before. What does not fit is told to `told`.
-    pub fn open(folder: &Path, cases: &[CaseFile], mut told: impl FnMut(String)) -> anyhow::Result<Results> {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("{} cannot be made (--out names another folder)", folder.display()))?;
+    /// Opens a folder, or makes it, and reads those results of `cases` in it that were made from the
+    /// case files as they are now: so a run of some cases, or of one world, adds to earlier runs.
+    /// `warn` is called with the reason why a result is left out.
+    ///
+    /// # Errors
+    /// If the folder is not there and cannot be made.
+    pub fn open(folder: &Path, cases: &[CaseFile], mut warn: impl FnMut(String)) -> Result<Results, ResultsError> {
+        std::fs::create_dir_all(folder).map_err(|source| ResultsError::Folder { folder: folder.to_owned(), source })?;
         let mut kept = Vec::new();
         for case in cases {
             for world in [World::Sim, World::Lab] {
@@ -34,7 +62,7 @@ impl Results {
                     continue;
                 }
                 match load::load(&path) {
-                    Err(error) => told(format!("left out: {error}")),
+                    Err(error) => warn(format!("left out: {error}")),
                     Ok(loaded) => {
                         let Some(loaded) = loaded.into_iter().next() else { continue };
                         let now = made::made(case).files;
@@ -45,7 +73,7 @@ impl Results {
                         if loaded.result.made.as_ref().is_some_and(same) {
                             kept.push((name, loaded));
                         } else {
-                            told(format!("{}: left out: it was made from another version of the case", path.display()));
+                            warn(format!("{}: left out: it was made from another version of the case", path.display()));
                         }
                     }
                 }
@@ -55,7 +83,10 @@ impl Results {
     }
 
     /// Writes a result and the page of its case.
-    pub fn add(&mut self, result: CaseResult) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn add(&mut self, result: CaseResult) -> Result<(), ResultsError> {
         let name = file_name(&result.case, result.world);
         let json = serde_json::to_string(&result)?;
         self.write(&name, &(json.clone() + "\n"))?;
@@ -75,24 +106,31 @@ impl Results {
         all
     }
 
-    /// Writes the index and EXPERIMENTS.md.
-    pub fn finish(&self, note: &str, document: &str) -> anyhow::Result<()> {
+    /// Writes the index and EXPERIMENTS.md. `note`: markup below the index's heading.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn finish(&self, note: &str, document: &str) -> Result<(), ResultsError> {
         self.write("index.html", &html::index("altq experiments", note, &self.sources(), &page_name))?;
         self.write("EXPERIMENTS.md", document)
     }
 
-    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+    fn write(&self, name: &str, text: &str) -> Result<(), ResultsError> {
         write(&self.folder.join(name), text)
     }
 }
 
-/// Writes a file; who interrupts finds the old one or the new one, never half of it.
-pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let name = path.file_name().with_context(|| format!("{} is no name of a file", path.display()))?;
+/// Writes a file under another name and renames it: after an interruption the file is the old one
+/// or the new one, never half of it.
+///
+/// # Errors
+/// If the path names no file, or the file cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<(), ResultsError> {
+    let name = path.file_name().ok_or_else(|| ResultsError::NoFileName(path.to_owned()))?;
     let draft = path.with_file_name(format!(".{}.new", name.to_string_lossy()));
     std::fs::write(&draft, text)
         .and_then(|()| std::fs::rename(&draft, path))
-        .with_context(|| format!("{} cannot be written", path.display()))
+        .map_err(|source| ResultsError::Write { path: path.to_owned(), source })
 }
 
 /// The page of a case.
@@ -101,9 +139,5 @@ pub fn page_name(case: &str) -> String {
 }
 
 fn file_name(case: &str, world: World) -> String {
-    let world = match world {
-        World::Sim => "sim",
-        World::Lab => "lab",
-    };
-    format!("{}.{world}.json", slug(case))
+    format!("{}.{}.json", slug(case), world.name())
 }

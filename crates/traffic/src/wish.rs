@@ -179,11 +179,8 @@ impl PlanFile {
     /// # Errors
     /// Where the file cannot be read, or with the place of what is wrong.
     pub fn load(path: &Path) -> Result<PlanFile, CaseError> {
-        let text = std::fs::read_to_string(path).map_err(|error| CaseError {
-            path: path.into(),
-            place: None,
-            message: format!("cannot be read: {error}"),
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| CaseError::plain(path, format!("cannot be read: {error}")))?;
         PlanFile::parse(&text, path)
     }
 
@@ -192,7 +189,7 @@ impl PlanFile {
     /// # Errors
     /// With the place of what is wrong.
     pub fn parse(text: &str, path: &Path) -> Result<PlanFile, CaseError> {
-        let error = |(span, message)| at(path, text, span, message);
+        let error = |(span, message)| CaseError::at(path, text, span, message);
         let raw: RawPlan = toml::from_str(text).map_err(|e| error((e.span(), e.message().to_string())))?;
         read(raw).map_err(error)
     }
@@ -200,18 +197,6 @@ impl PlanFile {
 
 /// A place in the text, and what is wrong there.
 type Wrong = (Option<std::ops::Range<usize>>, String);
-
-fn at(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, message: String) -> CaseError {
-    let place = span.map(|span| {
-        let start = (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        let before = text.get(..start).unwrap_or_default();
-        let begin = before.rfind('\n').map_or(0, |at| at + 1);
-        let line: String =
-            text.get(begin..).unwrap_or_default().lines().next().unwrap_or("").chars().take(200).collect();
-        (before.matches('\n').count() + 1, before.get(begin..).unwrap_or_default().chars().count() + 1, line)
-    });
-    CaseError { path: path.into(), place, message }
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -504,7 +489,7 @@ stop = "10s"
             (flow("kind = \"tcp_rr\"") + &flow("kind = \"udp_rr\""), Some(5), "a second flow"),
         ] {
             let error = PlanFile::parse(&text, Path::new("p.toml")).unwrap_err();
-            assert_eq!(error.place.as_ref().map(|place| place.0), line, "{text}: {error}");
+            assert_eq!(error.place.as_ref().map(|place| place.line), line, "{text}: {error}");
             assert!(error.message.contains(word), "{text}: {error}");
         }
     }

@@ -277,7 +277,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
             }
         };
         *verdicts.entry(word).or_default() += 1;
-        let world = if task.world == World::Sim { "sim" } else { "lab" };
+        let world = task.world.name();
         if args.json {
             rows.push(serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why }));
         } else {
@@ -296,7 +296,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     progress.clear();
     drop(progress);
     if let Some(error) = failed {
-        return Err(error);
+        return Err(error.into());
     }
     // What has no place in these worlds is said even if it was not asked for.
     let said: Vec<String> = missing.iter().map(|one| one.case.clone()).collect();
@@ -308,9 +308,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         }
     }
     missing.sort_by(|a, b| (&a.case, a.world as u8).cmp(&(&b.case, b.world as u8)));
-    let text = |link: &dyn Fn(&str) -> String| {
-        document::document(folders, &results.sources(), &missing, link).map_err(|message| anyhow::anyhow!("{message}"))
-    };
+    let text = |link: &dyn Fn(&str) -> String| document::document(folders, &results.sources(), &missing, link);
     results.finish("", &text(&page_name)?)?;
     if let Some(path) = &args.document {
         results::write(path, &text(&|case| files.get(case).cloned().unwrap_or_default())?)?;

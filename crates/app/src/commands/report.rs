@@ -84,7 +84,8 @@ fn as_flent(args: &Args, loaded: &[Loaded]) -> anyhow::Result<Exit> {
         return Ok(Exit::Usage);
     };
     let (column, row) = (args.column.as_deref(), args.row.as_deref());
-    if let Err(message) = args.export.named().and_then(|()| flent::pick(&one.result, column, row).map(|_| ())) {
+    let known = || flent::run(&one.result, column, row).map(|_| ()).map_err(|error| error.to_string());
+    if let Err(message) = args.export.named().and_then(|()| known()) {
         eprintln!("altq report: {message}");
         return Ok(Exit::Usage);
     }

@@ -18,10 +18,12 @@ mod worlds;
 use std::fmt::Write;
 
 use altq_cases::result::{CaseResult, World};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::plot::sheet::{SERIES, Series, shape};
 pub use compare::{Comparison, Summary, summary};
-use text::{base64, escaped, paragraphs, slug, time};
+use text::{escaped, paragraphs, slug, time};
 pub use worlds::{Apart, apart};
 
 /// A result, and the bytes that it was read from.
@@ -111,7 +113,7 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
             escaped(&link(&result.case)),
             escaped(&result.case),
             promises::verdict(result.valid, result.passed()),
-            world(result.world),
+            result.world.name(),
             sum.passed,
             result.expectations.len(),
             or_dash(sum.rows),
@@ -123,13 +125,6 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
 
 fn or_dash(n: usize) -> String {
     if n == 0 { "–".into() } else { n.to_string() }
-}
-
-fn world(world: World) -> &'static str {
-    match world {
-        World::Sim => "sim",
-        World::Lab => "lab",
-    }
 }
 
 /// A case: one result of it, or one of each world.
@@ -156,7 +151,7 @@ fn case(name: &str, sources: &[&Source<'_>]) -> String {
     }
     for source in sources {
         let result = source.result;
-        let whose = if sources.len() > 1 { format!(" ({})", world(result.world)) } else { String::new() };
+        let whose = if sources.len() > 1 { format!(" ({})", result.world.name()) } else { String::new() };
         if !result.valid || !result.notes.is_empty() {
             let _ = write!(out, "<div class=\"{}\">", if result.valid { "notes" } else { "notes warning" });
             if !result.valid {
@@ -172,7 +167,7 @@ fn case(name: &str, sources: &[&Source<'_>]) -> String {
     out += &worlds::section(sources);
     for source in sources {
         let result = source.result;
-        let whose = if sources.len() > 1 { format!(" ({})", world(result.world)) } else { String::new() };
+        let whose = if sources.len() > 1 { format!(" ({})", result.world.name()) } else { String::new() };
         let _ = writeln!(out, "<h2>Promises{whose}</h2>");
         let table = promises::section(result);
         if result.expectations.len() > 24 {
@@ -263,11 +258,11 @@ fn facts(source: &Source<'_>) -> String {
             fact(&escaped(&file.file), format!("<code>sha256 {}</code>", escaped(&file.sha256)));
         }
     }
-    let name = format!("{}.{}.json", slug(&result.case), world(result.world));
+    let name = format!("{}.{}.json", slug(&result.case), result.world.name());
     let mut data = format!(
         "<a download=\"{name}\" href=\"data:application/json;base64,{}\">{name}</a> (altq.result/1, {} kB, in this \
          page)",
-        base64(source.json.as_bytes()),
+        BASE64.encode(source.json),
         source.json.len().div_ceil(1000)
     );
     if let Some(file) = source.file {

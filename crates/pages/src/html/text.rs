@@ -91,20 +91,6 @@ pub fn deviation(part: f64) -> String {
     format!("{sign}{text} %")
 }
 
-/// Bytes in base64 (RFC 4648, section 4).
-pub fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits = group.iter().enumerate().fold(0u32, |bits, (n, byte)| bits | u32::from(*byte) << (16 - 8 * n));
-        for n in 0..4 {
-            let letter = LETTERS.get((bits >> (18 - 6 * n) & 63) as usize).copied().unwrap_or(b'=');
-            out.push(if n <= group.len() { char::from(letter) } else { '=' });
-        }
-    }
-    out
-}
-
 /// A name as part of a link or a file's name.
 pub fn slug(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
@@ -125,22 +111,6 @@ mod tests {
         assert_eq!([0.0, 1500.0, 2_500_000.0, 3e9].map(time), ["0 ns", "1.5 µs", "2.5 ms", "3 s"]);
         assert_eq!((figure(3.5, "KB/s"), figure(7.0, "")), ("3.5 KB/s".into(), "7".into()));
         assert_eq!([0.013, -0.248, 0.0001, f64::NAN].map(deviation), ["+1.3 %", "−25 %", "0.0 %", "–"]);
-    }
-
-    #[test]
-    fn base64_of_the_rfc() {
-        // RFC 4648, section 10.
-        for (text, code) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(text.as_bytes()), code);
-        }
     }
 
     #[test]
