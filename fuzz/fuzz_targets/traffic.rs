@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use altq_traffic::protocol::{Caps, Datagram, Lines, Preamble, Reply, Say, line};
-use altq_traffic::server::{Conversation, Heard, State};
+use altq_traffic::protocol::{Caps, Datagram, Lines, Preamble, ServerMessage, ClientMessage, line};
+use altq_traffic::server::{Conversation, Action, State};
 use altq_traffic::token::Token;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(datagram.bytes(), input);
         assert!(!datagram.proved(&secrets.session), "a guess of 128 bits");
     }
-    let _ = Reply::read(input);
+    let _ = ServerMessage::read(input);
 
     // The first byte: whether it knows the token, and into what pieces the rest is cut.
     let Some((first, said)) = input.split_first() else { return };
@@ -28,20 +28,20 @@ fuzz_target!(|input: &[u8]| {
     let mut conversation = Conversation::new(secrets.clone(), CAPS);
     let mut lines = Lines::default();
     if knows {
-        lines.push(&line(&Say::Know { proof: secrets.client() }));
+        lines.push(&line(&ClientMessage::Know { proof: secrets.client() }));
     }
     for piece in said.chunks(usize::from(first / 2) + 1) {
         lines.push(piece);
         while let Ok(Some(line)) = lines.next(conversation.longest()) {
-            match conversation.hear(&line) {
-                Heard::Welcome | Heard::Begin => assert!(knows),
-                Heard::Prepare(plan) => {
+            match conversation.handle(&line) {
+                Action::Welcome | Action::Begin => assert!(knows),
+                Action::Prepare(plan) => {
                     assert!(knows && plan.check(&CAPS).is_ok() && plan.flows.len() <= 8);
                     let streams: u32 = plan.flows.iter().map(|flow| flow.work.streams()).sum();
                     assert!(streams <= 64 && plan.flows.iter().all(|flow| flow.stop_ns <= 60_000_000_000));
                 }
-                Heard::Refuse(..) | Heard::End => assert_eq!(conversation.state(), State::Over),
-                Heard::Nothing => {}
+                Action::Refuse(..) | Action::End => assert_eq!(conversation.state(), State::Over),
+                Action::Nothing => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::case::{Case, CaseFile, Column, Expectation, Figured, Judged, Probe, R
 use crate::result::{CaseResult, ClassResult, FigureResult, FlowResult, Outcome, PeerResult, RunSeries, World};
 
 /// What a run of a column gave.
-pub struct Ran<'a> {
+pub struct ColumnResult<'a> {
     /// The column.
     pub column: Cow<'a, Column>,
     /// By the case's figures: what was measured, in the measure's unit.
@@ -54,7 +54,7 @@ pub fn ratio(over: Option<f64>, under: Option<f64>) -> Option<f64> {
 }
 
 /// Puts what all runs of a file gave into its result.
-pub fn assemble<'a>(file: &'a CaseFile, runs: Vec<(&'a Run, Vec<Ran<'a>>)>, result: &mut CaseResult) {
+pub fn assemble<'a>(file: &'a CaseFile, runs: Vec<(&'a Run, Vec<ColumnResult<'a>>)>, result: &mut CaseResult) {
     if !file.is_table() {
         for (run, ran) in runs {
             collect(&run.case, ran, result);
@@ -73,7 +73,7 @@ pub fn assemble<'a>(file: &'a CaseFile, runs: Vec<(&'a Run, Vec<Ran<'a>>)>, resu
     compare(file, &cells, result);
 }
 
-fn notes(run: &Run, ran: &Ran<'_>, result: &mut CaseResult) {
+fn notes(run: &Run, ran: &ColumnResult<'_>, result: &mut CaseResult) {
     let row = run.case.row.as_ref().map_or(String::new(), |row| format!("row {row}, "));
     let column = ran.column.name.as_ref().map_or(String::new(), |column| format!("column {column}, "));
     let whose = if run.row.is_some() || run.column.is_some() {
@@ -97,7 +97,7 @@ fn notes(run: &Run, ran: &Ran<'_>, result: &mut CaseResult) {
 }
 
 /// Puts what the columns of a single case gave into its result.
-pub fn collect(case: &Case, ran: Vec<Ran<'_>>, result: &mut CaseResult) {
+pub fn collect(case: &Case, ran: Vec<ColumnResult<'_>>, result: &mut CaseResult) {
     for ran in ran {
         for (at, (expectation, measured)) in case.expectations.iter().zip(&ran.measured).enumerate() {
             if expectation.concerns(&ran.column, result.world) && !ran.unjudged.contains(&at) {
@@ -179,7 +179,7 @@ struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    fn add(&mut self, run: &'a Run, ran: Ran<'_>, result: &mut CaseResult) {
+    fn add(&mut self, run: &'a Run, ran: ColumnResult<'_>, result: &mut CaseResult) {
         let cell = self.cells.entry((run.row.unwrap_or(0), run.column.unwrap_or(0))).or_default();
         if cell.run.is_none() {
             cell.run = Some(run);

@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 const PACKET: u32 = 60;
 
 /// Turns, and batches in each of them.
-const TURNS: usize = 40;
+const ROUNDS: usize = 40;
 const BATCHES: usize = 100;
 
 /// Nanoseconds a packet: reading its headers, finding its class, queueing it, taking it out; and
@@ -63,7 +63,7 @@ pub fn times(links: &[&Link]) -> anyhow::Result<Vec<Times>> {
         }
     }
     let mut samples: Vec<[Vec<f64>; 5]> = all.iter().map(|_| Default::default()).collect();
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         for (work, samples) in all.iter_mut().zip(&mut samples) {
             // What the others left in the processor's caches is not this one's.
             for batch in 0..BATCHES + BATCHES / 4 {

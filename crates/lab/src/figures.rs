@@ -60,8 +60,8 @@ impl Figures<'_> {
         matches!(self.flows.get(flow).map(|flow| &flow.kind), Some(Kind::Datagrams(_)))
     }
 
-    fn asks(&self, flow: usize) -> bool {
-        self.flows.get(flow).is_some_and(|flow| flow.kind.asks())
+    fn has_round_trips(&self, flow: usize) -> bool {
+        self.flows.get(flow).is_some_and(|flow| flow.kind.has_round_trips())
     }
 
     /// A row a flow.
@@ -70,7 +70,7 @@ impl Figures<'_> {
         let row = |(at, flow): (usize, &Flow)| {
             let mut times = self.times(at, from, to);
             let times = Percentiles::of(&mut times);
-            let asks = self.asks(at);
+            let asks = self.has_round_trips(at);
             let counts = self.edges(at, from, to).filter(|_| self.datagrams(at));
             FlowResult {
                 row: self.case.row.clone(),
@@ -244,9 +244,9 @@ impl Figures<'_> {
             Measure::GapMode => mode(0).map(|mode| mode.at_ns as f64),
             Measure::GapModeShare => mode(0).map(|mode| mode.share),
             Measure::GapSecondMode => mode(1).map(|mode| mode.at_ns as f64),
-            Measure::Transactions if self.asks(flow) => self.transactions(flow, from, to),
-            Measure::RttP50 if self.asks(flow) => times(50),
-            Measure::RttP99 if self.asks(flow) => times(99),
+            Measure::Transactions if self.has_round_trips(flow) => self.transactions(flow, from, to),
+            Measure::RttP50 if self.has_round_trips(flow) => times(50),
+            Measure::RttP99 if self.has_round_trips(flow) => times(99),
             Measure::DelayP50 if self.datagrams(flow) => times(50),
             Measure::DelayP99 if self.datagrams(flow) => times(99),
             Measure::DelayMax if self.datagrams(flow) => times(100),
@@ -266,7 +266,7 @@ pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
     let (datagrams, numbered) = (matches!(flow.kind, Kind::Datagrams(_)), flow.flood.is_none());
     match measure {
         Measure::Goodput | Measure::HtbRatio => true,
-        Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.asks(),
+        Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.has_round_trips(),
         // What TCP sends are segments that nobody counts here.
         Measure::Rate | Measure::Packets | Measure::Offered | Measure::Loss => datagrams,
         Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax => datagrams && numbered,

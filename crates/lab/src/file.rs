@@ -3,9 +3,9 @@
 use altq_cases::case::{CaseFile, Run as CaseRun};
 use altq_cases::result::{CaseResult, World};
 use altq_cases::series;
-use altq_cases::table::{self, Ran};
+use altq_cases::table::{self, ColumnResult};
 
-use super::lower::{SIMULATED, Wishes};
+use super::lower::{Options, SIMULATED};
 use super::prepared::Prepared;
 use super::topology::Unsupported;
 
@@ -15,19 +15,19 @@ use super::topology::Unsupported;
 ///
 /// # Errors
 /// As [`super::run_case`]; everything is checked before anything is started.
-pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
+pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Result<CaseResult> {
     let mut prepared = Vec::new();
     for run in &file.runs {
-        let seed = wishes.seed.wrapping_add(u64::from(run.sample));
-        let wishes = Wishes { seed, ..wishes.clone() };
-        let columns = run.case.columns.iter().map(|column| Prepared::new(&run.case, column, &wishes));
+        let seed = options.seed.wrapping_add(u64::from(run.sample));
+        let options = Options { seed, ..options.clone() };
+        let columns = run.case.columns.iter().map(|column| Prepared::new(&run.case, column, &options));
         prepared.push((run, columns.collect::<anyhow::Result<Vec<_>>>()?));
     }
-    let mut result = CaseResult::new(&file.name, World::Lab, wishes.seed);
+    let mut result = CaseResult::new(&file.name, World::Lab, options.seed);
     file.runs.first().iter().for_each(|run| result.describe(&run.case));
     let mut all = Vec::new();
     let bins = series::bins(prepared.len());
-    let (turns, mut spoilt) = (file.turns(), vec![Spoilt::default(); prepared.len()]);
+    let (turns, mut left_out) = (file.turns(), vec![LeftOutTurns::default(); prepared.len()]);
     for turn in 0..turns {
         for row in order(&prepared, turn) {
             for at in row {
@@ -37,18 +37,18 @@ pub fn run_file(file: &CaseFile, wishes: &Wishes, peer: bool) -> anyhow::Result<
                     .map(|column| column.run(&run.case, peer, bins))
                     .collect::<anyhow::Result<Vec<_>>>()?;
                 if turns > 1
-                    && let Some(spoilt) = spoilt.get_mut(at)
+                    && let Some(left_out) = left_out.get_mut(at)
                 {
-                    spoilt.look(&mut ran);
+                    left_out.take_from(&mut ran);
                 }
                 all.push((*run, ran));
             }
         }
     }
     table::assemble(file, all, &mut result);
-    for ((run, columns), spoilt) in prepared.iter().zip(spoilt) {
+    for ((run, columns), left_out) in prepared.iter().zip(left_out) {
         let names = [run.case.row.as_deref(), columns.first().and_then(|own| own.column.name.as_deref())];
-        spoilt.tell(turns, &names.into_iter().flatten().collect::<Vec<_>>().join(", "), &mut result);
+        left_out.note_in(turns, &names.into_iter().flatten().collect::<Vec<_>>().join(", "), &mut result);
     }
     Ok(result)
 }
@@ -75,13 +75,13 @@ fn order<P>(prepared: &[(&CaseRun, P)], turn: u32) -> Vec<Vec<usize>> {
 /// Turns of a run whose figures cannot be trusted: they are left out, as long as those that can are
 /// more.
 #[derive(Clone, Debug, Default)]
-struct Spoilt {
+struct LeftOutTurns {
     turns: u32,
     why: Vec<String>,
 }
 
-impl Spoilt {
-    fn look(&mut self, ran: &mut [Ran<'_>]) {
+impl LeftOutTurns {
+    fn take_from(&mut self, ran: &mut [ColumnResult<'_>]) {
         if ran.iter().all(|ran| ran.invalid.is_empty()) {
             return;
         }
@@ -92,7 +92,7 @@ impl Spoilt {
         }
     }
 
-    fn tell(self, turns: u32, place: &str, result: &mut CaseResult) {
+    fn note_in(self, turns: u32, place: &str, result: &mut CaseResult) {
         let Some(why) = self.why.first() else { return };
         let said = format!("{place}: {} of {turns} turns were left out, the first because {why}", self.turns);
         if self.turns * 2 < turns { result.notes.push(said) } else { result.invalid(said) }
@@ -110,12 +110,12 @@ pub struct LeftOut {
 
 /// Leaves of a case file what the lab can run here, and says why it cannot run the rest. What is
 /// wrong with it stays, and is said when it runs.
-pub fn retain_possible(file: &mut CaseFile, wishes: &Wishes) -> LeftOut {
+pub fn retain_possible(file: &mut CaseFile, options: &Options) -> LeftOut {
     // A reason, the first place where it holds, and in how many more it does.
     let mut said: Vec<(String, String, usize)> = Vec::new();
     for run in &mut file.runs {
         let case = run.case.clone();
-        run.case.columns.retain(|column| match Prepared::new(&case, column, wishes) {
+        run.case.columns.retain(|column| match Prepared::new(&case, column, options) {
             Err(error) if error.is::<Unsupported>() => {
                 // The cause alone: what it is about is said by its place.
                 let reason = error.root_cause().to_string();

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use altq_dataplane::host::Ear;
 use altq_dataplane::netns::Namespace;
-use altq_traffic::connect::{AllWelcome, Close};
+use altq_traffic::connect::{AdmitAll, Close};
 use altq_traffic::meter::{Keep, Meter};
 use altq_traffic::request::Sizes;
 use altq_traffic::run::{Epoch, Shared};
 use altq_traffic::socket::{self, Tuning};
 pub use altq_traffic::udp::Datagrams;
 use altq_traffic::udp::Reception;
-use altq_traffic::{Doing, Error, bulk, connect, echo, flood, greeter, request, udp};
+use altq_traffic::{Doing, Error, acceptor, bulk, connect, echo, flood, request, udp};
 use anyhow::{Context, bail};
 
 use super::topology::{Side, Topology, Unsupported};
@@ -110,13 +110,13 @@ impl Kind {
     }
 
     /// True for what goes to and fro, and so has round trips.
-    pub fn asks(&self) -> bool {
+    pub fn has_round_trips(&self) -> bool {
         matches!(self, Kind::Request { .. } | Kind::Echo { .. } | Kind::Connect { .. })
     }
 }
 
 /// Connections of one flow that wait for their answer, or to be closed.
-const GUESTS: greeter::Limits = greeter::Limits { bytes: 1, guests: 4096, patience: Duration::from_secs(10) };
+const PENDING: acceptor::Limits = acceptor::Limits { bytes: 1, pending: 4096, patience: Duration::from_secs(10) };
 
 /// Flows under way.
 pub struct Running {
@@ -249,7 +249,7 @@ impl Running {
             }
             Kind::Connect { tuning, .. } => {
                 let listener = namespace.run(|| socket::listen_tcp(at, tuning))??;
-                self.thread(name, namespace, move || greeter::serve(&listener, GUESTS, &AllWelcome, &shared.stop))
+                self.thread(name, namespace, move || acceptor::serve(&listener, PENDING, &AdmitAll, &shared.stop))
             }
         }
     }

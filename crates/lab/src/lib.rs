@@ -42,7 +42,7 @@ use altq_cases::series::BINS;
 use altq_cases::table;
 
 pub use file::{LeftOut, retain_possible, run_file};
-pub use lower::Wishes;
+pub use lower::Options;
 pub use need::Need;
 pub use parts::{Part, assemble};
 use prepared::Prepared;
@@ -80,10 +80,10 @@ impl std::error::Error for BadCase {}
 /// # Errors
 /// [`topology::Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`]
 /// before anything is started.
-pub fn run_case(case: &Case, wishes: &Wishes, peer: bool) -> anyhow::Result<CaseResult> {
+pub fn run_case(case: &Case, options: &Options, peer: bool) -> anyhow::Result<CaseResult> {
     let columns =
-        case.columns.iter().map(|column| Prepared::new(case, column, wishes)).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut result = CaseResult::new(&case.name, World::Lab, wishes.seed);
+        case.columns.iter().map(|column| Prepared::new(case, column, options)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut result = CaseResult::new(&case.name, World::Lab, options.seed);
     result.describe(case);
     let ran = columns.iter().map(|column| column.run(case, peer, BINS)).collect::<anyhow::Result<Vec<_>>>()?;
     table::collect(case, ran, &mut result);

@@ -23,7 +23,7 @@ use crate::tunnel;
 
 /// What the command line adds to a case.
 #[derive(Clone, Debug)]
-pub struct Wishes {
+pub struct Options {
     /// Congestion control of TCP flows that name none.
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF of TCP flows that name none, in bytes.
@@ -38,11 +38,11 @@ pub struct Wishes {
     pub counters: ReadCounters,
 }
 
-impl Wishes {
+impl Options {
     /// How the lab runs a case file where nobody asks for anything else, nor watches.
-    pub fn of_case(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Wishes {
+    pub fn of_case(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Options {
         let seed = seed.unwrap_or(file.seed);
-        Wishes { seed, congestion: None, buffers: None, offload: true, quiet: true, counters }
+        Options { seed, congestion: None, buffers: None, offload: true, quiet: true, counters }
     }
 }
 
@@ -74,7 +74,7 @@ const OVERTIME: Duration = Duration::from_secs(60);
 /// # Errors
 /// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link
 /// divides, captures, media that are no wire.
-pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> anyhow::Result<Lowered<'a>> {
+pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> anyhow::Result<Lowered<'a>> {
     let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
     let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
     if let Some((_, other)) = shaped.next() {
@@ -87,7 +87,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> any
     let sides = sides(case, link_at)?;
     let mut notes = Vec::new();
     let paths = path::paths(case, link_at, &sides);
-    let offload = wishes.offload && case.offload;
+    let offload = options.offload && case.offload;
     // A tunnel puts a header before each packet.
     let packets = paths.iter().any(Path::needs_packets) || link.tunnel.is_some();
     if offload && packets {
@@ -107,10 +107,10 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, wishes: &Wishes) -> any
         ecn: ecn(case, &sides),
     };
     let flows = case.flows.iter().enumerate().map(|(at, flow)| {
-        lower_flow(case, at, flow, &sides, timer, wishes).with_context(|| format!("flow `{}`", flow.name))
+        lower_flow(case, at, flow, &sides, timer, options).with_context(|| format!("flow `{}`", flow.name))
     });
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
-    Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: wishes.seed, notes })
+    Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: options.seed, notes })
 }
 
 /// The largest packet of IPv6: a tunnel leaves less for it. `mtu` have links that do not say.
@@ -215,7 +215,7 @@ fn lower_flow(
     flow: &CaseFlow,
     sides: &[Side],
     timer: Timer,
-    wishes: &Wishes,
+    options: &Options,
 ) -> anyhow::Result<Flow> {
     let host = |at: usize| case.hosts.get(at).context("the host has its place");
     let (from, to) = (host(flow.from)?.address, host(flow.to)?.address);
@@ -227,8 +227,8 @@ fn lower_flow(
         // What a case leaves open is the same in both worlds and on every host, whatever the host's
         // own default is. It is set by socket: a namespace may have as its default only what the
         // host allows to everybody.
-        congestion: congestion.clone().or_else(|| wishes.congestion.clone()).or_else(|| Some("cubic".into())),
-        buffers: buffers.or(wishes.buffers),
+        congestion: congestion.clone().or_else(|| options.congestion.clone()).or_else(|| Some("cubic".into())),
+        buffers: buffers.or(options.buffers),
         no_delay,
         dscp: flow.dscp,
     };
@@ -278,7 +278,7 @@ fn lower_flow(
             let local = (local && runs).then(|| Local { ear: Arc::default(), tick: tick(timer) });
             Kind::Datagrams(Datagrams {
                 udp: udp.clone(),
-                seed: wishes.seed,
+                seed: options.seed,
                 stream: at as u64,
                 rates: rates.collect(),
                 local,

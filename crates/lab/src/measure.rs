@@ -54,7 +54,7 @@ const LEAD: Duration = Duration::from_millis(50);
 const STOLEN: f64 = 0.05;
 
 /// Something that happens at a time of the run.
-pub struct Happening<'a> {
+pub struct TimedAction<'a> {
     /// When.
     pub at: Duration,
     /// What.
@@ -64,7 +64,7 @@ pub struct Happening<'a> {
 /// Runs the flows until the last of the moments, which are in order of time, and reads the meters
 /// at each. `clock`: gaps are counted from there on, and the run begins on a multiple of so many
 /// nanoseconds of the kernel's clock. `check` is asked ten times a second whether all is well with
-/// what stands in the middle. `happenings` are in order of time. `title`: what the line on a
+/// what stands in the middle. `actions` are in order of time. `title`: what the line on a
 /// terminal says that tells how far it is.
 ///
 /// # Errors
@@ -75,14 +75,14 @@ pub fn run(
     moments: &[Duration],
     clock: (Duration, Nanos),
     check: &dyn Fn() -> anyhow::Result<()>,
-    happenings: &[Happening<'_>],
+    actions: &[TimedAction<'_>],
     title: Option<&str>,
 ) -> anyhow::Result<Run> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let beat = thread::Builder::new().name("metronome".into()).spawn_scoped(scope, || clock::metronome(&stop))?;
         let processors = Processors::now()?;
-        let result = drive(topology, flows, moments, clock, check, happenings, title);
+        let result = drive(topology, flows, moments, clock, check, actions, title);
         stop.store(true, Ordering::Relaxed);
         let beat = beat.join().unwrap_or_default();
         let mut run = result?;
@@ -99,10 +99,10 @@ fn drive(
     moments: &[Duration],
     (warmup, tick): (Duration, Nanos),
     check: &dyn Fn() -> anyhow::Result<()>,
-    happenings: &[Happening<'_>],
+    actions: &[TimedAction<'_>],
     title: Option<&str>,
 ) -> anyhow::Result<Run> {
-    let mut happenings = happenings.iter().peekable();
+    let mut actions = actions.iter().peekable();
     let end = moments.last().copied().unwrap_or_default();
     let run = Epoch::on_tick(LEAD, tick);
     let running = generator::start(topology, flows, run, (warmup, end))?;
@@ -111,10 +111,10 @@ fn drive(
     let mut samples = Vec::with_capacity(moments.len());
     for due in moments {
         while Instant::now() < epoch + *due {
-            let happens = happenings.peek().map(|next| epoch + next.at);
+            let happens = actions.peek().map(|next| epoch + next.at);
             let until = (epoch + *due).min(Instant::now() + Duration::from_millis(100));
             clock::sleep_until(happens.map_or(until, |at| until.min(at)));
-            while let Some(next) = happenings.next_if(|next| epoch + next.at <= Instant::now()) {
+            while let Some(next) = actions.next_if(|next| epoch + next.at <= Instant::now()) {
                 (next.act)()?;
             }
             progress.show(epoch.elapsed());

@@ -134,7 +134,7 @@ mod tests {
     use altq_cases::case::CaseFile;
 
     use super::*;
-    use crate::Wishes;
+    use crate::Options;
 
     /// What a case needs with this policy, these flows and these words at its top.
     fn need(policy: &str, flows: &str, words: &str) -> Need {
@@ -145,9 +145,9 @@ mod tests {
         );
         let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
         let case = &file.runs[0].case;
-        let wishes =
-            Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None };
-        Prepared::new(case, &case.columns[0], &wishes).unwrap().need(case)
+        let options =
+            Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None };
+        Prepared::new(case, &case.columns[0], &options).unwrap().need(case)
     }
 
     const CBQ: &str = "link wan { rate 2Mbit/s  scheduler cbq  class x { share 100%  default } }";

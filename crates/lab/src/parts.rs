@@ -4,10 +4,10 @@
 use altq_cases::case::CaseFile;
 use altq_cases::result::{CaseResult, World};
 use altq_cases::series;
-use altq_cases::table::{self, Ran};
+use altq_cases::table::{self, ColumnResult};
 use anyhow::Context as _;
 
-use super::lower::Wishes;
+use super::lower::Options;
 use super::need::Need;
 use super::prepared::Prepared;
 
@@ -23,11 +23,11 @@ impl Part {
     ///
     /// # Errors
     /// As [`super::run_case`]: what is wrong is known before anything is started.
-    pub fn all(file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Vec<(Part, Need)>> {
+    pub fn all(file: &CaseFile, options: &Options) -> anyhow::Result<Vec<(Part, Need)>> {
         let mut all = Vec::new();
         for (at, run) in file.runs.iter().enumerate() {
             for (place, column) in run.case.columns.iter().enumerate() {
-                let prepared = Prepared::new(&run.case, column, &seeded(wishes, run.sample))?;
+                let prepared = Prepared::new(&run.case, column, &seeded(options, run.sample))?;
                 all.push((Part { run: at, column: place }, prepared.need(&run.case)));
             }
         }
@@ -50,10 +50,10 @@ impl Part {
     ///
     /// # Errors
     /// As [`super::run_case`].
-    pub fn run(self, file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Ran<'static>> {
+    pub fn run(self, file: &CaseFile, options: &Options) -> anyhow::Result<ColumnResult<'static>> {
         let run = file.runs.get(self.run).context("the run has its place")?;
         let column = run.case.columns.get(self.column).context("the column has its place")?;
-        Prepared::new(&run.case, column, &seeded(wishes, run.sample))?.run(
+        Prepared::new(&run.case, column, &seeded(options, run.sample))?.run(
             &run.case,
             false,
             series::bins(file.runs.len()),
@@ -61,16 +61,16 @@ impl Part {
     }
 }
 
-fn seeded(wishes: &Wishes, sample: u32) -> Wishes {
-    Wishes { seed: wishes.seed.wrapping_add(u64::from(sample)), ..wishes.clone() }
+fn seeded(options: &Options, sample: u32) -> Options {
+    Options { seed: options.seed.wrapping_add(u64::from(sample)), ..options.clone() }
 }
 
 /// The result of a file of which these runs took place, whichever ended first.
-pub fn assemble<'a>(file: &'a CaseFile, seed: u64, mut ran: Vec<(Part, Ran<'a>)>) -> CaseResult {
+pub fn assemble<'a>(file: &'a CaseFile, seed: u64, mut ran: Vec<(Part, ColumnResult<'a>)>) -> CaseResult {
     ran.sort_by_key(|(part, _)| *part);
     let mut result = CaseResult::new(&file.name, World::Lab, seed);
     file.runs.first().iter().for_each(|run| result.describe(&run.case));
-    let mut runs: Vec<(usize, Vec<Ran<'a>>)> = Vec::new();
+    let mut runs: Vec<(usize, Vec<ColumnResult<'a>>)> = Vec::new();
     for (part, ran) in ran {
         match runs.last_mut() {
             Some((run, columns)) if *run == part.run => columns.push(ran),
@@ -102,12 +102,12 @@ mod tests {
         [[columns]]\nname = 'two'\npolicy = 'link wan { rate 3Mbit/s  scheduler cbq  \
         class x { share 100%  default } }'\n";
 
-    fn wishes() -> Wishes {
-        Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None }
+    fn options() -> Options {
+        Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None }
     }
 
     /// What a run gave, as far as this is about it: its figure is the place where it stands.
-    fn ran(file: &CaseFile, part: Part, at: usize) -> Ran<'_> {
+    fn ran(file: &CaseFile, part: Part, at: usize) -> ColumnResult<'_> {
         let case = &file.runs[part.run].case;
         let column = &case.columns[part.column];
         let flow = FlowResult {
@@ -124,7 +124,7 @@ mod tests {
             traffic: None,
             gaps: None,
         };
-        Ran {
+        ColumnResult {
             column: Cow::Borrowed(column),
             figures: vec![Some(at as f64)],
             measured: Vec::new(),
@@ -143,7 +143,7 @@ mod tests {
         // A table, and a case with two policies, which is one run of two columns.
         for (text, runs) in [(format!("{HEAD}{ROWS}{COLUMNS}"), 4), (format!("{HEAD}duration = '2s'\n{COLUMNS}"), 2)] {
             let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
-            let parts = Part::all(&file, &wishes()).unwrap();
+            let parts = Part::all(&file, &options()).unwrap();
             assert_eq!(parts.len(), runs);
             let result = |order: &[usize]| {
                 let ran = order.iter().map(|at| (parts[*at].0, ran(&file, parts[*at].0, *at))).collect();
@@ -164,7 +164,7 @@ mod tests {
     fn runs_have_names_and_times_and_what_spoils_one_is_told_of_its_place() {
         let file = CaseFile::parse(&format!("{HEAD}{ROWS}{COLUMNS}"), Path::new("c.toml"))
             .unwrap_or_else(|error| panic!("{error}"));
-        let parts = Part::all(&file, &wishes()).unwrap();
+        let parts = Part::all(&file, &options()).unwrap();
         let told: Vec<(String, u64)> = parts.iter().map(|(part, _)| (part.name(&file), part.time(&file))).collect();
         let wanted = [("one/short", 2000), ("two/short", 2000), ("one/long", 3000), ("two/long", 3000)];
         assert_eq!(told, wanted.map(|(name, time)| (name.to_owned(), time)));

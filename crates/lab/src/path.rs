@@ -28,7 +28,7 @@ type Pair = (u8, u128, u128);
 
 /// A link whose packets wait for each other, or are drawn: all that pass it share its state.
 #[derive(Clone, Debug, PartialEq)]
-struct Shared {
+struct SharedLink {
     way: Way,
     /// What a packet is on its wire.
     medium: Option<Medium>,
@@ -49,7 +49,7 @@ enum Hop {
 /// What the packets of one direction meet on one side of the queue.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
-    links: BTreeMap<u64, Shared>,
+    links: BTreeMap<u64, SharedLink>,
     routes: HashMap<Pair, Vec<Hop>>,
 }
 
@@ -128,7 +128,7 @@ impl Net {
                 let port = 2 * *place as u64 + u64::from(*back);
                 let more = if link.tunnel.is_some() && family == 6 { Tunnel::HEADER } else { 0 };
                 hops.push(Hop::Link(port, more));
-                self.links.insert(port, Shared { way, medium: link.medium, ring: link.tx_ring });
+                self.links.insert(port, SharedLink { way, medium: link.medium, ring: link.tx_ring });
             } else {
                 delay = delay.saturating_add(way.delay);
             }
@@ -146,14 +146,14 @@ impl Net {
         if self.is_short() {
             return None;
         }
-        let mut net = Running { links: Vec::new(), steps: vec![Step::End], routes: HashMap::new() };
+        let mut net = NetState { links: Vec::new(), steps: vec![Step::End], routes: HashMap::new() };
         let mut places = BTreeMap::new();
         for (port, link) in &self.links {
             let overhead = link.medium.map_or(Overhead::NONE, Medium::overhead);
             let wire = link.way.rate.map(|rate| (Fifo::new(link.way.queue, link.ring), Wire::new(rate, usize::MAX)));
             let flight = sim::Flight::new(link.way.clone(), Random::new(seed, FLIGHTS + port));
             places.insert(*port, net.links.len());
-            net.links.push(Medial { wire, overhead, flight });
+            net.links.push(LinkState { wire, overhead, flight });
         }
         for (pair, route) in &self.routes {
             net.routes.insert(*pair, net.steps.len() as u32);
@@ -168,13 +168,13 @@ impl Net {
 }
 
 /// A link with its state.
-struct Medial {
+struct LinkState {
     wire: Option<(Fifo, Wire)>,
     overhead: Overhead,
     flight: sim::Flight,
 }
 
-impl Medial {
+impl LinkState {
     /// When a packet of `len` bytes at layer 3 that comes at `now` is at its other end.
     fn pass(&mut self, now: Nanos, len: u32) -> Option<Nanos> {
         let end = match &mut self.wire {
@@ -197,15 +197,15 @@ enum Step {
 }
 
 /// A net with frames in it.
-struct Running {
-    links: Vec<Medial>,
+struct NetState {
+    links: Vec<LinkState>,
     /// All routes, one behind the other. The first is of those that no flow has: it ends where it
     /// begins.
     steps: Vec<Step>,
     routes: HashMap<Pair, u32>,
 }
 
-impl Beyond for Running {
+impl Beyond for NetState {
     fn enter(&mut self, head: &[u8]) -> u32 {
         let key = headers::parse_ethernet(head, head.len() as u32).key;
         // What is none of the flows' (an error of ICMP from a host that speaks with nobody else)

@@ -16,7 +16,7 @@ use altq_simulator::sim::{Shadow, encapsulate, flow_key};
 use super::figures::{self, nanos};
 use super::generator::{Flow, Kind};
 use super::host::{self, Addressed, Machine};
-use super::lower::{self, Lowered, Wishes};
+use super::lower::{self, Lowered, Options};
 use super::shaper;
 use super::topology::{Side, Unsupported};
 use super::{BadCase, BadPolicy};
@@ -54,7 +54,7 @@ impl<'a> Prepared<'a> {
     ///
     /// # Errors
     /// As [`super::run_case`].
-    pub fn new(case: &'a Case, column: &'a Column, wishes: &Wishes) -> anyhow::Result<Prepared<'a>> {
+    pub fn new(case: &'a Case, column: &'a Column, options: &Options) -> anyhow::Result<Prepared<'a>> {
         if let Some(why) = case.elsewhere(column, World::Lab) {
             return Err(Unsupported(why.to_owned()).into());
         }
@@ -70,7 +70,7 @@ impl<'a> Prepared<'a> {
             },
         };
         let mtu = policy.links.first().map_or(1500, |link| link.spec.mtu);
-        let mut lowered = lower::lower(case, mtu, column.timer, wishes)?;
+        let mut lowered = lower::lower(case, mtu, column.timer, options)?;
         let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
         let shaped = lowered.link;
         let ways: Vec<(&Link, bool)> =
@@ -136,8 +136,8 @@ impl<'a> Prepared<'a> {
             unjudged,
             framed,
             machines,
-            quiet: wishes.quiet,
-            counters: wishes.counters,
+            quiet: options.quiet,
+            counters: options.counters,
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use altq_cases::case::{Case, Expectation, Measure, Probe, Subject};
 use altq_cases::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
 use altq_cases::stat::LinkStat;
-use altq_cases::table::{self, Ran};
+use altq_cases::table::{self, ColumnResult};
 use altq_config::{Link, Promises};
 use altq_engine::Change;
 use anyhow::{Context, anyhow};
@@ -17,7 +17,7 @@ use super::figures::{Figures, nanos};
 use super::generator::Kind;
 use super::host::{Machine, Near};
 use super::lower::tick;
-use super::measure::{self, Happening, Run};
+use super::measure::{self, Run, TimedAction};
 use super::prepared::{Prepared, of_engine};
 use super::shaper::{Around, Readings, Shaper};
 use super::topology::{Side, Topology, Unsupported};
@@ -48,7 +48,7 @@ struct Measured<'a> {
 
 impl Prepared<'_> {
     /// Runs it: `bins` a series in time.
-    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<Ran<'static>> {
+    pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<ColumnResult<'static>> {
         let mut own = CaseResult::new(&case.name, World::Lab, 0);
         let result = &mut own;
         // Why the figures cannot be trusted, apart from what the reader must know.
@@ -147,7 +147,7 @@ impl Prepared<'_> {
                 result.notes.push(note.clone());
             }
         }
-        Ok(Ran {
+        Ok(ColumnResult {
             // It outlives the case that it was checked with.
             column: Cow::Owned(self.column.clone()),
             figures: measured_figures,
@@ -200,10 +200,10 @@ impl Prepared<'_> {
         let shaper = Shaper::start(&topology, &self.links, &ways)?;
         let happen = |(at, link, change): &(Duration, usize, Change)| {
             let (shaper, link, change) = (&shaper, *link, change.clone());
-            Happening { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }
+            TimedAction { at: *at, act: Box::new(move || shaper.change(link, change.clone())) }
         };
         let stats = RefCell::new(Vec::new());
-        let mut happenings: Vec<Happening<'_>> = self.changes.iter().map(happen).collect();
+        let mut actions: Vec<TimedAction<'_>> = self.changes.iter().map(happen).collect();
         if self.asked(case).any(|probe| probe.measure.of_the_end()) {
             let act = || {
                 let links = self.links.iter().enumerate();
@@ -211,7 +211,7 @@ impl Prepared<'_> {
                     links.map(|(at, link)| shaper.stat(at, link, case.duration)).collect::<Result<_, _>>()?;
                 Ok(())
             };
-            happenings.push(Happening { at: nanos(case.duration), act: Box::new(act) });
+            actions.push(TimedAction { at: nanos(case.duration), act: Box::new(act) });
         }
         let check = || match shaper.failed() {
             true => Err(anyhow!("altq's bridge ended before its time")),
@@ -220,8 +220,8 @@ impl Prepared<'_> {
         let moments = self.moments(case, series::moments(case, bins));
         let title = (!self.quiet).then_some(title);
         let clock = (nanos(case.warmup), tick(self.column.timer));
-        let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &happenings, title);
-        drop(happenings);
+        let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &actions, title);
+        drop(actions);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
         // What ended the bridge explains more than what its end did to the flows.

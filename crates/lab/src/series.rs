@@ -108,7 +108,7 @@ fn flow(figures: &Figures<'_>, at: usize, name: String, edges: &[Nanos], bin: Na
     let readings: Vec<_> = edges.iter().map(reading).collect();
     let steps = || readings.iter().zip(readings.iter().skip(1));
     let own = &figures.flows[at];
-    let round_trips = own.kind.asks();
+    let round_trips = own.kind.has_round_trips();
     let mut bins: Vec<Vec<Nanos>> = vec![Vec::new(); edges.len().saturating_sub(1)];
     if let Some(meter) = figures.run.meters.get(at) {
         meter.each_time(|now, time| {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
+use crate::acceptor::{Admission, Verdict};
 use crate::bulk::waiting;
 use crate::error::Error;
-use crate::greeter::{Host, Verdict};
 use crate::run::Shared;
 use crate::socket::{self, Tuning};
 
@@ -106,9 +106,9 @@ fn one(
 
 /// The other end where nobody else can be: every guest gets its answer.
 #[derive(Debug)]
-pub struct AllWelcome;
+pub struct AdmitAll;
 
-impl Host for AllWelcome {
+impl Admission for AdmitAll {
     fn judge(&self, _: &[u8], _: SocketAddr) -> Verdict {
         Verdict::Answer(0x41)
     }

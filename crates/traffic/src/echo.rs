@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Least bytes of requests and answers that go by the beat: several are under way, and their
 /// numbers must differ.
-pub const LEAST_BY_THE_BEAT: usize = 4;
+pub const LEAST_AT_INTERVALS: usize = 4;
 
 /// Requests under way that are remembered, by the beat.
 const UNDER_WAY: usize = 1 << 14;
@@ -42,7 +42,7 @@ pub fn ask(
 ) -> Result<(), Error> {
     match interval {
         None => one_by_one(socket, sizes, end, shared),
-        Some(interval) => by_the_beat(socket, sizes, interval, end, shared),
+        Some(interval) => at_intervals(socket, sizes, interval, end, shared),
     }
 }
 
@@ -82,7 +82,7 @@ fn one_by_one(socket: &UdpSocket, sizes: Sizes, end: Instant, shared: &Shared) -
     Ok(())
 }
 
-fn by_the_beat(
+fn at_intervals(
     socket: &UdpSocket,
     sizes: Sizes,
     interval: Duration,

@@ -7,7 +7,7 @@
 //!               udp       datagrams with a schedule
 //!               echo      UDP questions, one by one or by the beat
 //!               connect   short connections
-//!               greeter   takes many connections on one thread
+//!               acceptor   takes many connections on one thread
 //!  measuring    meter     what a flow has done
 //!               sequence  numbers of datagrams: late, twice
 //!               clock     lateness, and when it is too much
@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acceptor;
 pub mod bulk;
 pub mod client;
 pub mod clock;
@@ -25,9 +26,9 @@ pub mod connect;
 pub mod echo;
 mod error;
 pub mod flood;
-pub mod greeter;
 pub mod meter;
 pub mod plan;
+pub mod plan_file;
 pub mod protocol;
 pub mod report;
 pub mod request;
@@ -39,6 +40,5 @@ pub mod socket;
 pub mod throttle;
 pub mod token;
 pub mod udp;
-pub mod wish;
 
 pub use error::{Doing, Error, Refusal};

@@ -238,7 +238,7 @@ impl Work {
     }
 
     /// True for what has round trips.
-    pub fn asks(&self) -> bool {
+    pub fn has_round_trips(&self) -> bool {
         matches!(self, Work::TcpRr { .. } | Work::TcpConnect { .. } | Work::UdpRr { .. })
     }
 
@@ -282,7 +282,7 @@ impl Work {
             }
             Work::UdpRr { request, response, interval_ns, .. } => {
                 between("a request", *request, 65_487).and_then(|()| between("a response", *response, 65_487))?;
-                let least = echo::LEAST_BY_THE_BEAT as u32;
+                let least = echo::LEAST_AT_INTERVALS as u32;
                 if interval_ns.is_some() && (*request < least || *response < least) {
                     return Err(format!(
                         "requests and responses at an interval have at least {least} bytes, to be told apart"
@@ -317,7 +317,7 @@ impl FlowSpec {
         if self.dscp > 63 {
             return Err(format!("no DSCP is {}", self.dscp));
         }
-        if self.direction == Direction::Down && self.work.asks() {
+        if self.direction == Direction::Down && self.work.has_round_trips() {
             return Err("requests and connections are the client's: they have no direction".into());
         }
         if let Some(name) = &self.congestion {

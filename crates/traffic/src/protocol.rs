@@ -201,7 +201,7 @@ impl Datagram {
 /// What a client says, a line each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Say {
+pub enum ClientMessage {
     /// It knows the token.
     Know {
         /// As [`crate::token::Secrets::client`] has it.
@@ -239,7 +239,7 @@ pub struct Plan {
 /// What a server says, a line each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Reply {
+pub enum ServerMessage {
     /// Its random number.
     Challenge {
         /// In hexadecimal digits.
@@ -346,22 +346,22 @@ impl Lines {
     }
 }
 
-impl Say {
+impl ClientMessage {
     /// From a line.
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn read(line: &[u8]) -> Result<Say, String> {
+    pub fn read(line: &[u8]) -> Result<ClientMessage, String> {
         serde_json::from_slice(line).map_err(|error| error.to_string())
     }
 }
 
-impl Reply {
+impl ServerMessage {
     /// From a line.
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn read(line: &[u8]) -> Result<Reply, String> {
+    pub fn read(line: &[u8]) -> Result<ServerMessage, String> {
         serde_json::from_slice(line).map_err(|error| error.to_string())
     }
 }
@@ -410,7 +410,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (Preamble::read(&bytes), Datagram::read(&bytes), Say::read(&bytes), Reply::read(&bytes));
+            let _ = (Preamble::read(&bytes), Datagram::read(&bytes), ClientMessage::read(&bytes), ServerMessage::read(&bytes));
         }
 
         /// Lines are the same however the bytes are cut.
@@ -448,12 +448,15 @@ mod tests {
 
     #[test]
     fn words_are_those_that_are_known() {
-        assert_eq!(Say::read(br#"{"say":"start"}"#), Ok(Say::Start));
-        assert_eq!(Say::read(br#"{"say":"know","proof":"ab"}"#), Ok(Say::Know { proof: "ab".into() }));
+        assert_eq!(ClientMessage::read(br#"{"say":"start"}"#), Ok(ClientMessage::Start));
+        assert_eq!(
+            ClientMessage::read(br#"{"say":"know","proof":"ab"}"#),
+            Ok(ClientMessage::Know { proof: "ab".into() })
+        );
         for wrong in ["", "{}", "[]", r#"{"say":"sing"}"#, r#"{"say":"know"}"#, r#"{"say":"know","proof":1}"#] {
-            assert!(Say::read(wrong.as_bytes()).is_err(), "{wrong}");
+            assert!(ClientMessage::read(wrong.as_bytes()).is_err(), "{wrong}");
         }
         // Deeper than anything that is said.
-        assert!(Say::read("[".repeat(100_000).as_bytes()).is_err());
+        assert!(ClientMessage::read("[".repeat(100_000).as_bytes()).is_err());
     }
 }

@@ -148,7 +148,7 @@ impl TrafficResult {
 impl FlowResult {
     fn new(flow: &Flow, ipv4: bool, one_clock: bool, ours: FlowEnd, theirs: FlowEnd) -> FlowResult {
         let spec = &flow.spec;
-        let asks = spec.work.asks();
+        let asks = spec.work.has_round_trips();
         let error = ours.error.clone().or_else(|| theirs.error.as_deref().map(printable));
         let (sender, receiver) = match spec.direction {
             _ if asks => (&theirs, &ours),

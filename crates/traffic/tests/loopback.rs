@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use altq_traffic::client::{self, Course, Flow, Session};
+use altq_traffic::client::{self, Flow, RunOptions, Session};
 use altq_traffic::plan::{Beat, Datagrams, Direction, Schedule, Work};
+use altq_traffic::plan_file::{Family, FlowOptions, Ways};
 use altq_traffic::protocol::{Address, Caps, Datagram, Plan, Preamble, Step};
 use altq_traffic::result::TrafficResult;
 use altq_traffic::server::{CAPS, Options, Server};
 use altq_traffic::token::Token;
-use altq_traffic::wish::{Family, Ways, Wish};
 use altq_traffic::{Error, Refusal};
 
 fn token() -> Token {
@@ -29,14 +29,14 @@ fn open(address: SocketAddr) -> Session {
     Session::open(address, "127.0.0.1:0".parse().unwrap(), &token()).unwrap()
 }
 
-fn played(address: SocketAddr, wishes: &[Wish], duration: u64) -> Result<TrafficResult, Error> {
+fn played(address: SocketAddr, flows: &[FlowOptions], duration: u64) -> Result<TrafficResult, Error> {
     let session = open(address);
     let one_clock = session.one_clock;
     let flows: Vec<Flow> =
-        wishes.iter().flat_map(|wish| wish.flows(Family::Ipv4, false, address.port(), duration)).collect();
+        flows.iter().flat_map(|flow| flow.flows(Family::Ipv4, false, address.port(), duration)).collect();
     let rows: Vec<_> = flows.iter().map(|flow| (flow.clone(), true, one_clock)).collect();
-    let course = Course { warmup: 0, interval: Duration::from_millis(100), seed: 1 };
-    let outcome = client::run(&mut [(session, flows)], course, &|| false, &mut |_| ())?;
+    let options = RunOptions { warmup: 0, interval: Duration::from_millis(100), seed: 1 };
+    let outcome = client::run(&mut [(session, flows)], options, &|| false, &mut |_| ())?;
     Ok(TrafficResult::new("test".into(), String::new(), 0, 1, &rows, outcome))
 }
 
@@ -46,15 +46,18 @@ const SECOND: u64 = 1_000_000_000;
 fn every_kind_comes_through() {
     let (server, address) = server(CAPS);
     let udp = Work::Udp(Datagrams { sizes: vec![500], schedule: Schedule::Constant(Beat::RateBitS(4_000_000)) });
-    let wishes = [
-        Wish { ways: Ways::Both, ..Wish::new("bulk", Work::TcpBulk { streams: 2, bytes: Some(300_000) }) },
-        Wish::new("rr", Work::TcpRr { streams: 1, request: 10, response: 2_000, interval_ns: Some(2_000_000) }),
-        Wish::new("udp-rr", Work::UdpRr { streams: 2, request: 1, response: 8192, interval_ns: None }),
-        Wish::new("beat", Work::UdpRr { streams: 1, request: 64, response: 64, interval_ns: Some(5_000_000) }),
-        Wish::new("connect", Work::TcpConnect { streams: 2, close: Default::default() }),
-        Wish { ways: Ways::Both, ..Wish::new("udp", udp) },
+    let flows = [
+        FlowOptions {
+            ways: Ways::Both,
+            ..FlowOptions::new("bulk", Work::TcpBulk { streams: 2, bytes: Some(300_000) })
+        },
+        FlowOptions::new("rr", Work::TcpRr { streams: 1, request: 10, response: 2_000, interval_ns: Some(2_000_000) }),
+        FlowOptions::new("udp-rr", Work::UdpRr { streams: 2, request: 1, response: 8192, interval_ns: None }),
+        FlowOptions::new("beat", Work::UdpRr { streams: 1, request: 64, response: 64, interval_ns: Some(5_000_000) }),
+        FlowOptions::new("connect", Work::TcpConnect { streams: 2, close: Default::default() }),
+        FlowOptions { ways: Ways::Both, ..FlowOptions::new("udp", udp) },
     ];
-    let result = played(address, &wishes, SECOND).unwrap();
+    let result = played(address, &flows, SECOND).unwrap();
     server.stop().unwrap();
     let flow = |name: &str| result.flows.iter().find(|flow| flow.name == name).unwrap_or_else(|| panic!("no {name}"));
     for flow in &result.flows {
@@ -91,11 +94,11 @@ fn who_may_not_is_refused() {
     let wrong = Token::new("another secret").unwrap();
     let refused = Session::open(address, "127.0.0.1:0".parse().unwrap(), &wrong);
     assert!(matches!(refused, Err(Error::Refused { why: Refusal::Token, .. })), "{refused:?}");
-    for (wish, duration) in [
-        (Wish::new("a", Work::TcpBulk { streams: 3, bytes: None }), SECOND),
-        (Wish::new("a", Work::TcpBulk { streams: 1, bytes: None }), 2 * SECOND),
+    for (flow, duration) in [
+        (FlowOptions::new("a", Work::TcpBulk { streams: 3, bytes: None }), SECOND),
+        (FlowOptions::new("a", Work::TcpBulk { streams: 1, bytes: None }), 2 * SECOND),
     ] {
-        let refused = played(address, &[wish], duration);
+        let refused = played(address, &[flow], duration);
         assert!(matches!(refused, Err(Error::Refused { why: Refusal::Cap, .. })), "{refused:?}");
     }
     let first = open(address);
@@ -140,8 +143,8 @@ fn an_address_that_has_not_proved_itself_is_sent_no_more_than_it_sent() {
     let (_server, address) = server(CAPS);
     let mut session = open(address);
     let udp = Work::Udp(Datagrams { sizes: vec![1500], schedule: Schedule::Constant(Beat::RateBitS(10_000_000)) });
-    let wish = Wish { ways: Ways::Down, ..Wish::new("down", udp) };
-    let flows = wish.flows(Family::Ipv4, false, address.port(), 5 * SECOND);
+    let flow = FlowOptions { ways: Ways::Down, ..FlowOptions::new("down", udp) };
+    let flows = flow.flows(Family::Ipv4, false, address.port(), 5 * SECOND);
     assert_eq!(flows[0].spec.direction, Direction::Down);
     let plan = Plan {
         flows: flows.into_iter().map(|flow| flow.spec).collect(),
@@ -188,16 +191,23 @@ fn traffic_ends_with_the_control_connection() {
     let (_server, address) = server(CAPS);
     let mut session = open(address);
     let udp = Work::Udp(Datagrams { sizes: vec![500], schedule: Schedule::Constant(Beat::RateBitS(4_000_000)) });
-    let flows =
-        Wish { ways: Ways::Down, ..Wish::new("down", udp) }.flows(Family::Ipv4, false, address.port(), 20 * SECOND);
+    let flows = FlowOptions { ways: Ways::Down, ..FlowOptions::new("down", udp) }.flows(
+        Family::Ipv4,
+        false,
+        address.port(),
+        20 * SECOND,
+    );
     let flows = flows.into_iter().map(|flow| flow.spec).collect();
     session.propose(Plan { flows, warmup_ns: 0, interval_ns: SECOND, rtt_ns: 0, one_clock: false, seed: 1 }).unwrap();
     let own = UdpSocket::bind("127.0.0.1:0").unwrap();
     own.connect(address).unwrap();
     own.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     session.prove(&own, 0, 0).unwrap();
-    assert!(matches!(session.answer().unwrap(), altq_traffic::protocol::Reply::Attached { flow: 0, stream: 0 }));
-    session.say(&altq_traffic::protocol::Say::Start).unwrap();
+    assert!(matches!(
+        session.answer().unwrap(),
+        altq_traffic::protocol::ServerMessage::Attached { flow: 0, stream: 0 }
+    ));
+    session.send(&altq_traffic::protocol::ClientMessage::Start).unwrap();
     assert!(heard(&own, Duration::from_millis(300)) > 10_000, "it runs");
     drop(session);
     heard(&own, Duration::from_millis(500));

@@ -12,7 +12,7 @@ use altq_cases::result::World;
 use altq_cases::task::{Outcome, Task};
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
-use altq_lab::Wishes;
+use altq_lab::Options;
 use altq_lab::side_by_side::{self, Bound, InLab};
 use altq_pages::document::{self, Missing};
 use altq_pages::results::{self, Results, page_name};
@@ -195,9 +195,9 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
 /// something out.
 fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
     let mut file = case.clone();
-    let wishes = Wishes::of_case(case, None, tc::measured);
-    let left_out = altq_lab::retain_possible(&mut file, &wishes);
-    (side_by_side::time(&file, &wishes).div_ceil(1000), left_out.reasons)
+    let options = Options::of_case(case, None, tc::measured);
+    let left_out = altq_lab::retain_possible(&mut file, &options);
+    (side_by_side::time(&file, &options).div_ceil(1000), left_out.reasons)
 }
 
 /// How many seconds the lab takes for all cases, one run after another.

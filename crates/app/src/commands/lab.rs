@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use altq_cases::case::CaseFile;
 use altq_cases::made;
 use altq_lab::topology::Unsupported;
-use altq_lab::{self as lab, BadCase, BadPolicy, Wishes};
+use altq_lab::{self as lab, BadCase, BadPolicy, Options};
 use altq_pages::stat::tc;
 
 use crate::case_result;
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         eprintln!("altq lab: {}: {message}", args.case.display());
         return Ok(Exit::Usage);
     }
-    let wishes = Wishes {
+    let options = Options {
         congestion: args.cc.clone(),
         buffers: args.buffers,
         offload: !args.no_offload,
@@ -79,18 +79,18 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         counters: tc::measured,
     };
     let whole = file.clone();
-    let left_out = lab::retain_possible(&mut file, &wishes);
+    let left_out = lab::retain_possible(&mut file, &options);
     if file.runs.is_empty() {
         // All of it is said as one of its runs says it.
         file = whole;
     }
-    let mut result = match lab::run_file(&file, &wishes, args.peer == Some(Peer::Htb)) {
+    let mut result = match lab::run_file(&file, &options, args.peer == Some(Peer::Htb)) {
         Ok(result) => result,
         Err(error) => return refused(error),
     };
     result.notes.extend(left_out.notes);
     let made = made::made(&file);
-    let offload = file.runs.iter().all(|run| run.case.offload) && wishes.offload;
+    let offload = file.runs.iter().all(|run| run.case.offload) && options.offload;
     result.made = Some(lab::made::in_lab(made, offload));
     args.export.write(&result, args.column.as_deref(), args.row.as_deref())?;
     if args.json {

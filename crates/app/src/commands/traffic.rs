@@ -13,13 +13,13 @@ use altq_config::literal;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stop::Stop;
 use altq_engine::units::{Nanos, Rate};
-use altq_traffic::client::{self, Course, Flow, Session};
+use altq_traffic::client::{self, Flow, RunOptions, Session};
 use altq_traffic::connect::Close;
 use altq_traffic::plan::{Beat, Datagrams, Schedule, Work};
+use altq_traffic::plan_file::{Family, FlowOptions, PlanFile, Ways, rrul};
 use altq_traffic::result::TrafficResult;
 use altq_traffic::server::PORT;
 use altq_traffic::token::Token;
-use altq_traffic::wish::{Family, PlanFile, Ways, Wish, rrul};
 use altq_traffic::{Error, Refusal, socket};
 use anyhow::Context as _;
 
@@ -287,29 +287,29 @@ struct Mix {
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     socket::more_descriptors();
-    let (common, wishes) = match &args.command {
+    let (common, flows) = match &args.command {
         Command::Server(args) => return server::run(args),
-        Command::Bulk(bulk) => (&bulk.common, vec![bulk.wish()]),
-        Command::Rr(rr) => match rr.wish() {
-            Ok(wish) => (&rr.common, vec![wish]),
+        Command::Bulk(bulk) => (&bulk.common, vec![bulk.options()]),
+        Command::Rr(rr) => match rr.options() {
+            Ok(flow) => (&rr.common, vec![flow]),
             Err(why) => return usage(&why),
         },
-        Command::Connect(connect) => (&connect.common, vec![connect.wish()]),
-        Command::Udp(udp) => (&udp.common, vec![udp.wish()]),
+        Command::Connect(connect) => (&connect.common, vec![connect.options()]),
+        Command::Udp(udp) => (&udp.common, vec![udp.options()]),
         Command::Mix(mix) => return mix.run(),
     };
-    client(common, &wishes, 10_000_000_000, 0)
+    client(common, &flows, 10_000_000_000, 0)
 }
 
 impl Bulk {
-    fn wish(&self) -> Wish {
+    fn options(&self) -> FlowOptions {
         let work = Work::TcpBulk { streams: self.streams, bytes: self.bytes };
-        self.marks.on(self.tcp.on(Wish { ways: self.way.ways(), ..Wish::new("bulk", work) }))
+        self.marks.on(self.tcp.on(FlowOptions { ways: self.way.ways(), ..FlowOptions::new("bulk", work) }))
     }
 }
 
 impl Rr {
-    fn wish(&self) -> Result<Wish, String> {
+    fn options(&self) -> Result<FlowOptions, String> {
         let (streams, request, response, interval_ns) = (self.clients, self.request, self.response, self.every);
         if self.udp && (self.tcp.cc.is_some() || self.tcp.buffers.is_some()) {
             return Err("--cc and --buffers are of TCP; --udp has none".into());
@@ -318,22 +318,22 @@ impl Rr {
             false => Work::TcpRr { streams, request, response, interval_ns },
             true => Work::UdpRr { streams, request, response, interval_ns },
         };
-        Ok(self.marks.on(self.tcp.on(Wish::new("rr", work))))
+        Ok(self.marks.on(self.tcp.on(FlowOptions::new("rr", work))))
     }
 }
 
 impl Connect {
-    fn wish(&self) -> Wish {
+    fn options(&self) -> FlowOptions {
         let close = match self.close {
             CloseWord::Reset => Close::Reset,
             CloseWord::Fin => Close::Fin,
         };
-        self.marks.on(self.tcp.on(Wish::new("connect", Work::TcpConnect { streams: self.clients, close })))
+        self.marks.on(self.tcp.on(FlowOptions::new("connect", Work::TcpConnect { streams: self.clients, close })))
     }
 }
 
 impl Udp {
-    fn wish(&self) -> Wish {
+    fn options(&self) -> FlowOptions {
         let beat = match (self.rate, self.every) {
             (Some(rate), _) => Beat::RateBitS(rate.as_bit_s()),
             (None, every) => Beat::IntervalNs(every.unwrap_or(0)),
@@ -344,7 +344,7 @@ impl Udp {
             _ => Schedule::Constant(beat),
         };
         let work = Work::Udp(Datagrams { sizes: self.size.clone(), schedule });
-        self.marks.on(Wish { ways: self.way.ways(), ..Wish::new("udp", work) })
+        self.marks.on(FlowOptions { ways: self.way.ways(), ..FlowOptions::new("udp", work) })
     }
 }
 
@@ -360,24 +360,28 @@ impl Mix {
                 }
             },
         };
-        let flows: Vec<Wish> = plan.flows.into_iter().map(|wish| self.tcp.on(wish)).collect();
+        let flows: Vec<FlowOptions> = plan.flows.into_iter().map(|flow| self.tcp.on(flow)).collect();
         client(&self.common, &flows, plan.duration.unwrap_or(10_000_000_000), plan.warmup.unwrap_or(0))
     }
 }
 
 impl Tcp {
     /// What the flow does not say itself, the command line does.
-    fn on(&self, wish: Wish) -> Wish {
-        if wish.work.is_udp() {
-            return wish;
+    fn on(&self, flow: FlowOptions) -> FlowOptions {
+        if flow.work.is_udp() {
+            return flow;
         }
-        Wish { congestion: wish.congestion.or_else(|| self.cc.clone()), buffers: wish.buffers.or(self.buffers), ..wish }
+        FlowOptions {
+            congestion: flow.congestion.or_else(|| self.cc.clone()),
+            buffers: flow.buffers.or(self.buffers),
+            ..flow
+        }
     }
 }
 
 impl Marks {
-    fn on(&self, wish: Wish) -> Wish {
-        Wish { dscp: self.dscp, port: self.port, sport: self.sport, ..wish }
+    fn on(&self, flow: FlowOptions) -> FlowOptions {
+        FlowOptions { dscp: self.dscp, port: self.port, sport: self.sport, ..flow }
     }
 }
 
@@ -406,7 +410,7 @@ fn token(given: Option<&str>) -> Result<Option<Token>, String> {
 }
 
 /// Runs flows against a server.
-fn client(common: &Common, wishes: &[Wish], duration: Nanos, warmup: Nanos) -> anyhow::Result<Exit> {
+fn client(common: &Common, flows: &[FlowOptions], duration: Nanos, warmup: Nanos) -> anyhow::Result<Exit> {
     let duration = common.duration.unwrap_or(duration);
     let warmup = common.warmup.unwrap_or(warmup);
     if duration == 0 {
@@ -419,7 +423,7 @@ fn client(common: &Common, wishes: &[Wish], duration: Nanos, warmup: Nanos) -> a
     if !(10_000_000..=60_000_000_000).contains(&common.interval) {
         return usage("--interval: 10ms to 1min");
     }
-    let prepared = prepare(common, wishes, duration);
+    let prepared = prepare(common, flows, duration);
     let (token, places) = match prepared {
         Ok(prepared) => prepared,
         Err(Trouble::Usage(why)) => return usage(&why),
@@ -445,7 +449,7 @@ fn client(common: &Common, wishes: &[Wish], duration: Nanos, warmup: Nanos) -> a
             flows.iter().map(|flow| (flow.clone(), session.server.is_ipv4(), session.one_clock))
         })
         .collect();
-    let course = Course { warmup, interval: Duration::from_nanos(common.interval), seed: common.seed };
+    let course = RunOptions { warmup, interval: Duration::from_nanos(common.interval), seed: common.seed };
     let mut live = live::Live::new(&rows, common.json, common.quiet, duration);
     let outcome = client::run(&mut sessions, course, &|| stop.is_set(), &mut |progress| live.show(progress));
     let outcome = match outcome {
@@ -481,7 +485,7 @@ struct Place {
     flows: Vec<Flow>,
 }
 
-fn prepare(common: &Common, wishes: &[Wish], duration: Nanos) -> Result<(Token, Vec<Place>), Trouble> {
+fn prepare(common: &Common, flows: &[FlowOptions], duration: Nanos) -> Result<(Token, Vec<Place>), Trouble> {
     let usage = |why: String| Err(Trouble::Usage(why));
     let token = match token(common.token.as_deref()) {
         Ok(Some(token)) => token,
@@ -494,14 +498,14 @@ fn prepare(common: &Common, wishes: &[Wish], duration: Nanos) -> Result<(Token, 
         Err(why) => return usage(why),
     };
     // Both families for what a plan names one of.
-    let named = |family| wishes.iter().any(|wish| wish.family == Some(family));
+    let named = |family| flows.iter().any(|flow| flow.family == Some(family));
     let servers = resolve(&common.server, common.ipv4 || named(Family::Ipv4), common.ipv6 || named(Family::Ipv6))?;
     let several = servers.len() > 1;
     let mut places = Vec::new();
     for server in servers {
         let family = if server.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
         let port = server.port();
-        let flows: Vec<Flow> = wishes.iter().flat_map(|wish| wish.flows(family, several, port, duration)).collect();
+        let flows: Vec<Flow> = flows.iter().flat_map(|flow| flow.flows(family, several, port, duration)).collect();
         for flow in &flows {
             if let Err(why) = flow.spec.check() {
                 return usage(format!("flow `{}`: {why}", flow.spec.name));

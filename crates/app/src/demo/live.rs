@@ -5,7 +5,7 @@ use std::path::Path;
 
 use altq_cases::case::Case;
 use altq_lab::topology::Unsupported;
-use altq_lab::{self as lab, Wishes};
+use altq_lab::{self as lab, Options};
 use altq_pages::stat::tc;
 
 use super::share::POLICY;
@@ -100,9 +100,9 @@ class = "video"
 /// Runs it: about four seconds.
 pub fn run() -> anyhow::Result<Live> {
     let case = Case::parse(&format!("policy = '''\n{POLICY}'''\n{CASE}"), Path::new("demo.toml"))?;
-    let wishes =
-        Wishes { congestion: None, buffers: None, offload: true, seed: 1, quiet: false, counters: tc::measured };
-    let result = match lab::run_case(&case, &wishes, false) {
+    let options =
+        Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: false, counters: tc::measured };
+    let result = match lab::run_case(&case, &options, false) {
         Ok(result) => result,
         Err(error) => match error.downcast_ref::<Unsupported>() {
             Some(lacking) => return Ok(Live::Skipped(lacking.to_string())),

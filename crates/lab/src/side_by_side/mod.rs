@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use altq_cases::case::CaseFile;
 use altq_cases::result::CaseResult;
 use altq_cases::stat::ReadCounters;
-use altq_cases::table::Ran;
+use altq_cases::table::ColumnResult;
 use altq_cases::task::{Outcome, Task, Watcher, command};
 use altq_cases::world::World;
 use anyhow::anyhow;
@@ -20,7 +20,7 @@ pub use plan::Bound;
 use plan::{Job, Plan};
 
 use crate::topology::Unsupported;
-use crate::{Need, Part, Wishes};
+use crate::{Need, Options, Part};
 
 /// What a run takes besides its traffic, in ms: namespaces and wires, up and down.
 const SETUP: u64 = 200;
@@ -29,14 +29,14 @@ const SETUP: u64 = 200;
 const APART: Duration = Duration::from_millis(200);
 
 /// A case of which something has not run yet.
-struct Open {
+struct OpenCase {
     task: Task,
     /// What the lab runs of it.
     file: Arc<CaseFile>,
-    wishes: Wishes,
+    options: Options,
     /// What was left out.
     notes: Vec<String>,
-    ran: Vec<(Part, Ran<'static>)>,
+    ran: Vec<(Part, ColumnResult<'static>)>,
     /// Its jobs that are not over.
     left: usize,
     /// It failed: nobody waits for what still runs of it.
@@ -55,14 +55,14 @@ struct Work {
 }
 
 /// What came of a job.
-enum Got {
-    Part(Box<Ran<'static>>),
+enum JobResult {
+    Part(Box<ColumnResult<'static>>),
     Whole(Box<CaseResult>),
 }
 
 /// Cases of the lab, planned.
 pub struct InLab {
-    cases: Vec<Open>,
+    cases: Vec<OpenCase>,
     work: Vec<Work>,
     plan: Plan,
     seed: Option<u64>,
@@ -80,13 +80,13 @@ impl InLab {
         let (mut cases, mut work, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
         for task in tasks {
             let mut file = (*task.file).clone();
-            let wishes = Wishes::of_case(&file, seed, counters);
-            let left_out = crate::retain_possible(&mut file, &wishes);
+            let options = Options::of_case(&file, seed, counters);
+            let left_out = crate::retain_possible(&mut file, &options);
             if file.runs.is_empty() {
                 finished(task, Outcome::Cannot(left_out.reasons.join("; ")));
                 continue;
             }
-            let own = match jobs_of(&file, &wishes) {
+            let own = match jobs_of(&file, &options) {
                 Ok(own) => own,
                 Err(error) => {
                     finished(task, outcome(error));
@@ -100,7 +100,7 @@ impl InLab {
                 jobs.push(job);
             }
             let (file, notes) = (Arc::new(file), left_out.notes);
-            cases.push(Open { task, file, wishes, notes, ran: Vec::new(), left, failed: false });
+            cases.push(OpenCase { task, file, options, notes, ran: Vec::new(), left, failed: false });
         }
         InLab { cases, work, plan: Plan::new(jobs, bound), seed }
     }
@@ -168,13 +168,13 @@ impl InLab {
         format!("{} run: {}", names.len(), names.join(", "))
     }
 
-    fn begin(&self, job: usize, sender: &Sender<(usize, anyhow::Result<Got>)>) {
+    fn begin(&self, job: usize, sender: &Sender<(usize, anyhow::Result<JobResult>)>) {
         let Some(work) = self.work.get(job).cloned() else { return };
         let Some(open) = self.cases.get(work.case) else { return };
-        let (file, wishes, told) = (open.file.clone(), open.wishes.clone(), sender.clone());
+        let (file, options, told) = (open.file.clone(), open.options.clone(), sender.clone());
         let run = move || match work.part {
-            Some(part) => Ok(Got::Part(Box::new(part.run(&file, &wishes)?))),
-            None => Ok(Got::Whole(Box::new(crate::run_file(&file, &wishes, false)?))),
+            Some(part) => Ok(JobResult::Part(Box::new(part.run(&file, &options)?))),
+            None => Ok(JobResult::Whole(Box::new(crate::run_file(&file, &options, false)?))),
         };
         let thread = move || {
             // A panic has said what it is; the other runs go on. Nothing that it leaves half done
@@ -189,7 +189,7 @@ impl InLab {
     }
 
     /// Takes what came of a job; what came of its case, if that was all.
-    fn ended(&mut self, job: usize, got: anyhow::Result<Got>, beside: usize) -> Option<(Task, Outcome)> {
+    fn ended(&mut self, job: usize, got: anyhow::Result<JobResult>, beside: usize) -> Option<(Task, Outcome)> {
         let work = self.work.get_mut(job)?;
         let open = self.cases.get_mut(work.case)?;
         open.left = open.left.saturating_sub(1);
@@ -202,8 +202,8 @@ impl InLab {
                 self.plan.forget(of);
                 return Some((open.task.clone(), outcome(error)));
             }
-            Ok(Got::Whole(result)) => whole = Some(*result),
-            Ok(Got::Part(mut ran)) => {
+            Ok(JobResult::Whole(result)) => whole = Some(*result),
+            Ok(JobResult::Part(mut ran)) => {
                 if let Some(why) = again(&ran.invalid, beside, work.again.is_some()) {
                     work.again = Some(why);
                     open.left += 1;
@@ -218,7 +218,7 @@ impl InLab {
             return None;
         }
         let ran = std::mem::take(&mut open.ran);
-        let mut result = whole.unwrap_or_else(|| crate::assemble(&open.file, open.wishes.seed, ran));
+        let mut result = whole.unwrap_or_else(|| crate::assemble(&open.file, open.options.seed, ran));
         result.notes.append(&mut open.notes);
         let offload = open.file.runs.iter().all(|run| run.case.offload);
         result.made = Some(crate::made::in_lab(command(&open.task.file, World::Lab, self.seed), offload));
@@ -244,8 +244,8 @@ fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
 
 /// The jobs of what is left of a case. One that takes turns is a single job: what is compared runs
 /// close together.
-fn jobs_of(file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Vec<(Option<Part>, Job)>> {
-    let parts = Part::all(file, wishes)?;
+fn jobs_of(file: &CaseFile, options: &Options) -> anyhow::Result<Vec<(Option<Part>, Job)>> {
+    let parts = Part::all(file, options)?;
     let time = |part: &Part| part.time(file) + SETUP;
     if file.turns() > 1 {
         let all = parts.iter().map(|(part, _)| time(part)).sum::<u64>() * u64::from(file.turns());
@@ -256,8 +256,8 @@ fn jobs_of(file: &CaseFile, wishes: &Wishes) -> anyhow::Result<Vec<(Option<Part>
 
 /// How long the lab takes for what is left of a case alone, in ms: 0 if that is nothing. What is
 /// wrong with it is said when it runs.
-pub fn time(file: &CaseFile, wishes: &Wishes) -> u64 {
-    jobs_of(file, wishes).map_or(0, |jobs| jobs.iter().map(|(_, job)| job.time).sum())
+pub fn time(file: &CaseFile, options: &Options) -> u64 {
+    jobs_of(file, options).map_or(0, |jobs| jobs.iter().map(|(_, job)| job.time).sum())
 }
 
 /// What is told of a case that did not run to its end.

@@ -8,7 +8,7 @@ use std::thread;
 use altq_cases::case::{CaseFile, Run};
 use altq_cases::result::{CaseResult, World as Place};
 use altq_cases::series::bins;
-use altq_cases::table::{self, Ran};
+use altq_cases::table::{self, ColumnResult};
 
 use super::{SimError, Watch, columns};
 
@@ -68,7 +68,7 @@ fn seed_of(seed: u64, run: &Run) -> u64 {
 }
 
 /// What a run gave, or why it did not.
-type Slot<'a> = Mutex<Option<Result<(Vec<Ran<'a>>, Watch), SimError>>>;
+type Slot<'a> = Mutex<Option<Result<(Vec<ColumnResult<'a>>, Watch), SimError>>>;
 
 /// Runs over the processors; results come in the order of the runs, and of several errors the
 /// first.
@@ -77,7 +77,7 @@ fn side_by_side<'a>(
     seed: u64,
     jobs: Option<usize>,
     watch: &Watch,
-) -> Result<Vec<(Vec<Ran<'a>>, Watch)>, SimError> {
+) -> Result<Vec<(Vec<ColumnResult<'a>>, Watch)>, SimError> {
     let jobs =
         jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)).clamp(1, 256).min(runs.len());
     let next = AtomicUsize::new(0);

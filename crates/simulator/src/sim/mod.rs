@@ -44,7 +44,7 @@ use altq_cases::series::{BINS, Series};
 use altq_cases::stat::LinkStat;
 pub use altq_cases::stat::ReadCounters;
 use altq_cases::statistics::percentile;
-use altq_cases::table::{self, Ran};
+use altq_cases::table::{self, ColumnResult};
 pub use files::{Wishes, run_file};
 use world::World;
 
@@ -145,7 +145,7 @@ fn columns<'a>(
     seed: u64,
     mut record: Option<&mut dyn Write>,
     watch: &mut Watch,
-) -> Result<Vec<Ran<'a>>, SimError> {
+) -> Result<Vec<ColumnResult<'a>>, SimError> {
     // Everything is checked before anything runs.
     let here = case.columns.iter().filter(|column| case.elsewhere(column, Place::Sim).is_none());
     let policies = here.map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;
@@ -220,7 +220,7 @@ fn captures(case: &Case) -> Result<Captures, SimError> {
 /// How a note on a capture that is cut short begins.
 pub const CUT_SHORT: &str = "cut short";
 
-fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Result<Ran<'a>, SimError> {
+fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Result<ColumnResult<'a>, SimError> {
     let figures = table::figures(case, |probe| measure(probe, &world))?;
     let mut measured = Vec::with_capacity(case.expectations.len());
     for expectation in &case.expectations {
@@ -275,7 +275,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
         }
     }
-    Ok(Ran {
+    Ok(ColumnResult {
         column: Cow::Borrowed(column),
         figures,
         measured,

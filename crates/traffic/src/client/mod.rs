@@ -16,7 +16,7 @@ use crate::clock::{self, BOUND, Processors};
 use crate::error::{Doing, Error};
 use crate::meter::{Keep, Meter};
 use crate::plan::{Direction, FlowSpec, GRACE, Work};
-use crate::protocol::{Datagram, Plan, Preamble, Reply, Say};
+use crate::protocol::{ClientMessage, Datagram, Plan, Preamble, ServerMessage};
 use crate::report::{FlowEnd, FlowReport};
 use crate::run::{Epoch, Shared};
 use crate::udp::{self, Reception};
@@ -33,7 +33,7 @@ pub struct Flow {
 
 /// What all flows of a run have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct RunOptions {
     /// Figures count from so long after each flow's start.
     pub warmup: Nanos,
     /// Time between two reports.
@@ -103,35 +103,35 @@ enum Link {
 /// Where a server refuses or goes away, a connection cannot be made, or this host cannot do it.
 pub fn run(
     sessions: &mut [(Session, Vec<Flow>)],
-    course: Course,
+    options: RunOptions,
     interrupted: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(&Progress),
+    report: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, Error> {
     for (session, flows) in sessions.iter_mut() {
         session.propose(Plan {
             flows: flows.iter().map(|flow| flow.spec.clone()).collect(),
-            warmup_ns: course.warmup,
-            interval_ns: course.interval.as_nanos() as u64,
+            warmup_ns: options.warmup,
+            interval_ns: options.interval.as_nanos() as u64,
             rtt_ns: session.rtt_ns,
             one_clock: session.one_clock,
-            seed: course.seed,
+            seed: options.seed,
         })?;
     }
     let mut running = Vec::new();
     for (at, (session, flows)) in sessions.iter_mut().enumerate() {
         for (place, flow) in flows.iter().enumerate() {
             let place = u16::try_from(place).map_err(|_| Error::Wrong("at most 65535 flows".into()))?;
-            running.push(Arc::new(Running::connect(at, place, flow, course.warmup, session)?));
+            running.push(Arc::new(Running::connect(at, place, flow, options.warmup, session)?));
         }
         attach(session, &running, at)?;
     }
     for (session, _) in sessions.iter_mut() {
-        session.say(&Say::Start)?;
+        session.send(&ClientMessage::Start)?;
     }
     for (session, _) in sessions.iter_mut() {
-        while session.answer()? != Reply::Started {}
+        while session.answer()? != ServerMessage::Started {}
     }
-    drive(sessions, course, interrupted, tell, &running)
+    drive(sessions, options, interrupted, report, &running)
 }
 
 /// Waits until the server has found every connection's flow.
@@ -145,7 +145,7 @@ fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<
     let begin = Instant::now();
     let mut again = Instant::now() + Duration::from_millis(250);
     while !missing.is_empty() {
-        if let Some(Reply::Attached { flow, stream }) = session.hear()? {
+        if let Some(ServerMessage::Attached { flow, stream }) = session.receive()? {
             missing.remove(&(flow, stream));
             continue;
         }
@@ -274,9 +274,9 @@ impl Running {
 /// From the start to the result.
 fn drive(
     sessions: &mut [(Session, Vec<Flow>)],
-    course: Course,
+    options: RunOptions,
     interrupted: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(&Progress),
+    report: &mut dyn FnMut(&Progress),
     running: &[Arc<Running>],
 ) -> Result<Outcome, Error> {
     let epoch = Epoch::after(Duration::ZERO);
@@ -288,7 +288,7 @@ fn drive(
         for link in std::mem::take(&mut *flow.links.lock().unwrap_or_else(PoisonError::into_inner)) {
             let (own, shared) = (flow.clone(), Shared { meter: flow.meter.clone(), stop: stop.clone(), epoch });
             let work = move || {
-                if let Err(error) = own.serve(link, one_clock, course.seed, &shared)
+                if let Err(error) = own.serve(link, one_clock, options.seed, &shared)
                     && !shared.stopped()
                 {
                     own.failed(&error);
@@ -300,7 +300,7 @@ fn drive(
     }
     let (result, beat) = std::thread::scope(|scope| {
         let beat = scope.spawn(|| clock::metronome(&stop));
-        let result = watch(sessions, course, interrupted, tell, running, epoch, &threads);
+        let result = watch(sessions, options, interrupted, report, running, epoch, &threads);
         stop.store(true, Ordering::Relaxed);
         (result, beat.join().unwrap_or_default())
     });
@@ -323,9 +323,9 @@ fn drive(
             .push(format!("{:.0} % of this host's processors' time was taken by other machines", stolen * 100.0));
     }
     for (at, (session, flows)) in sessions.iter_mut().enumerate() {
-        session.say(&Say::Stop)?;
+        session.send(&ClientMessage::Stop)?;
         let (theirs, invalid, notes) = loop {
-            if let Reply::Result { flows, invalid, notes } = session.answer()? {
+            if let ServerMessage::Result { flows, invalid, notes } = session.answer()? {
                 break (flows, invalid, notes);
             }
         };
@@ -355,9 +355,9 @@ fn drive(
 /// Listens to the servers and tells how it goes, until the flows are done.
 fn watch(
     sessions: &mut [(Session, Vec<Flow>)],
-    course: Course,
+    options: RunOptions,
     interrupted: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(&Progress),
+    report: &mut dyn FnMut(&Progress),
     running: &[Arc<Running>],
     epoch: Epoch,
     threads: &[(bool, JoinHandle<()>)],
@@ -378,10 +378,10 @@ fn watch(
         View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
     // The server's report of that moment is on its way.
     let wait = Duration::from_millis(40) + Duration::from_nanos(rtt);
-    let mut due = epoch.start() + course.interval;
+    let mut due = epoch.start() + options.interval;
     loop {
         for (at, (session, _)) in sessions.iter_mut().enumerate() {
-            if let Some(Reply::Report { at_ns, flows }) = session.hear()? {
+            if let Some(ServerMessage::Report { at_ns, flows }) = session.receive()? {
                 let own = running.iter().enumerate().filter(|(_, flow)| flow.session == at).map(|(place, _)| place);
                 for (place, report) in own.zip(flows) {
                     if let Some(theirs) = view.theirs.get_mut(place) {
@@ -396,8 +396,8 @@ fn watch(
         let now = Instant::now();
         let since = epoch.since(now);
         if now >= due + wait {
-            tell(&view.look(since, epoch.since(due), running));
-            due += course.interval;
+            report(&view.look(since, epoch.since(due), running));
+            due += options.interval;
         }
         let ended = threads.iter().all(|(ends, thread)| !ends || thread.is_finished());
         if (ended && since >= linger) || since >= last || interrupted() {
@@ -420,7 +420,7 @@ impl View {
         for ((flow, theirs), earlier) in running.iter().zip(&self.theirs).zip(&mut self.earlier) {
             let ours = FlowReport::of(&flow.meter);
             let spec = &flow.flow.spec;
-            let (at, bytes, received) = if spec.direction == Direction::Up && !spec.work.asks() {
+            let (at, bytes, received) = if spec.direction == Direction::Up && !spec.work.has_round_trips() {
                 (theirs.0, theirs.1.bytes, theirs.1.received)
             } else {
                 (now, ours.bytes, ours.received)

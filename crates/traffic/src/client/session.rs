@@ -9,7 +9,7 @@ use altq_engine::units::Nanos;
 use crate::bulk::waiting;
 use crate::clock;
 use crate::error::{Doing, Error};
-use crate::protocol::{Address, Caps, Datagram, LINE, Lines, Plan, Preamble, Reply, Say, Step, line};
+use crate::protocol::{Address, Caps, ClientMessage, Datagram, LINE, Lines, Plan, Preamble, ServerMessage, Step, line};
 use crate::socket::{self, Tuning};
 use crate::token::{self, Key, NONCE, TAG, Token, hex, unhex};
 
@@ -76,12 +76,14 @@ impl Session {
             heard: now,
         };
         session.control.write_all(&Preamble::Control(nonce).bytes()).doing(|| "talking to the server")?;
-        let Reply::Challenge { nonce: theirs } = session.answer()? else { return Err(unexpected("a challenge")) };
+        let ServerMessage::Challenge { nonce: theirs } = session.answer()? else {
+            return Err(unexpected("a challenge"));
+        };
         let theirs = unhex::<NONCE>(&theirs).ok_or_else(|| unexpected("a challenge"))?;
         let secrets = token.secrets(&nonce, &theirs);
         let begin = Instant::now();
-        session.say(&Say::Know { proof: secrets.client() })?;
-        let Reply::Welcome { proof, session: number, caps, clock } = session.answer()? else {
+        session.send(&ClientMessage::Know { proof: secrets.client() })?;
+        let ServerMessage::Welcome { proof, session: number, caps, clock } = session.answer()? else {
             return Err(unexpected("a welcome"));
         };
         let round = begin.elapsed().as_nanos() as u64;
@@ -103,9 +105,9 @@ impl Session {
     /// # Errors
     /// Where the server refuses.
     pub fn propose(&mut self, plan: Plan) -> Result<(), Error> {
-        self.say(&Say::Plan(plan))?;
+        self.send(&ClientMessage::Plan(plan))?;
         match self.answer()? {
-            Reply::Accepted => Ok(()),
+            ServerMessage::Accepted => Ok(()),
             _ => Err(unexpected("a yes or no")),
         }
     }
@@ -114,11 +116,11 @@ impl Session {
     ///
     /// # Errors
     /// Where the connection is gone; if the server has said why, that.
-    pub fn say(&mut self, say: &Say) -> Result<(), Error> {
+    pub fn send(&mut self, say: &ClientMessage) -> Result<(), Error> {
         self.sign = Instant::now();
         match self.control.write_all(&line(say)) {
             Ok(()) => Ok(()),
-            Err(error) => match self.hear() {
+            Err(error) => match self.receive() {
                 Err(refused @ Error::Refused { .. }) => Err(refused),
                 _ => Err(error).doing(|| "talking to the server"),
             },
@@ -129,9 +131,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Refused`] for a refusal; where the server is gone or silent.
-    pub fn hear(&mut self) -> Result<Option<Reply>, Error> {
+    pub fn receive(&mut self) -> Result<Option<ServerMessage>, Error> {
         if self.sign.elapsed() > SIGN {
-            self.say(&Say::Here)?;
+            self.send(&ClientMessage::Here)?;
         }
         let too_long = |_| Error::Protocol("a line without end".into());
         let mut found = self.lines.next(LINE).map_err(too_long)?;
@@ -149,8 +151,8 @@ impl Session {
             }
         }
         let Some(line) = found else { return Ok(None) };
-        match Reply::read(&line).map_err(Error::Protocol)? {
-            Reply::Refused { why, reason } => Err(Error::Refused { why, reason: printable(&reason) }),
+        match ServerMessage::read(&line).map_err(Error::Protocol)? {
+            ServerMessage::Refused { why, reason } => Err(Error::Refused { why, reason: printable(&reason) }),
             reply => Ok(Some(reply)),
         }
     }
@@ -158,11 +160,11 @@ impl Session {
     /// The next that the server says.
     ///
     /// # Errors
-    /// As [`hear`](Session::hear), and where it takes too long.
-    pub fn answer(&mut self) -> Result<Reply, Error> {
+    /// As [`receive`](Session::receive), and where it takes too long.
+    pub fn answer(&mut self) -> Result<ServerMessage, Error> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
-            if let Some(reply) = self.hear()? {
+            if let Some(reply) = self.receive()? {
                 return Ok(reply);
             }
         }

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use altq_engine::units::SECOND;
 
-use super::House;
-use super::conversation::{Conversation, Heard, State};
+use super::ServerState;
+use super::conversation::{Action, Conversation, State};
 use super::session::Session;
 use crate::bulk::waiting;
 use crate::clock::{self, BOUND, Lateness, Processors};
 use crate::error::{Doing, Error, Refusal};
 use crate::plan::GRACE;
-use crate::protocol::{Address, Lines, Plan, Reply, line};
+use crate::protocol::{Address, Lines, Plan, ServerMessage, line};
 use crate::token::{self, NONCE, hex};
 
 /// Strangers at a time: those who have not shown that they know the token.
@@ -36,40 +36,40 @@ pub const SILENCE: Duration = Duration::from_secs(15);
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Time between two looks at what there is to do.
-const TURN: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Takes care of a control connection until it ends.
-pub fn serve(house: &Arc<House>, connection: TcpStream, nonce: &[u8; NONCE], from: SocketAddr) {
-    let strangers = house.strangers.fetch_add(1, Ordering::Relaxed);
-    let mut control = Control { house, connection, from, lines: Lines::default(), stranger: true };
+pub fn serve(server: &Arc<ServerState>, connection: TcpStream, nonce: &[u8; NONCE], from: SocketAddr) {
+    let strangers = server.strangers.fetch_add(1, Ordering::Relaxed);
+    let mut control = Control { server, connection, from, lines: Lines::default(), stranger: true };
     let result = if strangers >= STRANGERS {
-        control.say(&Conversation::refusal(Refusal::Busy, "too many are at the door".into()))
+        control.send(&Conversation::refusal(Refusal::Busy, "too many are at the door".into()))
     } else {
         control.converse(nonce)
     };
     control.known();
     if let Err(error) = result {
-        house.log(&format!("client {from}: {error}"));
+        server.log(&format!("client {from}: {error}"));
     }
 }
 
 struct Control<'a> {
-    house: &'a Arc<House>,
+    server: &'a Arc<ServerState>,
     connection: TcpStream,
     from: SocketAddr,
     lines: Lines,
     stranger: bool,
 }
 
-/// A session that is known to the house while this lives.
+/// A session that is known to the server while this lives.
 struct Seat {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     number: u64,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let session = self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        let session = self.server.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
         if let Some(Some(session)) = session {
             session.stop();
         }
@@ -79,36 +79,36 @@ impl Drop for Seat {
 impl Control<'_> {
     fn known(&mut self) {
         if std::mem::take(&mut self.stranger) {
-            self.house.strangers.fetch_sub(1, Ordering::Relaxed);
+            self.server.strangers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn say(&mut self, reply: &Reply) -> Result<(), Error> {
+    fn send(&mut self, reply: &ServerMessage) -> Result<(), Error> {
         self.connection.write_all(&line(reply)).doing(|| "talking to the client")
     }
 
     fn refuse(&mut self, why: Refusal, reason: String) -> Result<(), Error> {
-        self.house.log(&format!("client {}: refused: {reason}", self.from));
-        self.say(&Conversation::refusal(why, reason))
+        self.server.log(&format!("client {}: refused: {reason}", self.from));
+        self.send(&Conversation::refusal(why, reason))
     }
 
     fn converse(&mut self, client: &[u8; NONCE]) -> Result<(), Error> {
         let limits = |error: std::io::Error| Error::Io { doing: "a control connection".into(), source: error };
-        self.connection.set_read_timeout(Some(TURN)).map_err(limits)?;
+        self.connection.set_read_timeout(Some(POLL)).map_err(limits)?;
         // A client that does not read what it is told is gone.
         self.connection.set_write_timeout(Some(Duration::from_secs(5))).map_err(limits)?;
         self.connection.set_nodelay(true).map_err(limits)?;
         let server = token::random::<NONCE>()?;
-        self.say(&Reply::Challenge { nonce: hex(&server) })?;
-        let secrets = self.house.token.secrets(client, &server);
+        self.send(&ServerMessage::Challenge { nonce: hex(&server) })?;
+        let secrets = self.server.token.secrets(client, &server);
         let key = secrets.session;
         let proof = secrets.server();
-        let mut conversation = Conversation::new(secrets, self.house.caps);
+        let mut conversation = Conversation::new(secrets, self.server.caps);
 
         let Some(first) = self.line(&conversation, Instant::now() + STRANGER)? else { return Ok(()) };
-        match conversation.hear(&first) {
-            Heard::Welcome => {}
-            Heard::Refuse(why, reason) => {
+        match conversation.handle(&first) {
+            Action::Welcome => {}
+            Action::Refuse(why, reason) => {
                 std::thread::sleep(PENALTY);
                 return self.refuse(why, reason);
             }
@@ -117,25 +117,25 @@ impl Control<'_> {
         self.known();
         let number = u64::from_be_bytes(token::random()?);
         let Some(seat) = self.sit(number) else {
-            let most = self.house.caps.clients;
+            let most = self.server.caps.clients;
             return self
                 .refuse(Refusal::Busy, format!("the server has {most} clients, as many as it takes (--max-clients)"));
         };
         let clock = hex(&key.tag(&[b"clock", clock::identity().as_bytes()]));
-        self.say(&Reply::Welcome { proof, session: number, caps: self.house.caps, clock })?;
+        self.send(&ServerMessage::Welcome { proof, session: number, caps: self.server.caps, clock })?;
 
         let until = Instant::now() + SLOW;
         let plan = loop {
             let Some(line) = self.line(&conversation, until)? else { return Ok(()) };
-            match conversation.hear(&line) {
-                Heard::Prepare(plan) => break plan,
-                Heard::Nothing => {}
-                Heard::Refuse(why, reason) => return self.refuse(why, reason),
+            match conversation.handle(&line) {
+                Action::Prepare(plan) => break plan,
+                Action::Nothing => {}
+                Action::Refuse(why, reason) => return self.refuse(why, reason),
                 _ => return Ok(()),
             }
         };
-        if let Some(flow) = plan.flows.iter().find(|flow| !self.house.ports.contains(&flow.port)) {
-            let ports: Vec<String> = self.house.ports.iter().map(u16::to_string).collect();
+        if let Some(flow) = plan.flows.iter().find(|flow| !self.server.ports.contains(&flow.port)) {
+            let ports: Vec<String> = self.server.ports.iter().map(u16::to_string).collect();
             let why = format!(
                 "flow `{}`: the server does not listen on port {}, but on {}",
                 flow.name,
@@ -149,42 +149,42 @@ impl Control<'_> {
 
     /// A seat among the clients, if there is one left.
     fn sit(&self, number: u64) -> Option<Seat> {
-        let mut sessions = self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if sessions.len() >= self.house.caps.clients as usize || sessions.contains_key(&number) {
+        let mut sessions = self.server.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() >= self.server.caps.clients as usize || sessions.contains_key(&number) {
             return None;
         }
         sessions.insert(number, None);
-        Some(Seat { house: self.house.clone(), number })
+        Some(Seat { server: self.server.clone(), number })
     }
 
     /// The next line; `None` when there is none until then, or the client or the server goes.
     fn line(&mut self, conversation: &Conversation, until: Instant) -> Result<Option<Vec<u8>>, Error> {
-        while Instant::now() < until && !self.house.stop.load(Ordering::Relaxed) {
-            match self.hear(conversation)? {
-                Ear::Line(line) => return Ok(Some(line)),
-                Ear::Gone => return Ok(None),
-                Ear::Nothing => {}
+        while Instant::now() < until && !self.server.stop.load(Ordering::Relaxed) {
+            match self.receive(conversation)? {
+                Received::Line(line) => return Ok(Some(line)),
+                Received::Gone => return Ok(None),
+                Received::Nothing => {}
             }
         }
         Ok(None)
     }
 
     /// What has been said by now, or is within a turn.
-    fn hear(&mut self, conversation: &Conversation) -> Result<Ear, Error> {
+    fn receive(&mut self, conversation: &Conversation) -> Result<Received, Error> {
         let most = conversation.longest();
         let too_long = |_| Error::Protocol(format!("a line of more than {most} bytes"));
         if let Some(line) = self.lines.next(most).map_err(too_long)? {
-            return Ok(Ear::Line(line));
+            return Ok(Received::Line(line));
         }
         let mut buffer = [0; 4096];
         match self.connection.read(&mut buffer) {
-            Ok(0) => Ok(Ear::Gone),
+            Ok(0) => Ok(Received::Gone),
             Ok(count) => {
                 self.lines.push(buffer.get(..count).unwrap_or_default());
-                Ok(self.lines.next(most).map_err(too_long)?.map_or(Ear::Nothing, Ear::Line))
+                Ok(self.lines.next(most).map_err(too_long)?.map_or(Received::Nothing, Received::Line))
             }
-            Err(error) if waiting(&error) => Ok(Ear::Nothing),
-            Err(_) => Ok(Ear::Gone),
+            Err(error) if waiting(&error) => Ok(Received::Nothing),
+            Err(_) => Ok(Received::Gone),
         }
     }
 
@@ -194,11 +194,11 @@ impl Control<'_> {
         let (attached, news) = channel();
         let (interval, flows) = (Duration::from_nanos(plan.interval_ns), plan.flows.len());
         let last = plan.flows.iter().map(|flow| flow.stop_ns).max().unwrap_or(0);
-        let session = Arc::new(Session::new(key, local, plan, &self.house.caps, attached));
-        self.house.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(seat.number, Some(session.clone()));
-        self.say(&Reply::Accepted)?;
+        let session = Arc::new(Session::new(key, local, plan, &self.server.caps, attached));
+        self.server.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(seat.number, Some(session.clone()));
+        self.send(&ServerMessage::Accepted)?;
         let seconds = last as f64 / SECOND as f64;
-        self.house.log(&format!(
+        self.server.log(&format!(
             "client {}: {flows} flow{}, {seconds} s",
             self.from,
             if flows == 1 { "" } else { "s" }
@@ -217,9 +217,9 @@ impl Control<'_> {
             let _ = thread.join();
         }
         match result? {
-            Outcome::Done(processors) => self.tell(&session, &beat, &processors),
+            Outcome::Done(processors) => self.send_result(&session, &beat, &processors),
             Outcome::Gone(why) => {
-                self.house.log(&format!("client {}: {why}", self.from));
+                self.server.log(&format!("client {}: {why}", self.from));
                 Ok(())
             }
         }
@@ -239,30 +239,30 @@ impl Control<'_> {
         let mut report = None;
         let processors = Processors::now()?;
         loop {
-            if self.house.stop.load(Ordering::Relaxed) {
+            if self.server.stop.load(Ordering::Relaxed) {
                 return Ok(Outcome::Gone("the server stops"));
             }
             let now = Instant::now();
-            match self.hear(conversation)? {
-                Ear::Nothing if now.duration_since(heard) > SILENCE => {
+            match self.receive(conversation)? {
+                Received::Nothing if now.duration_since(heard) > SILENCE => {
                     return Ok(Outcome::Gone("it has not been heard for 15 s"));
                 }
-                Ear::Nothing => {}
-                Ear::Gone => return Ok(Outcome::Gone("it has gone")),
-                Ear::Line(line) => {
+                Received::Nothing => {}
+                Received::Gone => return Ok(Outcome::Gone("it has gone")),
+                Received::Line(line) => {
                     heard = now;
-                    match conversation.hear(&line) {
-                        Heard::Begin => {
+                    match conversation.handle(&line) {
+                        Action::Begin => {
                             if let Some(missing) = session.missing() {
                                 self.refuse(Refusal::Message, missing)?;
                                 return Ok(Outcome::Gone("it began too early"));
                             }
                             *threads = session.start()?;
-                            self.say(&Reply::Started)?;
+                            self.send(&ServerMessage::Started)?;
                             report = Some(Instant::now() + interval);
                         }
-                        Heard::End => return Ok(Outcome::Done(processors)),
-                        Heard::Refuse(why, reason) => {
+                        Action::End => return Ok(Outcome::Done(processors)),
+                        Action::Refuse(why, reason) => {
                             self.refuse(why, reason)?;
                             return Ok(Outcome::Gone("it was refused"));
                         }
@@ -271,7 +271,7 @@ impl Control<'_> {
                 }
             }
             for Address { flow, stream, .. } in news.try_iter() {
-                self.say(&Reply::Attached { flow, stream })?;
+                self.send(&ServerMessage::Attached { flow, stream })?;
             }
             match report {
                 None => {
@@ -284,7 +284,7 @@ impl Control<'_> {
                     }
                 }
                 Some(due) if now >= due => {
-                    self.say(&Reply::Report { at_ns: session.now(), flows: session.reports() })?;
+                    self.send(&ServerMessage::Report { at_ns: session.now(), flows: session.reports() })?;
                     report = Some(due.max(now.checked_sub(interval).unwrap_or(now)) + interval);
                 }
                 Some(_) => {}
@@ -296,7 +296,7 @@ impl Control<'_> {
     }
 
     /// The result.
-    fn tell(&mut self, session: &Session, beat: &Lateness, earlier: &Processors) -> Result<(), Error> {
+    fn send_result(&mut self, session: &Session, beat: &Lateness, earlier: &Processors) -> Result<(), Error> {
         let (busy, stolen) = Processors::now()?.since(earlier);
         let mut invalid = Vec::new();
         if let Some(reason) = beat.broken(BOUND) {
@@ -311,15 +311,15 @@ impl Control<'_> {
                 stolen * 100.0
             ));
         }
-        let reply = Reply::Result { flows: session.ends(), invalid, notes: session.notes(&self.house.caps) };
-        self.say(&reply)?;
-        self.house.log(&format!("client {}: done", self.from));
+        let reply = ServerMessage::Result { flows: session.ends(), invalid, notes: session.notes(&self.server.caps) };
+        self.send(&reply)?;
+        self.server.log(&format!("client {}: done", self.from));
         Ok(())
     }
 }
 
 /// What was heard.
-enum Ear {
+enum Received {
     Nothing,
     Line(Vec<u8>),
     Gone,

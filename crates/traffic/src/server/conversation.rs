@@ -2,7 +2,7 @@
 //! anything.
 
 use crate::error::Refusal;
-use crate::protocol::{Caps, LINE, LINE_OF_A_STRANGER, Plan, Reply, Say};
+use crate::protocol::{Caps, ClientMessage, LINE, LINE_OF_A_STRANGER, Plan, ServerMessage};
 use crate::token::Secrets;
 
 /// Where a conversation stands.
@@ -22,7 +22,7 @@ pub enum State {
 
 /// What is to be done about what was said.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum Action {
     /// Nothing.
     Nothing,
     /// The client knows the token: it is welcome.
@@ -68,50 +68,50 @@ impl Conversation {
     }
 
     /// A line has come.
-    pub fn hear(&mut self, line: &[u8]) -> Heard {
+    pub fn handle(&mut self, line: &[u8]) -> Action {
         if self.state == State::Over {
-            return Heard::Nothing;
+            return Action::Nothing;
         }
-        let heard = match Say::read(line) {
+        let heard = match ClientMessage::read(line) {
             // A stranger is told nothing that it did not know.
             Err(_) if self.state == State::Stranger => {
-                Heard::Refuse(Refusal::Message, "that was no proof of the token".into())
+                Action::Refuse(Refusal::Message, "that was no proof of the token".into())
             }
-            Err(why) => Heard::Refuse(Refusal::Message, format!("cannot be understood: {why}")),
+            Err(why) => Action::Refuse(Refusal::Message, format!("cannot be understood: {why}")),
             Ok(say) => self.understood(say),
         };
         self.state = match &heard {
-            Heard::Nothing => self.state,
-            Heard::Welcome => State::Known,
-            Heard::Prepare(_) => State::Planned,
-            Heard::Begin => State::Running,
-            Heard::End | Heard::Refuse(..) => State::Over,
+            Action::Nothing => self.state,
+            Action::Welcome => State::Known,
+            Action::Prepare(_) => State::Planned,
+            Action::Begin => State::Running,
+            Action::End | Action::Refuse(..) => State::Over,
         };
         heard
     }
 
-    fn understood(&self, say: Say) -> Heard {
+    fn understood(&self, say: ClientMessage) -> Action {
         match (self.state, say) {
-            (State::Stranger, Say::Know { proof }) if self.secrets.is_client(&proof) => Heard::Welcome,
-            (State::Stranger, Say::Know { .. }) => {
-                Heard::Refuse(Refusal::Token, "the token is not the server's".into())
+            (State::Stranger, ClientMessage::Know { proof }) if self.secrets.is_client(&proof) => Action::Welcome,
+            (State::Stranger, ClientMessage::Know { .. }) => {
+                Action::Refuse(Refusal::Token, "the token is not the server's".into())
             }
-            (State::Stranger, _) => Heard::Refuse(Refusal::Message, "that was no proof of the token".into()),
-            (State::Known, Say::Plan(plan)) => match plan.check(&self.caps) {
-                Ok(()) => Heard::Prepare(plan),
-                Err((true, why)) => Heard::Refuse(Refusal::Cap, why),
-                Err((false, why)) => Heard::Refuse(Refusal::Message, why),
+            (State::Stranger, _) => Action::Refuse(Refusal::Message, "that was no proof of the token".into()),
+            (State::Known, ClientMessage::Plan(plan)) => match plan.check(&self.caps) {
+                Ok(()) => Action::Prepare(plan),
+                Err((true, why)) => Action::Refuse(Refusal::Cap, why),
+                Err((false, why)) => Action::Refuse(Refusal::Message, why),
             },
-            (State::Planned, Say::Start) => Heard::Begin,
-            (_, Say::Here) => Heard::Nothing,
-            (_, Say::Stop) => Heard::End,
-            _ => Heard::Refuse(Refusal::Message, "it was not the time for that".into()),
+            (State::Planned, ClientMessage::Start) => Action::Begin,
+            (_, ClientMessage::Here) => Action::Nothing,
+            (_, ClientMessage::Stop) => Action::End,
+            _ => Action::Refuse(Refusal::Message, "it was not the time for that".into()),
         }
     }
 
     /// What a refusal says.
-    pub fn refusal(why: Refusal, reason: String) -> Reply {
-        Reply::Refused { why, reason }
+    pub fn refusal(why: Refusal, reason: String) -> ServerMessage {
+        ServerMessage::Refused { why, reason }
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         Token::new("a good secret").unwrap().secrets(&[1; 16], &[2; 16])
     }
 
-    fn plan(streams: u32) -> Say {
+    fn plan(streams: u32) -> ClientMessage {
         let work = Work::TcpBulk { streams, bytes: None };
         let (congestion, buffers) = (None, None);
         let flow = FlowSpec {
@@ -144,7 +144,7 @@ mod tests {
             buffers,
             port: 1,
         };
-        Say::Plan(Plan {
+        ClientMessage::Plan(Plan {
             flows: vec![flow],
             warmup_ns: 0,
             interval_ns: 1_000_000_000,
@@ -154,38 +154,43 @@ mod tests {
         })
     }
 
-    fn heard(conversation: &mut Conversation, say: &Say) -> Heard {
-        conversation.hear(line(say).trim_ascii_end())
+    fn heard(conversation: &mut Conversation, say: &ClientMessage) -> Action {
+        conversation.handle(line(say).trim_ascii_end())
     }
 
     #[test]
     fn from_the_token_to_the_end() {
         let mut conversation = Conversation::new(secrets(), CAPS);
-        assert_eq!(heard(&mut conversation, &Say::Know { proof: secrets().client() }), Heard::Welcome);
-        assert!(matches!(heard(&mut conversation, &plan(2)), Heard::Prepare(_)));
-        assert_eq!(heard(&mut conversation, &Say::Here), Heard::Nothing);
-        assert_eq!(heard(&mut conversation, &Say::Start), Heard::Begin);
-        assert_eq!(heard(&mut conversation, &Say::Stop), Heard::End);
-        assert_eq!(heard(&mut conversation, &Say::Start), Heard::Nothing);
+        assert_eq!(heard(&mut conversation, &ClientMessage::Know { proof: secrets().client() }), Action::Welcome);
+        assert!(matches!(heard(&mut conversation, &plan(2)), Action::Prepare(_)));
+        assert_eq!(heard(&mut conversation, &ClientMessage::Here), Action::Nothing);
+        assert_eq!(heard(&mut conversation, &ClientMessage::Start), Action::Begin);
+        assert_eq!(heard(&mut conversation, &ClientMessage::Stop), Action::End);
+        assert_eq!(heard(&mut conversation, &ClientMessage::Start), Action::Nothing);
     }
 
     #[test]
     fn who_does_not_know_the_token_gets_nowhere() {
         let server = secrets().server();
-        for say in [plan(1), Say::Start, Say::Know { proof: String::new() }, Say::Know { proof: server }] {
+        for say in [
+            plan(1),
+            ClientMessage::Start,
+            ClientMessage::Know { proof: String::new() },
+            ClientMessage::Know { proof: server },
+        ] {
             let mut conversation = Conversation::new(secrets(), CAPS);
-            assert!(matches!(heard(&mut conversation, &say), Heard::Refuse(..)), "{say:?}");
+            assert!(matches!(heard(&mut conversation, &say), Action::Refuse(..)), "{say:?}");
             // Nor afterwards, with the right one: a guess is a connection.
-            assert_eq!(heard(&mut conversation, &Say::Know { proof: secrets().client() }), Heard::Nothing);
+            assert_eq!(heard(&mut conversation, &ClientMessage::Know { proof: secrets().client() }), Action::Nothing);
         }
     }
 
     #[test]
     fn caps_are_named() {
         let mut conversation = Conversation::new(secrets(), CAPS);
-        heard(&mut conversation, &Say::Know { proof: secrets().client() });
+        heard(&mut conversation, &ClientMessage::Know { proof: secrets().client() });
         let said = heard(&mut conversation, &plan(3));
-        assert!(matches!(&said, Heard::Refuse(Refusal::Cap, why) if why.contains("--max-streams")), "{said:?}");
+        assert!(matches!(&said, Action::Refuse(Refusal::Cap, why) if why.contains("--max-streams")), "{said:?}");
     }
 
     proptest! {
@@ -194,14 +199,14 @@ mod tests {
         fn nothing_without_the_token(lines in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..60),
             (0usize..5).prop_map(|which| {
-                let say = [plan(1), Say::Start, Say::Here, Say::Stop, Say::Know { proof: "00".repeat(32) }];
+                let say = [plan(1), ClientMessage::Start, ClientMessage::Here, ClientMessage::Stop, ClientMessage::Know { proof: "00".repeat(32) }];
                 line(&say[which])
             }),
         ], 0..12)) {
             let mut conversation = Conversation::new(secrets(), CAPS);
             for line in lines {
-                let heard = conversation.hear(&line);
-                prop_assert!(matches!(heard, Heard::Nothing | Heard::End | Heard::Refuse(..)), "{:?}", heard);
+                let heard = conversation.handle(&line);
+                prop_assert!(matches!(heard, Action::Nothing | Action::End | Action::Refuse(..)), "{:?}", heard);
             }
         }
     }

@@ -22,11 +22,11 @@ use std::time::Duration;
 use altq_engine::units::SECOND;
 
 pub use self::control::SILENCE;
-pub use self::conversation::{Conversation, Heard, State};
+pub use self::conversation::{Action, Conversation, State};
 use self::session::Session;
+use crate::acceptor::{self, Verdict};
 use crate::bulk::waiting;
 use crate::error::{Doing, Error};
-use crate::greeter::{self, Verdict};
 use crate::plan::Work;
 use crate::protocol::{Caps, Datagram, Preamble, Step};
 use crate::socket::{self, Tuning};
@@ -40,8 +40,8 @@ pub const CAPS: Caps =
     Caps { rate_bit_s: 1_000_000_000, duration_ns: 300 * SECOND, clients: 4, flows: 256, streams: 1024 };
 
 /// Connections that have not said what they are for, or have had their answer and are not closed.
-const GUESTS: greeter::Limits =
-    greeter::Limits { bytes: Preamble::BYTES, guests: 1024, patience: Duration::from_secs(5) };
+const PENDING: acceptor::Limits =
+    acceptor::Limits { bytes: Preamble::BYTES, pending: 1024, patience: Duration::from_secs(5) };
 
 /// What a server is to be.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct Options {
 
 /// A running server.
 pub struct Server {
-    house: Arc<House>,
+    state: Arc<ServerState>,
     addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
 }
@@ -65,7 +65,7 @@ pub struct Server {
 pub type Log = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What all its threads share.
-struct House {
+struct ServerState {
     token: Token,
     caps: Caps,
     /// What cookies are made with: nobody else has it.
@@ -78,7 +78,7 @@ struct House {
     log: Log,
 }
 
-impl House {
+impl ServerState {
     fn log(&self, what: &str) {
         (self.log)(what);
     }
@@ -99,7 +99,7 @@ impl Server {
             places.push(listen(*at)?);
         }
         let addresses: Vec<SocketAddr> = places.iter().map(|(_, _, address)| *address).collect();
-        let house = Arc::new(House {
+        let state = Arc::new(ServerState {
             token: options.token,
             caps: options.caps,
             cookies: Key::random()?,
@@ -109,12 +109,12 @@ impl Server {
             stop: AtomicBool::new(false),
             log,
         });
-        let mut server = Server { house, addresses, threads: Vec::new() };
+        let mut server = Server { state, addresses, threads: Vec::new() };
         for (listener, socket, address) in places {
-            let house = server.house.clone();
-            server.thread(move || greeter::serve(&listener, GUESTS, &Door { house: house.clone() }, &house.stop))?;
-            let house = server.house.clone();
-            server.thread(move || prove_addresses(&house, &socket, address.port()))?;
+            let state = server.state.clone();
+            server.thread(move || acceptor::serve(&listener, PENDING, &Admit { state: state.clone() }, &state.stop))?;
+            let state = server.state.clone();
+            server.thread(move || prove_addresses(&state, &socket, address.port()))?;
         }
         Ok(server)
     }
@@ -139,7 +139,7 @@ impl Server {
     /// # Errors
     /// The first thing that went wrong while it ran.
     pub fn stop(mut self) -> Result<(), Error> {
-        self.house.stop.store(true, Ordering::Relaxed);
+        self.state.stop.store(true, Ordering::Relaxed);
         let mut result = Ok(());
         for thread in self.threads.drain(..) {
             match thread.join() {
@@ -154,7 +154,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.house.stop.store(true, Ordering::Relaxed);
+        self.state.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -173,11 +173,11 @@ fn listen(at: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr), Error>
     }
 }
 
-struct Door {
-    house: Arc<House>,
+struct Admit {
+    state: Arc<ServerState>,
 }
 
-impl greeter::Host for Door {
+impl acceptor::Admission for Admit {
     fn judge(&self, bytes: &[u8], _: SocketAddr) -> Verdict {
         let preamble = Preamble::read(bytes);
         let address = match preamble {
@@ -185,7 +185,7 @@ impl greeter::Host for Door {
             Some(Preamble::Control(_)) => return Verdict::Take,
             Some(Preamble::Data(address, _)) => address,
         };
-        let Some(session) = self.house.session(address.session) else { return Verdict::Drop };
+        let Some(session) = self.state.session(address.session) else { return Verdict::Drop };
         if !preamble.is_some_and(|preamble| preamble.proved(&session.key)) {
             return Verdict::Drop;
         }
@@ -199,14 +199,14 @@ impl greeter::Host for Door {
     fn take(&self, connection: TcpStream, bytes: &[u8], from: SocketAddr) {
         match Preamble::read(bytes) {
             Some(Preamble::Control(nonce)) => {
-                let house = self.house.clone();
-                let work = move || control::serve(&house, connection, &nonce, from);
+                let state = self.state.clone();
+                let work = move || control::serve(&state, connection, &nonce, from);
                 if std::thread::Builder::new().name("control".into()).spawn(work).is_err() {
-                    self.house.log(&format!("client {from}: no thread for it"));
+                    self.state.log(&format!("client {from}: no thread for it"));
                 }
             }
             Some(Preamble::Data(address, _)) => {
-                if let Some(session) = self.house.session(address.session) {
+                if let Some(session) = self.state.session(address.session) {
                     session.attach(address, connection);
                 }
             }
@@ -216,16 +216,16 @@ impl greeter::Host for Door {
 }
 
 /// Answers probes with cookies, and gives addresses that have proved themselves to their flows.
-fn prove_addresses(house: &House, socket: &UdpSocket, port: u16) -> Result<(), Error> {
+fn prove_addresses(state: &ServerState, socket: &UdpSocket, port: u16) -> Result<(), Error> {
     let mut buffer = [0; 2048];
-    while !house.stop.load(Ordering::Relaxed) {
+    while !state.stop.load(Ordering::Relaxed) {
         let (bytes, from) = match socket.recv_from(&mut buffer) {
             Ok(came) => came,
             Err(error) if waiting(&error) => continue,
             // What the kernel reports of an earlier answer.
             Err(_) => continue,
         };
-        let Some(answer) = answer_datagram(house, buffer.get(..bytes).unwrap_or_default(), from, port) else {
+        let Some(answer) = answer_datagram(state, buffer.get(..bytes).unwrap_or_default(), from, port) else {
             continue;
         };
         // A full queue on the way out: the client asks again.
@@ -235,9 +235,9 @@ fn prove_addresses(house: &House, socket: &UdpSocket, port: u16) -> Result<(), E
 }
 
 /// What a datagram from an address is answered with, if anything: as many bytes as it has.
-fn answer_datagram(house: &House, bytes: &[u8], from: SocketAddr, port: u16) -> Option<[u8; Datagram::BYTES]> {
+fn answer_datagram(state: &ServerState, bytes: &[u8], from: SocketAddr, port: u16) -> Option<[u8; Datagram::BYTES]> {
     let datagram = Datagram::read(bytes)?;
-    let session = house.session(datagram.address.session)?;
+    let session = state.session(datagram.address.session)?;
     if !datagram.proved(&session.key) || !session.work(&datagram.address).is_some_and(Work::is_udp) {
         return None;
     }
@@ -246,9 +246,9 @@ fn answer_datagram(house: &House, bytes: &[u8], from: SocketAddr, port: u16) -> 
     let parts: [&[u8]; 3] = [b"cookie", &number, place.as_bytes()];
     match datagram.step {
         Step::Probe => {
-            Some(Datagram::new(Step::Cookie, datagram.address, house.cookies.tag(&parts), &session.key).bytes())
+            Some(Datagram::new(Step::Cookie, datagram.address, state.cookies.tag(&parts), &session.key).bytes())
         }
-        Step::Echo if house.cookies.proves(&parts, &datagram.cookie) => {
+        Step::Echo if state.cookies.proves(&parts, &datagram.cookie) => {
             // The answer goes over the control connection.
             session.attach_address(datagram.address, port, from);
             None

@@ -108,7 +108,7 @@ impl Live {
     fn line(&self, progress: &Progress) -> String {
         let all = || self.flows.iter().zip(&progress.flows);
         let carried = |direction: Direction| {
-            let of = all().filter(|(flow, _)| flow.spec.direction == direction && !flow.spec.work.asks());
+            let of = all().filter(|(flow, _)| flow.spec.direction == direction && !flow.spec.work.has_round_trips());
             of.clone().next().map(|_| of.map(|(_, now)| now.rate_bit_s).sum::<u64>())
         };
         let mut parts = vec![format!("{:>5.1} of {:.0} s", progress.at as f64 / 1e9, self.duration as f64 / 1e9)];
@@ -117,10 +117,11 @@ impl Live {
                 parts.push(format!("{way} {}", output::rate(rate)));
             }
         }
-        if all().any(|(flow, _)| flow.spec.work.asks()) {
-            let sum: f64 = all().filter(|(flow, _)| flow.spec.work.asks()).map(|(_, now)| now.per_second).sum();
+        if all().any(|(flow, _)| flow.spec.work.has_round_trips()) {
+            let sum: f64 =
+                all().filter(|(flow, _)| flow.spec.work.has_round_trips()).map(|(_, now)| now.per_second).sum();
             let mut times = altq_dataplane::sketch::Sketch::default();
-            all().filter(|(flow, _)| flow.spec.work.asks()).for_each(|(_, now)| times.merge(&now.recent));
+            all().filter(|(flow, _)| flow.spec.work.has_round_trips()).for_each(|(_, now)| times.merge(&now.recent));
             parts.push(format!("{sum:.0}/s"));
             if times.count() > 0 {
                 parts.push(format!("p50 {}", output::time(times.percentile(50.0))));

@@ -29,7 +29,7 @@ use crate::plan::{Beat, Datagrams, Direction, FlowSpec, Schedule, Work};
 
 /// A flow that is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
+pub struct FlowOptions {
     /// Its name.
     pub name: String,
     /// What it does.
@@ -87,10 +87,10 @@ impl Family {
     }
 }
 
-impl Wish {
+impl FlowOptions {
     /// A flow with nothing special about it.
-    pub fn new(name: &str, work: Work) -> Wish {
-        Wish {
+    pub fn new(name: &str, work: Work) -> FlowOptions {
+        FlowOptions {
             name: name.into(),
             work,
             ways: Ways::Up,
@@ -112,7 +112,7 @@ impl Wish {
             return Vec::new();
         }
         let ways: &[(Direction, &str)] = match self.ways {
-            _ if self.work.asks() => &[(Direction::Up, "")],
+            _ if self.work.has_round_trips() => &[(Direction::Up, "")],
             Ways::Up => &[(Direction::Up, "")],
             Ways::Down => &[(Direction::Down, "")],
             Ways::Both => &[(Direction::Up, " up"), (Direction::Down, " down")],
@@ -144,22 +144,22 @@ impl Wish {
 /// The Realtime Response Under Load test of the bufferbloat community, as far as one server does
 /// it: four bulk flows each way, one in each of four service classes, and latency flows in three
 /// (there without ICMP).
-pub fn rrul() -> Vec<Wish> {
-    let bulk = |(name, dscp): (&str, u8)| Wish {
+pub fn rrul() -> Vec<FlowOptions> {
+    let bulk = |(name, dscp): (&str, u8)| FlowOptions {
         ways: Ways::Both,
         dscp,
-        ..Wish::new(&format!("bulk {name}"), Work::TcpBulk { streams: 1, bytes: None })
+        ..FlowOptions::new(&format!("bulk {name}"), Work::TcpBulk { streams: 1, bytes: None })
     };
-    let ask = |(name, dscp): (&str, u8)| Wish {
+    let ask = |(name, dscp): (&str, u8)| FlowOptions {
         dscp,
-        ..Wish::new(
+        ..FlowOptions::new(
             &format!("latency {name}"),
             Work::UdpRr { streams: 1, request: 64, response: 64, interval_ns: Some(20_000_000) },
         )
     };
-    let mut wishes: Vec<Wish> = [("be", 0), ("cs1", 8), ("cs5", 40), ("ef", 46)].into_iter().map(bulk).collect();
-    wishes.extend([("be", 0), ("cs1", 8), ("ef", 46)].into_iter().map(ask));
-    wishes
+    let mut flows: Vec<FlowOptions> = [("be", 0), ("cs1", 8), ("cs5", 40), ("ef", 46)].into_iter().map(bulk).collect();
+    flows.extend([("be", 0), ("cs1", 8), ("ef", 46)].into_iter().map(ask));
+    flows
 }
 
 /// A plan as its file has it.
@@ -170,7 +170,7 @@ pub struct PlanFile {
     /// Figures count from so long after each flow's start.
     pub warmup: Option<Nanos>,
     /// At least one.
-    pub flows: Vec<Wish>,
+    pub flows: Vec<FlowOptions>,
 }
 
 impl PlanFile {
@@ -287,13 +287,13 @@ fn read(raw: RawPlan) -> Result<PlanFile, Wrong> {
     if raw.flows.is_empty() {
         return Err((None, "a plan without flows: write [[flows]]".into()));
     }
-    let mut flows: Vec<Wish> = Vec::new();
-    for flow in &raw.flows {
-        let wish = wish(flow)?;
-        if flows.iter().any(|other| other.name == wish.name) {
-            return Err((Some(flow.get_ref().name.span()), format!("a second flow `{}`", wish.name)));
+    let mut flows: Vec<FlowOptions> = Vec::new();
+    for raw in &raw.flows {
+        let flow = flow_options(raw)?;
+        if flows.iter().any(|other| other.name == flow.name) {
+            return Err((Some(raw.get_ref().name.span()), format!("a second flow `{}`", flow.name)));
         }
-        flows.push(wish);
+        flows.push(flow);
     }
     if let Some(duration) = raw.duration.as_ref().filter(|duration| duration.get_ref().0 == 0) {
         return Err((Some(duration.span()), "a run of no time".into()));
@@ -305,7 +305,7 @@ fn read(raw: RawPlan) -> Result<PlanFile, Wrong> {
     })
 }
 
-fn wish(spanned: &Spanned<RawFlow>) -> Result<Wish, Wrong> {
+fn flow_options(spanned: &Spanned<RawFlow>) -> Result<FlowOptions, Wrong> {
     let flow = spanned.get_ref();
     let kind = flow.kind.get_ref().as_str();
     if !KINDS.contains(&kind) {
@@ -325,7 +325,7 @@ fn wish(spanned: &Spanned<RawFlow>) -> Result<Wish, Wrong> {
         "udp" => Work::Udp(datagrams(spanned)?),
         _ => Work::UdpRr { streams, request, response, interval_ns },
     };
-    let wish = Wish {
+    let flow = FlowOptions {
         name: flow.name.get_ref().clone(),
         work,
         ways: flow.direction.as_ref().map(|way| *way.get_ref()).unwrap_or_default(),
@@ -339,10 +339,10 @@ fn wish(spanned: &Spanned<RawFlow>) -> Result<Wish, Wrong> {
         family: flow.family.as_ref().map(|family| *family.get_ref()),
     };
     // What only the run's length can tell is told when that is known.
-    for checked in wish.flows(wish.family.unwrap_or(Family::Ipv4), false, 1, wish.start.saturating_add(1)) {
+    for checked in flow.flows(flow.family.unwrap_or(Family::Ipv4), false, 1, flow.start.saturating_add(1)) {
         checked.spec.check().map_err(|why| (Some(spanned.span()), why))?;
     }
-    Ok(wish)
+    Ok(flow)
 }
 
 fn datagrams(spanned: &Spanned<RawFlow>) -> Result<Datagrams, Wrong> {
@@ -460,7 +460,7 @@ stop = "10s"
         let plan = PlanFile::parse(PLAN, Path::new("p.toml")).unwrap();
         assert_eq!((plan.duration, plan.warmup, plan.flows.len()), (Some(30_000_000_000), Some(2_000_000_000), 2));
         let flows: Vec<Flow> =
-            plan.flows.iter().flat_map(|wish| wish.flows(Family::Ipv6, true, 2587, 30_000_000_000)).collect();
+            plan.flows.iter().flat_map(|flow| flow.flows(Family::Ipv6, true, 2587, 30_000_000_000)).collect();
         let names: Vec<&str> = flows.iter().map(|flow| flow.spec.name.as_str()).collect();
         assert_eq!(names, ["bulk up ipv6", "bulk down ipv6", "voice ipv6"]);
         assert_eq!((flows[0].sport, flows[1].sport, flows[0].spec.port), (7000, 7004, 2587));
@@ -469,7 +469,7 @@ stop = "10s"
         let udp = Datagrams { sizes: vec![200], schedule: Schedule::Constant(Beat::IntervalNs(20_000_000)) };
         assert_eq!(flows[2].spec.work, Work::Udp(udp));
         // Only what is for IPv4 goes over it.
-        assert_eq!(plan.flows.iter().flat_map(|wish| wish.flows(Family::Ipv4, false, 1, 1)).count(), 2);
+        assert_eq!(plan.flows.iter().flat_map(|flow| flow.flows(Family::Ipv4, false, 1, 1)).count(), 2);
     }
 
     #[test]
@@ -496,7 +496,7 @@ stop = "10s"
 
     #[test]
     fn rrul_is_four_up_four_down_and_three_to_and_fro() {
-        let flows: Vec<Flow> = rrul().iter().flat_map(|wish| wish.flows(Family::Ipv4, false, 1, 1)).collect();
+        let flows: Vec<Flow> = rrul().iter().flat_map(|flow| flow.flows(Family::Ipv4, false, 1, 1)).collect();
         let count = |direction, kind: &str| {
             flows.iter().filter(|flow| flow.spec.direction == direction && flow.spec.work.kind() == kind).count()
         };
