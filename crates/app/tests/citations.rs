@@ -172,7 +172,13 @@ fn nowhere(path: &str, text: &str, repository: &dyn Repository) -> Vec<String> {
             }
         }
     }
-    for (at, _) in lower.match_indices("seed 00") {
+    // `seed 002`, and in prose `(002, line 5)`.
+    let numbered = lower.match_indices("seed 00").map(|(at, _)| at);
+    let bracketed = lower.match_indices("(00").map(|(at, _)| at).filter(|at| {
+        let rest = lower[at + 3..].trim_start_matches(|c: char| c.is_ascii_digit());
+        !path.ends_with(".rs") && rest.len() + 4 == lower.len() - at && rest.starts_with([',', ';', ':', ')'])
+    });
+    for at in numbered.chain(bracketed) {
         found.push(format!("{path}:{}: a document by number; docs/reference/documents.md has its name", flat.line(at)));
     }
     found.extend(documents(path, &flat, repository));
@@ -337,6 +343,7 @@ fn planted_errors_are_found() {
         ("a.rs", "// Design rule 4.\n", "a.rs:1: `design rule` is nothing"),
         ("a.rs", "// see crates/b/src/lib.rs\n", "a.rs:1: there is no crates/b/src/lib.rs"),
         ("cases/x.toml", "source = \"seed 002, line 5\"\n", "cases/x.toml:1: a document by number"),
+        ("docs/other.md", "as printed (002, line 5)\n", "docs/other.md:1: a document by number"),
         ("cases/x.toml", "published_in = \"Nobody 1900\"\n", "has no `Nobody 1900`"),
         ("docs/other.md", "[x](none.md)\n", "docs/other.md:1: the link to `none.md` leads to no file"),
         ("docs/other.md", "[x](rules.md#gone)\n", "docs/rules.md has no heading `#gone`"),
