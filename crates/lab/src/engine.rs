@@ -1,7 +1,8 @@
-//! What the engine of a policy's link takes: time a packet, stage by stage, and memory. No traffic:
-//! packets of every leaf class in random order, a batch at a time as a feeder has them. Links are
-//! measured in turn, so that what the host does besides falls on all alike, and of many batches the
-//! median counts.
+//! The cost of a link's engine: time per packet, stage by stage, and memory.
+//!
+//! Nothing is sent: packets of all leaf classes go through the engine in random order, a batch at a
+//! time. Links are measured alternately, so that other load of the host affects all of them alike,
+//! and the figure is the median over many batches.
 
 use std::time::Instant;
 
@@ -17,12 +18,12 @@ use anyhow::{Context, bail};
 /// Bytes of the packets at layer 3: 32 of payload behind IPv4 and UDP.
 const PACKET: u32 = 60;
 
-/// Turns, and batches in each of them.
+/// How many times every link is measured, and batches each time.
 const ROUNDS: usize = 40;
 const BATCHES: usize = 100;
 
-/// Nanoseconds a packet: reading its headers, finding its class, queueing it, taking it out; and
-/// all of that.
+/// Nanoseconds per packet for reading its headers (`key`), finding its class (`classify`), queueing
+/// it (`enqueue`), taking it out (`dequeue`), and for all of these together (`packet`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     key: f64,
@@ -33,7 +34,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// That of a measure of the engine.
+    /// The time that a measure asks for; `None` if it is no time of the engine.
     pub fn of(&self, measure: Measure) -> Option<f64> {
         match measure {
             Measure::KeyTime => Some(self.key),
@@ -46,14 +47,21 @@ impl Times {
     }
 }
 
-/// Bytes that the engine of a link holds when a packet has gone through each of its leaves.
+/// Bytes that a link's engine holds after one packet has passed through each of its leaf classes.
+///
+/// # Errors
+/// If the engine refuses the link, or no rule leads to a leaf class by addresses, ports, protocol
+/// and DSCP.
 pub fn memory(link: &Link) -> anyhow::Result<usize> {
     let mut work = Work::new(link)?;
     work.each()?;
     Ok(work.engine.memory())
 }
 
-/// The times of these links.
+/// Measures the links; the times are in the order of `links`.
+///
+/// # Errors
+/// As [`memory`], and if no packet reaches a leaf class.
 pub fn times(links: &[&Link]) -> anyhow::Result<Vec<Times>> {
     let mut all = links.iter().map(|link| Work::new(link)).collect::<anyhow::Result<Vec<_>>>()?;
     for work in &mut all {
@@ -65,7 +73,7 @@ pub fn times(links: &[&Link]) -> anyhow::Result<Vec<Times>> {
     let mut samples: Vec<[Vec<f64>; 5]> = all.iter().map(|_| Default::default()).collect();
     for _ in 0..ROUNDS {
         for (work, samples) in all.iter_mut().zip(&mut samples) {
-            // What the others left in the processor's caches is not this one's.
+            // The first quarter warms the processor's caches and is not counted.
             for batch in 0..BATCHES + BATCHES / 4 {
                 let times = work.batch()?;
                 if batch >= BATCHES / 4 {
@@ -90,7 +98,7 @@ struct Work {
     engine: Engine,
     flows: Vec<(ClassId, Vec<u8>)>,
     now: Nanos,
-    /// The time of a packet on the wire.
+    /// Time that one packet takes on the wire.
     pace: Nanos,
     random: u64,
 }
@@ -116,7 +124,7 @@ impl Work {
         Ok(work)
     }
 
-    /// A packet of each leaf through the empty link.
+    /// Sends one packet of each leaf class through the empty link.
     fn each(&mut self) -> anyhow::Result<()> {
         for at in 0..self.flows.len() {
             let Some((class, _)) = self.flows.get(at) else { continue };
@@ -126,14 +134,14 @@ impl Work {
         Ok(())
     }
 
-    /// Lets the cache of flows see all, and forgets those whose packets another rule has.
+    /// Fills the classifier's flow cache, and drops the flows that another rule classifies.
     fn learn(&mut self) {
         let Work { engine, flows, .. } = self;
         let class = |frame: &[u8], engine: &mut Engine| {
             engine.classify(&headers::parse_ethernet(frame, frame.len() as u32).key)
         };
         flows.retain(|(own, frame)| class(frame, engine) == Some(*own));
-        // A table that grows begins empty: flows that came before are learnt once more.
+        // The cache forgets its flows when it grows, so they are classified again.
         for _ in 0..4 {
             for (_, frame) in flows.iter() {
                 class(frame, engine);
@@ -141,7 +149,8 @@ impl Work {
         }
     }
 
-    /// A batch of packets through the link, and the nanoseconds a packet of each stage and of all.
+    /// Sends a batch of packets through the link. Returns nanoseconds per packet, of each stage and
+    /// of all.
     fn batch(&mut self) -> anyhow::Result<[f64; 5]> {
         let flows = self.flows.len() as u64;
         let places: [usize; BATCH] = std::array::from_fn(|_| {
@@ -151,7 +160,7 @@ impl Work {
             self.random ^= self.random << 17;
             (((self.random >> 32) * flows) >> 32) as usize
         });
-        // A frame has just come: it is in the cache.
+        // Copies are made now, so that the frames are in the processor's cache, as just received.
         let frames: Vec<Vec<u8>> = places.iter().filter_map(|at| Some(self.flows.get(*at)?.1.clone())).collect();
         let (mut keys, mut classes) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         let begin = Instant::now();
@@ -174,7 +183,7 @@ impl Work {
         Ok([each(begin, read), each(read, found), each(found, queued), each(queued, end), each(begin, end)])
     }
 
-    /// Takes all out, at the times at which the classes may send.
+    /// Takes all packets out, at the times at which their classes may send.
     fn empty(&mut self) -> anyhow::Result<()> {
         while self.engine.backlog() > 0 {
             if self.engine.dequeue(self.now).is_none() {
@@ -186,14 +195,15 @@ impl Work {
     }
 }
 
-/// A packet of flow `at`.
+/// A packet of the flow with number `at`.
 fn packet(at: usize) -> Packet {
     // Fibonacci hashing (Knuth 6.4): a flow's hash that differs from its neighbours' in all bits.
     let hash = (at as u32).wrapping_mul(0x9e37_79b1);
     Packet { flow: hash, hosts: [at as u16, (hash >> 16) as u16], ..Packet::new(at as u32, PACKET) }
 }
 
-/// What a packet must be for a rule; `None` where that is more than IPv4 and UDP can say.
+/// Header fields that match a rule; `None` if the rule needs others than addresses, ports, protocol
+/// and DSCP of IPv4.
 fn key(rule: &Rule) -> Option<Key> {
     let mut key = Key {
         src: 0x0a00_0001,
@@ -230,7 +240,7 @@ fn key(rule: &Rule) -> Option<Key> {
     Some(key)
 }
 
-/// A frame of such a packet: Ethernet, IPv4, ports.
+/// An Ethernet frame with these header fields.
 fn frame(key: &Key) -> Vec<u8> {
     let mut frame = vec![0; 14 + PACKET as usize];
     let mut put = |at: usize, bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! From readings to the rows and expectations of a result.
+//! Computes a result's rows and measured values from the readings of a run.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::generator::{Flow, Kind};
 use super::measure::Run;
 use super::shaper::{Readings, Window};
 
-/// All that a run gave.
+/// The readings of a run, with what is needed to interpret them.
 pub struct Figures<'a> {
     /// The case.
     pub case: &'a Case,
-    /// Its flows as they were generated.
+    /// Its flows, as the generators ran them.
     pub flows: &'a [Flow],
-    /// The generators' side.
+    /// Readings of the flows' meters.
     pub run: &'a Run,
-    /// The shaped links and their readings; none where a peer stood in the middle.
+    /// The shaped links and their readings; empty if the kernel's HTB stood in altq's place.
     pub links: &'a [(Link, Readings)],
-    /// Rates of their wires in bit/s.
+    /// Rates of the links' wires in bit/s, in the order of `links`.
     pub wires: &'a [u64],
-    /// What a packet is on the shaped wire is known.
+    /// True if the length of a packet on the shaped wire is known, with framing.
     pub framed: bool,
 }
 
@@ -37,7 +37,7 @@ impl Figures<'_> {
         Some((*begin.flows.get(flow)?, *end.flows.get(flow)?, end.at.checked_sub(begin.at)?))
     }
 
-    /// Payload delivered in a window, in bit/s.
+    /// Payload that a flow delivered in a window, in bit/s.
     pub fn goodput(&self, flow: usize, from: Duration, to: Duration) -> Option<u64> {
         let (begin, end, time) = self.edges(flow, from, to)?;
         Some(rate(end.bytes - begin.bytes, time.as_nanos() as u64))
@@ -64,7 +64,7 @@ impl Figures<'_> {
         self.flows.get(flow).is_some_and(|flow| flow.kind.has_round_trips())
     }
 
-    /// A row a flow.
+    /// One row per flow.
     pub fn flow_rows(&self, column: Option<&str>, classes: &[Option<String>]) -> Vec<FlowResult> {
         let (from, to) = (nanos(self.case.warmup), nanos(self.case.duration));
         let row = |(at, flow): (usize, &Flow)| {
@@ -90,7 +90,7 @@ impl Figures<'_> {
         self.flows.iter().enumerate().map(row).collect()
     }
 
-    /// A row a class of a link.
+    /// One row per class of a link.
     pub fn class_rows(&self, link: &Link, readings: &Readings) -> Vec<ClassReport> {
         let Some(window) = readings.window(nanos(self.case.warmup), nanos(self.case.duration)) else {
             return Vec::new();
@@ -129,25 +129,26 @@ impl Figures<'_> {
         names.iter().enumerate().filter_map(row).collect()
     }
 
-    /// Bytes that the first link charged for a class in a window, in bit/s.
+    /// Rate at which the first link charged a class in a window, in bit/s.
     pub fn charged_rate(&self, class: u32, from: Duration, to: Duration) -> Option<u64> {
         let window = self.links.first()?.1.window(from, to)?;
         Some(rate(charged(&window, class as usize)?, window.length().as_nanos() as u64))
     }
 
-    /// Bytes that the link charged for a class from the warm-up on.
+    /// Bytes that its link charged a class from the end of the warm-up to the end of the run.
     pub fn charged_bytes(&self, class: &str) -> Option<u64> {
         let (link, readings) = self.links.iter().find(|(link, _)| link.class(class).is_some())?;
         let window = readings.window(nanos(self.case.warmup), nanos(self.case.duration))?;
         charged(&window, link.class(class)? as usize)
     }
 
-    /// What came out for a probe; `None` if there was nothing to measure.
+    /// The measured value of a probe, in its measure's unit; `None` if there was nothing to
+    /// measure.
     pub fn measured(&self, probe: &Probe) -> Option<f64> {
         let (from, to) = (nanos(probe.from), nanos(probe.to));
         match &probe.subject {
             Subject::Class(name) => self.of_class(name, probe, from, to),
-            // One that does not run in this row has no figures.
+            // A flow that does not run in this row has no figures.
             Subject::Flow(flow) if self.case.flows.get(*flow).is_none_or(|flow| flow.active.is_empty()) => None,
             Subject::Flow(flow) => self.of_flow(*flow, probe, from, to),
             Subject::Figures => None,
@@ -216,7 +217,7 @@ impl Figures<'_> {
             return None;
         }
         let gaps = || self.run.meters.get(flow).and_then(|meter| meter.gaps());
-        // Modes by how much of all gaps they hold.
+        // Modes of the gaps, the one with the largest share first.
         let mode = |nth: usize| {
             let mut modes = gaps()?.modes;
             modes.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -253,7 +254,7 @@ impl Figures<'_> {
             Measure::Loss if self.datagrams(flow) => {
                 let (begin, end, _) = self.edges(flow, from, to)?;
                 let sent = end.sent - begin.sent;
-                // What is under way at the window's edges may make it a little less than nothing.
+                // Datagrams under way at the window's edges may make more received than sent.
                 (sent > 0).then(|| 1.0 - ((end.received - begin.received) as f64 / sent as f64).min(1.0))
             }
             _ => None,
@@ -261,13 +262,14 @@ impl Figures<'_> {
     }
 }
 
-/// Whether the lab measures this of a flow; `whole`: over all of the run that is measured.
+/// Whether the lab can measure this of a flow. `whole`: the window is all of the run after the
+/// warm-up.
 pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
     let (datagrams, numbered) = (matches!(flow.kind, Kind::Datagrams(_)), flow.flood.is_none());
     match measure {
         Measure::Goodput | Measure::HtbRatio => true,
         Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.has_round_trips(),
-        // What TCP sends are segments that nobody counts here.
+        // The segments of TCP are not counted.
         Measure::Rate | Measure::Packets | Measure::Offered | Measure::Loss => datagrams,
         Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax => datagrams && numbered,
         measure if measure.of_gaps() => datagrams && numbered && whole,
@@ -275,13 +277,13 @@ pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
     }
 }
 
-/// Bytes that the link charged for what a class sent in a window.
+/// Bytes that the link charged a class for what it sent in a window.
 fn charged(window: &Window<'_>, class: usize) -> Option<u64> {
     let (begin, end) = window.edges(class)?;
     Some(end.counters.sent_wire_bytes - begin.counters.sent_wire_bytes)
 }
 
-/// The case's times as the lab's.
+/// A case's time, in nanoseconds, as a `Duration`.
 pub fn nanos(time: u64) -> Duration {
     Duration::from_nanos(time)
 }

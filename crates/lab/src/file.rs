@@ -1,4 +1,4 @@
-//! A case file in the lab: what of it can be had here, and its runs in their order.
+//! A case file in the lab: which of its runs are possible here, and all of them in order.
 
 use altq_cases::case::{CaseFile, Run as CaseRun};
 use altq_cases::result::{CaseResult, World};
@@ -9,12 +9,12 @@ use super::lower::{Options, SIMULATED};
 use super::prepared::Prepared;
 use super::topology::Unsupported;
 
-/// Runs a case file: its rows one after another, in each its columns, in each its samples; where
-/// the case asks for turns all of that so often, so that what is compared runs close together. As
-/// [`super::run_case`] otherwise.
+/// Runs a case file: row by row, in each row column by column, in each column sample by sample. If
+/// the case has `turns`, all of this is repeated so many times, so that runs that are compared are
+/// close together in time. Otherwise as [`super::run_case`].
 ///
 /// # Errors
-/// As [`super::run_case`]; everything is checked before anything is started.
+/// As [`super::run_case`]. Everything is checked before anything is started.
 pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Result<CaseResult> {
     let mut prepared = Vec::new();
     for run in &file.runs {
@@ -53,8 +53,8 @@ pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Resul
     Ok(result)
 }
 
-/// The places of the runs of each row, in the order in which they run in a turn: in every other one
-/// the other way round, so that neither of two columns always comes first.
+/// The places of each row's runs, in the order in which they run in a turn. Every other turn
+/// reverses the order, so that no column always runs first.
 fn order<P>(prepared: &[(&CaseRun, P)], turn: u32) -> Vec<Vec<usize>> {
     let mut rows: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
     for (at, (run, _)) in prepared.iter().enumerate() {
@@ -72,8 +72,8 @@ fn order<P>(prepared: &[(&CaseRun, P)], turn: u32) -> Vec<Vec<usize>> {
     rows.into_iter().map(turned).collect()
 }
 
-/// Turns of a run whose figures cannot be trusted: they are left out, as long as those that can are
-/// more.
+/// Turns of a run that were left out because their figures cannot be trusted. The result stays
+/// valid while they are fewer than half.
 #[derive(Clone, Debug, Default)]
 struct LeftOutTurns {
     turns: u32,
@@ -81,6 +81,7 @@ struct LeftOutTurns {
 }
 
 impl LeftOutTurns {
+    /// Removes the figures of a turn if they cannot be trusted, and keeps the reasons.
     fn take_from(&mut self, ran: &mut [ColumnResult<'_>]) {
         if ran.iter().all(|ran| ran.invalid.is_empty()) {
             return;
@@ -92,6 +93,7 @@ impl LeftOutTurns {
         }
     }
 
+    /// Says in the result how many turns were left out and why.
     fn note_in(self, turns: u32, place: &str, result: &mut CaseResult) {
         let Some(why) = self.why.first() else { return };
         let said = format!("{place}: {} of {turns} turns were left out, the first because {why}", self.turns);
@@ -102,14 +104,14 @@ impl LeftOutTurns {
 /// What the lab cannot run of a case file.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut {
-    /// Where in the table, and why; one a reason.
+    /// For each reason, where in the table it holds, and the reason.
     pub notes: Vec<String>,
-    /// The reasons alone.
+    /// The reasons, without places.
     pub reasons: Vec<String>,
 }
 
-/// Leaves of a case file what the lab can run here, and says why it cannot run the rest. What is
-/// wrong with it stays, and is said when it runs.
+/// Removes from a case file the columns that the lab cannot run here, and returns the reasons.
+/// Columns with errors stay: [`run_file`] reports them.
 pub fn retain_possible(file: &mut CaseFile, options: &Options) -> LeftOut {
     // A reason, the first place where it holds, and in how many more it does.
     let mut said: Vec<(String, String, usize)> = Vec::new();
@@ -117,7 +119,7 @@ pub fn retain_possible(file: &mut CaseFile, options: &Options) -> LeftOut {
         let case = run.case.clone();
         run.case.columns.retain(|column| match Prepared::new(&case, column, options) {
             Err(error) if error.is::<Unsupported>() => {
-                // The cause alone: what it is about is said by its place.
+                // Only the cause: the place is said separately.
                 let reason = error.root_cause().to_string();
                 let reason = reason.strip_prefix(SIMULATED).unwrap_or(&reason).to_owned();
                 let row = case.row.as_ref().map_or(String::new(), |row| format!("row {row}, "));

@@ -1,8 +1,8 @@
-//! Generators of the lab: the kernel's own TCP and UDP, driven by threads that belong to the hosts'
+//! The lab's traffic generators: the kernel's own TCP and UDP, driven by threads in the hosts'
 //! namespaces.
 //!
-//! A flow has a receiver and a sender. Receivers are ready before the clock starts; senders wait
-//! for their flow's start. What counts is what the receiver has got.
+//! Every flow has a receiver and one or more senders. Receivers are ready before the run starts;
+//! senders wait for their flow's start. A flow's figures are those of its receiver.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -29,25 +29,26 @@ use super::topology::{Side, Topology, Unsupported};
 pub struct Flow {
     /// Its name in the result.
     pub name: String,
-    /// On which side it begins.
+    /// The side that opens its connections.
     pub side: Side,
-    /// Where it begins; port 0: the system's choice.
+    /// Its source address and port; port 0: the system's choice.
     pub from: SocketAddr,
-    /// Where it ends.
+    /// Its destination address and port.
     pub to: SocketAddr,
     /// Spans of time from the start of the run in which it sends, in order.
     pub active: Vec<(Duration, Duration)>,
-    /// Its streams start one after another over so long.
+    /// Its streams start one after another, evenly over this time.
     pub stagger: Duration,
     /// DSCP of its packets.
     pub dscp: u8,
     /// What it sends.
     pub kind: Kind,
-    /// Of datagrams of one size at a constant pace: they are to be more than the host can forward.
+    /// Set for datagrams of one size at a constant rate that are to exceed what the host can
+    /// forward.
     pub flood: Option<Flood>,
 }
 
-/// Datagrams that are many.
+/// More datagrams than the host can forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
     /// Bytes of payload.
@@ -59,7 +60,7 @@ pub struct Flood {
 /// What a flow sends.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// TCP that sends as much as it may; a new connection in every active span.
+    /// TCP that sends without pause; a new connection in every active span.
     Bulk {
         /// Connections side by side.
         streams: u32,
@@ -94,7 +95,8 @@ pub enum Kind {
 }
 
 impl Flow {
-    /// What it hears of its packets, if it begins on the host of the queue.
+    /// The record of what became of its packets at the queue, if its program is on the queue's
+    /// host.
     pub fn ear(&self) -> Option<&Arc<Ear>> {
         match &self.kind {
             Kind::Datagrams(datagrams) => datagrams.local.as_ref().map(|local| &local.ear),
@@ -109,16 +111,16 @@ impl Kind {
         matches!(self, Kind::Datagrams(_) | Kind::Echo { .. })
     }
 
-    /// True for what goes to and fro, and so has round trips.
+    /// True for flows of requests and responses, which measure round trips.
     pub fn has_round_trips(&self) -> bool {
         matches!(self, Kind::Request { .. } | Kind::Echo { .. } | Kind::Connect { .. })
     }
 }
 
-/// Connections of one flow that wait for their answer, or to be closed.
+/// Limits of the short connections of one flow.
 const PENDING: acceptor::Limits = acceptor::Limits { bytes: 1, pending: 4096, patience: Duration::from_secs(10) };
 
-/// Flows under way.
+/// Flows that run. Dropping it stops them.
 pub struct Running {
     meters: Vec<Arc<Meter>>,
     stop: Arc<AtomicBool>,
@@ -129,7 +131,8 @@ pub struct Running {
 type Spans = Vec<(Instant, Instant)>;
 
 /// Starts the threads of all flows: receivers first, then senders, which wait for `epoch` and their
-/// flow's start. Gaps are those of `window`, from the start of the run.
+/// flow's start. Gaps between datagrams are measured in `window`, counted from the start of the
+/// run.
 pub fn start(
     topology: &Topology,
     flows: &[Flow],
@@ -163,7 +166,7 @@ pub fn start(
     Ok(running)
 }
 
-/// What the host lacks is said as the lab says it.
+/// Turns the generators' error for what the host lacks into the lab's.
 fn unsupported(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(Error::Unsupported(lacks)) => Unsupported(lacks.clone()).into(),
@@ -177,7 +180,8 @@ impl Running {
         &self.meters
     }
 
-    /// True when a generator has ended by itself, which none does unless it failed.
+    /// True if a generator's thread has ended before [`finish`](Running::finish), which happens
+    /// only when it fails.
     pub fn failed(&self) -> bool {
         self.threads.iter().any(|(_, thread)| thread.is_finished())
     }
@@ -185,7 +189,7 @@ impl Running {
     /// Ends all flows and waits for their threads.
     ///
     /// # Errors
-    /// The first thing that went wrong in a generator, with the flow's name.
+    /// The first error of a generator, with the flow's name.
     pub fn finish(mut self) -> anyhow::Result<Vec<Arc<Meter>>> {
         self.stop.store(true, Ordering::Relaxed);
         for (name, thread) in std::mem::take(&mut self.threads) {
@@ -199,7 +203,7 @@ impl Running {
         Ok(std::mem::take(&mut self.meters))
     }
 
-    /// Starts a thread in a namespace. Sockets opened by `work` belong there.
+    /// Starts a thread in a namespace. Sockets that `work` opens belong to that namespace.
     fn thread(
         &mut self,
         name: &str,
@@ -305,7 +309,7 @@ impl Running {
     }
 }
 
-/// A connection; `None` when the run was shorter than the handshake.
+/// Opens a connection; `None` if the run ended before the handshake was complete.
 fn opened(from: SocketAddr, to: SocketAddr, tuning: &Tuning, shared: &Shared) -> Result<Option<TcpStream>, Error> {
     match socket::connect_tcp_while(from, to, tuning, || !shared.stopped()) {
         Ok(connection) => Ok(Some(connection)),
@@ -314,7 +318,7 @@ fn opened(from: SocketAddr, to: SocketAddr, tuning: &Tuning, shared: &Shared) ->
     }
 }
 
-/// Serves every connection of a listener on a thread of its own, until the run is over.
+/// Serves each connection of a listener on its own thread, until the run is over.
 fn each(
     listener: &TcpListener,
     tuning: &Tuning,
@@ -337,7 +341,7 @@ fn each(
 }
 
 impl Drop for Running {
-    /// A run that is given up leaves no thread behind that would go on sending.
+    /// An aborted run leaves no thread behind that goes on sending.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for (_, thread) in self.threads.drain(..) {
@@ -346,7 +350,8 @@ impl Drop for Running {
     }
 }
 
-/// The address of the n-th connection: a written source port is the first's, the next ones follow.
+/// The source address of the n-th connection. A source port that is given is the first
+/// connection's; the next connections have the following ports.
 fn nth(from: SocketAddr, n: u32) -> anyhow::Result<SocketAddr> {
     if from.port() == 0 {
         return Ok(from);

@@ -1,4 +1,5 @@
-//! A policy of `htb` in tc's words: the same classes in the kernel's HTB, and what they sent.
+//! Translates a policy of `htb` into tc commands for the kernel's HTB, and reads what its classes
+//! sent.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,15 +16,16 @@ use altq_engine::spec::{ClassId, ROOT};
 use super::generator::{Flow, Kind};
 use super::topology::{self, OUTSIDE, Side, Unsupported};
 
-/// The link's own class; the others have their number in the policy.
+/// Minor number of the class that stands for the link. Other classes have their number in the
+/// policy.
 const LINK: u32 = 0xfff0;
 
-/// Lines for `tc -batch` that put a link's classes on `$DEV`, each with what altq makes of its
-/// words, and its queue as a pfifo or bfifo of the same limit. Flows towards the sinks are sent to
-/// their classes, `classes` by flow, one by one, so rules need no translation.
+/// Lines for `tc -batch` that make a link's classes on `$DEV`, each with the parameters that altq
+/// computes for it, and with a pfifo or bfifo of the same limit as its queue. Each flow towards the
+/// sinks has a filter to its class (`classes`, by flow), so the policy's rules are not translated.
 ///
 /// # Errors
-/// [`Unsupported`] for what kernel HTB does not have.
+/// [`Unsupported`] if kernel HTB, or this comparison, lacks something that the policy has.
 pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Result<String> {
     let spec = &link.spec;
     let r2q = words::r2q(&spec.scheduler.settings);
@@ -78,7 +80,8 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
     Ok(out)
 }
 
-/// The filter that knows a flow. TCP's source port is the system's choice.
+/// The filter that sends a flow to its class. It does not match TCP's source port, which the system
+/// chooses.
 fn filter(flow: &Flow, class: ClassId) -> String {
     let (family, ip, proto, length) = match flow.to.ip() {
         IpAddr::V4(_) => ("ip", "ip", "protocol", 32),
@@ -98,7 +101,8 @@ fn filter(flow: &Flow, class: ClassId) -> String {
     )
 }
 
-/// What the kernel's classes sent in a window, by `tc -s class show` at its begin and end.
+/// Measures what the kernel's classes send in a window: reads `tc -s class show` at its begin and
+/// end.
 pub struct Meter<'t> {
     namespace: &'t Namespace,
     window: [Duration; 2],
@@ -111,31 +115,32 @@ struct State {
     readings: Vec<(Instant, HashMap<u32, u64>)>,
 }
 
-/// So long before the end of the window the last reading is taken: traffic must still go on.
+/// The last reading is taken this long before the window's end, while traffic still runs.
 const BEFORE: Duration = Duration::from_millis(200);
 
 impl<'t> Meter<'t> {
-    /// A meter for a window of a run that begins when it is first looked at.
+    /// A meter for the window `from`..`to` of a run. The run begins at the first call of
+    /// [`look`](Meter::look).
     pub fn new(namespace: &'t Namespace, from: Duration, to: Duration) -> Meter<'t> {
         Meter { namespace, window: [from, to.saturating_sub(BEFORE)], state: RefCell::default() }
     }
 
-    /// Takes a reading if it is time. To be called several times a second; what passes between two
-    /// readings is taken by the clock.
+    /// Takes a reading if one is due. To be called several times a second. The rate is computed
+    /// with the real time between the readings.
     pub fn look(&self) -> anyhow::Result<()> {
         let mut state = self.state.borrow_mut();
         let begun = *state.begun.get_or_insert_with(Instant::now);
         if self.window.get(state.readings.len()).is_some_and(|due| begun.elapsed() >= *due) {
             let before = Instant::now();
             let text = topology::tc_shows(self.namespace, &["-s", "class", "show", "dev", OUTSIDE])?;
-            // The counters are those of a moment between the call and its return.
+            // The kernel read the counters at some moment between the call and its return.
             let at = before + before.elapsed() / 2;
             state.readings.push((at, counters(&text)));
         }
         Ok(())
     }
 
-    /// What a class sent, in bit/s: bytes as the kernel charges them.
+    /// The rate at which a class sent, in bit/s, of bytes as the kernel charges them.
     pub fn rate(&self, class: ClassId) -> Option<u64> {
         let state = self.state.borrow();
         let [(from, before), (to, after)] = &state.readings[..] else { return None };
@@ -144,7 +149,8 @@ impl<'t> Meter<'t> {
     }
 }
 
-/// Bytes sent by class, of lines as `class htb 1:a parent 1:fff0 …` and ` Sent 1514 bytes …`.
+/// Bytes sent by each class, from tc's lines `class htb 1:a parent 1:fff0 …` and
+/// ` Sent 1514 bytes …`.
 fn counters(text: &str) -> HashMap<u32, u64> {
     let mut found = HashMap::new();
     let mut class = None;

@@ -1,16 +1,17 @@
-//! The lab: a case with the kernel's own TCP, in network namespaces of its own.
+//! The lab runs a case with the kernel's own TCP and UDP, in network namespaces that it makes for
+//! the run.
 //!
 //! ```text
-//!  topology    namespaces and wires
+//!  topology    namespaces and virtual Ethernet pairs (veth)
 //!  generator   kernel TCP and UDP, threads in the namespaces
-//!  shaper      altq between the wires          path        what lies before and behind its queue
-//!  peer        the kernel's own bridge and HTB instead
-//!  kernel_htb  a policy of htb in tc's words
-//!  file        a case file's runs in order     prepared    a column, checked and ready
-//!  run         one run of it                   trust       why its figures cannot be trusted
-//!  need        what may run beside it          parts       runs of a file one by one, in any order
-//!  measure     readings in time                figures     from readings to rows and expectations
-//!  series      a run over time, for plots      engine      what the engine takes, without traffic
+//!  shaper      altq between the wires          path        emulated links around its queue
+//!  peer        the kernel's bridge and HTB in altq's place
+//!  kernel_htb  a policy of htb as tc commands
+//!  file        all runs of a case file         prepared    a column, checked and ready to run
+//!  run         one run of a column             trust       reasons to distrust its figures
+//!  need        how much of the host it needs   parts       runs of a file one by one, in any order
+//!  measure     readings of meters over time    figures     from readings to rows and expectations
+//!  series      a run over time, for plots      engine      cost of the engine, without traffic
 //! ```
 
 mod distant;
@@ -47,10 +48,10 @@ pub use need::Need;
 pub use parts::{Part, assemble};
 use prepared::Prepared;
 
-/// Of links with more classes than this only those that had packets have rows.
+/// A link with more classes than this has rows only for classes that had packets.
 const MANY: usize = 1000;
 
-/// A policy that a case names cannot be used; the diagnostics are what to print.
+/// A policy that a case names cannot be used. It displays as the diagnostics to print.
 #[derive(Debug)]
 pub struct BadPolicy(pub Box<altq_config::Failed>);
 
@@ -62,7 +63,8 @@ impl std::fmt::Display for BadPolicy {
 
 impl std::error::Error for BadPolicy {}
 
-/// A case that names what its policy does not have.
+/// A case names a link or class that its policy does not have, or is wrong in another way. The text
+/// says what is wrong.
 #[derive(Debug)]
 pub struct BadCase(pub String);
 
@@ -74,12 +76,12 @@ impl std::fmt::Display for BadCase {
 
 impl std::error::Error for BadCase {}
 
-/// Runs a case, and after it the same traffic through kernel HTB (see `kernel_htb` for policies of
-/// htb) where `peer` asks for it or an expectation speaks of it.
+/// Runs a case. Where `peer` is set, or an expectation is about the ratio to kernel HTB, the same
+/// traffic runs through kernel HTB afterwards.
 ///
 /// # Errors
-/// [`topology::Unsupported`] for what this host or the lab cannot do; [`BadPolicy`] and [`BadCase`]
-/// before anything is started.
+/// [`topology::Unsupported`] if this host or the lab cannot run the case; [`BadPolicy`] and
+/// [`BadCase`], before anything is started; any other error is a failure of the run.
 pub fn run_case(case: &Case, options: &Options, peer: bool) -> anyhow::Result<CaseResult> {
     let columns =
         case.columns.iter().map(|column| Prepared::new(case, column, options)).collect::<anyhow::Result<Vec<_>>>()?;

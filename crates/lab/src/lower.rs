@@ -1,5 +1,5 @@
-//! From a case to what the lab runs: who is on which side, what each generator does, what of the
-//! case cannot be had here.
+//! Translates a case into what the lab runs: the side of each host, the generator of each flow, and
+//! the reasons why the lab cannot run a case.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,44 +21,45 @@ use super::path::{self, Path};
 use super::topology::{self, Ecn, Side, Unsupported};
 use crate::tunnel;
 
-/// What the command line adds to a case.
+/// How to run a case, besides what the case says.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Congestion control of TCP flows that name none.
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF of TCP flows that name none, in bytes.
     pub buffers: Option<u32>,
-    /// Hosts send super-packets.
+    /// Hosts send super-packets (segmentation offload).
     pub offload: bool,
-    /// Of what is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Progress is shown to nobody.
+    /// No progress is shown on the terminal.
     pub quiet: bool,
-    /// Who reads counters as `tc -s` prints them, for expectations about these.
+    /// Reads counters as `tc -s` prints them, for expectations about them.
     pub counters: ReadCounters,
 }
 
 impl Options {
-    /// How the lab runs a case file where nobody asks for anything else, nor watches.
+    /// The options for running a case file as it is written, without showing progress. `seed`
+    /// replaces the file's own.
     pub fn of_case(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Options {
         let seed = seed.unwrap_or(file.seed);
         Options { seed, congestion: None, buffers: None, offload: true, quiet: true, counters }
     }
 }
 
-/// A case as the lab runs it.
+/// A case, translated for the lab.
 pub struct Lowered<'a> {
-    /// The link that is shaped.
+    /// The shaped link.
     pub link: &'a CaseLink,
-    /// Its place in the case.
+    /// Its place among the case's links.
     pub link_at: usize,
-    /// Its largest packet, in bytes.
+    /// Its MTU, in bytes.
     mtu: u32,
-    /// What lies before its queue and behind it, towards the sinks and towards the sources.
+    /// What packets pass before and behind its queue: towards the sinks, and towards the sources.
     pub paths: [Path; 2],
-    /// Of what is drawn on them.
+    /// Seed of the paths' random choices.
     pub seed: u64,
-    /// Hosts, by side.
+    /// The hosts of both sides.
     pub hosts: topology::Plan,
     /// The flows, in the case's order.
     pub flows: Vec<Flow>,
@@ -66,14 +67,15 @@ pub struct Lowered<'a> {
     pub notes: Vec<String>,
 }
 
-/// Longer than the last reading of a run takes.
+/// Flows that last to the end of the run go on for this long, until the last reading is taken.
 const OVERTIME: Duration = Duration::from_secs(60);
 
-/// Lowers a case, on a host whose timers fire when `timer` says.
+/// Translates a case. `mtu` is that of links that do not name one; `timer` says when timers of the
+/// shaped link's host fire.
 ///
 /// # Errors
-/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that no link
-/// divides, captures, media that are no wire.
+/// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that the shaped
+/// link does not divide into two sides, captures, shared media.
 pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> anyhow::Result<Lowered<'a>> {
     let mut shaped = case.links.iter().enumerate().filter(|(_, link)| link.policy.is_some() || link.reverse.is_some());
     let (link_at, link) = shaped.next().ok_or_else(|| only_simulated("no link of the case has a policy"))?;
@@ -88,7 +90,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> a
     let mut notes = Vec::new();
     let paths = path::paths(case, link_at, &sides);
     let offload = options.offload && case.offload;
-    // A tunnel puts a header before each packet.
+    // A tunnel puts a header before each packet, so it needs packets too.
     let packets = paths.iter().any(Path::needs_packets) || link.tunnel.is_some();
     if offload && packets {
         notes.push("hosts send no super-packets: what the links delay, lose and put into tunnels is packets".into());
@@ -100,7 +102,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> a
     let hosts = topology::Plan {
         sources: addresses(Side::Sources),
         sinks: addresses(Side::Sinks),
-        // All wires have the least MTU of the case.
+        // All wires of the lab have the smallest MTU of the case.
         mtu: case.links.iter().filter_map(|link| link.mtu).fold(mtu, u32::min),
         mtu6,
         offload: offload && !packets,
@@ -113,7 +115,8 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> a
     Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: options.seed, notes })
 }
 
-/// The largest packet of IPv6: a tunnel leaves less for it. `mtu` have links that do not say.
+/// The largest IPv6 packet that passes all links: a tunnel's header leaves less room. `mtu` is that
+/// of links that do not name one.
 fn mtu6(case: &Case, mtu: u32) -> u32 {
     let own = |link: &CaseLink| {
         let header = if link.tunnel.is_some() { Tunnel::HEADER } else { 0 };
@@ -122,10 +125,10 @@ fn mtu6(case: &Case, mtu: u32) -> u32 {
     case.links.iter().map(own).fold(mtu, u32::min)
 }
 
-/// Every link has room for IPv6 packets of so many bytes (RFC 8200 5).
+/// The MTU that IPv6 requires of every link, in bytes (RFC 8200 5).
 const IPV6_MTU: u32 = 1280;
 
-/// Why a kernel would not send IPv6 through the case's tunnels as it is written, in words.
+/// Checks that the kernel can send the case's IPv6 packets through its tunnels; if not, why.
 fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
     if case.links.iter().all(|link| link.tunnel.is_none()) {
         return Ok(());
@@ -147,8 +150,8 @@ fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
 }
 
 impl Lowered<'_> {
-    /// The tunnel around the queue that packets of one side meet: without a policy that way there
-    /// is none, only the header's length on the wire.
+    /// The tunnel around the queue that packets from one side pass. `None` if no policy governs
+    /// that direction: then only the header's length on the wire is counted.
     pub fn tunnel(&self, side: Side) -> Option<tunnel::Tunnel> {
         let back = side == Side::Sinks;
         let governed = if back { &self.link.reverse } else { &self.link.policy };
@@ -157,15 +160,15 @@ impl Lowered<'_> {
     }
 }
 
-/// How a reason begins why the lab does not have something.
+/// How the message of [`Unsupported`] begins where only the simulator can run the case.
 pub const SIMULATED: &str = "this case runs in the simulator only (`altq sim`): ";
 
 fn only_simulated(why: &str) -> anyhow::Error {
     Unsupported(format!("{SIMULATED}{why}")).into()
 }
 
-/// Which connections of TCP offer ECN. It is a setting of a namespace; where some do not it is one
-/// of the way to a port.
+/// Which TCP connections offer ECN. If all do, it is a setting of the namespaces; if some do, it is
+/// set on the routes to their ports.
 fn ecn(case: &Case, sides: &[Side]) -> Ecn {
     let tcp = || {
         case.flows.iter().filter_map(|flow| Some((flow, flow.kind.tcp()?))).filter(|(flow, _)| !flow.active.is_empty())
@@ -224,15 +227,15 @@ fn lower_flow(
         return Err(only_simulated("it does not cross the shaped link"));
     }
     let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
-        // What a case leaves open is the same in both worlds and on every host, whatever the host's
-        // own default is. It is set by socket: a namespace may have as its default only what the
-        // host allows to everybody.
+        // The default is cubic in both worlds, whatever the host's own default is. It is set on
+        // each socket, because a namespace's default may only be one that the host allows to all
+        // users.
         congestion: congestion.clone().or_else(|| options.congestion.clone()).or_else(|| Some("cubic".into())),
         buffers: buffers.or(options.buffers),
         no_delay,
         dscp: flow.dscp,
     };
-    // What does not run in this row needs nothing.
+    // A flow that does not run in this row is not checked.
     let runs = !flow.active.is_empty();
     if let Some(tcp) = flow.kind.tcp().filter(|_| runs) {
         if tcp.stack == Stack::Bsd {
@@ -299,7 +302,7 @@ fn lower_flow(
     })
 }
 
-/// Timers fire at multiples of this, in ns.
+/// The time, in ns, at whose multiples timers fire.
 pub fn tick(timer: Timer) -> Nanos {
     match timer {
         Timer::Exact => 1,
@@ -307,7 +310,7 @@ pub fn tick(timer: Timer) -> Nanos {
     }
 }
 
-/// In a case that asks for more than the host can do: a constant pace that is a flood.
+/// For a case with `overload`: the flood that a flow of one size at a constant rate is.
 fn flood(case: &Case, at: usize, flow: &CaseFlow, ipv4: bool) -> Option<Flood> {
     let CaseKind::Udp(udp) = &flow.kind else { return None };
     let changes = case.events.iter().any(|event| matches!(event.what, What::FlowRate { flow, .. } if flow == at));
@@ -320,7 +323,7 @@ fn flood(case: &Case, at: usize, flow: &CaseFlow, ipv4: bool) -> Option<Flood> {
     (case.overload && !changes).then_some(Flood { payload, interval: Duration::from_nanos(nanos) })
 }
 
-/// The spans in which a flow sends, with the events that start and stop it.
+/// The spans of time in which a flow sends, after the case's events that start and stop it.
 fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Duration, Duration)>> {
     let mut spans = flow.active.clone();
     for event in &case.events {
@@ -328,7 +331,7 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
             What::FlowActive { flow, active } if *flow == at => {
                 let time = event.at;
                 if *active {
-                    // It sends from now on; what was to come later is part of that.
+                    // It sends from now to the end; spans that were to come later are part of that.
                     spans.retain(|(begin, _)| *begin < time);
                     match spans.last_mut() {
                         Some((_, end)) if *end >= time => *end = case.duration,
@@ -348,7 +351,7 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
     if spans.is_empty() && !flow.active.is_empty() {
         bail!("it never sends");
     }
-    // What lasts to the end goes on until the last reading has been taken.
+    // A span that lasts to the end of the run goes on until the last reading has been taken.
     let end = |end: Nanos| Duration::from_nanos(end) + if end == case.duration { OVERTIME } else { Duration::ZERO };
     Ok(spans.into_iter().map(|(begin, last)| (Duration::from_nanos(begin), end(last))).collect())
 }

@@ -1,4 +1,4 @@
-//! One run of the generators: readings at the moments asked for, and whether they can be trusted.
+//! One run of the generators: readings at given moments, and reasons to distrust them.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -15,60 +15,60 @@ use anyhow::bail;
 use super::generator::{self, Flow, Kind};
 use super::topology::Topology;
 
-/// What was read at a moment.
+/// The readings of all meters at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// When it was to be, from the start of the run.
+    /// When the readings were due, from the start of the run.
     pub due: Duration,
-    /// When it was.
+    /// When they were taken, from the start of the run.
     pub at: Duration,
-    /// Readings of the flows' meters.
+    /// Reading of each flow's meter.
     pub flows: Vec<Reading>,
 }
 
-/// What a run gave.
+/// The readings of a whole run.
 pub struct Run {
-    /// When the clock started.
+    /// When the run started.
     pub epoch: Instant,
-    /// In order of time.
+    /// Samples in order of time.
     pub samples: Vec<Sample>,
-    /// The flows' meters, complete.
+    /// The flows' meters after the run.
     pub meters: Vec<Arc<Meter>>,
     /// Why the figures cannot be trusted; empty if they can.
     pub invalid: Vec<String>,
-    /// Share of the processors' time that was in use.
+    /// Share of the processors' time that was in use, 0 to 1.
     pub busy: f64,
 }
 
 impl Run {
-    /// The sample of a moment.
+    /// The sample that was due at a moment.
     pub fn at(&self, due: Duration) -> Option<&Sample> {
         self.samples.iter().find(|sample| sample.due == due)
     }
 }
 
-/// Time between the start of the threads and the start of the clock.
+/// Time between the start of the threads and the start of the run.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// Share of the time that the hypervisor may take from this machine.
+/// Share of the processors' time that the hypervisor may take from this machine.
 const STOLEN: f64 = 0.05;
 
-/// Something that happens at a time of the run.
+/// Something to do at a time of the run.
 pub struct TimedAction<'a> {
-    /// When.
+    /// When, from the start of the run.
     pub at: Duration,
-    /// What.
+    /// What to do.
     pub act: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
 }
 
-/// Runs the flows until the last of the moments, which are in order of time, and reads the meters
-/// at each. `clock`: gaps are counted from there on, and the run begins on a multiple of so many
-/// nanoseconds of the kernel's clock. `check` is asked ten times a second whether all is well with
-/// what stands in the middle. `actions` are in order of time. `title`: what the line on a
-/// terminal says that tells how far it is.
+/// Runs the flows until the last of `moments`, which are in order of time, and reads the meters at
+/// each of them. `clock` has the end of the warm-up, from which gaps are measured, and the tick:
+/// the run begins on a multiple of so many nanoseconds of the kernel's clock. `check` is called ten
+/// times a second and fails if the bridge has failed. `actions` are in order of time. `title`
+/// begins the progress line on a terminal; `None` shows no progress.
 ///
 /// # Errors
-/// When a generator or the check fails; all threads have ended then.
+/// If a generator, an action or the check fails. All threads have ended then.
 pub fn run(
     topology: &Topology,
     flows: &[Flow],
@@ -132,7 +132,7 @@ fn drive(
     Ok(Run { epoch, samples, meters: running.finish()?, invalid: Vec::new(), busy: 0.0 })
 }
 
-/// Why the figures of a run cannot be trusted.
+/// Reasons why the figures of a run cannot be trusted; empty if they can.
 fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, stolen: f64) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(reason) = beat.broken(BOUND) {
@@ -151,7 +151,7 @@ fn distrust(flows: &[Flow], meters: &[Arc<Meter>], beat: &Lateness, busy: f64, s
     reasons
 }
 
-/// A line on stderr, if a person looks at it and the run is longer than two seconds.
+/// The progress line on stderr. It is shown only on a terminal, for runs of more than two seconds.
 struct Progress<'a> {
     title: &'a str,
     end: Duration,
@@ -170,7 +170,7 @@ impl<'a> Progress<'a> {
         if second != shown {
             self.shown = Some(second);
             let mut err = std::io::stderr().lock();
-            // Nobody needs to hear that a terminal has gone.
+            // An error of the terminal does not matter to the run.
             let _ = write!(err, "\r{}: {} of {:.0} s ", self.title, second, self.end.as_secs_f64().ceil())
                 .and_then(|()| err.flush());
         }

@@ -1,4 +1,4 @@
-//! What a run needs of the host: whether others may run beside it.
+//! How much of the host a run needs, and so whether others may run beside it.
 
 use altq_cases::case::{Case, Kind, Measure, Pace, Shape, Udp, What};
 use altq_config::{Device, Link};
@@ -11,23 +11,25 @@ use super::topology::{INSIDE, OUTSIDE, Side};
 /// What a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// To carry so many bit/s: others may run beside it.
+    /// So many bit/s in sum: others may run beside it.
     Shared(u64),
-    /// All of the host.
+    /// The whole host: it runs alone.
     Alone,
 }
 
-/// A packet takes about the same of the host whatever its size: each counts as if it had so many
-/// bytes.
+/// Every packet is counted with this many bytes, because the host's work per packet hardly depends
+/// on its size.
 const FULL: u128 = 1500;
 
-/// A packet's time on a link that is slow, in ns: threads wake up within some 0.1 ms.
+/// A link is slow if a packet takes at least this long on it, in ns. The host wakes a thread within
+/// some 0.1 ms, which is then little.
 const SLOW: u64 = 5_000_000;
 
 impl Prepared<'_> {
-    /// What a run of this column needs. Alone runs what takes turns (each is compared with the
-    /// next), asks for more than the host has, measures the host's own time, waits for answers
-    /// (there are as many as its threads wake up), or sends as fast as the host can.
+    /// What a run of this column needs. A run has the host for itself if its case has `turns` (runs
+    /// are compared with each other) or `overload`, if it measures time that the host takes, if it
+    /// has requests and responses (their number depends on how fast threads wake up), or if it
+    /// sends without a link that limits it.
     pub fn need(&self, case: &Case) -> Need {
         let of_host = |measure: Measure| of_the_host(measure) || (measure.of_gaps() && !self.is_slow(case));
         if case.overload || case.turns > 1 || self.asked(case).any(|probe| of_host(probe.measure)) {
@@ -53,15 +55,15 @@ impl Prepared<'_> {
         for side in full {
             match self.way(side) {
                 Some(link) => sum = sum.saturating_add(most(case, link)),
-                // Nothing holds it back.
+                // No link limits it.
                 None => return Need::Alone,
             }
         }
         Need::Shared(sum)
     }
 
-    /// True if a packet takes so long on the shaped link that what the host adds to the gap before
-    /// the next is little.
+    /// True if the shaped links are so slow that the host's delays hardly change the gaps between
+    /// packets.
     fn is_slow(&self, case: &Case) -> bool {
         let runs = case.flows.iter().filter(|flow| !flow.active.is_empty());
         let least = |kind: &Kind| match kind {
@@ -72,22 +74,23 @@ impl Prepared<'_> {
         self.links.iter().all(|link| (bits * SECOND).checked_div(most(case, link)).is_some_and(|time| time >= SLOW))
     }
 
-    /// The shaped link that what a side sends meets.
+    /// The shaped link that packets from a side pass, if there is one.
     fn way(&self, side: Side) -> Option<&Link> {
         let inside = if side == Side::Sources { INSIDE } else { OUTSIDE };
         self.links.iter().find(|link| matches!(&link.device, Some(Device::Bridge { from, .. }) if from == inside))
     }
 }
 
-/// Whether a figure is the host's as much as the policy's: how long its threads take to wake up is
-/// in it.
+/// True if a figure depends on the host as much as on the policy: it contains the time that threads
+/// take to wake up.
 fn of_the_host(measure: Measure) -> bool {
     use Measure::*;
     measure.of_lab() || of_engine(measure) || matches!(measure, Transactions | RttP50 | RttP99)
 }
 
-/// The most that a source sends in bit/s, its packets counted as full ones; of a program beside the
-/// queue what is dropped there alone, one packet before it sleeps.
+/// The highest rate of a source in bit/s, each packet counted with [`FULL`] bytes. A `local` source
+/// fills the link, which is counted elsewhere; here only its dropped packets count, one before each
+/// sleep.
 fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
     let sizes: u128 = udp.sizes.iter().map(|size| u128::from(*size)).sum();
     let mean = sizes.checked_div(udp.sizes.len() as u128).unwrap_or(0).max(1);
@@ -109,8 +112,8 @@ fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
     u64::try_from(events.fold(own, u128::max)).unwrap_or(u64::MAX)
 }
 
-/// The most that a link carries, in bit/s: its rate, or what the ceilings of htb's classes at its
-/// top leave of it.
+/// The highest rate of a link in bit/s: its own, or the sum of the ceilings of its top classes of
+/// htb if that is less.
 fn most(case: &Case, link: &Link) -> u64 {
     let own = link.spec.rate.as_bit_s();
     let rates = case.events.iter().filter_map(|event| match event.what {
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
     use crate::Options;
 
-    /// What a case needs with this policy, these flows and these words at its top.
+    /// What a case needs with this policy, these flows and these top-level keys.
     fn need(policy: &str, flows: &str, words: &str) -> Need {
         let text = format!(
             "name = 'c'\ndescription = 'd'\nduration = '2s'\n{words}\npolicy = '''{policy}'''\n\
@@ -159,8 +162,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_and_what_the_link_lets_through() {
-        // Bulk TCP takes the link, however many connections there are; a source of datagrams sends
-        // what it sends.
+        // Bulk TCP fills the link, however many connections there are; a source of datagrams has
+        // its own rate.
         assert_eq!(need(CBQ, BULK, ""), Need::Shared(2_000_000));
         let two = format!("{BULK}, {}", BULK.replace("'f'", "'g'"));
         assert_eq!(need(CBQ, &two, ""), Need::Shared(2_000_000));
@@ -174,10 +177,10 @@ mod tests {
         );
         let htb = "link wan { rate 100Mbit/s  scheduler htb  class x { rate 1Mbit/s  ceil 40Mbit/s  default } }";
         assert_eq!(need(htb, BULK, ""), Need::Shared(40_000_000));
-        // A program beside the queue fills the link, and hears of a drop before each sleep.
+        // A local source fills the link, and one packet is dropped before each sleep.
         let local = udp("u", "size = 8220, shape = 'local', interval = '1ms', sleep = '19ms'");
         assert_eq!(need(CBQ, &local, ""), Need::Shared(2_000_000 + 12_000 * 50));
-        // A pace that changes is the highest.
+        // Of a rate that changes, the highest counts.
         let event = "{ at = '1s', flow = 'u', rate = '60Mbit/s' }";
         assert_eq!(
             need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), &format!("events = [{event}]")),

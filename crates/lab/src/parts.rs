@@ -1,5 +1,5 @@
-//! The runs of a case file one by one, in whatever order: what came of them is put together
-//! afterwards, in the file's own.
+//! Runs a case file's runs one by one, in any order, and assembles their results in the file's
+//! order.
 
 use altq_cases::case::CaseFile;
 use altq_cases::result::{CaseResult, World};
@@ -11,7 +11,7 @@ use super::lower::Options;
 use super::need::Need;
 use super::prepared::Prepared;
 
-/// A run of a column. Ordered as the file has them.
+/// A run of one column. Parts are ordered as in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
     run: usize,
@@ -19,10 +19,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// All of a file, in its order, with what each needs of the host.
+    /// All parts of a file, in its order, each with what it needs of the host.
     ///
     /// # Errors
-    /// As [`super::run_case`]: what is wrong is known before anything is started.
+    /// As [`super::run_case`], before anything is started.
     pub fn all(file: &CaseFile, options: &Options) -> anyhow::Result<Vec<(Part, Need)>> {
         let mut all = Vec::new();
         for (at, run) in file.runs.iter().enumerate() {
@@ -34,12 +34,12 @@ impl Part {
         Ok(all)
     }
 
-    /// How long its traffic runs, in ms.
+    /// The duration of its traffic, in ms.
     pub fn time(self, file: &CaseFile) -> u64 {
         file.runs.get(self.run).map_or(0, |run| run.case.duration.div_ceil(1_000_000))
     }
 
-    /// What it is called: its column and row.
+    /// Its name: column and row.
     pub fn name(self, file: &CaseFile) -> String {
         let Some(run) = file.runs.get(self.run) else { return String::new() };
         let column = run.case.columns.get(self.column).and_then(|column| column.name.as_deref());
@@ -65,7 +65,7 @@ fn seeded(options: &Options, sample: u32) -> Options {
     Options { seed: options.seed.wrapping_add(u64::from(sample)), ..options.clone() }
 }
 
-/// The result of a file of which these runs took place, whichever ended first.
+/// The result of a file, from its parts' results in any order.
 pub fn assemble<'a>(file: &'a CaseFile, seed: u64, mut ran: Vec<(Part, ColumnResult<'a>)>) -> CaseResult {
     ran.sort_by_key(|(part, _)| *part);
     let mut result = CaseResult::new(&file.name, World::Lab, seed);
@@ -106,7 +106,7 @@ mod tests {
         Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None }
     }
 
-    /// What a run gave, as far as this is about it: its figure is the place where it stands.
+    /// A made-up result of a part; its figure is its place in the file.
     fn ran(file: &CaseFile, part: Part, at: usize) -> ColumnResult<'_> {
         let case = &file.runs[part.run].case;
         let column = &case.columns[part.column];

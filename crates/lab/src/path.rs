@@ -1,8 +1,9 @@
-//! What lies between the hosts besides the shaped link's queue: rates and buffers of the other
-//! links, propagation, jitter, loss and reordering of all, and what hosts take. It is what the
-//! simulator has, by the same arithmetic and with the same draws: frames of one direction pass a
-//! net of links, each where its source and destination lead it. What lies before the queue is done
-//! where frames come in, the rest where they leave.
+//! Emulates the links between the hosts, other than the shaped link's queue: rates and buffers,
+//! propagation delay, jitter, loss and reordering, and the hosts' own delays.
+//!
+//! The arithmetic and the random draws are the simulator's. A frame's source and destination decide
+//! which links it passes. Links before the queue are applied where frames come in, links behind it
+//! where they leave.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,61 +21,61 @@ use crate::distant::{Beyond, Goes};
 /// Bytes of a frame before layer 3.
 const ETHERNET: usize = 14;
 
-/// Streams of chance: those of the simulator's links are numbered from here by port.
+/// Number of the first random stream of links; as in the simulator, the port's number is added.
 const FLIGHTS: u64 = 1 << 32;
 
-/// Addresses of layer 3, as classifiers have them: family, source, destination.
+/// Address family, source and destination, as in the classifier's keys.
 type Pair = (u8, u128, u128);
 
-/// A link whose packets wait for each other, or are drawn: all that pass it share its state.
+/// A link with state that all packets passing it share: a queue or random draws.
 #[derive(Clone, Debug, PartialEq)]
 struct SharedLink {
     way: Way,
-    /// What a packet is on its wire.
+    /// Its medium, which decides the length of a packet on the wire.
     medium: Option<Medium>,
-    /// Packets that its driver holds besides the FIFO.
+    /// Packets that its driver's ring holds besides the FIFO.
     ring: usize,
 }
 
-/// A part of a route.
+/// A step of a route, in terms of the case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Hop {
-    /// Links and hosts that take the same time for every packet.
+    /// Links and hosts that delay every packet by the same time, in ns.
     Delay(Nanos),
-    /// A shared link, by the simulator's number of its port; and the bytes that a packet has more
-    /// there, in a tunnel.
+    /// A link with state, by the simulator's number of its port, and the bytes that a tunnel adds
+    /// to a packet there.
     Link(u64, u32),
 }
 
-/// What the packets of one direction meet on one side of the queue.
+/// All links that packets of one direction pass on one side of the queue.
 #[derive(Clone, Debug, Default)]
 pub struct Net {
     links: BTreeMap<u64, SharedLink>,
     routes: HashMap<Pair, Vec<Hop>>,
 }
 
-/// What the packets from one side meet on their way to the other.
+/// What packets from one side of the lab pass on their way to the other.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
     /// Before the queue.
     pub before: Net,
-    /// Behind it; all of it where there is none.
+    /// Behind the queue; without a queue, the whole way.
     pub behind: Net,
 }
 
 impl Path {
-    /// True if it does nothing.
+    /// True if no packet is delayed or lost.
     pub fn is_short(&self) -> bool {
         self.before.is_short() && self.behind.is_short()
     }
 
-    /// True if what it does to a packet cannot be done to a super-packet.
+    /// True if it has links that must see packets one by one, not super-packets.
     pub fn needs_packets(&self) -> bool {
         !self.before.links.is_empty() || !self.behind.links.is_empty()
     }
 }
 
-/// The paths from the sources and from the sinks.
+/// The paths from the sources and from the sinks. `shaped` is the shaped link's place.
 pub fn paths(case: &Case, shaped: usize, sides: &[Side]) -> [Path; 2] {
     let mut paths = [Path::default(), Path::default()];
     for (at, flow) in case.flows.iter().enumerate().filter(|(_, flow)| !flow.active.is_empty()) {
@@ -84,7 +85,7 @@ pub fn paths(case: &Case, shaped: usize, sides: &[Side]) -> [Path; 2] {
         {
             let [there, back] = &mut paths;
             let path = if sides.get(from) == Some(&Side::Sinks) { back } else { there };
-            // Flows of the same hosts go the same way.
+            // Flows between the same hosts have the same route.
             if path.behind.routes.contains_key(&pair) {
                 continue;
             }
@@ -111,14 +112,14 @@ impl Net {
         self.routes.values().all(Vec::is_empty)
     }
 
-    /// The hops of a way, its links entered where they are new.
+    /// The hops of a route. Links that are not in the net yet are added to it.
     fn route(&mut self, case: &Case, way: &[(usize, bool)], shaped: usize, family: u8) -> Vec<Hop> {
         let mut hops = Vec::new();
         let mut delay = 0;
         for (place, back) in way {
             let Some(link) = case.links.get(*place) else { continue };
             let mut way = link.ways[usize::from(*back)].clone();
-            // The queue's own wire is the loop's, at the policy's rate.
+            // The wire behind the queue belongs to altq's loop, which has the policy's rate.
             let governed = *place == shaped && if *back { &link.reverse } else { &link.policy }.is_some();
             way.rate = way.rate.filter(|_| !governed);
             if way.rate.is_some() || way.jitter > 0 || way.loss != Loss::None || way.reorder > 0.0 {
@@ -141,7 +142,7 @@ impl Net {
         hops
     }
 
-    /// As the bridge wants it; `None` if it does nothing.
+    /// The net as an edge uses it; `None` if it does nothing.
     pub fn beyond(&self, seed: u64) -> Option<Box<dyn Beyond>> {
         if self.is_short() {
             return None;
@@ -167,7 +168,7 @@ impl Net {
     }
 }
 
-/// A link with its state.
+/// A link's state while the lab runs.
 struct LinkState {
     wire: Option<(Fifo, Wire)>,
     overhead: Overhead,
@@ -175,7 +176,8 @@ struct LinkState {
 }
 
 impl LinkState {
-    /// When a packet of `len` bytes at layer 3 that comes at `now` is at its other end.
+    /// When a packet of `len` bytes (layer 3) that comes at `now` arrives at the other end; `None`
+    /// if it is lost.
     fn pass(&mut self, now: Nanos, len: u32) -> Option<Nanos> {
         let end = match &mut self.wire {
             None => now,
@@ -191,16 +193,16 @@ impl LinkState {
 #[derive(Clone, Copy)]
 enum Step {
     Delay(Nanos),
-    /// By place in the list of links, and bytes more there.
+    /// A link by its place in `links`, and the bytes that a tunnel adds there.
     Link(usize, u32),
     End,
 }
 
-/// A net with frames in it.
+/// A net while the lab runs.
 struct NetState {
     links: Vec<LinkState>,
-    /// All routes, one behind the other. The first is of those that no flow has: it ends where it
-    /// begins.
+    /// The steps of all routes, one route after another. The first route is empty: it is for frames
+    /// of no flow.
     steps: Vec<Step>,
     routes: HashMap<Pair, u32>,
 }
@@ -208,13 +210,12 @@ struct NetState {
 impl Beyond for NetState {
     fn enter(&mut self, head: &[u8]) -> u32 {
         let key = headers::parse_ethernet(head, head.len() as u32).key;
-        // What is none of the flows' (an error of ICMP from a host that speaks with nobody else)
-        // passes at once.
+        // Frames of no flow, such as ICMP errors from a router, take the empty route.
         self.routes.get(&(key.family, key.src, key.dst)).copied().unwrap_or(0)
     }
 
-    /// Packets come to a link by different ways: only one that is there now may be told what it
-    /// does to it.
+    /// Packets reach a link by different routes, so a link decides about a packet only at the time
+    /// at which it arrives there.
     fn onward(&mut self, now: Nanos, mut at: u32, len: usize) -> Goes {
         let len = len.saturating_sub(ETHERNET) as u32;
         let mut time = now;
@@ -233,7 +234,7 @@ impl Beyond for NetState {
     }
 }
 
-/// Why the lab does not have a link, in words; `None` if it does.
+/// Why the lab cannot emulate a link; `None` if it can.
 pub fn only_simulated(link: &CaseLink) -> Option<String> {
     let name = &link.name;
     if link.half_duplex {

@@ -1,18 +1,19 @@
-//! What stands in the middle instead of altq: a bridge of the kernel, plain or with a queueing
-//! discipline of the kernel on the way out, to compare with.
+//! The kernel in altq's place, for comparison: its bridge, plain or with one of its queueing
+//! disciplines on the way out.
 
 use anyhow::Context;
 
 use super::topology::{self, INSIDE, OUTSIDE, Topology, Unsupported};
 
-/// Joins the two wires in the middle with the kernel's bridge. `tc` are lines for `tc -batch` that
-/// put a discipline on the way to the sinks; `$DEV` in them stands for the interface.
+/// Joins the two wires of the middle namespace with the kernel's bridge. `tc` has lines for
+/// `tc -batch` that make a queueing discipline on the interface towards the sinks, which is written
+/// `$DEV`.
 ///
 /// # Errors
-/// [`Unsupported`] where the kernel has no bridge or not the discipline, or `tc` is missing.
+/// [`Unsupported`] if the kernel lacks the bridge or the discipline, or `tc` is missing.
 pub fn join(topology: &Topology, tc: Option<&str>) -> anyhow::Result<()> {
-    // Without snooping and spanning tree: it forwards from the first packet on, and sends none of
-    // its own.
+    // Without spanning tree and multicast snooping the bridge forwards from the first packet on and
+    // sends none of its own.
     let batch = format!(
         "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
          link set dev br0 addrgenmode none up\n\
@@ -36,8 +37,8 @@ fn lacking(error: anyhow::Error, what: &str) -> anyhow::Error {
     error
 }
 
-/// Lines for a single HTB class of a rate: all traffic in it, charged as the kernel charges
-/// (Ethernet header included).
+/// tc's lines for a single HTB class of this rate, which has all traffic. The kernel charges
+/// packets with their Ethernet header.
 pub fn one_htb_class(rate_bit_s: u64) -> String {
     format!(
         "qdisc add dev $DEV root handle 1: htb default 1\n\

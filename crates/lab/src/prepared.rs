@@ -1,4 +1,4 @@
-//! A column of a case, checked against its policy and ready for the lab.
+//! A column of a case, checked against its policy and ready to run.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -25,27 +25,27 @@ use super::{BadCase, BadPolicy};
 pub struct Prepared<'a> {
     pub column: &'a Column,
     pub lowered: Lowered<'a>,
-    /// The shaped links, as the bridge runs them.
+    /// The shaped links, as altq's bridge runs them.
     pub links: Vec<Link>,
-    /// The same with the classes that come on the way.
+    /// The same links with the classes that events add during the run.
     pub grown: Vec<Link>,
-    /// What changes in them, by their places, in order of time.
+    /// Changes during the run, in order of time: when, the link's place, and the change.
     pub changes: Vec<(Duration, usize, Change)>,
-    /// The case's expectations, and whether each is about this column in this world.
+    /// The case's expectations, and whether each concerns this column and the lab can judge it.
     pub expectations: Vec<(&'a Expectation, bool)>,
-    /// All links of the policy: of those that stand in no wire the engine can be measured.
+    /// All links of the policy. The engine of each can be measured without traffic.
     pub policy: Vec<Link>,
-    /// Places of those that the lab cannot judge.
+    /// Places of the expectations that the lab cannot judge.
     pub unjudged: Vec<usize>,
-    /// What a packet is on the shaped wire is known: it is what the link charges for it, or
-    /// `machines` say it.
+    /// True if the length of a packet on the shaped wire is known: it is the length that the link
+    /// charges, or `machines` give it.
     pub framed: bool,
     /// The hosts of the shaped links, by their places, where these are not simply wires of the
     /// policy's rate; none there.
     pub machines: Vec<Machine>,
-    /// Progress is shown to nobody.
+    /// No progress is shown on the terminal.
     pub quiet: bool,
-    /// Who reads counters as `tc -s` prints them.
+    /// Reads counters as `tc -s` prints them.
     pub counters: ReadCounters,
 }
 
@@ -141,13 +141,13 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// All that is asked of this column in the lab.
+    /// All probes that are to be measured in this column.
     pub fn asked<'b>(&'b self, case: &'b Case) -> impl Iterator<Item = &'b Probe> {
         let expectations = self.expectations.iter().filter(|(_, here)| *here).map(|(e, _)| &e.probe);
         expectations.chain(case.figures.iter().filter_map(|figure| figure.probe()))
     }
 
-    /// All moments at which somebody wants the meters' readings.
+    /// All moments at which the meters must be read, those in `also` included.
     pub fn moments(&self, case: &Case, also: impl IntoIterator<Item = Duration>) -> Vec<Duration> {
         let mut times = BTreeSet::from([nanos(case.warmup), nanos(case.duration)]);
         times.extend(self.asked(case).flat_map(|probe| [nanos(probe.from), nanos(probe.to)]));
@@ -155,12 +155,12 @@ impl<'a> Prepared<'a> {
         times.into_iter().collect()
     }
 
-    /// The class that the rules give each flow; one that is not the case's own makes the result
-    /// invalid.
+    /// The name of each flow's class, as the policy's rules classify it. If the case names another
+    /// class for a flow, the result becomes invalid.
     pub fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<String>>> {
         let mut names = Vec::new();
         for (flow, wanted) in self.lowered.flows.iter().zip(&case.flows) {
-            // `wires` names the ways in this order; a flow from the sinks meets the one back.
+            // A flow from the sinks passes the link of the reverse direction.
             let way = match flow.side {
                 Side::Sources => self.lowered.link.policy.as_ref(),
                 Side::Sinks => self.lowered.link.reverse.as_ref(),
@@ -186,7 +186,7 @@ impl<'a> Prepared<'a> {
             }
             names.push(name);
         }
-        // A class that comes on the way has rules of its own in front of all others.
+        // The rules of a class that an event adds come before all others.
         for event in &case.events {
             if let What::AddClass { class, flows, .. } = &event.what {
                 for flow in flows {
@@ -200,7 +200,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// What the case's events do to the links, and the links with the classes that come by them.
+/// The links with the classes that the case's events add, and the changes to the links.
 #[allow(clippy::type_complexity)]
 fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Link>, Vec<(Duration, usize, Change)>)> {
     let (mut grown, mut changes) = (links.to_vec(), Vec::new());
@@ -249,12 +249,12 @@ fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Li
     Ok((grown, changes))
 }
 
-/// Whether something is measured of a link's engine, without traffic.
+/// True if a measure is about a link's engine, which is measured without traffic.
 pub fn of_engine(measure: Measure) -> bool {
     measure.of_engine() || matches!(measure, Measure::Memory | Measure::ClassMemory)
 }
 
-/// Whether the lab can measure something.
+/// True if the lab can measure a probe.
 fn lab_measures(case: &Case, flows: &[Flow], framed: bool, probe: &Probe) -> bool {
     let whole = (probe.from, probe.to) == (case.warmup, case.duration);
     match (&probe.subject, probe.measure) {
@@ -264,7 +264,7 @@ fn lab_measures(case: &Case, flows: &[Flow], framed: bool, probe: &Probe) -> boo
     }
 }
 
-/// What a classifier sees of a flow's packets.
+/// The header fields by which a flow's packets are classified.
 fn key(flow: &Flow) -> Key {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),
@@ -286,7 +286,7 @@ fn key(flow: &Flow) -> Key {
     }
 }
 
-/// The program of a flow that begins on the host of the queue.
+/// The program of a flow that runs on the queue's host.
 fn program(flow: &Flow) -> Option<Addressed> {
     let key = key(flow);
     Some(Addressed { src: key.src, dst: key.dst, dport: flow.to.port(), ear: flow.ear()?.clone() })

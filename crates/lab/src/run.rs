@@ -1,5 +1,5 @@
-//! One run of a column: altq in the middle, then what it is compared with, then the engine alone;
-//! and what was measured.
+//! One run of a column: with altq between the hosts, then with kernel HTB if asked for, then the
+//! engine alone; and the column's result.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -24,22 +24,22 @@ use super::topology::{Side, Topology, Unsupported};
 use super::{engine, kernel_htb, peer, series};
 use crate::distant::Beyond;
 
-/// What came of a run with the kernel in the middle.
+/// The result of a run with kernel HTB in altq's place.
 struct Peer {
     /// Why its figures cannot be trusted.
     invalid: Vec<String>,
     result: PeerResult,
 }
 
-/// What came of a run with altq in the middle.
+/// The readings of a run with altq between the hosts.
 struct Middle {
     run: Run,
     readings: Vec<Readings>,
-    /// What the links counted at its end, if that is asked for.
+    /// The links' counters at its end, if a probe asks for them.
     stats: Vec<LinkStat>,
 }
 
-/// An engine as it was measured.
+/// The measured cost of a link's engine.
 struct Measured<'a> {
     link: &'a Link,
     memory: Option<f64>,
@@ -47,11 +47,11 @@ struct Measured<'a> {
 }
 
 impl Prepared<'_> {
-    /// Runs it: `bins` a series in time.
+    /// Runs the column; `peer`: kernel HTB too. `bins`: the most bins of a series over time.
     pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<ColumnResult<'static>> {
         let mut own = CaseResult::new(&case.name, World::Lab, 0);
         let result = &mut own;
-        // Why the figures cannot be trusted, apart from what the reader must know.
+        // Reasons to distrust the figures are kept apart from notes for the reader.
         let mut doubts = CaseResult::new(&case.name, World::Lab, 0);
         let title = match &self.column.name {
             Some(column) => format!("{}, {column}", case.name),
@@ -148,7 +148,7 @@ impl Prepared<'_> {
             }
         }
         Ok(ColumnResult {
-            // It outlives the case that it was checked with.
+            // Owned, because the result outlives the case.
             column: Cow::Owned(self.column.clone()),
             figures: measured_figures,
             measured,
@@ -162,7 +162,7 @@ impl Prepared<'_> {
         })
     }
 
-    /// What is asked of the engines of links, without traffic.
+    /// Measures the engines of the links about which probes ask.
     fn engines(&self, case: &Case) -> anyhow::Result<Vec<Measured<'_>>> {
         let asked: Vec<&Probe> = self.asked(case).filter(|probe| of_engine(probe.measure)).collect();
         let is_of =
@@ -183,7 +183,7 @@ impl Prepared<'_> {
         Ok(all)
     }
 
-    /// One run with altq in the middle.
+    /// One run with altq between the hosts.
     fn altq(&self, case: &Case, title: &str, bins: u64, result: &mut CaseResult) -> anyhow::Result<Middle> {
         let topology = Topology::new(&self.lowered.hosts)?;
         let [there, back] = &self.lowered.paths;
@@ -192,7 +192,7 @@ impl Prepared<'_> {
             let path = if side == Side::Sources { there } else { back };
             let machine = self.machines.iter().find(|machine| machine.back == (side == Side::Sinks));
             let [before, behind] = [&path.before, &path.behind].map(|net| net.beyond(seed));
-            // What leaves such a wire is kept until its last bit has left.
+            // On an emulated host's wire a frame is held until its last bit has left.
             let behind = behind.or_else(|| machine.map(|_| Box::new(Near) as Box<dyn Beyond>));
             let (tunnel, host) = (self.lowered.tunnel(side), machine.map(Machine::host));
             Around { before, behind, tunnel, host }
@@ -224,17 +224,17 @@ impl Prepared<'_> {
         drop(actions);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
-        // What ended the bridge explains more than what its end did to the flows.
+        // If the bridge failed, its error comes first: it explains those of the flows.
         let readings = shaper.finish(epoch, &self.links)?;
         Ok(Middle { run: run?, readings, stats: stats.into_inner() })
     }
 
-    /// True if the first link's own scheduler is htb, so that the kernel can have its classes.
+    /// True if the first link's scheduler is htb, so that the kernel can have the same classes.
     fn is_htb(&self) -> bool {
         self.links.first().is_some_and(|link| link.spec.scheduler.name == "htb")
     }
 
-    /// Lines for tc: the policy's classes where it is one of htb, else one class of the link's
+    /// Lines for tc: the policy's classes if its scheduler is htb, else one class of the link's
     /// rate.
     fn kernel_htb(&self, classes: &[Option<String>]) -> anyhow::Result<String> {
         let link = self.links.first().context("a link is shaped")?;
@@ -245,7 +245,7 @@ impl Prepared<'_> {
         }
     }
 
-    /// The same flows through the kernel's HTB.
+    /// Runs the same flows through kernel HTB and compares.
     fn against_htb(&self, case: &Case, altq: &Figures<'_>, tc: &str, title: &str) -> anyhow::Result<Peer> {
         let (link, own) = (self.links.first().context("a link is shaped")?, self.is_htb());
         let topology = Topology::new(&self.lowered.hosts)?;

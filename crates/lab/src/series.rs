@@ -1,4 +1,4 @@
-//! A run over time, in bins as the simulator's results have them: for plots.
+//! A run over time, in the same bins as the simulator's results, for plots.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::figures::{Figures, nanos};
 use super::generator::Kind;
 use super::shaper::Readings;
 
-/// Classes, and flows, of which rows are kept: as many as in the simulator.
+/// The most classes, and the most flows, that have a series; as in the simulator.
 const MOST: usize = 64;
 
-/// The edges of a run's bins, its begin and its end among them.
+/// The edges of a run's bins, with its begin and its end.
 pub fn edges(case: &Case, bins: u64) -> Vec<Nanos> {
     let width = Series::width(case.duration, bins);
     (0..=case.duration.div_ceil(width)).map(|n| (n * width).min(case.duration)).collect()
 }
 
-/// The run over time, in at most so many bins.
+/// The series of a run, in at most `bins` bins.
 pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
     let case = figures.case;
     let (edges, bin_ns) = (edges(case, bins), Series::width(case.duration, bins));
@@ -38,8 +38,7 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
         };
         for (id, name) in names(link).into_iter().enumerate() {
             let Some((name, _)) = name else { continue };
-            // A class with classes below counts what they did: its own packets are those of none of
-            // them.
+            // An inner class's counters are the sums of its children's, so it has no series.
             if idle(id) || !children.get(id).is_none_or(Vec::is_empty) {
                 continue;
             }
@@ -70,7 +69,7 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
     }
 }
 
-/// A class over time, by the link's readings.
+/// The series of a class, from its link's readings.
 fn class(readings: &Readings, id: usize, name: String, edges: &[Nanos], warmup: Nanos) -> SeriesRow {
     let mut row = SeriesRow { name, ..SeriesRow::default() };
     let (mut all, mut marks, mut drops) = (Sketch::default(), Vec::new(), Vec::new());
@@ -80,7 +79,7 @@ fn class(readings: &Readings, id: usize, name: String, edges: &[Nanos], warmup: 
             let (begin, end) = window.edges(id)?;
             Some((begin.counters, end.counters, window.sojourn(id)))
         });
-        // Between two readings nothing is known.
+        // A bin between two readings stays empty.
         let (begin, end, sojourn) = counts.unwrap_or_default();
         row.bytes.push(end.sent_bytes.saturating_sub(begin.sent_bytes));
         row.packets.push(end.sent_packets.saturating_sub(begin.sent_packets));
@@ -100,7 +99,7 @@ fn class(readings: &Readings, id: usize, name: String, edges: &[Nanos], warmup: 
     row
 }
 
-/// A flow over time, by its meter.
+/// The series of a flow, from its meter.
 fn flow(figures: &Figures<'_>, at: usize, name: String, edges: &[Nanos], bin: Nanos) -> SeriesRow {
     let reading = |edge: &Nanos| {
         figures.run.at(nanos(*edge)).and_then(|sample| sample.flows.get(at)).copied().unwrap_or_default()
@@ -142,12 +141,12 @@ fn flow(figures: &Figures<'_>, at: usize, name: String, edges: &[Nanos], bin: Na
     }
 }
 
-/// Empty if nothing in it counts.
+/// The list, or an empty one if all its numbers are 0.
 fn unless_zero(list: Vec<u64>) -> Vec<u64> {
     if list.iter().any(|n| *n > 0) { list } else { Vec::new() }
 }
 
-/// The moments at which the meters must be read for it.
+/// The moments at which the meters must be read for the series.
 pub fn moments(case: &Case, bins: u64) -> impl Iterator<Item = Duration> {
     edges(case, bins).into_iter().map(nanos)
 }

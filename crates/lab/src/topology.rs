@@ -1,14 +1,14 @@
-//! The lab's hosts and wires: two namespaces of hosts with a third between them, where whatever is
-//! measured stands.
+//! The lab's namespaces and wires: one namespace with the hosts of each side, and a third between
+//! them, in which altq or the kernel's bridge runs.
 //!
 //! ```text
 //!  sources  eth0 ──veth── inside  middle  outside ──veth── eth0  sinks
 //! ```
 //!
 //! All hosts of a side share a namespace and an interface and differ by address. Neighbours are
-//! static and duplicate address detection is off, so that no packet is on the wires but those of
-//! the flows. Nothing has a name outside this process: when it ends, by whatever signal, the kernel
-//! takes namespaces, interfaces and sockets away.
+//! static and duplicate address detection is off, so that only packets of the flows are on the
+//! wires. The namespaces have no names in the file system: when this process ends, by whatever
+//! signal, the kernel removes namespaces, interfaces and sockets.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,8 +19,7 @@ use std::{fmt, fs, io};
 use altq_dataplane::netns::Namespace;
 use anyhow::{Context, bail};
 
-/// What this host lacks for a lab: the command says it in one line and exits with
-/// [`Exit::Unsupported`](crate::exit::Exit::Unsupported).
+/// This host, or the lab, cannot do what is asked for. The text is one line for the user.
 #[derive(Debug)]
 pub struct Unsupported(pub String);
 
@@ -35,7 +34,7 @@ impl std::error::Error for Unsupported {}
 /// One side of the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where the shaped direction begins.
+    /// Where the shaped link's forward direction begins.
     Sources,
     /// Where it ends.
     Sinks,
@@ -50,27 +49,27 @@ pub struct Plan {
     pub sinks: Vec<IpAddr>,
     /// The largest packet at layer 3 on every wire, in bytes.
     pub mtu: u32,
-    /// The largest of IPv6, for which a tunnel on the way leaves less.
+    /// The largest IPv6 packet, in bytes; smaller than `mtu` if there is a tunnel on the way.
     pub mtu6: u32,
     /// False: the hosts send no super-packets, as with a network card without segmentation offload.
     pub offload: bool,
-    /// Connections of TCP that offer ECN.
+    /// TCP connections that offer ECN.
     pub ecn: Ecn,
 }
 
-/// Which connections of TCP offer ECN. All accept it.
+/// Which TCP connections offer ECN. All accept it.
 #[derive(Clone, Debug)]
 pub enum Ecn {
     /// All of them.
     All,
-    /// Those that begin on a side, from an address to a port.
+    /// Those from an address of a side to an address and port.
     Some(Vec<(Side, IpAddr, SocketAddr)>),
 }
 
-/// A table of routes by which connections offer ECN.
+/// Number of the routing table whose routes offer ECN.
 const ECN_TABLE: u32 = 100;
 
-/// The namespaces. Dropping them takes everything away.
+/// The namespaces. Dropping them removes everything in them.
 #[derive(Debug)]
 pub struct Topology {
     sources: Namespace,
@@ -86,7 +85,7 @@ pub const OUTSIDE: &str = "outside";
 const SOURCES_MAC: &str = "02:00:00:00:00:01";
 const SINKS_MAC: &str = "02:00:00:00:00:02";
 
-/// Whether this host can have a lab.
+/// Checks that this host can run the lab.
 ///
 /// # Errors
 /// As [`Topology::new`].
@@ -104,7 +103,7 @@ pub fn possible() -> anyhow::Result<()> {
 }
 
 impl Topology {
-    /// Makes the namespaces and their wires. The middle joins nothing yet.
+    /// Makes the namespaces and their wires. The two wires of the middle are not joined yet.
     ///
     /// # Errors
     /// [`Unsupported`] without root, without `ip` of iproute2 or where the kernel lacks namespaces
@@ -141,7 +140,7 @@ impl Topology {
                 plan.mtu,
                 host.display()
             )?;
-            // No link-local address: the middle is a wire, not a host.
+            // No link-local address, so that the middle sends no packets of its own.
             writeln!(batch, "link set dev {port} addrgenmode none up")?;
         }
         ip(&self.middle, &batch).map_err(|error| match error.to_string() {
@@ -151,7 +150,7 @@ impl Topology {
             _ => error,
         })?;
         for side in [Side::Sources, Side::Sinks] {
-            // A device that takes one segment at a time makes TCP build none that are larger.
+            // With one segment per packet TCP builds no super-packets.
             let segments = if plan.offload { "" } else { " gso_max_segs 1" };
             ip(
                 self.side(side),
@@ -170,7 +169,7 @@ impl Topology {
         for address in own {
             match address {
                 IpAddr::V4(_) => writeln!(batch, "addr add {address}/32 dev eth0")?,
-                // Without nodad the address could not be bound to for a second or more.
+                // Duplicate address detection would take a second or more.
                 IpAddr::V6(_) => writeln!(batch, "addr add {address}/128 dev eth0 nodad")?,
             }
         }
@@ -181,25 +180,25 @@ impl Topology {
         ip(self.side(side), &batch)?;
         self.ecn(side, plan)?;
         self.side(side).run(|| {
-            // What a killed run leaves unsent must not keep its namespace: one retry, not minutes
-            // of them. The sockets of the generators are closed with a reset anyway (see
-            // `socket.rs`); this is for one that was just being accepted.
+            // A closed socket with unsent data would keep its namespace for minutes of retries; one
+            // retry is enough. The generators' sockets close with a reset (`socket.rs`); this is
+            // for connections that were not accepted yet.
             sysctl("net/ipv4/tcp_orphan_retries", "1")?;
             if matches!(plan.ecn, Ecn::All) {
                 sysctl("net/ipv4/tcp_ecn", "1")?;
             }
-            // Every connection begins without what an earlier one learnt.
+            // No connection starts with the metrics of an earlier one.
             sysctl("net/ipv4/tcp_no_metrics_save", "1")
         })?
     }
 }
 
 impl Plan {
-    /// The route to an address of the other side, in words of `ip`.
+    /// The route to an address of the other side, as words for `ip`.
     fn route(&self, address: &IpAddr) -> String {
         match address {
             IpAddr::V4(_) => format!("{address}/32 dev eth0"),
-            // Said beforehand: nobody in the middle sends "packet too big".
+            // The MTU is fixed, because no router in the middle sends "packet too big".
             IpAddr::V6(_) if self.mtu6 < self.mtu => format!("{address}/128 dev eth0 mtu lock {}", self.mtu6),
             IpAddr::V6(_) => format!("{address}/128 dev eth0"),
         }
@@ -207,8 +206,8 @@ impl Plan {
 }
 
 impl Topology {
-    /// Routes by which connections of a side offer ECN where others do not, and which connections
-    /// take them.
+    /// Where only some connections of a side offer ECN: makes routes with ECN, and rules that
+    /// select these connections.
     fn ecn(&self, side: Side, plan: &Plan) -> anyhow::Result<()> {
         let Ecn::Some(flows) = &plan.ecn else { return Ok(()) };
         for (family, v6) in [("-4", false), ("-6", true)] {
@@ -254,12 +253,12 @@ pub fn sysctl(path: &str, value: &str) -> anyhow::Result<()> {
     fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
 }
 
-/// Runs lines of `ip` in a namespace.
+/// Runs lines of `ip -batch` in a namespace.
 pub fn ip(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
     tool(namespace, "ip", &[], batch)
 }
 
-/// Runs lines of `tc` in a namespace.
+/// Runs lines of `tc -batch` in a namespace.
 pub fn tc(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
     tool(namespace, "tc", &[], batch)
 }
@@ -268,7 +267,7 @@ fn tool(namespace: &Namespace, name: &str, words: &[&str], batch: &str) -> anyho
     namespace.run(|| {
         let mut child = start(name, words)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A tool that stopped at an earlier line closes its end: its own words say why.
+            // If the tool has stopped at an earlier line, its error output says why.
             let _ = stdin.write_all(batch.as_bytes());
         }
         let output = child.wait_with_output().with_context(|| format!("`{name}` cannot be waited for"))?;
@@ -280,7 +279,7 @@ fn tool(namespace: &Namespace, name: &str, words: &[&str], batch: &str) -> anyho
     })?
 }
 
-/// What `tc` prints for some words, in a namespace.
+/// The output of `tc` with these words, in a namespace.
 pub fn tc_shows(namespace: &Namespace, words: &[&str]) -> anyhow::Result<String> {
     namespace.run(|| {
         let output = spawn("tc", |command| command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()))?
@@ -289,13 +288,15 @@ pub fn tc_shows(namespace: &Namespace, words: &[&str]) -> anyhow::Result<String>
     })?
 }
 
-/// An ordinary user's PATH may lack the directories of system programs.
+/// Starts a tool that reads a batch from its input.
 fn start(name: &str, words: &[&str]) -> anyhow::Result<std::process::Child> {
     spawn(name, |command| {
         command.args(words).args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped())
     })
 }
 
+/// Starts a tool. An ordinary user's PATH may lack the directories of system programs, so they are
+/// tried too.
 fn spawn(name: &str, with: impl Fn(&mut Command) -> &mut Command) -> anyhow::Result<std::process::Child> {
     for path in [name.to_string(), format!("/usr/sbin/{name}"), format!("/sbin/{name}")] {
         match with(&mut Command::new(&path)).spawn() {

@@ -1,4 +1,4 @@
-//! Why what a run measured cannot be trusted.
+//! Reasons why the figures of a run cannot be trusted.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ use super::measure::Run;
 use super::prepared::Prepared;
 use super::shaper::Readings;
 
-/// Share of the frames that may be lost on the way to altq's queues before a result is no longer
-/// one of its policy.
+/// Share of the frames that may be lost outside altq's queues. If more are lost, the result says
+/// more about the host than about the policy.
 const LOST_OUTSIDE: f64 = 0.001;
 
-/// From this share of the processors' time on, the host may be what holds a flow back.
+/// If the processors were busy for this share of the time or more, the host may have limited a
+/// flow.
 const BUSY: f64 = 0.97;
 
-/// A bulk flow's class is empty at no more than this share of the readings, while it is the link
-/// that holds the flow back.
+/// If the link limits a bulk flow, the flow's class is empty in at most this share of the readings.
 const EMPTY: f64 = 0.02;
 
 impl Prepared<'_> {
-    /// Why the run's figures cannot be trusted, into the result.
+    /// Adds to the result the reasons why the run's figures cannot be trusted.
     pub fn distrust(&self, case: &Case, run: &Run, readings: &[Readings], result: &mut CaseResult) {
         for reason in run.invalid.iter().filter(|_| !case.overload) {
             result.invalid(reason.clone());
         }
         for (link, readings) in self.links.iter().zip(readings) {
-            // What is lost before anything is measured is missing in a queue that is to stand then.
+            // Losses during the warm-up count too: the queue that fills then would be shorter.
             let Some(window) = readings.window(Duration::ZERO, nanos(case.duration)) else {
                 result.invalid(format!("link `{}`: its loop gave no readings", link.name));
                 continue;
@@ -58,8 +58,9 @@ impl Prepared<'_> {
         }
     }
 
-    /// Bulk TCP asks for whatever its class may have, unless the host is too busy to run it. Then
-    /// the class stands empty, others borrow its share, and the figures are the host's.
+    /// Adds to the result each bulk flow that the host limited, not the link. Bulk TCP keeps its
+    /// class backlogged unless the host is too busy; then the class is empty, others borrow its
+    /// share, and the figures are those of the host.
     pub fn distrust_starved(
         &self,
         case: &Case,
@@ -77,7 +78,7 @@ impl Prepared<'_> {
             let place =
                 self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
             let Some((link, id, readings)) = place else { continue };
-            // What another link of its way holds back asks for no more than that.
+            // A flow that a slower link of its route limits does not fill this one.
             let slower = |(link_at, back): &(usize, bool)| {
                 let rate = case.links.get(*link_at).and_then(|link| link.ways[usize::from(*back)].rate);
                 *link_at != self.lowered.link_at && rate.is_some_and(|rate| rate < link.spec.rate)

@@ -1,9 +1,9 @@
-//! An edge with a tunnel between its sides: IPv6 packets that come in get a header of IPv4 before
-//! them, and lose it on their way out.
+//! An edge with both ends of an IPv6-in-IPv4 tunnel: IPv6 packets that come in get an IPv4 header,
+//! and lose it when they are sent.
 //!
-//! Between the two the loop sees what a link between the tunnel's ends carries: its rules, its
-//! queues and its charge are about the outer packet (protocol 41, RFC 4213 3.5). Both ends are
-//! here, so that neither needs a device of the kernel.
+//! In between the loop sees the outer packets (protocol 41, RFC 4213 3.5), as a link between the
+//! tunnel's ends would: rules, queues and charge are about them. No tunnel device of the kernel is
+//! needed.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,43 +15,42 @@ use altq_dataplane::remark::remark;
 use altq_dataplane::segment::{self, Part, Super};
 use altq_engine::units::Nanos;
 
-/// Bytes of a header of IPv4 without options, all that a tunnel adds.
+/// Bytes that the tunnel adds to a packet: an IPv4 header without options.
 pub const HEADER: usize = 20;
-/// IPv6 in IPv4 (RFC 4213 3.5).
+/// Protocol number of IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
-/// Of the packets in the tunnel. It counts IPv4 routers; for IPv6 the tunnel is one hop (RFC 4213
-/// 3.3).
+/// TTL of the outer header. It counts IPv4 routers; for IPv6 the tunnel is one hop (RFC 4213 3.3).
 const TTL: u8 = 64;
-/// A header of IPv6.
+/// Bytes of an IPv6 header.
 const V6: usize = 40;
-/// Congestion experienced (RFC 3168).
+/// ECN codepoint "congestion experienced" (RFC 3168).
 const CE: u8 = 3;
 
-/// Addresses of the tunnel's ends, source and destination, for a packet between two of IPv6.
+/// Computes the outer source and destination from the inner ones.
 pub type Ends = Box<dyn Fn(Ipv6Addr, Ipv6Addr) -> [Ipv4Addr; 2] + Send>;
 
 /// A tunnel.
 pub struct Tunnel {
-    /// Its ends.
+    /// The addresses of its ends, by packet.
     pub ends: Ends,
-    /// The largest packet of IPv4 in it, in bytes: what is 20 less is the MTU for IPv6, a static
-    /// one (RFC 4213 3.2.1).
+    /// The largest outer packet, in bytes. The MTU for IPv6 is 20 bytes less and static (RFC 4213
+    /// 3.2.1).
     pub mtu: u32,
 }
 
-/// An edge around which a tunnel is.
+/// An edge with a tunnel around the loop.
 pub struct Tunnelled<E> {
     edge: E,
     tunnel: Option<Tunnel>,
-    /// Of the next packet in the tunnel.
+    /// Identification field of the next outer header.
     id: u16,
     parts: Vec<Part>,
-    /// Frames before they are put into the tunnel, kept from call to call.
+    /// Frames that were received and are not encapsulated yet; kept to reuse its memory.
     came: Vec<u32>,
     counters: EdgeCounters,
 }
 
-/// What became of a frame that was to go into the tunnel.
+/// What became of a frame that was to be encapsulated.
 enum Fate {
     Goes,
     TooLarge,
@@ -59,16 +58,16 @@ enum Fate {
 }
 
 impl<E: Edge> Tunnelled<E> {
-    /// `None`: every call goes through.
+    /// `None`: frames pass unchanged.
     pub fn new(edge: E, tunnel: Option<Tunnel>) -> Tunnelled<E> {
         Tunnelled { edge, tunnel, id: 0, parts: Vec::new(), came: Vec::new(), counters: EdgeCounters::default() }
     }
 
-    /// Puts what came in into the tunnel, and adds it to `out`.
+    /// Encapsulates the frames that came in, and adds them to `out`.
     fn enter(&mut self, pool: &mut Pool, out: &mut Vec<u32>) {
         for at in 0..self.came.len() {
             let handle = self.came[at];
-            // The tunnel carries packets, so its end makes of a super-packet what it is on a wire.
+            // The tunnel carries single packets, so super-packets are segmented first.
             let whole = match Super::read(pool.vnet(handle), pool.head(handle), pool.len(handle)) {
                 Some(whole) if whole.v6 => whole,
                 _ => {
@@ -99,13 +98,13 @@ impl<E: Edge> Tunnelled<E> {
     }
 }
 
-/// Puts a frame of IPv6 into the tunnel; any other stays as it is.
+/// Encapsulates an IPv6 frame; any other stays as it is.
 fn encapsulate(pool: &mut Pool, handle: u32, tunnel: &Tunnel, id: &mut u16) -> Fate {
     let head = pool.head(handle);
     let Some((at, 0x86dd)) = segment::network(head) else { return Fate::Goes };
     let Some(inner) = head.get(at..).and_then(|rest| rest.first_chunk::<V6>()) else { return Fate::Unreadable };
     let len = V6 + usize::from(u16::from_be_bytes([inner[4], inner[5]]));
-    // Behind it may be what fills up an Ethernet frame, never less than it says.
+    // An Ethernet frame may be longer than its packet (padding), never shorter.
     if inner[0] >> 4 != 6 || pool.len(handle) - at < len {
         return Fate::Unreadable;
     }
@@ -131,8 +130,8 @@ fn address(inner: &[u8; V6], at: usize) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-/// The outer header (RFC 4213 3.5). The octet of DSCP and ECN is the inner one's (RFC 2983 3.1: one
-/// model for both; RFC 6040 4.1, normal mode); with a static MTU the packet may be fragmented
+/// The outer header (RFC 4213 3.5). DSCP and ECN are copied from the inner header (RFC 2983 3.1,
+/// uniform model; RFC 6040 4.1, normal mode). Don't Fragment is not set, as the MTU is static
 /// (3.2.1).
 fn header(octet: u8, total: u16, id: u16, src: Ipv4Addr, dst: Ipv4Addr) -> [u8; HEADER] {
     let mut header = [0; HEADER];
@@ -147,8 +146,8 @@ fn header(octet: u8, total: u16, id: u16, src: Ipv4Addr, dst: Ipv4Addr) -> [u8; 
     header
 }
 
-/// Takes a frame out of the tunnel if it was put into it here. What was written into the outer
-/// header's octet meanwhile comes to the inner one. False where it must be dropped.
+/// Decapsulates a frame, if it was encapsulated here. DSCP and ECN that were set in the outer
+/// header meanwhile are copied to the inner one. False if the frame must be dropped.
 fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
     if !pool.tunnelled(handle) {
         return true;
@@ -168,20 +167,21 @@ fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
     true
 }
 
-/// The ECN field behind a tunnel, from the inner and the outer one (RFC 6040 4.2, figure 4).
-/// `None`: dropped, as the ends of the connection would not know what a mark is.
+/// The ECN field after decapsulation, from the inner and the outer one (RFC 6040 4.2, figure 4).
+/// `None`: the packet is dropped, because its connection does not use ECN, so that a mark would
+/// tell it nothing.
 fn outgoing(inner: u8, outer: u8) -> Option<u8> {
     match (inner, outer) {
         (0, CE) => None,
         (0, _) => Some(0),
         (CE, _) | (_, CE) => Some(CE),
-        // A mark of less than CE, as of PCN, is not undone.
+        // ECT(1) in the outer header may be a mark too (PCN), and is kept.
         (_, 1) => Some(1),
         _ => Some(inner),
     }
 }
 
-/// The type of what begins at `at`.
+/// Sets the EtherType that stands before byte `at`.
 fn set_ethertype(pool: &mut Pool, handle: u32, at: usize, kind: u16) {
     if let Some(field) = pool.head_mut(handle).get_mut(at - 2..at) {
         field.copy_from_slice(&kind.to_be_bytes());
@@ -189,12 +189,11 @@ fn set_ethertype(pool: &mut Pool, handle: u32, at: usize, kind: u16) {
 }
 
 impl<E: Edge> Tunnelled<E> {
-    /// Takes frames out of the tunnel and gives them out, where `ends` are told with the ends of
-    /// their last bits.
+    /// Decapsulates frames and sends them; `ends`: with the times at which their last bits leave.
     fn give(&mut self, pool: &mut Pool, frames: &[u32], ends: Option<&[Nanos]>) -> Result<Sent, Error> {
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
-            // One that was given before, and not taken, is out of the tunnel already.
+            // A frame that the edge did not take the last time is decapsulated already.
             let run = rest.iter().take_while(|handle| decapsulate(pool, **handle)).count();
             let sent = match ends.and_then(|ends| ends.get(done..done + run)) {
                 Some(ends) => self.edge.send_at(pool, &rest[..run], ends)?,

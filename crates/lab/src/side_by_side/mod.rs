@@ -1,5 +1,5 @@
-//! Cases in network namespaces: their runs side by side as far as the host bears it ([`Plan`]),
-//! each case's result as soon as all of its runs are there.
+//! Runs several cases in the lab, as many runs at a time as the host can carry ([`Plan`]). A case's
+//! result is reported as soon as all its runs are over.
 
 mod plan;
 
@@ -22,45 +22,45 @@ use plan::{Job, Plan};
 use crate::topology::Unsupported;
 use crate::{Need, Options, Part};
 
-/// What a run takes besides its traffic, in ms: namespaces and wires, up and down.
+/// Time that a run needs besides its traffic, in ms: to make and to remove namespaces and wires.
 const SETUP: u64 = 200;
 
-/// Time between the begins of two runs.
+/// Least time between the starts of two runs.
 const APART: Duration = Duration::from_millis(200);
 
-/// A case of which something has not run yet.
+/// A case with runs that are not over.
 struct OpenCase {
     task: Task,
-    /// What the lab runs of it.
+    /// The runs that are possible in the lab.
     file: Arc<CaseFile>,
     options: Options,
-    /// What was left out.
+    /// Why the others were left out.
     notes: Vec<String>,
     ran: Vec<(Part, ColumnResult<'static>)>,
-    /// Its jobs that are not over.
+    /// Number of its jobs that are not over.
     left: usize,
-    /// It failed: nobody waits for what still runs of it.
+    /// A run failed, and the case was reported: results of its other runs are ignored.
     failed: bool,
 }
 
-/// A job of the plan.
+/// What a job of the plan runs.
 #[derive(Clone)]
 struct Work {
-    /// By its place.
+    /// Place of its case.
     case: usize,
-    /// `None`: the whole case, which takes turns.
+    /// The run; `None`: the whole case, because it has `turns`.
     part: Option<Part>,
-    /// Why it runs again.
+    /// Note on why it runs a second time.
     again: Option<String>,
 }
 
-/// What came of a job.
+/// The result of a job.
 enum JobResult {
     Part(Box<ColumnResult<'static>>),
     Whole(Box<CaseResult>),
 }
 
-/// Cases of the lab, planned.
+/// Planned runs of cases in the lab.
 pub struct InLab {
     cases: Vec<OpenCase>,
     work: Vec<Work>,
@@ -69,7 +69,8 @@ pub struct InLab {
 }
 
 impl InLab {
-    /// Plans cases. Of those of which nothing can run it is said at once.
+    /// Plans the runs of `tasks`. Cases that cannot run here, or are wrong, go to `finished` at
+    /// once. `seed` replaces the cases' own seeds.
     pub fn new(
         tasks: Vec<Task>,
         seed: Option<u64>,
@@ -105,13 +106,14 @@ impl InLab {
         InLab { cases, work, plan: Plan::new(jobs, bound), seed }
     }
 
-    /// How long all of it takes, in ms, about.
+    /// Estimate of the time for all runs, in ms.
     pub fn time(&self) -> u64 {
         self.plan.left(|_| 0)
     }
 
-    /// Runs all of it. True if the watcher stopped it before its time: what runs then is not waited for,
-    /// the process ends and its namespaces with it.
+    /// Runs all cases and reports their results to the watcher. Returns true if the watcher stopped
+    /// it. Runs that are not over then are not waited for: the caller is to end the process, which
+    /// removes their namespaces.
     pub fn run(mut self, watcher: &mut dyn Watcher) -> bool {
         descriptors();
         let (sender, said) = mpsc::channel();
@@ -122,7 +124,7 @@ impl InLab {
         let ms = |since: &Instant| since.elapsed().as_millis() as u64;
         while !self.plan.is_over() {
             let mut news = false;
-            // One after another: making namespaces takes the processors from those that run.
+            // Runs start one after another, because making namespaces disturbs those that run.
             if next <= Instant::now()
                 && let Some(job) = self.plan.next()
             {
@@ -140,7 +142,7 @@ impl InLab {
                     news = true;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // There is a sender here.
+                // Cannot happen: `sender` is alive.
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
             if watcher.stopped() {
@@ -156,7 +158,7 @@ impl InLab {
         false
     }
 
-    /// What runs, as the bar says it.
+    /// The text of the progress bar: which runs are under way.
     fn message(&self, running: impl Iterator<Item = usize>) -> String {
         let name = |job: usize| {
             let work = self.work.get(job)?;
@@ -177,10 +179,10 @@ impl InLab {
             None => Ok(JobResult::Whole(Box::new(crate::run_file(&file, &options, false)?))),
         };
         let thread = move || {
-            // A panic has said what it is; the other runs go on. Nothing that it leaves half done
-            // is seen by anyone.
+            // A panic has printed its message; other runs go on. AssertUnwindSafe holds because no
+            // state of the panicked run is used again.
             let got = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(anyhow!("it panicked")));
-            // Whoever does not listen any more does not want to know.
+            // The receiver is gone if the watcher has stopped all runs.
             drop(told.send((job, got)));
         };
         if let Err(error) = std::thread::Builder::new().name(format!("run {job}")).spawn(thread) {
@@ -188,7 +190,8 @@ impl InLab {
         }
     }
 
-    /// Takes what came of a job; what came of its case, if that was all.
+    /// Takes the result of a job, and returns its case's outcome if that was the last one.
+    /// `beside`: the most runs that ran beside it.
     fn ended(&mut self, job: usize, got: anyhow::Result<JobResult>, beside: usize) -> Option<(Task, Outcome)> {
         let work = self.work.get_mut(job)?;
         let open = self.cases.get_mut(work.case)?;
@@ -226,24 +229,24 @@ impl InLab {
     }
 }
 
-/// Lets this process have as many files open as it may: a run has some twenty, and two a
-/// connection.
+/// Raises this process's limit of open files to the most that is allowed. A run has some twenty
+/// open files, and two per connection.
 fn descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let own = getrlimit(Resource::Nofile);
-    // Where that is refused it is a run that says what it lacks.
+    // If this fails, runs that lack descriptors say so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: own.maximum, ..own });
 }
 
-/// Whether a run is to be repeated alone, and the note on that: one that cannot be trusted and that
-/// others ran beside, once.
+/// Returns the note on why a run is repeated alone, or `None` if it is not. A run is repeated once,
+/// if its figures cannot be trusted and others ran beside it. `was`: it was repeated already.
 fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
     let why = invalid.first().filter(|_| beside > 0 && !was)?;
     Some(format!("this is its second run, alone; the first, with up to {beside} beside it, was no good: {why}"))
 }
 
-/// The jobs of what is left of a case. One that takes turns is a single job: what is compared runs
-/// close together.
+/// The jobs of a case. A case with `turns` is a single job, because its runs are to be close
+/// together in time.
 fn jobs_of(file: &CaseFile, options: &Options) -> anyhow::Result<Vec<(Option<Part>, Job)>> {
     let parts = Part::all(file, options)?;
     let time = |part: &Part| part.time(file) + SETUP;
@@ -254,13 +257,13 @@ fn jobs_of(file: &CaseFile, options: &Options) -> anyhow::Result<Vec<(Option<Par
     Ok(parts.into_iter().map(|(part, need)| (Some(part), Job { need, time: time(&part) })).collect())
 }
 
-/// How long the lab takes for what is left of a case alone, in ms: 0 if that is nothing. What is
-/// wrong with it is said when it runs.
+/// Estimate of the time that the lab needs for a case by itself, in ms; 0 if nothing of it can run
+/// or it is wrong.
 pub fn time(file: &CaseFile, options: &Options) -> u64 {
     jobs_of(file, options).map_or(0, |jobs| jobs.iter().map(|(_, job)| job.time).sum())
 }
 
-/// What is told of a case that did not run to its end.
+/// The outcome of a case that an error ended.
 fn outcome(error: anyhow::Error) -> Outcome {
     match error.downcast_ref::<Unsupported>() {
         Some(lacking) => Outcome::Cannot(lacking.to_string()),

@@ -1,27 +1,28 @@
-//! Which runs of the lab go side by side, and when: no clock, no threads.
+//! Decides which runs of the lab run side by side, and in which order. It has no clock and no
+//! threads.
 
 use std::cmp::Reverse;
 
 use crate::Need;
 
-/// How much may run at once.
+/// How much may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Runs.
+    /// The most runs.
     pub runs: usize,
-    /// What they carry together, in bit/s.
+    /// The most that they carry together, in bit/s.
     pub rate: u64,
 }
 
-/// Runs for each processor. A run of 2 Mbit/s takes some 4 % of one, most of it for its clock (a
-/// beat every 2 ms) and its readings.
+/// Runs per processor. A run of 2 Mbit/s needs some 4 % of one, most of it for measuring lateness
+/// (every 2 ms) and for its readings.
 const RUNS: usize = 8;
 
-/// bit/s for each processor. 40 Mbit/s of the kernel's TCP in full packets take some 15 % of one.
+/// bit/s per processor. 40 Mbit/s of the kernel's TCP in full packets need some 15 % of one.
 const RATE: u64 = 50_000_000;
 
 impl Bound {
-    /// For a host of so many processors; `runs`: another number than its own.
+    /// The bound for a host with so many processors; `runs` replaces the number of runs.
     pub fn new(processors: usize, runs: Option<usize>) -> Bound {
         Bound { runs: runs.unwrap_or(processors * RUNS).max(1), rate: RATE.saturating_mul(processors as u64) }
     }
@@ -30,7 +31,7 @@ impl Bound {
 /// Something to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What it needs of the host.
+    /// How much of the host it needs.
     pub need: Need,
     /// How long it takes, in ms.
     pub time: u64,
@@ -40,27 +41,28 @@ pub struct Job {
 #[derive(Clone, Copy, Debug)]
 struct Running {
     job: usize,
-    /// It has the host for itself.
+    /// It runs alone.
     alone: bool,
-    /// bit/s.
+    /// What it carries, in bit/s.
     rate: u64,
-    /// The most that ran beside it at once.
+    /// The most runs that ran beside it at a time.
     beside: usize,
 }
 
-/// What waits and what runs. Jobs are told by their places.
+/// Jobs that wait and jobs that run. A job's number is its place in `jobs`.
 #[derive(Clone, Debug)]
 pub struct Plan {
     bound: Bound,
     jobs: Vec<Job>,
-    /// In the order in which they are wanted: those that run alone behind all others.
+    /// Waiting jobs in order of preference; those that run alone come last.
     waiting: Vec<usize>,
     running: Vec<Running>,
 }
 
 impl Plan {
-    /// Of two orders, the longest first and what takes the most of the host first, the one with
-    /// which all is over sooner; one after another they keep the order in which they are.
+    /// A plan for these jobs. Two orders are compared, longest job first and largest use of the
+    /// host first; the one that ends sooner is taken. If only one run at a time is allowed, jobs
+    /// keep their order.
     pub fn new(jobs: Vec<Job>, bound: Bound) -> Plan {
         let plan = Plan { bound, waiting: (0..jobs.len()).collect(), jobs, running: Vec::new() };
         if bound.runs == 1 {
@@ -82,12 +84,12 @@ impl Plan {
         let mut plan = self.clone();
         let order =
             |at: &usize| self.jobs.get(*at).map(|job| (self.rate(job).is_none(), Reverse(weight(job).to_bits())));
-        // Weights are no less than 0: their bits are in their order.
+        // The bit patterns of non-negative floats are in the order of their values.
         plan.waiting.sort_by_key(order);
         plan
     }
 
-    /// What a job carries, if others may run beside it.
+    /// The rate of a job that others may run beside; `None` if it runs alone.
     fn rate(&self, job: &Job) -> Option<u64> {
         match job.need {
             Need::Shared(rate) if self.bound.runs > 1 && rate <= self.bound.rate => Some(rate),
@@ -95,7 +97,7 @@ impl Plan {
         }
     }
 
-    /// A job that begins now, if there is one.
+    /// Starts the next job that fits now and returns it; `None` if none does.
     pub fn next(&mut self) -> Option<usize> {
         let free = self.bound.rate.saturating_sub(self.running.iter().map(|own| own.rate).sum());
         let room = self.running.len() < self.bound.runs && !self.running.iter().any(|own| own.alone);
@@ -112,13 +114,13 @@ impl Plan {
         Some(job)
     }
 
-    /// A job is over: the most that ran beside it at once.
+    /// Notes that a job is over. Returns the most runs that ran beside it at a time.
     pub fn ended(&mut self, job: usize) -> usize {
         let place = self.running.iter().position(|own| own.job == job);
         place.map_or(0, |place| self.running.remove(place).beside)
     }
 
-    /// It runs once more, last of all and alone.
+    /// Queues a job once more: last of all, and alone.
     pub fn again(&mut self, job: usize) {
         if let Some(job) = self.jobs.get_mut(job) {
             job.need = Need::Alone;
@@ -126,7 +128,7 @@ impl Plan {
         self.waiting.push(job);
     }
 
-    /// Nobody wants these any more; what runs runs on.
+    /// Removes waiting jobs for which `unwanted` is true. Running jobs go on.
     pub fn forget(&mut self, unwanted: impl Fn(usize) -> bool) {
         self.waiting.retain(|job| !unwanted(*job));
     }
@@ -136,7 +138,8 @@ impl Plan {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// How long it takes until all is over, in ms, about. `ran`: how long a job has been running.
+    /// Estimate of the time until all jobs are over, in ms. `ran`: how long a job has been running,
+    /// in ms.
     pub fn left(&self, ran: impl Fn(usize) -> u64) -> u64 {
         let mut plan = self.clone();
         let time = |job: usize| self.jobs.get(job).map_or(0, |job| job.time);
@@ -241,7 +244,7 @@ mod tests {
         assert_eq!(plan.left(|_| 30), 20 + 40 + 7);
         plan.forget(|job| job == 1);
         assert_eq!(plan.left(|_| 30), 20 + 7);
-        // One that takes longer than it should has no time left, not less than none.
+        // A job that takes longer than planned has 0 ms left.
         assert_eq!(plan.left(|_| 60), 7);
         assert_eq!(Plan::new(Vec::new(), BOUND).left(|_| 0), 0);
     }
