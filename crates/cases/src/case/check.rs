@@ -16,8 +16,8 @@ use super::links::links;
 use super::{Case, CaseLink, Column, Flow, Host, Kind, Only, PolicySource, Shape, TimedEvent, What, WordValue};
 use super::{expect, raw};
 use crate::limits::tick;
-use crate::nearest::nearest;
 use crate::world::World;
+use altq_config::suggest::nearest;
 
 pub type Place = Option<Range<usize>>;
 pub type Result<T> = std::result::Result<T, (Place, String)>;

@@ -10,9 +10,9 @@ use super::check::{Result, bad, find};
 use super::file::Context;
 use super::measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
 use super::{Case, raw};
-use crate::literal;
-use crate::nearest::nearest;
 use crate::world::World;
+use altq_config::literal;
+use altq_config::suggest::nearest;
 
 /// The words of a probe, as expectations and figures have them.
 struct Words<'a> {
@@ -34,7 +34,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     let word = words.measure.get_ref().as_str();
     let Some((_, measure)) = Measure::ALL.iter().find(|(name, _)| *name == word) else {
         let all = Measure::ALL.map(|(name, _)| name);
-        let hint = nearest(word, all.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
+        let hint = nearest(word, all).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
         return bad(words.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
     };
     if measure.of_lab() && !words.lab_only {

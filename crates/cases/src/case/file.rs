@@ -10,8 +10,8 @@ use toml::Spanned;
 use super::measure::{Bound, Measure};
 use super::template::{self, Values};
 use super::{Case, CaseError, check, raw};
-use crate::nearest::nearest;
 use crate::world::World;
+use altq_config::suggest::nearest;
 
 type Place = Option<Range<usize>>;
 type Result<T> = std::result::Result<T, (Place, String)>;
@@ -504,8 +504,7 @@ fn comparisons(head: &raw::Head, file: &CaseFile, table: bool) -> Result<Vec<Com
                     "rising" => true,
                     "falling" => false,
                     other => {
-                        let hint =
-                            nearest(other, ["rising", "falling"].into_iter()).map(|n| format!("; did you mean {n:?}?"));
+                        let hint = nearest(other, ["rising", "falling"]).map(|n| format!("; did you mean {n:?}?"));
                         let message = format!("figures are \"rising\" or \"falling\"{}", hint.unwrap_or_default());
                         return Err((Some(word.span()), message));
                     }

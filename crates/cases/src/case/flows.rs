@@ -9,8 +9,8 @@ use super::check::{Result, bad, find, unique};
 use super::raw;
 use super::{Flow, Host, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
 use crate::limits::LARGEST_PACKET;
-use crate::literal;
-use crate::nearest::nearest;
+use altq_config::literal;
+use altq_config::suggest::nearest;
 
 /// IPv4 and UDP headers.
 pub const LEAST_UDP_V4: u32 = 28;
@@ -45,8 +45,8 @@ pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos)
         let dscp = match &flow.dscp {
             None => 0,
             Some(word) => match dscp(word.get_ref()) {
-                Some(dscp) => dscp,
-                None => return bad(word, "a DSCP is a number from 0 to 63, or ef, va, be, le, afXY, csX"),
+                Ok(dscp) => dscp,
+                Err(wrong) => return bad(word, wrong),
             },
         };
         let nth = u16::try_from(at).unwrap_or(u16::MAX);
@@ -94,10 +94,10 @@ fn active(flow: &raw::Flow, duration: Nanos) -> Result<Vec<(Nanos, Nanos)>> {
 }
 
 /// A DSCP by number or by name.
-fn dscp(word: &raw::Number) -> Option<u8> {
+fn dscp(word: &raw::Number) -> std::result::Result<u8, literal::Wrong> {
     match word {
-        raw::Number::Whole(n) => u8::try_from(*n).ok().filter(|n| *n < 64),
-        raw::Number::Text(text) => literal::dscp(text).ok(),
+        raw::Number::Whole(n) => literal::dscp(&n.to_string()),
+        raw::Number::Text(text) => literal::dscp(text),
     }
 }
 
@@ -196,7 +196,7 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
         }
         other => {
             let kinds = ["udp", "udp_rr", "tcp_bulk", "tcp_rr", "tcp_connect", "pcap"];
-            let hint = nearest(other, kinds.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
+            let hint = nearest(other, kinds).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
             bad(&flow.kind, format!("there is no kind {other:?}{hint} Kinds: {}", kinds.join(", ")))
         }
     }
@@ -322,7 +322,7 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
         }
         other => {
             let shapes = ["constant", "on_off", "poisson", "pareto", "voice", "local", "bursts"];
-            let hint = nearest(other, shapes.into_iter()).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
+            let hint = nearest(other, shapes).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
             let message = format!("there is no shape {other:?}{hint} Shapes: {}", shapes.join(", "));
             return match &flow.shape {
                 Some(at) => bad(at, message),

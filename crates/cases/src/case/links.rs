@@ -11,7 +11,7 @@ use super::expect::share;
 use super::raw;
 use super::{CaseLink, Host, Loss, Medium, Tunnel, Way};
 use crate::limits::MOST_QUEUES;
-use crate::literal;
+use altq_config::literal;
 
 /// The least MTU: that of IPv4 (RFC 791 3.1).
 const LEAST_MTU: u32 = 68;
@@ -91,9 +91,10 @@ fn ways(link: &raw::Link) -> Result<[Way; 2]> {
     };
     let queue = |text: &Option<Spanned<String>>| match text {
         None => Ok(None),
-        Some(text) => match limit(text.get_ref()) {
-            Some(limit) => Ok(Some(limit)),
-            None => bad(text, "a limit is written as \"50packets\" or \"64000bytes\""),
+        Some(text) => match literal::limit(text.get_ref()) {
+            Ok(Limit::Packets(0) | Limit::Bytes(0)) => bad(text, "a queue of limit 0 drops every packet"),
+            Ok(limit) => Ok(Some(limit)),
+            Err(wrong) => bad(text, wrong),
         },
     };
     let reorder = link.reorder.as_ref().map(share).transpose()?;
@@ -181,12 +182,4 @@ fn tunnel(link: &raw::Link) -> Result<Option<Tunnel>> {
         ("6to4", None) => Ok(Some(Tunnel::SixToFour)),
         _ => bad(word, "a tunnel is \"6in4\" or \"6to4\""),
     }
-}
-
-fn limit(text: &str) -> Option<Limit> {
-    let text = text.trim();
-    if let Some(n) = text.strip_suffix("packets") {
-        return n.trim().parse().ok().filter(|n| *n > 0).map(Limit::Packets);
-    }
-    literal::size(text).ok().and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).map(Limit::Bytes)
 }

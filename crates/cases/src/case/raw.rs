@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::template::Values;
-use crate::literal;
+use altq_config::literal;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -65,7 +65,7 @@ pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String
         let end = start + length + 1;
         let name = &text[start + 2..end - 1];
         let Some(value) = values.get(name) else {
-            let hint = crate::nearest::nearest(name, values.keys().map(String::as_str));
+            let hint = altq_config::suggest::nearest(name, values.keys().map(String::as_str));
             let hint = hint.map(|n| format!("; did you mean ${{{n}}}?")).unwrap_or_default();
             return Err((start..end, format!("there is no value {name:?}{hint}")));
         };

@@ -9,6 +9,7 @@ use super::number::{Decimals, split};
 use super::policy;
 use super::unit::{Quantity, RATE_OF_ANYTHING, SIZE, TIME_OR_MINUTES};
 use super::wrong::{Wrong, too_large, wrong};
+use crate::diagnostic::short;
 
 /// A time: `250us`, `2.84ms`, `10s`, `1min`, or a bare number of nanoseconds.
 pub fn time(text: &str) -> Result<Nanos, Wrong> {
@@ -32,7 +33,11 @@ fn read(text: &str, quantity: &Quantity) -> Result<u64, Wrong> {
 /// A limit of a queue: `50packets`, or a size of up to 4294967295 bytes.
 pub fn limit(text: &str) -> Result<Limit, Wrong> {
     let narrow = |n: u64| u32::try_from(n).or_else(|_| too_large("limit", "4294967295"));
-    match text.trim().strip_suffix("packets") {
+    let text = text.trim();
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return wrong(format!("`{}` is not a limit", short(text)), "a limit is written as 50packets or 64000bytes");
+    }
+    match text.strip_suffix("packets") {
         Some(number) => narrow(policy::int(number.trim())?).map(Limit::Packets),
         None => narrow(size(text)?).map(Limit::Bytes),
     }

@@ -112,10 +112,8 @@ pub fn dscp(word: &str) -> Result<u8, Wrong> {
         Some(dscp @ 0..=63) => Ok(dscp as u8),
         _ => {
             let near = nearest(word, names::all(Field::Dscp)).filter(|_| number.is_none());
-            let help = match near {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "a DSCP is a number from 0 to 63, or ef, va, be, le, afXY, csX".to_owned(),
-            };
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let help = format!("a DSCP is a number from 0 to 63, or ef, va, be, le, afXY, csX{near}");
             wrong(format!("`{}` is no DSCP", short(word)), help)
         }
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::io::{self, BufRead};
 
 use altq_cases::limits::{LARGEST_PACKET, MOST_QUEUES};
-use altq_cases::nearest::nearest;
 use altq_config::Link;
+use altq_config::suggest::nearest;
 use altq_engine::Packet;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;

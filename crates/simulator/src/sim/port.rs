@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use altq_cases::case::{CaseLink, Medium, Tunnel, Way, What, WordValue};
-use altq_cases::literal;
-use altq_cases::nearest::nearest;
 use altq_cases::random::Random;
 use altq_cases::report::{self, Collector};
 use altq_cases::stat::LinkStat;
 use altq_config::Link;
+use altq_config::literal;
+use altq_config::suggest::nearest;
 use altq_engine::account::Counters;
 use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
 use altq_engine::drive::{self, Taken, Transmitter};
@@ -503,8 +503,9 @@ fn words(
     for (word, value) in set {
         if word == "share" {
             let WordValue::Text(text) = value else { return Err("a share is written as \"20%\"".into()) };
-            let share = text.trim().strip_suffix('%').and_then(|p| literal::share_of(p.trim(), rate));
-            let Some(share) = share else { return Err(format!("{text:?} is no share; write \"20%\"")) };
+            let Some(share) = literal::part_of(text, rate) else {
+                return Err(format!("{text:?} is no share; write \"20%\""));
+            };
             if !table.iter().any(|w| w.name == "rate") {
                 return Err(format!("a class of {name} has no share"));
             }
@@ -543,7 +544,7 @@ fn value(word: &Word, value: &WordValue) -> Result<Option<Value>, String> {
             WordValue::Flag(false) => return Ok(None),
             _ => return Err(format!("{name} is true or false")),
         },
-        Kind::Rate => Value::Rate(Rate::bit_s(number(|text| literal::rate(text).map(Rate::as_bit_s))?)),
+        Kind::Rate => Value::Rate(Rate::bit_s(number(|text| Ok(literal::rate(text)?.as_bit_s()))?)),
         Kind::Curve => Value::Curve(match value {
             WordValue::Number(n) => ServiceCurve::linear(Rate::bit_s(*n)),
             WordValue::Text(text) => literal::curve(text)?,
@@ -552,8 +553,8 @@ fn value(word: &Word, value: &WordValue) -> Result<Option<Value>, String> {
         Kind::Int { min, max } => {
             Value::Int(bounds(number(|text| text.parse().map_err(|_| format!("{text:?} is no number")))?, min, max)?)
         }
-        Kind::Bytes { min, max } => Value::Bytes(bounds(number(literal::size)?, min, max)?),
-        Kind::Time => Value::Time(number(literal::time)?),
+        Kind::Bytes { min, max } => Value::Bytes(bounds(number(|text| Ok(literal::size(text)?))?, min, max)?),
+        Kind::Time => Value::Time(number(|text| Ok(literal::time(text)?))?),
         Kind::Limit | Kind::Fraction | Kind::Percent => return Err(format!("{name} cannot be changed by an event")),
         Kind::Choice(choices) => match value {
             WordValue::Text(text) => match choices.iter().find(|c| *c == text) {

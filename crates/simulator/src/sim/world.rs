@@ -5,12 +5,12 @@ use std::io::Write;
 use std::ops::Range;
 
 use altq_cases::case::{Case, Column, Measure, Probe, Subject, What};
-use altq_cases::nearest::nearest;
 use altq_cases::random::Random;
 use altq_cases::result::World as Place;
 use altq_cases::series::Series;
 use altq_cases::source::Outbox;
 use altq_cases::stat::ReadCounters;
+use altq_config::suggest::nearest;
 use altq_config::{Link, Policy, Promises};
 use altq_engine::classify::FlowHash;
 use altq_engine::drive::Taken;
