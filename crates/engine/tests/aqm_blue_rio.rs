@@ -5,7 +5,7 @@ mod support;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};
-use support::{Lots, arrive, link, queue, told, uneven};
+use support::{Lots, arrive, counter, link, queue, uneven};
 
 const MS: u64 = 1_000_000;
 
@@ -16,7 +16,7 @@ fn blue(words: &[(&'static str, Value)]) -> Engine {
 #[test]
 fn blue_goes_up_on_overflow_and_down_after_idleness() {
     let mut engine = blue(&[]);
-    let probability = |engine: &Engine| told(engine, "probability_billionths");
+    let probability = |engine: &Engine| counter(engine, "probability_billionths");
     (0..4).for_each(|n| assert_eq!(arrive(&mut engine, 0, Packet::new(n, 100)), None));
     assert_eq!(arrive(&mut engine, 0, Packet::new(4, 100)), Some("queue_full"));
     assert_eq!(probability(&engine), 125_000_000);
@@ -37,7 +37,7 @@ fn blue_goes_up_on_overflow_and_down_after_idleness() {
         while engine.dequeue(*now).is_some() {}
         *now += time;
         assert_eq!(arrive(engine, *now, Packet::new(9, 100)), None);
-        told(engine, "probability_billionths")
+        counter(engine, "probability_billionths")
     };
     assert_eq!(idle(&mut engine, &mut now, MS), 1_000_000_000);
     assert_eq!(idle(&mut engine, &mut now, MS + 1), 999_750_000);
@@ -59,23 +59,23 @@ fn blue_drops_by_its_probability() {
         for n in 0.. {
             now += 1;
             if arrive(&mut engine, now, Packet::new(n, 100)) == Some("queue_full")
-                && told(&engine, "probability_billionths") as f64 >= p * 1e9
+                && counter(&engine, "probability_billionths") as f64 >= p * 1e9
             {
                 break;
             }
         }
-        assert_eq!(told(&engine, "probability_billionths"), overflows * 125_000_000);
+        assert_eq!(counter(&engine, "probability_billionths"), overflows * 125_000_000);
         while engine.backlog() > 10 {
             engine.dequeue(now);
         }
-        let before = (told(&engine, "prob_drop"), told(&engine, "prob_mark"));
+        let before = (counter(&engine, "prob_drop"), counter(&engine, "prob_mark"));
         let n = 200_000u32;
         for handle in 0..n {
             if arrive(&mut engine, now, Packet { ecn, ..Packet::new(handle, 100) }).is_none() {
                 engine.dequeue(now);
             }
         }
-        let hits = (told(&engine, "prob_drop") - before.0, told(&engine, "prob_mark") - before.1);
+        let hits = (counter(&engine, "prob_drop") - before.0, counter(&engine, "prob_mark") - before.1);
         assert_eq!((hits.0 == 0, hits.1 == 0), (ecn != 0, ecn == 0));
         let (hits, n) = ((hits.0 + hits.1) as f64, f64::from(n));
         assert!((hits - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{hits} of {n}");
@@ -168,8 +168,8 @@ fn high_precedence_sees_all_and_low_only_itself() {
         handle += 1;
     }
     assert_eq!(arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(1000, 100) }), Some("early"));
-    assert_eq!(told(&engine, "high_forced_drop"), 1);
-    assert_eq!(told(&engine, "high_average_thousandths"), 12_000);
+    assert_eq!(counter(&engine, "high_forced_drop"), 1);
+    assert_eq!(counter(&engine, "high_average_thousandths"), 12_000);
     // A queue of 11 high packets and no low one: low ones do not see it.
     let mut engine = rio(&[]);
     handle = 0;
@@ -180,8 +180,11 @@ fn high_precedence_sees_all_and_low_only_itself() {
     for n in 0..9 {
         assert_eq!(arrive(&mut engine, 0, Packet { dscp: AF11, ..Packet::new(n, 100) }), None);
     }
-    assert_eq!((told(&engine, "low_average_thousandths"), told(&engine, "medium_average_thousandths")), (8_000, 8_000));
-    assert_eq!(told(&engine, "high_average_thousandths"), 19_000);
+    assert_eq!(
+        (counter(&engine, "low_average_thousandths"), counter(&engine, "medium_average_thousandths")),
+        (8_000, 8_000)
+    );
+    assert_eq!(counter(&engine, "high_average_thousandths"), 19_000);
     // Without precedence (best effort, class selectors) a packet counts as low; by the two bits, EF
     // as high (docs/reference/altq.md 7.2).
     let mut engine = rio(&[]);
@@ -189,9 +192,9 @@ fn high_precedence_sees_all_and_low_only_itself() {
         arrive(&mut engine, 0, Packet { dscp, ..Packet::new(n as u32, 100) });
     }
     engine.enqueue(0, 1, Packet { dscp: AF13, ..Packet::new(9, 100) });
-    assert_eq!(told(&engine, "low_average_thousandths"), 1_000, "found by the second");
-    assert_eq!(told(&engine, "medium_average_thousandths"), 2_000, "found by AF12: the two low ones");
-    assert_eq!(told(&engine, "high_average_thousandths"), 4_000);
+    assert_eq!(counter(&engine, "low_average_thousandths"), 1_000, "found by the second");
+    assert_eq!(counter(&engine, "medium_average_thousandths"), 2_000, "found by AF12: the two low ones");
+    assert_eq!(counter(&engine, "high_average_thousandths"), 4_000);
 }
 
 /// Whatever comes and goes: the levels' figures are those of the packets that wait.
@@ -215,12 +218,14 @@ fn levels_count_what_waits() {
             if arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(handle, 100) }).is_none() {
                 waiting.push_back(AF13);
             }
-            assert_eq!(told(&engine, "high_average_thousandths"), 1000 * found);
+            assert_eq!(counter(&engine, "high_average_thousandths"), 1000 * found);
         }
     }
     let marks: u64 = ["low", "medium", "high"]
         .iter()
-        .map(|level| told(&engine, &format!("{level}_prob_mark")) + told(&engine, &format!("{level}_forced_mark")))
+        .map(|level| {
+            counter(&engine, &format!("{level}_prob_mark")) + counter(&engine, &format!("{level}_forced_mark"))
+        })
         .sum();
     assert_eq!(marks, engine.own_counters(1).marked_packets);
     assert!(marks > 100);

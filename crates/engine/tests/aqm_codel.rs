@@ -214,7 +214,7 @@ fn a_hundred_thousand_drops_in_a_row() {
     let mut engine = codel(10_000, 1_000_000, 2000, false);
     let most = traffic.chunks(10_000).map(|part| {
         fates(&mut engine, part);
-        support::told(&engine, "count")
+        support::counter(&engine, "count")
     });
     let most = most.max();
     assert!(most > Some(1 << 16), "{most:?}");

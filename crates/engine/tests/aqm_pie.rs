@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};
-use support::{Fate, Lots, Step, fates, link, queue, told, traffic};
+use support::{Fate, Lots, Step, counter, fates, link, queue, traffic};
 
 const MEAN_PKTSIZE: u32 = 1500;
 const T_UPDATE: u64 = 15_000_000;
@@ -254,7 +254,7 @@ fn a_long_silence_is_made_up_for() {
             let now = now + silence * 1_000_000_000;
             engine.enqueue(now, 1, Packet::new(9999, 1000));
             reference.enqueue(now, Packet::new(9999, 1000));
-            let seen = told(&engine, "probability_billionths") as f64 / 1e9;
+            let seen = counter(&engine, "probability_billionths") as f64 / 1e9;
             assert!(
                 (seen - reference.drop_prob).abs() < 1e-6 * reference.drop_prob + 2e-9,
                 "{seen}, not {} after {silence} s",
@@ -266,7 +266,7 @@ fn a_long_silence_is_made_up_for() {
     let mut engine = pie(5, 10_000, false, false);
     engine.enqueue(0, 1, Packet::new(0, 1000));
     engine.enqueue(1 << 62, 1, Packet::new(1, 1000));
-    assert_eq!(told(&engine, "probability_billionths"), 0);
+    assert_eq!(counter(&engine, "probability_billionths"), 0);
 }
 
 #[test]

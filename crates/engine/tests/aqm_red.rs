@@ -9,7 +9,7 @@ mod support;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};
-use support::{arrive, change, link, queue, told, uneven};
+use support::{arrive, change, counter, link, queue, uneven};
 
 const MS: u64 = 1_000_000;
 
@@ -151,9 +151,9 @@ fn packets_that_understand_it_are_marked() {
     near(&all, 10.0, ((19.0f64.powi(2) - 1.0) / 12.0).sqrt());
     // The one before the first interval, and those that were dropped while the queue was filled
     // (they do not understand it).
-    assert_eq!(told(&engine, "prob_mark"), all.len() as u64 + 1);
-    assert_eq!(engine.own_counters(1).marked_packets, told(&engine, "prob_mark"));
-    assert_eq!(told(&engine, "prob_drop") + told(&engine, "forced_drop"), engine.own_counters(1).dropped_packets);
+    assert_eq!(counter(&engine, "prob_mark"), all.len() as u64 + 1);
+    assert_eq!(engine.own_counters(1).marked_packets, counter(&engine, "prob_mark"));
+    assert_eq!(counter(&engine, "prob_drop") + counter(&engine, "forced_drop"), engine.own_counters(1).dropped_packets);
     // Beyond max: marked, unless that is not wanted; ALTQ never does.
     for (words, marks) in [
         (&[ecn][..], true),
@@ -169,7 +169,7 @@ fn packets_that_understand_it_are_marked() {
         let before = engine.own_counters(1).marked_packets;
         let passed = arrive(&mut engine, 0, Packet { ecn: 1, ..Packet::new(handle, 100) }).is_none();
         assert_eq!((passed, engine.own_counters(1).marked_packets - before), (marks, u64::from(marks)));
-        assert_eq!(told(&engine, if marks { "forced_mark" } else { "forced_drop" }), 1);
+        assert_eq!(counter(&engine, if marks { "forced_mark" } else { "forced_drop" }), 1);
     }
     // Marks leave with the packet.
     let mut engine = red(&[ecn]);
@@ -188,14 +188,14 @@ fn the_average_by_hand() {
     let mut seen = Vec::new();
     for n in 0..4 {
         arrive(&mut engine, 0, Packet::new(n, 100));
-        seen.push(told(&engine, "average_thousandths"));
+        seen.push(counter(&engine, "average_thousandths"));
     }
     assert_eq!(seen, [0, 250, 687, 1265]);
     // In bytes: lengths 0, 100, 200, 300.
     let words = [("weight", Value::Int(4)), ("min", Value::Limit(Limit::Bytes(2000)))];
     let mut engine = link(8_000_000, queue("red", Limit::Bytes(60_000), &words)).unwrap();
     (0..4).for_each(|n| assert!(arrive(&mut engine, 0, Packet::new(n, 100)).is_none()));
-    assert_eq!(told(&engine, "average_thousandths"), 126_562);
+    assert_eq!(counter(&engine, "average_thousandths"), 126_562);
 }
 
 /// An idle class could have sent 1000 bytes a millisecond at 8 Mbit/s. The average of 15.75 (63/4,
@@ -217,7 +217,7 @@ fn the_average_decays_while_idle() {
     let (mut engine, average) = build();
     arrive(&mut engine, 5 * MS + 10_900_000, Packet::new(99, 100));
     let expected = average * 0.75f64.powi(10) * 1000.0;
-    let seen = told(&engine, "average_thousandths") as f64;
+    let seen = counter(&engine, "average_thousandths") as f64;
     assert!((seen - expected).abs() <= 1.0, "{seen}, not {expected}");
     // In two idle times of 5.45 ms, with nothing queued in between (dropped: larger than the queue
     // takes in bytes is not possible here, so it is sent at once): 5 packets, and 5.
@@ -227,12 +227,12 @@ fn the_average_decays_while_idle() {
         engine.dequeue(5 * MS + at);
     }
     let expected = average * 0.75f64.powi(10) * 1000.0;
-    let seen = told(&engine, "average_thousandths") as f64;
+    let seen = counter(&engine, "average_thousandths") as f64;
     assert!((seen - expected).abs() <= 1.0, "{seen}, not {expected}");
     // Years of it: nothing is left.
     let (mut engine, _) = build();
     arrive(&mut engine, 1 << 60, Packet::new(99, 100));
-    assert_eq!(told(&engine, "average_thousandths"), 0);
+    assert_eq!(counter(&engine, "average_thousandths"), 0);
 }
 
 /// With an average above max an idle class drops what comes, but every arrival counts, also those
@@ -250,7 +250,7 @@ fn an_idle_class_recovers_under_fast_arrivals() {
     }
     change(&mut engine, 0, queue("red", Limit::Packets(60), &words)).unwrap();
     while engine.dequeue(0).is_some() {}
-    let before = told(&engine, "average_thousandths");
+    let before = counter(&engine, "average_thousandths");
     assert!(before >= 10_000, "{before}");
     // Five arrivals a packet's time: each is a sample.
     let first = (1..1000).find(|n| arrive(&mut engine, n * MS / 5, Packet::new(99, 100)).is_none()).expect("recovers");

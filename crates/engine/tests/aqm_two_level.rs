@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};
-use support::{change, link, queue, told};
+use support::{change, counter, link, queue};
 
 fn two_level(limit: Limit, words: &[(&'static str, Value)]) -> Engine {
     link(8_000_000, queue("two_level", limit, words)).unwrap()
@@ -47,7 +47,10 @@ fn a_full_queue_by_packets() {
     assert_eq!(give(&mut engine, &[(6, 40, H)]), [(1, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(7, 40, H)]), [(2, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(8, 40, H)]), [(8, "queue_full")]);
-    assert_eq!((told(&engine, "high_packets"), told(&engine, "high_bytes"), told(&engine, "thrown_out")), (2, 80, 2));
+    assert_eq!(
+        (counter(&engine, "high_packets"), counter(&engine, "high_bytes"), counter(&engine, "thrown_out")),
+        (2, 80, 2)
+    );
     assert_eq!(all(&mut engine), [6, 7, 3, 4]);
     // High packets alone fill the queue as a whole: half is what they may take from others.
     assert_eq!(give(&mut engine, &[(1, 40, H), (2, 40, H), (3, 40, H), (4, 40, H), (5, 40, H)]), [(5, "queue_full")]);
@@ -64,7 +67,7 @@ fn a_full_queue_by_bytes() {
     // 40 + 1460 + 500 bytes are half of 4000: from there on no more are thrown out.
     assert_eq!(give(&mut engine, &[(6, 1460, H)]), []);
     assert_eq!(give(&mut engine, &[(7, 500, H)]), [(2, "head_dropped")]);
-    assert_eq!(told(&engine, "high_bytes"), 2000);
+    assert_eq!(counter(&engine, "high_bytes"), 2000);
     assert_eq!(give(&mut engine, &[(8, 1500, N), (9, 1500, H)]), [(8, "queue_full"), (9, "queue_full")]);
     assert_eq!(all(&mut engine), [5, 6, 7, 3]);
     // Several heads where they are short; none for a packet that would not fit even then.

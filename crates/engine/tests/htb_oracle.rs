@@ -361,8 +361,8 @@ fn as_the_rules_say() {
                 if direct { plain.queues[0].pop_front().map(|(_, bytes)| (0, bytes)) } else { plain.dequeue(now) };
             let sent = engine.dequeue(now);
             let also = bothered.dequeue(now).map(|d| (d.class, d.packet.handle));
-            let told = sent.as_ref().map(|d| (d.class, if direct { d.packet.len } else { d.packet.handle }));
-            assert_eq!(told, expected, "at {now}, {classes:?}");
+            let given = sent.as_ref().map(|d| (d.class, if direct { d.packet.len } else { d.packet.handle }));
+            assert_eq!(given, expected, "at {now}, {classes:?}");
             assert_eq!(also, sent.as_ref().map(|d| (d.class, d.packet.handle)), "at {now}, bothered, {classes:?}");
             assert!(!woken || sent.is_some(), "woken for nothing at {now}");
             match sent {

@@ -187,7 +187,7 @@ impl Classifier {
     }
 
     /// True if a rule leads to the class.
-    pub fn names(&self, class: ClassId) -> bool {
+    pub fn leads_to(&self, class: ClassId) -> bool {
         self.named.binary_search(&class).is_ok()
     }
 

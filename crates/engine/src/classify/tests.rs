@@ -316,6 +316,6 @@ fn changes_start_anew() {
         assert_eq!(classifier.classify(&keys[1]), Some(1));
         assert_eq!(classifier.classify(&Key::default()), Some(9));
     }
-    assert!(classifier.names(2) && !classifier.names(3));
+    assert!(classifier.leads_to(2) && !classifier.leads_to(3));
     assert_eq!(Classifier::new(&RuleSet::default(), None).classify(&keys[0]), None);
 }

@@ -1,10 +1,10 @@
 //! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers,
-//! [`own`] through queues that decide for themselves, [`tree`] changes it, [`tell`] answers
+//! [`stateful`] through queues that decide for themselves, [`tree`] changes it, [`inspect`] answers
 //! questions about it.
 
+mod inspect;
 mod nested;
-mod own;
-mod tell;
+mod stateful;
 mod tree;
 mod walk;
 
@@ -132,7 +132,7 @@ const _: () = assert!(size_of::<Leaf>() == 64);
 enum Kind {
     DropTail,
     DropHead,
-    Own,
+    Stateful,
 }
 
 /// What a class lost: made when there is something to count.
@@ -146,7 +146,7 @@ struct Losses {
 }
 
 /// Where a class stands in the tree, and what is rare; not touched by a packet that just passes.
-struct Place {
+struct TreePlace {
     parent: ClassId,
     children: u32,
     /// The scheduler among whose classes it is, and its place there. For the root: its own.
@@ -164,27 +164,27 @@ struct Place {
 
 /// From so many classes on their records do not stay in a processor's own caches, and a batch
 /// fetches them beforehand.
-const FAR: usize = 4096;
+const PREFETCH_FROM: usize = 4096;
 
 /// Bit in [`Node::classes`]: what is below this class has a scheduler of its own.
-const HOLDS: u32 = 1 << 31;
+const HOLDS_SCHEDULER: u32 = 1 << 31;
 
 /// A scheduler at its place in the tree.
 struct Node {
     inner: Box<dyn Scheduler>,
     /// The class that holds it.
     class: ClassId,
-    /// The class of each slot, with [`HOLDS`] for one that holds a scheduler.
+    /// The class of each slot, with [`HOLDS_SCHEDULER`] for one that holds a scheduler.
     classes: Vec<ClassId>,
     /// Every slot has the number of its class, and none holds a scheduler: as long as that is so,
     /// nobody need look.
-    same: bool,
+    slots_are_classes: bool,
     free: Vec<Slot>,
     /// Packets below.
     backlog: u32,
     /// Set while it has packets but may send none: until when, as announced to the wake-up queue.
-    blocked: Option<Nanos>,
-    hears_arrivals: bool,
+    blocked_until: Option<Nanos>,
+    wants_arrivals: bool,
     spec: SchedulerSpec,
     /// Its default queue.
     queue: QueueSpec,
@@ -199,13 +199,13 @@ pub struct Engine {
     regulator: Option<TokenBucket>,
     regulator_spec: Regulator,
     leaves: Vec<Leaf>,
-    places: Vec<Place>,
+    places: Vec<TreePlace>,
     free: Vec<ClassId>,
     nodes: Vec<Node>,
     /// Numbers of schedulers that went with their class.
     free_nodes: Vec<u32>,
     /// Inner schedulers that hold packets back, by the time at which they may send again. An entry
-    /// whose time is not the one in [`Node::blocked`] is void.
+    /// whose time is not the one in [`Node::blocked_until`] is void.
     wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
     slab: Slab,
     /// Queues with a state of their own.
@@ -222,11 +222,11 @@ pub struct Engine {
     default: Option<ClassId>,
     trace: Option<Trace>,
     /// Some scheduler hears every arrival.
-    hears_arrivals: bool,
+    wants_arrivals: bool,
     /// Some class has a meter.
     metered: bool,
     /// One of these, or a trace is kept: arrivals take the long way.
-    heard: bool,
+    arrivals_observed: bool,
     now: Nanos,
 }
 
@@ -275,9 +275,9 @@ impl Engine {
             classifier: crate::classify::Classifier::new(&RuleSet::default(), None),
             default: None,
             trace: None,
-            hears_arrivals: false,
+            wants_arrivals: false,
             metered: false,
-            heard: false,
+            arrivals_observed: false,
             now: 0,
         };
         if spec.rate.is_zero() {
@@ -312,12 +312,12 @@ impl Engine {
         packet.arrived = now;
         packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
         // The common way, short: nobody listens, and a plain queue has room.
-        if !self.heard
+        if !self.arrivals_observed
             && let Some(leaf) = self.leaves.get_mut(class as usize)
             && leaf.exists
         {
-            if leaf.kind == Kind::Own {
-                return self.enqueue_own(class, &mut packet);
+            if leaf.kind == Kind::Stateful {
+                return self.enqueue_stateful(class, &mut packet);
             }
             if leaf.fits(packet.len) {
                 let at = self.slab.insert(&packet);
@@ -332,7 +332,7 @@ impl Engine {
                 }
                 let (node, slot) = (leaf.scheduler, leaf.slot);
                 if node != 0 {
-                    return self.announce(node, slot, packet.wire, first);
+                    return self.report_queued(node, slot, packet.wire, first);
                 }
                 let root = &mut self.nodes[0];
                 root.backlog += 1;
@@ -358,7 +358,7 @@ impl Engine {
     pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
         let from = classes.len();
         self.classifier.classify_batch(keys, classes);
-        if self.leaves.len() < FAR {
+        if self.leaves.len() < PREFETCH_FROM {
             return;
         }
         for class in classes[from..].iter().flatten() {
@@ -367,14 +367,14 @@ impl Engine {
         for class in classes[from..].iter().flatten() {
             if let Some(leaf) = self.leaves.get(*class as usize) {
                 self.nodes[leaf.scheduler as usize].inner.fetch(leaf.slot);
-                if leaf.kind == Kind::Own {
+                if leaf.kind == Kind::Stateful {
                     prefetch(&self.queues, leaf.head as usize);
                 } else {
                     self.slab.fetch(leaf.tail);
                 }
             }
         }
-        if self.queues.len() < FAR {
+        if self.queues.len() < PREFETCH_FROM {
             return;
         }
         for class in classes[from..].iter().flatten() {
@@ -425,7 +425,7 @@ impl Engine {
         self.now = now;
         let root = &mut self.nodes[0];
         if root.backlog == 0 {
-            if root.hears_arrivals {
+            if root.wants_arrivals {
                 root.inner.choose(now);
             }
             return None;
@@ -436,24 +436,24 @@ impl Engine {
             return None;
         }
         if !self.wakeups.is_empty() {
-            self.release();
+            self.unblock_due();
         }
         loop {
             let root = &mut self.nodes[0];
             let slot = root.inner.choose(now)?;
             let class = root.class(slot);
-            // No class has a number with HOLDS in it.
-            let many = self.leaves.len() >= FAR;
+            // No class has a number with HOLDS_SCHEDULER in it.
+            let many = self.leaves.len() >= PREFETCH_FROM;
             let Some(leaf) = self.leaves.get_mut(class as usize) else {
                 return self.dequeue_nested(slot);
             };
-            if leaf.kind == Kind::Own {
-                match self.dequeue_own(class, slot) {
+            if leaf.kind == Kind::Stateful {
+                match self.dequeue_stateful(class, slot) {
                     Some(departure) => return Some(departure),
                     None => continue,
                 }
             }
-            // As `depart` and `departed` do it; the packet itself is looked at last.
+            // As `take_packet` and `finish_departure` do it; the packet itself is looked at last.
             let at = leaf.head;
             let (len, wire, next_at, next_wire) = self.slab.first(at, &self.overhead);
             leaf.head = next_at;
@@ -473,10 +473,10 @@ impl Engine {
             if many {
                 // The same class may go again, as one of htb that borrows does.
                 self.slab.fetch(next_at);
-                self.look_ahead(slot);
+                self.prefetch_next(slot);
             }
             if self.trace.is_some() {
-                self.write_down(class, &self.slab.look(at, wire), What::Sent { borrowed });
+                self.record_event(class, &self.slab.look(at, wire), What::Sent { borrowed });
             }
             return Some(Departure { class, packet: self.slab.take(at, wire) });
         }
@@ -507,7 +507,7 @@ impl Engine {
         }
         let mut at = self.nodes[0].inner.next_wakeup();
         while let Some(&Reverse((time, node))) = self.wakeups.peek() {
-            if self.nodes[node as usize].blocked == Some(time) {
+            if self.nodes[node as usize].blocked_until == Some(time) {
                 at = Some(at.map_or(time, |at| at.min(time)));
                 break;
             }

@@ -9,14 +9,14 @@ use crate::units::{Nanos, Rate};
 
 impl Engine {
     /// The rate by which the scheduler that serves a class measures.
-    pub(super) fn measure(&self, node: u32) -> Rate {
+    pub(super) fn rate_of_place(&self, node: u32) -> Rate {
         self.places[self.nodes[node as usize].class as usize].rate
     }
 
     /// The classes whose rate follows from that of a class above, when that of `class` becomes
     /// `rate`; it itself is the first. In an order in which each stands behind those that it
     /// follows. When it is the link's, all classes: schedulers know that too.
-    pub(super) fn rates_after(&self, class: ClassId, rate: Rate) -> Vec<(ClassId, Rate)> {
+    pub(super) fn derived_rates(&self, class: ClassId, rate: Rate) -> Vec<(ClassId, Rate)> {
         let mut changed = vec![(class, rate)];
         if !self.holds_scheduler(class) {
             return changed;
@@ -50,10 +50,10 @@ impl Engine {
     }
 
     /// Tells schedulers and queues in these classes their rates.
-    pub(super) fn tell_rates(&mut self, now: Nanos, rates: &[(ClassId, Rate)]) {
+    pub(super) fn set_rates(&mut self, now: Nanos, rates: &[(ClassId, Rate)]) {
         for (class, rate) in rates {
             self.places[*class as usize].rate = *rate;
-            self.tell_queue_rate(*class, *rate);
+            self.set_queue_rate(*class, *rate);
             if self.holds_scheduler(*class) {
                 let node = self.leaves[*class as usize].scheduler;
                 self.nodes[node as usize].inner.set_rate(now, *rate, self.rate);
@@ -70,15 +70,15 @@ impl Engine {
     /// say another time now, or send at once.
     pub(super) fn reconsider(&mut self, mut node: u32) {
         while node != 0 {
-            let Node { inner, blocked, class, .. } = &mut self.nodes[node as usize];
+            let Node { inner, blocked_until, class, .. } = &mut self.nodes[node as usize];
             let class = *class;
-            if let Some(before) = *blocked {
+            if let Some(before) = *blocked_until {
                 let until = inner.next_wakeup().unwrap_or(Nanos::MAX);
                 if until <= self.now {
                     return self.unblock(node);
                 }
                 if until != before {
-                    *blocked = Some(until);
+                    *blocked_until = Some(until);
                     if until != Nanos::MAX {
                         self.wakeups.push(Reverse((until, node)));
                     }
@@ -90,10 +90,10 @@ impl Engine {
 
     /// Gives an inner scheduler back to the race, and with it those above that waited for it.
     pub(super) fn unblock(&mut self, mut node: u32) {
-        while node != 0 && self.nodes[node as usize].blocked.take().is_some() {
+        while node != 0 && self.nodes[node as usize].blocked_until.take().is_some() {
             let place = &self.places[self.nodes[node as usize].class as usize];
             let len = self.overhead.charge(self.mtu);
-            self.nodes[place.scheduler as usize].inner.released(self.now, place.slot, len);
+            self.nodes[place.scheduler as usize].inner.unblocked(self.now, place.slot, len);
             node = place.scheduler;
         }
     }

@@ -1,6 +1,6 @@
 //! The tree of classes and schedulers: built once, changed while packets are queued.
 
-use super::{Engine, HOLDS, Kind, Leaf, MAX_NESTING, Node, Place};
+use super::{Engine, HOLDS_SCHEDULER, Kind, Leaf, MAX_NESTING, Node, TreePlace};
 use crate::account::DropReason;
 use crate::classify::RuleSet;
 use crate::packet::{NIL, Packet};
@@ -16,7 +16,7 @@ impl Engine {
     pub(super) fn push_root(&mut self, root: &ClassSpec, scheduler: &SchedulerSpec) -> Result<(), SpecError> {
         let meter = MeterSpec::read(&root.settings)?;
         let node = self.build_scheduler(ROOT, scheduler, self.rate)?;
-        self.places.push(Place {
+        self.places.push(TreePlace {
             parent: ROOT,
             children: 0,
             scheduler: node,
@@ -44,17 +44,17 @@ impl Engine {
             schedule::find(spec.name).ok_or_else(|| SpecError::new(format!("no scheduler is called {}", spec.name)))?;
         let context = Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, timer: self.timer };
         let inner = (entry.build)(&context, &spec.settings)?;
-        self.hears_arrivals |= inner.hears_arrivals();
-        self.heard |= self.hears_arrivals;
+        self.wants_arrivals |= inner.wants_arrivals();
+        self.arrivals_observed |= self.wants_arrivals;
         let node = Node {
-            hears_arrivals: inner.hears_arrivals(),
+            wants_arrivals: inner.wants_arrivals(),
             inner,
             class,
             classes: vec![class],
-            same: class == ROOT,
+            slots_are_classes: class == ROOT,
             free: Vec::new(),
             backlog: 0,
-            blocked: None,
+            blocked_until: None,
             spec: spec.clone(),
             queue: (entry.queue)(&spec.settings, &Settings::new()),
         };
@@ -84,7 +84,7 @@ impl Engine {
         let (kind, head) = match policy {
             Policy::DropTail => (Kind::DropTail, NIL),
             Policy::DropHead => (Kind::DropHead, NIL),
-            Policy::Own(queue) => (Kind::Own, self.keep_queue(queue, spec.name)),
+            Policy::Stateful(queue) => (Kind::Stateful, self.keep_queue(queue, spec.name)),
         };
         Leaf {
             head,
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn existing(&self, class: ClassId) -> Result<&Place, SpecError> {
+    pub(super) fn existing(&self, class: ClassId) -> Result<&TreePlace, SpecError> {
         match self.leaves.get(class as usize) {
             Some(leaf) if leaf.exists => Ok(&self.places[class as usize]),
             _ => Err(SpecError::new(format!("there is no class {class}"))),
@@ -133,7 +133,7 @@ impl Engine {
         let queue = spec.queue.clone().unwrap_or_else(|| (entry.queue)(scheduler, &spec.settings));
         let meter = MeterSpec::read(&spec.settings)?;
         let guarantee = entry.rate_inside(&spec.settings);
-        let rate = guarantee.unwrap_or(self.measure(node));
+        let rate = guarantee.unwrap_or(self.rate_of_place(node));
         let id = self.free.last().copied().unwrap_or(self.leaves.len() as ClassId);
         let policy = self.policy(id, &queue, rate)?;
         if spec.scheduler.is_some() && self.nesting(node) >= MAX_NESTING {
@@ -148,7 +148,7 @@ impl Engine {
             }
             return Err(error);
         }
-        self.listen(node);
+        self.update_wants_arrivals(node);
         let holds = match &spec.scheduler {
             None => NIL,
             Some(inner) => match self.build_scheduler(id, inner, rate) {
@@ -164,8 +164,8 @@ impl Engine {
             },
         };
         let n = &mut self.nodes[node as usize];
-        let tagged = if holds == NIL { id } else { id | HOLDS };
-        n.same &= tagged == slot;
+        let tagged = if holds == NIL { id } else { id | HOLDS_SCHEDULER };
+        n.slots_are_classes &= tagged == slot;
         if slot as usize == n.classes.len() {
             n.classes.push(tagged);
         } else {
@@ -173,7 +173,7 @@ impl Engine {
         }
         let (own_node, own_slot) = if holds == NIL { (node, slot) } else { (holds, ROOT_SLOT) };
         let leaf = self.leaf(policy, &queue, own_node, own_slot);
-        let place = Place {
+        let place = TreePlace {
             parent: spec.parent,
             children: 0,
             scheduler: node,
@@ -203,7 +203,7 @@ impl Engine {
             *meter = spec.map(|spec| Box::new(Meter::new(spec, now)));
         }
         if spec.is_some() {
-            (self.metered, self.heard) = (true, true);
+            (self.metered, self.arrivals_observed) = (true, true);
         }
     }
 
@@ -243,27 +243,27 @@ impl Engine {
             schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let meter = MeterSpec::read(settings)?;
         let guarantee = entry.rate_inside(settings);
-        let rates = self.rates_after(class, guarantee.unwrap_or(self.measure(node)));
+        let rates = self.derived_rates(class, guarantee.unwrap_or(self.rate_of_place(node)));
         self.check_rates(&rates)?;
         side_by_side(entry, parent_slot)?;
         self.nodes[node as usize].inner.change(now, slot, parent_slot, settings)?;
-        self.listen(node);
+        self.update_wants_arrivals(node);
         self.places[above as usize].children -= 1;
         self.places[parent as usize].children += 1;
         let place = &mut self.places[class as usize];
         (place.parent, place.guaranteed) = (parent, guarantee.is_some());
         self.set_meter(now, class, meter);
-        self.tell_rates(now, &rates);
+        self.set_rates(now, &rates);
         self.reconsider(node);
         Ok(())
     }
 
     /// A scheduler may have got a class for which it wants to hear of every arrival.
-    fn listen(&mut self, node: u32) {
+    fn update_wants_arrivals(&mut self, node: u32) {
         let node = &mut self.nodes[node as usize];
-        if node.inner.hears_arrivals() {
-            node.hears_arrivals = true;
-            (self.hears_arrivals, self.heard) = (true, true);
+        if node.inner.wants_arrivals() {
+            node.wants_arrivals = true;
+            (self.wants_arrivals, self.arrivals_observed) = (true, true);
         }
     }
 
@@ -284,7 +284,7 @@ impl Engine {
                 return Err(SpecError::new("a class cannot be its own heir"));
             }
         }
-        if self.default == Some(class) || self.classifier.names(class) {
+        if self.default == Some(class) || self.classifier.leads_to(class) {
             return Err(SpecError::new("rules or the default still lead to the class").help("change the rules first"));
         }
         let leaf = self.leaves[class as usize];
@@ -298,7 +298,7 @@ impl Engine {
         }
         if let Some(inner) = self.held_by(class) {
             self.free_nodes.push(inner);
-            self.nodes[inner as usize].blocked = None;
+            self.nodes[inner as usize].blocked_until = None;
         }
         let n = &mut self.nodes[serving as usize];
         n.inner.remove(now, slot);
@@ -330,24 +330,24 @@ impl Engine {
     /// A packet of a removed class joins its heir's queue, with the time of arrival that it has.
     pub(super) fn inherit(&mut self, heir: ClassId, mut packet: Packet) {
         let leaf = self.leaves[heir as usize];
-        if leaf.kind == Kind::Own {
-            return self.enqueue_own(heir, &mut packet);
+        if leaf.kind == Kind::Stateful {
+            return self.enqueue_stateful(heir, &mut packet);
         }
         if !leaf.fits(packet.len) {
             return self.count_drop(heir, packet, DropReason::QueueFull);
         }
         let first = self.append(heir, &packet);
-        self.announce(leaf.scheduler, leaf.slot, packet.wire, first);
+        self.report_queued(leaf.scheduler, leaf.slot, packet.wire, first);
     }
 
     pub(super) fn set_queue(&mut self, now: Nanos, class: ClassId, spec: &QueueSpec) -> Result<(), SpecError> {
         self.existing(class)?;
         let rate = self.places[class as usize].rate;
-        if self.change_own(now, class, spec, rate)? {
+        if self.change_stateful(now, class, spec, rate)? {
             return Ok(());
         }
         let policy = self.policy(class, spec, rate)?;
-        if self.leaves[class as usize].kind == Kind::Own || matches!(policy, Policy::Own(_)) {
+        if self.leaves[class as usize].kind == Kind::Stateful || matches!(policy, Policy::Stateful(_)) {
             self.replace_queue(class, policy, spec);
             return Ok(());
         }
@@ -412,10 +412,10 @@ impl Engine {
         if rate.is_zero() {
             return Err(SpecError::word("rate", "the link's rate is 0 bit/s"));
         }
-        let rates = self.rates_after(ROOT, rate);
+        let rates = self.derived_rates(ROOT, rate);
         self.check_rates(&rates)?;
         self.rate = rate;
-        self.tell_rates(now, &rates);
+        self.set_rates(now, &rates);
         if let (Some(depth), Some(regulator)) = (self.regulator_depth(), &mut self.regulator) {
             regulator.set(now, rate, depth);
         }

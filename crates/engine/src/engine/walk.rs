@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Departure, Drop, Engine, HOLDS, Kind, MAX_NESTING, Node};
+use super::{Departure, Drop, Engine, HOLDS_SCHEDULER, Kind, MAX_NESTING, Node};
 use crate::account::DropReason;
 use crate::packet::Packet;
 use crate::prefetch::prefetch;
@@ -13,10 +13,10 @@ use crate::trace::{Event, What};
 use crate::units::Nanos;
 
 impl Node {
-    /// The class of a slot, with [`HOLDS`] if it holds a scheduler.
+    /// The class of a slot, with [`HOLDS_SCHEDULER`] if it holds a scheduler.
     #[inline]
     pub(super) fn class(&self, slot: Slot) -> ClassId {
-        if self.same { slot } else { self.classes[slot as usize] }
+        if self.slots_are_classes { slot } else { self.classes[slot as usize] }
     }
 
     /// A packet of the class at `slot` goes. True if it goes on bandwidth beyond the class's own.
@@ -24,8 +24,8 @@ impl Node {
     pub(super) fn sent(&mut self, now: Nanos, slot: Slot, (len, wire): (u32, u32), next: Option<u32>) -> bool {
         self.backlog -= 1;
         let borrowed = self.inner.sent(now, slot, wire, next);
-        if borrowed && self.hears_arrivals {
-            self.inner.lent(slot, len);
+        if borrowed && self.wants_arrivals {
+            self.inner.count_borrowed(slot, len);
         }
         borrowed
     }
@@ -33,14 +33,14 @@ impl Node {
 
 impl Engine {
     #[inline(always)]
-    pub(super) fn note(&mut self, class: ClassId, packet: &Packet, what: What) {
+    pub(super) fn trace_packet(&mut self, class: ClassId, packet: &Packet, what: What) {
         if self.trace.is_some() {
-            self.write_down(class, packet, what);
+            self.record_event(class, packet, what);
         }
     }
 
     #[cold]
-    pub(super) fn write_down(&mut self, class: ClassId, packet: &Packet, what: What) {
+    pub(super) fn record_event(&mut self, class: ClassId, packet: &Packet, what: What) {
         if let Some(trace) = &mut self.trace {
             trace.push(Event { at: self.now, class, packet: *packet, what });
         }
@@ -54,19 +54,19 @@ impl Engine {
         };
         let (node, slot, kind) = (leaf.scheduler, leaf.slot, leaf.kind);
         let fits = leaf.fits(packet.len);
-        if self.metered && !self.measure_packet(class, &mut packet) {
+        if self.metered && !self.apply_meters(class, &mut packet) {
             return self.count_drop(class, packet, DropReason::Policed);
         }
-        if self.hears_arrivals
-            && let Admit::Drop(reason) = self.knock(node, slot, packet.wire)
+        if self.wants_arrivals
+            && let Admit::Drop(reason) = self.ask_admission(node, slot, packet.wire)
         {
             return self.count_drop(class, packet, reason);
         }
-        if kind == Kind::Own {
-            self.enqueue_own(class, &mut packet);
+        if kind == Kind::Stateful {
+            self.enqueue_stateful(class, &mut packet);
         } else if fits {
             let first = self.append(class, &packet);
-            self.announce(node, slot, packet.wire, first);
+            self.report_queued(node, slot, packet.wire, first);
         } else {
             self.overflow(class, packet);
         }
@@ -74,7 +74,7 @@ impl Engine {
 
     /// Lets a packet through the meters of its class and of those above, from below. False if one
     /// of them drops it.
-    fn measure_packet(&mut self, class: ClassId, packet: &mut Packet) -> bool {
+    fn apply_meters(&mut self, class: ClassId, packet: &mut Packet) -> bool {
         let mut at = class;
         loop {
             let place = &mut self.places[at as usize];
@@ -93,18 +93,18 @@ impl Engine {
     /// [`dequeue`](Engine::dequeue) of a class right below the root whose queue decides for itself.
     /// `None` if that dropped all it held.
     #[inline(never)]
-    pub(super) fn dequeue_own(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
-        let (taken, next) = self.depart_own(class)?;
+    pub(super) fn dequeue_stateful(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
+        let (taken, next) = self.take_from_stateful(class)?;
         self.count_sent(class, &taken);
         let borrowed = self.nodes[0].sent(self.now, slot, (taken.len, taken.wire), next);
-        Some(self.departed(class, taken, borrowed))
+        Some(self.finish_departure(class, taken, borrowed))
     }
 
     /// Puts a packet at the tail. True if the queue was empty.
     #[inline]
     pub(super) fn append(&mut self, class: ClassId, packet: &Packet) -> bool {
         let first = self.put(class, packet);
-        self.note(class, packet, What::Queued);
+        self.trace_packet(class, packet, What::Queued);
         first
     }
 
@@ -146,7 +146,7 @@ impl Engine {
             return;
         }
         let first = self.append(class, &packet);
-        self.announce(leaf.scheduler, leaf.slot, packet.wire, first);
+        self.report_queued(leaf.scheduler, leaf.slot, packet.wire, first);
         self.drop_from_head(class, DropReason::HeadDropped);
     }
 
@@ -169,14 +169,14 @@ impl Engine {
             path[depth] = (node, slot);
             depth += 1;
             let class = self.nodes[node as usize].class(slot);
-            if class & HOLDS == 0 {
-                if let Some((taken, next)) = self.depart(class) {
+            if class & HOLDS_SCHEDULER == 0 {
+                if let Some((taken, next)) = self.take_packet(class) {
                     break (class, taken, next);
                 }
                 (depth, node, chosen) = (0, 0, self.nodes[0].inner.choose(now));
                 continue;
             }
-            node = self.leaves[(class & !HOLDS) as usize].scheduler;
+            node = self.leaves[(class & !HOLDS_SCHEDULER) as usize].scheduler;
             chosen = self.nodes[node as usize].inner.choose(now);
         };
         // Up: every scheduler on the way hears what was sent.
@@ -186,16 +186,19 @@ impl Engine {
             borrowed |= node.sent(now, slot, (taken.len, taken.wire), next);
             next = (node.backlog > 0).then_some(taken.wire);
         }
-        Some(self.departed(class, taken, borrowed))
+        Some(self.finish_departure(class, taken, borrowed))
     }
 
     /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what
     /// has to come from memory comes at the same time. `None` if the queue dropped all that it held
     /// instead.
     #[inline]
-    pub(super) fn depart(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
-        let (taken, next) =
-            if self.leaves[class as usize].kind == Kind::Own { self.depart_own(class)? } else { self.take_head(class) };
+    pub(super) fn take_packet(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
+        let (taken, next) = if self.leaves[class as usize].kind == Kind::Stateful {
+            self.take_from_stateful(class)?
+        } else {
+            self.take_head(class)
+        };
         self.count_sent(class, &taken);
         Some((taken, next))
     }
@@ -214,11 +217,15 @@ impl Engine {
     /// Fetches from memory what the packets after this one will need: of the next class its first
     /// packet, of the one after it the records, in which that packet's place stands.
     #[inline]
-    pub(super) fn look_ahead(&mut self, slot: Slot) {
+    pub(super) fn prefetch_next(&mut self, slot: Slot) {
         let root = &self.nodes[0];
-        let [near, far] = root.inner.ahead(slot);
+        let [near, far] = root.inner.likely_next(slot);
         let class = |slot: Slot| {
-            if root.same { slot } else { root.classes.get(slot as usize).map_or(NOBODY, |class| class & !HOLDS) }
+            if root.slots_are_classes {
+                slot
+            } else {
+                root.classes.get(slot as usize).map_or(NOBODY, |class| class & !HOLDS_SCHEDULER)
+            }
         };
         if let Some(leaf) = self.leaves.get(class(near) as usize) {
             self.slab.fetch(leaf.head);
@@ -230,12 +237,12 @@ impl Engine {
     /// The end of a departure. The packet itself is looked at only now: until then it has come from
     /// memory.
     #[inline(always)]
-    pub(super) fn departed(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
+    pub(super) fn finish_departure(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
         if borrowed {
             self.leaves[class as usize].borrowed_bytes += u64::from(taken.len);
         }
         if self.trace.is_some() {
-            self.write_down(class, &self.slab.look(taken.at, taken.wire), What::Sent { borrowed });
+            self.record_event(class, &self.slab.look(taken.at, taken.wire), What::Sent { borrowed });
         }
         Departure { class, packet: self.slab.take(taken.at, taken.wire) }
     }
@@ -243,11 +250,11 @@ impl Engine {
     /// Tells the schedulers from a class upwards that a packet is at the door, until one refuses
     /// it.
     #[inline]
-    pub(super) fn knock(&mut self, mut node: u32, mut slot: Slot, len: u32) -> Admit {
+    pub(super) fn ask_admission(&mut self, mut node: u32, mut slot: Slot, len: u32) -> Admit {
         loop {
             let n = &mut self.nodes[node as usize];
-            if n.hears_arrivals {
-                let admit = n.inner.arriving(self.now, slot, len);
+            if n.wants_arrivals {
+                let admit = n.inner.admit(self.now, slot, len);
                 if admit != Admit::Take {
                     return admit;
                 }
@@ -262,23 +269,23 @@ impl Engine {
 
     /// Tells the schedulers from a class upwards that a packet was queued.
     #[inline]
-    pub(super) fn announce(&mut self, mut node: u32, mut slot: Slot, len: u32, mut first: bool) {
-        let mut was_held = false;
+    pub(super) fn report_queued(&mut self, mut node: u32, mut slot: Slot, len: u32, mut first: bool) {
+        let mut was_blocked = false;
         loop {
             let n = &mut self.nodes[node as usize];
             n.backlog += 1;
-            if first || n.hears_arrivals {
+            if first || n.wants_arrivals {
                 n.inner.queued(self.now, slot, len, first);
             }
-            if was_held {
-                n.inner.released(self.now, slot, len);
+            if was_blocked {
+                n.inner.unblocked(self.now, slot, len);
             }
             if node == 0 {
                 return;
             }
             first = n.backlog == 1;
             // A scheduler that held packets back may have something to send now: it is asked again.
-            was_held = n.blocked.take().is_some();
+            was_blocked = n.blocked_until.take().is_some();
             let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
@@ -300,11 +307,11 @@ impl Engine {
 
     /// Tells the schedulers from a class upwards that a first packet is gone.
     pub(super) fn head_lost(&mut self, from: u32, mut slot: Slot, mut next: Option<u32>) {
-        let (mut node, mut tell, mut held) = (from, true, false);
+        let (mut node, mut report, mut any_blocked) = (from, true, false);
         loop {
             let n = &mut self.nodes[node as usize];
             n.backlog -= 1;
-            if tell || n.hears_arrivals {
+            if report || n.wants_arrivals {
                 n.inner.head_lost(self.now, slot, next);
             }
             if node == 0 {
@@ -312,21 +319,21 @@ impl Engine {
             }
             // Above, only the loss of the last packet shows, and one that was held back is out of
             // the race already.
-            let was_held = n.blocked.is_some();
-            held |= was_held;
+            let was_blocked = n.blocked_until.is_some();
+            any_blocked |= was_blocked;
             if n.backlog == 0 {
-                n.blocked = None;
+                n.blocked_until = None;
                 next = None;
             } else if next.is_none() {
                 // The class below is empty, this scheduler is not: another class has what comes
                 // next.
                 next = Some(self.overhead.charge(self.mtu));
             }
-            tell = n.backlog == 0 && !was_held;
+            report = n.backlog == 0 && !was_blocked;
             let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
-        if held {
+        if any_blocked {
             self.reconsider(from);
         }
     }
@@ -337,22 +344,22 @@ impl Engine {
     pub(super) fn block(&mut self, node: u32) {
         let n = &mut self.nodes[node as usize];
         let until = n.inner.next_wakeup().unwrap_or(Nanos::MAX).max(self.now + 1);
-        n.blocked = Some(until);
+        n.blocked_until = Some(until);
         let place = &self.places[n.class as usize];
         if until != Nanos::MAX {
             self.wakeups.push(Reverse((until, node)));
         }
-        self.nodes[place.scheduler as usize].inner.held(self.now, place.slot);
+        self.nodes[place.scheduler as usize].inner.blocked(self.now, place.slot);
     }
 
     /// Gives inner schedulers whose time has come back to the race.
-    pub(super) fn release(&mut self) {
+    pub(super) fn unblock_due(&mut self) {
         while let Some(&Reverse((time, node))) = self.wakeups.peek() {
             if time > self.now {
                 return;
             }
             self.wakeups.pop();
-            if self.nodes[node as usize].blocked == Some(time) {
+            if self.nodes[node as usize].blocked_until == Some(time) {
                 self.unblock(node);
             }
         }
@@ -365,7 +372,7 @@ impl Engine {
         let (packets, bytes) = &mut losses.reasons[reason as usize];
         *packets += 1;
         *bytes += u64::from(packet.len);
-        self.note(class, &packet, What::Dropped(reason));
+        self.trace_packet(class, &packet, What::Dropped(reason));
         self.drops.push(Drop { at: self.now, class: Some(class), packet, reason });
     }
 

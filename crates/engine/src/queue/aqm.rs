@@ -47,8 +47,8 @@ pub(super) trait Aqm: Send + Sized + 'static {
     /// As [`Queue::seed`].
     fn seed(&mut self, _seed: u64) {}
 
-    /// As [`Queue::tell`].
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64));
+    /// As [`Queue::report_counters`].
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64));
 }
 
 /// A list of packets, and the algorithm that drops or marks them.
@@ -59,7 +59,7 @@ struct AqmQueue<A> {
 
 /// Makes the queue of an algorithm: the `build` of its [`Entry`](super::Entry).
 pub(super) fn build<A: Aqm>(context: &Context, spec: &QueueSpec) -> Result<Policy, SpecError> {
-    Ok(Policy::Own(Box::new(AqmQueue { list: List::NEW, aqm: A::new(context, spec)? })))
+    Ok(Policy::Stateful(Box::new(AqmQueue { list: List::NEW, aqm: A::new(context, spec)? })))
 }
 
 impl<A: Aqm> Queue for AqmQueue<A> {
@@ -99,8 +99,8 @@ impl<A: Aqm> Queue for AqmQueue<A> {
         self.aqm.seed(seed);
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        self.aqm.tell(word);
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        self.aqm.report_counters(counter);
     }
 
     fn memory(&self) -> usize {

@@ -109,6 +109,7 @@ impl Aqm for Blue {
         })
     }
 
+    #[inline(always)]
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         if let Some(since) = self.idle_since.take() {
             self.was_idle(now.saturating_sub(since));
@@ -146,9 +147,9 @@ impl Aqm for Blue {
         self.random = SplitMix64::new(seed);
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("probability_billionths", self.probability.into());
-        word("prob_drop", self.dropped);
-        word("prob_mark", self.marked);
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("probability_billionths", self.probability.into());
+        counter("prob_drop", self.dropped);
+        counter("prob_mark", self.marked);
     }
 }

@@ -207,6 +207,7 @@ impl Aqm for Codel {
         Ok(Codel { law, limit: spec.limit, control: Control::default() })
     }
 
+    #[inline(always)]
     fn admit(&mut self, _: Nanos, packet: &mut Packet, list: &List, _: &mut Store<'_>) -> Result<(), DropReason> {
         // A packet of no bytes counts as one byte, so that a limit in bytes holds for it too.
         if list.fits(self.limit, packet.len.max(1)) { Ok(()) } else { Err(DropReason::QueueFull) }
@@ -224,9 +225,9 @@ impl Aqm for Codel {
         }
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("count", u64::from(self.control.count()));
-        word("dropping", u64::from(self.control.dropping()));
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("count", u64::from(self.control.count()));
+        counter("dropping", u64::from(self.control.dropping()));
     }
 }
 

@@ -28,7 +28,7 @@ pub const ENTRY: Entry = Entry {
         "fairq",
         "flows in buckets take turns by packets, light ones first (FAIRQ)",
         Limit::Packets(50),
-        |context, spec| Ok(Policy::Own(Box::new(Fairq::new(context, spec)))),
+        |context, spec| Ok(Policy::Stateful(Box::new(Fairq::new(context, spec)))),
     )
 };
 
@@ -351,8 +351,8 @@ impl Queue for Fairq {
         }
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("buckets", u64::from(self.ring));
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("buckets", u64::from(self.ring));
     }
 
     fn memory(&self) -> usize {

@@ -52,8 +52,8 @@ pub(super) trait FlowScheduler: Send + Sized + 'static {
     /// As [`Queue::seed`], for what else it draws besides the hash.
     fn seed(&mut self, _seed: u64) {}
 
-    /// As [`Queue::tell`].
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64));
+    /// As [`Queue::report_counters`].
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64));
 
     /// Bytes of memory held beyond its own size.
     fn memory(&self) -> usize;
@@ -71,7 +71,7 @@ struct FlowQueue<F> {
 pub(super) fn build<F: FlowScheduler>(context: &Context, spec: &QueueSpec) -> Result<Policy, SpecError> {
     let flows = F::new(context, spec)?;
     let (limit, hash, seed) = (spec.limit, Hash::new(context.seed), NextSeed::default());
-    Ok(Policy::Own(Box::new(FlowQueue { limit, hash, seed, flows })))
+    Ok(Policy::Stateful(Box::new(FlowQueue { limit, hash, seed, flows })))
 }
 
 impl<F: FlowScheduler> FlowQueue<F> {
@@ -155,8 +155,8 @@ impl<F: FlowScheduler> Queue for FlowQueue<F> {
         }
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        self.flows.tell(word);
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        self.flows.report_counters(counter);
     }
 
     fn memory(&self) -> usize {

@@ -133,7 +133,7 @@ impl FqCodel {
     #[inline]
     fn depart(&mut self, now: Nanos, at: u32, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         let (law, (_, total), marked) = (&self.words.law, self.flows.backlog(), store.marked());
-        let packet = self.flows.work(at, |flow| match decide {
+        let packet = self.flows.update(at, |flow| match decide {
             true => flow.state.dequeue(law, now, &mut flow.list, total, store),
             false => store.pop(&mut flow.list),
         });
@@ -268,14 +268,14 @@ impl FlowScheduler for FqCodel {
         self.flows.guess(&[self.new, self.old]).unwrap_or(self.mtu)
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
         // As `tc -s qdisc` names them.
-        word("maxpacket", u64::from(self.largest));
-        word("drop_overlimit", self.overflowed);
-        word("new_flow_count", self.begun);
-        word("ecn_mark", self.marked);
-        word("new_flows_len", u64::from(self.new.len()));
-        word("old_flows_len", u64::from(self.old.len()));
+        counter("maxpacket", u64::from(self.largest));
+        counter("drop_overlimit", self.overflowed);
+        counter("new_flow_count", self.begun);
+        counter("ecn_mark", self.marked);
+        counter("new_flows_len", u64::from(self.new.len()));
+        counter("old_flows_len", u64::from(self.old.len()));
     }
 
     fn memory(&self) -> usize {

@@ -159,7 +159,7 @@ pub enum Policy {
     /// Packets at the head are dropped until the new one fits.
     DropHead,
     /// It has a state of its own.
-    Own(Box<dyn Queue>),
+    Stateful(Box<dyn Queue>),
 }
 
 /// The contract of a queue with a state of its own. `now` never decreases.
@@ -207,7 +207,7 @@ pub trait Queue: Send {
 
     /// Tells what it counts, by name: `forced`, `new_flows`, … The engine counts drops and marks
     /// itself.
-    fn tell(&self, _word: &mut dyn FnMut(&'static str, u64)) {}
+    fn report_counters(&self, _counter: &mut dyn FnMut(&'static str, u64)) {}
 
     /// Bytes of memory held, packets apart.
     fn memory(&self) -> usize;

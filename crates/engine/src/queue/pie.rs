@@ -268,6 +268,7 @@ impl Aqm for Pie {
         Ok(Pie { law, limit: spec.limit, control, next_update: None, random, dropped: 0, marked: 0 })
     }
 
+    #[inline(always)]
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         self.catch_up(now, list);
         if !list.fits(self.limit, packet.len) {
@@ -307,10 +308,10 @@ impl Aqm for Pie {
         self.random = SplitMix64::new(seed);
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("probability_billionths", (self.control.probability * f64::from(ONE)) as u64);
-        word("delay_ns", (self.control.delay * SECOND as f64) as u64);
-        word("prob_drop", self.dropped);
-        word("prob_mark", self.marked);
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("probability_billionths", (self.control.probability * f64::from(ONE)) as u64);
+        counter("delay_ns", (self.control.delay * SECOND as f64) as u64);
+        counter("prob_drop", self.dropped);
+        counter("prob_mark", self.marked);
     }
 }

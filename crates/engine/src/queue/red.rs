@@ -333,11 +333,11 @@ impl Tally {
         marked
     }
 
-    pub fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("prob_mark", self.prob_mark);
-        word("prob_drop", self.prob_drop);
-        word("forced_mark", self.forced_mark);
-        word("forced_drop", self.forced_drop);
+    pub fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("prob_mark", self.prob_mark);
+        counter("prob_drop", self.prob_drop);
+        counter("forced_mark", self.forced_mark);
+        counter("forced_drop", self.forced_drop);
     }
 }
 
@@ -452,6 +452,7 @@ impl Aqm for Red {
         })
     }
 
+    #[inline(always)]
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         let words = &self.words;
         let verdict = if words.altq {
@@ -502,8 +503,8 @@ impl Aqm for Red {
         self.random = SplitMix64::new(seed);
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("average_thousandths", self.average.thousandths());
-        self.tally.tell(word);
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("average_thousandths", self.average.thousandths());
+        self.tally.report_counters(counter);
     }
 }

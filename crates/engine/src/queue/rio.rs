@@ -202,6 +202,7 @@ impl Aqm for Rio {
         Ok(Rio { words: Words::read(context, spec)?, levels: [level; LEVELS], random: SplitMix64::new(context.seed) })
     }
 
+    #[inline(always)]
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         let at = level(packet.dscp);
         let verdict = self.judge(now, at);
@@ -277,7 +278,7 @@ impl Aqm for Rio {
         self.random = SplitMix64::new(seed);
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
         const TOLD: [[&str; 5]; LEVELS] = [
             ["low_average_thousandths", "low_prob_drop", "low_prob_mark", "low_forced_drop", "low_forced_mark"],
             [
@@ -292,7 +293,7 @@ impl Aqm for Rio {
         for (level, names) in self.levels.iter().zip(TOLD) {
             let Tally { prob_drop, prob_mark, forced_drop, forced_mark } = level.tally;
             let figures = [level.average.thousandths(), prob_drop, prob_mark, forced_drop, forced_mark];
-            names.into_iter().zip(figures).for_each(|(name, figure)| word(name, figure));
+            names.into_iter().zip(figures).for_each(|(name, figure)| counter(name, figure));
         }
     }
 }

@@ -38,7 +38,7 @@ pub const ENTRY: Entry = Entry {
         "two_level",
         "two lists: what opens connections and acknowledges goes first",
         Limit::Packets(50),
-        |_, spec| Ok(Policy::Own(Box::new(TwoLevel::new(Words::read(spec)?)))),
+        |_, spec| Ok(Policy::Stateful(Box::new(TwoLevel::new(Words::read(spec)?)))),
     )
 };
 
@@ -142,11 +142,11 @@ impl Queue for TwoLevel {
         Ok(())
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("high_packets", u64::from(self.high.packets()));
-        word("high_bytes", u64::from(self.high.bytes()));
-        word("high_queued", self.high_queued);
-        word("thrown_out", self.thrown_out);
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("high_packets", u64::from(self.high.packets()));
+        counter("high_bytes", u64::from(self.high.bytes()));
+        counter("high_queued", self.high_queued);
+        counter("thrown_out", self.thrown_out);
     }
 
     fn memory(&self) -> usize {

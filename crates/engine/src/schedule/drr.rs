@@ -289,9 +289,9 @@ impl Scheduler for Drr {
         (self.head != NIL).then_some(0)
     }
 
-    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {
         let class = &self.classes[slot as usize];
-        word("deficit", u64::try_from(class.deficit).unwrap_or(0));
+        counter("deficit", u64::try_from(class.deficit).unwrap_or(0));
     }
 
     fn fetch(&self, slot: Slot) {

@@ -33,7 +33,7 @@ struct Class {
     lost: u32,
     /// Entries taken out of `order` while the scheduler inside the class holds back.
     aside: u32,
-    held: bool,
+    blocked: bool,
 }
 
 impl Fifo {
@@ -55,7 +55,7 @@ impl Fifo {
             let class = &mut self.classes[slot as usize];
             if class.lost > 0 {
                 class.lost -= 1;
-            } else if class.held {
+            } else if class.blocked {
                 class.aside += 1;
             } else {
                 return;
@@ -84,7 +84,7 @@ impl Scheduler for Fifo {
 
     fn set_rate(&mut self, _: Nanos, _: Rate, _: Rate) {}
 
-    fn hears_arrivals(&self) -> bool {
+    fn wants_arrivals(&self) -> bool {
         true
     }
 
@@ -95,7 +95,7 @@ impl Scheduler for Fifo {
     fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
         let class = &mut self.classes[slot as usize];
         // Who has nothing holds nothing back: what comes next is not announced as released.
-        class.held &= next.is_some();
+        class.blocked &= next.is_some();
         if class.aside > 0 {
             class.aside -= 1;
         } else {
@@ -103,7 +103,7 @@ impl Scheduler for Fifo {
         }
     }
 
-    fn passed_over(&mut self, _: Nanos, slot: Slot, packets: u32) {
+    fn heads_dropped(&mut self, _: Nanos, slot: Slot, packets: u32) {
         self.classes[slot as usize].lost += packets;
     }
 
@@ -116,13 +116,13 @@ impl Scheduler for Fifo {
         }
     }
 
-    fn held(&mut self, _: Nanos, slot: Slot) {
-        self.classes[slot as usize].held = true;
+    fn blocked(&mut self, _: Nanos, slot: Slot) {
+        self.classes[slot as usize].blocked = true;
     }
 
-    fn released(&mut self, _: Nanos, slot: Slot, _: u32) {
+    fn unblocked(&mut self, _: Nanos, slot: Slot, _: u32) {
         let class = &mut self.classes[slot as usize];
-        class.held = false;
+        class.blocked = false;
         for _ in 0..std::mem::take(&mut class.aside) {
             self.order.push_front(slot);
         }

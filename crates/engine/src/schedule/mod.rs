@@ -41,7 +41,7 @@ pub type Slot = u32;
 /// from the start.
 pub const ROOT_SLOT: Slot = 0;
 
-/// No class, in [`Scheduler::ahead`].
+/// No class, in [`Scheduler::likely_next`].
 pub const NOBODY: Slot = Slot::MAX;
 
 /// All schedulers.
@@ -125,22 +125,22 @@ pub trait Scheduler: Send {
     /// The rate of the place it works in is another one.
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
 
-    /// True if [`arriving`](Scheduler::arriving) and [`queued`](Scheduler::queued) want to be
+    /// True if [`admit`](Scheduler::admit) and [`queued`](Scheduler::queued) want to be
     /// called for every packet. Asked again when a class was added or changed; what was true stays
     /// so.
-    fn hears_arrivals(&self) -> bool {
+    fn wants_arrivals(&self) -> bool {
         false
     }
 
     /// A packet of `len` bytes for the class is at the door, not yet queued or dropped; schedulers
     /// are asked from the class upwards, and where one refuses, those above hear nothing of it.
-    /// Only called if [`hears_arrivals`](Scheduler::hears_arrivals).
-    fn arriving(&mut self, _now: Nanos, _slot: Slot, _len: u32) -> Admit {
+    /// Only called if [`wants_arrivals`](Scheduler::wants_arrivals).
+    fn admit(&mut self, _now: Nanos, _slot: Slot, _len: u32) -> Admit {
         Admit::Take
     }
 
     /// A packet was queued: the first one if `first`, and then `len` is its length; any other only
-    /// if [`hears_arrivals`](Scheduler::hears_arrivals).
+    /// if [`wants_arrivals`](Scheduler::wants_arrivals).
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool);
 
     /// The class has lost its first packet though it was not sent: it was dropped. `next` is the
@@ -148,15 +148,15 @@ pub trait Scheduler: Send {
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>);
 
     /// The scheduler inside the class holds back what it has: the class has nothing to send for
-    /// now. It ends with [`released`](Scheduler::released), or when the class has
+    /// now. It ends with [`unblocked`](Scheduler::unblocked), or when the class has
     /// [lost](Scheduler::head_lost) all that it had.
-    fn held(&mut self, now: Nanos, slot: Slot) {
+    fn blocked(&mut self, now: Nanos, slot: Slot) {
         self.head_lost(now, slot, None);
     }
 
     /// The scheduler inside the class may send again; `len` is a guess at the length of its first
     /// packet.
-    fn released(&mut self, now: Nanos, slot: Slot, len: u32) {
+    fn unblocked(&mut self, now: Nanos, slot: Slot, len: u32) {
         self.queued(now, slot, len, true);
     }
 
@@ -167,11 +167,11 @@ pub trait Scheduler: Send {
     /// The class that [`choose`](Scheduler::choose) has just named lost `packets` on the way: its
     /// queue dropped them, and sends the one behind. [`sent`](Scheduler::sent) follows. Only those
     /// that count all packets mind.
-    fn passed_over(&mut self, _now: Nanos, _slot: Slot, _packets: u32) {}
+    fn heads_dropped(&mut self, _now: Nanos, _slot: Slot, _packets: u32) {}
 
     /// The class whose first packet should go now, if any may. Asking again at the same time gives
     /// the same answer. Without any packets only those that [hear
-    /// arrivals](Scheduler::hears_arrivals) are asked.
+    /// arrivals](Scheduler::wants_arrivals) are asked.
     fn choose(&mut self, now: Nanos) -> Option<Slot>;
 
     /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone.
@@ -183,7 +183,7 @@ pub trait Scheduler: Send {
     /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this
     /// many bytes of its own. For those that hear arrivals and keep
     /// [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
-    fn lent(&mut self, _slot: Slot, _bytes: u32) {}
+    fn count_borrowed(&mut self, _slot: Slot, _bytes: u32) {}
 
     /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else
     /// happens. A time that has passed means now; `None` that something else must happen first.
@@ -197,7 +197,7 @@ pub trait Scheduler: Send {
 
     /// Tells what else it counts for a class, by name: `over`, `delays`, … A figure that may be
     /// negative (tokens in debt) is told as an `i64` in two's complement.
-    fn tell(&self, _slot: Slot, _word: &mut dyn FnMut(&'static str, u64)) {}
+    fn report_counters(&self, _slot: Slot, _counter: &mut dyn FnMut(&'static str, u64)) {}
 
     /// A packet for the class comes soon: hints to the processor to fetch what the class keeps.
     /// Changes nothing.
@@ -206,7 +206,7 @@ pub trait Scheduler: Send {
     /// Classes whose packets probably go soon after the one that `slot` has just sent, the sooner
     /// one first; [`NOBODY`] where that is not known at once. For hints to the processor only: a
     /// wrong answer costs nothing but time.
-    fn ahead(&self, _slot: Slot) -> [Slot; 2] {
+    fn likely_next(&self, _slot: Slot) -> [Slot; 2] {
         [NOBODY; 2]
     }
 

@@ -203,8 +203,8 @@ impl Scheduler for Priq {
         (self.waiting != 0).then_some(0)
     }
 
-    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
-        word("period", self.classes[slot as usize].periods);
+    fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("period", self.classes[slot as usize].periods);
     }
 
     fn fetch(&self, slot: Slot) {

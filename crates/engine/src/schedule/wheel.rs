@@ -311,7 +311,7 @@ impl Wheel {
     /// Two owners whose entries are probably due soon, the sooner one first, as far as that is
     /// known at once; [`NIL`] otherwise. For hints.
     #[inline]
-    pub fn ahead(&self) -> [u32; 2] {
+    pub fn likely_next(&self) -> [u32; 2] {
         let Some(slots) = self.wheels[0].as_ref().filter(|_| self.used & 1 != 0) else { return [NIL; 2] };
         let Some(slot) = slots.first_used() else { return [NIL; 2] };
         let first = slots.first[slot];

@@ -34,7 +34,7 @@ pub fn arrive(engine: &mut Engine, now: u64, packet: Packet) -> Option<&'static 
 
 /// What the queue counts by this name.
 #[track_caller]
-pub fn told(engine: &Engine, name: &str) -> u64 {
+pub fn counter(engine: &Engine, name: &str) -> u64 {
     let all = engine.queue_counters(CLASS);
     all.iter().find(|(word, _)| *word == name).unwrap_or_else(|| panic!("{name} is not in {all:?}")).1
 }

@@ -77,7 +77,7 @@ const fn isolation(name: &'static str, help: &'static str, default: &'static str
 
 /// From so many packets on what is kept of them and of their flows does not stay in a processor's
 /// nearest cache.
-const MANY: u32 = 1024;
+const PREFETCH_FROM: u32 = 1024;
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -319,8 +319,8 @@ impl FlowScheduler for Cake {
                 self.on(at);
                 continue;
             }
-            if self.flows.packets() >= MANY {
-                self.flows.look_ahead(at, store);
+            if self.flows.packets() >= PREFETCH_FROM {
+                self.flows.prefetch_next(at, store);
             }
             while let Some(packet) = self.flows.pop(at, store) {
                 let flow = self.flows.get_mut(at);
@@ -385,17 +385,17 @@ impl FlowScheduler for Cake {
         self.random = SplitMix64::new(seed);
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
         // As `tc -s qdisc` names them.
-        word("sp_flows", u64::from(self.sparse));
-        word("bk_flows", u64::from(self.bulk));
+        counter("sp_flows", u64::from(self.sparse));
+        counter("bk_flows", u64::from(self.bulk));
         let deaf =
             (0..self.flows.records()).filter(|at| self.flows.is_open(*at) && self.flows.get(*at).state.cobalt.blue());
-        word("un_flows", deaf.count() as u64);
-        word("way_inds", self.ways[0]);
-        word("way_miss", self.ways[1]);
-        word("way_cols", self.ways[2]);
-        word("drop_overlimit", self.overflowed);
+        counter("un_flows", deaf.count() as u64);
+        counter("way_inds", self.ways[0]);
+        counter("way_miss", self.ways[1]);
+        counter("way_cols", self.ways[2]);
+        counter("drop_overlimit", self.overflowed);
     }
 
     fn memory(&self) -> usize {

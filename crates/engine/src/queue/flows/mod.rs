@@ -277,10 +277,10 @@ impl<S: Default, R: Rank> Flows<S, R> {
 
     /// Lets the caller do something with a flow's packets.
     #[inline]
-    pub fn work<T>(&mut self, at: u32, work: impl FnOnce(&mut Flow<S>) -> T) -> T {
+    pub fn update<T>(&mut self, at: u32, change: impl FnOnce(&mut Flow<S>) -> T) -> T {
         let record = &mut self.records[at as usize];
         let (before, packets, bytes) = (R::of(&record.list), record.list.packets(), record.list.bytes());
-        let answer = work(record);
+        let answer = change(record);
         let after = R::of(&record.list);
         // What the other flows hold stays as it is.
         self.packets = self.packets - packets + record.list.packets();
@@ -293,12 +293,12 @@ impl<S: Default, R: Rank> Flows<S, R> {
 
     #[inline]
     pub fn push(&mut self, at: u32, packet: &Packet, store: &mut Store<'_>) {
-        self.work(at, |flow| store.push(&mut flow.list, packet));
+        self.update(at, |flow| store.push(&mut flow.list, packet));
     }
 
     #[inline]
     pub fn pop(&mut self, at: u32, store: &mut Store<'_>) -> Option<Taken> {
-        self.work(at, |flow| store.pop(&mut flow.list))
+        self.update(at, |flow| store.pop(&mut flow.list))
     }
 
     /// A flow than which none is fatter, as far as [`Rank`] tells them apart.
@@ -384,7 +384,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
     /// its first packet, of the one after it the record, in which that packet's place stands. A
     /// hint, for queues whose flows do not follow each other in memory.
     #[inline]
-    pub fn look_ahead(&self, at: u32, store: &Store<'_>) {
+    pub fn prefetch_next(&self, at: u32, store: &Store<'_>) {
         if let Some(near) = self.records.get(self.records[at as usize].next as usize) {
             store.fetch(&near.list);
             prefetch(&self.records, near.next as usize);

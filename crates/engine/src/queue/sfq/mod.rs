@@ -135,7 +135,7 @@ pub const ENTRY: Entry = Entry {
         "sfq",
         "flows apart in rounds, the longest loses; with a RED for each if asked for (SFQ, SFQ-RED)",
         Limit::Packets(127),
-        |context, spec| Ok(Policy::Own(Box::new(Sfq::new(context, spec)?))),
+        |context, spec| Ok(Policy::Stateful(Box::new(Sfq::new(context, spec)?))),
     )
 };
 
@@ -282,7 +282,7 @@ impl Sfq {
             true => self.pop(at, store),
             // A flow is at most 127 packets long.
             false => {
-                let packet = self.flows.work(at, |flow| store.pop_last(&mut flow.list));
+                let packet = self.flows.update(at, |flow| store.pop_last(&mut flow.list));
                 packet.inspect(|_| self.account(at))
             }
         };
@@ -435,17 +435,17 @@ impl Queue for Sfq {
         }
     }
 
-    fn tell(&self, word: &mut dyn FnMut(&'static str, u64)) {
-        word("flows", u64::from(self.active));
+    fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
+        counter("flows", u64::from(self.active));
         if let Some(red) = &self.words.red {
             // The weight of the average, 1 in 2^n: worked out from burst where it is not written.
-            word("ewma", u64::from(red.clock.weight()));
-            word("prob_mark", self.tally.prob_mark);
-            word("prob_mark_head", self.tally.prob_mark_head);
-            word("prob_drop", self.tally.prob_drop);
-            word("forced_mark", self.tally.forced_mark);
-            word("forced_mark_head", self.tally.forced_mark_head);
-            word("forced_drop", self.tally.forced_drop);
+            counter("ewma", u64::from(red.clock.weight()));
+            counter("prob_mark", self.tally.prob_mark);
+            counter("prob_mark_head", self.tally.prob_mark_head);
+            counter("prob_drop", self.tally.prob_drop);
+            counter("forced_mark", self.tally.forced_mark);
+            counter("forced_mark_head", self.tally.forced_mark_head);
+            counter("forced_drop", self.tally.forced_drop);
         }
     }
 

@@ -314,9 +314,9 @@ impl Scheduler for Hfsc {
         eligible.into_iter().chain(self.least_time()).min()
     }
 
-    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {
         if let Some(class) = self.classes.get(slot as usize).filter(|class| class.has_realtime()) {
-            word("realtime_bytes", class.served);
+            counter("realtime_bytes", class.served);
         }
     }
 

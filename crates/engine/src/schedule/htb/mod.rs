@@ -603,19 +603,19 @@ impl Scheduler for Htb {
         }
     }
 
-    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {
         let Some(class) = self.classes.get(slot as usize).filter(|class| class.has(EXISTS)) else { return };
-        word("lends", u64::from(class.lends));
-        word("borrows", u64::from(class.borrows));
-        word("overlimits", u64::from(class.overlimits));
+        counter("lends", u64::from(class.lends));
+        counter("borrows", u64::from(class.borrows));
+        counter("overlimits", u64::from(class.overlimits));
         // Levels, for `tc -s class`: nanoseconds of tokens, and what the buckets hold in bytes.
         let rate = if slot == ROOT_SLOT { &class.ceil } else { &class.rate };
-        word("tokens", rate.tokens(self.now) as u64);
-        word("ctokens", class.ceil.tokens(self.now) as u64);
-        word("burst", rate.bytes());
-        word("cburst", class.ceil.bytes());
+        counter("tokens", rate.tokens(self.now) as u64);
+        counter("ctokens", class.ceil.tokens(self.now) as u64);
+        counter("burst", rate.bytes());
+        counter("cburst", class.ceil.bytes());
         if slot == ROOT_SLOT {
-            word("direct_packets", self.direct_packets);
+            counter("direct_packets", self.direct_packets);
         }
     }
 
@@ -627,9 +627,9 @@ impl Scheduler for Htb {
         }
     }
 
-    fn ahead(&self, _: Slot) -> [Slot; 2] {
+    fn likely_next(&self, _: Slot) -> [Slot; 2] {
         // Who goes next borrows, as the last one did, or will be green soon.
-        self.timers.ahead()
+        self.timers.likely_next()
     }
 
     fn memory(&self) -> usize {

@@ -145,8 +145,8 @@ impl Wfq {
                 self.urgent[usize::from(level)].remove(self.now, slot);
                 self.calling -= u32::from(before.waiting);
                 self.classes[slot as usize].places = 0;
-                if before.held {
-                    self.classes[slot as usize].held = false;
+                if before.blocked {
+                    self.classes[slot as usize].blocked = false;
                     self.wait(slot, false);
                 }
             } else {

@@ -227,7 +227,7 @@ impl Fair {
     /// That member and the one behind it, [`NIL`] for nobody: as far as they are known at once. For
     /// hints.
     #[inline]
-    pub fn ahead(&self) -> [u32; 2] {
+    pub fn likely_next(&self) -> [u32; 2] {
         let near = self.pick().unwrap_or(NIL);
         [near, self.members.get(near as usize).map_or(NIL, |member| member.next)]
     }

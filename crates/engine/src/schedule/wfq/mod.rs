@@ -64,7 +64,7 @@ struct Class {
     /// unless it is a low-latency class.
     waiting: bool,
     /// Of a low-latency class: the scheduler inside it holds back.
-    held: bool,
+    blocked: bool,
     /// Its shaper makes it wait.
     parked: bool,
     /// It was made with a queue that keeps flows apart.
@@ -78,7 +78,7 @@ const FREE: Class = Class {
     limits: NONE,
     urgent: None,
     waiting: false,
-    held: false,
+    blocked: false,
     parked: false,
     fair_queue: false,
 };
@@ -262,7 +262,7 @@ impl Wfq {
         let class = &mut self.classes[slot as usize];
         class.places = class.places.saturating_sub(1);
         // Packets that it had before it was a low-latency class have no place of their own.
-        if next.is_some() && class.places == 0 && !class.held {
+        if next.is_some() && class.places == 0 && !class.blocked {
             self.line_up(slot);
         }
         if next.is_none() {
@@ -331,12 +331,12 @@ impl Scheduler for Wfq {
         self.reweigh();
     }
 
-    fn hears_arrivals(&self) -> bool {
+    fn wants_arrivals(&self) -> bool {
         self.hears
     }
 
     #[inline]
-    fn arriving(&mut self, now: Nanos, slot: Slot, len: u32) -> Admit {
+    fn admit(&mut self, now: Nanos, slot: Slot, len: u32) -> Admit {
         let at = self.classes[slot as usize].limits;
         if at == NONE {
             return Admit::Take;
@@ -378,7 +378,7 @@ impl Scheduler for Wfq {
         }
         if let Some(level) = class.urgent {
             // Who has nothing holds nothing back: what comes next is not announced as released.
-            class.held &= next.is_some();
+            class.blocked &= next.is_some();
             if class.places > 0 {
                 self.urgent[usize::from(level)].head_lost(now, slot, next);
             }
@@ -395,12 +395,12 @@ impl Scheduler for Wfq {
         }
     }
 
-    fn passed_over(&mut self, now: Nanos, slot: Slot, packets: u32) {
+    fn heads_dropped(&mut self, now: Nanos, slot: Slot, packets: u32) {
         let class = &mut self.classes[slot as usize];
         if let Some(level) = class.urgent {
             let places = packets.min(class.places.saturating_sub(1));
             class.places -= places;
-            self.urgent[usize::from(level)].passed_over(now, slot, places);
+            self.urgent[usize::from(level)].heads_dropped(now, slot, places);
         }
     }
 
@@ -414,12 +414,12 @@ impl Scheduler for Wfq {
         }
     }
 
-    fn held(&mut self, now: Nanos, slot: Slot) {
+    fn blocked(&mut self, now: Nanos, slot: Slot) {
         self.advance(now);
         match self.classes[slot as usize].urgent {
             Some(level) => {
-                self.classes[slot as usize].held = true;
-                self.urgent[usize::from(level)].held(now, slot);
+                self.classes[slot as usize].blocked = true;
+                self.urgent[usize::from(level)].blocked(now, slot);
             }
             None => {
                 self.wait(slot, false);
@@ -428,14 +428,14 @@ impl Scheduler for Wfq {
         }
     }
 
-    fn released(&mut self, now: Nanos, slot: Slot, len: u32) {
+    fn unblocked(&mut self, now: Nanos, slot: Slot, len: u32) {
         self.advance(now);
         let class = &mut self.classes[slot as usize];
-        (class.held, class.len) = (false, len.max(class.surprise));
+        (class.blocked, class.len) = (false, len.max(class.surprise));
         self.wait(slot, true);
         let class = &self.classes[slot as usize];
         if let Some(level) = class.urgent {
-            self.urgent[usize::from(level)].released(now, slot, len);
+            self.urgent[usize::from(level)].unblocked(now, slot, len);
             if self.classes[slot as usize].places == 0 {
                 self.line_up(slot);
             }
@@ -527,8 +527,8 @@ impl Scheduler for Wfq {
     }
 
     #[inline]
-    fn ahead(&self, _: Slot) -> [Slot; 2] {
-        self.fair.ahead()
+    fn likely_next(&self, _: Slot) -> [Slot; 2] {
+        self.fair.likely_next()
     }
 
     fn memory(&self) -> usize {

@@ -298,11 +298,11 @@ impl Scheduler for Classic {
         self.changed();
     }
 
-    fn hears_arrivals(&self) -> bool {
+    fn wants_arrivals(&self) -> bool {
         true
     }
 
-    fn arriving(&mut self, now: Nanos, slot: Slot, _: u32) -> Admit {
+    fn admit(&mut self, now: Nanos, slot: Slot, _: u32) -> Admit {
         // Timers come before arrivals.
         while self.run_callout_due(now) {}
         if self.sharing == Sharing::TopLevel {
@@ -367,7 +367,7 @@ impl Scheduler for Classic {
         choice.lender != NONE
     }
 
-    fn lent(&mut self, slot: Slot, bytes: u32) {
+    fn count_borrowed(&mut self, slot: Slot, bytes: u32) {
         let mut at = slot;
         while at != self.lender && at != NONE {
             self.classes[at as usize].stats.borrowed_bytes += u64::from(bytes);
@@ -379,23 +379,23 @@ impl Scheduler for Classic {
         self.classes.get(slot as usize).map(|class| class.stats.borrowed_bytes)
     }
 
-    fn tell(&self, slot: Slot, word: &mut dyn FnMut(&'static str, u64)) {
+    fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {
         if let Some(class) = self.classes.get(slot as usize) {
             let stats = &class.stats;
-            word("over", stats.over);
-            word("overactions", stats.overactions);
-            word("delays", stats.delays);
-            word("borrows", stats.borrows);
+            counter("over", stats.over);
+            counter("overactions", stats.overactions);
+            counter("delays", stats.delays);
+            counter("borrows", stats.borrows);
             // What `altqstat` shows besides (docs/reference/altq.md 13): levels, in the kernel's
             // units.
-            word("priority", u64::from(class.priority));
-            word("depth", u64::from(class.depth));
-            word("ns_per_byte", class.numbers.ns_per_byte as u64);
-            word("wrr_allot", self.weight(slot) as u64);
-            word("offtime", class.numbers.offtime as u64);
-            word("maxidle", class.numbers.maxidle as u64);
-            word("minidle", class.numbers.minidle as u64);
-            word("avgidle", class.avgidle as u64);
+            counter("priority", u64::from(class.priority));
+            counter("depth", u64::from(class.depth));
+            counter("ns_per_byte", class.numbers.ns_per_byte as u64);
+            counter("wrr_allot", self.weight(slot) as u64);
+            counter("offtime", class.numbers.offtime as u64);
+            counter("maxidle", class.numbers.maxidle as u64);
+            counter("minidle", class.numbers.minidle as u64);
+            counter("avgidle", class.avgidle as u64);
         }
     }
 

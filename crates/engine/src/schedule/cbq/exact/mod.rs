@@ -367,7 +367,7 @@ impl Scheduler for Exact {
     }
 
     #[inline]
-    fn ahead(&self, slot: Slot) -> [Slot; 2] {
+    fn likely_next(&self, slot: Slot) -> [Slot; 2] {
         let lines = &self.records.lines;
         if let Some(first) = self.ready.first() {
             return [first, lines.get(first as usize).map_or(NIL, |line| line.timer_next)];

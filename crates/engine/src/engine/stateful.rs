@@ -25,7 +25,7 @@ impl Engine {
             let seed = self.queue_seed(class);
             let leaf = &self.leaves[class as usize];
             if leaf.exists
-                && leaf.kind == Kind::Own
+                && leaf.kind == Kind::Stateful
                 && let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_mut)
             {
                 queue.seed(seed);
@@ -51,7 +51,7 @@ impl Engine {
     /// A class's own queue goes. It holds nothing any more.
     pub(super) fn forget_queue(&mut self, class: ClassId) {
         let leaf = &mut self.leaves[class as usize];
-        if leaf.kind == Kind::Own {
+        if leaf.kind == Kind::Stateful {
             self.queues[leaf.head as usize] = None;
             self.free_queues.push(leaf.head);
             (leaf.kind, leaf.head) = (Kind::DropTail, NIL);
@@ -59,13 +59,13 @@ impl Engine {
     }
 
     pub(super) fn queue_of(&self, class: ClassId) -> Option<&dyn Queue> {
-        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists && leaf.kind == Kind::Own)?;
+        let leaf = self.leaves.get(class as usize).filter(|leaf| leaf.exists && leaf.kind == Kind::Stateful)?;
         self.queues.get(leaf.head as usize)?.as_deref()
     }
 
-    pub(super) fn tell_queue_rate(&mut self, class: ClassId, rate: Rate) {
+    pub(super) fn set_queue_rate(&mut self, class: ClassId, rate: Rate) {
         let leaf = &self.leaves[class as usize];
-        if leaf.kind == Kind::Own
+        if leaf.kind == Kind::Stateful
             && let Some(queue) = &mut self.queues[leaf.head as usize]
         {
             queue.set_rate(rate);
@@ -74,11 +74,11 @@ impl Engine {
 
     /// Lets a class's own queue work, and writes down what it holds then. What it lost is in
     /// `self.lost`.
-    fn work<R>(&mut self, class: ClassId, work: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
+    fn with_queue<R>(&mut self, class: ClassId, call: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
         let leaf = &mut self.leaves[class as usize];
         let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
         let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
-        let answer = work(queue, &mut store);
+        let answer = call(queue, &mut store);
         (leaf.packets, leaf.bytes) = queue.backlog();
         let marked = store.marked();
         self.count_marks(class, marked);
@@ -104,7 +104,7 @@ impl Engine {
     fn first_length(&self, class: ClassId) -> Option<u32> {
         let leaf = &self.leaves[class as usize];
         match leaf.kind {
-            Kind::Own => self.queues.get(leaf.head as usize)?.as_deref()?.peek(),
+            Kind::Stateful => self.queues.get(leaf.head as usize)?.as_deref()?.peek(),
             _ => (leaf.packets > 0).then(|| self.slab.wire(leaf.head, &self.overhead)),
         }
     }
@@ -113,7 +113,7 @@ impl Engine {
     /// fields were just written one by one, and a processor waits for such writes to end before it
     /// reads them as a whole.
     #[inline(never)]
-    pub(super) fn enqueue_own(&mut self, class: ClassId, packet: &mut Packet) {
+    pub(super) fn enqueue_stateful(&mut self, class: ClassId, packet: &mut Packet) {
         let leaf = &mut self.leaves[class as usize];
         let (node, slot) = (leaf.scheduler, leaf.slot);
         let Some(queue) = self.queues.get_mut(leaf.head as usize).and_then(Option::as_deref_mut) else { return };
@@ -129,11 +129,11 @@ impl Engine {
         if !self.lost.is_empty() {
             self.recount(class);
         }
-        debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.held(class)));
+        debug_assert_eq!(self.queue_of(class).map(Queue::backlog), Some(self.backlog_of(class)));
         match answer {
             Ok(()) => {
-                self.note(class, packet, What::Queued);
-                self.announce(node, slot, packet.wire, first);
+                self.trace_packet(class, packet, What::Queued);
+                self.report_queued(node, slot, packet.wire, first);
             }
             Err(reason) => self.count_drop(class, *packet, reason),
         }
@@ -142,7 +142,7 @@ impl Engine {
         }
     }
 
-    fn held(&self, class: ClassId) -> (u32, u32) {
+    fn backlog_of(&self, class: ClassId) -> (u32, u32) {
         let leaf = &self.leaves[class as usize];
         (leaf.packets, leaf.bytes)
     }
@@ -150,7 +150,7 @@ impl Engine {
     /// Takes the packet that the class's queue sends, and says how long the next one is. `None` if
     /// it dropped all instead: the schedulers know it then, and are to choose again.
     #[inline(always)]
-    pub(super) fn depart_own(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
+    pub(super) fn take_from_stateful(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
         let leaf = &mut self.leaves[class as usize];
         let queue = self.queues.get_mut(leaf.head as usize)?.as_deref_mut()?;
         let mut store = Store::new(&mut self.slab, &self.overhead, &mut self.lost);
@@ -169,7 +169,7 @@ impl Engine {
         self.depart_with_losses(class, taken, marked)
     }
 
-    /// The rest of [`depart_own`](Engine::depart_own) where the queue marked or dropped packets.
+    /// The rest of [`take_from_stateful`](Engine::take_from_stateful) where the queue marked or dropped packets.
     #[inline(never)]
     fn depart_with_losses(
         &mut self,
@@ -196,7 +196,7 @@ impl Engine {
             loop {
                 let n = &mut self.nodes[node as usize];
                 n.backlog -= packets;
-                n.inner.passed_over(self.now, slot, packets);
+                n.inner.heads_dropped(self.now, slot, packets);
                 if node == 0 {
                     break;
                 }
@@ -209,11 +209,11 @@ impl Engine {
 
     /// Takes the first packet of any queue without a decision on it.
     pub(super) fn take_first(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
-        if self.leaves[class as usize].kind != Kind::Own {
+        if self.leaves[class as usize].kind != Kind::Stateful {
             let (taken, next) = self.take_head(class);
             return Some((self.slab.take(taken.at, taken.wire), next));
         }
-        let taken = self.work(class, |queue, store| queue.take(store))??;
+        let taken = self.with_queue(class, |queue, store| queue.take(store))??;
         let packet = self.slab.take(taken.at, taken.wire);
         Some((packet, self.first_length(class)))
     }
@@ -241,7 +241,7 @@ impl Engine {
     // ------------------------------------------------------------------ changes
 
     /// New words for a queue that has a state and stays of its kind. False if it is not that.
-    pub(super) fn change_own(
+    pub(super) fn change_stateful(
         &mut self,
         now: Nanos,
         class: ClassId,
@@ -249,11 +249,11 @@ impl Engine {
         rate: Rate,
     ) -> Result<bool, SpecError> {
         let leaf = &self.leaves[class as usize];
-        if leaf.kind != Kind::Own || self.queue_names.get(leaf.head as usize) != Some(&spec.name) {
+        if leaf.kind != Kind::Stateful || self.queue_names.get(leaf.head as usize) != Some(&spec.name) {
             return Ok(false);
         }
         let context = self.queue_context(class, rate);
-        let answer = self.work(class, |queue, store| queue.change(now, &context, spec, store)).unwrap_or(Ok(()));
+        let answer = self.with_queue(class, |queue, store| queue.change(now, &context, spec, store)).unwrap_or(Ok(()));
         if !self.lost.is_empty() {
             self.count_lost(class, Some(DropReason::LimitLowered));
         }
@@ -278,8 +278,8 @@ impl Engine {
         let mut refused = Vec::new();
         for mut packet in waiting {
             let taken = match self.leaves[class as usize].kind {
-                Kind::Own => self
-                    .work(class, |queue, store| queue.enqueue(now, &mut packet, store))
+                Kind::Stateful => self
+                    .with_queue(class, |queue, store| queue.enqueue(now, &mut packet, store))
                     .is_some_and(|answer| answer.is_ok()),
                 _ if self.leaves[class as usize].fits(packet.len) => {
                     self.put(class, &packet);

@@ -1,6 +1,6 @@
 //! What the engine tells about itself: counters, the tree, memory.
 
-use super::{Engine, Leaf, Losses, Node, Place};
+use super::{Engine, Leaf, Losses, Node, TreePlace};
 use crate::account::{Counters, DropReason};
 use crate::link::Overhead;
 use crate::queue::Queue;
@@ -70,7 +70,7 @@ impl Engine {
         if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
             let place = &self.places[class as usize];
             let (node, slot) = if class == ROOT { (leaf.scheduler, ROOT_SLOT) } else { (place.scheduler, place.slot) };
-            self.nodes[node as usize].inner.tell(slot, &mut |name, count| all.push((name, count)));
+            self.nodes[node as usize].inner.report_counters(slot, &mut |name, count| all.push((name, count)));
             if let Some(meter) = &place.meter {
                 let names = [("green", "green_bytes"), ("yellow", "yellow_bytes"), ("red", "red_bytes")];
                 for ((packets, bytes), count) in names.into_iter().zip(meter.counts()) {
@@ -85,7 +85,7 @@ impl Engine {
     pub fn queue_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         if let Some(queue) = self.queue_of(class) {
-            queue.tell(&mut |name, count| all.push((name, count)));
+            queue.report_counters(&mut |name, count| all.push((name, count)));
         }
         all
     }
@@ -134,7 +134,7 @@ impl Engine {
     /// Keeps the latest `capacity` events from now on; 0 ends it.
     pub fn trace(&mut self, capacity: usize) {
         self.trace = (capacity > 0).then(|| Trace::new(capacity));
-        self.heard = self.hears_arrivals || self.metered || capacity > 0;
+        self.arrivals_observed = self.wants_arrivals || self.metered || capacity > 0;
     }
 
     /// The event trace, if one is kept.
@@ -145,7 +145,7 @@ impl Engine {
     /// Bytes of memory held for classes and schedulers, packets and flows apart.
     pub fn memory(&self) -> usize {
         self.leaves.capacity() * size_of::<Leaf>()
-            + self.places.capacity() * size_of::<Place>()
+            + self.places.capacity() * size_of::<TreePlace>()
             + self.places.iter().filter(|place| place.losses.is_some()).count() * size_of::<Losses>()
             + self.queues.capacity() * size_of::<Option<Box<dyn Queue>>>()
             + self.queue_names.capacity() * size_of::<&str>()
