@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use super::check::{At, Finding, View};
 use super::promise::{Place, Promise, none};
-use super::timers::Timers;
+use super::timer_heap::TimerHeap;
 use super::{Entry, ROOT_SLOT, Role, Scheduler, Slot};
 use crate::packet::NIL;
 use crate::prefetch::prefetch;
@@ -112,7 +112,7 @@ struct Fairq {
     /// The class whose turn it is, of each level; not over, or over.
     turn: [[Slot; LEVELS]; 2],
     /// When those that are over no longer are.
-    timers: Timers,
+    timers: TimerHeap,
     classes: Vec<Class>,
     /// `buckets` and `hogs` of the classes that state any: what their queues were made with.
     made: BTreeMap<Slot, Made>,
@@ -166,7 +166,7 @@ impl Class {
 
 impl Fairq {
     fn new(rate: Rate) -> Fairq {
-        let mut timers = Timers::default();
+        let mut timers = TimerHeap::default();
         timers.reserve(ROOT_SLOT);
         // Packets of the class that holds the scheduler go as those of a class without words.
         let own = Class { bandwidth: rate, all: true, ..Class::FREE };

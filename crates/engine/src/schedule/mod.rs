@@ -16,12 +16,12 @@ mod entry;
 mod fairq;
 mod fifo;
 mod hfsc;
+mod hierarchical_wheel;
 pub mod htb;
 mod priq;
 pub mod promise;
-mod timers;
+mod timer_heap;
 mod wfq;
-mod wheel;
 
 pub use entry::{AltqstatForm, Entry, Order, OwnPackets, QueueWord, Role, TcForm};
 

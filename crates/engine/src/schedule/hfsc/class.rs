@@ -1,7 +1,7 @@
 //! What is kept of a class.
 
-use super::curve::{First, Runtime, Slope, real};
-use super::words::{Fresh, Words};
+use super::curve::{FirstPiece, Runtime, Slope, real};
+use super::words::{NewCurve, Words};
 use crate::units::Nanos;
 
 /// No record.
@@ -48,15 +48,15 @@ const _: () = assert!(size_of::<Class>() == 128);
 /// What few classes have.
 #[derive(Default)]
 pub struct Extra {
-    pub share: Option<First>,
-    pub realtime: Option<First>,
+    pub share: Option<FirstPiece>,
+    pub realtime: Option<FirstPiece>,
     pub limit: Option<Limit>,
 }
 
 /// An upper limit.
 pub struct Limit {
     pub curve: Runtime,
-    pub first: Option<First>,
+    pub first: Option<FirstPiece>,
     /// How far the class may be behind its limit and make up for it: two packets at its rate, and
     /// one timer tick.
     pub slack: Nanos,
@@ -129,12 +129,12 @@ impl Class {
     }
 
     #[inline]
-    pub fn share_parts(&mut self) -> (&mut Runtime, Option<&mut First>) {
+    pub fn share_parts(&mut self) -> (&mut Runtime, Option<&mut FirstPiece>) {
         (&mut self.share, self.extra.as_mut().and_then(|extra| extra.share.as_mut()))
     }
 
     #[inline]
-    pub fn realtime_parts(&mut self) -> (&mut Runtime, Option<&mut First>) {
+    pub fn realtime_parts(&mut self) -> (&mut Runtime, Option<&mut FirstPiece>) {
         (&mut self.realtime, self.extra.as_mut().and_then(|extra| extra.realtime.as_mut()))
     }
 
@@ -160,7 +160,7 @@ impl Class {
         let old = self.extra.take().map_or_else(Extra::default, |extra| *extra);
         let share = self.share.replaced(old.share.as_ref(), words.share);
         let realtime = self.realtime.replaced(old.realtime.as_ref(), words.realtime);
-        let limit = words.limit.map(|new: Fresh| {
+        let limit = words.limit.map(|new: NewCurve| {
             let (curve, first) = match &old.limit {
                 Some(limit) => limit.curve.replaced(limit.first.as_ref(), new),
                 None => new,

@@ -130,7 +130,7 @@ impl Clock {
 
 /// The first piece of a curve that has two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct First {
+pub struct FirstPiece {
     slope: Slope,
     clock: Clock,
     convex: bool,
@@ -150,7 +150,7 @@ pub struct Runtime {
 impl Runtime {
     /// A curve that never ran. `None` if its first piece lets it have more than its second could
     /// make up for in 2^90 ns.
-    pub fn new(curve: &ServiceCurve) -> Option<(Runtime, Option<First>)> {
+    pub fn new(curve: &ServiceCurve) -> Option<(Runtime, Option<FirstPiece>)> {
         let then = curve.then.as_bit_s();
         let main = Runtime { slope: Slope::new(then), clock: Clock::default() };
         if curve.until == 0 || curve.first == curve.then || then == 0 {
@@ -162,12 +162,12 @@ impl Runtime {
         if offset > EPOCH {
             return None;
         }
-        Some((main, Some(First { slope: Slope::new(first), clock: Clock::default(), convex, offset })))
+        Some((main, Some(FirstPiece { slope: Slope::new(first), clock: Clock::default(), convex, offset })))
     }
 
     /// When what has been served is due.
     #[inline]
-    pub fn position(&self, first: Option<&First>) -> u128 {
+    pub fn position(&self, first: Option<&FirstPiece>) -> u128 {
         let main = self.clock.due();
         match first {
             None => main,
@@ -179,7 +179,7 @@ impl Runtime {
 
     /// When `len` bytes more are due.
     #[inline]
-    pub fn after(&self, first: Option<&First>, len: u32) -> u128 {
+    pub fn after(&self, first: Option<&FirstPiece>, len: u32) -> u128 {
         let mut next = *self;
         match first {
             None => {
@@ -196,7 +196,7 @@ impl Runtime {
 
     /// `len` bytes have been served.
     #[inline(always)]
-    pub fn advance(&mut self, first: Option<&mut First>, len: u32) {
+    pub fn advance(&mut self, first: Option<&mut FirstPiece>, len: u32) {
         self.clock.advance(self.slope, len);
         if let Some(first) = first
             && !first.slope.is_zero()
@@ -209,7 +209,7 @@ impl Runtime {
     /// its deadlines, at the rate of its second piece from the start, so that it can be kept when
     /// others become active.
     #[inline]
-    pub fn eligible(&self, first: Option<&First>) -> u128 {
+    pub fn eligible(&self, first: Option<&FirstPiece>) -> u128 {
         match first {
             Some(first) if first.convex => self.clock.due().saturating_sub(first.offset),
             first => self.position(first),
@@ -219,7 +219,7 @@ impl Runtime {
     /// The class becomes active at `at`: from now on the lesser of the curve so far and a new one
     /// from here counts.
     #[inline]
-    pub fn restart(&mut self, first: Option<&mut First>, at: u128) {
+    pub fn restart(&mut self, first: Option<&mut FirstPiece>, at: u128) {
         match first {
             None => self.clock.at_least(at),
             Some(first) if !first.convex => {
@@ -241,7 +241,7 @@ impl Runtime {
 
     /// Moves the whole curve so that its position is not before `at`.
     #[inline]
-    pub fn lift(&mut self, first: Option<&mut First>, at: u128) {
+    pub fn raise_to(&mut self, first: Option<&mut FirstPiece>, at: u128) {
         let position = self.position(first.as_deref());
         if position < at {
             self.clock.shift(at - position);
@@ -253,7 +253,11 @@ impl Runtime {
 
     /// Goes on as another curve from where this one stands: what was served early stays served, and
     /// a new first piece is earned by idling.
-    pub fn replaced(&self, first: Option<&First>, by: (Runtime, Option<First>)) -> (Runtime, Option<First>) {
+    pub fn replaced(
+        &self,
+        first: Option<&FirstPiece>,
+        by: (Runtime, Option<FirstPiece>),
+    ) -> (Runtime, Option<FirstPiece>) {
         let (mut main, mut bent) = by;
         let position = self.position(first);
         match (&mut bent, first) {
@@ -277,7 +281,7 @@ impl Runtime {
     }
 
     /// Forgets the past.
-    pub fn clear(&mut self, first: Option<&mut First>) {
+    pub fn clear(&mut self, first: Option<&mut FirstPiece>) {
         self.clock = Clock::default();
         if let Some(first) = first {
             first.clock = Clock::default();

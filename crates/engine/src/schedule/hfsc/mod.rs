@@ -101,7 +101,7 @@ impl Hfsc {
             limits: 0,
         };
         hfsc.set_link_rate(context.link_rate);
-        hfsc.room(ROOT_SLOT);
+        hfsc.reserve(ROOT_SLOT);
         hfsc
     }
 
@@ -109,7 +109,7 @@ impl Hfsc {
         self.packet_time = rate.time_for(u64::from(self.overhead.charge(self.mtu)));
     }
 
-    fn room(&mut self, slot: Slot) {
+    fn reserve(&mut self, slot: Slot) {
         if self.classes.len() <= slot as usize {
             self.classes.resize_with(slot as usize + 1, Class::default);
             self.realtime_at.resize(slot as usize + 1, 0);
@@ -118,7 +118,7 @@ impl Hfsc {
     }
 
     #[inline]
-    fn touch(&mut self, now: Nanos) {
+    fn update_now(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.chosen = None;
     }
@@ -132,7 +132,7 @@ impl Hfsc {
     }
 
     /// Puts a class below another one.
-    fn hang(&mut self, slot: Slot, parent: Slot) {
+    fn attach(&mut self, slot: Slot, parent: Slot) {
         if self.classes[parent as usize].inner == NIL {
             self.classes[parent as usize].inner = match self.free.pop() {
                 Some(at) => {
@@ -151,7 +151,7 @@ impl Hfsc {
         self.classes[slot as usize].above = inner;
     }
 
-    fn unhang(&mut self, slot: Slot) {
+    fn detach(&mut self, slot: Slot) {
         let above = self.classes[slot as usize].above;
         if let Some(inner) = self.inners.get_mut(above as usize) {
             inner.children -= 1;
@@ -159,7 +159,7 @@ impl Hfsc {
     }
 
     /// The class has a first packet, of `len` bytes.
-    fn begin(&mut self, slot: Slot, len: u32) {
+    fn became_backlogged(&mut self, slot: Slot, len: u32) {
         let now = EPOCH + u128::from(self.now);
         let class = &mut self.classes[slot as usize];
         class.len = len;
@@ -173,7 +173,7 @@ impl Hfsc {
     }
 
     /// It has none any more, but for a reason that is not service.
-    fn end(&mut self, slot: Slot) {
+    fn became_empty(&mut self, slot: Slot) {
         self.classes[slot as usize].flags &= !OWN;
         self.unfile_realtime(slot);
         self.deactivate(slot);
@@ -183,12 +183,12 @@ impl Hfsc {
 impl Scheduler for Hfsc {
     fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         let words = Words::read(settings)?;
-        self.touch(now);
-        self.room(slot);
+        self.update_now(now);
+        self.reserve(slot);
         self.classes[slot as usize] = Class::default();
         self.limits += u32::from(words.limit.is_some());
         self.set_words(slot, words);
-        self.hang(slot, parent);
+        self.attach(slot, parent);
         Ok(())
     }
 
@@ -197,20 +197,20 @@ impl Scheduler for Hfsc {
             return Ok(());
         }
         let words = Words::read(settings)?;
-        self.touch(now);
+        self.update_now(now);
         let class = &self.classes[slot as usize];
         let (before, had_realtime, had_limit) = (class.parent, class.has_realtime(), class.has_limit());
         // Not less until nothing is parked by this class's any more.
         self.limits += u32::from(words.limit.is_some());
         if class.has(ACTIVE) {
-            self.leave(slot);
+            self.leave_siblings(slot);
             self.deactivate(before);
         }
         self.unfile_realtime(slot);
         self.set_words(slot, words);
         if parent != before {
-            self.unhang(slot);
-            self.hang(slot, parent);
+            self.detach(slot);
+            self.attach(slot, parent);
             // Virtual time is its parent's: below another one it begins at that one's present.
             let (curve, first) = self.classes[slot as usize].share_parts();
             curve.clear(first);
@@ -223,7 +223,7 @@ impl Scheduler for Hfsc {
             }
             self.file_realtime(slot);
         }
-        if self.wants(slot) {
+        if self.has_backlog(slot) {
             self.activate(slot);
         }
         self.limits -= u32::from(had_limit);
@@ -231,9 +231,9 @@ impl Scheduler for Hfsc {
     }
 
     fn remove(&mut self, now: Nanos, slot: Slot) {
-        self.touch(now);
-        self.end(slot);
-        self.unhang(slot);
+        self.update_now(now);
+        self.became_empty(slot);
+        self.detach(slot);
         let gone = std::mem::take(&mut self.classes[slot as usize]);
         self.limits -= u32::from(gone.has_limit());
         if gone.inner != NIL {
@@ -242,7 +242,7 @@ impl Scheduler for Hfsc {
     }
 
     fn set_rate(&mut self, now: Nanos, _: Rate, link_rate: Rate) {
-        self.touch(now);
+        self.update_now(now);
         self.set_link_rate(link_rate);
     }
 
@@ -251,35 +251,35 @@ impl Scheduler for Hfsc {
         if !first {
             return;
         }
-        self.touch(now);
+        self.update_now(now);
         if self.classes[slot as usize].has(OWN) {
             self.classes[slot as usize].len = len;
             return self.renew_deadline(slot);
         }
-        self.begin(slot, len);
+        self.became_backlogged(slot, len);
     }
 
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
-        self.touch(now);
+        self.update_now(now);
         match next {
             Some(len) => {
                 self.classes[slot as usize].len = len;
                 self.renew_deadline(slot);
             }
-            None => self.end(slot),
+            None => self.became_empty(slot),
         }
     }
 
     #[inline]
     fn choose(&mut self, now: Nanos) -> Option<Slot> {
         if now > self.now {
-            self.touch(now);
+            self.update_now(now);
         }
         if self.chosen.is_none() {
             self.make_eligible();
             self.chosen = match self.ready.first() {
                 Some((_, slot)) => Some((slot, true)),
-                None => self.least().map(|slot| (slot, false)),
+                None => self.choose_by_share().map(|slot| (slot, false)),
             };
         }
         self.chosen.map(|(slot, _)| slot)
@@ -288,7 +288,7 @@ impl Scheduler for Hfsc {
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
         let by_deadline = matches!(self.chosen, Some((chosen, true)) if chosen == slot);
-        self.touch(now);
+        self.update_now(now);
         let class = &mut self.classes[slot as usize];
         match next {
             Some(len) => class.len = len,
@@ -311,7 +311,7 @@ impl Scheduler for Hfsc {
             return Some(0);
         }
         let eligible = self.waiting.first().map(|(at, _)| at as Nanos);
-        eligible.into_iter().chain(self.least_time()).min()
+        eligible.into_iter().chain(self.share_wakeup()).min()
     }
 
     fn report_counters(&self, slot: Slot, counter: &mut dyn FnMut(&'static str, u64)) {

@@ -20,7 +20,7 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     }
     let tree = Tree::new(place);
     let one = |(class, member): (usize, &Member<'_>)| {
-        let Some(curve) = realtime(member) else { return by_share(place, &tree, class) };
+        let Some(curve) = realtime(member) else { return promise_by_share(place, &tree, class) };
         let slowest = if whole.until > 0 { whole.first.min(whole.then) } else { whole.then };
         let packet = u64::from(place.packet);
         // Of what stands inside the class only a guess at the next packet is known: at worst its
@@ -99,7 +99,7 @@ fn realtime(member: &Member<'_>) -> Option<ServiceCurve> {
     member.settings.curve("realtime").filter(|curve| member.leaf && !curve.then.is_zero())
 }
 
-fn by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Promise, String> {
+fn promise_by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Promise, String> {
     let classes = place.classes;
     // From the top down to the class.
     let mut path = vec![class];

@@ -45,7 +45,7 @@ impl Inner {
 impl Hfsc {
     /// Whether a class has something to send by its share, itself or below it.
     #[inline]
-    pub(super) fn wants(&self, slot: Slot) -> bool {
+    pub(super) fn has_backlog(&self, slot: Slot) -> bool {
         let class = &self.classes[slot as usize];
         class.has(OWN) || self.inners.get(class.inner as usize).is_some_and(|inner| inner.active > 0)
     }
@@ -76,7 +76,7 @@ impl Hfsc {
                 // What others had while a limit held it back was no share of its own: it is not
                 // made up for.
                 let (curve, first) = class.share_parts();
-                curve.lift(first, inner.v);
+                curve.raise_to(first, inner.v);
             }
             class.flags = class.flags & !PARKED | FIT;
             inner.fit.push(class.vt(), slot, &mut self.share_at);
@@ -136,8 +136,8 @@ impl Hfsc {
 
     /// A class has nothing to send any more, nor may those above.
     pub(super) fn deactivate(&mut self, mut slot: Slot) {
-        while slot != ROOT_SLOT && self.classes[slot as usize].has(ACTIVE) && !self.wants(slot) {
-            self.leave(slot);
+        while slot != ROOT_SLOT && self.classes[slot as usize].has(ACTIVE) && !self.has_backlog(slot) {
+            self.leave_siblings(slot);
             slot = self.classes[slot as usize].parent;
         }
         self.refile_up(slot);
@@ -145,7 +145,7 @@ impl Hfsc {
 
     /// Takes an active class out of its parent's.
     #[inline]
-    pub(super) fn leave(&mut self, slot: Slot) {
+    pub(super) fn leave_siblings(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
         let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
         if class.has(FIT) {
@@ -176,13 +176,13 @@ impl Hfsc {
             let active = class.has(ACTIVE);
             if active {
                 if !(class.has(OWN) || below) {
-                    self.leave(slot);
+                    self.leave_siblings(slot);
                 } else if self.limits > 0 {
                     self.refile(slot);
                 } else if let Some(inner) = self.inners.get_mut(above as usize) {
                     inner.fit.update(vt, slot, &mut self.share_at);
                 }
-                self.release(above);
+                self.unpark_due(above);
             }
             let Some(inner) = self.inners.get_mut(above as usize) else { return };
             if active {
@@ -204,13 +204,13 @@ impl Hfsc {
         let siblings = self.inners.get(above as usize).map_or(0, |inner| inner.active);
         let slack = limit.slack.saturating_add(u64::from(siblings).saturating_mul(self.packet_time));
         let oldest = (EPOCH + u128::from(self.now)).saturating_sub(u128::from(slack));
-        limit.curve.lift(limit.first.as_mut(), oldest);
+        limit.curve.raise_to(limit.first.as_mut(), oldest);
         limit.curve.advance(limit.first.as_mut(), len);
     }
 
     /// Puts children back whose limit lets them go by now.
     #[inline]
-    fn release(&mut self, inner: u32) {
+    fn unpark_due(&mut self, inner: u32) {
         while self.limits > 0
             && let Some(inner) = self.inners.get(inner as usize)
             && let Some((at, slot)) = inner.parked.first()
@@ -228,12 +228,12 @@ impl Hfsc {
 
     /// The class that goes by its share, if any may.
     #[inline]
-    pub(super) fn least(&mut self) -> Option<Slot> {
+    pub(super) fn choose_by_share(&mut self) -> Option<Slot> {
         let mut slot = ROOT_SLOT;
         loop {
             let inner = self.classes[slot as usize].inner;
             if inner != NIL {
-                self.release(inner);
+                self.unpark_due(inner);
                 if let Some((_, child)) = self.inners.get(inner as usize).and_then(|inner| inner.fit.first()) {
                     slot = child;
                     continue;
@@ -244,9 +244,9 @@ impl Hfsc {
         }
     }
 
-    /// When [`least`](Hfsc::least) may name a class.
+    /// When [`choose_by_share`](Hfsc::choose_by_share) may name a class.
     #[inline]
-    pub(super) fn least_time(&self) -> Option<Nanos> {
+    pub(super) fn share_wakeup(&self) -> Option<Nanos> {
         let root = &self.classes[ROOT_SLOT as usize];
         match self.inners.get(root.inner as usize) {
             _ if root.has(OWN) => Some(0),

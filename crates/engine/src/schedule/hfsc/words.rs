@@ -1,6 +1,6 @@
 //! The words of a class, read and checked.
 
-use super::curve::{First, Runtime};
+use super::curve::{FirstPiece, Runtime};
 use crate::settings::{Kind, Settings, Word};
 use crate::shape::service_curve::ServiceCurve;
 use crate::spec::SpecError;
@@ -28,14 +28,14 @@ pub const CLASS: &[Word] = &[
 ];
 
 /// A curve that has not run yet.
-pub type Fresh = (Runtime, Option<First>);
+pub type NewCurve = (Runtime, Option<FirstPiece>);
 
 /// The curves of a class. A rate of 0 says that there is none, but for the upper limit, which may
 /// not be 0.
 pub struct Words {
-    pub realtime: Fresh,
-    pub share: Fresh,
-    pub limit: Option<Fresh>,
+    pub realtime: NewCurve,
+    pub share: NewCurve,
+    pub limit: Option<NewCurve>,
 }
 
 impl Words {
@@ -63,7 +63,7 @@ impl Words {
     }
 }
 
-fn curve(word: &'static str, settings: &Settings) -> Result<Option<Fresh>, SpecError> {
+fn curve(word: &'static str, settings: &Settings) -> Result<Option<NewCurve>, SpecError> {
     let Some(curve) = settings.curve(word) else { return Ok(None) };
     let ServiceCurve { first, until, then } = curve;
     if then.is_zero() && until > 0 && !first.is_zero() {

@@ -11,8 +11,8 @@
 //!
 //! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at
 //! a stretch. Its code is not: buckets are told by the time at which they are out of debt
-//! (`class`), rounds are bitmaps (`ring`), and only classes that want to send wait for a change of
-//! mode (`wheel`). No step looks at all classes. What differs from the kernel is in
+//! (`class`), rounds are bitmaps (`round_robin`), and only classes that want to send wait for a change of
+//! mode (`hierarchical_wheel`). No step looks at all classes. What differs from the kernel is in
 //! docs/schedulers/htb.md.
 //!
 //! Packets of the place itself (class = the link or the class that holds this scheduler)
@@ -23,18 +23,18 @@
 mod check;
 mod class;
 mod promise;
-mod ring;
+mod round_robin;
 mod tree;
 pub mod words;
 
-use super::wheel::Wheel;
+use super::hierarchical_wheel::HierarchicalWheel;
 use super::{Entry, ROOT_SLOT, Scheduler, Slot};
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 use class::{BACKLOGGED, Class, EXISTS, FED, LEVELS, Mode, NIL};
-use ring::Ring;
+use round_robin::RoundRobin;
 use words::{Defaults, Words};
 
 /// The registry's entry.
@@ -62,7 +62,7 @@ struct Htb {
     rows: [Row; LEVELS],
     /// Levels whose rows are not empty.
     levels: u8,
-    timers: Wheel,
+    timers: HierarchicalWheel,
     /// Classes that have packets of their own, the root aside.
     waiting: u32,
     /// One that came when nobody else had any: it is not put in its place until somebody comes or
@@ -81,13 +81,13 @@ struct Node {
     free: Vec<u32>,
     children: u32,
     /// Its yellow children that want to send, by priority: the kernel's feeds. Made when needed.
-    feeds: [Option<Box<Ring>>; PRIOS],
+    feeds: [Option<Box<RoundRobin>>; PRIOS],
 }
 
 /// Green classes of a level, by priority.
 #[derive(Default)]
 struct Row {
-    rings: [Ring; PRIOS],
+    rings: [RoundRobin; PRIOS],
     /// Priorities in use.
     prios: u8,
 }
@@ -106,7 +106,7 @@ impl Htb {
     /// Puts a class that wants to send where its mode says, with these priorities of it, and those
     /// above as far as they hear of it for the first time.
     #[inline]
-    fn place(&mut self, mut slot: Slot, mut prios: u8) {
+    fn activate_prios(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
             let class = &mut self.classes[slot as usize];
             match class.mode {
@@ -160,14 +160,14 @@ impl Htb {
     /// Takes a class out of where its mode has put it, and those above as far as nothing is left
     /// below them.
     #[inline]
-    fn unplace(&mut self, mut slot: Slot, mut prios: u8) {
+    fn deactivate_prios(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
             let class = &mut self.classes[slot as usize];
             let (fed, mode) = (class.has(FED), class.mode);
             class.flags &= !FED;
             let (parent, at) = (class.parent, class.at);
             if mode == Mode::Green {
-                self.leave_row(slot, prios);
+                self.remove_from_row(slot, prios);
             }
             if !fed && mode != Mode::Yellow {
                 return;
@@ -182,7 +182,7 @@ impl Htb {
 
     /// Takes a class out of the row of its level.
     #[inline]
-    fn leave_row(&mut self, slot: Slot, prios: u8) {
+    fn remove_from_row(&mut self, slot: Slot, prios: u8) {
         let level = usize::from(self.classes[slot as usize].level) % LEVELS;
         let row = &mut self.rows[level];
         for prio in bits(prios) {
@@ -217,7 +217,7 @@ impl Htb {
 
     /// The class has packets of its own now.
     #[inline]
-    fn wake(&mut self, slot: Slot) {
+    fn activate(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
         if class.has(BACKLOGGED) {
             return;
@@ -231,15 +231,15 @@ impl Htb {
             self.lone = slot;
             return;
         }
-        self.settle();
-        self.enter(slot);
+        self.place_lone();
+        self.place_backlogged(slot);
     }
 
     /// Puts one that was alone in its place.
-    fn settle(&mut self) {
+    fn place_lone(&mut self) {
         let slot = std::mem::replace(&mut self.lone, NIL);
         if slot != NIL {
-            self.enter(slot);
+            self.place_backlogged(slot);
             let class = &mut self.classes[slot as usize];
             if class.node == NIL {
                 class.overlimits = class.overlimits.wrapping_add(u32::from(class.mode == Mode::Red));
@@ -248,25 +248,25 @@ impl Htb {
     }
 
     /// Puts a class that has packets of its own in its place.
-    fn enter(&mut self, slot: Slot) {
+    fn place_backlogged(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
         let prios = 1 << class.prio;
         if class.node != NIL {
             let fresh = self.feed(slot, 0, prios);
             if fresh != 0 {
-                self.place(slot, fresh);
+                self.activate_prios(slot, fresh);
             }
             return;
         }
         class.wants = prios;
         class.mode = class.mode_at(self.now);
-        self.place(slot, prios);
+        self.activate_prios(slot, prios);
         self.file(slot);
     }
 
     /// The class has no packets of its own any more.
     #[inline]
-    fn rest(&mut self, slot: Slot) {
+    fn deactivate(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
         if !class.has(BACKLOGGED) {
             return;
@@ -284,38 +284,38 @@ impl Htb {
             let prios = 1 << class.prio;
             let gone = self.unfeed(slot, 0, prios);
             if gone != 0 {
-                self.unplace(slot, gone);
+                self.deactivate_prios(slot, gone);
             }
             return;
         }
         let prios = std::mem::take(&mut class.wants);
-        self.unplace(slot, prios);
+        self.deactivate_prios(slot, prios);
     }
 
     // ------------------------------------------------------------------ modes
 
     /// Gives a class that wants to send another mode.
-    fn turn(&mut self, slot: Slot, mode: Mode) {
+    fn change_mode(&mut self, slot: Slot, mode: Mode) {
         let &Class { wants, node, mode: old, .. } = &self.classes[slot as usize];
         if node != NIL || mode == Mode::Red {
-            self.unplace(slot, wants);
+            self.deactivate_prios(slot, wants);
         } else if old == Mode::Green {
             // A leaf stays in its parent's feed while it is green: nobody looks there before no
             // leaf is green any more.
-            self.leave_row(slot, wants);
+            self.remove_from_row(slot, wants);
         }
         let class = &mut self.classes[slot as usize];
         class.mode = mode;
         class.overlimits = class.overlimits.wrapping_add(u32::from(mode == Mode::Red));
-        self.place(slot, wants);
+        self.activate_prios(slot, wants);
         self.file(slot);
     }
 
     /// When a class can send at the earliest if nothing else goes: at its own right, or because one
     /// above can and it may borrow.
-    fn opens(&self, slot: Slot) -> Nanos {
+    fn earliest_send(&self, slot: Slot) -> Nanos {
         let class = &self.classes[slot as usize];
-        let above = if class.parent == NIL { Nanos::MAX } else { self.opens(class.parent) };
+        let above = if class.parent == NIL { Nanos::MAX } else { self.earliest_send(class.parent) };
         class.ceil_clear().max(class.rate_clear().min(above))
     }
 
@@ -327,7 +327,7 @@ impl Htb {
             Mode::Green => Nanos::MAX,
             Mode::Yellow => class.rate_clear(),
             // What it could not use earlier need not wake anyone.
-            Mode::Red => self.opens(slot),
+            Mode::Red => self.earliest_send(slot),
         }
     }
 
@@ -367,13 +367,13 @@ impl Htb {
             }
             let mode = class.mode_at(self.now);
             if mode != class.mode {
-                self.turn(slot, mode);
+                self.change_mode(slot, mode);
             }
         }
     }
 
     #[inline]
-    fn touch(&mut self, now: Nanos) {
+    fn update_now(&mut self, now: Nanos) {
         self.chosen = None;
         self.advance(now);
     }
@@ -405,14 +405,14 @@ impl Htb {
             if let Some(level) = self.lender_of(self.lone) {
                 return Some((self.lone, level, self.classes[self.lone as usize].prio));
             }
-            self.settle();
+            self.place_lone();
         }
         if self.levels == 0 {
             return None;
         }
         let level = self.levels.trailing_zeros() as usize;
         let prio = self.rows[level].prios.trailing_zeros() as usize;
-        let mut slot = self.rows[level].rings.get(prio)?.turn()?;
+        let mut slot = self.rows[level].rings.get(prio)?.current()?;
         // Down from the lender to a leaf, by whose turn it is in each feed.
         loop {
             let class = &self.classes[slot as usize];
@@ -420,7 +420,7 @@ impl Htb {
                 return Some((slot, level as u8, prio as u8));
             }
             let node = &self.nodes[class.node as usize];
-            match node.feeds[prio].as_ref()?.turn()? {
+            match node.feeds[prio].as_ref()?.current()? {
                 0 => return Some((slot, level as u8, prio as u8)),
                 at => slot = node.members[at as usize],
             }
@@ -431,7 +431,7 @@ impl Htb {
     /// below 0. When it was the last turn of an inner class's round, that class's turn among its
     /// own siblings ends too.
     #[inline]
-    fn spend(&mut self, slot: Slot, level: usize, prio: usize, len: u32) {
+    fn charge_deficit(&mut self, slot: Slot, level: usize, prio: usize, len: u32) {
         let class = &mut self.classes[slot as usize];
         let deficit = class.deficit[level].saturating_sub_unsigned(len);
         class.deficit[level] = deficit;
@@ -488,7 +488,7 @@ impl Htb {
             // for it already.
             let mode = class.mode_at(now);
             if class.wants != 0 && mode != class.mode {
-                self.turn(slot, mode);
+                self.change_mode(slot, mode);
             }
             slot = parent;
         }
@@ -500,14 +500,14 @@ impl Scheduler for Htb {
     fn add(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         let words = Words::read(settings, &self.defaults)?;
         self.check_depth(parent, 0)?;
-        self.touch(now);
+        self.update_now(now);
         self.add_class(slot, parent, words);
         Ok(())
     }
 
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
-            self.touch(now);
+            self.update_now(now);
             self.set_r2q(words::r2q(settings));
             return Ok(());
         }
@@ -515,33 +515,33 @@ impl Scheduler for Htb {
         if self.classes[slot as usize].parent != parent {
             self.check_depth(parent, self.height(slot))?;
         }
-        self.touch(now);
+        self.update_now(now);
         self.change_class(slot, parent, words);
         Ok(())
     }
 
     fn remove(&mut self, now: Nanos, slot: Slot) {
-        self.touch(now);
+        self.update_now(now);
         self.remove_class(slot);
     }
 
     fn set_rate(&mut self, now: Nanos, _: Rate, link_rate: Rate) {
-        self.touch(now);
+        self.update_now(now);
         self.set_link_rate(link_rate);
     }
 
     #[inline]
     fn queued(&mut self, now: Nanos, slot: Slot, _: u32, first: bool) {
         if first {
-            self.touch(now);
-            self.wake(slot);
+            self.update_now(now);
+            self.activate(slot);
         }
     }
 
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
         if next.is_none() {
-            self.touch(now);
-            self.rest(slot);
+            self.update_now(now);
+            self.deactivate(slot);
         }
     }
 
@@ -550,7 +550,7 @@ impl Scheduler for Htb {
         if let Some(chosen) = self.chosen.filter(|chosen| chosen.at == now) {
             return Some(chosen.slot);
         }
-        self.touch(now);
+        self.update_now(now);
         let (slot, level, prio) = self.choose_now()?;
         self.chosen = Some(Chosen { at: now, slot, level, prio });
         Some(slot)
@@ -571,16 +571,16 @@ impl Scheduler for Htb {
         if slot == ROOT_SLOT {
             self.direct_packets += 1;
             if next.is_none() {
-                self.rest(slot);
+                self.deactivate(slot);
             }
             return false;
         }
         let class = &self.classes[slot as usize];
         let (level, prio) = chosen.map_or((class.level, class.prio), |(_, level, prio)| (level, prio));
         let (level, prio) = (usize::from(level) % LEVELS, usize::from(prio) % PRIOS);
-        self.spend(slot, level, prio, len);
+        self.charge_deficit(slot, level, prio, len);
         if next.is_none() {
-            self.rest(slot);
+            self.deactivate(slot);
         }
         self.charge(slot, level, len)
     }
@@ -635,7 +635,7 @@ impl Scheduler for Htb {
     fn memory(&self) -> usize {
         self.tree_memory()
             + self.timers.memory()
-            + self.rows.iter().flat_map(|row| &row.rings).map(Ring::memory).sum::<usize>()
+            + self.rows.iter().flat_map(|row| &row.rings).map(RoundRobin::memory).sum::<usize>()
     }
 }
 

@@ -83,7 +83,7 @@ impl Htb {
     }
 
     pub(super) fn remove_class(&mut self, slot: Slot) {
-        self.rest(slot);
+        self.deactivate(slot);
         self.timers.remove(slot);
         self.leave(slot);
         self.classes[slot as usize] = Class::NONE;
@@ -132,7 +132,7 @@ impl Htb {
         let waiting: Vec<Slot> =
             classes.into_iter().filter(|slot| self.classes[*slot as usize].has(BACKLOGGED)).collect();
         for slot in &waiting {
-            self.rest(*slot);
+            self.deactivate(*slot);
             self.timers.remove(*slot);
         }
         if self.waiting == 0 {
@@ -141,7 +141,7 @@ impl Htb {
         }
         change(self);
         for slot in &waiting {
-            self.wake(*slot);
+            self.activate(*slot);
         }
     }
 
@@ -150,11 +150,11 @@ impl Htb {
     fn join(&mut self, slot: Slot, parent: Slot) {
         if self.classes[parent as usize].node == NIL {
             let backlogged = self.classes[parent as usize].has(BACKLOGGED);
-            self.rest(parent);
+            self.deactivate(parent);
             self.timers.remove(parent);
             self.make_node(parent);
             if backlogged {
-                self.wake(parent);
+                self.activate(parent);
             }
         }
         let node = &mut self.nodes[self.classes[parent as usize].node as usize];
@@ -185,14 +185,14 @@ impl Htb {
             return;
         }
         let backlogged = self.classes[parent as usize].has(BACKLOGGED);
-        self.rest(parent);
+        self.deactivate(parent);
         self.timers.remove(parent);
         self.nodes[index as usize] = Node::default();
         self.free_nodes.push(index);
         self.classes[parent as usize].node = NIL;
         self.classes[parent as usize].set_level();
         if backlogged {
-            self.wake(parent);
+            self.activate(parent);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Classes come and change: words, weights, limits. What a change costs, and no packet.
 
 use super::fair::{self, Fair};
-use super::meter::{Meter, Shape};
+use super::limits::{Policer, Shaper};
 use super::words::{self, Excess, Kind, Sums, Words};
 use super::{Limits, NONE, Wfq};
 use crate::schedule::{ROOT_SLOT, Scheduler, Slot};
@@ -20,7 +20,7 @@ impl Wfq {
             self.make_room(slot);
         }
         self.unit = 0;
-        self.reweigh();
+        self.weights_changed();
     }
 
     pub(super) fn make_room(&mut self, slot: Slot) {
@@ -36,17 +36,17 @@ impl Wfq {
 
     /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear
     /// time; but at once where packets wait, so that what follows does not depend on who asks when.
-    pub(super) fn reweigh(&mut self) {
+    pub(super) fn weights_changed(&mut self) {
         self.stale = true;
         if self.waiting > 0 {
-            self.weigh();
+            self.compute_weights();
         }
     }
 
     /// Works out the weights after a change of classes or rates. Linear in the classes: the price
     /// of a change, not of a packet.
     #[cold]
-    pub(super) fn weigh(&mut self) {
+    pub(super) fn compute_weights(&mut self) {
         self.stale = false;
         let sums = Sums::of(self.rate, self.kinds());
         let equal = self.excess == Excess::Equal;
@@ -61,7 +61,7 @@ impl Wfq {
         }
         let per_byte = |unit: u32, weight: u128| match weight {
             0 => 0,
-            weight => (((1_u128 << unit) + weight / 2) / weight).clamp(1, u128::from(fair::DEAREST)) as u64,
+            weight => (((1_u128 << unit) + weight / 2) / weight).clamp(1, u128::from(fair::MAX_PER_BYTE)) as u64,
         };
         self.fair.set_pace(per_byte(self.unit, all));
         let parts: u128 = self.kinds().map(|kind| sums.part(kind)).sum::<u128>().max(1);
@@ -94,9 +94,9 @@ impl Wfq {
     pub(super) fn limit(&mut self, slot: Slot, words: &Words) {
         let at = self.classes[slot as usize].limits;
         let before = self.limits.get(at as usize).copied().unwrap_or_default();
-        let meter = |before: Option<Meter>, rate, burst| match before {
+        let meter = |before: Option<Policer>, rate, burst| match before {
             Some(meter) if meter.is(rate, burst) => meter,
-            _ => Meter::new(rate, burst),
+            _ => Policer::new(rate, burst),
         };
         let limits = Limits {
             urgent: match words.kind {
@@ -106,7 +106,7 @@ impl Wfq {
             police: words.police.map(|(rate, burst)| meter(before.police, rate, burst)),
             shape: words.shape.map(|rate| match before.shape {
                 Some(shape) if shape.is(rate) => shape,
-                _ => Shape::new(rate, words::shape_credit(rate, self.packet)),
+                _ => Shaper::new(rate, words::shape_credit(rate, self.packet)),
             }),
         };
         let any = limits.urgent.is_some() || limits.police.is_some() || limits.shape.is_some();
@@ -143,7 +143,7 @@ impl Wfq {
         if before.urgent != urgent {
             if let Some(level) = before.urgent {
                 self.urgent[usize::from(level)].remove(self.now, slot);
-                self.calling -= u32::from(before.waiting);
+                self.urgent_waiting -= u32::from(before.waiting);
                 self.classes[slot as usize].places = 0;
                 if before.blocked {
                     self.classes[slot as usize].blocked = false;
@@ -156,19 +156,19 @@ impl Wfq {
             if let Some(level) = urgent {
                 self.urgent[usize::from(level)].make_room(slot);
                 if self.classes[slot as usize].waiting {
-                    self.calling += 1;
-                    self.line_up(slot);
+                    self.urgent_waiting += 1;
+                    self.take_place(slot);
                 }
             }
         }
         self.limit(slot, &words);
-        self.hears |= urgent.is_some() || words.police.is_some();
+        self.wants_arrivals |= urgent.is_some() || words.police.is_some();
         self.kinds[slot as usize] = Some(words.kind);
         self.classes[slot as usize].fair_queue = words.fair_queue;
         self.classes[slot as usize].parked = false;
         if self.park(slot) {
             self.unfile(slot);
         }
-        self.reweigh();
+        self.weights_changed();
     }
 }

@@ -29,7 +29,7 @@ pub const FINE: u32 = 3;
 const MOST: u64 = 1 << 61;
 /// Most virtual time that a byte takes, where at the weight of all together it takes 2^17 to 2^18:
 /// a weight of less than 2^-26 of all is served as if it were that.
-pub const DEAREST: u64 = 1 << 44;
+pub const MAX_PER_BYTE: u64 = 1 << 44;
 
 #[derive(Clone, Copy)]
 struct Member {
@@ -167,7 +167,7 @@ impl Fair {
         if before.linked && per_byte > 0 {
             self.link(slot, len);
         }
-        self.settle();
+        self.repick();
     }
 
     /// Forgets all tags, and who waits; weights are to be set anew.
@@ -192,24 +192,24 @@ impl Fair {
             member.s = self.v;
         }
         self.link(slot, len);
-        self.settle();
+        self.repick();
     }
 
     /// A member waits no longer, and was not served.
     pub fn remove(&mut self, slot: u32) {
         if self.members[slot as usize].linked {
             self.unlink(slot);
-            self.settle();
+            self.repick();
         }
     }
 
     /// A member's first packet is another one.
-    pub fn relength(&mut self, slot: u32, len: u32) {
+    pub fn set_length(&mut self, slot: u32, len: u32) {
         let member = &self.members[slot as usize];
         if member.linked && member.shift != log2_up(cost(member.per_byte, len)).clamp(self.least, 62) {
             self.unlink(slot);
             self.link(slot, len);
-            self.settle();
+            self.repick();
         }
     }
 
@@ -233,9 +233,9 @@ impl Fair {
     }
 
     /// Time passes by a packet of `len` bytes that was not served from here.
-    pub fn pass(&mut self, len: u32) {
+    pub fn advance(&mut self, len: u32) {
         self.v = self.v.wrapping_add(cost(self.per_byte, len));
-        self.settle();
+        self.repick();
     }
 
     /// The member that was picked sent `len` bytes, and has another packet of `next`.
@@ -268,7 +268,7 @@ impl Fair {
             Some(next) => self.link(slot, next),
             None => {}
         }
-        self.settle();
+        self.repick();
     }
 
     #[inline]
@@ -376,7 +376,7 @@ impl Fair {
 
     /// After every change: V jumps if nobody has begun, and the one is found whose turn it is.
     #[inline]
-    fn settle(&mut self) {
+    fn repick(&mut self) {
         let mut left = self.active;
         if left == 0 {
             // A busy period ends: who was ahead is so no longer.

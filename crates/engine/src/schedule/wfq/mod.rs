@@ -20,7 +20,7 @@
 mod change;
 mod check;
 mod fair;
-mod meter;
+mod limits;
 mod promise;
 mod words;
 
@@ -35,7 +35,7 @@ use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 use fair::Fair;
-use meter::{Meter, Shape};
+use limits::{Policer, Shaper};
 use words::{Excess, Kind, Words};
 
 /// The registry's entry.
@@ -55,7 +55,7 @@ struct Class {
     /// Length of the longest packet that was announced as a shorter one: what is inside the class
     /// may only be able to guess. Its packets are taken to be at least as long from then on, so
     /// that nobody is late because of it twice.
-    surprise: u32,
+    longest_unannounced: u32,
     /// Its [`Limits`], or [`NONE`].
     limits: u32,
     /// The level of a low-latency class.
@@ -74,7 +74,7 @@ struct Class {
 const FREE: Class = Class {
     len: 0,
     places: 0,
-    surprise: 0,
+    longest_unannounced: 0,
     limits: NONE,
     urgent: None,
     waiting: false,
@@ -86,9 +86,9 @@ const FREE: Class = Class {
 /// What holds a class to a rate.
 #[derive(Clone, Copy, Default)]
 struct Limits {
-    urgent: Option<Meter>,
-    police: Option<Meter>,
-    shape: Option<Shape>,
+    urgent: Option<Policer>,
+    police: Option<Policer>,
+    shape: Option<Shaper>,
 }
 
 struct Wfq {
@@ -111,9 +111,9 @@ struct Wfq {
     soonest: Nanos,
     /// Classes that have something to send, and the low-latency ones among them.
     waiting: u32,
-    calling: u32,
+    urgent_waiting: u32,
     /// There is or was a class for which every arrival counts: a low-latency or a policed one.
-    hears: bool,
+    wants_arrivals: bool,
     /// Weights are to be worked out anew.
     stale: bool,
     /// Log2 of the virtual time that a byte takes at a weight of 1.
@@ -138,8 +138,8 @@ impl Wfq {
             timers: BinaryHeap::new(),
             soonest: Nanos::MAX,
             waiting: 0,
-            calling: 0,
-            hears: false,
+            urgent_waiting: 0,
+            wants_arrivals: false,
             stale: true,
             unit: 0,
         };
@@ -203,7 +203,7 @@ impl Wfq {
     #[cold]
     fn catch_up(&mut self) {
         if self.stale {
-            self.weigh();
+            self.compute_weights();
         }
         while let Some(&Reverse((time, slot))) = self.timers.peek() {
             if time > self.now {
@@ -222,7 +222,7 @@ impl Wfq {
     fn congested(&mut self) -> bool {
         !self.fair.is_empty()
             || self.spare.as_ref().is_some_and(|spare| !spare.is_empty())
-            || self.calling > 0 && self.urgent.iter_mut().any(|level| level.next_wakeup().is_some())
+            || self.urgent_waiting > 0 && self.urgent.iter_mut().any(|level| level.next_wakeup().is_some())
     }
 
     /// A class with limits has sent `len` bytes. Its next packet, if it may compete for the link.
@@ -241,15 +241,15 @@ impl Wfq {
             class.waiting = waiting;
             let urgent = u32::from(class.urgent.is_some());
             if waiting {
-                (self.waiting, self.calling) = (self.waiting + 1, self.calling + urgent);
+                (self.waiting, self.urgent_waiting) = (self.waiting + 1, self.urgent_waiting + urgent);
             } else {
-                (self.waiting, self.calling) = (self.waiting - 1, self.calling - urgent);
+                (self.waiting, self.urgent_waiting) = (self.waiting - 1, self.urgent_waiting - urgent);
             }
         }
     }
 
     /// A low-latency class takes a place at the end of its level's order.
-    fn line_up(&mut self, slot: Slot) {
+    fn take_place(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
         if let Some(level) = class.urgent {
             class.places += 1;
@@ -258,12 +258,12 @@ impl Wfq {
     }
 
     /// A low-latency class has lost a packet, or sent one: its place is gone.
-    fn step_up(&mut self, slot: Slot, next: Option<u32>) {
+    fn give_up_place(&mut self, slot: Slot, next: Option<u32>) {
         let class = &mut self.classes[slot as usize];
         class.places = class.places.saturating_sub(1);
         // Packets that it had before it was a low-latency class have no place of their own.
         if next.is_some() && class.places == 0 && !class.blocked {
-            self.line_up(slot);
+            self.take_place(slot);
         }
         if next.is_none() {
             self.wait(slot, false);
@@ -322,17 +322,17 @@ impl Scheduler for Wfq {
         }
         self.classes[slot as usize] = FREE;
         self.kinds[slot as usize] = None;
-        self.reweigh();
+        self.weights_changed();
     }
 
     fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
         self.advance(now);
         self.rate = rate;
-        self.reweigh();
+        self.weights_changed();
     }
 
     fn wants_arrivals(&self) -> bool {
-        self.hears
+        self.wants_arrivals
     }
 
     #[inline]
@@ -359,12 +359,12 @@ impl Scheduler for Wfq {
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
         let class = &mut self.classes[slot as usize];
         if first {
-            class.len = len.max(class.surprise);
+            class.len = len.max(class.longest_unannounced);
             self.advance(now);
             self.wait(slot, true);
         }
         if self.classes[slot as usize].urgent.is_some() {
-            self.line_up(slot);
+            self.take_place(slot);
         } else if first && !self.park(slot) {
             self.file(slot);
         }
@@ -374,7 +374,7 @@ impl Scheduler for Wfq {
         self.advance(now);
         let class = &mut self.classes[slot as usize];
         if let Some(len) = next {
-            class.len = len.max(class.surprise);
+            class.len = len.max(class.longest_unannounced);
         }
         if let Some(level) = class.urgent {
             // Who has nothing holds nothing back: what comes next is not announced as released.
@@ -382,16 +382,16 @@ impl Scheduler for Wfq {
             if class.places > 0 {
                 self.urgent[usize::from(level)].head_lost(now, slot, next);
             }
-            return self.step_up(slot, next);
+            return self.give_up_place(slot, next);
         }
         let len = class.len;
         if next.is_none() {
             self.wait(slot, false);
             return self.unfile(slot);
         }
-        self.fair.relength(slot, len);
+        self.fair.set_length(slot, len);
         if let Some(spare) = &mut self.spare {
-            spare.relength(slot, len);
+            spare.set_length(slot, len);
         }
     }
 
@@ -431,13 +431,13 @@ impl Scheduler for Wfq {
     fn unblocked(&mut self, now: Nanos, slot: Slot, len: u32) {
         self.advance(now);
         let class = &mut self.classes[slot as usize];
-        (class.blocked, class.len) = (false, len.max(class.surprise));
+        (class.blocked, class.len) = (false, len.max(class.longest_unannounced));
         self.wait(slot, true);
         let class = &self.classes[slot as usize];
         if let Some(level) = class.urgent {
             self.urgent[usize::from(level)].unblocked(now, slot, len);
             if self.classes[slot as usize].places == 0 {
-                self.line_up(slot);
+                self.take_place(slot);
             }
         } else if !self.park(slot) {
             self.file(slot);
@@ -447,7 +447,7 @@ impl Scheduler for Wfq {
     #[inline]
     fn choose(&mut self, now: Nanos) -> Option<Slot> {
         self.advance(now);
-        if self.calling > 0
+        if self.urgent_waiting > 0
             && let Some(slot) = self.urgent.iter_mut().find_map(|level| level.choose(now))
         {
             return Some(slot);
@@ -460,16 +460,16 @@ impl Scheduler for Wfq {
         self.advance(now);
         let class = &mut self.classes[slot as usize];
         if len > class.len {
-            class.surprise = len;
+            class.longest_unannounced = len;
         }
-        let next = next.map(|len| len.max(class.surprise));
+        let next = next.map(|len| len.max(class.longest_unannounced));
         class.len = next.unwrap_or_default();
         if let Some(level) = class.urgent {
             self.urgent[usize::from(level)].sent(now, slot, len, next);
-            self.step_up(slot, next);
+            self.give_up_place(slot, next);
             if self.spare.is_some() {
                 // Guarantees are of all that the link carries.
-                self.fair.pass(len);
+                self.fair.advance(len);
             }
             return false;
         }
@@ -487,11 +487,11 @@ impl Scheduler for Wfq {
             self.fair.served(slot, len, next);
         } else {
             spare.served(slot, len, next);
-            self.fair.pass(len);
+            self.fair.advance(len);
         }
         let other = if guaranteed { spare } else { &mut self.fair };
         match next {
-            Some(next) => other.relength(slot, next),
+            Some(next) => other.set_length(slot, next),
             None => other.remove(slot),
         }
         !guaranteed
@@ -499,7 +499,7 @@ impl Scheduler for Wfq {
 
     fn next_wakeup(&mut self) -> Option<Nanos> {
         if self.stale {
-            self.weigh();
+            self.compute_weights();
         }
         if self.congested() {
             return Some(self.now);

@@ -6,23 +6,23 @@
 //! - *Guarantee*: every leaf has a clock that advances by the time its packet takes at the leaf's
 //!   rate. While the clock is not ahead of the present, its packet is within guarantee; such
 //!   packets go first, by priority, then by deadline. A leaf whose clock is ahead waits in a
-//!   [`wheel`] and is never polled. While a leaf has packets its clock is not touched, so service
+//!   [timing wheel](timing_wheel) and is never polled. While a leaf has packets its clock is not touched, so service
 //!   that came late is repaid.
-//! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`ring`] an inner
-//!   class. In `excess priority` an inner class lends what it has left, the lowest level first, and
+//! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`calendar`] an
+//!   inner class. In `excess priority` an inner class lends what it has left, the lowest level first, and
 //!   its borrowers stand in trees of their own by priority.
 //!
 //! Every packet, guaranteed or not, advances the tags of all classes above it, so excess makes up
 //! for what guarantees left unequal. No step looks at all classes: a packet costs its depth in the
 //! tree and what its timer costs.
 
+mod calendar;
 mod excess;
+mod lenders;
 mod ready;
-mod ring;
-mod rows;
 mod state;
+mod timing_wheel;
 mod tree;
-mod wheel;
 mod words;
 
 use super::super::{Context, ROOT_SLOT, Scheduler, Slot};
@@ -30,11 +30,11 @@ use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
+use calendar::Calendar;
+use lenders::Lenders;
 use ready::Ready;
-use ring::Ring;
-use rows::Rows;
 use state::{AVAIL, BACKLOGGED, BORROW, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
-use wheel::Wheel;
+use timing_wheel::TimingWheel;
 use words::{Excess, Words};
 
 /// The caller's time 0 on the clocks here, so that a class can have been idle before it: a source
@@ -58,10 +58,10 @@ struct Exact {
     now: Nanos,
     records: Records,
     /// Calendars of the branches.
-    rings: Vec<Ring>,
-    wheel: Wheel,
+    calendars: Vec<Calendar>,
+    wheel: TimingWheel,
     ready: Ready,
-    rows: Rows,
+    lenders: Lenders,
     /// The answer of `choose`, until something changes; [`NIL`] if there is none.
     chosen: Slot,
     /// When it was given.
@@ -80,7 +80,7 @@ struct Exact {
     /// The branch from which the chosen leaf borrows, when that is not the root's.
     lending: u32,
     /// Leaves in use.
-    leaves: u32,
+    leaf_count: u32,
     /// Levels of nodes are to be counted anew.
     levels_stale: bool,
     free: Free,
@@ -92,7 +92,7 @@ struct Free {
     branches: Vec<u32>,
     nodes: Vec<u32>,
     caps: Vec<u32>,
-    rings: Vec<u32>,
+    calendars: Vec<u32>,
 }
 
 impl Exact {
@@ -111,9 +111,9 @@ impl Exact {
             } else if id & NODE != 0 {
                 self.release_node(id & !NODE);
             } else {
-                let line = &mut self.records.lines[id as usize];
-                line.flags &= !FILED;
-                if line.has(BACKLOGGED) {
+                let leaf = &mut self.records.leaves[id as usize];
+                leaf.flags &= !FILED;
+                if leaf.has(BACKLOGGED) {
                     self.make_ready(id);
                 }
             }
@@ -122,39 +122,39 @@ impl Exact {
 
     #[inline]
     fn make_ready(&mut self, slot: u32) {
-        let Records { lines, slip, .. } = &mut self.records;
-        let line = &mut lines[slot as usize];
-        line.flags |= READY;
-        let slip = slip[usize::from(line.priority) % 8];
-        let deadline = line.e.saturating_add(slip).saturating_add(span(line.nspb, line.len));
-        let priority = line.priority;
+        let Records { leaves, slip, .. } = &mut self.records;
+        let leaf = &mut leaves[slot as usize];
+        leaf.flags |= READY;
+        let slip = slip[usize::from(leaf.priority) % 8];
+        let deadline = leaf.eligible.saturating_add(slip).saturating_add(span(leaf.nspb, leaf.len));
+        let priority = leaf.priority;
         self.ready.push(&mut self.records, priority, deadline, slot);
     }
 
     /// Puts a leaf where its guarantee clock says, if it has packets and is not there yet.
     #[inline]
     fn file_guarantee(&mut self, slot: u32) {
-        let line = &self.records.lines[slot as usize];
-        if line.flags & (BACKLOGGED | FILED | READY | ZERO) != BACKLOGGED {
+        let leaf = &self.records.leaves[slot as usize];
+        if leaf.flags & (BACKLOGGED | FILED | READY | ZERO) != BACKLOGGED {
             return;
         }
-        let due = self.records.leaf_due(line);
+        let due = self.records.leaf_due(leaf);
         if due <= self.now {
             self.make_ready(slot);
         } else {
-            self.records.lines[slot as usize].flags |= FILED;
+            self.records.leaves[slot as usize].flags |= FILED;
             self.wheel.file_at(&mut self.records, slot, due, self.now);
         }
     }
 
     #[inline]
     fn empty(&mut self, slot: u32) {
-        let line = &mut self.records.lines[slot as usize];
-        if line.has(BACKLOGGED) {
-            line.flags &= !BACKLOGGED;
+        let leaf = &mut self.records.leaves[slot as usize];
+        if leaf.has(BACKLOGGED) {
+            leaf.flags &= !BACKLOGGED;
             self.busy -= 1;
-            if line.has(AVAIL) {
-                self.leaf_down(slot);
+            if leaf.has(AVAIL) {
+                self.disable_leaf(slot);
             }
         }
         if self.alone == slot {
@@ -163,20 +163,20 @@ impl Exact {
     }
 
     /// Files the leaf that came alone as if it had not.
-    fn settle(&mut self) {
+    fn file_alone(&mut self) {
         let slot = std::mem::replace(&mut self.alone, NIL);
         if slot != NIL {
             self.file_guarantee(slot);
             if self.alone_lender != GUARANTEE {
-                self.leaf_up(slot);
+                self.enable_leaf(slot);
             }
         }
     }
 
     /// Something other than a packet's coming or going is about to happen.
     fn before_change(&mut self, now: Nanos) {
-        self.touch(now);
-        self.settle();
+        self.update_now(now);
+        self.file_alone();
         self.changes = self.changes.wrapping_add(1);
     }
 
@@ -185,12 +185,12 @@ impl Exact {
     fn choose_now(&mut self) -> Option<(Slot, u32)> {
         if self.alone != NIL {
             if self.alone_lender == GUARANTEE
-                || self.records.leaf_due(&self.records.lines[self.alone as usize]) > self.now
+                || self.records.leaf_due(&self.records.leaves[self.alone as usize]) > self.now
             {
                 self.advance();
                 return Some((self.alone, self.alone_lender));
             }
-            self.settle();
+            self.file_alone();
         }
         self.advance();
         // docs/reference/cbq.md rule 8: excess never goes before a packet within guarantee.
@@ -204,7 +204,7 @@ impl Exact {
     }
 
     #[inline]
-    fn touch(&mut self, now: Nanos) {
+    fn update_now(&mut self, now: Nanos) {
         self.now = self.now.max(now.saturating_add(EPOCH));
         self.chosen = NIL;
     }
@@ -247,34 +247,34 @@ impl Scheduler for Exact {
         if !first {
             return;
         }
-        self.touch(now);
+        self.update_now(now);
         if self.alone != NIL {
-            self.settle();
+            self.file_alone();
         }
-        let line = &mut self.records.lines[slot as usize];
-        line.len = len;
-        if line.has(BACKLOGGED) {
+        let leaf = &mut self.records.leaves[slot as usize];
+        leaf.len = len;
+        if leaf.has(BACKLOGGED) {
             return;
         }
-        line.flags |= BACKLOGGED;
+        leaf.flags |= BACKLOGGED;
         self.busy += 1;
-        let alone = self.busy == 1 && !line.has(READY);
-        if line.has(ZERO) {
-            if alone && self.may_take(slot) {
+        let alone = self.busy == 1 && !leaf.has(READY);
+        if leaf.has(ZERO) {
+            if alone && self.can_take_alone(slot) {
                 (self.alone, self.alone_lender) = (slot, 0);
             } else {
-                self.leaf_up(slot);
+                self.enable_leaf(slot);
             }
             return;
         }
         // Idleness earns the burst and no more (docs/reference/cbq.md rule 10). A clock that is
         // ahead stays there.
-        let slip = self.records.slip[usize::from(line.priority) % 8];
-        let credit = span(line.nspb, line.burst);
-        line.e = line.e.max(self.now.saturating_sub(slip).saturating_sub(credit));
+        let slip = self.records.slip[usize::from(leaf.priority) % 8];
+        let credit = span(leaf.nspb, leaf.burst);
+        leaf.eligible = leaf.eligible.max(self.now.saturating_sub(slip).saturating_sub(credit));
         if alone {
-            let guaranteed = line.e.saturating_add(slip) <= self.now;
-            if guaranteed && !line.has(FILED) || !guaranteed && self.may_take(slot) {
+            let guaranteed = leaf.eligible.saturating_add(slip) <= self.now;
+            if guaranteed && !leaf.has(FILED) || !guaranteed && self.can_take_alone(slot) {
                 (self.alone, self.alone_lender) = (slot, if guaranteed { GUARANTEE } else { 0 });
                 return;
             }
@@ -282,15 +282,15 @@ impl Scheduler for Exact {
         self.file_guarantee(slot);
         // Who is within guarantee goes before all excess: whether he takes some shows when that
         // packet has gone.
-        if !self.records.lines[slot as usize].has(READY) {
-            self.leaf_up(slot);
+        if !self.records.leaves[slot as usize].has(READY) {
+            self.enable_leaf(slot);
         }
     }
 
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>) {
-        self.touch(now);
+        self.update_now(now);
         match next {
-            Some(len) => self.records.lines[slot as usize].len = len,
+            Some(len) => self.records.leaves[slot as usize].len = len,
             None => self.empty(slot),
         }
     }
@@ -300,7 +300,7 @@ impl Scheduler for Exact {
         if self.chosen != NIL && self.chosen_at == now {
             return Some(self.chosen);
         }
-        self.touch(now);
+        self.update_now(now);
         let (slot, lender) = self.choose_now()?;
         (self.chosen, self.chosen_at, self.lender) = (slot, now, lender);
         Some(slot)
@@ -309,7 +309,7 @@ impl Scheduler for Exact {
     #[inline]
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
         let lender = if self.chosen == slot { self.lender } else { 0 };
-        self.touch(now);
+        self.update_now(now);
         let guaranteed = lender == GUARANTEE;
         let alone = self.alone == slot;
         if guaranteed && !alone {
@@ -321,7 +321,7 @@ impl Scheduler for Exact {
             (Excess::Share, false) => self.charge::<false>(slot, len),
             (Excess::Priority, _) => {
                 if !guaranteed && lender > 0 {
-                    self.rows.turn(&mut self.records, self.lending);
+                    self.lenders.rotate(&mut self.records, self.lending);
                 }
                 self.charge_lent(slot, len, lender);
             }
@@ -330,14 +330,14 @@ impl Scheduler for Exact {
             self.empty(slot);
             return !guaranteed;
         };
-        let line = &mut self.records.lines[slot as usize];
-        line.len = next;
+        let leaf = &mut self.records.leaves[slot as usize];
+        leaf.len = next;
         if alone | guaranteed {
-            let linked = line.flags & (BORROW | AVAIL) != BORROW;
+            let linked = leaf.flags & (BORROW | AVAIL) != BORROW;
             self.alone = NIL;
             self.file_guarantee(slot);
-            if !linked && (!guaranteed || !self.records.lines[slot as usize].has(READY)) {
-                self.leaf_up(slot);
+            if !linked && (!guaranteed || !self.records.leaves[slot as usize].has(READY)) {
+                self.enable_leaf(slot);
             }
         }
         !guaranteed
@@ -355,7 +355,7 @@ impl Scheduler for Exact {
             } else if id & NODE != 0 {
                 records.nodes[(id & !NODE) as usize].filed = false;
             } else {
-                records.lines[id as usize].flags &= !FILED;
+                records.leaves[id as usize].flags &= !FILED;
             }
         })?;
         Some(next.saturating_sub(EPOCH))
@@ -363,28 +363,28 @@ impl Scheduler for Exact {
 
     #[inline]
     fn fetch(&self, slot: Slot) {
-        prefetch(&self.records.lines, slot as usize);
+        prefetch(&self.records.leaves, slot as usize);
     }
 
     #[inline]
     fn likely_next(&self, slot: Slot) -> [Slot; 2] {
-        let lines = &self.records.lines;
+        let leaves = &self.records.leaves;
         if let Some(first) = self.ready.first() {
-            return [first, lines.get(first as usize).map_or(NIL, |line| line.timer_next)];
+            return [first, leaves.get(first as usize).map_or(NIL, |leaf| leaf.timer_next)];
         }
-        // Behind it in its ring, if that is a leaf.
-        let behind = |slot: u32| lines.get(slot as usize).map_or(NIL, |line| line.ring_next);
+        // Behind it in its calendar, if that is a leaf.
+        let behind = |slot: u32| leaves.get(slot as usize).map_or(NIL, |leaf| leaf.calendar_next);
         let next = behind(slot);
         [next, behind(next)]
     }
 
     fn memory(&self) -> usize {
         self.records_memory()
-            + self.rings.iter().map(Ring::memory).sum::<usize>()
-            + self.rings.capacity() * size_of::<Ring>()
+            + self.calendars.iter().map(Calendar::memory).sum::<usize>()
+            + self.calendars.capacity() * size_of::<Calendar>()
             + self.wheel.memory()
             + self.ready.memory()
-            + self.rows.memory()
+            + self.lenders.memory()
     }
 }
 

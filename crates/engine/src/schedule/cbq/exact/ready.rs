@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::state::{At, BACKLOGGED, Line, NIL, READY, Records, at, time, with_id};
+use super::state::{At, BACKLOGGED, Leaf, NIL, READY, Records, at, time, with_id};
 
 /// The queue of such leaves.
 pub struct Ready {
@@ -38,14 +38,14 @@ impl Queue {
     }
 
     #[inline]
-    fn push(&mut self, lines: &mut [Line], deadline: u64, slot: u32) {
+    fn push(&mut self, leaves: &mut [Leaf], deadline: u64, slot: u32) {
         let last = self.last as u32;
         if time(self.last) == deadline && last != NIL {
-            lines[slot as usize].timer_next = lines[last as usize].timer_next;
-            lines[last as usize].timer_next = slot;
+            leaves[slot as usize].timer_next = leaves[last as usize].timer_next;
+            leaves[last as usize].timer_next = slot;
             return;
         }
-        lines[slot as usize].timer_next = NIL;
+        leaves[slot as usize].timer_next = NIL;
         self.last = at(deadline, slot);
         if self.first as u32 == NIL {
             self.first = self.last;
@@ -59,10 +59,10 @@ impl Queue {
 
     /// Takes out the first.
     #[inline]
-    fn pop(&mut self, lines: &mut [Line]) {
-        let line = &mut lines[self.first as u32 as usize];
-        line.flags &= !READY;
-        let next = with_id(self.first, line.timer_next);
+    fn pop(&mut self, leaves: &mut [Leaf]) {
+        let leaf = &mut leaves[self.first as u32 as usize];
+        leaf.flags &= !READY;
+        let next = with_id(self.first, leaf.timer_next);
         if self.last == self.first {
             self.last = next;
         }
@@ -87,7 +87,7 @@ impl Ready {
     #[inline]
     pub fn push(&mut self, records: &mut Records, priority: u8, deadline: u64, slot: u32) {
         let priority = usize::from(priority) % 8;
-        self.queues[priority].push(&mut records.lines, deadline, slot);
+        self.queues[priority].push(&mut records.leaves, deadline, slot);
         self.bits |= 1 << priority;
     }
 
@@ -96,7 +96,7 @@ impl Ready {
     pub fn front(&mut self, records: &mut Records) -> Option<u32> {
         while self.bits != 0 {
             let slot = self.queues[self.bits.ilog2() as usize % 8].first as u32;
-            if records.lines[slot as usize].has(BACKLOGGED) {
+            if records.leaves[slot as usize].has(BACKLOGGED) {
                 return Some(slot);
             }
             self.pop(records);
@@ -115,7 +115,7 @@ impl Ready {
     pub fn pop(&mut self, records: &mut Records) {
         let priority = self.bits.ilog2() as usize % 8;
         let queue = &mut self.queues[priority];
-        queue.pop(&mut records.lines);
+        queue.pop(&mut records.leaves);
         if queue.first as u32 == NIL {
             self.bits &= !(1 << priority);
         }
@@ -123,7 +123,7 @@ impl Ready {
 
     /// Takes one leaf out. Linear: only changes of the tree do this.
     pub fn unfile(&mut self, records: &mut Records, slot: u32) {
-        let priority = usize::from(records.lines[slot as usize].priority) % 8;
+        let priority = usize::from(records.leaves[slot as usize].priority) % 8;
         let queue = std::mem::replace(&mut self.queues[priority], Queue::new());
         self.bits &= !(1 << priority);
         let all: Vec<At> =
@@ -131,14 +131,14 @@ impl Ready {
         for entry in all {
             let (deadline, mut id) = (time(entry), entry as u32);
             while id != NIL {
-                let next = records.lines[id as usize].timer_next;
+                let next = records.leaves[id as usize].timer_next;
                 if id != slot {
                     self.push(records, priority as u8, deadline, id);
                 }
                 id = next;
             }
         }
-        records.lines[slot as usize].flags &= !READY;
+        records.leaves[slot as usize].flags &= !READY;
     }
 
     /// Bytes of memory held.

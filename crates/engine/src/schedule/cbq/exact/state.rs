@@ -1,4 +1,4 @@
-//! The records of the scheduler: one line a leaf, and for what is above the leaves, branches, nodes
+//! The records of the scheduler: one record a leaf, and for what is above the leaves, branches, nodes
 //! and caps.
 
 use super::words::Words;
@@ -15,7 +15,7 @@ pub const CAP: u32 = 1 << 31;
 /// In a timer's number: the credit clock of a node.
 pub const NODE: u32 = 1 << 30;
 
-/// Bits behind the point of [`Line::nspb`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in
+/// Bits behind the point of [`Leaf::nspb`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in
 /// 10^6.
 const POINT: u32 = 24;
 
@@ -81,7 +81,7 @@ pub const BACKLOGGED: u8 = 1;
 pub const BORROW: u8 = 2;
 /// Counted as one that can take excess now.
 pub const AVAIL: u8 = 4;
-/// Has an entry in its ring, perhaps a dead one.
+/// Has an entry in its calendar, perhaps a dead one.
 pub const LINKED: u8 = 8;
 /// Has an entry in the wheel, perhaps a dead one.
 pub const FILED: u8 = 16;
@@ -93,17 +93,17 @@ pub const ZERO: u8 = 64;
 pub const EXISTS: u8 = 128;
 
 /// Of a branch: stands in a row of those that have something to lend.
-pub const IN_ROW: u8 = 1;
+pub const IN_LENDERS: u8 = 1;
 
-/// A leaf: all that a packet touches of it, in one cache line. The line of a class that has
+/// A leaf: all that a packet touches of it, in one cache line. The leaf of a class that has
 /// children is its implicit leaf (docs/reference/cbq.md rule 16).
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub struct Line {
+pub struct Leaf {
     /// Its guarantee clock: the next packet is within guarantee from this time on, ns.
-    pub e: u64,
-    /// Start tag in its ring, ns of virtual time.
-    pub s: u64,
+    pub eligible: u64,
+    /// Start tag in its calendar, ns of virtual time.
+    pub start: u64,
     /// [`weight`] of its rate.
     pub nspb: u64,
     /// Bit/s.
@@ -116,29 +116,29 @@ pub struct Line {
     pub rem: u32,
     /// Next in its list of the wheel.
     pub timer_next: u32,
-    /// Next in its list of the ring.
-    pub ring_next: u32,
+    /// Next in its list of the calendar.
+    pub calendar_next: u32,
     /// The branch above.
     pub branch: u32,
     /// Its ceiling, or [`NIL`].
     pub cap: u32,
-    /// Where in the ring its entry lies.
+    /// Where in the calendar its entry lies.
     pub filed: u16,
     pub flags: u8,
     pub priority: u8,
 }
 
-impl Line {
-    pub const NONE: Line = Line {
-        e: 0,
-        s: 0,
+impl Leaf {
+    pub const NONE: Leaf = Leaf {
+        eligible: 0,
+        start: 0,
         nspb: 0,
         rate: 0,
         burst: 0,
         len: 0,
         rem: 0,
         timer_next: NIL,
-        ring_next: NIL,
+        calendar_next: NIL,
         branch: NIL,
         cap: NIL,
         filed: 0,
@@ -157,28 +157,28 @@ impl Line {
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Branch {
-    /// Start tag in the ring above.
-    pub s: u64,
+    /// Start tag in the calendar above.
+    pub start: u64,
     /// [`weight`] of its rate.
     pub nspb: u64,
     pub rem: u32,
-    pub ring_next: u32,
+    pub calendar_next: u32,
     /// The branch above; [`NIL`] for the root's.
     pub up: u32,
-    /// The ring above that it stands in.
+    /// The calendar above that it stands in.
     pub home: u32,
     pub node: u32,
     /// Children with a rate, and those of rate 0, which take what the others cannot
     /// (docs/reference/cbq.md rule 6).
-    pub rings: [u32; 2],
+    pub calendars: [u32; 2],
     /// Children that can take excess now.
     pub avail: u32,
     /// The node's cap, here too because every packet looks for it.
     pub cap: u32,
     /// Next in its row.
-    pub row_next: u32,
+    pub lender_next: u32,
     pub filed: u16,
-    /// AVAIL, LINKED, ZERO as in a line, and IN_ROW.
+    /// AVAIL, LINKED, ZERO as in a leaf, and IN_LENDERS.
     pub flags: u8,
     pub band: u8,
     /// Whether all from here to the root borrow and have no cap, in the last bit; before it, the
@@ -187,7 +187,7 @@ pub struct Branch {
 }
 
 /// Branches, too, take one cache line each.
-const _: () = assert!(size_of::<Line>() == 64 && size_of::<Branch>() == 64);
+const _: () = assert!(size_of::<Leaf>() == 64 && size_of::<Branch>() == 64);
 
 /// An inner class.
 #[derive(Clone, Copy)]
@@ -208,7 +208,7 @@ pub struct Node {
     /// Branches below which something can take excess.
     pub live: u32,
     /// `excess priority`: credit clock. The class is underlimit, and lends, from this time on.
-    pub u: u64,
+    pub underlimit: u64,
     pub nspb: u64,
     pub rem: u32,
     pub timer_next: u32,
@@ -222,7 +222,7 @@ pub struct Cap {
     /// Whose: a leaf's slot, or a node with [`NODE`].
     pub owner: u32,
     /// Nothing beyond guarantees leaves before this time.
-    pub x: u64,
+    pub opens: u64,
     pub nspb: u64,
     pub rem: u32,
     pub timer_next: u32,
@@ -240,7 +240,7 @@ pub struct Cap {
 /// All records, so that queues can follow their links.
 #[derive(Default)]
 pub struct Records {
-    pub lines: Vec<Line>,
+    pub leaves: Vec<Leaf>,
     pub branches: Vec<Branch>,
     pub nodes: Vec<Node>,
     pub caps: Vec<Cap>,
@@ -250,28 +250,28 @@ pub struct Records {
 }
 
 impl Records {
-    // ---- children of rings
+    // ---- children of calendars
 
     #[inline]
     pub fn tag(&self, id: u32) -> u64 {
-        if id & BRANCH == 0 { self.lines[id as usize].s } else { self.branches[(id & !BRANCH) as usize].s }
+        if id & BRANCH == 0 { self.leaves[id as usize].start } else { self.branches[(id & !BRANCH) as usize].start }
     }
 
     #[inline]
-    pub fn ring_next(&self, id: u32) -> u32 {
+    pub fn calendar_next(&self, id: u32) -> u32 {
         if id & BRANCH == 0 {
-            self.lines[id as usize].ring_next
+            self.leaves[id as usize].calendar_next
         } else {
-            self.branches[(id & !BRANCH) as usize].ring_next
+            self.branches[(id & !BRANCH) as usize].calendar_next
         }
     }
 
     #[inline]
-    pub fn set_ring_next(&mut self, id: u32, next: u32) {
+    pub fn set_calendar_next(&mut self, id: u32, next: u32) {
         if id & BRANCH == 0 {
-            self.lines[id as usize].ring_next = next;
+            self.leaves[id as usize].calendar_next = next;
         } else {
-            self.branches[(id & !BRANCH) as usize].ring_next = next;
+            self.branches[(id & !BRANCH) as usize].calendar_next = next;
         }
     }
 
@@ -279,11 +279,11 @@ impl Records {
     #[inline]
     pub fn set_filed(&mut self, id: u32, at: u16, next: u32) {
         if id & BRANCH == 0 {
-            let line = &mut self.lines[id as usize];
-            (line.filed, line.ring_next) = (at, next);
+            let leaf = &mut self.leaves[id as usize];
+            (leaf.filed, leaf.calendar_next) = (at, next);
         } else {
             let branch = &mut self.branches[(id & !BRANCH) as usize];
-            (branch.filed, branch.ring_next) = (at, next);
+            (branch.filed, branch.calendar_next) = (at, next);
         }
     }
 
@@ -291,22 +291,22 @@ impl Records {
     #[inline]
     pub fn entry(&self, id: u32) -> (u64, u8, u32) {
         if id & BRANCH == 0 {
-            let line = &self.lines[id as usize];
-            (line.s, line.flags, line.ring_next)
+            let leaf = &self.leaves[id as usize];
+            (leaf.start, leaf.flags, leaf.calendar_next)
         } else {
             let branch = &self.branches[(id & !BRANCH) as usize];
-            (branch.s, branch.flags, branch.ring_next)
+            (branch.start, branch.flags, branch.calendar_next)
         }
     }
 
     pub fn filed(&self, id: u32) -> u16 {
-        if id & BRANCH == 0 { self.lines[id as usize].filed } else { self.branches[(id & !BRANCH) as usize].filed }
+        if id & BRANCH == 0 { self.leaves[id as usize].filed } else { self.branches[(id & !BRANCH) as usize].filed }
     }
 
     #[inline]
     pub fn flags(&mut self, id: u32) -> &mut u8 {
         if id & BRANCH == 0 {
-            &mut self.lines[id as usize].flags
+            &mut self.leaves[id as usize].flags
         } else {
             &mut self.branches[(id & !BRANCH) as usize].flags
         }
@@ -318,11 +318,11 @@ impl Records {
     #[inline]
     pub fn due(&self, id: u32) -> u64 {
         if id & CAP != 0 {
-            self.caps[(id & !CAP) as usize].x
+            self.caps[(id & !CAP) as usize].opens
         } else if id & NODE != 0 {
-            self.nodes[(id & !NODE) as usize].u
+            self.nodes[(id & !NODE) as usize].underlimit
         } else {
-            self.leaf_due(&self.lines[id as usize])
+            self.leaf_due(&self.leaves[id as usize])
         }
     }
 
@@ -330,8 +330,8 @@ impl Records {
     #[inline]
     pub fn timer(&self, id: u32) -> (u64, u32) {
         if id & (CAP | NODE) == 0 {
-            let line = &self.lines[id as usize];
-            (self.leaf_due(line), line.timer_next)
+            let leaf = &self.leaves[id as usize];
+            (self.leaf_due(leaf), leaf.timer_next)
         } else {
             (self.due(id), self.timer_next(id))
         }
@@ -339,8 +339,8 @@ impl Records {
 
     /// When the first packet of a leaf is within guarantee.
     #[inline]
-    pub fn leaf_due(&self, line: &Line) -> u64 {
-        line.e.saturating_add(self.slip[usize::from(line.priority) % 8])
+    pub fn leaf_due(&self, leaf: &Leaf) -> u64 {
+        leaf.eligible.saturating_add(self.slip[usize::from(leaf.priority) % 8])
     }
 
     #[inline]
@@ -350,7 +350,7 @@ impl Records {
         } else if id & NODE != 0 {
             self.nodes[(id & !NODE) as usize].timer_next
         } else {
-            self.lines[id as usize].timer_next
+            self.leaves[id as usize].timer_next
         }
     }
 
@@ -361,7 +361,7 @@ impl Records {
         } else if id & NODE != 0 {
             self.nodes[(id & !NODE) as usize].timer_next = next;
         } else {
-            self.lines[id as usize].timer_next = next;
+            self.leaves[id as usize].timer_next = next;
         }
     }
 
@@ -372,12 +372,12 @@ impl Records {
             if owner & NODE != 0 {
                 self.nodes[(owner & !NODE) as usize].live > 0
             } else {
-                self.lines[owner as usize].has(BACKLOGGED)
+                self.leaves[owner as usize].has(BACKLOGGED)
             }
         } else if id & NODE != 0 {
             self.nodes[(id & !NODE) as usize].live > 0
         } else {
-            self.lines[id as usize].has(BACKLOGGED)
+            self.leaves[id as usize].has(BACKLOGGED)
         }
     }
 }

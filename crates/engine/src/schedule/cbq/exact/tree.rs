@@ -1,17 +1,17 @@
 //! The tree: classes come, change, move and go while packets wait.
 //!
-//! A class without children is a leaf; its first child makes it a node, and its line the implicit
+//! A class without children is a leaf; its first child makes it a node, and its leaf the implicit
 //! leaf below it that holds its own packets (docs/reference/cbq.md rule 16). A class keeps its
-//! line, and with it its packets and what it is owed, through all of this.
+//! leaf, and with it its packets and what it is owed, through all of this.
 
+use super::calendar::Calendar;
+use super::lenders::Lenders;
 use super::ready::Ready;
-use super::ring::Ring;
-use super::rows::Rows;
 use super::state::{
-    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Line, NIL, NODE, Node, READY, Records,
+    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Leaf, NIL, NODE, Node, READY, Records,
     ZERO, nspb, span, weight,
 };
-use super::wheel::Wheel;
+use super::timing_wheel::TimingWheel;
 use super::words::{Excess, Words};
 use super::{EPOCH, Exact, Free, GUARANTEE};
 use crate::schedule::{Context, ROOT_SLOT};
@@ -25,10 +25,10 @@ impl Exact {
             mtu: context.mtu,
             now: EPOCH,
             records: Records::default(),
-            rings: Vec::new(),
-            wheel: Wheel::new(10, 10, EPOCH),
+            calendars: Vec::new(),
+            wheel: TimingWheel::new(10, 10, EPOCH),
             ready: Ready::new(),
-            rows: Rows::default(),
+            lenders: Lenders::default(),
             chosen: NIL,
             chosen_at: 0,
             lender: 0,
@@ -37,7 +37,7 @@ impl Exact {
             alone_lender: GUARANTEE,
             changes: 1,
             lending: NIL,
-            leaves: 0,
+            leaf_count: 0,
             levels_stale: false,
             free: Free::default(),
         };
@@ -50,41 +50,41 @@ impl Exact {
             priority: 1,
             burst: context.mtu.max(1),
         };
-        exact.reserve_line(ROOT_SLOT);
+        exact.reserve_leaf(ROOT_SLOT);
         let root = exact.make_node(ROOT_SLOT, NIL, words);
         debug_assert_eq!(root, 0);
-        exact.records.lines[ROOT_SLOT as usize].flags = EXISTS;
+        exact.records.leaves[ROOT_SLOT as usize].flags = EXISTS;
         exact.attach_leaf(ROOT_SLOT, root, words);
-        exact.shape_wheel();
+        exact.size_wheel();
         exact
     }
 
     // ------------------------------------------------------------------ what the scheduler is told
 
     pub(super) fn add_class(&mut self, slot: u32, parent: u32, words: Words) {
-        self.reserve_line(slot);
+        self.reserve_leaf(slot);
         let above = self.node_below(parent);
-        self.records.lines[slot as usize] = Line { flags: EXISTS, ..Line::NONE };
-        self.leaves += 1;
-        self.give(above, 0, words.rate);
+        self.records.leaves[slot as usize] = Leaf { flags: EXISTS, ..Leaf::NONE };
+        self.leaf_count += 1;
+        self.change_given(above, 0, words.rate);
         self.records.nodes[above as usize].children += 1;
         self.attach_leaf(slot, above, words);
         // Each time that there are twice as many.
-        if self.leaves.is_power_of_two() {
-            self.shape_wheel();
+        if self.leaf_count.is_power_of_two() {
+            self.size_wheel();
         }
     }
 
     pub(super) fn remove_class(&mut self, slot: u32) {
-        let line = self.records.lines[slot as usize];
-        let above = self.records.branches[line.branch as usize].node;
+        let leaf = self.records.leaves[slot as usize];
+        let above = self.records.branches[leaf.branch as usize].node;
         self.empty(slot);
         self.detach_leaf(slot);
         // The slot is used again: nothing may lie about that names it.
         self.unfile(slot);
-        self.records.lines[slot as usize] = Line::NONE;
-        self.leaves -= 1;
-        self.give(above, line.rate, 0);
+        self.records.leaves[slot as usize] = Leaf::NONE;
+        self.leaf_count -= 1;
+        self.change_given(above, leaf.rate, 0);
         self.records.nodes[above as usize].children -= 1;
         self.fold(above);
     }
@@ -99,8 +99,8 @@ impl Exact {
     pub(super) fn set_root_rate(&mut self, rate: u64) {
         self.records.nodes[0].words.rate = rate;
         self.records.nodes[0].nspb = nspb(rate);
-        self.set_implicit(0);
-        self.shape_wheel();
+        self.update_implicit_leaf(0);
+        self.size_wheel();
     }
 
     /// Another rule for the excess: the trees by priority are made or merged; guarantees are not
@@ -109,25 +109,25 @@ impl Exact {
         if excess == self.excess {
             return;
         }
-        let slots: Vec<u32> = (0..self.records.lines.len() as u32)
-            .filter(|s| self.records.lines[*s as usize].flags & EXISTS != 0)
+        let slots: Vec<u32> = (0..self.records.leaves.len() as u32)
+            .filter(|s| self.records.leaves[*s as usize].flags & EXISTS != 0)
             .collect();
         let homes: Vec<(u32, Words)> = slots
             .iter()
             .map(|slot| {
-                let line = &self.records.lines[*slot as usize];
-                (self.records.branches[line.branch as usize].node, self.leaf_words(*slot))
+                let leaf = &self.records.leaves[*slot as usize];
+                (self.records.branches[leaf.branch as usize].node, self.leaf_words(*slot))
             })
             .collect();
         for slot in &slots {
-            if self.records.lines[*slot as usize].has(AVAIL) {
-                self.leaf_down(*slot);
+            if self.records.leaves[*slot as usize].has(AVAIL) {
+                self.disable_leaf(*slot);
             }
             self.detach_leaf(*slot);
         }
-        self.rows.clear(&mut self.records);
-        self.rings.clear();
-        self.free.rings.clear();
+        self.lenders.clear(&mut self.records);
+        self.calendars.clear();
+        self.free.calendars.clear();
         self.records.branches.clear();
         self.free.branches.clear();
         self.excess = excess;
@@ -147,17 +147,17 @@ impl Exact {
 
     /// What the words of a leaf were; of a node's implicit leaf, those that it was given.
     fn leaf_words(&self, slot: u32) -> Words {
-        let line = &self.records.lines[slot as usize];
+        let leaf = &self.records.leaves[slot as usize];
         Words {
-            rate: line.rate,
-            borrow: line.has(BORROW),
-            ceiling: (line.cap != NIL).then(|| self.records.caps[line.cap as usize].rate),
-            priority: line.priority,
-            burst: line.burst,
+            rate: leaf.rate,
+            borrow: leaf.has(BORROW),
+            ceiling: (leaf.cap != NIL).then(|| self.records.caps[leaf.cap as usize].rate),
+            priority: leaf.priority,
+            burst: leaf.burst,
         }
     }
 
-    /// Gives a leaf its words and its place below a node. In another ring it starts at the present;
+    /// Gives a leaf its words and its place below a node. In another calendar it starts at the present;
     /// its guarantee clock stays.
     fn attach_leaf(&mut self, slot: u32, node: u32, words: Words) {
         let zero = words.rate == 0;
@@ -165,61 +165,61 @@ impl Exact {
         // lowest band.
         let band = if self.excess == Excess::Share || zero { 0 } else { words.priority };
         let branch = self.branch(node, band);
-        let ring = self.ring(branch, zero);
-        let present = self.rings[ring as usize].present(&mut self.records);
-        let (slip, old) = (self.records.slip, self.records.lines[slot as usize].priority);
-        let line = &mut self.records.lines[slot as usize];
-        let same = line.branch == branch && line.has(ZERO) == zero;
+        let calendar = self.calendar(branch, zero);
+        let present = self.calendars[calendar as usize].present(&mut self.records);
+        let (slip, old) = (self.records.slip, self.records.leaves[slot as usize].priority);
+        let leaf = &mut self.records.leaves[slot as usize];
+        let same = leaf.branch == branch && leaf.has(ZERO) == zero;
         // The clock is kept in real time when the priority is another one.
-        line.e = line.e.saturating_add(slip[old as usize]).saturating_sub(slip[words.priority as usize]);
-        line.s = if same { line.s.max(present) } else { present };
-        line.nspb = weight(words.rate);
-        line.rate = words.rate;
-        line.burst = words.burst;
-        line.rem = 0;
-        line.branch = branch;
-        line.priority = words.priority;
-        line.flags =
-            line.flags & !(BORROW | ZERO) | if words.borrow { BORROW } else { 0 } | if zero { ZERO } else { 0 };
+        leaf.eligible = leaf.eligible.saturating_add(slip[old as usize]).saturating_sub(slip[words.priority as usize]);
+        leaf.start = if same { leaf.start.max(present) } else { present };
+        leaf.nspb = weight(words.rate);
+        leaf.rate = words.rate;
+        leaf.burst = words.burst;
+        leaf.rem = 0;
+        leaf.branch = branch;
+        leaf.priority = words.priority;
+        leaf.flags =
+            leaf.flags & !(BORROW | ZERO) | if words.borrow { BORROW } else { 0 } | if zero { ZERO } else { 0 };
         if let Some(ceiling) = words.ceiling {
             let cap = self.make_cap(slot, ceiling, words.burst, false);
-            self.records.lines[slot as usize].cap = cap;
+            self.records.leaves[slot as usize].cap = cap;
         }
-        if self.records.lines[slot as usize].has(BACKLOGGED) {
+        if self.records.leaves[slot as usize].has(BACKLOGGED) {
             self.file_guarantee(slot);
-            self.leaf_up(slot);
+            self.enable_leaf(slot);
         }
     }
 
-    /// Takes a leaf out of its ring. Its line, its packets and its guarantee clock stay.
+    /// Takes a leaf out of its calendar. Its leaf, its packets and its guarantee clock stay.
     fn detach_leaf(&mut self, slot: u32) {
-        if self.records.lines[slot as usize].has(AVAIL) {
-            self.leaf_down(slot);
+        if self.records.leaves[slot as usize].has(AVAIL) {
+            self.disable_leaf(slot);
         }
-        let line = self.records.lines[slot as usize];
-        if line.has(LINKED) {
-            let ring = self.records.branches[line.branch as usize].rings[usize::from(line.has(ZERO))];
-            self.rings[ring as usize].unlink(&mut self.records, slot);
+        let leaf = self.records.leaves[slot as usize];
+        if leaf.has(LINKED) {
+            let calendar = self.records.branches[leaf.branch as usize].calendars[usize::from(leaf.has(ZERO))];
+            self.calendars[calendar as usize].unlink(&mut self.records, slot);
         }
-        if line.cap != NIL {
-            self.drop_cap(line.cap);
-            self.records.lines[slot as usize].cap = NIL;
+        if leaf.cap != NIL {
+            self.drop_cap(leaf.cap);
+            self.records.leaves[slot as usize].cap = NIL;
         }
     }
 
     /// Takes a leaf out of the wheel and the ready queue.
     fn unfile(&mut self, slot: u32) {
-        if self.records.lines[slot as usize].has(FILED) {
+        if self.records.leaves[slot as usize].has(FILED) {
             self.wheel.unfile(&mut self.records, slot);
-            self.records.lines[slot as usize].flags &= !FILED;
+            self.records.leaves[slot as usize].flags &= !FILED;
         }
-        if self.records.lines[slot as usize].has(READY) {
+        if self.records.leaves[slot as usize].has(READY) {
             self.ready.unfile(&mut self.records, slot);
         }
     }
 
     fn change_leaf(&mut self, slot: u32, parent: u32, words: Words) {
-        let old = self.records.lines[slot as usize];
+        let old = self.records.leaves[slot as usize];
         let from = self.records.branches[old.branch as usize].node;
         self.unfile(slot);
         self.detach_leaf(slot);
@@ -227,18 +227,18 @@ impl Exact {
         // What it took in advance for its last packet is given back as far as a higher rate would
         // not have needed it.
         let slip = self.records.slip[old.priority as usize];
-        let line = &mut self.records.lines[slot as usize];
-        let due = line.e.saturating_add(slip);
+        let leaf = &mut self.records.leaves[slot as usize];
+        let due = leaf.eligible.saturating_add(slip);
         if due > self.now && words.rate > old.rate {
-            line.e -= (due - self.now) - scaled(due - self.now, old.rate, words.rate);
+            leaf.eligible -= (due - self.now) - scaled(due - self.now, old.rate, words.rate);
         }
         let to = if parent == self.slot_of(from) { from } else { self.node_below(parent) };
         if to != from {
             self.records.nodes[from as usize].children -= 1;
             self.records.nodes[to as usize].children += 1;
         }
-        self.give(from, old.rate, 0);
-        self.give(to, 0, words.rate);
+        self.change_given(from, old.rate, 0);
+        self.change_given(to, 0, words.rate);
         self.attach_leaf(slot, to, words);
         if to != from {
             self.fold(from);
@@ -253,8 +253,8 @@ impl Exact {
 
     /// The node of a class that has children, and of the root.
     fn node_of(&self, slot: u32) -> Option<u32> {
-        let line = &self.records.lines[slot as usize];
-        let node = self.records.branches[line.branch as usize].node;
+        let leaf = &self.records.leaves[slot as usize];
+        let node = self.records.branches[leaf.branch as usize].node;
         (self.slot_of(node) == slot).then_some(node)
     }
 
@@ -264,7 +264,7 @@ impl Exact {
             return node;
         }
         let words = self.leaf_words(slot);
-        let above = self.records.branches[self.records.lines[slot as usize].branch as usize].node;
+        let above = self.records.branches[self.records.leaves[slot as usize].branch as usize].node;
         self.unfile(slot);
         self.detach_leaf(slot);
         let node = self.make_node(slot, above, words);
@@ -289,10 +289,10 @@ impl Exact {
         }
         for branch in n.branches {
             if branch != NIL {
-                for ring in self.records.branches[branch as usize].rings {
-                    if ring != NIL {
-                        self.rings[ring as usize] = Ring::new();
-                        self.free.rings.push(ring);
+                for calendar in self.records.branches[branch as usize].calendars {
+                    if calendar != NIL {
+                        self.calendars[calendar as usize] = Calendar::new();
+                        self.free.calendars.push(calendar);
                     }
                 }
                 self.free.branches.push(branch);
@@ -315,7 +315,7 @@ impl Exact {
             cap: NIL,
             branches: [NIL; 8],
             live: 0,
-            u: 0,
+            underlimit: 0,
             nspb: nspb(words.rate),
             rem: 0,
             timer_next: NIL,
@@ -336,21 +336,21 @@ impl Exact {
         at
     }
 
-    /// Takes a node's branches out of the rings above and out of their rows.
+    /// Takes a node's branches out of the calendars above and out of their lenders.
     fn unlink_node(&mut self, node: u32) {
-        self.node_down(node);
+        self.disable_node(node);
         for branch in self.records.nodes[node as usize].branches {
             if branch == NIL {
                 continue;
             }
             let b = self.records.branches[branch as usize];
             if b.flags & LINKED != 0 {
-                let ring = self.records.branches[b.up as usize].rings[usize::from(b.flags & ZERO != 0)];
-                self.rings[ring as usize].unlink(&mut self.records, branch | BRANCH);
+                let calendar = self.records.branches[b.up as usize].calendars[usize::from(b.flags & ZERO != 0)];
+                self.calendars[calendar as usize].unlink(&mut self.records, branch | BRANCH);
             }
         }
-        // Rows hold branches by number: they are made anew with the levels.
-        self.rows.clear(&mut self.records);
+        // Lenders hold branches by number: they are made anew with the levels.
+        self.lenders.clear(&mut self.records);
         self.levels_stale = true;
     }
 
@@ -358,8 +358,8 @@ impl Exact {
         let old = self.records.nodes[node as usize];
         let to = if parent == self.slot_of(old.parent) { old.parent } else { self.node_below(parent) };
         self.unlink_node(node);
-        self.give(old.parent, old.words.rate, 0);
-        self.give(to, 0, words.rate);
+        self.change_given(old.parent, old.words.rate, 0);
+        self.change_given(to, 0, words.rate);
         if to != old.parent {
             self.records.nodes[old.parent as usize].children -= 1;
             self.records.nodes[to as usize].children += 1;
@@ -370,27 +370,27 @@ impl Exact {
         let now = self.now;
         let n = &mut self.records.nodes[node as usize];
         (n.parent, n.words, n.nspb, n.rem, n.filed) = (to, words, nspb(words.rate), 0, false);
-        if n.u > now {
-            n.u = now + scaled(n.u - now, old.words.rate, words.rate);
+        if n.underlimit > now {
+            n.underlimit = now + scaled(n.underlimit - now, old.words.rate, words.rate);
         }
         self.set_node_cap(node);
-        // Its branches stand in the rings of the new parent, at their present.
+        // Its branches stand in the calendars of the new parent, at their present.
         for branch in old.branches {
             if branch != NIL {
                 let band = self.records.branches[branch as usize].band;
                 let up = self.branch(to, band);
                 let zero = words.rate == 0;
-                let ring = self.ring(up, zero);
-                let present = self.rings[ring as usize].present(&mut self.records);
+                let calendar = self.calendar(up, zero);
+                let present = self.calendars[calendar as usize].present(&mut self.records);
                 let same = to == old.parent && zero == (old.words.rate == 0);
                 let b = &mut self.records.branches[branch as usize];
-                (b.up, b.home, b.nspb, b.rem) = (up, ring, weight(words.rate), 0);
+                (b.up, b.home, b.nspb, b.rem) = (up, calendar, weight(words.rate), 0);
                 b.flags = b.flags & !ZERO | if zero { ZERO } else { 0 };
-                b.s = if same { b.s.max(present) } else { present };
+                b.start = if same { b.start.max(present) } else { present };
             }
         }
-        self.set_implicit(node);
-        self.node_up(node);
+        self.update_implicit_leaf(node);
+        self.enable_node(node);
         if to != old.parent {
             self.fold(old.parent);
         }
@@ -398,22 +398,22 @@ impl Exact {
 
     /// A node's children have one of `rate` instead of one of `before`; its implicit leaf has the
     /// rest.
-    fn give(&mut self, node: u32, before: u64, rate: u64) {
+    fn change_given(&mut self, node: u32, before: u64, rate: u64) {
         let n = &mut self.records.nodes[node as usize];
         n.given = n.given + u128::from(rate) - u128::from(before);
-        self.set_implicit(node);
+        self.update_implicit_leaf(node);
     }
 
-    fn set_implicit(&mut self, node: u32) {
+    fn update_implicit_leaf(&mut self, node: u32) {
         let n = &self.records.nodes[node as usize];
         let (slot, words) = (n.slot, n.words);
         let rate = u128::from(words.rate).saturating_sub(n.given) as u64;
-        let line = self.records.lines[slot as usize];
+        let leaf = self.records.leaves[slot as usize];
         // docs/reference/cbq.md rule 16: the class's priority and borrow. With nothing left of the
         // rate it takes what its siblings leave in any case (rule 6): the class's own limit holds
         // above it.
         let words = Words { rate, borrow: words.borrow || rate == 0, ceiling: None, ..words };
-        if line.branch != NIL && self.leaf_words(slot) == words && line.nspb == weight(rate) {
+        if leaf.branch != NIL && self.leaf_words(slot) == words && leaf.nspb == weight(rate) {
             return;
         }
         self.unfile(slot);
@@ -429,23 +429,23 @@ impl Exact {
         }
         let up = if n.parent == NIL { NIL } else { self.branch(n.parent, band) };
         let zero = n.words.rate == 0;
-        let (mut s, mut home) = (0, NIL);
+        let (mut start, mut home) = (0, NIL);
         if up != NIL {
-            home = self.ring(up, zero);
-            s = self.rings[home as usize].present(&mut self.records);
+            home = self.calendar(up, zero);
+            start = self.calendars[home as usize].present(&mut self.records);
         }
         let branch = Branch {
-            s,
+            start,
             nspb: weight(n.words.rate),
             rem: 0,
-            ring_next: NIL,
+            calendar_next: NIL,
             up,
             home,
             node,
-            rings: [NIL; 2],
+            calendars: [NIL; 2],
             avail: 0,
             cap: n.cap,
-            row_next: NIL,
+            lender_next: NIL,
             filed: 0,
             flags: if zero { ZERO } else { 0 },
             band,
@@ -465,19 +465,19 @@ impl Exact {
         at
     }
 
-    fn ring(&mut self, branch: u32, zero: bool) -> u32 {
-        let at = self.records.branches[branch as usize].rings[usize::from(zero)];
+    fn calendar(&mut self, branch: u32, zero: bool) -> u32 {
+        let at = self.records.branches[branch as usize].calendars[usize::from(zero)];
         if at != NIL {
             return at;
         }
-        let at = match self.free.rings.pop() {
+        let at = match self.free.calendars.pop() {
             Some(at) => at,
             None => {
-                self.rings.push(Ring::new());
-                (self.rings.len() - 1) as u32
+                self.calendars.push(Calendar::new());
+                (self.calendars.len() - 1) as u32
             }
         };
-        self.records.branches[branch as usize].rings[usize::from(zero)] = at;
+        self.records.branches[branch as usize].calendars[usize::from(zero)] = at;
         at
     }
 
@@ -497,7 +497,7 @@ impl Exact {
                 self.records.nodes[at].level = level;
             }
         }
-        self.rows.clear(&mut self.records);
+        self.lenders.clear(&mut self.records);
         if self.excess == Excess::Priority {
             for node in 1..self.records.nodes.len() as u32 {
                 self.offer(node);
@@ -537,7 +537,8 @@ impl Exact {
         let per_byte = nspb(rate);
         let burst = span(per_byte, burst);
         let lag = if owed { burst.max(SECOND) } else { burst };
-        let cap = Cap { owner, x: 0, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag, burst, owed, parked: false };
+        let cap =
+            Cap { owner, opens: 0, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag, burst, owed, parked: false };
         match self.free.caps.pop() {
             Some(at) => {
                 self.records.caps[at as usize] = cap;
@@ -557,55 +558,55 @@ impl Exact {
         self.free.caps.push(cap);
     }
 
-    /// Sets a ring's virtual time back, and its children's tags with it. Linear in all classes, for
+    /// Sets a calendar's virtual time back, and its children's tags with it. Linear in all classes, for
     /// one packet in 10^5 at the very most.
     #[cold]
-    pub(super) fn rebase(&mut self, ring: u32) {
-        let by = self.rings[ring as usize].present(&mut self.records);
-        let all = self.rings[ring as usize].drain(&mut self.records);
-        let Records { lines, branches, .. } = &mut self.records;
+    pub(super) fn rebase(&mut self, calendar: u32) {
+        let by = self.calendars[calendar as usize].present(&mut self.records);
+        let all = self.calendars[calendar as usize].drain(&mut self.records);
+        let Records { leaves, branches, .. } = &mut self.records;
         let of = |branches: &[Branch], above: u32, zero: bool| {
-            above != NIL && branches[above as usize].rings[usize::from(zero)] == ring
+            above != NIL && branches[above as usize].calendars[usize::from(zero)] == calendar
         };
-        for line in lines.iter_mut().filter(|line| line.has(EXISTS)) {
-            if of(branches, line.branch, line.has(ZERO)) {
-                line.s = line.s.saturating_sub(by);
+        for leaf in leaves.iter_mut().filter(|leaf| leaf.has(EXISTS)) {
+            if of(branches, leaf.branch, leaf.has(ZERO)) {
+                leaf.start = leaf.start.saturating_sub(by);
             }
         }
         for at in 0..branches.len() {
             if of(branches, branches[at].up, branches[at].flags & ZERO != 0) {
-                branches[at].s = branches[at].s.saturating_sub(by);
+                branches[at].start = branches[at].start.saturating_sub(by);
             }
         }
-        self.rings[ring as usize].rebase(&mut self.records, by, all);
+        self.calendars[calendar as usize].rebase(&mut self.records, by, all);
     }
 
     // ------------------------------------------------------------------ sizes
 
     /// Room for a slot. Grows by little: at 100,000 classes doubling would waste more than the
-    /// class's own line.
-    fn reserve_line(&mut self, slot: u32) {
-        let lines = &mut self.records.lines;
-        if lines.len() <= slot as usize {
-            if lines.capacity() <= slot as usize {
-                lines.reserve_exact(slot as usize + 1 - lines.len() + lines.len() / 32 + 15);
+    /// class's own leaf.
+    fn reserve_leaf(&mut self, slot: u32) {
+        let leaves = &mut self.records.leaves;
+        if leaves.len() <= slot as usize {
+            if leaves.capacity() <= slot as usize {
+                leaves.reserve_exact(slot as usize + 1 - leaves.len() + leaves.len() / 32 + 15);
             }
-            lines.resize(slot as usize + 1, Line::NONE);
+            leaves.resize(slot as usize + 1, Leaf::NONE);
         }
     }
 
     /// A wheel with a slot a leaf or more, whose horizon is what an average leaf waits between
     /// packets, and some more.
-    fn shape_wheel(&mut self) {
-        let slots = u64::from(self.leaves.max(1)).next_power_of_two().ilog2().clamp(10, 18);
+    fn size_wheel(&mut self) {
+        let slots = u64::from(self.leaf_count.max(1)).next_power_of_two().ilog2().clamp(10, 18);
         let packet = span(nspb(self.link_rate.max(1)), 1500).max(1);
-        let horizon = packet.saturating_mul(u64::from(self.leaves.max(1))).saturating_mul(4);
+        let horizon = packet.saturating_mul(u64::from(self.leaf_count.max(1))).saturating_mul(4);
         let shift = (horizon >> slots).max(1).next_power_of_two().ilog2().min(40);
         if self.wheel.shape() == (slots, shift) {
             return;
         }
         let all = self.wheel.drain(&self.records);
-        self.wheel = Wheel::new(slots, shift, self.now);
+        self.wheel = TimingWheel::new(slots, shift, self.now);
         for id in all {
             self.wheel.file(&mut self.records, id, self.now);
         }
@@ -613,14 +614,14 @@ impl Exact {
 
     pub(super) fn records_memory(&self) -> usize {
         let records = &self.records;
-        records.lines.capacity() * size_of::<Line>()
+        records.leaves.capacity() * size_of::<Leaf>()
             + records.branches.capacity() * size_of::<Branch>()
             + records.nodes.capacity() * size_of::<Node>()
             + records.caps.capacity() * size_of::<Cap>()
             + (self.free.branches.capacity()
                 + self.free.nodes.capacity()
                 + self.free.caps.capacity()
-                + self.free.rings.capacity())
+                + self.free.calendars.capacity())
                 * 4
     }
 }

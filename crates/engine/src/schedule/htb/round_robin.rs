@@ -9,7 +9,7 @@ const LEVELS: usize = 5;
 
 /// The set and its hand.
 #[derive(Default)]
-pub struct Ring {
+pub struct RoundRobin {
     /// The topmost word.
     top: u64,
     /// Words of the levels below it, the lowest one first: of places, of words that are not 0, of
@@ -23,7 +23,7 @@ pub struct Ring {
     pub hand: u32,
 }
 
-impl Ring {
+impl RoundRobin {
     /// Whether no place is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -144,7 +144,7 @@ impl Ring {
 
     /// Whose turn it is.
     #[inline]
-    pub fn turn(&self) -> Option<u32> {
+    pub fn current(&self) -> Option<u32> {
         if self.levels > 0 {
             return self.next_far(self.hand).or_else(|| self.first_far());
         }
@@ -195,7 +195,7 @@ mod tests {
             ((state >> 33) % n) as u32
         };
         for most in [1, 3, 64, 65, 4_096, 5_000, 300_000] {
-            let (mut ring, mut set) = (Ring::default(), BTreeSet::new());
+            let (mut ring, mut set) = (RoundRobin::default(), BTreeSet::new());
             for _ in 0..4_000 {
                 let at = random(most);
                 if random(3) == 0 {
@@ -209,7 +209,7 @@ mod tests {
                 assert_eq!(ring.next(from), set.range(from..).next().copied());
                 assert_eq!(ring.is_empty(), set.is_empty());
                 ring.hand = from;
-                assert_eq!(ring.turn(), set.range(from..).next().or(set.first()).copied());
+                assert_eq!(ring.current(), set.range(from..).next().or(set.first()).copied());
             }
         }
     }

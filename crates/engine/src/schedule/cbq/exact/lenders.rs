@@ -2,18 +2,18 @@
 //! lowest first, and in a level by the priority of those who would take it (Floyd and Jacobson
 //! 1995, formal link-sharing).
 
-use super::state::{IN_ROW, NIL, Records};
+use super::state::{IN_LENDERS, NIL, Records};
 
 /// A list of branches for every level and band.
 #[derive(Default)]
-pub struct Rows {
+pub struct Lenders {
     /// (first, last) by level, less 1, and band.
     lists: Vec<[(u32, u32); 8]>,
     /// Bands in use, by level.
     bits: Vec<u8>,
 }
 
-impl Rows {
+impl Lenders {
     /// Adds a branch that is in no row.
     pub fn push(&mut self, records: &mut Records, level: u32, branch: u32) {
         let row = level.saturating_sub(1) as usize;
@@ -22,14 +22,14 @@ impl Rows {
             self.bits.resize(row + 1, 0);
         }
         let b = &mut records.branches[branch as usize];
-        b.flags |= IN_ROW;
-        b.row_next = NIL;
+        b.flags |= IN_LENDERS;
+        b.lender_next = NIL;
         let band = b.band;
         let (first, last) = &mut self.lists[row][band as usize];
         if *first == NIL {
             *first = branch;
         } else {
-            records.branches[*last as usize].row_next = branch;
+            records.branches[*last as usize].lender_next = branch;
         }
         *last = branch;
         self.bits[row] |= 1 << band;
@@ -42,7 +42,7 @@ impl Rows {
                 let band = self.bits[row].ilog2() as usize;
                 let first = self.lists[row][band].0;
                 let b = &records.branches[first as usize];
-                if b.avail > 0 && records.nodes[b.node as usize].u <= now {
+                if b.avail > 0 && records.nodes[b.node as usize].underlimit <= now {
                     return Some(first);
                 }
                 self.pop(records, row, band);
@@ -54,28 +54,31 @@ impl Rows {
     fn pop(&mut self, records: &mut Records, row: usize, band: usize) -> u32 {
         let first = self.lists[row][band].0;
         let b = &mut records.branches[first as usize];
-        b.flags &= !IN_ROW;
-        self.lists[row][band].0 = b.row_next;
-        if b.row_next == NIL {
+        b.flags &= !IN_LENDERS;
+        self.lists[row][band].0 = b.lender_next;
+        if b.lender_next == NIL {
             self.bits[row] &= !(1 << band);
         }
         first
     }
 
-    /// The branch that [`front`](Rows::front) named has lent: others of its level and band come
+    /// The branch that [`front`](Lenders::front) named has lent: others of its level and band come
     /// next.
-    pub fn turn(&mut self, records: &mut Records, branch: u32) {
+    pub fn rotate(&mut self, records: &mut Records, branch: u32) {
         let b = records.branches[branch as usize];
         let level = records.nodes[b.node as usize].level;
-        if b.flags & IN_ROW != 0 && self.lists[level as usize - 1][b.band as usize].0 == branch && b.row_next != NIL {
+        if b.flags & IN_LENDERS != 0
+            && self.lists[level as usize - 1][b.band as usize].0 == branch
+            && b.lender_next != NIL
+        {
             self.pop(records, level as usize - 1, b.band as usize);
             self.push(records, level, branch);
         }
     }
 
-    /// Empties all rows.
+    /// Empties all lenders.
     pub fn clear(&mut self, records: &mut Records) {
-        records.branches.iter_mut().for_each(|b| b.flags &= !IN_ROW);
+        records.branches.iter_mut().for_each(|b| b.flags &= !IN_LENDERS);
         self.lists.clear();
         self.bits.clear();
     }

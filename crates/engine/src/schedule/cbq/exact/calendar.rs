@@ -16,7 +16,7 @@ const SLOTS: u64 = 64;
 
 /// The calendar.
 #[repr(align(64))]
-pub struct Ring {
+pub struct Calendar {
     /// Virtual time: the largest start tag that was served.
     v: u64,
     /// The largest start tag that was served by a guarantee.
@@ -59,16 +59,25 @@ impl Level {
             self.bits |= 1 << slot;
             self.head[slot] = id;
         } else {
-            records.set_ring_next(self.tail[slot], id);
+            records.set_calendar_next(self.tail[slot], id);
         }
         self.tail[slot] = id;
         records.set_filed(id, n << 6 | slot as u16, NIL);
     }
 }
 
-impl Ring {
-    pub fn new() -> Ring {
-        Ring { v: 0, ahead: 0, avail: 0, shift: 0, cur: 0, above: u64::MAX, fastest: u64::MAX, levels: Box::default() }
+impl Calendar {
+    pub fn new() -> Calendar {
+        Calendar {
+            v: 0,
+            ahead: 0,
+            avail: 0,
+            shift: 0,
+            cur: 0,
+            above: u64::MAX,
+            fastest: u64::MAX,
+            levels: Box::default(),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -102,7 +111,7 @@ impl Ring {
     /// A child whose start tag is `tag` is served: `time` is added to its tag. Returns the new one.
     ///
     /// From the front, its start tag becomes the present; at most `lag` of what it missed is made
-    /// good. Out of turn, by a guarantee, the present stays (see [`present`](Ring::present)), and
+    /// good. Out of turn, by a guarantee, the present stays (see [`present`](Calendar::present)), and
     /// who cannot take excess (`avail`) starts there.
     #[inline(always)]
     pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
@@ -152,7 +161,7 @@ impl Ring {
                 let mut id = level.head[slot];
                 while id != NIL {
                     all.push(id);
-                    id = records.ring_next(id);
+                    id = records.calendar_next(id);
                 }
                 level.bits &= level.bits - 1;
             }
@@ -288,7 +297,7 @@ impl Ring {
     }
 
     /// Sets virtual time back by `by`, together with all children's tags, which the caller sees to
-    /// between [`drain`](Ring::drain) and this; files `all` again.
+    /// between [`drain`](Calendar::drain) and this; files `all` again.
     pub fn rebase(&mut self, records: &mut Records, by: u64, all: Vec<u32>) {
         self.v = self.v.saturating_sub(by);
         self.ahead = self.ahead.saturating_sub(by);
@@ -306,16 +315,16 @@ impl Ring {
         let Some(level) = self.levels.get_mut(n) else { return };
         let (mut before, mut here) = (NIL, level.head[slot]);
         while here != NIL && here != id {
-            (before, here) = (here, records.ring_next(here));
+            (before, here) = (here, records.calendar_next(here));
         }
         if here == NIL {
             return;
         }
-        let next = records.ring_next(id);
+        let next = records.calendar_next(id);
         if before == NIL {
             level.head[slot] = next;
         } else {
-            records.set_ring_next(before, next);
+            records.set_calendar_next(before, next);
         }
         if next == NIL {
             level.tail[slot] = before;

@@ -9,7 +9,7 @@ const OUT: u32 = u32::MAX;
 
 /// The heap.
 #[derive(Default)]
-pub struct Timers {
+pub struct TimerHeap {
     /// Time and slot in one number, so that they are compared at once.
     heap: Vec<u128>,
     /// Where each slot's entry lies.
@@ -26,7 +26,7 @@ fn parts(entry: u128) -> (u64, u32) {
     ((entry >> 32) as u64, entry as u32)
 }
 
-impl Timers {
+impl TimerHeap {
     /// Makes room for a slot.
     pub fn reserve(&mut self, slot: u32) {
         if self.places.len() <= slot as usize {
@@ -150,7 +150,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % n
         };
-        let (mut timers, mut set, mut due) = (Timers::default(), BTreeSet::new(), [None; 50]);
+        let (mut timers, mut set, mut due) = (TimerHeap::default(), BTreeSet::new(), [None; 50]);
         timers.reserve(49);
         for _ in 0..20_000 {
             let slot = random(50) as u32;

@@ -32,7 +32,7 @@ impl Pace {
 /// A token bucket that polices: `full` is when it would be full if nothing more came, so that no
 /// tokens need be counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Meter {
+pub struct Policer {
     pace: Pace,
     /// Its depth in bytes, and in the time that it takes to fill.
     burst: u64,
@@ -40,10 +40,10 @@ pub struct Meter {
     full: Nanos,
 }
 
-impl Meter {
+impl Policer {
     /// A full bucket of `burst` bytes.
-    pub fn new(rate: Rate, burst: u64) -> Meter {
-        Meter { pace: Pace::new(rate), burst, depth: rate.time_for(burst), full: 0 }
+    pub fn new(rate: Rate, burst: u64) -> Policer {
+        Policer { pace: Pace::new(rate), burst, depth: rate.time_for(burst), full: 0 }
     }
 
     /// Whether it is of this rate and depth.
@@ -70,7 +70,7 @@ impl Meter {
 
 /// A shaper: the next packet may go from `due` on.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct Shaper {
     pace: Pace,
     /// How much of idleness, and of lateness, is made up for.
     credit: Nanos,
@@ -78,10 +78,10 @@ pub struct Shape {
     pub due: Nanos,
 }
 
-impl Shape {
+impl Shaper {
     /// One that has been idle for long.
-    pub fn new(rate: Rate, credit: Nanos) -> Shape {
-        Shape { pace: Pace::new(rate), credit, due: 0 }
+    pub fn new(rate: Rate, credit: Nanos) -> Shaper {
+        Shaper { pace: Pace::new(rate), credit, due: 0 }
     }
 
     /// Whether it is of this rate.
@@ -107,20 +107,20 @@ mod tests {
     #[test]
     fn a_meter_takes_its_burst_and_then_its_rate() {
         // 1 Mbit/s and 25000 bytes, which are 200 ms: packets of 1000 bytes take 8 ms.
-        let mut meter = Meter::new(Rate::mbit_s(1), 25_000);
+        let mut meter = Policer::new(Rate::mbit_s(1), 25_000);
         assert_eq!((0..30).filter(|_| meter.take(0, 1000)).count(), 25);
         assert!(!meter.take(7_999_998, 1000));
         assert!(meter.take(8_000_000, 1000));
         // After idleness the bucket is full and no fuller.
         assert_eq!((0..30).filter(|_| meter.take(10 * SECOND, 1000)).count(), 25);
         // In 10 s of twice the rate, half of it passes: 1250 packets and the burst.
-        let mut meter = Meter::new(Rate::mbit_s(1), 25_000);
+        let mut meter = Policer::new(Rate::mbit_s(1), 25_000);
         assert_eq!((0..2500).filter(|n| meter.take(n * 4_000_000, 1000)).count(), 1250 + 24);
     }
 
     #[test]
     fn a_shaper_spaces_packets_and_makes_up_for_lateness() {
-        let mut shape = Shape::new(Rate::mbit_s(12), 2_000_000);
+        let mut shape = Shaper::new(Rate::mbit_s(12), 2_000_000);
         let mut now = SECOND;
         for _ in 0..3 {
             // Two packets of idleness, and the third that takes the clock to the present.

@@ -12,7 +12,7 @@ use std::collections::binary_heap::PeekMut;
 use super::state::{At, NIL, Records, at, time, with_id};
 
 /// The wheel.
-pub struct Wheel {
+pub struct TimingWheel {
     shift: u32,
     /// The first slot not yet opened, counted from time 0.
     cur: u64,
@@ -26,15 +26,15 @@ pub struct Wheel {
     /// Slots in use; words of the level below that are not 0.
     bits: [Vec<u64>; 3],
     near: BinaryHeap<Reverse<At>>,
-    /// A list of timers out of a slot that is over, on their way out of [`pop`](Wheel::pop).
+    /// A list of timers out of a slot that is over, on their way out of [`pop`](TimingWheel::pop).
     over: u32,
 }
 
-impl Wheel {
+impl TimingWheel {
     /// A wheel of 2^`slots` slots (10 to 18), each 2^`shift` ns wide, at the time `now`.
-    pub fn new(slots: u32, shift: u32, now: u64) -> Wheel {
+    pub fn new(slots: u32, shift: u32, now: u64) -> TimingWheel {
         let n = 1usize << slots;
-        Wheel {
+        TimingWheel {
             shift,
             cur: now >> shift,
             first: u64::MAX,
@@ -245,7 +245,7 @@ impl Wheel {
         }
         self.least = None;
         let n = self.heads.len();
-        // Around the ring: from the slot after this one to the end, then from the start.
+        // Around the wheel: from the slot after this one to the end, then from the start.
         self.first = match self.in_use_from(slot + 1).or_else(|| self.in_use_from(0)) {
             Some(found) => self.first + ((found + n - slot) & (n - 1)) as u64,
             None => u64::MAX,
@@ -357,7 +357,7 @@ impl Wheel {
         all
     }
 
-    /// How many slots it has and how wide they are, as for [`Wheel::new`].
+    /// How many slots it has and how wide they are, as for [`TimingWheel::new`].
     pub fn shape(&self) -> (u32, u32) {
         (self.heads.len().ilog2(), self.shift)
     }

@@ -60,7 +60,7 @@ impl Slots {
 }
 
 /// The wheel of wheels. Every owner, a number, has one entry at most.
-pub struct Wheel {
+pub struct HierarchicalWheel {
     /// No entry is due before.
     soonest: u64,
     /// The last tick that has begun. What is due in it or before lies in the heap.
@@ -74,9 +74,9 @@ pub struct Wheel {
     links: Vec<Link>,
 }
 
-impl Default for Wheel {
-    fn default() -> Wheel {
-        Wheel {
+impl Default for HierarchicalWheel {
+    fn default() -> HierarchicalWheel {
+        HierarchicalWheel {
             soonest: u64::MAX,
             tick: 0,
             used: 0,
@@ -88,7 +88,7 @@ impl Default for Wheel {
     }
 }
 
-impl Wheel {
+impl HierarchicalWheel {
     /// Makes room for an owner.
     pub fn reserve(&mut self, owner: u32) {
         if self.links.len() <= owner as usize {
@@ -362,7 +362,7 @@ mod tests {
             (state >> 33) % n
         };
         for start in [0, 1 << 60] {
-            let (mut wheel, mut set, mut due) = (Wheel::default(), BTreeSet::new(), [None; 50]);
+            let (mut wheel, mut set, mut due) = (HierarchicalWheel::default(), BTreeSet::new(), [None; 50]);
             wheel.reserve(49);
             let mut now = start;
             for _ in 0..30_000 {
