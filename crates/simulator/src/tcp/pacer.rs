@@ -1,4 +1,5 @@
-//! Segments leave in small bursts at a given rate, instead of with the acknowledgements.
+//! Pacing: segments are sent in small bursts at a given rate, instead of when acknowledgements
+//! come.
 
 use altq_engine::units::{Nanos, SECOND};
 
@@ -7,16 +8,17 @@ use altq_engine::units::{Nanos, SECOND};
 pub struct Pace {
     /// Full segments a second; above 0.
     pub rate: f64,
-    /// Segments that go back to back.
+    /// Segments sent back to back.
     pub quantum: u32,
 }
 
 impl Pace {
-    /// With the burst that draft-cardwell-iccrg-bbr-congestion-control-00 4.2.2 gives a rate: one
-    /// segment below 1.2 Mbit/s, two below 24 Mbit/s, else what goes in a millisecond, up to 64 KB.
-    /// (Linux: a millisecond's, at least two.) `bytes` of a full segment.
+    /// A pace of `rate` full segments a second, each a packet of `bytes`. The burst is that of
+    /// draft-cardwell-iccrg-bbr-congestion-control-00 4.2.2: one segment below 1.2 Mbit/s, two
+    /// below 24 Mbit/s, above that what the rate sends in a millisecond, up to 64 KB. (Linux: what
+    /// it sends in a millisecond, at least two.)
     pub fn new(rate: f64, bytes: u32) -> Pace {
-        // A segment an hour at least: no division by nothing.
+        // At least a segment an hour, so that nothing divides by 0.
         let rate = rate.max(1.0 / 3600.0);
         let bits = rate * f64::from(bytes) * 8.0;
         let quantum = if bits < 1.2e6 {
@@ -30,19 +32,19 @@ impl Pace {
     }
 }
 
-/// When the next burst may go.
+/// When the next burst may be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     release: Nanos,
-    /// The burst that is going: its time, and what is left of it.
+    /// The present burst: when it began, and how many segments of it are left.
     burst: (Nanos, u32),
-    /// Something waits for `release`.
-    pub waits: bool,
+    /// A segment waits for `release`.
+    pub has_waiting: bool,
 }
 
 impl Pacer {
-    /// Whether a segment may go now.
-    pub fn open(&mut self, now: Nanos, pace: &Pace) -> bool {
+    /// Whether a segment may be sent now.
+    pub fn may_send(&mut self, now: Nanos, pace: &Pace) -> bool {
         if self.burst.0 == now && self.burst.1 > 0 {
             return true;
         }
@@ -53,20 +55,20 @@ impl Pacer {
         true
     }
 
-    /// A segment went, `part` of a full one.
+    /// A segment was sent whose length is `part` of a full one's.
     pub fn sent(&mut self, pace: &Pace, part: f64) {
         self.burst.1 = self.burst.1.saturating_sub(1);
         self.release = self.release.saturating_add((part / pace.rate * SECOND as f64) as Nanos);
     }
 
-    /// When the next one may go.
+    /// When the next burst may be sent.
     pub fn release(&self) -> Nanos {
         self.release
     }
 
-    /// When it opens, if something waits for that.
+    /// When the next burst may be sent, if a segment waits for it.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.waits.then_some(self.release)
+        self.has_waiting.then_some(self.release)
     }
 }
 
@@ -76,22 +78,23 @@ mod tests {
 
     #[test]
     fn bursts_and_spaces() {
-        // Draft 4.2.2, by its bounds: packets of 1500 bytes.
+        // draft-cardwell-iccrg-bbr-congestion-control-00 4.2.2: rates beside its bounds, with
+        // packets of 1500 bytes.
         let quantum = |bits: f64| Pace::new(bits / 12_000.0, 1500).quantum;
         assert_eq!((quantum(1.19e6), quantum(1.21e6), quantum(23.9e6), quantum(48e6), quantum(10e9)), (1, 2, 2, 4, 43));
         // 1000 segments a second, two at a time: every 2 ms.
         let pace = Pace { rate: 1000.0, quantum: 2 };
-        let (mut pacer, mut went) = (Pacer::default(), Vec::new());
+        let (mut pacer, mut sent_at) = (Pacer::default(), Vec::new());
         for now in (0..10_000_000).step_by(500_000) {
-            while pacer.open(now, &pace) {
+            while pacer.may_send(now, &pace) {
                 pacer.sent(&pace, 1.0);
-                went.push(now / 1_000_000);
+                sent_at.push(now / 1_000_000);
             }
         }
-        assert_eq!(went, [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]);
-        // Time without anything to send is not made up for.
-        assert!(pacer.open(1_000_000_000, &pace));
+        assert_eq!(sent_at, [0, 0, 2, 2, 4, 4, 6, 6, 8, 8]);
+        // Time in which nothing was sent is not made up for.
+        assert!(pacer.may_send(1_000_000_000, &pace));
         (0..2).for_each(|_| pacer.sent(&pace, 1.0));
-        assert!(!pacer.open(1_001_000_000, &pace) && pacer.open(1_002_000_000, &pace));
+        assert!(!pacer.may_send(1_001_000_000, &pace) && pacer.may_send(1_002_000_000, &pace));
     }
 }

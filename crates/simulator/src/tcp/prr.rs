@@ -1,14 +1,16 @@
 //! Proportional rate reduction (RFC 6937): during recovery the window shrinks to the threshold in
-//! step with what arrives.
+//! proportion to what is delivered.
 
 use super::congestion::Window;
 
 /// What was sent and delivered since the reduction began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prr {
-    /// Segments on their way when it began (RFC 6937 3: RecoverFS), as the window then.
+    /// Segments in flight when it began, for which the window then stands (RFC 6937 3: RecoverFS).
     prior: u32,
+    /// RFC 6937 3: prr_delivered.
     delivered: u32,
+    /// RFC 6937 3: prr_out.
     out: u32,
 }
 
@@ -18,29 +20,30 @@ impl Prr {
         Prr { prior: window.cwnd.max(1), delivered: 0, out: 0 }
     }
 
-    /// A segment was sent, new or again.
+    /// A segment was sent, new or retransmitted.
     pub fn sent(&mut self) {
         self.out = self.out.saturating_add(1);
     }
 
-    /// An acknowledgement delivered segments; `in_flight` remain on their way. `progress`: it
-    /// acknowledged by number and found no further loss, so that slow start's reduction bound may
-    /// be used (RFC 6937 3.1, SSRB; RFC 9937 5 makes that the rule).
+    /// Sets the window after an acknowledgement that delivered segments and left `in_flight`.
+    /// `progress`: it acknowledged by number and found no further loss, so that the slow start
+    /// reduction bound may be used (RFC 6937 3.1, SSRB; RFC 9937 5 makes that the rule).
     pub fn acked(&mut self, window: &mut Window, delivered: u32, in_flight: u32, progress: bool) {
         if delivered == 0 {
             return;
         }
         self.delivered = self.delivered.saturating_add(delivered);
         let mut send = if in_flight > window.ssthresh {
-            // In proportion.
+            // Send in proportion to what was delivered.
             let share = (u64::from(window.ssthresh) * u64::from(self.delivered)).div_ceil(u64::from(self.prior));
             share.saturating_sub(u64::from(self.out)) as u32
         } else {
-            // Not below the threshold: what was delivered, and catch up.
+            // In flight is at or below the threshold: send as much as was delivered, and fill up to
+            // the threshold.
             let limit = self.delivered.saturating_sub(self.out).max(delivered) + u32::from(progress);
             limit.min(window.ssthresh - in_flight)
         };
-        // RFC 6937 3: the fast retransmission goes in any case.
+        // RFC 6937 3: the fast retransmission is sent in any case.
         if self.out == 0 {
             send = send.max(1);
         }

@@ -1,34 +1,35 @@
-//! RACK: losses found by time (RFC 8985 6).
+//! RACK: a segment is lost if one sent later has arrived and some time has passed (RFC 8985 6).
 
 use altq_engine::units::Nanos;
 
 use super::rto::Rto;
-use super::scoreboard::{AGAIN, Scoreboard, Sent};
+use super::scoreboard::{RETRANSMITTED, Scoreboard, Sent};
 
-/// What RACK knows of the latest segment that arrived.
+/// The state of RACK: the segment sent last of those that have arrived, and the time for which
+/// reordered segments are waited for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rack {
-    /// When it was sent, and its end: RACK.xmit_ts, RACK.end_seq.
+    /// When that segment was sent, and its end: RACK.xmit_ts, RACK.end_seq.
     latest: (Nanos, u64),
-    /// Its round-trip time.
+    /// That segment's round-trip time.
     rtt: Nanos,
     /// Segments have overtaken others (RFC 8985 6.2 step 3).
     pub reordered: bool,
-    /// Quarters of the shortest round-trip time that a late one is waited for, less one (RFC 8985
-    /// 6.2 step 4).
+    /// The reordering window is `steps + 1` quarters of the shortest round-trip time (RFC 8985 6.2
+    /// step 4).
     steps: u8,
-    /// Recoveries for which the longer wait still holds.
+    /// Recoveries after which `steps` falls back to 0.
     persist: u8,
-    /// No further step before this is acknowledged.
+    /// `steps` does not grow again before this sequence number is acknowledged.
     round: u64,
 }
 
 impl Rack {
-    /// RFC 8985 6.2 step 2: a segment arrived.
+    /// A segment arrived (RFC 8985 6.2 step 2).
     pub fn arrived(&mut self, now: Nanos, shortest: Option<Nanos>, sent: &Sent) {
         let rtt = now.saturating_sub(sent.sent);
-        // An answer that is too fast for the retransmission is one to the original.
-        if sent.flags & AGAIN != 0 && shortest.is_some_and(|shortest| rtt < shortest) {
+        // An acknowledgement that is too early for the retransmission is for the original.
+        if sent.flags & RETRANSMITTED != 0 && shortest.is_some_and(|shortest| rtt < shortest) {
             return;
         }
         if (sent.sent, sent.end()) > self.latest {
@@ -36,7 +37,8 @@ impl Rack {
         }
     }
 
-    /// RFC 8985 6.2 step 4: a retransmission was needless, so wait longer; once a round trip.
+    /// A retransmission was needless, so the reordering window grows, but only once a round trip
+    /// (RFC 8985 6.2 step 4).
     pub fn needless(&mut self, una: u64, next: u64) {
         if una >= self.round {
             self.round = next;
@@ -53,7 +55,8 @@ impl Rack {
         }
     }
 
-    /// RFC 8985 6.2 step 4: how long a segment may come late.
+    /// The reordering window: how much later than its successors a segment may arrive (RFC 8985 6.2
+    /// step 4).
     fn window(&self, rto: &Rto, recovering: bool, sacked: u32) -> Nanos {
         if !self.reordered && (recovering || sacked >= 3) {
             return 0;
@@ -62,14 +65,15 @@ impl Rack {
         quarter.saturating_mul(u64::from(self.steps) + 1).min(rto.srtt().unwrap_or(0))
     }
 
-    /// RFC 8985 6.2 step 5. How many segments are newly lost, and when it is to be called again.
+    /// Finds losses (RFC 8985 6.2 step 5). Returns how many segments are newly lost, and when to
+    /// call this again.
     pub fn detect(&self, now: Nanos, board: &mut Scoreboard, rto: &Rto, recovering: bool) -> (u32, Option<Nanos>) {
         let wait = self.rtt.saturating_add(self.window(rto, recovering, board.sacked()));
         board.lose_by_time(now, self.latest, wait)
     }
 
-    /// Whether a segment has been out for longer than RACK would wait (RFC 8985 6.3: which are lost
-    /// at a timeout).
+    /// Whether a segment has been in flight for longer than RACK would wait. At a timeout these
+    /// count as lost (RFC 8985 6.3).
     pub fn overdue(&self, now: Nanos, sent: &Sent, rto: &Rto, sacked: u32) -> bool {
         sent.sent.saturating_add(self.rtt).saturating_add(self.window(rto, true, sacked)) <= now
     }

@@ -1,5 +1,8 @@
-//! How fast segments arrive (draft-cheng-iccrg-delivery-rate-estimation-00), for congestion control
-//! that models the path.
+//! Estimation of the delivery rate, the rate at which the receiver gets segments. BBR models the
+//! path with it.
+//!
+//! "Rate draft" in this file is draft-cheng-iccrg-delivery-rate-estimation-00; the number after it
+//! is the section there.
 
 use std::collections::VecDeque;
 
@@ -7,7 +10,7 @@ use altq_engine::units::Nanos;
 
 use super::scoreboard::Sent;
 
-/// What is noted of a segment when it is sent (section 3.2 there).
+/// The connection's counters when a segment was sent (Rate draft 3.2).
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     delivered: u64,
@@ -16,7 +19,7 @@ struct Stamp {
     limited: bool,
 }
 
-/// Of the latest sent segment that an acknowledgement tells of.
+/// Of the segments that an acknowledgement reports, the one that was sent last.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
     stamp: Stamp,
@@ -27,32 +30,32 @@ struct Latest {
 /// A sample of the delivery rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// So many segments arrived in this time.
+    /// Segments delivered in `interval`.
     pub delivered: u64,
-    /// See `delivered`.
+    /// The time that this took, in nanoseconds.
     pub interval: Nanos,
-    /// What had been delivered when the segment was sent.
+    /// Segments that had been delivered when the sampled segment was sent.
     pub prior: u64,
-    /// The application had nothing to send then: the path may be faster.
+    /// The application had nothing more to send then, so the path may be faster than the sample.
     pub limited: bool,
 }
 
-/// The connection's part (section 3.1.1 there).
+/// The state of a connection (Rate draft 3.1.1).
 #[derive(Debug, Default)]
-pub struct Rate {
+pub struct DeliveryRate {
     /// Segments delivered so far.
     pub delivered: u64,
     delivered_at: Nanos,
     first_sent: Nanos,
-    /// Samples of what is sent before so many are delivered are limited by the application; 0:
-    /// none.
+    /// Until this many segments are delivered, samples count as limited by the application; 0: they
+    /// do not.
     limited: u64,
-    /// One a segment on the scoreboard.
+    /// A stamp for each segment on the scoreboard, in the same order.
     stamps: VecDeque<Stamp>,
     latest: Option<Latest>,
 }
 
-impl Rate {
+impl DeliveryRate {
     fn stamp(&self) -> Stamp {
         Stamp {
             delivered: self.delivered,
@@ -62,7 +65,7 @@ impl Rate {
         }
     }
 
-    /// A new segment goes; `alone`: nothing else is on its way (3.2).
+    /// A new segment is sent. `alone`: no other is in flight (Rate draft 3.2).
     pub fn sent(&mut self, now: Nanos, alone: bool) {
         if alone {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -71,7 +74,7 @@ impl Rate {
         self.stamps.push_back(stamp);
     }
 
-    /// A segment goes again.
+    /// The segment at `index` of the scoreboard is retransmitted.
     pub fn resent(&mut self, index: usize) {
         let stamp = self.stamp();
         if let Some(slot) = self.stamps.get_mut(index) {
@@ -79,7 +82,8 @@ impl Rate {
         }
     }
 
-    /// A segment has arrived (3.3, UpdateRateSample).
+    /// An acknowledgement reports the segment at `index` of the scoreboard (Rate draft 3.3,
+    /// UpdateRateSample).
     pub fn arrived(&mut self, index: usize, sent: &Sent) {
         self.delivered += 1;
         if self.latest.is_none_or(|latest| (sent.sent, sent.end()) > (latest.sent, latest.end))
@@ -89,12 +93,13 @@ impl Rate {
         }
     }
 
-    /// The first segment is acknowledged by number.
+    /// The first segment leaves the scoreboard: it is acknowledged by number.
     pub fn pop(&mut self) {
         self.stamps.pop_front();
     }
 
-    /// The application has nothing more to send (3.4), or the window was kept small on purpose.
+    /// Samples are limited from now on, until what is in flight is delivered: the application has
+    /// nothing more to send (Rate draft 3.4), or the window is kept small on purpose.
     pub fn limit(&mut self, in_flight: u32) {
         self.limited = (self.delivered + u64::from(in_flight)).max(1);
     }
@@ -104,15 +109,17 @@ impl Rate {
         self.limited > 0
     }
 
-    /// An acknowledgement has been gone through (3.3, GenerateRateSample). `None` if it tells of
-    /// nothing new, or of less than a round trip.
+    /// The sample that an acknowledgement gives, after [`DeliveryRate::arrived`] for each segment
+    /// that it reports (Rate draft 3.3, GenerateRateSample). `None` if it reports nothing new, or
+    /// if the interval is below `shortest`, the shortest round-trip time.
     pub fn sample(&mut self, now: Nanos, shortest: Nanos) -> Option<Sample> {
         if self.limited > 0 && self.delivered > self.limited {
             self.limited = 0;
         }
         let Latest { stamp, sent, .. } = self.latest.take()?;
-        // What was sent and what was acknowledged since, over the longer of both times: neither
-        // bursts nor compressed acknowledgements count.
+        // The interval is the longer of the time of sending and the time of acknowledging. So
+        // neither a burst of segments nor one of acknowledgements makes the rate look higher than
+        // it is.
         let interval = sent.saturating_sub(stamp.first_sent).max(now.saturating_sub(stamp.delivered_at));
         (self.delivered_at, self.first_sent) = (now, sent);
         (interval >= shortest.max(1)).then_some(Sample {
@@ -123,8 +130,8 @@ impl Rate {
         })
     }
 
-    /// Room of the notes, in bytes.
+    /// Memory that this takes, in bytes.
     pub fn memory(&self) -> usize {
-        size_of::<Rate>() + self.stamps.capacity() * size_of::<Stamp>()
+        size_of::<DeliveryRate>() + self.stamps.capacity() * size_of::<Stamp>()
     }
 }

@@ -26,7 +26,7 @@ pub struct Receiver {
     /// It goes at this time, if nothing takes it along before.
     deadline: Option<Nanos>,
     /// The next number expected as last acknowledged, and segments since.
-    told: u64,
+    last_acked: u64,
     segments: u32,
     /// So many acknowledgements go at once (DelayedAck::Modern).
     quick: u8,
@@ -46,7 +46,7 @@ impl Receiver {
 
     /// The peer's SYN came.
     pub fn opened(&mut self, now: Nanos, segment: &Segment) {
-        (self.next, self.told, self.stamp, self.last) = (1, 1, segment.stamp, now);
+        (self.next, self.last_acked, self.stamp, self.last) = (1, 1, segment.stamp, now);
     }
 
     /// The next number expected.
@@ -85,7 +85,7 @@ impl Receiver {
     }
 
     /// One is to go now, whatever has come.
-    pub fn hurry(&mut self) {
+    pub fn acknowledge_now(&mut self) {
         self.urgent = true;
     }
 
@@ -99,7 +99,7 @@ impl Receiver {
     pub fn received(&mut self, config: &Config, now: Nanos, segment: &Segment, marked: bool, stamps: bool, rto: Nanos) {
         let (from, to) = (segment.seq, segment.end());
         // RFC 7323 4.3: of several segments that one acknowledgement covers, the earliest one's.
-        if stamps && from <= self.told && segment.stamp > self.stamp {
+        if stamps && from <= self.last_acked && segment.stamp > self.stamp {
             self.stamp = segment.stamp;
         }
         // RFC 3168 6.1.3
@@ -142,7 +142,7 @@ impl Receiver {
             DelayedAck::Off => self.urgent = true,
             DelayedAck::Modern { wait, .. } => {
                 // RFC 5681 4.2: at least for every second full segment, and not later than 500 ms.
-                if self.quick > 0 || self.next - self.told > u64::from(config.mss) {
+                if self.quick > 0 || self.next - self.last_acked > u64::from(config.mss) {
                     self.urgent = true;
                 }
                 self.deadline = self.deadline.or_else(|| Some(wheel(config, now, now.saturating_add(wait))));
@@ -224,9 +224,10 @@ impl Receiver {
 
     /// A segment that acknowledges goes.
     pub fn acknowledged(&mut self) {
-        if self.next > self.told {
+        if self.next > self.last_acked {
             self.quick = self.quick.saturating_sub(1);
         }
-        (self.told, self.segments, self.urgent, self.deadline, self.duplicate) = (self.next, 0, false, None, None);
+        (self.last_acked, self.segments, self.urgent, self.deadline, self.duplicate) =
+            (self.next, 0, false, None, None);
     }
 }

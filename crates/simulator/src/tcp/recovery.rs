@@ -11,7 +11,7 @@ use super::config::{Algorithm, Config};
 use super::congestion::{Ack, Progress};
 use super::prr::Prr;
 use super::rto::{Rto, slack};
-use super::scoreboard::Heard;
+use super::scoreboard::AckReport;
 use super::segment::{Flags, Options, Segment};
 use super::sender::{Sender, State, Timer};
 
@@ -39,35 +39,35 @@ impl Sender {
         self.edge = edge;
         self.widest = self.widest.max(segment.window);
 
-        let models = self.control.models();
-        let before = if models { self.in_flight(config) } else { 0 };
-        let mut heard = Heard { highest: self.board.highest(), ..Heard::default() };
+        let model_based = self.control.is_model_based();
+        let before = if model_based { self.in_flight(config) } else { 0 };
+        let mut report = AckReport { highest: self.board.highest(), ..AckReport::default() };
         let shortest = self.rto.min();
         let mut rack = self.rack;
         if self.sack && !segment.sack.is_empty() {
-            self.board.sack(segment, self.una, self.high, &mut heard, |sent| rack.arrived(now, shortest, sent));
+            self.board.sack(segment, self.una, self.high, &mut report, |sent| rack.arrived(now, shortest, sent));
         }
         if advanced {
-            self.board.acked(segment.ack, self.high, &mut heard, |sent| rack.arrived(now, shortest, sent));
+            self.board.acked(segment.ack, self.high, &mut report, |sent| rack.arrived(now, shortest, sent));
             self.una = segment.ack;
             self.expired = 0;
         }
         self.rack = rack;
-        self.rack.reordered |= heard.reordered;
-        if let Some((from, to)) = heard.duplicate {
+        self.rack.reordered |= report.reordered;
+        if let Some((from, to)) = report.duplicate {
             self.duplicate_report(from, to);
         }
-        let measured = self.measure(config, now, segment, advanced, &heard);
+        let measured = self.measure(config, now, segment, advanced, &report);
         if !self.sack {
-            self.count_duplicates(advanced, duplicate, &mut heard);
+            self.count_duplicates(advanced, duplicate, &mut report);
         }
         // RFC 6298 5.3, and for SACK: not by what was sent before the first segment was, else it
         // might never expire.
         let mut rearm =
-            advanced || heard.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
+            advanced || report.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
 
         let echo = self.ecn && segment.flags.has(Flags::ECE);
-        let lost = self.judge(config, now, segment, advanced, duplicate, echo, &heard, &mut rearm);
+        let lost = self.update_state(config, now, segment, advanced, duplicate, echo, &report, &mut rearm);
         if self.board.len() == 0 {
             self.timer = None;
         } else if rearm && !self.schedule_probe(config, now, true) {
@@ -75,15 +75,15 @@ impl Sender {
         }
 
         // RFC 6937 during a reduction, else slow start or avoidance; or all by the model.
-        if models {
-            self.model(config, now, before, measured, lost, &heard);
+        if model_based {
+            self.model(config, now, before, measured, lost, &report);
         } else if matches!(self.state, State::Recovery | State::Reduced) {
             if config.prr {
                 let in_flight = self.in_flight(config);
-                self.prr.acked(&mut self.window, heard.delivered, in_flight, advanced && lost == 0);
+                self.prr.acked(&mut self.window, report.delivered, in_flight, advanced && lost == 0);
             }
         } else if advanced && self.may_grow() {
-            let acked = if config.byte_counting { heard.delivered } else { 1 };
+            let acked = if config.byte_counting { report.delivered } else { 1 };
             let ack = Ack {
                 now,
                 acked,
@@ -98,15 +98,15 @@ impl Sender {
     }
 
     /// An acknowledgement for congestion control that models the path.
-    fn model(&mut self, config: &Config, now: Nanos, before: u32, rtt: Option<Nanos>, lost: u32, heard: &Heard) {
+    fn model(&mut self, config: &Config, now: Nanos, before: u32, rtt: Option<Nanos>, lost: u32, report: &AckReport) {
         let in_flight = self.in_flight(config);
         let shortest = self.rto.min().unwrap_or(0);
         let Some(rate) = &mut self.board.rate else { return };
         let sample = rate.sample(now, shortest);
-        let (delivered, acked, state) = (rate.delivered, heard.delivered, self.state);
+        let (delivered, acked, state) = (rate.delivered, report.delivered, self.state);
         let release = self.pacer.as_ref().map_or(now, |pacer| pacer.release());
         let progress = Progress { now, sample, rtt, delivered, acked, lost, before, in_flight, state, release };
-        if self.control.modelled(&mut self.window, &progress) {
+        if self.control.acked_by_model(&mut self.window, &progress) {
             rate.limit(in_flight);
         }
     }
@@ -119,22 +119,22 @@ impl Sender {
         now: Nanos,
         segment: &Segment,
         advanced: bool,
-        heard: &Heard,
+        report: &AckReport,
     ) -> Option<Nanos> {
         let stamp = (advanced && segment.options.has(Options::STAMPS)).then_some(segment.echo);
-        if let Some(sent) = heard.first.or(heard.sacked).or(stamp) {
+        if let Some(sent) = report.first.or(report.sacked).or(stamp) {
             self.rto.sample(config, now.saturating_sub(sent));
         }
-        heard.last.or(heard.sacked).map(|sent| now.saturating_sub(sent))
+        report.last.or(report.sacked).map(|sent| now.saturating_sub(sent))
     }
 
     /// Without SACK a duplicate says that one more segment has arrived (RFC 5681 3.2 step 4).
-    fn count_duplicates(&mut self, advanced: bool, duplicate: bool, heard: &mut Heard) {
+    fn count_duplicates(&mut self, advanced: bool, duplicate: bool, report: &mut AckReport) {
         if advanced {
             // What the duplicates stood for is now acknowledged by number.
-            let known = self.duplicates.min(heard.acked.saturating_sub(1));
+            let known = self.duplicates.min(report.acked.saturating_sub(1));
             self.duplicates -= known;
-            heard.delivered = heard.acked.saturating_sub(known).max(1);
+            report.delivered = report.acked.saturating_sub(known).max(1);
             if self.state == State::Loss {
                 self.duplicates = 0;
             }
@@ -143,7 +143,7 @@ impl Sender {
             if self.duplicates + holes < self.board.len() {
                 self.duplicates += 1;
             }
-            heard.delivered = 1;
+            report.delivered = 1;
         }
     }
 
@@ -163,7 +163,7 @@ impl Sender {
 
     /// Loss detection and the change of states. How many segments are newly lost.
     #[allow(clippy::too_many_arguments)]
-    fn judge(
+    fn update_state(
         &mut self,
         config: &Config,
         now: Nanos,
@@ -171,14 +171,14 @@ impl Sender {
         advanced: bool,
         duplicate: bool,
         echo: bool,
-        heard: &Heard,
+        report: &AckReport,
         rearm: &mut bool,
     ) -> u32 {
-        self.probe_answered(config, segment, advanced, duplicate, heard);
+        self.probe_answered(config, segment, advanced, duplicate, report);
         let mut lost = 0;
         match self.state {
             State::Loss => {
-                if self.repair_loss(segment, advanced, duplicate, heard) {
+                if self.repair_loss(segment, advanced, duplicate, report) {
                     return 0;
                 }
                 let resent = self.board.resent();
@@ -215,7 +215,7 @@ impl Sender {
         if advanced && self.state <= State::Disorder && !self.sack {
             self.duplicates = 0;
         }
-        if self.state <= State::Disorder && heard.duplicate.is_some() {
+        if self.state <= State::Disorder && report.duplicate.is_some() {
             self.take_back(segment, advanced);
         }
         lost += self.find_losses(config, now, advanced, rearm);
@@ -249,7 +249,7 @@ impl Sender {
             // its retransmissions.
             let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
             if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
-                self.urgent = !config.prr || self.control.models();
+                self.urgent = !config.prr || self.control.is_model_based();
                 return self.board.lose_head();
             }
             return 0;
@@ -272,7 +272,7 @@ impl Sender {
         let lost = self.find_losses(config, now, false, &mut rearm);
         if lost > 0 && self.state != State::Recovery {
             self.enter_recovery(config, now, false);
-            if config.prr && !self.control.models() {
+            if config.prr && !self.control.is_model_based() {
                 let in_flight = self.in_flight(config);
                 self.prr.acked(&mut self.window, 1, in_flight, false);
             }
@@ -300,7 +300,7 @@ impl Sender {
         self.window.count = 0;
         self.window.ssthresh = self.control.reduced(&self.window);
         self.cwr = self.ecn;
-        if !config.prr && !self.control.models() {
+        if !config.prr && !self.control.is_model_based() {
             self.window.cwnd = self.window.ssthresh;
         }
     }
@@ -312,7 +312,7 @@ impl Sender {
             // Jacobson 1988: as after a timeout.
             return self.start_over(config, now, true);
         }
-        self.urgent = !config.prr || self.control.models();
+        self.urgent = !config.prr || self.control.is_model_based();
         if !matches!(self.state, State::Reduced | State::Recovery) {
             self.undo = (!echo).then_some(self.window);
             self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
@@ -326,7 +326,7 @@ impl Sender {
 
     /// RFC 6937 3: at the end the window is the threshold.
     fn end_reduction(&mut self) {
-        if !self.control.models() {
+        if !self.control.is_model_based() {
             self.window.cwnd = self.window.ssthresh;
         }
         self.undo = None;
@@ -373,7 +373,7 @@ impl Sender {
 
     /// After a timeout: RFC 5682's test, and the end. True if nothing more is to be done for this
     /// acknowledgement.
-    fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, heard: &Heard) -> bool {
+    fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, report: &AckReport) -> bool {
         let recovered = self.una >= self.high;
         self.frto_new = false;
         // RFC 4015: the echoed timestamp is older than the first retransmission, so the original
@@ -385,13 +385,13 @@ impl Sender {
         }
         if self.frto {
             // RFC 5682 3.1 step 3b: something sent once was acknowledged: not all was lost.
-            if heard.original && self.restore() {
+            if report.original && self.restore() {
                 self.board.unlose();
                 self.open();
                 return true;
             }
             if self.next > self.high {
-                if heard.sacked.is_some() || duplicate {
+                if report.sacked.is_some() || duplicate {
                     self.frto = false;
                 }
             } else if advanced && !recovered {
@@ -434,16 +434,23 @@ impl Sender {
     }
 
     /// RFC 8985 7.4: what the answer to a probe tells.
-    fn probe_answered(&mut self, config: &Config, segment: &Segment, advanced: bool, duplicate: bool, heard: &Heard) {
+    fn probe_answered(
+        &mut self,
+        config: &Config,
+        segment: &Segment,
+        advanced: bool,
+        duplicate: bool,
+        report: &AckReport,
+    ) {
         let Some((end, resent)) = self.probe.filter(|(end, _)| segment.ack >= *end) else { return };
-        if !resent || heard.duplicate.is_some() {
+        if !resent || report.duplicate.is_some() {
             self.probe = None;
         } else if segment.ack > end {
             // A probe that repaired a loss: the window is reduced all the same.
             self.reduce(State::Reduced, config);
             self.end_reduction();
             self.open();
-        } else if !advanced && duplicate && heard.delivered == 0 {
+        } else if !advanced && duplicate && report.delivered == 0 {
             self.probe = None;
         }
     }

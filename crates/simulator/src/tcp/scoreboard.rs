@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use altq_engine::units::Nanos;
 
-use super::rate::Rate;
+use super::rate::DeliveryRate;
 use super::segment::Segment;
 
 /// It has been selectively acknowledged.
@@ -18,7 +18,7 @@ pub const LOST: u8 = 2;
 /// Its last retransmission is on its way.
 pub const RESENT: u8 = 4;
 /// It was retransmitted at least once, so acknowledgements of it are ambiguous (Karn).
-pub const AGAIN: u8 = 8;
+pub const RETRANSMITTED: u8 = 8;
 /// It carries the FIN.
 pub const FIN: u8 = 16;
 
@@ -48,7 +48,7 @@ impl Sent {
 
 /// What one acknowledgement told.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heard {
+pub struct AckReport {
     /// Segments that have arrived, as far as this acknowledgement is the first to say so.
     pub delivered: u32,
     /// Of these, acknowledged by number (the rest by SACK).
@@ -87,7 +87,7 @@ pub struct Scoreboard {
     /// None below waits to be sent again.
     next_resend: u64,
     /// What was sent again, in that order: number and time.
-    again: VecDeque<(u64, Nanos)>,
+    retransmissions: VecDeque<(u64, Nanos)>,
     /// RACK: originals below this were judged.
     judged: u64,
     /// RFC 6675: below this every segment is SACKed, lost, or was sent again; and how many SACKed
@@ -99,7 +99,7 @@ pub struct Scoreboard {
     /// The last acknowledgement's blocks.
     blocks: [(u64, u64); 4],
     /// The rate of delivery, if anyone asks for it.
-    pub rate: Option<Box<Rate>>,
+    pub rate: Option<Box<DeliveryRate>>,
 }
 
 impl Scoreboard {
@@ -147,7 +147,7 @@ impl Scoreboard {
     pub fn memory(&self) -> usize {
         self.rate.as_ref().map_or(0, |rate| rate.memory())
             + self.sent.capacity() * size_of::<Sent>()
-            + self.again.capacity() * size_of::<(u64, Nanos)>()
+            + self.retransmissions.capacity() * size_of::<(u64, Nanos)>()
     }
 
     fn at(&self, number: u64) -> Option<&Sent> {
@@ -161,7 +161,7 @@ impl Scoreboard {
     /// A new segment goes.
     pub fn push(&mut self, sent: Sent) {
         if self.sent.is_empty() {
-            self.again.clear();
+            self.retransmissions.clear();
             (self.judged, self.cursor, self.below, self.next_resend) = (self.base, self.base, 0, self.base);
         }
         if let Some(rate) = &mut self.rate {
@@ -203,14 +203,14 @@ impl Scoreboard {
 
     fn sent_again(&mut self, number: u64, now: Nanos) -> Option<Sent> {
         let sent = self.at_mut(number)?;
-        sent.flags |= RESENT | AGAIN;
+        sent.flags |= RESENT | RETRANSMITTED;
         sent.sent = now;
         let copy = *sent;
         self.resent += 1;
         if let Some(rate) = &mut self.rate {
             rate.resent((number - self.base) as usize);
         }
-        self.again.push_back((number, now));
+        self.retransmissions.push_back((number, now));
         Some(copy)
     }
 
@@ -267,7 +267,7 @@ impl Scoreboard {
             let Some(sent) = self.at(self.cursor).copied() else { break };
             if sent.is(SACKED) {
                 self.below += 1;
-            } else if !sent.is(AGAIN) {
+            } else if !sent.is(RETRANSMITTED) {
                 newly += u32::from(self.lose(self.cursor));
             }
             self.cursor += 1;
@@ -294,7 +294,7 @@ impl Scoreboard {
         while let Some(sent) = self.at(self.judged.max(self.base)).copied() {
             self.judged = self.judged.max(self.base);
             // What was sent again is judged below, by its last sending.
-            if !sent.is(SACKED | LOST | AGAIN) {
+            if !sent.is(SACKED | LOST | RETRANSMITTED) {
                 if judge(&sent) != Some(true) {
                     break;
                 }
@@ -302,7 +302,7 @@ impl Scoreboard {
             }
             self.judged += 1;
         }
-        while let Some((number, time)) = self.again.front().copied() {
+        while let Some((number, time)) = self.retransmissions.front().copied() {
             if let Some(sent) =
                 self.at(number).copied().filter(|sent| sent.sent == time && sent.is(RESENT) && !sent.is(SACKED))
             {
@@ -311,30 +311,37 @@ impl Scoreboard {
                 }
                 newly += u32::from(self.lose(number));
             }
-            self.again.pop_front();
+            self.retransmissions.pop_front();
         }
         (newly, due)
     }
 
     /// Books a segment that has arrived.
-    fn arrived(&mut self, sent: &Sent, high: u64, heard: &mut Heard) {
-        heard.delivered += 1;
+    fn arrived(&mut self, sent: &Sent, high: u64, report: &mut AckReport) {
+        report.delivered += 1;
         if sent.is(LOST) {
             self.lost -= 1;
             self.waiting -= u32::from(!sent.is(RESENT));
         }
         self.resent -= u32::from(sent.is(RESENT));
-        if sent.is(AGAIN) {
-            heard.resent = true;
+        if sent.is(RETRANSMITTED) {
+            report.resent = true;
         } else {
-            heard.original |= sent.end() <= high;
-            heard.reordered |= sent.end() < heard.highest;
+            report.original |= sent.end() <= high;
+            report.reordered |= sent.end() < report.highest;
         }
     }
 
     /// Takes note of an acknowledgement's SACK blocks. `una` is what was acknowledged by number
     /// before, `high` the recovery point.
-    pub fn sack(&mut self, segment: &Segment, una: u64, high: u64, heard: &mut Heard, mut rack: impl FnMut(&Sent)) {
+    pub fn sack(
+        &mut self,
+        segment: &Segment,
+        una: u64,
+        high: u64,
+        report: &mut AckReport,
+        mut rack: impl FnMut(&Sent),
+    ) {
         let mut seen = [(0, 0); 4];
         for (at, (from, to)) in segment.sack_blocks().enumerate() {
             if let Some(slot) = seen.get_mut(at) {
@@ -345,7 +352,7 @@ impl Scoreboard {
             if at == 0 {
                 let second = segment.sack_blocks().nth(1);
                 if to <= segment.ack || second.is_some_and(|(low, up)| low <= from && to <= up) {
-                    heard.duplicate = Some((from, to));
+                    report.duplicate = Some((from, to));
                     continue;
                 }
             }
@@ -354,7 +361,7 @@ impl Scoreboard {
             }
             // What the last acknowledgement reported has been booked.
             let old = self.blocks;
-            self.subtract(from, to, &old, high, heard, &mut rack);
+            self.subtract(from, to, &old, high, report, &mut rack);
         }
         self.blocks = seen;
     }
@@ -366,26 +373,26 @@ impl Scoreboard {
         to: u64,
         old: &[(u64, u64)],
         high: u64,
-        heard: &mut Heard,
+        report: &mut AckReport,
         rack: &mut impl FnMut(&Sent),
     ) {
         match old {
-            [] => self.sack_range(from, to, high, heard, rack),
+            [] => self.sack_range(from, to, high, report, rack),
             [(low, up), rest @ ..] => {
                 if *up <= from || *low >= to {
-                    return self.subtract(from, to, rest, high, heard, rack);
+                    return self.subtract(from, to, rest, high, report, rack);
                 }
                 if from < *low {
-                    self.subtract(from, *low, rest, high, heard, rack);
+                    self.subtract(from, *low, rest, high, report, rack);
                 }
                 if *up < to {
-                    self.subtract(*up, to, rest, high, heard, rack);
+                    self.subtract(*up, to, rest, high, report, rack);
                 }
             }
         }
     }
 
-    fn sack_range(&mut self, from: u64, to: u64, high: u64, heard: &mut Heard, rack: &mut impl FnMut(&Sent)) {
+    fn sack_range(&mut self, from: u64, to: u64, high: u64, report: &mut AckReport, rack: &mut impl FnMut(&Sent)) {
         let mut index = self.sent.partition_point(|sent| sent.seq < from);
         while let Some(sent) = self.sent.get_mut(index).filter(|sent| sent.end() <= to) {
             let before = *sent;
@@ -394,9 +401,9 @@ impl Scoreboard {
                 let number = self.base + index as u64;
                 self.sacked += 1;
                 self.below += u32::from(number < self.cursor);
-                self.arrived(&before, high, heard);
-                if !before.is(AGAIN) && heard.sacked.is_none() {
-                    heard.sacked = Some(before.sent);
+                self.arrived(&before, high, report);
+                if !before.is(RETRANSMITTED) && report.sacked.is_none() {
+                    report.sacked = Some(before.sent);
                 }
                 if let Some(rate) = &mut self.rate {
                     rate.arrived(index, &before);
@@ -409,17 +416,17 @@ impl Scoreboard {
     }
 
     /// Takes note of an acknowledgement by number.
-    pub fn acked(&mut self, ack: u64, high: u64, heard: &mut Heard, mut rack: impl FnMut(&Sent)) {
+    pub fn acked(&mut self, ack: u64, high: u64, report: &mut AckReport, mut rack: impl FnMut(&Sent)) {
         while let Some(sent) = self.sent.front().copied().filter(|sent| sent.end() <= ack) {
             self.sent.pop_front();
             if sent.is(SACKED) {
                 self.sacked -= 1;
                 self.below -= u32::from(self.base < self.cursor);
             } else {
-                self.arrived(&sent, high, heard);
-                if !sent.is(AGAIN) {
-                    heard.first = heard.first.or(Some(sent.sent));
-                    heard.last = Some(sent.sent);
+                self.arrived(&sent, high, report);
+                if !sent.is(RETRANSMITTED) {
+                    report.first = report.first.or(Some(sent.sent));
+                    report.last = Some(sent.sent);
                 }
                 if let Some(rate) = &mut self.rate {
                     rate.arrived(0, &sent);
@@ -429,12 +436,12 @@ impl Scoreboard {
             if let Some(rate) = &mut self.rate {
                 rate.pop();
             }
-            heard.acked += 1;
+            report.acked += 1;
             self.base += 1;
         }
         self.cursor = self.cursor.max(self.base);
         if self.sent.is_empty() {
-            self.again.clear();
+            self.retransmissions.clear();
         }
     }
 }
@@ -454,7 +461,7 @@ mod tests {
     }
 
     impl Naive {
-        fn heard(&mut self, ack: u64, blocks: &[(u64, u64)]) -> (u32, u32) {
+        fn report(&mut self, ack: u64, blocks: &[(u64, u64)]) -> (u32, u32) {
             let mut delivered = 0;
             for s in &mut self.sent {
                 let covered = s.1 <= ack || blocks.iter().any(|(from, to)| *from <= s.0 && s.1 <= *to);
@@ -555,12 +562,12 @@ mod tests {
                         let mut sack = Sack::default();
                         held.iter().take(3).for_each(|(from, to)| sack.push(una, *from, *to));
                         let segment = Segment { ack: una, sack, flags: Flags::ACK, ..Segment::default() };
-                        let mut heard = Heard::default();
+                        let mut report = AckReport::default();
                         let before = board.head().map_or(next, |head| head.seq);
-                        board.sack(&segment, before, next, &mut heard, |_| {});
-                        board.acked(una, next, &mut heard, |_| {});
+                        board.sack(&segment, before, next, &mut report, |_| {});
+                        board.acked(una, next, &mut report, |_| {});
                         let blocks: Vec<_> = segment.sack_blocks().collect();
-                        proptest::prop_assert_eq!((heard.delivered, heard.acked), naive.heard(una, &blocks));
+                        proptest::prop_assert_eq!((report.delivered, report.acked), naive.report(una, &blocks));
                         proptest::prop_assert_eq!(board.lose_by_count(), naive.lose());
                     }
                 }

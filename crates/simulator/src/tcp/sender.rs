@@ -202,22 +202,22 @@ impl Sender {
             return Some(sent);
         }
         if self.pacer.is_some() {
-            return self.paced(config, now);
+            return self.transmit_paced(config, now);
         }
-        self.choose(config, now)
+        self.next_outgoing(config, now)
     }
 
     /// The same at a pace.
     #[inline(never)]
-    fn paced(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
+    fn transmit_paced(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         let mut pacer = self.pacer?;
         let bytes = config.bytes(config.timestamps, 0, self.mss);
         let pace = self.control.pace(&self.window, self.rto.srtt(), bytes);
-        let open = pacer.open(now, &pace);
+        let open = pacer.may_send(now, &pace);
         let room = self.in_flight(config) < self.window.cwnd;
         // It wants to be called when the time has come, if there is something to send then.
-        pacer.waits = !open && room && (self.board.waiting() || self.unsent());
-        let sent = if open { self.choose(config, now) } else { None };
+        pacer.has_waiting = !open && room && (self.board.waiting() || self.unsent());
+        let sent = if open { self.next_outgoing(config, now) } else { None };
         if let Some((sent, _)) = &sent {
             pacer.sent(&pace, f64::from(config.bytes(config.timestamps, 0, sent.len)) / f64::from(bytes));
         }
@@ -227,11 +227,11 @@ impl Sender {
 
     /// What goes as far as windows and recovery are concerned.
     #[inline(always)]
-    fn choose(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
+    fn next_outgoing(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         let in_flight = self.in_flight(config);
         let room = in_flight < self.window.cwnd;
         if self.frto_new {
-            if room && let Some(sent) = self.fresh(config, now) {
+            if room && let Some(sent) = self.send_new(config, now) {
                 return Some((sent, false));
             }
             // RFC 5682 2.1 step 2b: nothing new could go, so what is lost goes.
@@ -242,15 +242,15 @@ impl Sender {
         }
         if self.board.waiting() {
             let urgent = std::mem::take(&mut self.urgent);
-            return if room || urgent { self.again(config, now).map(|sent| (sent, true)) } else { None };
+            return if room || urgent { self.retransmit(config, now).map(|sent| (sent, true)) } else { None };
         }
         if room {
             if self.board.len() == 0 {
-                self.idle(config, now);
+                self.restart_after_idle(config, now);
             }
-            let sent = self.fresh(config, now);
+            let sent = self.send_new(config, now);
             if sent.is_none() {
-                self.used(false);
+                self.note_window_use(false);
                 if !self.unsent()
                     && let Some(rate) = &mut self.board.rate
                 {
@@ -259,7 +259,7 @@ impl Sender {
             }
             return sent.map(|sent| (sent, false));
         }
-        self.used(true);
+        self.note_window_use(true);
         None
     }
 
@@ -269,7 +269,7 @@ impl Sender {
     }
 
     /// Whether the window held sending back. It may only grow then.
-    fn used(&mut self, limited: bool) {
+    fn note_window_use(&mut self, limited: bool) {
         let out = self.board.len();
         if self.una >= self.limited_until || limited || (!self.limited && out > self.most_out) {
             (self.limited, self.most_out, self.limited_until) = (limited, out, self.next);
@@ -283,7 +283,7 @@ impl Sender {
 
     /// RFC 5681 4.1: after a silence of a timeout the window says nothing any more. It is halved
     /// for every timeout (RFC 2861 3.1), down to the initial one.
-    fn idle(&mut self, config: &Config, now: Nanos) {
+    fn restart_after_idle(&mut self, config: &Config, now: Nanos) {
         if let Some(rate) = &self.board.rate {
             if rate.is_limited() {
                 self.control.resumed(0);
@@ -305,7 +305,7 @@ impl Sender {
     }
 
     /// The next new segment, if window and RFC 9293 3.8.6.2.1 (silly windows) and Nagle let it go.
-    fn fresh(&mut self, config: &Config, now: Nanos) -> Option<Sent> {
+    fn send_new(&mut self, config: &Config, now: Nanos) -> Option<Sent> {
         if self.fin_sent || !self.unsent() {
             return None;
         }
@@ -327,7 +327,7 @@ impl Sender {
         self.board.push(sent);
         self.next = sent.end();
         self.fin_sent |= fin;
-        self.went(now);
+        self.count_sent(now);
         // RFC 6298 5.1; a probe makes way for what it would have probed.
         if first || !matches!(self.timer, Some((Timer::Timeout | Timer::Reorder, _))) {
             self.restart(config, now);
@@ -337,7 +337,7 @@ impl Sender {
     }
 
     /// The first lost segment, again.
-    fn again(&mut self, config: &Config, now: Nanos) -> Option<Sent> {
+    fn retransmit(&mut self, config: &Config, now: Nanos) -> Option<Sent> {
         let head = self.board.head().map(|head| head.seq);
         let sent = self.board.resend(now)?;
         self.resent(now);
@@ -352,10 +352,10 @@ impl Sender {
         self.resent_at = self.resent_at.or(Some(now));
         self.undo_resent = Some(self.undo_resent.map_or(1, |n| n.saturating_add(1)));
         self.counters.retransmitted += 1;
-        self.went(now);
+        self.count_sent(now);
     }
 
-    fn went(&mut self, now: Nanos) {
+    fn count_sent(&mut self, now: Nanos) {
         self.counters.segments += 1;
         self.prr.sent();
         self.last_sent = now;
@@ -403,7 +403,7 @@ impl Sender {
 
     /// RFC 8985 7.3: a new segment if there is one, else the last one again.
     fn send_probe(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
-        let sent = match self.fresh(config, now) {
+        let sent = match self.send_new(config, now) {
             Some(sent) => (sent, false),
             None => {
                 let sent = self.board.resend_last(now)?;

@@ -157,7 +157,7 @@ impl Socket {
                 self.sender.ecn = self.config.ecn && flags.has(Flags::ECE) && !flags.has(Flags::CWR);
                 self.receiver.opened(now, segment);
                 self.open(now, segment);
-                self.receiver.hurry();
+                self.receiver.acknowledge_now();
                 return;
             }
             Phase::SynReceived => {
@@ -174,7 +174,7 @@ impl Socket {
             Phase::Open | Phase::TimeWait(_) => {
                 if flags.has(Flags::SYN) {
                     // The last part of the handshake was lost.
-                    return self.receiver.hurry();
+                    return self.receiver.acknowledge_now();
                 }
             }
         }

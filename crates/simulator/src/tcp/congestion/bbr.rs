@@ -1,94 +1,103 @@
-//! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others, "BBR:
-//! Congestion-Based Congestion Control", ACM Queue 14(5), 2016): the window and the pace follow
-//! from the highest rate of delivery and the shortest round-trip time that were seen lately.
+//! BBR, version 1 (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue
+//! 14(5), 2016). The congestion window and the pacing rate follow from a model of the path: the
+//! highest delivery rate and the shortest round-trip time of the last seconds.
 //!
-//! As in Linux (net/ipv4/tcp_bbr.c), which has more than the draft: the pace is 1 % below the rate,
-//! the window even, with two more in the phase that probes and room for acknowledgements that come
-//! in heaps; what is on its way is counted for the time when the pace lets the next one go;
-//! policers are kept to (`policer.rs`).
+//! "BBR draft" in this file is draft-cardwell-iccrg-bbr-congestion-control-00; the number after it
+//! is the section there. "Linux" is net/ipv4/tcp_bbr.c, which adds to the draft:
+//!
+//! - The pacing rate is 1 % below the estimated rate.
+//! - The window is an even number of segments, with two more in the phase that probes for more
+//!   rate.
+//! - The window has room for acknowledgements that arrive in bursts (`extra_acked`).
+//! - Segments in flight are counted as of the time at which pacing releases the next one.
+//! - A token-bucket policer on the path is detected, and its rate is used (`policer.rs`).
 
 use altq_engine::random;
 use altq_engine::units::{Nanos, SECOND};
 
 use super::Window;
-use super::policer::{Policer, Standing};
+use super::policer::{Observation, Policer};
 use crate::tcp::pacer::Pace;
 use crate::tcp::rate::Sample;
 use crate::tcp::sender::State;
 
-/// 4.1.1.1 there: 2/ln(2), the least gain that doubles the rate each round trip.
+/// BBR draft 4.1.1.1: 2/ln(2) is the smallest gain that doubles the rate each round trip.
 const HIGH_GAIN: f64 = 2.0 / std::f64::consts::LN_2;
-/// 4.3.3.2: the queue that startup made goes in a round trip.
+/// BBR draft 4.3.3.2: with this gain the queue that startup built drains within a round trip.
 const DRAIN_GAIN: f64 = 1.0 / HIGH_GAIN;
-/// 4.3.4.1: the gains of a cycle, a phase a round trip.
+/// BBR draft 4.3.4.1: the pacing gains of a probing cycle; each phase lasts about a round trip.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// 4.2.3.2: one product on its way, and one for acknowledgements that come late.
+/// BBR draft 4.2.3.2: one bandwidth-delay product in flight, and one for late acknowledgements.
 const CWND_GAIN: f64 = 2.0;
-/// 4.1.1.3: round trips that the rate's maximum is taken over.
+/// BBR draft 4.1.1.3: the estimated rate is the maximum over this many round trips.
 const ROUNDS: usize = 10;
-/// 4.1.2.3: time that the round-trip time's minimum holds, and how long it is looked for then.
+/// BBR draft 4.1.2.3: the shortest round-trip time is valid for this long.
 const MIN_RTT_SPAN: Nanos = 10 * SECOND;
+/// BBR draft 4.1.2.3: the time for which a small window is kept to measure it again.
 const PROBE_RTT_SPAN: Nanos = SECOND / 5;
-/// 4.2.3.4: the least window.
-const LEAST: u32 = 4;
-/// 4.3.2.2: startup ends after three rounds without a quarter more.
+/// BBR draft 4.2.3.4: the smallest window, in segments.
+const MIN_WINDOW: u32 = 4;
+/// BBR draft 4.3.2.2: startup ends after three rounds in which the rate grew by less than a
+/// quarter.
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
-/// Linux: below the rate, so that queues go down.
+/// Linux: the pacing rate as a part of the estimated rate. It is below 1 so that queues drain.
 const MARGIN: f64 = 0.99;
-/// Linux: the window before anything is known.
+/// Linux: the window before the first round-trip time is measured, in segments.
 const INITIAL: u32 = 10;
-/// Linux: acknowledgements in heaps are remembered for five to ten rounds, and count for what comes
-/// in 100 ms at most.
-const HEAP_ROUNDS: u32 = 5;
-const HEAP_SPAN: f64 = 0.1;
+/// Linux: the largest burst of acknowledgements is remembered for five to ten rounds.
+const EXTRA_ACKED_ROUNDS: u32 = 5;
+/// Linux: such a burst counts for at most what the estimated rate delivers in 100 ms (in seconds).
+const EXTRA_ACKED_SPAN: f64 = 0.1;
 
-/// 4.3.1.
+/// The states of BBR draft 4.3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Doubles the rate each round trip, until it does not grow.
+    /// Doubles the sending rate each round trip until the delivery rate stops growing.
     Startup,
-    /// Takes away the queue that this made.
+    /// Sends below the estimated rate until the queue that startup built is gone.
     Drain,
-    /// Cruises, and probes for more now and then.
+    /// Sends at the estimated rate, and probes for more once a cycle.
     ProbeBw,
-    /// Empties the path to see its round-trip time.
+    /// Keeps the window small, so that the path's queues empty and its round-trip time shows.
     ProbeRtt,
 }
 
-/// An acknowledgement as this sees it.
+/// What BBR needs to know of one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The time.
     pub now: Nanos,
-    /// The rate of delivery.
+    /// The sample of the delivery rate, if the acknowledgement gave one.
     pub sample: Option<Sample>,
-    /// The round-trip time of the last segment that it acknowledges.
+    /// The round-trip time of the latest segment that it acknowledges.
     pub rtt: Option<Nanos>,
-    /// Segments delivered so far, and by this acknowledgement.
+    /// Segments delivered since the connection began.
     pub delivered: u64,
-    /// See `delivered`.
+    /// Segments delivered by this acknowledgement.
     pub acked: u32,
     /// Segments newly found lost.
     pub lost: u32,
-    /// On their way before it came, and now.
+    /// Segments in flight before the acknowledgement came.
     pub before: u32,
-    /// See `before`.
+    /// Segments in flight now.
     pub in_flight: u32,
-    /// What recovery is doing.
+    /// The state of loss recovery.
     pub state: State,
-    /// When the pace lets the next segment go.
+    /// When pacing releases the next segment.
     pub release: Nanos,
 }
 
-/// The model of the path, and what follows from it. Rates are segments a second.
+/// The model of the path and the state of BBR. Rates are in segments a second.
 #[derive(Debug)]
 pub struct Bbr {
     mode: Mode,
-    /// The highest rate of each of the last rounds.
+    /// The highest delivery rate of each of the last [`ROUNDS`] rounds, at the round's number
+    /// modulo [`ROUNDS`].
     rates: [f64; ROUNDS],
     round: usize,
-    /// A round ends when this much had been delivered as the segment was sent that is acknowledged.
+    /// The round ends when a segment is acknowledged that was sent after this many segments had
+    /// been delivered.
     round_end: u64,
     round_start: bool,
     min_rtt: Nanos,
@@ -102,26 +111,29 @@ pub struct Bbr {
     phase_at: Nanos,
     probe_end: Option<Nanos>,
     probe_round: bool,
-    /// The window before a recovery or a look at the round-trip time.
+    /// The window before a recovery or before [`Mode::ProbeRtt`], to be restored afterwards.
     prior: u32,
+    /// The first round of a recovery: a segment is sent for each that is delivered.
     conserves: bool,
     last_state: State,
     idle: bool,
     policer: Policer,
     lost: u64,
-    /// Linux: what was acknowledged beyond the rate since this time; the most of it in the rounds
-    /// before and in these.
-    heap: (Nanos, u64),
-    heaps: [u32; 2],
-    heap_rounds: u32,
-    /// What it paces at; `None` before the first round-trip time.
+    /// Linux: when the count of acknowledged segments began, and the count. It begins anew whenever
+    /// the count falls to what the estimated rate delivers.
+    ack_epoch: (Nanos, u64),
+    /// The most that the count exceeded the estimated rate by: in the span of
+    /// [`EXTRA_ACKED_ROUNDS`] before this one, and in this one.
+    extra_acked: [u32; 2],
+    extra_acked_rounds: u32,
+    /// The pacing rate; `None` before the first round-trip time.
     pace: Option<Pace>,
-    /// Bytes of a full segment's packet.
+    /// Length of a full segment's packet in bytes.
     bytes: u32,
 }
 
 impl Bbr {
-    /// Before the first segment, of packets of `bytes`.
+    /// The state before the first segment. A full segment's packet has `bytes`.
     pub fn new(bytes: u32) -> Bbr {
         Bbr {
             mode: Mode::Startup,
@@ -146,31 +158,33 @@ impl Bbr {
             idle: false,
             policer: Policer::default(),
             lost: 0,
-            heap: (0, 0),
-            heaps: [0; 2],
-            heap_rounds: 0,
+            ack_epoch: (0, 0),
+            extra_acked: [0; 2],
+            extra_acked_rounds: 0,
             pace: None,
             bytes,
         }
     }
 
-    /// What it is doing.
+    /// The present state.
     #[cfg(test)]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The highest rate of late.
+    /// The estimated rate: the highest of the last rounds.
     fn rate(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
-    /// The rate to go by: the same, or the policer's.
+    /// The rate that window and pace follow: the policer's if one was detected, else the estimated
+    /// one.
     fn rate_to_keep(&self) -> f64 {
         self.policer.rate().unwrap_or_else(|| self.rate())
     }
 
-    /// The pace, by the window over the round-trip time before anything is known (4.2.1).
+    /// The pacing rate. Before there is an estimate it is the window over the round-trip time,
+    /// times the gain of startup (BBR draft 4.2.1).
     pub fn pace(&mut self, window: &Window, srtt: Option<Nanos>) -> Pace {
         if let Some(pace) = self.pace {
             return pace;
@@ -183,28 +197,30 @@ impl Bbr {
         pace
     }
 
-    /// 4.2.3.1: `gain` times the product of the highest rate and the round-trip time, with room for
-    /// bursts.
+    /// The segments in flight for `gain` times the bandwidth-delay product, with room for bursts
+    /// (BBR draft 4.2.3.1).
     fn inflight(&self, gain: f64) -> u32 {
-        self.room(gain, self.rate(), 0)
+        self.window_for(gain, self.rate(), 0)
     }
 
-    /// The same of a rate, with room for `heap` more.
-    fn room(&self, gain: f64, rate: f64, heap: u32) -> u32 {
+    /// The window for `gain` times the product of `rate` and the shortest round-trip time, with
+    /// room for bursts and for `extra` segments.
+    fn window_for(&self, gain: f64, rate: f64, extra: u32) -> u32 {
         if self.min_rtt == Nanos::MAX {
             return INITIAL;
         }
         let product = (gain * rate * self.min_rtt as f64 / SECOND as f64).ceil().min(1e9) as u32;
-        let room = product + heap + 3 * self.pace.map_or(1, |pace| pace.quantum);
-        // Linux: even, so that acknowledgements of two do not leave one waiting; and room to probe
-        // with small products.
+        let room = product + extra + 3 * self.pace.map_or(1, |pace| pace.quantum);
+        // Linux: an even window, because a receiver acknowledges every second segment and one that
+        // is left over would wait; two more while probing, so that a small window can grow at all.
         room.next_multiple_of(2) + if self.mode == Mode::ProbeBw && self.phase == 0 { 2 } else { 0 }
     }
 
-    /// An acknowledgement came. True: the window is small on purpose, so samples are to be marked.
+    /// Updates model, state, pace and window for an acknowledgement. True in [`Mode::ProbeRtt`]:
+    /// the window is small on purpose, and rate samples must be marked as limited.
     pub fn acked(&mut self, window: &mut Window, progress: &Progress) -> bool {
         self.update_rate(progress);
-        self.update_heap(window, progress);
+        self.update_extra_acked(window, progress);
         self.update_phase(progress);
         self.check_full(progress);
         self.check_drain(progress);
@@ -221,7 +237,7 @@ impl Bbr {
         limited
     }
 
-    /// 4.1.1.3.
+    /// Updates the round and its highest delivery rate (BBR draft 4.1.1.3).
     fn update_rate(&mut self, progress: &Progress) {
         self.round_start = false;
         self.lost += u64::from(progress.lost);
@@ -233,17 +249,17 @@ impl Bbr {
             self.round_start = true;
             self.conserves = false;
         }
-        self.look_for_policer(progress, sample.limited, progress.lost > 0);
+        self.update_policer(progress, sample.limited, progress.lost > 0);
         let rate = sample.delivered as f64 * SECOND as f64 / sample.interval as f64;
-        // What the application held back says only how fast the path is at least.
+        // A sample that the application limited is only a lower bound of the path's rate.
         if !sample.limited || rate >= self.rate() {
             let slot = &mut self.rates[self.round % ROUNDS];
             *slot = slot.max(rate);
         }
     }
 
-    fn look_for_policer(&mut self, progress: &Progress, limited: bool, losing: bool) {
-        let standing = Standing {
+    fn update_policer(&mut self, progress: &Progress, limited: bool, losing: bool) {
+        let observation = Observation {
             now: progress.now,
             delivered: progress.delivered,
             lost: self.lost,
@@ -253,54 +269,57 @@ impl Bbr {
             probing: self.mode == Mode::ProbeBw,
             bytes: self.bytes,
         };
-        if self.policer.look(&standing) {
+        if self.policer.acked(&observation) {
             self.probe_rate(progress.now, progress.delivered);
         }
     }
 
-    /// Linux: how much more than the rate is acknowledged at times; links gather packets, receivers
-    /// acknowledgements.
-    fn update_heap(&mut self, window: &Window, progress: &Progress) {
+    /// Linux (bbr_update_ack_aggregation): by how much acknowledgements run ahead of the estimated
+    /// rate. Links and receivers gather packets and acknowledge them in bursts.
+    fn update_extra_acked(&mut self, window: &Window, progress: &Progress) {
         if progress.sample.is_none() || progress.acked == 0 {
             return;
         }
         if self.round_start {
-            self.heap_rounds += 1;
-            if self.heap_rounds >= HEAP_ROUNDS {
-                self.heap_rounds = 0;
-                self.heaps = [self.heaps[1], 0];
+            self.extra_acked_rounds += 1;
+            if self.extra_acked_rounds >= EXTRA_ACKED_ROUNDS {
+                self.extra_acked_rounds = 0;
+                self.extra_acked = [self.extra_acked[1], 0];
             }
         }
-        let (since, acked) = self.heap;
+        let (since, acked) = self.ack_epoch;
         let mut expected = (self.rate_to_keep() * progress.now.saturating_sub(since) as f64 / SECOND as f64) as u64;
         if acked <= expected || acked >= 1 << 20 {
-            (self.heap, expected) = ((progress.now, 0), 0);
+            (self.ack_epoch, expected) = ((progress.now, 0), 0);
         }
-        self.heap.1 += u64::from(progress.acked);
-        let extra = self.heap.1.saturating_sub(expected).min(u64::from(window.cwnd)) as u32;
-        self.heaps[1] = self.heaps[1].max(extra);
+        self.ack_epoch.1 += u64::from(progress.acked);
+        let extra = self.ack_epoch.1.saturating_sub(expected).min(u64::from(window.cwnd)) as u32;
+        self.extra_acked[1] = self.extra_acked[1].max(extra);
     }
 
-    /// Linux: segments on their way when the pace lets the next one go.
-    fn later(&self, progress: &Progress, in_flight: u32) -> u32 {
+    /// Linux (bbr_packets_in_net_at_edt): segments in flight at the time when pacing releases the
+    /// next one.
+    fn in_flight_at_release(&self, progress: &Progress, in_flight: u32) -> u32 {
         let wait = progress.release.saturating_sub(progress.now);
         let leave = (self.rate_to_keep() * wait as f64 / SECOND as f64) as u32;
-        let more = if self.pacing_gain > 1.0 { self.pace.map_or(0, |pace| pace.quantum) } else { 0 };
-        (in_flight + more).saturating_sub(leave)
+        let sent = if self.pacing_gain > 1.0 { self.pace.map_or(0, |pace| pace.quantum) } else { 0 };
+        (in_flight + sent).saturating_sub(leave)
     }
 
-    /// 4.3.4.3: the next phase of the cycle.
+    /// Begins the next phase of the probing cycle if this one is over (BBR draft 4.3.4.3).
     fn update_phase(&mut self, progress: &Progress) {
         if self.mode != Mode::ProbeBw {
             return;
         }
         let whole = progress.now.saturating_sub(self.phase_at) > self.min_rtt;
         let next = if self.pacing_gain > 1.0 {
-            // Until it is that much that is on its way, or losses say that there is no room.
-            whole && (progress.lost > 0 || self.later(progress, progress.before) >= self.inflight(self.pacing_gain))
+            // The probe for more ends when the larger window is in flight, or with a loss.
+            whole
+                && (progress.lost > 0
+                    || self.in_flight_at_release(progress, progress.before) >= self.inflight(self.pacing_gain))
         } else if self.pacing_gain < 1.0 {
-            // Until the queue of the phase before has gone.
-            whole || self.later(progress, progress.before) <= self.inflight(1.0)
+            // The phase after it ends when the queue that the probe built is gone.
+            whole || self.in_flight_at_release(progress, progress.before) <= self.inflight(1.0)
         } else {
             whole
         };
@@ -314,17 +333,18 @@ impl Bbr {
         self.phase_at = now;
     }
 
-    /// 4.3.4.2: a phase by chance, but not the one that drains. A socket has no source of chance:
-    /// the time decides, which differs between flows.
+    /// Enters [`Mode::ProbeBw`] at a phase chosen at random, but never the one that drains (BBR
+    /// draft 4.3.4.2). A socket has no random numbers, so a hash of the time and the delivered
+    /// segments, which differ between flows, chooses.
     fn probe_rate(&mut self, now: Nanos, delivered: u64) {
         self.mode = Mode::ProbeBw;
         let x = random::mix(now ^ delivered.rotate_left(32) ^ random::GOLDEN_GAMMA);
-        // The one before 0 or 2 to 7; the next one is begun.
+        // This sets the phase before the chosen one (0, or 2 to 7); `advance` moves on to it.
         self.phase = CYCLE.len() - 1 - ((x >> 33) % 7) as usize;
         self.advance(now);
     }
 
-    /// 4.3.2.2.
+    /// Notes that the path is full if the rate has not grown for three rounds (BBR draft 4.3.2.2).
     fn check_full(&mut self, progress: &Progress) {
         if self.full || !self.round_start || progress.sample.is_some_and(|sample| sample.limited) {
             return;
@@ -338,17 +358,18 @@ impl Bbr {
         self.full = self.full_rounds >= FULL_ROUNDS;
     }
 
-    /// 4.3.3.
+    /// Goes from startup to drain, and from drain to probing (BBR draft 4.3.3).
     fn check_drain(&mut self, progress: &Progress) {
         if self.mode == Mode::Startup && self.full {
             self.mode = Mode::Drain;
         }
-        if self.mode == Mode::Drain && self.later(progress, progress.in_flight) <= self.inflight(1.0) {
+        if self.mode == Mode::Drain && self.in_flight_at_release(progress, progress.in_flight) <= self.inflight(1.0) {
             self.probe_rate(progress.now, progress.delivered);
         }
     }
 
-    /// 4.1.2.3, 4.3.5.
+    /// Updates the shortest round-trip time (BBR draft 4.1.2.3), and enters and leaves
+    /// [`Mode::ProbeRtt`] (4.3.5 there). True in that state.
     fn update_min_rtt(&mut self, window: &mut Window, progress: &Progress) -> bool {
         let now = progress.now;
         let expired = self.min_rtt < Nanos::MAX && now > self.min_rtt_at.saturating_add(MIN_RTT_SPAN);
@@ -359,14 +380,14 @@ impl Bbr {
         }
         if expired && !self.idle && self.mode != Mode::ProbeRtt {
             self.mode = Mode::ProbeRtt;
-            self.save(window);
+            self.save_window(window);
             self.probe_end = None;
         }
         let probing = self.mode == Mode::ProbeRtt;
         if probing {
             match self.probe_end {
-                // Four on their way, for 200 ms and a round trip.
-                None if progress.in_flight <= LEAST => {
+                // No more than four in flight: now for 200 ms and at least a round trip.
+                None if progress.in_flight <= MIN_WINDOW => {
                     self.probe_end = Some(now.saturating_add(PROBE_RTT_SPAN));
                     self.probe_round = false;
                     self.round_end = progress.delivered;
@@ -391,7 +412,8 @@ impl Bbr {
         probing
     }
 
-    /// 4.2.1: before the pipe is known to be full the pace never falls.
+    /// Sets the pacing rate to `gain` times the rate. It never falls before the path is known to be
+    /// full (BBR draft 4.2.1).
     fn set_pace(&mut self, gain: f64) {
         let rate = gain * self.rate_to_keep() * MARGIN;
         if rate > 0.0 && (self.full || self.pace.is_none_or(|pace| rate > pace.rate)) {
@@ -399,26 +421,27 @@ impl Bbr {
         }
     }
 
-    /// 4.2.3.
+    /// Sets the window (BBR draft 4.2.3).
     fn set_window(&mut self, window: &mut Window, progress: &Progress) {
         if progress.acked > 0 && !self.recovers(window, progress) {
             let rate = self.rate_to_keep();
-            let heap = self.heaps[0].max(self.heaps[1]).min((rate * HEAP_SPAN) as u32);
-            let target = self.room(self.cwnd_gain, rate, if self.full { heap } else { 0 });
+            let extra = self.extra_acked[0].max(self.extra_acked[1]).min((rate * EXTRA_ACKED_SPAN) as u32);
+            let target = self.window_for(self.cwnd_gain, rate, if self.full { extra } else { 0 });
             if self.full {
                 window.cwnd = window.cwnd.saturating_add(progress.acked).min(target);
             } else if window.cwnd < target || progress.delivered < u64::from(INITIAL) {
                 window.cwnd = window.cwnd.saturating_add(progress.acked);
             }
-            window.cwnd = window.cwnd.max(LEAST);
+            window.cwnd = window.cwnd.max(MIN_WINDOW);
         }
         if self.mode == Mode::ProbeRtt {
-            window.cwnd = window.cwnd.min(LEAST);
+            window.cwnd = window.cwnd.min(MIN_WINDOW);
         }
     }
 
-    /// 4.2.3.3: for the first round trip of a recovery one goes for each that arrives, and after it
-    /// the window is what it was. True: the window is set.
+    /// The window in recovery: for its first round trip one segment is sent for each that is
+    /// delivered, and at its end the window from before it returns (BBR draft 4.2.3.3). True if
+    /// this has set the window.
     fn recovers(&mut self, window: &mut Window, progress: &Progress) -> bool {
         if progress.lost > 0 {
             window.cwnd = window.cwnd.saturating_sub(progress.lost).max(1);
@@ -438,7 +461,8 @@ impl Bbr {
         self.conserves
     }
 
-    fn save(&mut self, window: &Window) {
+    /// Remembers the window, to restore it after a recovery or [`Mode::ProbeRtt`].
+    fn save_window(&mut self, window: &Window) {
         self.prior = if self.last_state < State::Recovery && self.mode != Mode::ProbeRtt {
             window.cwnd
         } else {
@@ -446,23 +470,24 @@ impl Bbr {
         };
     }
 
-    /// A loss: the window before it is kept in mind, the threshold stays.
+    /// A loss: remembers the window. BBR leaves the slow start threshold as it is, and returns it.
     pub fn reduced(&mut self, window: &Window) -> u32 {
-        self.save(window);
+        self.save_window(window);
         window.ssthresh
     }
 
-    /// A timeout: as the end of a round, and the rate may grow anew.
+    /// A timeout counts as the end of a round, and the search for the path's full rate begins anew.
     pub fn timed_out(&mut self) {
         (self.last_state, self.full_rate, self.round_start) = (State::Loss, 0.0, true);
     }
 
-    /// A reduction was needless.
+    /// A reduction was found needless: the searches for the full rate and for a policer begin anew.
     pub fn undo(&mut self) {
         (self.full_rate, self.full_rounds, self.policer) = (0.0, 0, Policer::default());
     }
 
-    /// 4.3.4.4: sending begins again after a silence of the application: at the rate known.
+    /// The application sends again after a pause: pacing restarts at the estimated rate (BBR draft
+    /// 4.3.4.4).
     pub fn resumed(&mut self) {
         self.idle = true;
         if self.mode == Mode::ProbeBw {

@@ -1,45 +1,48 @@
-//! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction, with its
-//! saddle where the loss was.
+//! CUBIC (RFC 9438): the window is a cubic function of the time since the last reduction. The
+//! function has its inflection point at the window that the loss came at.
 //!
-//! The arithmetic is addition, multiplication and division of doubles, and a cube root made of
-//! these: the same on every machine.
+//! All arithmetic is addition, multiplication and division of doubles, and the cube root is made of
+//! these. So results are the same on every machine.
 
 use altq_engine::units::{Nanos, SECOND};
 
 use super::{Ack, Window};
 
-/// RFC 9438 4.6: what a loss leaves.
+/// RFC 9438 4.6: the part of the window that is left after a loss.
 const BETA: f64 = 0.7;
-/// RFC 9438 5.1: segments per second cubed.
+/// RFC 9438 5.1: the function's factor, in segments per second cubed.
 const C: f64 = 0.4;
-/// RFC 9438 4.3: the growth a round trip that is as aggressive as Reno's halving, 3 (1 - beta) /
-/// (1 + beta).
+/// RFC 9438 4.3: segments per round trip. With this growth and [`BETA`] the average window is that
+/// of Reno: 3 (1 - beta) / (1 + beta).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// CUBIC's state; windows in segments, times in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cubic {
-    /// When this epoch of avoidance began; `None` before its first acknowledgement.
+    /// When this epoch of congestion avoidance began; `None` before its first acknowledgement.
     epoch: Option<Nanos>,
-    /// The saddle's window and time.
+    /// The window at the inflection point.
     w_max: f64,
+    /// The time from the epoch's beginning to the inflection point.
     k: f64,
-    /// The window of a Reno that had started with the epoch.
+    /// The window that Reno would have if it had begun with the epoch.
     w_est: f64,
     /// The window before the last reduction.
     prior: f64,
-    /// What the window has grown by and cannot show yet.
+    /// The growth that is not a whole segment yet.
     fraction: f64,
-    /// `w_max` and `prior` before the last reduction, for the case that it was needless.
+    /// `w_max` and `prior` before the last reduction, in case that it is found needless.
     before: (f64, f64),
-    /// Alpha becomes 1 above the prior window.
+    /// Alpha becomes 1 above `prior` (RFC 9438 4.3).
     catches_up: bool,
-    /// After a timeout the window's own size is the saddle (RFC 9438 4.8).
-    fresh: bool,
+    /// A timeout came last: the inflection point will be at the window with which the epoch begins
+    /// (RFC 9438 4.8).
+    after_timeout: bool,
 }
 
 impl Cubic {
-    /// Before the first loss. `catches_up`: with the second alpha of RFC 9438 4.3.
+    /// The state before the first loss. `catches_up`: alpha becomes 1 above the prior window (RFC
+    /// 9438 4.3).
     pub fn new(catches_up: bool) -> Cubic {
         Cubic { catches_up, ..Cubic::default() }
     }
@@ -56,8 +59,7 @@ impl Cubic {
         };
         let elapsed = seconds(ack.now.saturating_sub(start));
         let rtt = seconds(ack.srtt.unwrap_or(0));
-        // RFC 9438 4.3: what Reno would have. From the window before the reduction on it grows as
-        // Reno does itself.
+        // RFC 9438 4.3: Reno's window. Above the window before the reduction alpha is Reno's own.
         let alpha = if self.catches_up && self.w_est >= self.prior { 1.0 } else { ALPHA };
         self.w_est += alpha * f64::from(acked) / cwnd;
         let at = |t: f64| C * (t - self.k) * (t - self.k) * (t - self.k) + self.w_max;
@@ -76,20 +78,21 @@ impl Cubic {
         window.cwnd = window.cwnd.saturating_add(whole as u32);
     }
 
-    /// RFC 9438 4.2: a new epoch.
+    /// Begins an epoch (RFC 9438 4.2).
     fn begin(&mut self, cwnd: f64) {
         (self.w_est, self.fraction) = (cwnd, 0.0);
-        if self.fresh || self.w_max <= cwnd {
-            // RFC 9438 4.8, 4.10: without a loss to go by, the saddle is here.
+        if self.after_timeout || self.w_max <= cwnd {
+            // RFC 9438 4.8, 4.10: without a loss before, the inflection point is the present
+            // window.
             (self.w_max, self.k) = (cwnd, 0.0);
         } else {
             self.k = cube_root((self.w_max - cwnd) / C);
         }
-        self.fresh = false;
+        self.after_timeout = false;
     }
 
-    /// RFC 9438 4.6, 4.7: the threshold after a loss. The saddle lies lower if the last one was not
-    /// reached: others want room.
+    /// The threshold after a loss (RFC 9438 4.6). If the loss came below the last inflection point,
+    /// other flows have taken some of the rate, so the new point is lower (fast convergence, 4.7).
     pub fn reduced(&mut self, window: &Window) -> u32 {
         let cwnd = f64::from(window.cwnd);
         self.before = (self.w_max, self.prior);
@@ -99,18 +102,19 @@ impl Cubic {
         (cwnd * BETA) as u32
     }
 
-    /// RFC 9438 4.9: it was needless.
+    /// The last reduction was found needless (RFC 9438 4.9).
     pub fn undo(&mut self) {
         (self.w_max, self.prior) = self.before;
         self.epoch = None;
     }
 
-    /// RFC 9438 4.8.
+    /// The retransmission timeout has expired (RFC 9438 4.8).
     pub fn timed_out(&mut self) {
-        (self.epoch, self.fresh) = (None, true);
+        (self.epoch, self.after_timeout) = (None, true);
     }
 
-    /// RFC 9438 4.2, 5.8: time without anything to send does not count.
+    /// Sending begins again after nothing was sent for `idle`, which does not count as time of the
+    /// epoch (RFC 9438 4.2, 5.8).
     pub fn resumed(&mut self, idle: Nanos) {
         self.epoch = self.epoch.map(|start| start.saturating_add(idle));
     }
@@ -120,8 +124,8 @@ fn seconds(span: Nanos) -> f64 {
     span as f64 / SECOND as f64
 }
 
-/// The cube root by Newton's method: the standard library's is the platform's, and may differ in
-/// the last bit.
+/// The cube root by Newton's method. The standard library calls the platform's, which may differ in
+/// the last bit from machine to machine.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

@@ -1,4 +1,4 @@
-//! Slow start, and its end before a loss.
+//! Slow start and HyStart, which ends slow start before a loss when the delay grows.
 
 use altq_engine::units::Nanos;
 
@@ -11,22 +11,23 @@ const MILLI: Nanos = 1_000_000;
 #[derive(Debug)]
 pub struct SlowStart {
     kind: HyStart,
-    /// The round ends when this is acknowledged.
+    /// The round ends when this sequence number is acknowledged.
     round_end: u64,
-    /// The shortest round-trip time of the last round and of this one; `Nanos::MAX` if none was
-    /// measured.
+    /// The shortest round-trip time of the last round; `Nanos::MAX` if none was measured.
     last_min: Nanos,
+    /// The shortest round-trip time of this round; `Nanos::MAX` if none was measured.
     min: Nanos,
+    /// Round-trip times measured in this round.
     samples: u32,
-    /// Conservative slow start: the shortest round-trip time when it began, and the rounds that it
-    /// has lasted.
+    /// In conservative slow start: the shortest round-trip time when it began, and how many rounds
+    /// ago that was.
     conservative: Option<(Nanos, u32)>,
-    /// Classic: when the round began, and when its last acknowledgement came.
+    /// Classic HyStart: when the round began, and when the last acknowledgement of its train came.
     train: (Nanos, Nanos),
 }
 
 impl SlowStart {
-    /// Before the first segment.
+    /// The state before the first segment.
     pub fn new(kind: HyStart) -> SlowStart {
         SlowStart {
             kind,
@@ -39,10 +40,11 @@ impl SlowStart {
         }
     }
 
-    /// Grows the window; what is left for congestion avoidance.
+    /// Grows the window for an acknowledgement. Returns the acknowledged segments that are left for
+    /// congestion avoidance.
     pub fn grow(&mut self, window: &mut Window, ack: &Ack) -> u32 {
-        // RFC 9406 4.3: only the first slow start, in which the threshold is a guess. Linux's:
-        // every one.
+        // RFC 9406 4.3: only the first slow start of a connection, when no loss has set the
+        // threshold yet. Linux applies its own HyStart to every slow start.
         match self.kind {
             HyStart::Plus if window.ssthresh == u32::MAX => self.plus(window, ack),
             HyStart::Classic => self.classic(window, ack),
@@ -50,16 +52,16 @@ impl SlowStart {
         }
     }
 
-    /// RFC 9406 4.2.
+    /// HyStart++ (RFC 9406 4.2).
     fn plus(&mut self, window: &mut Window, ack: &Ack) -> u32 {
-        /// Round-trip times that a round must have shown.
+        /// Samples of the round-trip time that a round needs before its minimum counts.
         const N_RTT_SAMPLE: u32 = 8;
         const MIN_RTT_THRESH: Nanos = 4 * MILLI;
         const MAX_RTT_THRESH: Nanos = 16 * MILLI;
         const MIN_RTT_DIVISOR: Nanos = 8;
         const CSS_GROWTH_DIVISOR: u32 = 4;
         const CSS_ROUNDS: u32 = 5;
-        /// Without pacing an acknowledgement counts for no more segments than this.
+        /// Without pacing an acknowledgement counts for this many segments at most (RFC 9406 4.3).
         const L: u32 = 8;
 
         if let Some(rtt) = ack.rtt {
@@ -81,7 +83,7 @@ impl SlowStart {
                 window.count += acked;
                 window.cwnd += window.count / CSS_GROWTH_DIVISOR;
                 window.count %= CSS_GROWTH_DIVISOR;
-                // The delay was a passing one: slow start goes on.
+                // The delay has gone down again: back to slow start.
                 if self.samples >= N_RTT_SAMPLE && self.min < *baseline {
                     self.conservative = None;
                 }
@@ -100,9 +102,10 @@ impl SlowStart {
         0
     }
 
-    /// Ha and Rhee 2011, with Linux' bounds (net/ipv4/tcp_cubic.c: hystart_low_window,
-    /// HYSTART_MIN_SAMPLES, HYSTART_DELAY_MIN and _MAX, hystart_ack_delta_us): from 16 segments on,
-    /// 8 samples, 4 to 16 ms, trains with gaps up to 2 ms.
+    /// The first HyStart (Ha and Rhee 2011) with Linux' bounds: it acts from a window of 16
+    /// segments on, needs 8 samples, allows a delay of 4 to 16 ms, and lets the acknowledgements of
+    /// a train be up to 2 ms apart (net/ipv4/tcp_cubic.c: hystart_low_window, HYSTART_MIN_SAMPLES,
+    /// HYSTART_DELAY_MIN and _MAX, hystart_ack_delta_us).
     fn classic(&mut self, window: &mut Window, ack: &Ack) -> u32 {
         const LOW_WINDOW: u32 = 16;
         const MIN_SAMPLES: u32 = 8;
@@ -137,7 +140,7 @@ impl SlowStart {
 mod tests {
     use super::*;
 
-    /// Slow start in rounds of a hundred segments.
+    /// Drives slow start in rounds of a hundred segments.
     struct Rounds {
         slow: SlowStart,
         window: Window,
@@ -183,8 +186,8 @@ mod tests {
 
     #[test]
     fn the_delay_that_ends_slow_start() {
-        // RFC 9406 4.2: an eighth of the last round's least round-trip time, but 4 to 16 ms: 10 +
-        // 4, 40 + 5, 200 + 16.
+        // RFC 9406 4.2: slow start ends when the round-trip time has grown by an eighth of the last
+        // round's shortest one, clamped to 4 to 16 ms: at 10 + 4, 40 + 5 and 200 + 16 ms.
         for (last, now, ends) in
             [(10, 13, false), (10, 14, true), (40, 44, false), (40, 45, true), (200, 215, false), (200, 216, true)]
         {
@@ -210,8 +213,8 @@ mod tests {
         (0..99).for_each(|_| r.ack(1, 40));
         (0..8).for_each(|_| r.ack(1, 60));
         assert!(r.conservative());
-        // A quarter of the growth, for five rounds, of which the one in which it began is the
-        // first.
+        // Conservative slow start grows a quarter as fast, for five rounds. The first of them is
+        // the round in which it began.
         let before = r.window.cwnd;
         (0..92).for_each(|_| r.ack(1, 60));
         assert_eq!(r.window.cwnd - before, 23);
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn slow_start_goes_on_when_the_delay_goes() {
-        // RFC 9406 4.2: below the baseline of the conservative phase again, by eight samples.
+        // RFC 9406 4.2: eight samples below the baseline of conservative slow start end it.
         let mut r = Rounds::new(10);
         r.round(40);
         r.round(40);

@@ -1,7 +1,7 @@
-//! Congestion control: how the window grows, and what is left of it after a loss.
+//! Congestion control: how the window grows, and to what it shrinks after a loss.
 //!
-//! Windows are counted in segments, as Linux does. Tahoe, Reno and NewReno differ in recovery only
-//! (`recovery.rs`).
+//! Windows are counted in segments, as in Linux. Tahoe, Reno and NewReno differ only in how they
+//! recover (`recovery.rs`).
 
 mod bbr;
 mod cubic;
@@ -22,21 +22,22 @@ use super::pacer::Pace;
 /// The congestion window and what bounds its growth.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Segments that may be on their way.
+    /// Segments that may be in flight.
     pub cwnd: u32,
     /// Where slow start ends; `u32::MAX` before the first loss.
     pub ssthresh: u32,
-    /// What was acknowledged and has not made the window grow yet, in segments.
+    /// Acknowledged segments that have not made the window grow yet.
     pub count: u32,
 }
 
 impl Window {
-    /// RFC 5681 3.1: below the threshold the window grows by what is acknowledged.
+    /// Whether the connection is in slow start: the window is below the threshold, and grows by
+    /// what is acknowledged (RFC 5681 3.1).
     pub fn slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
 
-    /// Grows by `acked` up to the threshold; what is left.
+    /// Grows the window by `acked`, but not above the threshold. Returns what is left of `acked`.
     fn grow(&mut self, acked: u32) -> u32 {
         let room = self.ssthresh.saturating_sub(self.cwnd);
         let step = acked.min(room);
@@ -44,7 +45,8 @@ impl Window {
         acked - step
     }
 
-    /// One segment for every `per` acknowledged (RFC 5681 3.1, equation 3, counted: RFC 3465 2.1).
+    /// Grows the window by a segment for every `per` acknowledged. This is equation 3 of RFC 5681
+    /// 3.1 done by counting (RFC 3465 2.1).
     fn count(&mut self, per: u32, acked: u32) {
         let per = per.max(1);
         self.count += acked;
@@ -61,15 +63,15 @@ pub struct Ack {
     pub now: Nanos,
     /// Segments newly delivered.
     pub acked: u32,
-    /// Acknowledged by number; the next to be sent.
+    /// The first sequence number that is not acknowledged.
     pub una: u64,
-    /// See `una`.
+    /// The next sequence number to be sent.
     pub next: u64,
-    /// The round-trip time of the last segment that it acknowledges.
+    /// The round-trip time of the latest segment that it acknowledges.
     pub rtt: Option<Nanos>,
-    /// Smoothed and shortest round-trip time.
+    /// The smoothed round-trip time.
     pub srtt: Option<Nanos>,
-    /// See `srtt`.
+    /// The shortest round-trip time so far.
     pub min_rtt: Option<Nanos>,
 }
 
@@ -82,7 +84,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// At the start.
+    /// The state before the first segment.
     pub fn new(config: &Config) -> Control {
         Control {
             slow: SlowStart::new(config.hystart),
@@ -92,23 +94,24 @@ impl Control {
         }
     }
 
-    /// The window follows from a model of the path alone: no reduction, no slow start.
-    pub fn models(&self) -> bool {
+    /// True for BBR: the window follows from a model of the path, without slow start and without
+    /// reductions.
+    pub fn is_model_based(&self) -> bool {
         self.bbr.is_some()
     }
 
-    /// What the model is doing.
+    /// BBR's state; `None` for other algorithms.
     #[cfg(test)]
     pub fn mode(&self) -> Option<Mode> {
         self.bbr.as_ref().map(|bbr| bbr.mode())
     }
 
-    /// An acknowledgement for the model. True: the window is small on purpose.
-    pub fn modelled(&mut self, window: &mut Window, progress: &Progress) -> bool {
+    /// Hands an acknowledgement to BBR, see [`Bbr::acked`]. True if the window is small on purpose.
+    pub fn acked_by_model(&mut self, window: &mut Window, progress: &Progress) -> bool {
         self.bbr.as_mut().is_some_and(|bbr| bbr.acked(window, progress))
     }
 
-    /// The pace at which segments may go; `bytes` of a full one's packet.
+    /// The pacing rate; a full segment's packet has `bytes`.
     pub fn pace(&mut self, window: &Window, srtt: Option<Nanos>, bytes: u32) -> Pace {
         if let Some(bbr) = &mut self.bbr {
             return bbr.pace(window, srtt);
@@ -117,7 +120,7 @@ impl Control {
         Pace::new(ratio * f64::from(window.cwnd) * SECOND as f64 / srtt.unwrap_or(SECOND / 1000).max(1) as f64, bytes)
     }
 
-    /// An acknowledgement came and the window was in use.
+    /// Grows the window for an acknowledgement. Called only if the window was used to the full.
     pub fn acked(&mut self, window: &mut Window, ack: &Ack) {
         let mut acked = ack.acked;
         if window.slow_start() {
@@ -132,8 +135,8 @@ impl Control {
         }
     }
 
-    /// A loss or a mark: the threshold that follows (RFC 5681 3.1 equation 4, RFC 9438 4.6). At
-    /// least two segments.
+    /// The new threshold after a loss or a mark: at least two segments (RFC 5681 3.1 equation 4,
+    /// RFC 9438 4.6).
     pub fn reduced(&mut self, window: &Window) -> u32 {
         if let Some(bbr) = &mut self.bbr {
             return bbr.reduced(window);
@@ -145,7 +148,7 @@ impl Control {
         next.max(2)
     }
 
-    /// The reduction was needless.
+    /// The last reduction was found needless.
     pub fn undo(&mut self) {
         if let Some(cubic) = &mut self.cubic {
             cubic.undo();
@@ -155,7 +158,7 @@ impl Control {
         }
     }
 
-    /// A timeout.
+    /// The retransmission timeout has expired.
     pub fn timed_out(&mut self) {
         if let Some(cubic) = &mut self.cubic {
             cubic.timed_out();
@@ -165,7 +168,7 @@ impl Control {
         }
     }
 
-    /// Sending begins anew after a silence of `idle`.
+    /// Sending begins again after nothing was sent for `idle`.
     pub fn resumed(&mut self, idle: Nanos) {
         if let Some(cubic) = &mut self.cubic {
             cubic.resumed(idle);

@@ -1,21 +1,23 @@
-//! BBR under a policer, as in Linux (net/ipv4/tcp_bbr.c, "long-term bandwidth"): two spans in a row
-//! with a fifth of the packets lost and the same rate are a token bucket. Its rate is kept to for
-//! 48 round trips, without probing.
+//! BBR's detection of a policer, as in Linux (net/ipv4/tcp_bbr.c, "long-term bandwidth"). Two spans
+//! in a row that lose a fifth of the packets and have the same delivery rate mean that a token
+//! bucket drops the rest. BBR then sends at that rate for 48 round trips, without probing.
 
 use altq_engine::units::{Nanos, SECOND};
 
-/// Round trips of a span, and how many it may take to be one.
+/// The least number of round trips of a span.
 const ROUNDS: u32 = 4;
+/// A span that has not ended after this many round trips is given up.
 const LONGEST: u32 = 4 * ROUNDS;
-/// Of 256 delivered so many are lost.
+/// The least losses of a span, for each 256 segments delivered.
 const LOSS: u64 = 50;
-/// Two rates are the same within an eighth, or 4 kbit/s.
+/// Two rates count as the same if they differ by no more than this part of the first...
 const RATIO: f64 = 0.125;
+/// ...or by no more than this many bits a second.
 const DIFFERENCE: f64 = 4000.0;
-/// Round trips for which the rate is kept to.
+/// Round trips for which the policer's rate is used.
 const KEPT: u32 = 48;
 
-/// What has been seen. Rates in segments a second.
+/// The state of the detection. Rates are in segments a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Policer {
     rate: f64,
@@ -27,40 +29,40 @@ pub struct Policer {
     rounds: u32,
 }
 
-/// Where a connection stands.
+/// The connection's state at an acknowledgement.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct Observation {
     /// The time.
     pub now: Nanos,
-    /// Segments delivered and lost so far.
+    /// Segments delivered since the connection began.
     pub delivered: u64,
-    /// See `delivered`.
+    /// Segments lost since the connection began.
     pub lost: u64,
     /// A round trip begins.
     pub round_start: bool,
-    /// Something was lost just now.
+    /// The acknowledgement shows a new loss.
     pub losing: bool,
-    /// The application holds it back.
+    /// The application limits the sending rate.
     pub limited: bool,
-    /// It probes for more.
+    /// BBR is in [`super::bbr::Mode::ProbeBw`].
     pub probing: bool,
-    /// Bytes of a full segment's packet.
+    /// Length of a full segment's packet in bytes.
     pub bytes: u32,
 }
 
 impl Policer {
-    /// The policer's rate, while it is kept to.
+    /// The policer's rate while it is used, in segments a second.
     pub fn rate(&self) -> Option<f64> {
         self.kept.then_some(self.rate)
     }
 
-    fn begin(&mut self, at: &Standing) {
+    fn begin(&mut self, at: &Observation) {
         (self.begin, self.delivered, self.lost, self.rounds) = (at.now, at.delivered, at.lost, 0);
     }
 
-    /// An acknowledgement with news. True: the rate has been kept to for long enough, and probing
-    /// begins anew.
-    pub fn look(&mut self, at: &Standing) -> bool {
+    /// Takes note of an acknowledgement that gave a rate sample. True if the policer's rate has
+    /// been used for long enough, so that probing begins anew.
+    pub fn acked(&mut self, at: &Observation) -> bool {
         if self.kept {
             self.rounds += u32::from(at.probing && at.round_start);
             if self.rounds >= KEPT {
@@ -70,7 +72,7 @@ impl Policer {
             return false;
         }
         if !self.sampling {
-            // A span begins with a loss: before it the bucket was not empty.
+            // A span begins with a loss, because only then the bucket is known to be empty.
             if !at.losing {
                 return false;
             }
@@ -90,13 +92,14 @@ impl Policer {
             return false;
         }
         let (lost, delivered, span) = (at.lost - self.lost, at.delivered - self.delivered, at.now - self.begin);
-        // And it ends with one.
+        // It ends with a loss, too.
         if !at.losing || delivered == 0 || lost * 256 < LOSS * delivered || span < SECOND / 1000 {
             return false;
         }
         let rate = delivered as f64 * SECOND as f64 / span as f64;
-        let apart = (rate - self.rate).abs();
-        if self.rate > 0.0 && (apart <= RATIO * self.rate || apart * f64::from(at.bytes) * 8.0 <= DIFFERENCE) {
+        let difference = (rate - self.rate).abs();
+        if self.rate > 0.0 && (difference <= RATIO * self.rate || difference * f64::from(at.bytes) * 8.0 <= DIFFERENCE)
+        {
             (self.rate, self.kept, self.rounds) = ((rate + self.rate) / 2.0, true, 0);
         } else {
             self.rate = rate;
@@ -112,11 +115,11 @@ mod tests {
 
     #[test]
     fn two_spans_alike() {
-        // 25 of 100 lost each round trip of 100 ms, 75 delivered: 64 of 192 are more than 50
-        // of 256. Spans of four round trips, 750 segments a second.
+        // Each round trip of 100 ms loses 25 segments of 100 and delivers 75: a third of those
+        // delivered, more than 50 of 256. So a span of four round trips has 750 segments a second.
         let run = |rates: [u64; 2]| {
             let mut policer = Policer::default();
-            let mut at = Standing {
+            let mut at = Observation {
                 now: 0,
                 delivered: 0,
                 lost: 0,
@@ -126,13 +129,13 @@ mod tests {
                 probing: true,
                 bytes: 1500,
             };
-            policer.look(&at);
+            policer.acked(&at);
             let mut kept = Vec::new();
             for n in 1..70 {
                 at.now += 100_000_000;
                 at.delivered += rates[usize::from(n > 4)];
                 at.lost += 25;
-                let over = policer.look(&at);
+                let over = policer.acked(&at);
                 kept.push((policer.rate().map(|rate| rate as u64), over));
             }
             kept
@@ -143,7 +146,7 @@ mod tests {
         assert!(first <= 8 && kept[first].0 == Some(750), "{kept:?}");
         // 48 round trips later it probes again.
         assert_eq!(kept.iter().position(|(_, over)| *over), Some(first + 48));
-        // Not the same: the second span is a quarter slower, so it takes a third one.
+        // The second span is a quarter slower than the first, so a third one is needed.
         let other = run([100, 75]);
         assert!(other.iter().position(|(rate, _)| rate.is_some()).unwrap() > first + 2, "{other:?}");
     }
