@@ -1,5 +1,4 @@
-//! An edge in memory with a clock set by hand: the loop of a link under test, the same in every
-//! run.
+//! An edge in memory, with a clock that only tests move. A loop on it does the same in every run.
 
 use std::collections::VecDeque;
 
@@ -18,49 +17,49 @@ pub struct Timed {
     pub at: Nanos,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What is left to do to it.
+    /// Its virtio header: checksum and segmentation that are left to do.
     pub vnet: Vnet,
 }
 
-/// The edge. Time passes only in [`wait`](Edge::wait), which goes straight to whatever comes first.
+/// The edge. Time passes only in [`wait`](Edge::wait), which moves the clock to the next event.
 #[derive(Debug, Default)]
 pub struct Channel {
     now: Nanos,
     end: Nanos,
     inbox: VecDeque<Timed>,
     outbox: Vec<Timed>,
-    /// Times during which the other side takes nothing, in order: from, to.
+    /// Spans (from, to) in which the other side accepts nothing, in order.
     full: VecDeque<(Nanos, Nanos)>,
-    /// Frames that the other side takes in one call.
+    /// The most frames that the other side accepts in one call.
     gulp: usize,
-    /// Checksums left open are filled in on the way out.
+    /// Open checksums are filled in when frames are sent.
     complete: bool,
     counters: EdgeCounters,
 }
 
 impl Channel {
-    /// An edge at time 0, whose loop is stopped at `end`.
+    /// An edge at time 0. Its loop is told to stop at `end`.
     pub fn new(end: Nanos) -> Channel {
         Channel { end, gulp: BATCH, complete: true, ..Channel::default() }
     }
 
-    /// A frame that will arrive; frames come in order of time.
+    /// Adds a frame that will arrive at its time. Frames must be added in order of time.
     pub fn arrive(&mut self, frame: Timed) {
         debug_assert!(self.inbox.back().is_none_or(|last| last.at <= frame.at));
         self.inbox.push_back(frame);
     }
 
-    /// From `from` to `to` the other side takes nothing.
+    /// From `from` to `to` the other side accepts nothing.
     pub fn block(&mut self, from: Nanos, to: Nanos) {
         self.full.push_back((from, to));
     }
 
-    /// The other side takes at most this many frames in one call (at least 1).
+    /// The other side accepts at most this many frames in one call (at least 1).
     pub fn gulp(&mut self, frames: usize) {
         self.gulp = frames.max(1);
     }
 
-    /// What left, in order, since the last call.
+    /// The frames sent since the last call, in order.
     pub fn departed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.outbox)
     }

@@ -1,11 +1,11 @@
-//! Real packets: the loop of a link and the edges where it meets the world.
+//! Shapes real packets: the loop of a link, and the edges by which it receives and sends.
 //!
-//! One loop per egress link owns reception, engine, timers and transmission ([`shaper`]). It works
-//! on an [`edge`]: the [`channel`] in memory with a clock set by hand, for tests, or the bridge
-//! between two interfaces. The bytes lie in a [`pool`]; the engine sees descriptors.
+//! One loop per shaped link receives, asks the engine, waits for timers and sends ([`shaper`]). It
+//! works on an [`edge`]: the bridge between two interfaces, or for tests the [`channel`] in memory,
+//! whose clock is set by hand. Frames lie in a [`pool`]; the engine sees only descriptors.
 //!
-//! This is the only crate with `unsafe` code, all of it in the calls to the kernel that the
-//! standard library and rustix do not have.
+//! This is the only crate with `unsafe` code, all of it for calls to the kernel that neither the
+//! standard library nor rustix has.
 
 pub mod bridge;
 pub mod channel;

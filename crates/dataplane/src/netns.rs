@@ -1,9 +1,9 @@
-//! Network namespaces without a name: they live as long as somebody holds them, so nothing is left
-//! when the process ends, even by SIGKILL.
+//! Network namespaces without a name. They exist as long as a descriptor refers to them, so nothing
+//! is left when the process ends, even by SIGKILL.
 //!
-//! A namespace made with `ip netns add` is a bind mount under /run/netns and outlives whoever made
-//! it. One that is only held by a descriptor goes with the last descriptor, thread and socket in
-//! it, and the kernel then removes its interfaces and the peers of its veth pairs.
+//! A namespace made with `ip netns add` is a bind mount under /run/netns, which outlives the
+//! process that made it. A namespace without a mount is removed with the last descriptor, thread
+//! and socket that refers to it, with its interfaces and their veth peers.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,14 +19,13 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty one: no address, its loopback interface down.
+    /// Makes an empty namespace: no addresses, its loopback interface down.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_SYS_ADMIN; `InvalidInput` (EINVAL) where the kernel has no
     /// network namespaces.
     pub fn new() -> io::Result<Namespace> {
-        // A thread of its own: unshare moves the calling thread, and nothing brings it back
-        // reliably.
+        // On a thread of its own, because unshare moves the calling thread to the new namespace.
         on_a_thread(|| {
             // SAFETY: `unshare_unsafe` is unsafe for the sake of `UnshareFlags::FILES`, which would
             // give this thread descriptors that others cannot see. Only `NEWNET` is given:
@@ -36,16 +35,16 @@ impl Namespace {
         })?
     }
 
-    /// The one that the calling thread is in.
+    /// The calling thread's namespace.
     ///
     /// # Errors
-    /// Those of opening a file, where /proc is not mounted.
+    /// Those of opening a file, if /proc is not mounted.
     pub fn current() -> io::Result<Namespace> {
         Ok(Namespace { fd: File::open("/proc/thread-self/ns/net")?.into() })
     }
 
-    /// Moves the calling thread into it. Sockets that it opens from now on, and programs that it
-    /// starts, belong there; those that are open stay where they are.
+    /// Moves the calling thread into this namespace. Sockets that it opens and programs that it
+    /// starts from now on belong there; open sockets stay in theirs.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_SYS_ADMIN.
@@ -53,8 +52,8 @@ impl Namespace {
         Ok(move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Runs `work` in it, on a thread of its own, and waits for the result. The calling thread
-    /// stays where it is.
+    /// Runs `work` on a new thread in this namespace and waits for its result. The calling thread
+    /// does not move.
     ///
     /// # Errors
     /// Those of [`enter`](Namespace::enter) and of starting a thread.
@@ -62,13 +61,13 @@ impl Namespace {
         on_a_thread(|| self.enter().map(|()| work()))?
     }
 
-    /// A path by which other programs, `ip` among them, can name it while this value lives.
+    /// A path by which other programs, such as `ip`, can refer to it while this value lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.fd.as_raw_fd()))
     }
 }
 
-/// Runs `work` on a thread of its own; a panic in it goes on in the caller.
+/// Runs `work` on a new thread and waits for it. A panic is passed on to the caller.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("netns".into()).spawn_scoped(scope, work)?;

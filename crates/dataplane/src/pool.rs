@@ -1,28 +1,29 @@
-//! The bytes of the packets: slots made once, named by number.
+//! The memory of frames: slots that are allocated once and named by numbers.
 //!
-//! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU; what is
-//! longer, a super-packet or a jumbo frame, goes on in a *body* of 64 KB. Frames cut from a
-//! super-packet have heads of their own and share its body, so cutting copies headers only. A
+//! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU. A
+//! longer frame, a super-packet or jumbo frame, goes on in a *body* of 64 KB. Frames cut from a
+//! super-packet have heads of their own and share its body, so cutting copies only headers. A
 //! packet's handle in the engine is the number of its head.
 //!
-//! The memory is asked for once and zeroed by the kernel when first touched: what is never used
-//! costs address space only.
+//! The kernel provides the memory when it is first touched, so slots that are never used cost only
+//! address space.
 
 use crate::vnet::{self, Vnet};
 
 /// Bytes of a head's slot.
 pub const HEAD: usize = 2048;
-/// Where a frame begins in its head: room for the virtio header, and for a VLAN tag and a tunnel's
-/// header to be put in.
+/// Offset of a frame in its head's slot. The room before it is for the virtio header, and for a
+/// VLAN tag and a tunnel's header that are inserted later.
 pub const START: usize = 48;
 /// Bytes of a frame that fit in a head.
 pub const HEAD_ROOM: usize = HEAD - START;
 /// Bytes of a body.
 pub const BODY: usize = 65536;
-/// No body.
+/// Marks a frame without a body.
 const NONE: u32 = u32::MAX;
 
-/// Where a frame's bytes are.
+/// Where a frame's bytes are: `head` bytes at `start` of its head's slot, then `len` bytes at
+/// `from` of its body.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     start: u16,
@@ -46,12 +47,12 @@ impl Frame {
     };
 }
 
-/// All slots of a loop.
+/// All slots of one loop.
 pub struct Pool {
     heads: Vec<u8>,
     bodies: Vec<u8>,
     frames: Vec<Frame>,
-    /// How many frames use a body.
+    /// How many frames use each body.
     users: Vec<u16>,
     free_heads: Vec<u32>,
     free_bodies: Vec<u32>,
@@ -70,24 +71,25 @@ impl Pool {
         }
     }
 
-    /// The bytes that a pool of this size may come to use.
+    /// The most bytes that a pool of this size uses.
     pub fn memory(heads: usize, bodies: usize) -> usize {
         heads * (HEAD + size_of::<Frame>() + 4) + bodies * (BODY + 6)
     }
 
-    /// Heads not in use.
+    /// Number of free heads.
     pub fn free_heads(&self) -> usize {
         self.free_heads.len()
     }
 
-    /// An empty frame, if there is a free head.
+    /// Takes an empty frame; `None` without a free head.
     pub fn take(&mut self) -> Option<u32> {
         let handle = self.free_heads.pop()?;
         self.frames[handle as usize] = Frame::BLANK;
         Some(handle)
     }
 
-    /// An empty frame with a body of its own, for a frame of any size.
+    /// Takes an empty frame with a body of its own, for frames of any size; `None` without a free
+    /// head or body.
     pub fn take_large(&mut self) -> Option<u32> {
         if self.free_heads.is_empty() {
             return None;
@@ -99,7 +101,7 @@ impl Pool {
         Some(handle)
     }
 
-    /// Gives a frame's slots back.
+    /// Frees a frame's slots.
     pub fn free(&mut self, handle: u32) {
         self.release_body(handle);
         self.free_heads.push(handle);
@@ -118,8 +120,8 @@ impl Pool {
         }
     }
 
-    /// Sets a received frame's length: what does not fit in the head lies in the body. A body that
-    /// is not needed goes back. More than both hold counts as what both hold.
+    /// Sets a received frame's length. Bytes that do not fit in the head lie in the body; a body
+    /// that is not needed is freed. A length beyond both is cut to what both hold.
     pub fn set_len(&mut self, handle: u32, len: usize) {
         let frame = &mut self.frames[handle as usize];
         frame.head = len.min(HEAD_ROOM) as u16;
@@ -130,21 +132,21 @@ impl Pool {
         }
     }
 
-    /// The frame's bytes in its head.
+    /// The part of the frame in its head.
     pub fn head(&self, handle: u32) -> &[u8] {
         let frame = &self.frames[handle as usize];
         let at = handle as usize * HEAD + frame.start as usize;
         &self.heads[at..at + frame.head as usize]
     }
 
-    /// The frame's bytes in its head, to be written.
+    /// The part of the frame in its head, for writing.
     pub fn head_mut(&mut self, handle: u32) -> &mut [u8] {
         let frame = &self.frames[handle as usize];
         let at = handle as usize * HEAD + frame.start as usize;
         &mut self.heads[at..at + frame.head as usize]
     }
 
-    /// The frame's bytes in its body.
+    /// The part of the frame in its body.
     pub fn body(&self, handle: u32) -> &[u8] {
         let frame = &self.frames[handle as usize];
         if frame.body == NONE {
@@ -176,13 +178,13 @@ impl Pool {
         &self.frames[handle as usize].vnet
     }
 
-    /// The frame's virtio header, to be written.
+    /// The frame's virtio header, for writing.
     pub fn vnet_mut(&mut self, handle: u32) -> &mut Vnet {
         &mut self.frames[handle as usize].vnet
     }
 
-    /// Puts a VLAN tag in behind the two addresses: the kernel takes it out of the frame before
-    /// packet sockets see it. Returns false for a frame too short to have addresses, or without
+    /// Inserts a VLAN tag after the two addresses, where the kernel has removed it before passing
+    /// the frame to the packet socket. False if the frame is too short to have addresses, or has no
     /// room.
     pub fn insert_tag(&mut self, handle: u32, tpid: u16, tci: u16) -> bool {
         if self.frames[handle as usize].head < 14 {
@@ -192,9 +194,9 @@ impl Pool {
         self.insert(handle, 12, &tag.to_be_bytes())
     }
 
-    /// Puts bytes in before byte `at` of a frame, between two of its headers: what stands before
-    /// them moves, and so do the offsets in the virtio header, which speak of what stands behind
-    /// them. False without room, or where the frame's head ends before.
+    /// Inserts bytes before byte `at` of a frame, between two headers. The offsets in the virtio
+    /// header, which point behind them, are adjusted. False without room, or if the frame's head is
+    /// shorter.
     pub fn insert(&mut self, handle: u32, at: usize, bytes: &[u8]) -> bool {
         let frame = &mut self.frames[handle as usize];
         let count = bytes.len();
@@ -210,8 +212,8 @@ impl Pool {
         true
     }
 
-    /// Takes `count` bytes out from byte `at` of a frame on: [`insert`](Pool::insert) the other way
-    /// round. False where the frame's head does not have them.
+    /// Removes `count` bytes from byte `at` of a frame on, the reverse of [`insert`](Pool::insert).
+    /// False if the frame's head does not have them.
     pub fn remove(&mut self, handle: u32, at: usize, count: usize) -> bool {
         let frame = &mut self.frames[handle as usize];
         if at.checked_add(count).is_none_or(|end| end > frame.head as usize) {
@@ -225,12 +227,12 @@ impl Pool {
         true
     }
 
-    /// Whether a frame is in a tunnel ([`crate::tunnel`]).
+    /// True if the frame was encapsulated by a tunnel's edge (the lab's).
     pub fn tunnelled(&self, handle: u32) -> bool {
         self.frames[handle as usize].tunnelled
     }
 
-    /// Notes whether a frame is in a tunnel.
+    /// Sets whether the frame was encapsulated by a tunnel's edge.
     pub fn set_tunnelled(&mut self, handle: u32, tunnelled: bool) {
         self.frames[handle as usize].tunnelled = tunnelled;
     }
@@ -246,17 +248,17 @@ impl Pool {
         }
     }
 
-    /// A new frame of `headers` bytes copied from the start of `of`, then `of`'s bytes from `from`
-    /// to `to`. Bytes in the body are shared, not copied. `None` without a free head, or if the
-    /// range is not in the frame.
+    /// Makes a frame of the first `headers` bytes of `of`, followed by its bytes from `from` to
+    /// `to`. Bytes in the body are shared, not copied. `None` without a free head, or if the range
+    /// is not in the frame.
     pub fn cut(&mut self, of: u32, headers: usize, from: usize, to: usize) -> Option<u32> {
         let whole = self.frames[of as usize];
         let head = whole.head as usize;
         if headers > head || from < headers || from > to || to > head + whole.len as usize {
             return None;
         }
-        // What the range has in the head is copied behind the headers; it fits, since both come
-        // from one head.
+        // The part of the range that lies in the head is copied after the headers. It fits, since
+        // both come from one head.
         let copied = to.min(head).saturating_sub(from);
         if START + headers + copied > HEAD {
             return None;
@@ -281,7 +283,7 @@ impl Pool {
         Some(handle)
     }
 
-    /// Writes a frame, for tests and sources: false if it does not fit.
+    /// Fills a frame with bytes; false if they do not fit.
     pub fn fill(&mut self, handle: u32, bytes: &[u8]) -> bool {
         let (head, body) = self.room_mut(handle);
         let first = bytes.len().min(HEAD_ROOM);
@@ -295,12 +297,12 @@ impl Pool {
         true
     }
 
-    /// Makes a frame a copy of one in another pool: false if it does not fit.
+    /// Makes a frame a copy of one in another pool; false if it does not fit.
     pub fn copy_from(&mut self, handle: u32, other: &Pool, of: u32) -> bool {
         let (first, second) = (other.head(of), other.body(of));
         let (head, body) = self.room_mut(handle);
-        // What was cut has less in its head than fits there, what was tagged more: the whole is
-        // laid out anew.
+        // A cut frame may have less in its head than fits there, a tagged one more, so the bytes
+        // are distributed anew.
         let (here, over) = first.split_at(first.len().min(HEAD_ROOM));
         let (beside, rest) = second.split_at(second.len().min(HEAD_ROOM - here.len()));
         if over.len() + rest.len() > body.len() {
@@ -316,7 +318,7 @@ impl Pool {
         true
     }
 
-    /// A copy of the whole frame.
+    /// A copy of all the frame's bytes.
     pub fn bytes(&self, handle: u32) -> Vec<u8> {
         [self.head(handle), self.body(handle)].concat()
     }

@@ -1,19 +1,18 @@
-//! DSCP and ECN written into a frame: what a meter or a queue decided about a packet, on its way
-//! out.
+//! Writes DSCP and ECN into a frame before it is sent, as a meter or a queue decided.
 //!
-//! The octet that RFC 2474 calls DS field, with the two bits of RFC 3168 behind it: the second of
-//! an IPv4 header, under its checksum, which is brought up to date without summing the header anew
-//! (RFC 1624); of IPv6 the eight bits behind the version. No checksum of what lies inside covers
-//! it.
+//! Both share one octet: the DS field (RFC 2474) and two bits of ECN (RFC 3168). In IPv4 it is the
+//! second octet of the header and covered by the header's checksum, which is updated without
+//! summing the header again (RFC 1624). In IPv6 it is the eight bits after the version. No checksum
+//! of the transport layer covers it.
 
 /// Ethernet's two addresses.
 const ADDRESSES: usize = 12;
-/// Tags looked behind, at most; the engine's parser looks behind fewer.
+/// The most VLAN tags that are skipped; the engine's parser skips fewer.
 const TAGS: usize = 8;
 
 /// Writes a DSCP (0 to 63) and an ECN field (RFC 3168: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into an
-/// Ethernet frame, behind its VLAN tags if it has some. True if that changed the frame: false where
-/// they are as they should be, and for a frame that holds no IP header, or not all of one.
+/// Ethernet frame, after its VLAN tags if there are any. True if that changed the frame; false if
+/// it had these values already, or has no complete IP header.
 ///
 /// ```
 /// # use altq_dataplane::remark::remark;

@@ -1,17 +1,17 @@
-//! Super-packets: what one is on the wire, and cutting it.
+//! Super-packets: their length on the wire, and cutting them into shorter ones.
 //!
-//! TCP and UDP hand the device up to 64 KB at once with the size of a segment beside it; a device,
-//! or the kernel before it, makes packets of that (TSO, USO). A scheduler must charge what then
-//! goes over the wire, and must not be blocked by one for longer than a millisecond: 64 KB is 52 µs
-//! at 10 Gbit/s and 524 ms at 1 Mbit/s. Where it would, the super-packet is cut into several that
-//! are short enough, down to single segments. Each keeps the rest of the work, its segments and
-//! checksum, for the device.
+//! With segmentation offload (TSO, USO) TCP and UDP pass up to 64 KB to the device at once, with
+//! the size of a segment; the device, or the kernel before it, makes packets of it. A scheduler
+//! must charge the bytes of these packets, and one super-packet must not block the link for longer
+//! than a millisecond: 64 KB take 52 µs at 10 Gbit/s and 524 ms at 1 Mbit/s. If one takes too long,
+//! it is cut into several that are short enough, down to single segments. Segmentation and
+//! checksums of the parts are still left to the device.
 
 use crate::checksum::Sum;
 use crate::pool::Pool;
 use crate::vnet::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, Vnet};
 
-/// What a super-packet is made of. Offsets are from the frame's first byte, and lie in its head.
+/// The layout of a super-packet. Offsets are from the frame's first byte, and lie in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Super {
     /// Where the IP header begins.
@@ -31,9 +31,8 @@ pub struct Super {
 }
 
 impl Super {
-    /// Reads the headers of a super-packet. `None` for a frame that is none, or whose headers do
-    /// not agree with what the virtio header says, or do not lie in `head` as a whole: it is then
-    /// one packet.
+    /// Reads the headers of a super-packet. `None` if the frame is no super-packet, or its headers
+    /// disagree with the virtio header or are not all in `head`; it then counts as one packet.
     pub fn read(vnet: &Vnet, head: &[u8], frame: usize) -> Option<Super> {
         if vnet.kind() == GSO_NONE || vnet.gso_size == 0 {
             return None;
@@ -57,7 +56,7 @@ impl Super {
         sound.then_some(Super { network, transport, payload, frame, size: vnet.gso_size.into(), v6, udp })
     }
 
-    /// Packets that it becomes on the wire.
+    /// Number of packets that it becomes on the wire.
     pub fn segments(&self) -> usize {
         (self.frame - self.payload).div_ceil(self.size)
     }
@@ -73,7 +72,7 @@ impl Super {
     }
 }
 
-/// Where the network header begins, and its ethertype, behind any VLAN tags (802.1Q, 802.1ad).
+/// Offset of the network header and its EtherType, after any VLAN tags (802.1Q, 802.1ad).
 pub fn network(head: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     loop {
@@ -184,9 +183,9 @@ struct Place {
     offset: usize,
 }
 
-/// Writes the headers of a part, as a device does that segments (RFC 9293 for TCP): lengths, IP id,
-/// sequence number, flags, and the checksums, that of TCP and UDP left open behind the
-/// pseudo-header.
+/// Writes the headers of a part as a segmenting device would (RFC 9293 for TCP): lengths, IP id,
+/// sequence number, flags, and the IPv4 header's checksum. The checksum field of TCP and UDP gets
+/// the sum of the pseudo-header; the rest is left to the device.
 fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     let (network, transport) = (whole.network, whole.transport);
     let length = frame - transport;
@@ -228,8 +227,8 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     put(head, transport + if whole.udp { 6 } else { 16 }, sum.folded());
 }
 
-/// Fills in a checksum that was left open, for edges whose other side takes frames as they are.
-/// False if the header's offsets do not lie in the frame's head.
+/// Completes a checksum that was left open, for edges whose other side does not. False if the
+/// virtio header's offsets are not in the frame's head.
 pub fn complete(pool: &mut Pool, handle: u32) -> bool {
     let vnet = *pool.vnet(handle);
     if vnet.flags & NEEDS_CSUM == 0 {
@@ -242,7 +241,7 @@ pub fn complete(pool: &mut Pool, handle: u32) -> bool {
     }
     let mut sum = Sum::default();
     sum.add(&pool.head(handle)[start..]).add(pool.body(handle));
-    // UDP sends a sum of zero as ones: zero would say that there is none (RFC 768).
+    // In UDP a checksum of zero means that there is none, so zero is sent as ones (RFC 768).
     let value = match sum.finish() {
         0 if vnet.csum_offset == 6 => 0xffff,
         value => value,

@@ -1,31 +1,31 @@
-//! How times are distributed, in fixed memory: buckets whose width grows with the value, as in an
-//! HDR histogram.
+//! A histogram of times in fixed memory, which can be merged: buckets whose width grows with the
+//! value, as in an HDR histogram.
 
 use altq_engine::units::Nanos;
 
-/// Bits of a value that a bucket tells apart below the leading one: every answer is within 1/32 of
-/// the true value.
+/// Bits below the leading one by which buckets differ: percentiles are within 1/32 of the true
+/// value.
 const SUB_BITS: u32 = 5;
 const SUB: usize = 1 << SUB_BITS;
-/// Leading bits told apart: up to 2^41 ns, 36 minutes. What is longer counts in the last bucket.
+/// The highest leading bit: buckets reach up to 2^41 ns, 36 minutes. Longer times count in the last
+/// bucket.
 const TOP_BIT: u32 = 40;
 const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
 
 /// A distribution of times.
 #[derive(Clone, Debug, Default)]
 pub struct Sketch {
-    /// Made on the first value, so that classes without packets cost nothing.
+    /// Allocated with the first value, so that classes without packets cost nothing.
     counts: Option<Box<[u32; BUCKETS]>>,
     count: u64,
     sum: u128,
     max: Nanos,
 }
 
-/// The same values in as much memory as they need: for sketches of few values, of which many are
-/// kept.
+/// A sketch that stores only buckets with values, for keeping many sketches of few values.
 #[derive(Clone, Debug, Default)]
 pub struct Packed {
-    /// Buckets that have values, and how many.
+    /// Buckets with values, and their counts.
     counts: Box<[(u16, u32)]>,
     count: u64,
     sum: u128,
@@ -33,14 +33,14 @@ pub struct Packed {
 }
 
 impl Sketch {
-    /// All its values, packed.
+    /// A packed copy.
     pub fn packed(&self) -> Packed {
         let counts = self.counts.iter().flat_map(|counts| counts.iter().enumerate());
         let held = counts.filter(|(_, count)| **count > 0).map(|(at, count)| (at as u16, *count));
         Packed { counts: held.collect(), count: self.count, sum: self.sum, max: self.max }
     }
 
-    /// Adds all values of another that was packed.
+    /// Adds all values of a packed sketch.
     pub fn merge_packed(&mut self, other: &Packed) {
         if other.count == 0 {
             return;
@@ -68,7 +68,7 @@ impl Sketch {
         self.max = self.max.max(value);
     }
 
-    /// Adds all values of another.
+    /// Adds all values of another sketch.
     pub fn merge(&mut self, other: &Sketch) {
         let Some(theirs) = &other.counts else { return };
         let ours = self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]));
@@ -80,7 +80,7 @@ impl Sketch {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets all values; the memory stays.
+    /// Removes all values; the memory stays allocated.
     pub fn clear(&mut self) {
         if let Some(counts) = &mut self.counts {
             counts.fill(0);
@@ -88,12 +88,12 @@ impl Sketch {
         (self.count, self.sum, self.max) = (0, 0, 0);
     }
 
-    /// How many values.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The greatest, exactly; 0 without values.
+    /// The exact maximum; 0 without values.
     pub fn max(&self) -> Nanos {
         self.max
     }
@@ -103,8 +103,7 @@ impl Sketch {
         if self.count == 0 { 0 } else { (self.sum / u128::from(self.count)) as Nanos }
     }
 
-    /// The value below or at which `per_cent` of all lie (nearest rank), within 1/32 of it; 0
-    /// without values.
+    /// The percentile (0 to 100) by nearest rank, within 1/32 of the true value; 0 without values.
     pub fn percentile(&self, per_cent: f64) -> Nanos {
         let Some(counts) = &self.counts else { return 0 };
         let rank = ((self.count as f64 * per_cent / 100.0).ceil() as u64).clamp(1, self.count.max(1));

@@ -1,4 +1,4 @@
-//! Asking loops to end.
+//! A signal that asks loops to end.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A signal to all loops that hold a copy of it: set once, for good.
+/// A signal to all loops that hold a copy of it. Once set, it stays set.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     set: AtomicBool,
-    /// Readable once set, for those who wait.
+    /// Becomes readable when the signal is set, so that a loop can poll it.
     event: OwnedFd,
 }
 
 impl Stop {
-    /// One that is not set.
+    /// A signal that is not set.
     ///
     /// # Errors
     /// Those of eventfd(2).
@@ -35,7 +35,7 @@ impl Stop {
         let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
     }
 
-    /// Whether it is set.
+    /// True if it is set.
     pub fn is_set(&self) -> bool {
         self.0.set.load(Ordering::Acquire)
     }

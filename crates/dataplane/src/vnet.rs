@@ -1,45 +1,45 @@
-//! The virtio network header that travels before a frame: what is left to be done to it.
+//! The virtio network header before a frame: which checksum and segmentation are left to do.
 //!
-//! With PACKET_VNET_HDR the kernel hands over TCP and UDP super-packets as they are, and checksums
-//! that a device was to fill in, and takes both back (virtio 1.2, section 5.1.6).
+//! With PACKET_VNET_HDR a packet socket receives and sends TCP and UDP super-packets whole, and
+//! frames whose checksum is left to the device (virtio 1.2, section 5.1.6).
 
-/// Its length on packet sockets, in bytes.
+/// The header's length on packet sockets, in bytes.
 pub const LEN: usize = 10;
 
-/// The checksum from `csum_start` on is to be written at `csum_start + csum_offset`; the field
-/// holds the pseudo-header's sum.
+/// Flag: the checksum over the bytes from `csum_start` on is to be written at `csum_start +
+/// csum_offset`. The field holds the pseudo-header's sum.
 pub const NEEDS_CSUM: u8 = 1;
 
-/// Plain frame.
+/// No super-packet.
 pub const GSO_NONE: u8 = 0;
 /// TCP over IPv4.
 pub const GSO_TCPV4: u8 = 1;
 /// TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;
-/// UDP, segment by segment, over either.
+/// UDP over either IP version; every segment is a datagram.
 pub const GSO_UDP_L4: u8 = 5;
-/// Set in `gso_type` where the first segment carries CWR (RFC 3168).
+/// Set in `gso_type` if the first segment has CWR (RFC 3168).
 pub const GSO_ECN: u8 = 0x80;
 
-/// The header's fields. They come from outside: whoever uses one as an offset checks it first.
+/// The header's fields. They are input: check a field before using it as an offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vnet {
     /// [`NEEDS_CSUM`] and others.
     pub flags: u8,
     /// What the super-packet is: one of the `GSO_` types, perhaps with [`GSO_ECN`].
     pub gso_type: u8,
-    /// Bytes of all headers together; a hint.
+    /// Bytes of all headers together; may be wrong or 0.
     pub hdr_len: u16,
     /// Payload bytes of a segment.
     pub gso_size: u16,
     /// Where the checksum begins, from the frame's first byte.
     pub csum_start: u16,
-    /// Where it is written, from there.
+    /// Where it is written, from `csum_start`.
     pub csum_offset: u16,
 }
 
 impl Vnet {
-    /// Reads it. Packet sockets speak the legacy form: the machine's own byte order.
+    /// Reads a header. Packet sockets use the legacy form, in the machine's byte order.
     pub fn read(bytes: &[u8; LEN]) -> Vnet {
         let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         Vnet {
@@ -52,7 +52,7 @@ impl Vnet {
         }
     }
 
-    /// Writes it.
+    /// The header's bytes.
     pub fn write(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         (bytes[0], bytes[1]) = (self.flags, self.gso_type);
@@ -67,12 +67,12 @@ impl Vnet {
         self.gso_type & !GSO_ECN
     }
 
-    /// After `bytes` were put in before the network header: every offset moves.
+    /// Adjusts the offsets after `bytes` bytes were inserted before the network header.
     pub fn shift(&mut self, bytes: u16) {
         self.each_offset(|offset| offset.saturating_add(bytes));
     }
 
-    /// After `bytes` were taken out before the network header.
+    /// Adjusts the offsets after `bytes` bytes were removed before the network header.
     pub fn shift_back(&mut self, bytes: u16) {
         self.each_offset(|offset| offset.saturating_sub(bytes));
     }

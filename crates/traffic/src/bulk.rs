@@ -1,4 +1,4 @@
-//! Bulk TCP: as much as the connection takes.
+//! Bulk TCP: sends as fast as the connection allows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,23 +11,23 @@ use crate::throttle::Throttle;
 /// Bytes of one write or read: enough for a full super-packet and the next.
 const CHUNK: usize = 128 << 10;
 
-/// Time between two looks at what the kernel knows of a connection.
+/// Time between two readings of a connection's TCP_INFO.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a sender keeps to.
+/// Limits of a sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits<'a> {
-    /// So many bytes, and no more.
+    /// Payload to send, in bytes; without it, it sends until its end time.
     pub bytes: Option<u64>,
-    /// A rate that it shares with others.
+    /// A rate limit, shared with other threads.
     pub throttle: Option<&'a Throttle>,
 }
 
-/// Sends until `end` or until all is sent, then says that there is no more and waits until it is
-/// delivered, or the run is over. `stream` is its number among its flow's connections.
+/// Sends until `end` or until all is sent, then closes its side and waits until all is delivered or
+/// the run is over. `number` is the connection's number in its flow.
 ///
 /// # Errors
-/// Those of writing, before its end.
+/// Errors of writing, if they come before `end`.
 pub fn send(
     connection: &mut TcpStream,
     number: u32,
@@ -47,7 +47,7 @@ pub fn send(
         match connection.write(chunk.get(..portion).unwrap_or(&chunk)) {
             Ok(written) => left = left.saturating_sub(written as u64),
             Err(error) if waiting(&error) => {}
-            // At the end of the run the receiver may be the first to go.
+            // At the end of the run the receiver may close first.
             Err(_) if shared.over(end) => break,
             Err(error) => return Err(error).doing(|| "sending"),
         }
@@ -57,7 +57,7 @@ pub fn send(
         }
     }
     note(connection, number, shared);
-    // What was sent by then is delivered, as any program's would be.
+    // FIN, so that the kernel delivers what has been written.
     let _ = connection.shutdown(Shutdown::Write);
     let mut end = [0; 1];
     while !shared.stopped() {
@@ -73,14 +73,14 @@ pub fn send(
 }
 
 fn note(connection: &TcpStream, number: u32, shared: &Shared) {
-    // A connection that has just broken has none.
+    // A broken connection has no TCP_INFO.
     if let Ok(info) = altq_dataplane::tcp_info(connection) {
         shared.meter.note_connection(number, info);
     }
 }
 
-/// Counts what a connection brings until it ends or the run is over. True: the sender said that
-/// there is no more.
+/// Receives and counts until the connection ends or the run is over. True if the sender has closed
+/// its side, so that all has come.
 pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: &Shared) -> bool {
     let mut buffer = vec![0; throttle.map_or(CHUNK, |throttle| throttle.portion(CHUNK))];
     while !shared.stopped() {
@@ -89,19 +89,19 @@ pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: 
             Ok(bytes) => {
                 shared.meter.arrived(shared.now(), bytes as u64);
                 if let Some(throttle) = throttle {
-                    // What is not read in time holds the sender back.
+                    // Reading slowly makes TCP's flow control hold the sender back.
                     throttle.take(bytes);
                 }
             }
             Err(error) if waiting(&error) => {}
-            // The sender's reset at the end of the run.
+            // The sender resets the connection at the end of the run.
             Err(_) => return false,
         }
     }
     false
 }
 
-/// True when the call only ran into its time limit.
+/// True if the call ended at its time limit or was interrupted: it is to be repeated.
 pub fn waiting(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

@@ -1,8 +1,8 @@
-//! Keeping time, and knowing when it was not kept.
+//! Measures how late threads run, and whether a run can be trusted.
 //!
-//! A figure taken while the host could not keep time says nothing about the policy. So every thread
-//! that has a schedule measures how late it ran, a metronome measures the host itself, and a run in
-//! which either went beyond its bound is marked invalid, with the reason.
+//! Figures measured while the host could not keep time say nothing about the policy. So every
+//! thread with a schedule measures how late it ran, a metronome measures the same for the host, and
+//! a run in which either exceeded its bound is marked invalid, with the reason.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,11 @@ use std::{fs, thread};
 
 use crate::error::{Doing, Error};
 
-/// How late something ran against its schedule: a histogram in powers of two.
+/// How late events were against their schedule: a histogram with buckets of powers of two. It has
+/// 32 buckets, as a bound is enough here; distributions that are reported are `Sketch`es.
 #[derive(Clone, Debug)]
 pub struct Lateness {
-    /// `buckets[i]` counts what was late by less than 2^i µs, and not less than half of it.
+    /// `buckets[i]` counts events that were late by less than 2^i µs and at least half of it.
     buckets: [u64; 32],
     count: u64,
     max: Duration,
@@ -27,7 +28,7 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Notes one event that was due at `due` and came at `now`.
+    /// Counts an event that was due at `due` and happened at `now`.
     pub fn note(&mut self, due: Instant, now: Instant) {
         let late = now.saturating_duration_since(due);
         let bits = 128 - late.as_micros().leading_zeros();
@@ -36,7 +37,7 @@ impl Lateness {
         self.max = self.max.max(late);
     }
 
-    /// An upper bound of the given per mille of events: at least so many were not later than this.
+    /// An upper bound of the lateness of `share` per mille of the events.
     fn per_mille(&self, share: u64) -> Duration {
         let wanted = (self.count * share).div_ceil(1000);
         let mut seen = 0;
@@ -49,7 +50,7 @@ impl Lateness {
         self.max
     }
 
-    /// What of this went beyond `bound`, as a reason for an invalid run.
+    /// The reason why a run is invalid, if `bound` is exceeded.
     pub fn broken(&self, bound: Bound) -> Option<String> {
         let p99 = self.per_mille(990);
         if p99 > bound.p99 {
@@ -59,26 +60,25 @@ impl Lateness {
     }
 }
 
-/// How late is too late.
+/// A bound for lateness.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// 99 of 100 events must not be later.
+    /// 99 of 100 events must not be later than this.
     pub p99: Duration,
-    /// No event may be.
+    /// No event may be later than this.
     pub max: Duration,
 }
 
-/// The bound for the host and for sources with a schedule. A class that is late by 10 ms is repaid
-/// (docs/reference/cbq.md rule 12: service that came late is owed while there is a backlog), and
-/// its queue holds more than that; beyond, queues run dry or over for reasons that are not the
-/// policy's.
+/// The bound for the host and for sources with a schedule. Lateness of 10 ms does not change
+/// shares: exact CBQ makes up for service that came late while there is a backlog
+/// (docs/reference/cbq.md rule 12), and queues hold more than that. With more lateness queues would
+/// run empty or full because of the host, not the policy.
 pub const BOUND: Bound = Bound { p99: Duration::from_millis(10), max: Duration::from_millis(100) };
 
-/// Share of the processors' time that the hypervisor may take from a host whose figures are to be
-/// trusted.
+/// Share of the processors' time that the hypervisor may take before figures cannot be trusted.
 pub const STOLEN: f64 = 0.05;
 
-/// Sleeps until a moment; returns at once when it has passed.
+/// Sleeps until a moment; returns at once if it has passed.
 pub fn sleep_until(moment: Instant) {
     loop {
         let left = moment.saturating_duration_since(Instant::now());
@@ -89,7 +89,7 @@ pub fn sleep_until(moment: Instant) {
     }
 }
 
-/// Sleeps until a moment or until `stop`, whichever comes first; false when it was `stop`.
+/// Sleeps until a moment, or until `stop` is set; false in the second case.
 pub fn sleep_unless(stop: &AtomicBool, moment: Instant) -> bool {
     while !stop.load(Ordering::Relaxed) {
         let left = moment.saturating_duration_since(Instant::now());
@@ -103,7 +103,7 @@ pub fn sleep_unless(stop: &AtomicBool, moment: Instant) -> bool {
 
 /// Makes the calling thread's timers fire when they are due, instead of up to 50 µs later.
 pub fn precise() {
-    // Without it timers are a little later: the lateness that is measured anyway tells.
+    // If it fails, timers are up to 50 µs later, which the measured lateness shows.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
@@ -116,16 +116,16 @@ pub fn monotonic() -> u64 {
         .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// What names this host's monotonic clock: the kernel's boot, and the time namespace. Empty where
-/// that cannot be told.
+/// Identifies this host's monotonic clock: the kernel's boot id and the time namespace. Empty if
+/// the kernel does not tell them.
 pub fn identity() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = fs::read_link("/proc/self/ns/time").unwrap_or_default();
     if boot.is_empty() { String::new() } else { format!("{} {}", boot.trim(), space.display()) }
 }
 
-/// Beats every 2 ms until told to stop, and says how late the beats were: what any thread on this
-/// host had to bear.
+/// Wakes up every 2 ms until `stop` is set, and returns how late it woke up: any thread of this
+/// host was as late.
 pub fn metronome(stop: &AtomicBool) -> Lateness {
     precise();
     let mut lateness = Lateness::default();
@@ -135,13 +135,13 @@ pub fn metronome(stop: &AtomicBool) -> Lateness {
         sleep_until(beat);
         let now = Instant::now();
         lateness.note(beat, now);
-        // Beats that were slept over are one lateness, not many.
+        // Missed beats count as one late event, not many.
         beat = beat.max(now - Duration::from_millis(2));
     }
     lateness
 }
 
-/// Processor time of the whole machine, from /proc/stat.
+/// Time of all processors since boot, from /proc/stat.
 #[derive(Clone, Copy, Debug)]
 pub struct Processors {
     busy: u64,
@@ -150,10 +150,10 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// The figures since boot.
+    /// Reads /proc/stat.
     ///
     /// # Errors
-    /// Where /proc is not mounted, or is none of Linux.
+    /// If /proc/stat cannot be read, or has another form.
     pub fn now() -> Result<Processors, Error> {
         let text = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat")?;
         // proc(5): cpu user nice system idle iowait irq softirq steal guest guest_nice; guest is
@@ -174,8 +174,8 @@ impl Processors {
         Ok(Processors { busy, stolen, total: busy + idle + iowait + stolen })
     }
 
-    /// Share of the time that was busy, and that the hypervisor gave to others, from `earlier` to
-    /// this.
+    /// From `earlier` to this: the share of time that was busy, and the share that the hypervisor
+    /// gave to other machines.
     pub fn since(&self, earlier: &Processors) -> (f64, f64) {
         let total = self.total.saturating_sub(earlier.total).max(1) as f64;
         (

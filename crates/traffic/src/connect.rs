@@ -1,4 +1,5 @@
-//! Connections a second: each is made, carries a few bytes and one byte back, and is closed.
+//! Short TCP connections, one after another: each is opened, carries a few bytes there and one byte
+//! back, and is closed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,23 +15,23 @@ use crate::error::Error;
 use crate::run::Shared;
 use crate::socket::{self, Tuning};
 
-/// How the client closes.
+/// How the client closes a short connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Close {
-    /// With a reset: its port is free at once.
+    /// With RST: the port is free at once.
     #[default]
     Reset,
-    /// With FIN, as programs do: its port waits for a minute (TIME_WAIT), so there are about 470 a
-    /// second to one server port.
+    /// With FIN, as most programs do: the port waits for a minute (TIME_WAIT), so about 470
+    /// connections per second to one server port are possible.
     Fin,
 }
 
-/// Makes connections one after the other until `end`; each says `first` and waits for one byte.
-/// What takes more than a failed one's time is counted as failed.
+/// Makes connections one after another until `end`. Each sends `first` and waits for one byte. A
+/// connection that is not made, or not answered in time, counts as failed.
 ///
 /// # Errors
-/// When none can be made because the host has no port or descriptor left, or nobody is there.
+/// That of the tenth failure in a row: the host has no port or descriptor left, or nothing listens.
 pub fn make(
     from: SocketAddr,
     to: SocketAddr,
@@ -57,8 +58,8 @@ pub fn make(
             Err(error) => {
                 shared.meter.failed();
                 running += 1;
-                // A queue of connections that overflows is what is measured; ten failures in a row
-                // with none between are not.
+                // Some failures are to be measured, such as an overflowing accept queue. Ten in a
+                // row are an error.
                 if running >= 10 {
                     return Err(error);
                 }
@@ -69,7 +70,7 @@ pub fn make(
     Ok(())
 }
 
-/// One connection; false when the run was over before it was done.
+/// Makes one connection; false if the run was over before it was done.
 fn one(
     from: SocketAddr,
     to: SocketAddr,
@@ -94,7 +95,7 @@ fn one(
     if close == Close::Fin {
         let _ = sockopt::set_socket_linger(connection.as_fd(), None);
         let _ = connection.shutdown(Shutdown::Write);
-        // The other end's FIN, so that the whole of closing is part of it.
+        // Waits for the other end's FIN, so that closing counts as part of the connection's time.
         while let Err(error) = connection.read(&mut answer) {
             if !waiting(&error) || shared.stopped() || begin.elapsed() > socket::CONNECT {
                 break;
@@ -104,7 +105,7 @@ fn one(
     Ok(true)
 }
 
-/// The other end where nobody else can be: every guest gets its answer.
+/// Answers every connection. For namespaces that only this process uses.
 #[derive(Debug)]
 pub struct AdmitAll;
 

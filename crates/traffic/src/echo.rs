@@ -1,9 +1,8 @@
-//! Requests and responses over UDP: one at a time as fast as they come back, or one a beat whatever
-//! comes back.
+//! Requests and responses over UDP: one after another, each sent when the last is answered, or at a
+//! fixed interval whether answers come or not.
 //!
-//! A request begins with its number, lower byte first, in as many of 8 bytes as it has; an answer
-//! repeats as much of it as fits. So even requests of one byte are told from those that were given
-//! up.
+//! A request begins with its number, little-endian, in up to 8 bytes; a response repeats the first
+//! bytes of its request. So a response is matched to its request even if the payload is one byte.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -19,17 +18,18 @@ use crate::request::Sizes;
 use crate::run::Shared;
 use crate::throttle::Throttle;
 
-/// After so long an answer is given up, and the request counts as lost.
+/// A request without an answer for this long counts as lost.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Least bytes of requests and answers that go by the beat: several are under way, and their
+/// The fewest bytes of requests and answers at an interval: several may be under way, so their
 /// numbers must differ.
 pub const LEAST_AT_INTERVALS: usize = 4;
 
-/// Requests under way that are remembered, by the beat.
+/// The most requests under way that are remembered, at an interval.
 const UNDER_WAY: usize = 1 << 14;
 
-/// Asks until `end`.
+/// Sends requests until `end` and measures round trips. Without `interval` each request waits for
+/// the answer to the one before.
 ///
 /// # Errors
 /// Those of the socket, before the end of the run.
@@ -61,7 +61,7 @@ fn one_by_one(socket: &UdpSocket, sizes: Sizes, end: Instant, shared: &Shared) -
         loop {
             let answered = match socket.recv(&mut buffer) {
                 Ok(bytes) if same_number(buffer.get(..bytes).unwrap_or_default(), &question) => Some(Instant::now()),
-                // One that was given up.
+                // The answer to an earlier request that was given up.
                 Ok(_) => None,
                 Err(error) if waiting(&error) || gone(&error) => None,
                 Err(error) => return Err(error).doing(|| "waiting for a response"),
@@ -91,11 +91,11 @@ fn at_intervals(
 ) -> Result<(), Error> {
     let mut question = vec![0x51; sizes.request];
     let mut buffer = vec![0; usize::from(u16::MAX)];
-    // By number: when it was asked.
+    // For each request under way: its number and when it was sent.
     let mut asked: Vec<Option<(u64, Instant)>> = vec![None; UNDER_WAY];
     let mut lateness = clock::Lateness::default();
     let (mut number, mut answers, mut due) = (0u64, 0u64, Instant::now());
-    // What is under way at the end has its time to come back.
+    // Time for the last answers to come back.
     let last = end + PATIENCE;
     clock::precise();
     while !shared.over(last) && (answers < number || !shared.over(end)) {
@@ -128,7 +128,7 @@ fn at_intervals(
         };
         let answered = Instant::now();
         let Some(of) = number_of(buffer.get(..bytes).unwrap_or_default(), number) else { continue };
-        // Taken, so that an answer that comes twice counts once.
+        // Removed, so that a duplicate answer is not counted.
         let place =
             asked.get_mut(of as usize % UNDER_WAY).filter(|place| place.is_some_and(|(number, _)| number == of));
         if let Some((_, asked)) = place.and_then(Option::take) {
@@ -148,8 +148,8 @@ fn note(answered: Instant, took: Duration, sizes: Sizes, shared: &Shared) {
     shared.meter.arrived(now, sizes.request as u64);
 }
 
-/// Answers the socket's peer until the run is over, no faster than the throttle lets it. What is
-/// left of the handshake that proved the peer's address is none of it.
+/// Answers requests of the socket's peer until the run is over, no faster than the throttle allows.
+/// Late datagrams of the handshake that proved the peer's address are ignored.
 ///
 /// # Errors
 /// Those of the socket.
@@ -178,7 +178,7 @@ pub fn answer(socket: &UdpSocket, response: usize, throttle: Option<&Throttle>, 
     Ok(())
 }
 
-/// Answers whoever asks, for places where nobody else can: the lab's namespaces.
+/// Answers requests from any address. For namespaces that only this process uses.
 ///
 /// # Errors
 /// Those of the socket.
@@ -208,15 +208,16 @@ fn put_number(question: &mut [u8], number: u64) {
     question.iter_mut().zip(number.to_le_bytes()).for_each(|(to, byte)| *to = byte);
 }
 
-/// True if an answer is to this question, as far as both have room for a number.
+/// True if an answer's number is that of this request, as far as both have room for it.
 fn same_number(answer: &[u8], question: &[u8]) -> bool {
     !answer.is_empty() && answer.iter().zip(question).take(8).all(|(a, q)| a == q)
 }
 
-/// The number of an answer of at least 4 bytes, given the number of the last question.
+/// The number of the request that an answer of at least 4 bytes belongs to. `last`: the number of
+/// the last request.
 fn number_of(answer: &[u8], last: u64) -> Option<u64> {
     let low = u32::from_le_bytes(*answer.first_chunk()?);
-    // The lower half is the same; which upper half, the last number tells.
+    // The answer has the lower 32 bits; the upper ones follow from the last number.
     last.checked_sub(u64::from((last as u32).wrapping_sub(low))).filter(|number| *number > 0)
 }
 
@@ -225,7 +226,7 @@ pub fn put(socket: &UdpSocket, payload: &[u8], shared: &Shared) -> Result<bool, 
     loop {
         match socket.send(payload) {
             Ok(_) => return Ok(true),
-            // Nobody may be listening any more once the run is over.
+            // At the end of the run the receiver may be gone.
             Err(_) if shared.stopped() => return Ok(false),
             Err(error) if waiting(&error) || gone(&error) => {}
             Err(error) => return Err(error).doing(|| "sending"),
@@ -233,8 +234,8 @@ pub fn put(socket: &UdpSocket, payload: &[u8], shared: &Shared) -> Result<bool, 
     }
 }
 
-/// True for what the kernel reports of an earlier datagram: nobody was there, or a queue on the way
-/// out was full for a moment.
+/// True for errors that do not matter: an earlier datagram found no listener, or the interface's
+/// queue was full for a moment.
 pub(crate) fn gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::ConnectionRefused
         || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())

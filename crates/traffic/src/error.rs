@@ -1,10 +1,10 @@
-//! What can go wrong.
+//! Errors of generators, server and client.
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a generator, server or client gave up.
+/// Why a generator, server or client stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A call to the kernel failed.
@@ -12,24 +12,24 @@ pub enum Error {
     Io {
         /// What was being done.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// This host cannot do it.
+    /// This host lacks something that is needed.
     #[error("{0}")]
     Unsupported(String),
-    /// The other end said no.
+    /// The server refused.
     #[error("{reason}")]
     Refused {
-        /// On what grounds.
+        /// The kind of reason.
         why: Refusal,
-        /// In its words.
+        /// The server's text.
         reason: String,
     },
-    /// What came from the other end makes no sense.
+    /// The other end does not follow the protocol.
     #[error("the other end does not speak altq traffic as it should: {0}")]
     Protocol(String),
-    /// What was asked for cannot be meant.
+    /// The user's input is wrong.
     #[error("{0}")]
     Wrong(String),
     /// A run ended before its time.
@@ -37,25 +37,25 @@ pub enum Error {
     Ended(String),
 }
 
-/// On what grounds a server refuses.
+/// Why a server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// The token is not the server's.
     Token,
-    /// It is more than the server lets a client do.
+    /// The plan exceeds the server's limits.
     Cap,
-    /// It has as many clients as it takes.
+    /// The server has as many clients as it accepts.
     Busy,
-    /// Its host cannot do it.
+    /// The server's host lacks something that is needed.
     Unsupported,
-    /// It did not understand, or it was not the time for it.
+    /// The message was malformed, or came at the wrong time.
     Message,
 }
 
-/// Says what was being done when something failed.
+/// Adds to an error what was being done.
 pub trait Doing<T> {
-    /// The same result, with the words for what was being done.
+    /// The same result; an error becomes [`Error::Io`] with `what` was being done.
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T, Error>;
 }
 

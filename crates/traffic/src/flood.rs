@@ -1,6 +1,7 @@
-//! More datagrams than a host can forward: many in one call, not numbered, and counted where they
-//! come without being read. What a sender and a receiver of numbered datagrams ([`crate::udp`])
-//! take would otherwise be most of what is measured.
+//! Floods: more datagrams than a host can forward. Many are sent in one call, they are not
+//! numbered, and the receiving kernel counts them without copying them to a program. The cost of
+//! sending and receiving numbered datagrams ([`crate::udp`]) would otherwise dominate what is
+//! measured.
 
 use std::net::UdpSocket;
 use std::thread;
@@ -14,18 +15,18 @@ use crate::echo::gone;
 use crate::error::{Doing, Error};
 use crate::run::Shared;
 
-/// Time between two looks at what has come.
+/// Time between two readings of the receiver's counter.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Bytes of a call at most: the largest datagram of IPv4.
+/// The most bytes of a call: the payload of the largest IPv4 datagram.
 const CALL: usize = 65_507;
 
-/// A sender that is further behind than this does not make up for it.
+/// A sender that is later than this skips the datagrams that it missed.
 const BEHIND: Duration = Duration::from_millis(10);
 
-/// Sends datagrams of so many bytes of payload (1 at least), one every `interval`, in the spans.
-/// Those that have become due go in one call, which the kernel cuts before the interface. What
-/// cannot be sent in time is left out: the meter has what was sent.
+/// Sends datagrams of `payload` bytes (at least 1), one every `interval`, in the spans. Datagrams
+/// that are due go in one call, which the kernel cuts into datagrams (UDP_SEGMENT). Datagrams that
+/// cannot be sent in time are skipped; the meter counts those that were sent.
 ///
 /// # Errors
 /// Those of the socket.
@@ -60,7 +61,7 @@ pub fn send(
             match socket.send(bytes.get(..count * payload).unwrap_or_default()) {
                 Ok(_) => sent += count as u64,
                 Err(error) if waiting(&error) || gone(&error) => {}
-                // Nobody may be listening any more once the run is over.
+                // At the end of the run the receiver may be gone.
                 Err(_) if shared.stopped() => return Ok(()),
                 Err(error) => return Err(error).doing(|| "sending"),
             }
@@ -71,8 +72,8 @@ pub fn send(
     Ok(())
 }
 
-/// Counts what comes to the socket, of so many bytes each, until the run is over; the kernel drops
-/// it there.
+/// Counts the datagrams that come to the socket, of `payload` bytes each, until the run is over.
+/// The kernel drops them at the socket.
 ///
 /// # Errors
 /// Those of the socket.
@@ -83,7 +84,7 @@ pub fn count(socket: &UdpSocket, payload: usize, shared: &Shared) -> Result<(), 
     while !shared.stopped() {
         thread::sleep(LOOK);
         let now = read()?;
-        // It counts modulo 2^32.
+        // The kernel's counter is modulo 2^32.
         let more = u64::from(now.wrapping_sub(last));
         last = now;
         shared.meter.came(shared.now(), more, more * payload as u64);

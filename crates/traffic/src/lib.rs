@@ -2,18 +2,24 @@
 //! `altq traffic` between hosts.
 //!
 //! ```text
-//!  generators   bulk      TCP, as much as it takes
-//!               request   TCP, one question after the other
-//!               udp       datagrams with a schedule
-//!               echo      UDP questions, one by one or by the beat
-//!               connect   short connections
-//!               acceptor   takes many connections on one thread
-//!  measuring    meter     what a flow has done
-//!               sequence  numbers of datagrams: late, twice
-//!               clock     lateness, and when it is too much
-//!  plumbing     run       what a flow's threads share
-//!               socket    opened, tuned, marked
-//!               throttle  a rate for several
+//!  generators   bulk       TCP at full speed
+//!               request    requests and responses over TCP
+//!               udp        datagrams on a schedule
+//!               echo       requests and responses over UDP
+//!               flood      more datagrams than a host can forward
+//!               connect    short TCP connections, one after another
+//!               acceptor   accepts many connections on one thread
+//!  measuring    meter      a flow's counters and times
+//!               sequence   datagrams that come late or twice
+//!               clock      how late threads run, and the bound for it
+//!  shared       run        the start of a run, and what a flow's threads share
+//!               socket     opens and tunes sockets
+//!               throttle   a rate limit for several threads
+//!  two hosts    client, server, protocol, token
+//!               plan       flows as client and server exchange them
+//!               plan_file  flows as the user writes them
+//!               report     a flow's figures from one end
+//!               result     the result that `altq traffic` writes
 //! ```
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a flow has done so far: senders and receivers count, whoever measures reads.
+//! A flow's meter: senders and receivers count into it, other threads read it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,12 +12,13 @@ use altq_engine::units::Nanos;
 
 use crate::clock::Lateness;
 
-/// How times are kept.
+/// How round trips and delays are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// Each with its moment, for figures over any window afterwards: memory grows with the run.
+    /// Every value with its time, so that any window can be evaluated afterwards. Memory grows with
+    /// the run.
     All,
-    /// As a distribution, in fixed memory.
+    /// As a histogram, in fixed memory.
     #[default]
     Distribution,
 }
@@ -26,7 +27,7 @@ pub enum Keep {
 #[derive(Debug)]
 pub struct Meter {
     keep: Keep,
-    /// Since the run's start: what counts as the flow's figures.
+    /// The part of the run of which figures are given, in ns since its start.
     window: Range<Nanos>,
     received_bytes: AtomicU64,
     received: AtomicU64,
@@ -36,8 +37,8 @@ pub struct Meter {
     late: AtomicU64,
     again: AtomicU64,
     failed: AtomicU64,
-    /// Moment (since the start of the run) of the last payload, so that a transfer of given length
-    /// has its time.
+    /// When the last payload came, in ns since the start of the run: the end of a transfer of given
+    /// length.
     last: AtomicU64,
     samples: Mutex<Vec<(Nanos, Nanos)>>,
     times: Mutex<Times>,
@@ -51,39 +52,39 @@ pub struct Meter {
 #[derive(Debug, Default)]
 struct Times {
     window: Sketch,
-    /// Since somebody last asked.
+    /// Since the last call of [`Meter::recent`].
     recent: Sketch,
 }
 
-/// How evenly datagrams arrive.
+/// Variation of datagrams' transit times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transit {
     last: Option<i128>,
-    /// RFC 3550, 6.4.1, in ns.
+    /// Interarrival jitter (RFC 3550, 6.4.1), in ns.
     jitter: f64,
 }
 
 /// A reading of a [`Meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Payload that the receiver has got, in bytes.
+    /// Payload that the receiver has received, in bytes.
     pub bytes: u64,
     /// Datagrams received (each number once), transactions completed, or connections made and
     /// closed.
     pub received: u64,
     /// Datagrams or requests sent.
     pub sent: u64,
-    /// Datagrams that came behind one with a higher number.
+    /// Datagrams that came after one with a higher number.
     pub reordered: u64,
     /// Datagrams that came a second time.
     pub duplicates: u64,
-    /// Requests without an answer, connections that could not be made.
+    /// Requests without an answer, or connections that could not be made.
     pub failed: u64,
-    /// Payload in the flow's window, in bytes.
+    /// Payload received in the flow's window, in bytes.
     pub window_bytes: u64,
-    /// What was received in the flow's window.
+    /// The same as `received`, in the flow's window.
     pub window_received: u64,
-    /// Since the start of the run, when the last payload came.
+    /// When the last payload came, in ns since the start of the run.
     pub last: Nanos,
 }
 
@@ -142,18 +143,18 @@ impl Meter {
         times
     }
 
-    /// Tells each time with the moment of the run at which it ended; of [`Keep::All`]. Complete
-    /// once the run is over.
-    pub fn each_time(&self, mut told: impl FnMut(Nanos, Nanos)) {
-        locked(&self.samples).iter().for_each(|(at, time)| told(*at, *time));
+    /// Calls `each` for every measured time, with the moment of the run at which it ended and the
+    /// time; of [`Keep::All`]. Complete once the run is over.
+    pub fn each_time(&self, mut each: impl FnMut(Nanos, Nanos)) {
+        locked(&self.samples).iter().for_each(|(at, time)| each(*at, *time));
     }
 
-    /// The times measured in the window.
+    /// The times measured in the window; of [`Keep::Distribution`].
     pub fn distribution(&self) -> Sketch {
         locked(&self.times).window.clone()
     }
 
-    /// The times measured since this was last asked.
+    /// The times measured since the last call; of [`Keep::Distribution`].
     pub fn recent(&self) -> Sketch {
         std::mem::take(&mut locked(&self.times).recent)
     }
@@ -174,12 +175,12 @@ impl Meter {
         locked(&self.lateness).clone()
     }
 
-    /// What the kernel says of the connections that send, by number.
+    /// TCP_INFO of the sending connections, by number.
     pub fn connections(&self) -> BTreeMap<u32, TcpInfo> {
         locked(&self.connections).clone()
     }
 
-    /// Payload has come at a moment of the run.
+    /// Counts payload that came at a moment of the run.
     pub fn arrived(&self, now: Nanos, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last.fetch_max(now, Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl Meter {
         }
     }
 
-    /// One more received: a datagram, an answer, a connection.
+    /// Counts a datagram, an answer, or a connection.
     pub fn completed(&self, now: Nanos) {
         self.received.fetch_add(1, Ordering::Relaxed);
         if self.window.contains(&now) {
@@ -196,7 +197,7 @@ impl Meter {
         }
     }
 
-    /// So many came since the last look, with so many bytes of payload in all.
+    /// Counts several datagrams, with so many bytes of payload in all.
     pub fn came(&self, now: Nanos, count: u64, bytes: u64) {
         self.arrived(now, bytes);
         self.received.fetch_add(count, Ordering::Relaxed);
@@ -205,12 +206,12 @@ impl Meter {
         }
     }
 
-    /// So much was sent in all: datagrams or requests.
+    /// Sets the number of datagrams or requests sent in all.
     pub fn sent(&self, count: u64) {
         self.sent.store(count, Ordering::Relaxed);
     }
 
-    /// One more was sent, by one of several senders.
+    /// Counts a datagram or request of one of several senders.
     pub fn sent_one(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
@@ -227,7 +228,7 @@ impl Meter {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A round trip or a delay, ended at a moment of the run.
+    /// Notes a round trip or delay that ended at a moment of the run.
     pub(crate) fn took(&self, now: Nanos, time: Nanos) {
         match self.keep {
             Keep::All => locked(&self.samples).push((now, time)),
@@ -241,15 +242,15 @@ impl Meter {
         }
     }
 
-    /// A datagram has come: its part in gaps.
+    /// Notes a datagram's arrival, for the gaps between datagrams.
     pub(crate) fn spaced(&self, now: Nanos) {
         if self.window.contains(&now) {
             locked(&self.gaps).arrived(now);
         }
     }
 
-    /// A datagram with a stamp has come: `transit` is its time on the way, off by whatever the
-    /// clocks are off.
+    /// Notes a datagram's transit time, for jitter. A constant offset between the ends' clocks
+    /// cancels out.
     pub(crate) fn transit(&self, now: Nanos, transit: i128) {
         if !self.window.contains(&now) {
             return;
@@ -271,7 +272,7 @@ impl Meter {
     }
 }
 
-/// A thread that broke down leaves counters that can be read nevertheless.
+/// Locks; the counters of a thread that panicked can still be read.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What flows do, as client and server say it to each other, and what a server lets them do.
+//! Flows as client and server exchange them, and the checks against a server's limits.
 
 use altq_cases::case::{Pace, Shape, Spans, Udp};
 use altq_engine::units::{Nanos, Rate, SECOND};
@@ -16,25 +16,25 @@ use crate::socket::Tuning;
 pub struct FlowSpec {
     /// Its name in the result.
     pub name: String,
-    /// Which way its load goes. Requests, connections and echoes are always the client's.
+    /// The direction of its load. Requests and connections always come from the client.
     pub direction: Direction,
     /// What it does.
     pub work: Work,
-    /// When it begins, from the start of the run.
+    /// When it begins, in ns from the start of the run.
     pub start_ns: Nanos,
-    /// When it stops sending.
+    /// When it stops sending, in ns from the start of the run.
     pub stop_ns: Nanos,
     /// DSCP of its packets, 0 to 63.
     pub dscp: u8,
-    /// Congestion control of both ends; the system's own without it.
+    /// Congestion control of both ends; `None`: each system's own.
     pub congestion: Option<String>,
-    /// Socket buffers of both ends, in bytes; the kernel tunes them without it.
+    /// Socket buffers of both ends, in bytes; `None`: the kernels tune them.
     pub buffers: Option<u32>,
-    /// The server's port that it goes to, one of those that it listens on.
+    /// The port of the server that it uses, one of those that the server listens on.
     pub port: u16,
 }
 
-/// Which way.
+/// The direction of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -48,11 +48,11 @@ pub enum Direction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Work {
-    /// TCP, as much as it takes.
+    /// TCP at full speed.
     TcpBulk {
         /// Connections side by side.
         streams: u32,
-        /// Of each connection, and no more; until the flow's stop without it.
+        /// Payload of each connection, in bytes; `None`: it sends until the flow's stop.
         bytes: Option<u64>,
     },
     /// Requests and responses over TCP.
@@ -63,7 +63,7 @@ pub enum Work {
         request: u32,
         /// Bytes of a response.
         response: u32,
-        /// From one request to the next; as fast as they are answered without it.
+        /// Time from one request to the next, in ns; `None`: each follows the last answer.
         interval_ns: Option<Nanos>,
     },
     /// Short connections over TCP.
@@ -73,7 +73,7 @@ pub enum Work {
         /// How the client closes them.
         close: Close,
     },
-    /// Datagrams with a schedule.
+    /// Datagrams on a schedule.
     Udp(Datagrams),
     /// Requests and responses over UDP.
     UdpRr {
@@ -83,16 +83,18 @@ pub enum Work {
         request: u32,
         /// Payload of a response.
         response: u32,
-        /// From one request to the next, answered or not; one by one without it.
+        /// Time from one request to the next, answered or not, in ns; `None`: each follows the last
+        /// answer.
         interval_ns: Option<Nanos>,
     },
 }
 
-/// Datagrams with a schedule.
+/// Datagrams on a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Datagrams {
-    /// Bytes at layer 3; of several, each packet's is drawn with equal chance.
+    /// Packet sizes at layer 3, in bytes. Of several, each packet's is drawn with equal
+    /// probability.
     pub sizes: Vec<u32>,
     /// When they are sent.
     pub schedule: Schedule,
@@ -102,37 +104,37 @@ pub struct Datagrams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Schedule {
-    /// At a constant pace.
+    /// At a constant rate.
     Constant(Beat),
-    /// A Poisson process of this mean pace.
+    /// As a Poisson process with this mean rate.
     Poisson(Beat),
-    /// At a constant pace, and silent in between.
+    /// At a constant rate in on periods, silent in off periods.
     OnOff {
-        /// While on.
+        /// The rate in on periods.
         beat: Beat,
-        /// How long on.
+        /// Length of an on period, in ns.
         on_ns: Nanos,
-        /// How long off.
+        /// Length of an off period, in ns.
         off_ns: Nanos,
-        /// Lengths are drawn from exponential distributions with these means.
+        /// True: the lengths are means of exponential distributions.
         random: bool,
     },
-    /// Packets at once, and silent in between.
+    /// Bursts of packets sent at once.
     Bursts {
         /// Packets of a burst.
         packets: u32,
-        /// From the start of one to the next.
+        /// Time from one burst to the next, in ns.
         every_ns: Nanos,
     },
 }
 
-/// A pace.
+/// A rate, or the time between packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Beat {
-    /// Bits at layer 3 a second.
+    /// Rate at layer 3, in bit/s.
     RateBitS(u64),
-    /// From one packet to the next.
+    /// Time from one packet to the next, in ns.
     IntervalNs(Nanos),
 }
 
@@ -144,7 +146,7 @@ impl Beat {
         }
     }
 
-    /// Its rate for packets of a size, in bit/s.
+    /// The rate for packets of a size, in bit/s.
     fn rate(self, size: u32) -> u64 {
         match self {
             Beat::RateBitS(rate) => rate,
@@ -160,7 +162,7 @@ fn rate(size: u32, packets: u32, time: Nanos) -> u64 {
 }
 
 impl Datagrams {
-    /// As the simulator's source.
+    /// The same as a source of cases.
     pub fn udp(&self) -> Udp {
         let shape = match self.schedule {
             Schedule::Constant(beat) => Shape::Constant(beat.pace()),
@@ -174,7 +176,7 @@ impl Datagrams {
         Udp { sizes: self.sizes.clone(), shape }
     }
 
-    /// The most that it sends for longer than a burst, in bit/s.
+    /// Its highest rate over more than a burst, in bit/s.
     pub fn rate(&self) -> u64 {
         let largest = self.sizes.iter().copied().max().unwrap_or(0);
         match self.schedule {
@@ -210,7 +212,7 @@ impl Datagrams {
 }
 
 impl Work {
-    /// As cases and plans call it.
+    /// Its kind, as cases and plans name it.
     pub fn kind(&self) -> &'static str {
         match self {
             Work::TcpBulk { .. } => "tcp_bulk",
@@ -221,7 +223,7 @@ impl Work {
         }
     }
 
-    /// Connections, or sockets, side by side.
+    /// Number of connections or sockets, side by side.
     pub fn streams(&self) -> u32 {
         match self {
             Work::TcpBulk { streams, .. }
@@ -232,17 +234,17 @@ impl Work {
         }
     }
 
-    /// True for what goes over UDP.
+    /// True for flows over UDP.
     pub fn is_udp(&self) -> bool {
         matches!(self, Work::Udp(_) | Work::UdpRr { .. })
     }
 
-    /// True for what has round trips.
+    /// True for flows of requests and responses, or short connections: they measure round trips.
     pub fn has_round_trips(&self) -> bool {
         matches!(self, Work::TcpRr { .. } | Work::TcpConnect { .. } | Work::UdpRr { .. })
     }
 
-    /// Sizes of what asks.
+    /// Sizes of requests and responses.
     pub fn sizes(&self) -> Option<Sizes> {
         match self {
             Work::TcpRr { request, response, .. } | Work::UdpRr { request, response, .. } => {
@@ -306,7 +308,10 @@ impl FlowSpec {
         }
     }
 
-    /// What is wrong with it by itself.
+    /// Checks the flow by itself.
+    ///
+    /// # Errors
+    /// What is wrong with it, as text.
     pub fn check(&self) -> Result<(), String> {
         if self.name.is_empty() || self.name.chars().count() > 64 || self.name.chars().any(char::is_control) {
             return Err("a flow's name has 1 to 64 characters that can be printed".into());
@@ -342,14 +347,14 @@ impl FlowSpec {
     }
 }
 
-/// Time after the last flow's stop in which what is under way may arrive.
+/// Time after the last flow's stop for packets under way to arrive.
 pub const GRACE: Nanos = 5 * SECOND;
 
 impl Plan {
-    /// What is wrong with it, or more than a client may do; with the arithmetic.
+    /// Checks a plan, by itself and against a server's limits.
     ///
     /// # Errors
-    /// In words; the flag says that it is a cap.
+    /// What is wrong, as text, with the numbers; the flag is true if a limit is exceeded.
     pub fn check(&self, caps: &Caps) -> Result<(), (bool, String)> {
         let wrong = |why: String| Err((false, why));
         let cap = |why: String| Err((true, why));

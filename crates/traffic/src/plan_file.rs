@@ -1,7 +1,7 @@
-//! Flows as they are asked for, on the command line or in a plan's file, and what of them goes to a
-//! server.
+//! Flows as the user writes them, on the command line or in a plan's file, and their translation
+//! into what client and server exchange.
 //!
-//! A plan is TOML, its keys those of a case's flows where they mean the same:
+//! A plan is TOML. Its keys are those of a case's flows where they mean the same:
 //!
 //! ```toml
 //! duration = "30s"
@@ -27,47 +27,47 @@ use crate::client::Flow;
 use crate::connect::Close;
 use crate::plan::{Beat, Datagrams, Direction, FlowSpec, Schedule, Work};
 
-/// A flow that is asked for.
+/// A flow as the user describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowOptions {
     /// Its name.
     pub name: String,
     /// What it does.
     pub work: Work,
-    /// The ways that its load goes, for what does not ask.
+    /// The directions of its load; ignored for requests and connections.
     pub ways: Ways,
-    /// When it begins.
+    /// When it begins, in ns from the start of the run.
     pub start: Nanos,
-    /// When it stops; at the end of the run without it.
+    /// When it stops, in ns; `None`: at the end of the run.
     pub stop: Option<Nanos>,
-    /// Of its packets.
+    /// DSCP of its packets.
     pub dscp: u8,
-    /// Congestion control.
+    /// Congestion control; `None`: the system's own.
     pub congestion: Option<String>,
-    /// Socket buffers in bytes.
+    /// Socket buffers in bytes; `None`: the kernel tunes them.
     pub buffers: Option<u32>,
-    /// The server's port; the one that the server was named with, without it.
+    /// The server's port; `None`: the one given with the server's name.
     pub port: Option<u16>,
-    /// The client's port of the first connection; 0: the system's choice.
+    /// The client's port of the first connection; 0: the system chooses.
     pub sport: u16,
-    /// Only over this; over all that the run has, without it.
+    /// The only address family to use; `None`: all families of the run.
     pub family: Option<Family>,
 }
 
-/// Which ways a load goes.
+/// The directions of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ways {
-    /// To the server.
+    /// From the client to the server.
     #[default]
     Up,
-    /// From it.
+    /// From the server to the client.
     Down,
     /// Both, at the same time: two flows.
     Both,
 }
 
-/// Which IP.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -88,7 +88,7 @@ impl Family {
 }
 
 impl FlowOptions {
-    /// A flow with nothing special about it.
+    /// A flow with default options.
     pub fn new(name: &str, work: Work) -> FlowOptions {
         FlowOptions {
             name: name.into(),
@@ -105,8 +105,8 @@ impl FlowOptions {
         }
     }
 
-    /// What goes to the server over one family: a flow for each way. `several`: there is another
-    /// family, so names say which.
+    /// The flows to run over one address family, one per direction. `several`: the run has another
+    /// family too, so names get the family's. `port`: the server's; `duration`: the run's.
     pub fn flows(&self, family: Family, several: bool, port: u16, duration: Nanos) -> Vec<Flow> {
         if self.family.is_some_and(|own| own != family) {
             return Vec::new();
@@ -130,7 +130,7 @@ impl FlowOptions {
                 buffers: self.buffers,
                 port: self.port.unwrap_or(port),
             },
-            // The other way's sockets cannot have the same ports.
+            // The flow of the other direction needs ports of its own.
             sport: match (self.sport, direction, self.ways) {
                 (0, ..) => 0,
                 (sport, Direction::Down, Ways::Both) => sport.saturating_add(self.work.streams().min(65_535) as u16),
@@ -141,9 +141,9 @@ impl FlowOptions {
     }
 }
 
-/// The Realtime Response Under Load test of the bufferbloat community, as far as one server does
-/// it: four bulk flows each way, one in each of four service classes, and latency flows in three
-/// (there without ICMP).
+/// The Realtime Response Under Load test (RRUL) of the bufferbloat project with one server: four
+/// bulk flows in each direction, with four different DSCPs, and UDP latency flows with three. The
+/// original has ICMP latency flows too.
 pub fn rrul() -> Vec<FlowOptions> {
     let bulk = |(name, dscp): (&str, u8)| FlowOptions {
         ways: Ways::Both,
@@ -162,14 +162,14 @@ pub fn rrul() -> Vec<FlowOptions> {
     flows
 }
 
-/// A plan as its file has it.
+/// A plan's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanFile {
-    /// How long the run is, where the file says so.
+    /// Duration of the run, if the file gives it.
     pub duration: Option<Nanos>,
-    /// Figures count from so long after each flow's start.
+    /// Figures begin this long after each flow's start.
     pub warmup: Option<Nanos>,
-    /// At least one.
+    /// The flows, at least one.
     pub flows: Vec<FlowOptions>,
 }
 
@@ -177,7 +177,7 @@ impl PlanFile {
     /// Reads a plan.
     ///
     /// # Errors
-    /// Where the file cannot be read, or with the place of what is wrong.
+    /// If the file cannot be read, or is wrong; with the place.
     pub fn load(path: &Path) -> Result<PlanFile, CaseError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| CaseError::plain(path, format!("cannot be read: {error}")))?;
@@ -187,7 +187,7 @@ impl PlanFile {
     /// Reads a plan's text.
     ///
     /// # Errors
-    /// With the place of what is wrong.
+    /// If the text is wrong; with the place.
     pub fn parse(text: &str, path: &Path) -> Result<PlanFile, CaseError> {
         let error = |(span, message)| CaseError::at(path, text, span, message);
         let raw: RawPlan = toml::from_str(text).map_err(|e| error((e.span(), e.message().to_string())))?;
@@ -338,7 +338,7 @@ fn flow_options(spanned: &Spanned<RawFlow>) -> Result<FlowOptions, Wrong> {
         sport: flow.sport.as_ref().map_or(0, |port| *port.get_ref()),
         family: flow.family.as_ref().map(|family| *family.get_ref()),
     };
-    // What only the run's length can tell is told when that is known.
+    // Errors that depend on the run's duration are found later.
     for checked in flow.flows(flow.family.unwrap_or(Family::Ipv4), false, 1, flow.start.saturating_add(1)) {
         checked.spec.check().map_err(|why| (Some(spanned.span()), why))?;
     }
@@ -394,7 +394,7 @@ fn datagrams(spanned: &Spanned<RawFlow>) -> Result<Datagrams, Wrong> {
     Ok(Datagrams { sizes, schedule })
 }
 
-/// The keys that not every kind has, as far as they are written.
+/// The written keys that only some kinds of flow have, with their places.
 fn keys(flow: &RawFlow) -> Vec<(&'static str, std::ops::Range<usize>)> {
     macro_rules! written {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(Spanned::span))),*] };

@@ -1,12 +1,13 @@
-//! What client and server say to each other. Everything here is read from strangers: whatever the
-//! bytes, there is an answer or an error, never a panic.
+//! The protocol between client and server. Its input may come from anyone on the network: any bytes
+//! give a message or an error, never a panic.
 //!
-//! Every TCP connection begins with a [`Preamble`] of the client. A control connection goes on with
-//! lines of JSON: the server's challenge, the client's proof that it knows the token, its plan; a
-//! server says nothing before a complete preamble. Connections that carry traffic are told apart by
-//! their preamble, which is proved with the session's key.
+//! Every TCP connection begins with the client's [`Preamble`]; the server sends nothing before it
+//! is complete. A control connection goes on with lines of JSON: the server's challenge, the
+//! client's proof that it knows the token, its plan. The preamble of a connection that carries
+//! traffic names its flow, with a proof made with the session's key.
 //!
-//! Over UDP the server says nothing to an address that has not proved itself:
+//! Over UDP the server sends no more to an address than the address has sent, until the address is
+//! proved:
 //!
 //! ```text
 //! client                                   server
@@ -23,27 +24,27 @@ use crate::plan::FlowSpec;
 use crate::report::{FlowEnd, FlowReport};
 use crate::token::{Key, NONCE, TAG};
 
-/// The version of all this.
+/// The protocol's version.
 pub const VERSION: u8 = 1;
 
 const MAGIC: &[u8; 4] = b"ALTQ";
 
-/// The longest line that a client may say before it has shown that it knows the token.
+/// The longest line in bytes that a client may send before it has proved that it knows the token.
 pub const LINE_OF_A_STRANGER: usize = 1 << 10;
 
-/// The longest line of all.
+/// The longest line in bytes.
 pub const LINE: usize = 1 << 20;
 
-/// What a TCP connection is for.
+/// The first bytes of a TCP connection: what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preamble {
-    /// To say what is to be done; with the client's random number.
+    /// A control connection, with the client's random number.
     Control([u8; NONCE]),
-    /// To carry traffic.
+    /// A connection that carries traffic: its flow, and the proof.
     Data(Address, [u8; TAG]),
 }
 
-/// To which connection of which flow of which session something belongs.
+/// Names a connection of a flow of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The session's number, as the server gave it.
@@ -84,7 +85,8 @@ impl Preamble {
         Preamble::Data(address, key.tag(&[b"connection", &address.bytes()]))
     }
 
-    /// True if it is one that carries traffic of the key's session.
+    /// True if it is that of a connection that carries traffic, and its proof was made with this
+    /// key.
     pub fn proved(&self, key: &Key) -> bool {
         match self {
             Preamble::Control(_) => false,
@@ -104,7 +106,7 @@ impl Preamble {
         bytes
     }
 
-    /// From bytes; `None` for anything else.
+    /// Reads a preamble; `None` if the bytes are none.
     pub fn read(bytes: &[u8]) -> Option<Preamble> {
         let bytes: &[u8; Preamble::BYTES] = bytes.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
@@ -123,24 +125,24 @@ impl Preamble {
 /// A datagram of the handshake that proves an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Which step.
+    /// The step of the handshake.
     pub step: Step,
-    /// For which flow.
+    /// The connection that it is about.
     pub address: Address,
-    /// The server's proof of where the probe came from; zeros in a probe.
+    /// The server's proof of the address that the probe came from; zeros in a probe.
     pub cookie: [u8; TAG],
-    /// That whoever sent it knows the session's key.
+    /// Proof that its sender knows the session's key.
     pub tag: [u8; TAG],
 }
 
 /// Steps of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The client asks.
+    /// The client asks for a cookie.
     Probe,
-    /// The server gives a cookie to the address that asked.
+    /// The server sends a cookie to the address that the probe came from.
     Cookie,
-    /// The client gives it back, from the same address.
+    /// The client sends the cookie back, from the same address.
     Echo,
 }
 
@@ -155,7 +157,7 @@ impl Step {
 }
 
 impl Datagram {
-    /// Bytes on the wire, the same for all steps: no answer is longer than what it answers.
+    /// Bytes on the wire. All steps have the same length, so no answer is longer than its cause.
     pub const BYTES: usize = 52;
 
     /// A datagram with its proof.
@@ -164,7 +166,7 @@ impl Datagram {
         Datagram { step, address, cookie, tag }
     }
 
-    /// True if whoever sent it knows the key.
+    /// True if its sender knows the key.
     pub fn proved(&self, key: &Key) -> bool {
         key.proves(&[b"datagram", &[self.step.letter()], &self.address.bytes(), &self.cookie], &self.tag)
     }
@@ -178,7 +180,7 @@ impl Datagram {
         bytes
     }
 
-    /// From bytes; `None` for anything else.
+    /// Reads a datagram; `None` if the bytes are none of the handshake.
     pub fn read(bytes: &[u8]) -> Option<Datagram> {
         let bytes: &[u8; Datagram::BYTES] = bytes.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
@@ -192,113 +194,113 @@ impl Datagram {
         Some(Datagram { step, address: Address::read(address)?, cookie: *cookie, tag: *tag.first_chunk()? })
     }
 
-    /// True for what is one of the handshake, by its length and first bytes.
+    /// True if the bytes look like a datagram of the handshake, by length and first bytes.
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.len() == Datagram::BYTES && bytes.starts_with(MAGIC)
     }
 }
 
-/// What a client says, a line each.
+/// A message of the client, one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClientMessage {
-    /// It knows the token.
+    /// Proof that the client knows the token.
     Know {
         /// As [`crate::token::Secrets::client`] has it.
         proof: String,
     },
-    /// What it wants to do.
+    /// The plan of the run.
     Plan(Plan),
-    /// Everything is connected: the clock starts.
+    /// All connections are open: the run is to start.
     Start,
-    /// It is there.
+    /// A sign of life.
     Here,
-    /// The run is over: what came of it?
+    /// The run is over: the server is to send its result.
     Stop,
 }
 
-/// What a client wants to do.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The flows; their places are their numbers.
+    /// The flows. A flow's place is its number.
     pub flows: Vec<FlowSpec>,
-    /// Figures count from so long after each flow's start.
+    /// Figures begin this long after each flow's start, in ns.
     pub warmup_ns: u64,
-    /// Time between reports.
+    /// Time between the server's reports, in ns.
     pub interval_ns: u64,
-    /// The round trip between the two, by which what the server receives is later than the client's
-    /// clock says.
+    /// The round trip between client and server, in ns. The server's window for what it receives is
+    /// later by this.
     pub rtt_ns: u64,
-    /// Both are on one host and have one clock.
+    /// Client and server are on one host and so have one clock.
     pub one_clock: bool,
-    /// Of what sources draw.
+    /// Seed of the sources' random choices.
     pub seed: u64,
 }
 
-/// What a server says, a line each.
+/// A message of the server, one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ServerMessage {
-    /// Its random number.
+    /// The server's random number.
     Challenge {
         /// In hexadecimal digits.
         nonce: String,
     },
-    /// The token is right.
+    /// The client's proof is right.
     Welcome {
         /// As [`crate::token::Secrets::server`] has it.
         proof: String,
         /// The session's number.
         session: u64,
-        /// What a client may do here.
+        /// The server's limits for a client.
         caps: Caps,
-        /// Which clock it has: a proof over the kernel's boot id and time namespace.
+        /// Identifies the server's clock: a proof over the kernel's boot id and time namespace.
         clock: String,
     },
-    /// The plan is one that it will play.
+    /// The plan is accepted.
     Accepted,
-    /// A connection has found its flow, or an address has been proved.
+    /// A connection was assigned to its flow, or a UDP address was proved.
     Attached {
         /// The flow's place.
         flow: u16,
         /// The connection's number in it.
         stream: u32,
     },
-    /// The clock has started.
+    /// The run has started.
     Started,
-    /// How it goes.
+    /// Progress of the run.
     Report {
-        /// Since the start.
+        /// Time since the start, in ns.
         at_ns: u64,
         /// In the plan's order.
         flows: Vec<FlowReport>,
     },
-    /// What came of it.
+    /// The result of the run.
     Result {
         /// In the plan's order.
         flows: Vec<FlowEnd>,
-        /// Why the server's figures cannot be trusted; empty if they can.
+        /// Reasons why the server's figures cannot be trusted; empty if they can.
         invalid: Vec<String>,
-        /// What the reader must know.
+        /// Notes for the reader.
         notes: Vec<String>,
     },
-    /// It will not, or cannot go on.
+    /// The server refuses, or cannot go on.
     Refused {
-        /// On what grounds.
+        /// The kind of reason.
         why: Refusal,
-        /// In words.
+        /// The reason as text.
         reason: String,
     },
 }
 
-/// What a client may do at a server.
+/// A server's limits for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caps {
-    /// All flows of a client together, each way, in bit/s.
+    /// Rate of all flows of a client together, in each direction, in bit/s.
     pub rate_bit_s: u64,
-    /// The end of the last flow, from the start.
+    /// End of the last flow, in ns from the start.
     pub duration_ns: u64,
     /// Clients at a time.
     pub clients: u32,
@@ -308,27 +310,27 @@ pub struct Caps {
     pub streams: u32,
 }
 
-/// Lines out of a stream of bytes.
+/// Splits a stream of bytes into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     bytes: Vec<u8>,
     searched: usize,
 }
 
-/// A line that grows beyond what may be said.
+/// A line is longer than is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 impl Lines {
-    /// Bytes have come.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole line, without its end; `None` when there is none yet.
+    /// The next complete line, without its newline; `None` if there is none yet.
     ///
     /// # Errors
-    /// [`TooLong`] when a line has more than `most` bytes.
+    /// [`TooLong`] if a line has more than `most` bytes.
     pub fn next(&mut self, most: usize) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.bytes.get(self.searched..).and_then(|rest| rest.iter().position(|byte| *byte == b'\n'));
         let Some(end) = end else {
@@ -347,28 +349,28 @@ impl Lines {
 }
 
 impl ClientMessage {
-    /// From a line.
+    /// Reads a message from a line.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// What is wrong with it, as text.
     pub fn read(line: &[u8]) -> Result<ClientMessage, String> {
         serde_json::from_slice(line).map_err(|error| error.to_string())
     }
 }
 
 impl ServerMessage {
-    /// From a line.
+    /// Reads a message from a line.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// What is wrong with it, as text.
     pub fn read(line: &[u8]) -> Result<ServerMessage, String> {
         serde_json::from_slice(line).map_err(|error| error.to_string())
     }
 }
 
-/// Something to say as a line.
+/// A message as a line.
 pub fn line(message: &impl Serialize) -> Vec<u8> {
-    // Nothing that is said has keys that are no texts, the only thing that this could stumble over.
+    // It fails only for maps with keys that are not text, which no message has.
     let mut bytes = serde_json::to_vec(message).unwrap_or_default();
     bytes.push(b'\n');
     bytes

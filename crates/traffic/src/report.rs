@@ -1,4 +1,4 @@
-//! What came of a flow: what each end knows of it, put together.
+//! A flow's figures as each end knows them, and how the two are combined.
 
 use altq_cases::gaps::GapSummary;
 use altq_dataplane::TcpInfo;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use crate::clock::BOUND;
 use crate::meter::Meter;
 
-/// How a flow goes, as one end sees it.
+/// A flow's counters so far, at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowReport {
-    /// Payload received so far.
+    /// Payload received so far, in bytes.
     pub bytes: u64,
-    /// Datagrams received, transactions, connections so far.
+    /// Datagrams received, or transactions or connections completed, so far.
     pub received: u64,
     /// Datagrams or requests sent so far.
     pub sent: u64,
-    /// Requests without an answer, connections that were not made.
+    /// Requests without an answer, or connections that were not made, so far.
     pub failed: u64,
-    /// Round trip that the sender's kernel sees: the mean of its connections.
+    /// Mean over the connections of the smoothed round trip in the sender's kernel.
     pub tcp_rtt_ns: Option<Nanos>,
-    /// Segments sent again so far.
+    /// Segments retransmitted so far.
     pub retransmits: Option<u64>,
 }
 
 impl FlowReport {
-    /// From a meter.
+    /// Reads a meter.
     pub fn of(meter: &Meter) -> FlowReport {
         let reading = meter.read();
         let connections = meter.connections();
@@ -43,7 +43,7 @@ impl FlowReport {
         }
     }
 
-    /// What both ends know, of which each knows a part.
+    /// Combines the counters of both ends: each end knows a part of them.
     pub fn with(self, other: FlowReport) -> FlowReport {
         FlowReport {
             bytes: self.bytes.max(other.bytes),
@@ -56,41 +56,41 @@ impl FlowReport {
     }
 }
 
-/// What came of a flow, as one end knows it.
+/// A flow's final figures, at one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowEnd {
     /// The counters at the end.
     pub counts: FlowReport,
-    /// Datagrams behind one with a higher number.
+    /// Datagrams that came after one with a higher number.
     pub reordered: u64,
     /// Datagrams that came a second time.
     pub duplicates: u64,
-    /// Payload received in the window.
+    /// Payload received in the window, in bytes.
     pub window_bytes: u64,
-    /// Datagrams, transactions, connections in the window.
+    /// Datagrams, transactions or connections in the window.
     pub window_received: u64,
-    /// The window's length: less than planned where a transfer of given length was done before.
+    /// The window's length, in ns: shorter than planned if a transfer of given length ended before.
     pub window_ns: Nanos,
     /// Round trips, or one-way delays.
     pub times: Option<Distribution>,
-    /// RFC 3550 6.4.1.
+    /// Interarrival jitter (RFC 3550 6.4.1).
     pub jitter_ns: Option<Nanos>,
-    /// Between datagrams.
+    /// Gaps between datagrams.
     pub gaps: Option<GapSummary>,
-    /// Of the connections that this end sent over.
+    /// TCP_INFO of the connections on which this end was the sender.
     pub connections: Vec<Connection>,
-    /// Why this end's sender was not as it should have been.
+    /// How far this end's sender was behind its schedule, if it exceeded the bound.
     pub late: Option<String>,
-    /// What went wrong.
+    /// The first error, if there was one.
     pub error: Option<String>,
 }
 
-/// A distribution of times.
+/// A summary of round trips or delays, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Distribution {
-    /// How many.
+    /// Number of values.
     pub n: u64,
     /// Their mean.
     pub mean: Nanos,
@@ -107,7 +107,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of a sketch; `None` if it is empty.
+    /// The summary of a sketch; `None` if it is empty.
     pub fn of(sketch: &Sketch) -> Option<Distribution> {
         (sketch.count() > 0).then(|| Distribution {
             n: sketch.count(),
@@ -121,7 +121,7 @@ impl Distribution {
     }
 }
 
-/// What the kernel knew of a connection when its sender was done (TCP_INFO).
+/// TCP_INFO of a connection at the end of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Connection {
@@ -135,19 +135,19 @@ pub struct Connection {
     pub cwnd_segments: u32,
     /// Payload of a full segment.
     pub mss: u32,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u32,
-    /// Payload sent again.
+    /// Payload retransmitted, in bytes.
     pub retransmitted_bytes: u64,
-    /// Payload acknowledged.
+    /// Payload acknowledged, in bytes.
     pub acked_bytes: u64,
     /// The latest measure of the delivery rate.
     pub delivery_rate_bit_s: u64,
-    /// Time with something to send.
+    /// Time in which there was data to send, in ns.
     pub busy_ns: Nanos,
-    /// Part of it in which the receiver's window was what held it back.
+    /// Part of it in which the receiver's window limited the sender, in ns.
     pub window_limited_ns: Nanos,
-    /// Part of it in which the send buffer was.
+    /// Part of it in which the send buffer limited the sender, in ns.
     pub buffer_limited_ns: Nanos,
 }
 
@@ -157,7 +157,7 @@ impl Connection {
         Connection {
             stream,
             rtt_ns: nanos(info.rtt_us.into()),
-            // The kernel's word for "not measured yet" is the largest number.
+            // The kernel's value for "not measured yet" is the largest number.
             min_rtt_ns: if info.min_rtt_us == u32::MAX { 0 } else { nanos(info.min_rtt_us.into()) },
             cwnd_segments: info.cwnd,
             mss: info.mss,
@@ -173,8 +173,8 @@ impl Connection {
 }
 
 impl FlowEnd {
-    /// From a meter at `now` since the start of the run. `done`: all that was to be sent has come,
-    /// so that the window ends with the last of it.
+    /// Reads a meter at `now`, in ns since the start of the run. `done`: all payload has come, so
+    /// that the window ends when the last of it came.
     pub fn of(meter: &Meter, now: Nanos, done: bool, error: Option<String>) -> FlowEnd {
         let reading = meter.read();
         let window = meter.window();
@@ -196,12 +196,12 @@ impl FlowEnd {
     }
 }
 
-/// `per` units in a time as a rate a second.
+/// `count` in a time (ns), as a rate per second.
 pub fn per_second(count: u64, time: Nanos) -> f64 {
     if time == 0 { 0.0 } else { count as f64 * SECOND as f64 / time as f64 }
 }
 
-/// Bytes in a time as bit/s, rounded down.
+/// Bytes in a time (ns), as bit/s, rounded down.
 pub fn bit_s(bytes: u64, time: Nanos) -> u64 {
     u64::try_from(u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(time.max(1))).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Requests and responses over TCP: the round trip as an application sees it.
+//! Requests and responses over TCP, which measure the round trip of an application.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -19,8 +19,8 @@ pub struct Sizes {
     pub response: usize,
 }
 
-/// Asks over a connection until `end`: the next when the answer is complete, or at the next beat of
-/// `interval`.
+/// Sends requests over a connection until `end`: the next one when the answer is complete, or at
+/// the next multiple of `interval`.
 ///
 /// # Errors
 /// Those of the connection, before the end of the run.
@@ -48,7 +48,7 @@ pub fn ask(
         shared.meter.completed(now);
         shared.meter.arrived(now, sizes.request as u64);
         if let Some(interval) = interval {
-            // A beat that was missed is not made up for.
+            // Requests that were missed are not made up for.
             while due <= answered {
                 due += interval;
             }
@@ -60,8 +60,8 @@ pub fn ask(
     Ok(())
 }
 
-/// Answers until the connection or the run is over. Whatever ends the connection is the asking
-/// side's to report.
+/// Answers requests until the connection or the run is over. The requesting side reports errors of
+/// the connection.
 pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttle: Option<&Throttle>, shared: &Shared) {
     let mut question = vec![0; sizes.request];
     let answer = vec![0x41; sizes.response];
@@ -75,7 +75,7 @@ pub fn answer(connection: &mut TcpStream, sizes: Sizes, throttle: Option<&Thrott
     }
 }
 
-/// Writes all of it; false when the run was over before.
+/// Writes all bytes; false if the run was over before.
 fn write(connection: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::Result<bool> {
     while !bytes.is_empty() {
         match connection.write(bytes) {
@@ -88,7 +88,7 @@ fn write(connection: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::R
     Ok(true)
 }
 
-/// Fills the buffer; false when the run was over before.
+/// Fills the buffer; false if the run was over before.
 fn read(connection: &mut TcpStream, mut buffer: &mut [u8], shared: &Shared) -> io::Result<bool> {
     while !buffer.is_empty() {
         match connection.read(buffer) {

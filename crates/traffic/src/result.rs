@@ -1,4 +1,4 @@
-//! `altq.traffic/1`: what `altq traffic` writes.
+//! The result that `altq traffic` writes, in the schema `altq.traffic/1`.
 
 use altq_cases::gaps::GapSummary;
 use altq_engine::units::Nanos;
@@ -13,92 +13,93 @@ use crate::report::{Connection, Distribution, FlowEnd, bit_s, per_second};
 pub struct TrafficResult {
     /// `altq.traffic/1`.
     pub schema: &'static str,
-    /// False where the figures are not to be trusted; `invalid` says why.
+    /// False if the figures cannot be trusted; `invalid` says why.
     pub valid: bool,
-    /// Why not.
+    /// Reasons why the figures cannot be trusted.
     pub invalid: Vec<String>,
-    /// What the reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// The program's version.
     pub version: &'static str,
-    /// What was typed, without the token.
+    /// The command line, without the token.
     pub command: String,
-    /// The server as it was named.
+    /// The server, as named on the command line.
     pub server: String,
-    /// How long it ran.
+    /// Duration of the run.
     pub ran_ns: Nanos,
-    /// Figures count from so long after each flow's start.
+    /// Figures begin this long after each flow's start.
     pub warmup_ns: Nanos,
-    /// Of what sources drew.
+    /// Seed of the sources' random choices.
     pub seed: u64,
-    /// Flow by flow.
+    /// The flows' figures.
     pub flows: Vec<FlowResult>,
 }
 
-/// What came of a flow.
+/// A flow's figures.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowResult {
     /// Its name.
     pub name: String,
     /// As in cases: `tcp_bulk`, `tcp_rr`, `tcp_connect`, `udp`, `udp_rr`.
     pub kind: &'static str,
-    /// `up`, `down`; `both` for what asks.
+    /// `up` or `down`; `both` for requests and connections.
     pub direction: &'static str,
     /// `ipv4` or `ipv6`.
     pub family: &'static str,
-    /// Of its packets.
+    /// DSCP of its packets.
     pub dscp: u8,
     /// Connections side by side.
     pub streams: u32,
-    /// As asked for; `None`: the system's own.
+    /// Congestion control as asked for; `None`: the system's own.
     pub congestion: Option<String>,
-    /// The time of which figures are given.
+    /// Length of the window of which figures are given.
     pub window_ns: Nanos,
-    /// Payload that the receiver's program has read, in bit/s; of requests only, where it asks.
+    /// Payload that the receiving program read, in bit/s; for requests and responses, that of
+    /// requests.
     pub goodput_bit_s: u64,
-    /// The same in bytes.
+    /// The same payload in bytes.
     pub bytes: u64,
-    /// Requests answered, or connections made and closed, a second.
+    /// Requests answered, or connections made and closed, per second.
     pub transactions_per_s: Option<f64>,
-    /// Requests without an answer, connections that were not made; over the whole run.
+    /// Requests without an answer, or connections that were not made, in the whole run.
     pub failed: Option<u64>,
-    /// Round trips as the program sees them; of a connection: made, a few bytes and one back,
-    /// closed.
+    /// Round trips as the program sees them; of a short connection, the time from opening to
+    /// closing it.
     pub rtt_ns: Option<Distribution>,
-    /// From end to end, where both have one clock.
+    /// One-way delays, if both ends have one clock.
     pub delay_ns: Option<Distribution>,
-    /// RFC 3550 6.4.1.
+    /// Interarrival jitter (RFC 3550 6.4.1).
     pub jitter_ns: Option<Nanos>,
-    /// Of datagrams, over the whole run.
+    /// Counts of datagrams, in the whole run.
     pub packets: Option<Packets>,
-    /// Between datagrams, at the receiver.
+    /// Gaps between datagrams at the receiver.
     pub gaps: Option<GapSummary>,
-    /// What the sender's kernel knew of its connections (TCP_INFO).
+    /// TCP_INFO of the sender's connections.
     pub connections: Vec<Connection>,
-    /// What went wrong.
+    /// The first error, if there was one.
     pub error: Option<String>,
 }
 
-/// Datagrams, counted.
+/// Counts of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Packets {
-    /// Sent.
+    /// Datagrams sent.
     pub sent: u64,
-    /// Received, each number once.
+    /// Datagrams received, each number once.
     pub received: u64,
-    /// Sent and not received.
+    /// Datagrams sent and not received.
     pub lost: u64,
-    /// The same as a fraction of those sent.
+    /// Lost datagrams as a fraction of those sent.
     pub loss: f64,
-    /// Behind one with a higher number (RFC 4737).
+    /// Datagrams that came after one with a higher number (RFC 4737).
     pub reordered: u64,
-    /// A second time.
+    /// Datagrams that came a second time.
     pub duplicates: u64,
 }
 
 impl TrafficResult {
-    /// Puts together what both ends know. `flows` are those of all sessions, in their order, each
-    /// with true for IPv4 and true where both ends have one clock.
+    /// Combines the figures of both ends. `flows` are those of all sessions, in order, each with
+    /// two flags: it is IPv4, and both ends have one clock.
     pub fn new(
         server: String,
         command: String,

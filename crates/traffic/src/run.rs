@@ -1,4 +1,4 @@
-//! What the threads of a flow share.
+//! The start of a run, and what the threads of a flow share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,20 @@ use crate::error::Error;
 use crate::meter::Meter;
 use crate::socket::PATIENCE;
 
-/// The start of a run, on the two faces of the kernel's monotonic clock.
+/// The start of a run, both as an `Instant` and as the value of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
     instant: Instant,
-    /// CLOCK_MONOTONIC then, in ns: what stamps in datagrams count from, so that two processes of
-    /// one host agree.
+    /// CLOCK_MONOTONIC at that moment, in ns. Time stamps in datagrams have this clock, so that two
+    /// processes of a host agree.
     ns: Nanos,
 }
 
 impl Epoch {
     /// A run that starts after `lead`.
     pub fn after(lead: Duration) -> Epoch {
-        // The two are one clock, read twice: a reading between two others that are close is off by
-        // no more than these are apart.
+        // `Instant` is the same clock, but cannot be converted. It is read between two readings of
+        // CLOCK_MONOTONIC; of 20 tries, the one with the closest two readings has the least error.
         let mut best = (Instant::now(), 0, u64::MAX);
         for _ in 0..20 {
             let (before, instant, after) = (clock::monotonic(), Instant::now(), clock::monotonic());
@@ -37,20 +37,20 @@ impl Epoch {
         Epoch { instant: instant + lead, ns: ns.saturating_add(lead.as_nanos() as u64) }
     }
 
-    /// A run that starts after `lead` or, by less than `tick` ns, later, at a multiple of `tick` of
-    /// CLOCK_MONOTONIC: timers that fire on ticks of that clock fire on ticks of the run.
+    /// A run that starts at the first multiple of `tick` ns of CLOCK_MONOTONIC after `lead`, so
+    /// that timers that fire on ticks of that clock fire on ticks of the run.
     pub fn on_tick(lead: Duration, tick: Nanos) -> Epoch {
         let Epoch { instant, ns } = Epoch::after(lead);
         let more = ns.checked_next_multiple_of(tick).unwrap_or(ns) - ns;
         Epoch { instant: instant + Duration::from_nanos(more), ns: ns + more }
     }
 
-    /// The moment at which it starts.
+    /// The start.
     pub fn start(&self) -> Instant {
         self.instant
     }
 
-    /// A moment of the run.
+    /// The moment `since` ns after the start.
     pub fn at(&self, since: Nanos) -> Instant {
         self.instant + Duration::from_nanos(since)
     }
@@ -60,7 +60,7 @@ impl Epoch {
         moment.saturating_duration_since(self.instant).as_nanos() as u64
     }
 
-    /// CLOCK_MONOTONIC at a moment of the run.
+    /// CLOCK_MONOTONIC `since` ns after the start.
     pub fn stamp(&self, since: Nanos) -> Nanos {
         self.ns.saturating_add(since)
     }
@@ -69,21 +69,21 @@ impl Epoch {
 /// What the threads of a flow share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// What they count.
+    /// The flow's meter.
     pub meter: Arc<Meter>,
     /// Set at the end of the run.
     pub stop: Arc<AtomicBool>,
-    /// Its start.
+    /// The start of the run.
     pub epoch: Epoch,
 }
 
 impl Shared {
-    /// True at the end of the run.
+    /// True if the run is over.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// True when a sender that sends until `end` is to stop.
+    /// True if the run is over, or `end` has come.
     pub fn over(&self, end: Instant) -> bool {
         self.stopped() || Instant::now() >= end
     }
@@ -93,8 +93,8 @@ impl Shared {
         self.epoch.since(Instant::now())
     }
 
-    /// Does `work` in every span, with the span's begin and end, then waits for the end of the run:
-    /// a thread that is gone is one that failed.
+    /// Calls `work` in every span, with the span's begin and end, then waits for the end of the
+    /// run. So a thread that ends before the run has failed.
     ///
     /// # Errors
     /// The first of `work`.
@@ -128,7 +128,7 @@ mod tests {
         let begin = epoch.stamp(0);
         assert!(begin.is_multiple_of(tick));
         assert!((before + 5_000_000..after + 5_000_000 + tick).contains(&begin));
-        // Both faces of the clock have moved by the same.
+        // Both forms of the clock have moved by the same.
         let left = epoch.start().saturating_duration_since(Instant::now()).as_nanos() as u64;
         assert!(begin.abs_diff(clock::monotonic() + left) < 4_000_000, "{begin} {left}");
     }

@@ -1,18 +1,17 @@
-//! Numbers of datagrams: what came twice, and what came late.
+//! Finds duplicate and late datagrams by their numbers.
 
-/// Numbers behind the highest that are remembered, to tell a datagram that came late from one that
-/// came twice.
+/// How many numbers below the highest are remembered, to tell late datagrams from duplicates.
 const WINDOW: u32 = 1 << 16;
 
-/// The numbers that have come.
+/// The numbers of the datagrams that have come.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     highest: Option<u32>,
-    /// A bit a number, by its lower bits: those of the last `WINDOW` numbers up to the highest.
+    /// One bit per number, for the last `WINDOW` numbers up to the highest.
     seen: Vec<u64>,
 }
 
-/// What a datagram is to those before it.
+/// How a datagram's number compares with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Its number is the highest yet.
@@ -24,9 +23,9 @@ pub enum Arrival {
 }
 
 impl Sequence {
-    /// Notes a datagram. Numbers go round: what is less than half of the way ahead is later. One
-    /// that is late by more than 65536 numbers counts as late, be it the second time that it comes
-    /// or not.
+    /// Notes a datagram. Numbers wrap around: a number less than 2^31 ahead of the highest is a
+    /// higher one. A number more than 65536 below the highest counts as late, even if it is a
+    /// duplicate.
     pub fn note(&mut self, number: u32) -> Arrival {
         if self.seen.is_empty() {
             self.seen = vec![0; WINDOW as usize / 64];
@@ -41,7 +40,7 @@ impl Sequence {
             return Arrival::Again;
         }
         if ahead <= u32::MAX / 2 {
-            // The numbers between have not come, and their bits are those of others long past.
+            // The numbers between have not come; their bits still belong to much older numbers.
             if ahead >= WINDOW {
                 self.seen.fill(0);
             } else {
@@ -57,7 +56,7 @@ impl Sequence {
         if self.mark(number) { Arrival::Again } else { Arrival::Late }
     }
 
-    /// Sets a number's bit, and says whether it was set.
+    /// Sets a number's bit; true if it was set before.
     fn mark(&mut self, number: u32) -> bool {
         let (at, bit) = place(number);
         let Some(word) = self.seen.get_mut(at) else { return false };

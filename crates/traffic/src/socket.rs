@@ -1,8 +1,8 @@
-//! Sockets of the generators: bound, tuned, and closed with a reset.
+//! Opens and tunes the generators' sockets.
 //!
-//! A socket belongs to the namespace of the thread that opens it. Every TCP socket lingers for zero
-//! seconds: when it is closed, by us or by the kernel after SIGKILL, what is unsent is thrown away.
-//! An orphan with unsent data would hold its namespace for minutes.
+//! A socket belongs to the network namespace of the thread that opens it. Every TCP socket has
+//! SO_LINGER of 0: when it is closed, by the program or by the kernel after SIGKILL, it resets the
+//! connection and drops unsent data, which would otherwise keep the namespace alive for minutes.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,31 +18,31 @@ pub struct Tuning {
     /// Congestion control: `cubic`, `reno`, `bbr`, … as in
     /// net.ipv4.tcp_available_congestion_control.
     pub congestion: Option<String>,
-    /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles them for its own needs, and no longer
-    /// tunes them by itself.
+    /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles the values and no longer tunes them.
     pub buffers: Option<u32>,
-    /// No delay for small segments (TCP_NODELAY).
+    /// TCP_NODELAY: small segments are not delayed.
     pub no_delay: bool,
     /// DSCP of the packets sent, 0 to 63.
     pub dscp: u8,
 }
 
-/// Blocking calls return after this long, so that every thread sees in time that the run is over.
+/// Blocking calls return after this time at the latest, so that every thread notices the run's end.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long a connection may take to be made: the first SYN and its first two repetitions, a second
-/// and two later.
+/// How long opening a connection may take: enough for the SYN and two retransmissions, after one
+/// and three seconds.
 pub const CONNECT: Duration = Duration::from_secs(4);
 
-/// Lets this process have as many descriptors as the host allows it: every connection is one.
+/// Raises this process's limit of descriptors to the most that is allowed; every connection needs
+/// one.
 pub fn more_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Without it there are fewer, and what lacks one says so.
+    // If it fails, connections that lack a descriptor say so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Opens a connection.
+/// Opens a TCP connection; it takes [`CONNECT`] at most.
 pub fn connect_tcp(from: SocketAddr, to: SocketAddr, tuning: &Tuning) -> Result<TcpStream, Error> {
     let fd = tcp(to.ip(), tuning)?;
     bind(&fd, &from).doing(|| format!("cannot bind to {from}"))?;
@@ -51,8 +51,8 @@ pub fn connect_tcp(from: SocketAddr, to: SocketAddr, tuning: &Tuning) -> Result<
     patient(fd)
 }
 
-/// The same, as long as it takes the system's handshake while `wanted` says so: through a queue
-/// that loses half of the SYNs.
+/// Opens a TCP connection and waits as long as the kernel retries and `wanted` returns true, for
+/// queues that lose many SYNs.
 pub fn connect_tcp_while(
     from: SocketAddr,
     to: SocketAddr,
@@ -64,7 +64,7 @@ pub fn connect_tcp_while(
     sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(PATIENCE)).doing(|| "a socket's time limit")?;
     loop {
         match connect(&fd, &to) {
-            // A blocking connect that is called again waits on for the same handshake.
+            // Called again, connect goes on waiting for the same handshake.
             Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) if wanted() => {}
             Err(error) => return Err(error).doing(|| format!("no connection from {from} to {to}")),
             Ok(()) => return patient(fd),
@@ -72,12 +72,12 @@ pub fn connect_tcp_while(
     }
 }
 
-/// Listens on an address.
+/// A TCP socket that listens on an address.
 pub fn listen_tcp(at: SocketAddr, tuning: &Tuning) -> Result<TcpListener, Error> {
     let fd = tcp(at.ip(), tuning)?;
     sockopt::set_socket_reuseaddr(&fd, true).doing(|| "a listening socket")?;
     if at.is_ipv6() {
-        // IPv4 has sockets of its own.
+        // IPv4 has separate sockets.
         sockopt::set_ipv6_v6only(&fd, true).doing(|| "a listening socket")?;
     }
     bind(&fd, &at).doing(|| format!("cannot listen on {at}"))?;
@@ -86,7 +86,7 @@ pub fn listen_tcp(at: SocketAddr, tuning: &Tuning) -> Result<TcpListener, Error>
     Ok(fd.into())
 }
 
-/// Makes an accepted connection like one that was opened here.
+/// Tunes an accepted connection like one that was opened here.
 pub fn accepted(stream: TcpStream, tuning: &Tuning) -> Result<TcpStream, Error> {
     let address = stream.local_addr().doing(|| "an accepted connection")?.ip();
     let fd = OwnedFd::from(stream);
@@ -95,15 +95,15 @@ pub fn accepted(stream: TcpStream, tuning: &Tuning) -> Result<TcpStream, Error> 
     patient(fd)
 }
 
-/// A UDP socket at an address (port 0: any), with a receive buffer that a burst does not overflow.
+/// A UDP socket at an address (port 0: any), with a large receive buffer.
 pub fn udp(at: SocketAddr, dscp: u8) -> Result<UdpSocket, Error> {
     let fd = udp_unbound(at.ip(), dscp)?;
     bind(&fd, &at).doing(|| format!("cannot bind to {at}"))?;
     patient_udp(fd)
 }
 
-/// A UDP socket at an address that others of this process are bound to as well; what comes from
-/// `peer` comes to this one.
+/// A UDP socket at an address to which other sockets of this process are bound as well. It receives
+/// what comes from `peer`.
 pub fn udp_of_peer(at: SocketAddr, peer: SocketAddr, dscp: u8) -> Result<UdpSocket, Error> {
     let fd = udp_unbound(at.ip(), dscp)?;
     sockopt::set_socket_reuseaddr(&fd, true).doing(|| "a socket")?;
@@ -112,7 +112,7 @@ pub fn udp_of_peer(at: SocketAddr, peer: SocketAddr, dscp: u8) -> Result<UdpSock
     patient_udp(fd)
 }
 
-/// A UDP socket that others like [`udp_of_peer`] may share the address of.
+/// A UDP socket whose address sockets of [`udp_of_peer`] may share.
 pub fn udp_shared(at: SocketAddr) -> Result<UdpSocket, Error> {
     let fd = udp_unbound(at.ip(), 0)?;
     sockopt::set_socket_reuseaddr(&fd, true).doing(|| "a socket")?;
@@ -127,8 +127,8 @@ fn udp_unbound(address: IpAddr, dscp: u8) -> Result<OwnedFd, Error> {
         sockopt::set_ipv6_v6only(&fd, true).doing(|| "a socket")?;
     }
     mark(&fd, address, dscp)?;
-    // 4 MB: 40 ms at 1 Gbit/s of small packets' memory. Root may go over net.core.rmem_max; without
-    // it the largest allowed.
+    // 4 MB: the kernel memory of small packets that come in 40 ms at 1 Gbit/s. Root may exceed
+    // net.core.rmem_max; others get the largest value allowed.
     if sockopt::set_socket_recv_buffer_size_force(&fd, 4 << 20).is_err() {
         sockopt::set_socket_recv_buffer_size(&fd, 4 << 20).doing(|| "a socket's buffer")?;
     }
@@ -181,8 +181,8 @@ fn no_congestion_control(name: &str, error: rustix::io::Errno) -> Error {
     Error::Unsupported(format!("no congestion control `{name}` in this kernel ({error}); it has: {}", there.trim()))
 }
 
-/// Sets both buffers. Root may go over net.core.wmem_max and rmem_max, which would cut it short
-/// without a word.
+/// Sets both buffers, and fails if the kernel grants less. Root may exceed net.core.wmem_max and
+/// rmem_max.
 fn buffer(fd: &impl AsFd, bytes: usize) -> Result<(), Error> {
     if sockopt::set_socket_send_buffer_size_force(fd, bytes).is_ok() {
         return sockopt::set_socket_recv_buffer_size_force(fd, bytes).doing(|| "a socket's buffers");

@@ -1,4 +1,4 @@
-//! A rate that several threads keep to together.
+//! A rate limit that several threads share.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,29 +7,31 @@ use altq_engine::units::Rate;
 
 use crate::clock;
 
-/// What may be saved up in silence.
+/// How much unused time may be made up for by a burst.
 const BURST: Duration = Duration::from_millis(20);
 
-/// A rate for all who ask.
+/// A rate limit.
 #[derive(Debug)]
 pub struct Throttle {
     rate: Rate,
-    /// Up to when all that was granted takes at the rate, and whether anybody had to wait.
+    /// The time at which all bytes taken so far are within the rate, and whether a thread ever
+    /// waited.
     state: Mutex<(Instant, bool)>,
 }
 
 impl Throttle {
-    /// One of a rate above 0.
+    /// A limit of `rate`, above 0.
     pub fn new(rate: Rate) -> Throttle {
         Throttle { rate, state: Mutex::new((Instant::now(), false)) }
     }
 
-    /// How much to ask for at once, at most: 10 ms' worth, so that no one waits long for another.
+    /// The most bytes to take at once: those of 10 ms, so that no thread waits long for another. At
+    /// most `most`.
     pub fn portion(&self, most: usize) -> usize {
         usize::try_from(self.rate.as_bit_s() / 800).unwrap_or(most).clamp(1448.min(most), most)
     }
 
-    /// Waits until so many bytes are within the rate.
+    /// Takes bytes: waits until they are within the rate.
     pub fn take(&self, bytes: usize) {
         let time = Duration::from_nanos(self.rate.time_for(bytes as u64));
         let until = {
@@ -43,7 +45,7 @@ impl Throttle {
         clock::sleep_until(until);
     }
 
-    /// True if it ever made somebody wait.
+    /// True if a thread ever had to wait.
     pub fn held(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).1
     }

@@ -1,5 +1,6 @@
-//! The secret that client and server share, and what is proved with it. It never travels: each side
-//! shows that it can compute HMAC-SHA256 (RFC 2104, FIPS 180-4) over fresh random numbers of both.
+//! The secret that client and server share, and the proofs made with it. It is never sent: each
+//! side proves that it knows it by an HMAC-SHA256 (RFC 2104, FIPS 180-4) over fresh random numbers
+//! of both.
 
 use std::fmt;
 
@@ -15,13 +16,13 @@ pub const NONCE: usize = 16;
 /// Bytes of a proof on the wire: half of an HMAC-SHA256 (RFC 2104, 5).
 pub const TAG: usize = 16;
 
-/// Least characters of a token.
+/// The fewest characters of a token.
 pub const LEAST: usize = 8;
 
-/// Most characters of a token.
+/// The most characters of a token.
 const MOST: usize = 1024;
 
-/// The secret.
+/// The shared secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -32,10 +33,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token from its text; white space around it is no part of it.
+    /// A token from its text, without white space around it.
     ///
     /// # Errors
-    /// [`Error::Wrong`] where it is too short or too long.
+    /// [`Error::Wrong`] if it is too short or too long.
     pub fn new(text: &str) -> Result<Token, Error> {
         let text = text.trim();
         match text.chars().count() {
@@ -53,12 +54,12 @@ impl Token {
         Ok(Token(hex(&random::<16>()?)))
     }
 
-    /// Its text, for whoever is to tell it to others.
+    /// Its text, to be shown to the user.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// What a handshake with these random numbers of both sides gives.
+    /// The proofs and the session's key for these random numbers of both sides.
     pub fn secrets(&self, client: &[u8; NONCE], server: &[u8; NONCE]) -> Secrets {
         let of = |what: &[u8]| digest(self.0.as_bytes(), &[b"altq traffic 1", what, client, server]);
         Secrets { client: of(b"client"), server: of(b"server"), session: Key(of(b"session")) }
@@ -68,32 +69,31 @@ impl Token {
 /// What both sides compute in a handshake.
 #[derive(Clone)]
 pub struct Secrets {
-    /// What the client shows.
+    /// The client's proof.
     client: [u8; 32],
-    /// What the server shows.
+    /// The server's proof.
     server: [u8; 32],
-    /// What everything else of the session is proved with.
+    /// The key for all further proofs of the session.
     pub session: Key,
 }
 
 impl Secrets {
-    /// What the client shows, to be sent.
+    /// The client's proof, in hexadecimal digits.
     pub fn client(&self) -> String {
         hex(&self.client)
     }
 
-    /// What the server shows, to be sent.
+    /// The server's proof, in hexadecimal digits.
     pub fn server(&self) -> String {
         hex(&self.server)
     }
 
-    /// True if the client has shown that it knows the token. Takes the same time whatever it has
-    /// shown.
+    /// True if `shown` is the client's proof. Takes the same time for any text of its length.
     pub fn is_client(&self, shown: &str) -> bool {
         same(&self.client, shown)
     }
 
-    /// True if the server has.
+    /// True if `shown` is the server's proof. Takes the same time for any text of its length.
     pub fn is_server(&self, shown: &str) -> bool {
         same(&self.server, shown)
     }
@@ -110,7 +110,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A random one.
+    /// A random key.
     ///
     /// # Errors
     /// That of getrandom(2).
@@ -131,8 +131,8 @@ impl Key {
     }
 }
 
-/// HMAC-SHA256 of `parts`, each with its length in front, so that no two lists of parts are the
-/// same bytes.
+/// HMAC-SHA256 of `parts`, each preceded by its length, so that different lists of parts never give
+/// the same bytes.
 fn digest(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     // HMAC takes keys of any length.
     let Ok(mut mac) = <Hmac<Sha256> as KeyInit>::new_from_slice(key) else { return [0; 32] };
@@ -143,7 +143,7 @@ fn digest(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// Compares without telling by the time it takes where they differ.
+/// Compares in constant time, so that the time does not reveal where they differ.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).to_bool()
 }
@@ -152,7 +152,7 @@ fn same(own: &[u8], shown: &str) -> bool {
     equal(hex(own).as_bytes(), shown.as_bytes())
 }
 
-/// Random bytes of the kernel.
+/// Random bytes from the kernel.
 ///
 /// # Errors
 /// That of getrandom(2).
@@ -175,7 +175,7 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Hexadecimal digits as so many bytes.
+/// Bytes from exactly `2 * N` hexadecimal digits; `None` for any other text.
 pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     if text.len() != 2 * N {

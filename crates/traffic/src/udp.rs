@@ -1,5 +1,5 @@
-//! UDP by the simulator's own sources, numbered and stamped: loss, order, gaps, jitter, and one-way
-//! delay where both ends have one clock.
+//! UDP datagrams on the schedules of cases' sources, with numbers and time stamps. They measure
+//! loss, reordering, gaps and jitter, and one-way delay if both ends have one clock.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -21,40 +21,40 @@ use crate::sequence::{Arrival, Sequence};
 /// Bytes of a datagram's number, at its head, big-endian.
 const NUMBER: usize = 4;
 
-/// Bytes of the time at which it was sent (CLOCK_MONOTONIC, ns, big-endian), behind the number.
-/// Datagrams too small for either go without.
+/// Bytes of the time at which it was sent (CLOCK_MONOTONIC, ns, big-endian), after the number.
+/// Datagrams that are too small for number or stamp have none.
 const STAMP: usize = 8;
 
-/// What a UDP flow sends: the same as in the simulator, by the same seed.
+/// What a UDP flow sends: the same as in the simulator with the same seed.
 #[derive(Clone, Debug)]
 pub struct Datagrams {
     /// Sizes and times.
     pub udp: Udp,
-    /// Of what is drawn.
+    /// Seed of random choices.
     pub seed: u64,
-    /// The flow's place: its stream of what is drawn.
+    /// Number of the flow's random stream: its place.
     pub stream: u64,
-    /// Other rates, from these times of the run on (ns), in order.
+    /// Changes of the rate: from when in the run (ns), and the rate; in order of time.
     pub rates: Vec<(Nanos, Rate)>,
-    /// It is on the host of the queue.
+    /// Set if the source runs on the queue's host.
     pub local: Option<Local>,
 }
 
-/// A source that is on the host of the queue hears of each packet whether it was dropped there, and
-/// sleeps then.
+/// A source on the queue's host learns of each packet whether the queue dropped it, and sleeps
+/// after a drop.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// What it hears.
+    /// Where it learns what became of its packets.
     pub ear: Arc<Ear>,
-    /// It wakes up at multiples of this only, of the run's time, in ns; at least 1.
+    /// It wakes up only at multiples of this time of the run, in ns; at least 1.
     pub tick: Nanos,
 }
 
-/// How long the host may take to say what became of a packet; then the source goes on.
+/// How long a source waits to learn what became of a packet; then it goes on.
 const ANSWER: Duration = Duration::from_millis(20);
 
-/// By less than this a local source is late because this host wakes threads up late, and it keeps
-/// its pace; by more, it has slept longer.
+/// A local source that is late by at most this, in ns, keeps its schedule: the host woke it up
+/// late. If it is later, its schedule moves.
 const BEHIND: Nanos = 1_000_000;
 
 /// Bytes of IP and UDP headers in a packet's length at layer 3.
@@ -62,9 +62,9 @@ pub fn headers(ipv4: bool) -> usize {
     if ipv4 { 28 } else { 48 }
 }
 
-/// Sends in the spans what the source says, when it says so, to the socket's peer. A sender that is
-/// late sends at once what has become due, and notes how late it was in the part of the run of
-/// which figures are given. Returns at the end of the last span.
+/// Sends to the socket's peer in the spans, on the source's schedule. A sender that is late sends
+/// at once what is due, and notes its lateness if the window of the figures has begun. Returns at
+/// the end of the last span.
 ///
 /// # Errors
 /// Those of the socket.
@@ -87,7 +87,7 @@ pub fn send(
     let mut changes = datagrams.rates.iter().peekable();
     let mut result = Ok(());
     'spans: for (begin, end) in spans {
-        // The source lives in the run's time, and hears nothing of what was late here.
+        // The source's times are those of the schedule, so that lateness does not shift them.
         let mut due = shared.epoch.since(*begin);
         let mut out = Outbox::default();
         loop {
@@ -97,7 +97,7 @@ pub fn send(
                 break;
             }
             if datagrams.local.is_some() && shared.now() > due.saturating_add(BEHIND) {
-                // It sleeps and goes on: there is no schedule that it could be far behind of.
+                // A local source has no schedule to catch up with.
                 due = shared.now();
             }
             while let Some((_, rate)) = changes.next_if(|(at, _)| *at <= due) {
@@ -146,12 +146,11 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Sends a datagram that was due at a moment; false when the run is over.
+    /// Sends a datagram that was due at `due`; false if the run is over.
     fn put(&mut self, bytes: usize, due: Instant) -> Result<bool, Error> {
         let now = Instant::now();
         let since = self.shared.epoch.since(now);
-        // What is over before anything is measured may be as late as it likes: a burst that fills a
-        // queue beforehand takes its time.
+        // Lateness before the window does not matter: a burst that fills a queue may take time.
         if since >= self.shared.meter.window().start {
             self.lateness.note(due, now);
         }
@@ -168,16 +167,16 @@ impl Sender<'_> {
     }
 }
 
-/// What a receiver of datagrams is to make of them.
+/// How a receiver treats datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reception {
-    /// Both ends have the same clock, so that stamps give the time on the way.
+    /// Both ends have one clock, so that stamps give one-way delays.
     pub one_clock: bool,
-    /// Datagrams that are none of the flow's.
+    /// True for datagrams that are not the flow's and are ignored.
     pub skip: Option<fn(&[u8]) -> bool>,
 }
 
-/// Counts datagrams until the run is over.
+/// Receives and counts datagrams until the run is over.
 ///
 /// # Errors
 /// Those of the socket.
@@ -187,7 +186,8 @@ pub fn receive(socket: &UdpSocket, reception: Reception, shared: &Shared) -> Res
     while !shared.stopped() {
         let bytes = match socket.recv(&mut buffer) {
             Ok(bytes) => bytes,
-            // What the kernel reports of an earlier datagram that went the other way.
+            // ConnectionRefused is the kernel's report about an earlier datagram in the other
+            // direction.
             Err(error) if waiting(&error) || error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
             Err(error) => return Err(error).doing(|| "receiving"),
         };

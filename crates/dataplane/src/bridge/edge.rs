@@ -1,4 +1,4 @@
-//! One way of a bridge: what comes in at an interface and leaves by another.
+//! One direction of a bridge: frames that come in at one interface and leave by another.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -14,15 +14,16 @@ use crate::stop::Stop;
 use crate::sys::interface::{Interface, State};
 use crate::sys::packet::{Receiver, Sender};
 
-/// How often the interfaces are looked at, whether they still carry frames.
+/// How often it is checked that the interfaces still carry frames.
 const LOOK: Nanos = SECOND / 2;
-/// How long to wait for a device that is full: it says nothing when it is not (ENOBUFS).
+/// How long to wait for a device whose queue is full (ENOBUFS): it does not tell when there is room
+/// again.
 const RETRY: Nanos = 50_000;
 
-/// How long the kernel may take to remove an interface that it has set down.
+/// How long the kernel may take to remove an interface after setting it down.
 const GOING: Duration = Duration::from_millis(200);
 
-/// One way of a bridge.
+/// One direction of a bridge.
 pub struct OneWay {
     from: Interface,
     to: Interface,
@@ -30,15 +31,16 @@ pub struct OneWay {
     sender: Sender,
     stop: Stop,
     counters: EdgeCounters,
-    /// The device's own drops before we began.
+    /// Frames that the device had dropped before the start.
     dropped_before: u64,
     look_at: Nanos,
-    /// Keeps the kernel's stack from what comes in; goes with this value.
+    /// Keeps the kernel's network stack from handling what comes in, while this value lives.
     _guard: Option<OwnedFd>,
 }
 
 impl OneWay {
-    /// Frames from `from` to `to`. `guard` is what keeps the kernel's stack from them.
+    /// Opens the direction from `from` to `to`. `guard` keeps the kernel's network stack from
+    /// handling the frames.
     ///
     /// # Errors
     /// [`Error::NotPermitted`], [`Error::Unsupported`].
@@ -50,23 +52,22 @@ impl OneWay {
         Ok(OneWay { from, to, receiver, sender, stop, counters, dropped_before, look_at: now(), _guard: guard })
     }
 
-    /// Both interfaces carry frames, or the error that says which does not.
+    /// Checks that both interfaces carry frames; the error says which does not.
     fn look(&mut self) -> Result<(), Error> {
         self.look_at = now() + LOOK;
         check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
-            // An interface that is removed goes down before: the loop is at its end, and has the
-            // time to say which it is.
+            // An interface that is being removed goes down first. Waiting tells which it is.
             std::thread::sleep(GOING);
             check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
         })
     }
 
-    /// What to make of a call that says that an interface is down or away: which it is.
+    /// The error for a call that failed because an interface is down or gone.
     fn down(&mut self) -> Error {
         match self.look() {
             Err(error) => error,
-            // Down for a moment and up again: frames were lost that nobody counted, and the socket
-            // is unbound from it.
+            // It was down for a moment: frames were lost without being counted, and the socket is
+            // no longer bound to it.
             Ok(()) => Error::Interface {
                 name: self.from.name.clone(),
                 state: "went down while the bridge ran; start it again",
@@ -75,7 +76,7 @@ impl OneWay {
     }
 }
 
-/// Says what is the matter with an interface that carries no frames.
+/// Checks that an interface carries frames; the error says why it does not.
 pub(super) fn check(interface: &Interface) -> Result<(), Error> {
     let state = match interface.state() {
         State::Up => return Ok(()),
@@ -174,8 +175,7 @@ impl Edge for OneWay {
             Err(error) => return Err(Error::of("waiting", error.into())),
         }
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
-        // An error on the sending side shows itself in the next send, if anything is ever sent;
-        // here it must not keep us awake.
+        // An error of the sending socket ends the loop; polling it again would return at once.
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(self.down());
         }

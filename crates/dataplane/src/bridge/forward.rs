@@ -1,17 +1,21 @@
-//! The way that no link shapes: out as it came in.
+//! The direction of a bridge that no link shapes: frames are sent as they came in.
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// Passes frames on until stopped.
+/// Forwards frames until stopped.
+///
+/// # Errors
+/// Those of the edge.
 pub fn run(mut edge: impl Edge) -> Result<(), Error> {
     let mut pool = Pool::new(4 * BATCH, 4 * BATCH);
     let mut frames: Vec<u32> = Vec::with_capacity(BATCH);
     let mut blocked = None;
     let mut there = true;
     while !edge.stopped() {
-        // What waits for the device keeps us from taking more: the kernel's buffer is the queue.
+        // Nothing is received while frames wait to be sent: the kernel's receive buffer is the
+        // queue.
         let full = there && frames.is_empty() && {
             edge.receive(&mut pool, &mut frames)?;
             frames.len() >= BATCH

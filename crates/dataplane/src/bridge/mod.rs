@@ -1,11 +1,11 @@
-//! Inline between two interfaces, by packet sockets: what comes in at one leaves by the other,
-//! shaped.
+//! A bridge between two interfaces, by packet sockets, which shapes what it forwards.
 //!
-//! `device bridge a b` shapes what comes in at `a` and leaves by `b`. The other way passes as it
-//! comes, unless another link says `bridge b a`. Each way is a thread with its own sockets. Nothing
-//! is configured that would have to be undone: promiscuous mode and the program that keeps the
-//! kernel's stack away from the frames are bound to descriptors, and the kernel takes them back
-//! when the process ends, however it ends. While nobody runs it, nothing passes.
+//! `device bridge a b` shapes frames that come in at `a` and leave by `b`. The other direction is
+//! forwarded unshaped, unless another link says `bridge b a`. Each direction is a thread with its
+//! own sockets. Nothing has to be undone afterwards: promiscuous mode, and the program that keeps
+//! the kernel's network stack from handling the frames, belong to descriptors, so the kernel
+//! removes them when the process ends, however it ends. While no process runs the bridge, nothing
+//! is forwarded.
 
 mod edge;
 mod forward;
@@ -27,13 +27,13 @@ use crate::sys::interface::Interface;
 use crate::sys::{bpf, thread};
 pub use edge::OneWay;
 
-/// How to run links.
+/// Options for running links.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// How the loops work.
+    /// Tuning of the loops.
     pub tuning: Tuning,
-    /// Run the loops before all ordinary threads (SCHED_FIFO): exact under load, and a loop that
-    /// never rests keeps others waiting.
+    /// Loops run before all ordinary threads (SCHED_FIFO). They keep time under load, but a loop
+    /// that is always busy keeps other threads from running.
     pub realtime: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Extra {
     pub host: Option<Host>,
 }
 
-/// Links that run. When it is dropped they are stopped.
+/// Running links. Dropping it stops them.
 pub struct Running {
     stop: Stop,
     snapshots: mpsc::Receiver<Snapshot>,
@@ -58,17 +58,17 @@ pub struct Running {
 }
 
 impl Running {
-    /// What the user should know of how it runs, a line each.
+    /// Notes for the user about how the links run, a line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Snapshots of all links as they come. The channel ends when all loops have ended.
+    /// Snapshots of all links, as they are taken. The channel closes when all loops have ended.
     pub fn snapshots(&self) -> &mpsc::Receiver<Snapshot> {
         &self.snapshots
     }
 
-    /// What stops it, to be given to others.
+    /// A handle with which others can stop it.
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
     }
@@ -81,8 +81,7 @@ impl Running {
     /// Waits until all loops have ended.
     ///
     /// # Errors
-    /// What ended the first that ended by itself: an interface went down or away, a system call
-    /// failed.
+    /// The error of a loop: an interface went down or is gone, or a system call failed.
     pub fn wait(mut self) -> Result<(), Error> {
         self.join()
     }
@@ -104,7 +103,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.set();
         for thread in self.threads.drain(..) {
-            // Ended or panicked: either way it is over, and its message has been printed.
+            // If it panicked, the message has been printed.
             let _ = thread.join();
         }
     }
@@ -167,17 +166,17 @@ pub fn run_with<E: Edge + Send + 'static>(
         };
         let (stop, realtime) = (stop.clone(), options.realtime);
         let work = move || {
-            // Where it is refused timers fire up to 50 µs late, which the pacer makes good.
+            // If it fails, timers fire up to 50 µs late, which the pacer makes up for.
             let _ = thread::exact_timers();
             let ready = if realtime {
                 thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e))
             } else {
-                // A favour, not a need.
+                // Optional: it only makes the kernel run the loop sooner.
                 let _ = thread::prompt();
                 Ok(())
             };
             let result = ready.and_then(|()| work());
-            // One way alone is no bridge.
+            // When one direction ends, the other ends too.
             stop.set();
             result
         };
@@ -198,12 +197,12 @@ pub fn run_with<E: Edge + Send + 'static>(
     Ok(Running { stop, snapshots, threads, notes })
 }
 
-/// From, to, and the link that shapes it.
+/// A direction: from, to, and the link that shapes it.
 type Way<'a> = (&'a str, &'a str, Option<&'a Link>);
 
 type Worker = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-/// All ways to run: every link's, and the ways back that no link shapes.
+/// All directions to run: those of the links, and the reverse ones that no link shapes.
 fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
     let mut ways: Vec<Way<'a>> = Vec::new();
     let mut partner: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
@@ -264,7 +263,7 @@ fn find(name: &str) -> Result<Interface, Error> {
     })
 }
 
-/// Says what offloads are on, and what does not fit.
+/// Notes which offloads are on, and MTUs that do not match.
 fn describe(from: &Interface, to: &Interface, link: Option<&Link>, notes: &mut Vec<String>) {
     const GRO: u32 = 0x2b; // ETHTOOL_GGRO
     const GSO: u32 = 0x23; // ETHTOOL_GGSO

@@ -1,10 +1,10 @@
-//! One program of two instructions, held by a descriptor: drop whatever comes in.
+//! A BPF program of two instructions that drops everything that comes in at an interface.
 //!
-//! A bridge takes frames from a tap; the kernel's own stack would handle the same frames too:
-//! answer, forward, refuse. Taps come before the ingress hook (`__netif_receive_skb_core`), so a
-//! program there that drops everything takes them from the stack alone. It is attached by a link
-//! (tcx, Linux 6.6), which the kernel undoes when the last descriptor is closed: also after
-//! SIGKILL.
+//! The bridge receives frames by a packet socket, and the kernel's network stack would handle the
+//! same frames too. Packet sockets come before the ingress hook (`__netif_receive_skb_core`), so a
+//! program that drops everything at the hook keeps frames only from the stack. It is attached by a
+//! BPF link (tcx, Linux 6.6), which the kernel removes when the last descriptor is closed, also
+//! after SIGKILL.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,7 +13,7 @@ const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_TCX_INGRESS: u32 = 46;
-/// Before all programs that are there (without one named: in the first place).
+/// The program comes before all others at the hook.
 const BPF_F_BEFORE: u32 = 1 << 3;
 const TCX_DROP: u64 = 2;
 
@@ -78,11 +78,11 @@ pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
         padding: 0,
         expected_revision: 0,
     };
-    // The link holds the program.
+    // The link keeps the program loaded.
     bpf(BPF_LINK_CREATE, &link)
 }
 
-/// A bpf(2) command that answers with a descriptor.
+/// A bpf(2) command that returns a descriptor.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: `attributes` is the beginning of the kernel's bpf_attr for this command; the kernel
     // takes the rest as zero and reads no further than the size given. What it points to is static.

@@ -1,4 +1,4 @@
-//! What the kernel says of a network interface.
+//! Queries about a network interface.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -7,12 +7,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 
 use super::check;
 
-/// An interface, found by its name in the network namespace of the thread that looked.
+/// An interface, found by name in the calling thread's network namespace.
 #[derive(Debug)]
 pub struct Interface {
-    /// Its name at that time.
+    /// Its name when it was found.
     pub name: String,
-    /// Its number, which stays when it is renamed.
+    /// Its index, which stays the same when it is renamed.
     pub index: u32,
     query: OwnedFd,
 }
@@ -20,21 +20,21 @@ pub struct Interface {
 /// ETHTOOL_GLINK: whether there is a carrier.
 const GLINK: u32 = 0x0a;
 
-/// Whether frames can pass.
+/// Whether an interface can carry frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// They can.
+    /// It can.
     Up,
     /// It is set down.
     Down,
-    /// It is up, and its cable is out or its peer is down.
+    /// It is up, but its cable is out or its peer is down.
     NoCarrier,
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
 }
 
 impl Interface {
-    /// Looks it up.
+    /// Finds an interface.
     ///
     /// # Errors
     /// ENODEV if there is none of that name.
@@ -48,7 +48,7 @@ impl Interface {
         Ok(Interface { name: name.to_owned(), index, query })
     }
 
-    /// Whether frames can pass.
+    /// Whether it can carry frames.
     pub fn state(&self) -> State {
         let flags = self.ask(libc::SIOCGIFFLAGS as libc::Ioctl, |request| {
             // SAFETY: SIOCGIFFLAGS fills this member of the union; every bit pattern is an i16.
@@ -57,8 +57,7 @@ impl Interface {
         match flags {
             Err(_) => State::Gone,
             Ok(flags) if flags & libc::IFF_UP == 0 => State::Down,
-            // IFF_RUNNING follows up to a second behind; the driver knows at once, where it can be
-            // asked.
+            // IFF_RUNNING is up to a second late. The driver knows at once, if it answers ethtool.
             Ok(flags) => match self.ethtool(GLINK) {
                 Some(true) => State::Up,
                 None if flags & libc::IFF_RUNNING != 0 => State::Up,
@@ -67,7 +66,7 @@ impl Interface {
         }
     }
 
-    /// Its MTU, layer 3.
+    /// Its MTU (layer 3), in bytes.
     ///
     /// # Errors
     /// ENODEV if it is gone.
@@ -77,8 +76,8 @@ impl Interface {
             .map(|mtu| mtu.max(0) as u32)
     }
 
-    /// The answer to one of ethtool's old questions of yes or no (ethtool.h); `None` where the
-    /// driver does not say.
+    /// The answer to one of ethtool's yes-or-no commands (ETHTOOL_G* of ethtool.h); `None` if the
+    /// driver does not answer.
     pub fn ethtool(&self, command: u32) -> Option<bool> {
         #[repr(C)]
         struct EthtoolValue {
@@ -95,7 +94,8 @@ impl Interface {
         done.ok().map(|_| value.data != 0)
     }
 
-    /// Frames that the device took and dropped on sending, as its statistics have it.
+    /// Frames that the device accepted and dropped on sending, from its statistics; `None` if it
+    /// has none.
     pub fn dropped_on_sending(&self) -> Option<u64> {
         // The calling thread's namespace, where the loop runs. Columns: 8 of reception, then bytes,
         // packets, errors, drops.

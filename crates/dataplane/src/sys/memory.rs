@@ -1,8 +1,8 @@
-//! Memory in large pages, where there is much of it.
+//! An allocator that uses large pages for large pieces of memory.
 //!
-//! With 100,000 classes their records take tens of megabytes, and every packet touches a few lines
-//! far apart: with pages of 4 KiB the processor waits for their addresses as well as for the lines.
-//! Measured there, large pages took a third off a packet's time.
+//! The records of 100,000 classes take tens of megabytes, and each packet touches a few cache lines
+//! far apart. With pages of 4 KiB the processor then waits for address translation too; large pages
+//! made a packet a third faster there.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
@@ -10,12 +10,12 @@ use std::ptr::null_mut;
 /// Size and alignment of a large page: 2 MiB on x86-64, and on ARM with pages of 4 KiB.
 const PAGE: usize = 2 << 20;
 
-/// The system's allocator, but for pieces of 2 MiB and more: those come from the kernel, aligned,
-/// with the wish for large pages (`MADV_HUGEPAGE`, madvise(2)). A kernel without them gives small
-/// ones.
+/// The system's allocator, except for pieces of 2 MiB and more. Those are mapped from the kernel,
+/// aligned, with advice to use large pages (`MADV_HUGEPAGE`, madvise(2)). A kernel without large
+/// pages uses small ones.
 pub struct LargePages;
 
-/// Bytes to ask the kernel for; `None` for what goes to the system's allocator.
+/// Bytes to map from the kernel; `None` for pieces of the system's allocator.
 fn large(layout: Layout) -> Option<usize> {
     if layout.size() < PAGE || layout.align() > PAGE {
         return None;
@@ -49,7 +49,7 @@ fn map(size: usize) -> *mut u8 {
         if after > 0 {
             libc::munmap(kept.add(size).cast(), after);
         }
-        // A wish: where the kernel does not know it, nothing is lost.
+        // Only advice: a kernel that does not know it ignores it.
         libc::madvise(kept.cast(), size, libc::MADV_HUGEPAGE);
         kept
     }

@@ -1,4 +1,4 @@
-//! Packet sockets, in batches.
+//! Packet sockets that receive and send in batches.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,16 +10,15 @@ use crate::edge::BATCH;
 use crate::pool::{HEAD_ROOM, Pool, START};
 use crate::vnet::{LEN, Vnet};
 
-/// What the kernel may hold for us before frames are lost, in bytes: 64 MB lost nothing where the
-/// default lost a third of a burst.
+/// Receive buffer in bytes. With 64 MB nothing was lost where the default lost a third of a burst.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
-/// What a device may hold of ours.
+/// Send buffer in bytes: the most that a device may hold of a socket's frames.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 
 /// Options of linux/if_packet.h that libc lacks.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// Takes frames that come in at an interface, and only those.
+/// Receives frames that come in at an interface, and not those that are sent there.
 pub struct Receiver {
     socket: OwnedFd,
     messages: Messages,
@@ -28,13 +27,13 @@ pub struct Receiver {
     missed: u64,
 }
 
-/// Puts frames on an interface.
+/// Sends frames by an interface.
 pub struct Sender {
     socket: OwnedFd,
     messages: Messages,
 }
 
-/// What one call of [`Receiver::receive`] found.
+/// The outcome of a call of [`Receiver::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes of the frames added.
@@ -51,7 +50,7 @@ impl Receiver {
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENOPROTOOPT on a kernel without one of the options.
     pub fn open(interface: u32) -> io::Result<Receiver> {
-        // Protocol 0: nothing is received until bound, when all is set.
+        // Protocol 0: nothing is received until it is bound, after all options are set.
         let socket = open()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1i32)?;
@@ -59,7 +58,7 @@ impl Receiver {
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         }
-        // Frames for other stations too. Goes with the socket.
+        // Promiscuous mode, which ends with the socket.
         let membership = libc::packet_mreq {
             mr_ifindex: interface as libc::c_int,
             mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -71,11 +70,11 @@ impl Receiver {
         Ok(Receiver { socket, messages: Messages::new(), staged: Vec::with_capacity(BATCH), missed: 0 })
     }
 
-    /// Takes what is there, at most [`BATCH`] frames, without waiting.
+    /// Receives frames that have come, at most [`BATCH`], without waiting.
     ///
     /// # Errors
-    /// EAGAIN: nothing is there. ENETDOWN: the interface went down or away. EINVAL: one frame could
-    /// not be described by a virtio header, and is gone.
+    /// EAGAIN: no frame has come. ENETDOWN: the interface is down or gone. EINVAL: a frame could
+    /// not be described by a virtio header and is lost.
     pub fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> io::Result<Received> {
         while self.staged.len() < BATCH {
             let Some(handle) = pool.take_large() else { break };
@@ -122,7 +121,7 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Frames that the kernel had no room for, since the start.
+    /// Frames lost since the start because the receive buffer was full.
     pub fn missed(&mut self) -> u64 {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut len = size_of_val(&statistics) as libc::socklen_t;
@@ -137,7 +136,7 @@ impl Receiver {
                 &mut len,
             )
         };
-        // Reading sets the kernel's count to zero.
+        // Reading resets the kernel's counter.
         if done == 0 {
             self.missed += u64::from(statistics.tp_drops);
         }
@@ -153,7 +152,7 @@ impl Sender {
     pub fn open(interface: u32) -> io::Result<Sender> {
         let socket = open()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
-        // Straight to the device: a queue behind ours would only hide the backlog.
+        // Directly to the device: a qdisc's queue would hide the backlog from altq.
         set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)?;
         if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER)?;
@@ -162,18 +161,18 @@ impl Sender {
         Ok(Sender { socket, messages: Messages::new() })
     }
 
-    /// Sends frames in order, without waiting, at most [`BATCH`]. Returns how many went, at
+    /// Sends frames in order, at most [`BATCH`], without waiting. Returns how many were sent, at
     /// least 1.
     ///
     /// # Errors
-    /// That of the first frame, which has not gone. EAGAIN: our send buffer is full. ENOBUFS: the
-    /// device's queue is. ENETDOWN, ENXIO: the interface is down or away. EMSGSIZE, EINVAL: this
-    /// frame can not go at all.
+    /// That of the first frame, which was not sent. EAGAIN: the send buffer is full. ENOBUFS: the
+    /// device's queue is full. ENETDOWN, ENXIO: the interface is down or gone. EMSGSIZE, EINVAL:
+    /// this frame cannot be sent at all.
     pub fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> io::Result<usize> {
         let count = frames.len().min(BATCH);
         for (at, handle) in frames[..count].iter().enumerate() {
             let mut vnet = *pool.vnet(*handle);
-            // Other flags speak of what was checked on the way in, and are not for sending.
+            // Other flags are about received frames and are not allowed here.
             vnet.flags &= crate::vnet::NEEDS_CSUM;
             pool.room_mut(*handle).0[..LEN].copy_from_slice(&vnet.write());
             let header = pool.room_mut(*handle).0[..LEN].as_mut_ptr();
@@ -210,8 +209,8 @@ impl AsFd for Sender {
 /// Room for a control message with a `tpacket_auxdata`, aligned for it.
 type Control = [u64; 8];
 
-/// The arrays that recvmmsg and sendmmsg work on. Their pointers are set anew before every call and
-/// not followed after it.
+/// The arrays for recvmmsg and sendmmsg. Their pointers are set before every call and not used
+/// after it.
 struct Messages {
     headers: Vec<libc::mmsghdr>,
     parts: Vec<[libc::iovec; 3]>,
@@ -244,7 +243,7 @@ impl Messages {
         }
     }
 
-    /// The VLAN tag that the kernel took out of a received frame: (tpid, tci).
+    /// The VLAN tag that the kernel removed from a received frame: (tpid, tci).
     fn tag(&self, at: usize) -> Option<(u16, u16)> {
         let header = &self.headers[at].msg_hdr;
         let mut bytes = [0u8; size_of::<Control>()];

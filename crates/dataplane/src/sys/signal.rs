@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as something to wait for.
+//! Waiting for SIGINT and SIGTERM.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -8,13 +8,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::check;
 use crate::stop::Stop;
 
-/// SIGINT and SIGTERM, kept from ending the process.
+/// Receives SIGINT and SIGTERM, which no longer end the process.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
 impl Watch {
-    /// From now on the two no longer end the process. To be made before other threads are started:
-    /// they inherit it.
+    /// Blocks both signals. To be called before other threads are started, because they inherit the
+    /// signal mask.
     ///
     /// # Errors
     /// Those of sigprocmask(2) and signalfd(2).
@@ -29,7 +29,7 @@ impl Watch {
         }
     }
 
-    /// Sets `stop` at the first of them, on a thread that ends with the process..
+    /// Sets `stop` at the first signal. The second ends the process.
     ///
     /// # Errors
     /// That of starting a thread.
@@ -38,8 +38,7 @@ impl Watch {
             let mut watched = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             while poll(&mut watched, None).is_err() {}
             stop.set();
-            // Takes it, and lets the next one through: it goes to whatever thread does not block
-            // it, which is this one.
+            // Reads the signal and unblocks both in this thread, which the next one then reaches.
             let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
             let _ = mask(libc::SIG_UNBLOCK, &both());
             loop {

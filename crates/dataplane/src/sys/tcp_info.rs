@@ -1,41 +1,41 @@
-//! What the kernel knows of a TCP connection: TCP_INFO of tcp(7).
+//! Reads TCP_INFO (tcp(7)), the kernel's figures about a TCP connection.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::check;
 
-/// Figures of a connection's sender, from `struct tcp_info` of linux/tcp.h. What an old kernel does
-/// not tell is 0.
+/// Figures of a connection's sender, from `struct tcp_info` of linux/tcp.h. Fields that an old
+/// kernel lacks are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round trip, in µs.
     pub rtt_us: u32,
     /// Its mean deviation, in µs.
     pub rttvar_us: u32,
-    /// The shortest round trip lately, in µs.
+    /// The kernel's recent minimum of the round trip, in µs.
     pub min_rtt_us: u32,
     /// Congestion window, in segments.
     pub cwnd: u32,
     /// Bytes of payload in a full segment.
     pub mss: u32,
-    /// Segments sent again, since the connection was made.
+    /// Segments retransmitted since the connection was made.
     pub retransmits: u32,
-    /// Rate at which bytes were lately delivered, in bytes/s.
+    /// The most recent delivery rate, in bytes/s.
     pub delivery_rate: u64,
-    /// Payload sent again, in bytes.
+    /// Payload retransmitted, in bytes.
     pub retransmitted_bytes: u64,
     /// Payload acknowledged, in bytes.
     pub acked_bytes: u64,
-    /// Time in which there was something to send, in µs.
+    /// Time in which there was data to send, in µs.
     pub busy_us: u64,
-    /// Part of it in which the receiver's window held it back, in µs.
+    /// Part of it in which the receiver's window limited the sender, in µs.
     pub window_limited_us: u64,
-    /// Part of it in which the send buffer did, in µs.
+    /// Part of it in which the send buffer limited the sender, in µs.
     pub buffer_limited_us: u64,
 }
 
-/// Reads them.
+/// Reads TCP_INFO of a socket.
 ///
 /// # Errors
 /// Those of getsockopt(2): the socket is none of TCP.

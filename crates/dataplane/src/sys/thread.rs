@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 
 use super::check;
 
-/// Timers of the calling thread fire as exactly as the kernel can: slack of 1 ns instead of 50 µs.
+/// Sets the calling thread's timer slack to 1 ns, instead of 50 µs, so that its timers fire on
+/// time.
 ///
 /// # Errors
 /// Those of prctl(2).
@@ -13,7 +14,7 @@ pub fn exact_timers() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
-/// The calling thread goes before all ordinary ones: SCHED_FIFO at its lowest priority.
+/// Makes the calling thread run before all ordinary ones: SCHED_FIFO at its lowest priority.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_NICE.
@@ -25,8 +26,8 @@ pub fn realtime() -> io::Result<()> {
     Ok(())
 }
 
-/// The calling thread stays an ordinary one, with a larger share of a busy processor than others
-/// and short turns, which the scheduler gives sooner: nice -10, slices of 0.1 ms.
+/// Makes the kernel run the calling thread, which stays an ordinary one, sooner: nice -10 gives it
+/// a larger share of a busy processor, and slices of 0.1 ms earlier turns.
 ///
 /// # Errors
 /// EPERM or EACCES without CAP_SYS_NICE.
@@ -49,7 +50,7 @@ pub fn prompt() -> io::Result<()> {
         flags: 0,
         nice: -10,
         priority: 0,
-        // Since Linux 6.12 the slice of an ordinary thread; before, not looked at.
+        // Since Linux 6.12 the slice of an ordinary thread; ignored before.
         runtime: 100_000,
         deadline: 0,
         period: 0,

@@ -1,5 +1,5 @@
-//! UDP sockets of whoever makes much traffic: one call for many datagrams, and datagrams that are
-//! only counted.
+//! UDP sockets for heavy traffic: one call sends many datagrams, and received datagrams are only
+//! counted.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,20 +9,21 @@ use super::check;
 /// linux/udp.h; libc has it for some systems only.
 const UDP_SEGMENT: libc::c_int = 103;
 
-/// Datagrams that one call of a segmenting socket takes at most: UDP_MAX_SEGMENTS of kernels before
-/// 6.7; later ones take 128.
+/// The most datagrams of one call on a segmenting socket: UDP_MAX_SEGMENTS of kernels before 6.7.
+/// Later ones allow 128.
 pub const SEGMENTS: usize = 64;
 
-/// What is sent from now on is cut into datagrams of so many bytes (udp(7)); 0: it is one datagram.
+/// Makes the kernel cut everything that is sent into datagrams of so many bytes (UDP_SEGMENT,
+/// udp(7)); 0: each call sends one datagram.
 ///
 /// # Errors
-/// That of the kernel; before 4.18 it has no such option.
+/// That of the kernel; kernels before 4.18 lack the option.
 pub fn set_segment(socket: impl AsFd, bytes: u16) -> io::Result<()> {
     let value = libc::c_int::from(bytes);
     set(socket, libc::SOL_UDP, UDP_SEGMENT, &value)
 }
 
-/// Lets the kernel drop whatever comes to the socket; [`dropped`] says how much that was.
+/// Makes the kernel drop everything that comes to the socket; [`dropped`] counts it.
 ///
 /// # Errors
 /// That of the kernel.
@@ -33,10 +34,10 @@ pub fn set_drop_all(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
-/// How many packets the kernel has dropped at the socket, modulo 2^32.
+/// Number of packets that the kernel has dropped at the socket, modulo 2^32.
 ///
 /// # Errors
-/// That of the kernel; before 4.12 it does not say.
+/// That of the kernel; kernels before 4.12 do not tell.
 pub fn dropped(socket: impl AsFd) -> io::Result<u32> {
     /// linux/sock_diag.h.
     const SK_MEMINFO_DROPS: usize = 8;

@@ -1,4 +1,4 @@
-//! The client: connects, runs the flows, and puts together what both ends know.
+//! The client: connects to servers, runs the flows, and combines the figures of both ends.
 
 mod session;
 
@@ -22,62 +22,63 @@ use crate::run::{Epoch, Shared};
 use crate::udp::{self, Reception};
 use crate::{bulk, connect, echo, request, socket};
 
-/// A flow, as a client sees it.
+/// A flow of the client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// What it does.
     pub spec: FlowSpec,
-    /// The client's port of its first connection; 0: the system's choice. The next ones follow.
+    /// The client's port of its first connection; the others have the following ports. 0: the
+    /// system chooses.
     pub sport: u16,
 }
 
-/// What all flows of a run have in common.
+/// Options of a run, for all its flows.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Figures count from so long after each flow's start.
+    /// Figures begin this long after each flow's start.
     pub warmup: Nanos,
-    /// Time between two reports.
+    /// Time between two progress reports.
     pub interval: Duration,
-    /// Of what sources draw.
+    /// Seed of the sources' random choices.
     pub seed: u64,
 }
 
-/// How the flows go, at a moment.
+/// Progress of all flows at a moment.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Since the start.
+    /// Time since the start of the run.
     pub at: Nanos,
-    /// Session by session, flow by flow.
+    /// The flows of all sessions, in order.
     pub flows: Vec<FlowProgress>,
 }
 
-/// How a flow goes.
+/// Progress of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct FlowProgress {
     /// The counters of both ends.
     pub counts: FlowReport,
-    /// Payload received lately, in bit/s.
+    /// Rate of received payload since the last report, in bit/s.
     pub rate_bit_s: u64,
-    /// Datagrams, transactions, connections lately, a second.
+    /// Datagrams, transactions or connections per second since the last report.
     pub per_second: f64,
-    /// Round trips lately, or one-way delays that the client sees.
+    /// Round trips since the last report, or one-way delays that the client has measured.
     pub recent: Sketch,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Session by session, flow by flow: what the client knows, and what the server knows.
+    /// For each flow, in the order of sessions: the figures of the client and of the server.
     pub flows: Vec<(FlowEnd, FlowEnd)>,
-    /// Why the figures cannot be trusted.
+    /// Reasons why the figures cannot be trusted; empty if they can.
     pub invalid: Vec<String>,
-    /// What the reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// How long it ran.
+    /// How long the run took.
     pub ran: Nanos,
 }
 
-/// A flow under way.
+/// A flow that runs.
 struct Running {
     session: usize,
     place: u16,
@@ -88,19 +89,19 @@ struct Running {
     error: Mutex<Option<String>>,
 }
 
-/// What carries a flow.
+/// A connection or socket of a flow.
 enum Link {
     Tcp(u32, TcpStream),
     Udp(u32, UdpSocket, Datagram),
-    /// Made when it is time.
+    /// A short connection's addresses and preamble; it is opened during the run.
     Later(SocketAddr, SocketAddr, Preamble),
 }
 
-/// Runs flows over their sessions until all are done or `interrupted` says so. `tell` hears how it
-/// goes.
+/// Runs the flows of all sessions until they are done or `interrupted` returns true. `report` is
+/// called with the progress.
 ///
 /// # Errors
-/// Where a server refuses or goes away, a connection cannot be made, or this host cannot do it.
+/// If a server refuses or is gone, a connection cannot be made, or this host lacks something.
 pub fn run(
     sessions: &mut [(Session, Vec<Flow>)],
     options: RunOptions,
@@ -134,7 +135,8 @@ pub fn run(
     drive(sessions, options, interrupted, report, &running)
 }
 
-/// Waits until the server has found every connection's flow.
+/// Waits until the server has assigned every connection to its flow. Proofs of UDP addresses are
+/// sent again meanwhile, as they may be lost.
 fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<(), Error> {
     let own = || running.iter().filter(|flow| flow.session == at);
     let wanted = |flow: &&Arc<Running>| !matches!(flow.flow.spec.work, Work::TcpConnect { .. });
@@ -169,7 +171,7 @@ fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<
 }
 
 impl Running {
-    /// A flow with all its connections.
+    /// Opens all connections of a flow.
     fn connect(session_at: usize, place: u16, flow: &Flow, warmup: Nanos, session: &Session) -> Result<Running, Error> {
         let spec = &flow.spec;
         let mut to = session.server;
@@ -265,13 +267,13 @@ impl Running {
         }
     }
 
-    /// True for what ends by itself, unlike whoever waits for datagrams.
+    /// True if the flow's threads end by themselves. A receiver of datagrams does not.
     fn ends(&self) -> bool {
         !(matches!(self.flow.spec.work, Work::Udp(_)) && self.flow.spec.direction == Direction::Down)
     }
 }
 
-/// From the start to the result.
+/// Runs the flows, whose connections are open, and collects the outcome.
 fn drive(
     sessions: &mut [(Session, Vec<Flow>)],
     options: RunOptions,
@@ -305,7 +307,7 @@ fn drive(
         (result, beat.join().unwrap_or_default())
     });
     for (_, thread) in threads {
-        // One that broke down has left its counters.
+        // The counters of a thread that panicked are still there.
         let _ = thread.join();
     }
     result?;
@@ -352,7 +354,7 @@ fn drive(
     Ok(outcome)
 }
 
-/// Listens to the servers and tells how it goes, until the flows are done.
+/// Reads the servers' messages and reports progress until the flows are done.
 fn watch(
     sessions: &mut [(Session, Vec<Flow>)],
     options: RunOptions,
@@ -367,7 +369,7 @@ fn watch(
         let flows = running.iter().filter(|flow| !datagrams || flow.flow.spec.work.is_udp());
         flows.map(|flow| flow.flow.spec.stop_ns).max().unwrap_or(0)
     };
-    // The last datagrams have their time to arrive.
+    // Time for the last datagrams to arrive.
     let linger = if running.iter().any(|flow| flow.flow.spec.work.is_udp()) {
         stop(true) + (4 * rtt).max(200_000_000)
     } else {
@@ -376,7 +378,7 @@ fn watch(
     let last = stop(false) + GRACE;
     let mut view =
         View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
-    // The server's report of that moment is on its way.
+    // Time for the server's report of the same moment to arrive.
     let wait = Duration::from_millis(40) + Duration::from_nanos(rtt);
     let mut due = epoch.start() + options.interval;
     loop {
@@ -406,11 +408,11 @@ fn watch(
     }
 }
 
-/// What was seen lately.
+/// What progress reports are computed from.
 struct View {
-    /// The server's latest reports, and when.
+    /// The latest report of the server about each flow, and its time.
     theirs: Vec<(Nanos, FlowReport)>,
-    /// When and what the receiving end had the last time.
+    /// At the last progress report: the receiving end's time, bytes, and count of received.
     earlier: Vec<(Nanos, u64, u64)>,
 }
 

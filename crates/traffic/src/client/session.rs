@@ -1,4 +1,4 @@
-//! A client's conversation with a server.
+//! A client's session with a server: the control connection, and the proof of UDP addresses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -13,13 +13,13 @@ use crate::protocol::{Address, Caps, ClientMessage, Datagram, LINE, Lines, Plan,
 use crate::socket::{self, Tuning};
 use crate::token::{self, Key, NONCE, TAG, Token, hex, unhex};
 
-/// How long the server may take for an answer.
+/// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Time between two signs of life.
+/// Time between two messages that show that the client is alive.
 const SIGN: Duration = Duration::from_secs(1);
 
-/// Time after which a datagram of the handshake is sent again.
+/// Time after which an unanswered datagram of the handshake is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// A session.
@@ -27,34 +27,34 @@ const AGAIN: Duration = Duration::from_millis(250);
 pub struct Session {
     control: TcpStream,
     lines: Lines,
-    /// What its connections and datagrams are proved with.
+    /// The key that proves its connections and datagrams.
     pub key: Key,
-    /// Its number.
+    /// The session's number, which the server chose.
     pub number: u64,
-    /// Where the server is.
+    /// The server's address.
     pub server: SocketAddr,
-    /// The address that the server is reached from.
+    /// This host's address on the control connection.
     pub local: SocketAddr,
-    /// What the server lets a client do.
+    /// The server's limits for a client.
     pub caps: Caps,
     /// Both ends are on one host.
     pub one_clock: bool,
-    /// The round trip of the control connection.
+    /// The round trip of the control connection, in ns.
     pub rtt_ns: Nanos,
     sign: Instant,
     heard: Instant,
 }
 
 impl Session {
-    /// Finds a server, and shows it that one knows the token, as it does.
+    /// Connects to a server. Client and server prove to each other that they know the token.
     ///
     /// # Errors
-    /// Where there is none, or it refuses, or it does not know the token.
+    /// If no server answers, it refuses, or it does not know the token.
     pub fn open(server: SocketAddr, from: SocketAddr, token: &Token) -> Result<Session, Error> {
         let tuning = Tuning { no_delay: true, ..Tuning::default() };
         let control = socket::connect_tcp(from, server, &tuning)?;
         let local = control.local_addr().doing(|| "a control connection")?;
-        // Whatever is said last arrives: no reset at the end.
+        // The control connection closes without a reset, so that the last message arrives.
         rustix::net::sockopt::set_socket_linger(&control, None).doing(|| "a control connection")?;
         control.set_read_timeout(Some(Duration::from_millis(20))).doing(|| "a control connection")?;
         control.set_write_timeout(Some(PATIENCE)).doing(|| "a control connection")?;
@@ -100,10 +100,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Says what is to be done.
+    /// Sends the plan of the run.
     ///
     /// # Errors
-    /// Where the server refuses.
+    /// [`Error::Refused`] if the server refuses it; errors of the connection.
     pub fn propose(&mut self, plan: Plan) -> Result<(), Error> {
         self.send(&ClientMessage::Plan(plan))?;
         match self.answer()? {
@@ -112,10 +112,10 @@ impl Session {
         }
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// Where the connection is gone; if the server has said why, that.
+    /// If the connection is gone: [`Error::Refused`] if the server has sent its reason.
     pub fn send(&mut self, say: &ClientMessage) -> Result<(), Error> {
         self.sign = Instant::now();
         match self.control.write_all(&line(say)) {
@@ -127,10 +127,11 @@ impl Session {
         }
     }
 
-    /// What the server has said by now, or says within 20 ms. Shows it that the client is there.
+    /// The server's next message, if one has come or comes within 20 ms. Sends a sign of life when
+    /// one is due.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a refusal; where the server is gone or silent.
+    /// [`Error::Refused`] for a refusal; an error if the connection is gone or the message wrong.
     pub fn receive(&mut self) -> Result<Option<ServerMessage>, Error> {
         if self.sign.elapsed() > SIGN {
             self.send(&ClientMessage::Here)?;
@@ -157,10 +158,10 @@ impl Session {
         }
     }
 
-    /// The next that the server says.
+    /// Waits for the server's next message.
     ///
     /// # Errors
-    /// As [`receive`](Session::receive), and where it takes too long.
+    /// As [`receive`](Session::receive), and if none comes in 15 s.
     pub fn answer(&mut self) -> Result<ServerMessage, Error> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
@@ -171,7 +172,7 @@ impl Session {
         Err(Error::Ended(format!("the server at {} says nothing: is it one of altq traffic?", self.server)))
     }
 
-    /// How long the server has not been heard.
+    /// Time since anything came from the server.
     pub fn silence(&self) -> Duration {
         self.heard.elapsed()
     }
@@ -181,16 +182,17 @@ impl Session {
         Preamble::data(Address { session: self.number, flow, stream }, &self.key)
     }
 
-    /// Proves the address of a socket, which is connected to the server, for a flow.
+    /// Proves to the server that a socket's address is this client's, for a flow. The socket is
+    /// connected to the server. Returns the datagram to repeat until the server has seen it.
     ///
     /// # Errors
-    /// Where no cookie comes back, which is what a firewall does.
+    /// If no cookie comes back; a firewall may block UDP.
     pub fn prove(&self, socket: &UdpSocket, flow: u16, stream: u32) -> Result<Datagram, Error> {
         let address = Address { session: self.number, flow, stream };
         let probe = Datagram::new(Step::Probe, address, [0; TAG], &self.key).bytes();
         let mut buffer = [0; 2048];
         for _ in 0..20 {
-            // Refused is what a port without a listener says, perhaps to an earlier one.
+            // An error may be the kernel's report about an earlier datagram.
             let _ = socket.send(&probe);
             let sent = Instant::now();
             while sent.elapsed() < AGAIN {
@@ -214,7 +216,8 @@ fn unexpected(wanted: &str) -> Error {
     Error::Protocol(format!("it said something else where {wanted} was due"))
 }
 
-/// What another host says, without what a terminal would obey.
+/// The text of another host without control characters, which a terminal would obey; at most 500
+/// characters.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
 }

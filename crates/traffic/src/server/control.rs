@@ -1,4 +1,4 @@
-//! A control connection: from the challenge to the result, on a thread of its own.
+//! A control connection, from the challenge to the result. Each has its own thread.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,25 +20,26 @@ use crate::plan::GRACE;
 use crate::protocol::{Address, Lines, Plan, ServerMessage, line};
 use crate::token::{self, NONCE, hex};
 
-/// Strangers at a time: those who have not shown that they know the token.
+/// The most clients at a time that have not proved that they know the token (strangers).
 pub const STRANGERS: u32 = 16;
 
-/// How long a stranger may take.
+/// How long a stranger may take for its proof.
 const STRANGER: Duration = Duration::from_secs(5);
 
-/// How long a wrong guess keeps its place among the strangers: 16 guesses a second at most.
+/// How long a connection with a wrong proof counts as a stranger, so that at most 16 tokens per
+/// second can be tried.
 const PENALTY: Duration = Duration::from_secs(1);
 
-/// A client that is not heard for so long is gone.
+/// A client that sends nothing for this long is taken for gone.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// A client may take so long from its plan to its start, and from its end to its goodbye.
+/// How long a client may take to send its plan, to start after it, and to stop after the run's end.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Time between two looks at what there is to do.
+/// Time limit of one read from the client.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Takes care of a control connection until it ends.
+/// Serves a control connection until it ends. `nonce` is the client's random number.
 pub fn serve(server: &Arc<ServerState>, connection: TcpStream, nonce: &[u8; NONCE], from: SocketAddr) {
     let strangers = server.strangers.fetch_add(1, Ordering::Relaxed);
     let mut control = Control { server, connection, from, lines: Lines::default(), stranger: true };
@@ -61,7 +62,7 @@ struct Control<'a> {
     stranger: bool,
 }
 
-/// A session that is known to the server while this lives.
+/// A place among the clients. Dropping it ends the session.
 struct Seat {
     server: Arc<ServerState>,
     number: u64,
@@ -95,7 +96,7 @@ impl Control<'_> {
     fn converse(&mut self, client: &[u8; NONCE]) -> Result<(), Error> {
         let limits = |error: std::io::Error| Error::Io { doing: "a control connection".into(), source: error };
         self.connection.set_read_timeout(Some(POLL)).map_err(limits)?;
-        // A client that does not read what it is told is gone.
+        // A client that does not read its messages is taken for gone.
         self.connection.set_write_timeout(Some(Duration::from_secs(5))).map_err(limits)?;
         self.connection.set_nodelay(true).map_err(limits)?;
         let server = token::random::<NONCE>()?;
@@ -147,7 +148,7 @@ impl Control<'_> {
         self.play(&mut conversation, key, plan, &seat)
     }
 
-    /// A seat among the clients, if there is one left.
+    /// Takes a place among the clients, if one is left.
     fn sit(&self, number: u64) -> Option<Seat> {
         let mut sessions = self.server.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= self.server.caps.clients as usize || sessions.contains_key(&number) {
@@ -157,7 +158,7 @@ impl Control<'_> {
         Some(Seat { server: self.server.clone(), number })
     }
 
-    /// The next line; `None` when there is none until then, or the client or the server goes.
+    /// The next line; `None` if none comes until then, the client is gone, or the server stops.
     fn line(&mut self, conversation: &Conversation, until: Instant) -> Result<Option<Vec<u8>>, Error> {
         while Instant::now() < until && !self.server.stop.load(Ordering::Relaxed) {
             match self.receive(conversation)? {
@@ -169,7 +170,7 @@ impl Control<'_> {
         Ok(None)
     }
 
-    /// What has been said by now, or is within a turn.
+    /// The next line, if it has come or comes within [`POLL`].
     fn receive(&mut self, conversation: &Conversation) -> Result<Received, Error> {
         let most = conversation.longest();
         let too_long = |_| Error::Protocol(format!("a line of more than {most} bytes"));
@@ -188,7 +189,7 @@ impl Control<'_> {
         }
     }
 
-    /// From the plan to the result. Whatever ends it, the session's threads end with it.
+    /// Runs a plan and sends the result. When it returns, the session's threads have ended.
     fn play(&mut self, conversation: &mut Conversation, key: token::Key, plan: Plan, seat: &Seat) -> Result<(), Error> {
         let local = self.connection.local_addr().doing(|| "a control connection")?;
         let (attached, news) = channel();
@@ -213,7 +214,7 @@ impl Control<'_> {
             (result, beat.join().unwrap_or_default())
         });
         for thread in threads {
-            // A thread that broke down has left its counters.
+            // The counters of a thread that panicked are still there.
             let _ = thread.join();
         }
         match result? {
@@ -295,7 +296,7 @@ impl Control<'_> {
         }
     }
 
-    /// The result.
+    /// Sends the result.
     fn send_result(&mut self, session: &Session, beat: &Lateness, earlier: &Processors) -> Result<(), Error> {
         let (busy, stolen) = Processors::now()?.since(earlier);
         let mut invalid = Vec::new();
@@ -318,7 +319,7 @@ impl Control<'_> {
     }
 }
 
-/// What was heard.
+/// What was received.
 enum Received {
     Nothing,
     Line(Vec<u8>),

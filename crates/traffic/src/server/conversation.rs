@@ -1,39 +1,39 @@
-//! What a server makes of what a client says: no sockets, no clock, so that it can be tried with
-//! anything.
+//! The server's state machine for a client's messages. It has no sockets and no clock, so that
+//! tests can try any input.
 
 use crate::error::Refusal;
 use crate::protocol::{Caps, ClientMessage, LINE, LINE_OF_A_STRANGER, Plan, ServerMessage};
 use crate::token::Secrets;
 
-/// Where a conversation stands.
+/// The state of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The client has not shown that it knows the token.
+    /// The client has not proved that it knows the token.
     Stranger,
-    /// It has; there is no plan yet.
+    /// It has proved it; there is no plan yet.
     Known,
-    /// There is a plan: connections may come.
+    /// There is a plan; connections may come.
     Planned,
-    /// The clock runs.
+    /// The run goes on.
     Running,
-    /// Nothing more is heard.
+    /// All further messages are ignored.
     Over,
 }
 
-/// What is to be done about what was said.
+/// What the server is to do after a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Nothing.
     Nothing,
-    /// The client knows the token: it is welcome.
+    /// Welcome the client: it knows the token.
     Welcome,
-    /// It wants to do this, which its caps allow.
+    /// Prepare this plan, which is within the limits.
     Prepare(Plan),
-    /// The clock is to start.
+    /// Start the run.
     Begin,
-    /// The run is over.
+    /// End the run.
     End,
-    /// This is to be said, and then nothing more.
+    /// Send this refusal and close.
     Refuse(Refusal, String),
 }
 
@@ -52,28 +52,28 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Conversation {
-    /// One that begins, with what its handshake must give.
+    /// A new conversation. `secrets` has the proof that the client must send.
     pub fn new(secrets: Secrets, caps: Caps) -> Conversation {
         Conversation { state: State::Stranger, secrets, caps }
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The longest line that is read.
+    /// The longest line that is read in this state, in bytes.
     pub fn longest(&self) -> usize {
         if self.state == State::Stranger { LINE_OF_A_STRANGER } else { LINE }
     }
 
-    /// A line has come.
+    /// Handles a line and returns what to do.
     pub fn handle(&mut self, line: &[u8]) -> Action {
         if self.state == State::Over {
             return Action::Nothing;
         }
         let heard = match ClientMessage::read(line) {
-            // A stranger is told nothing that it did not know.
+            // A stranger gets no details.
             Err(_) if self.state == State::Stranger => {
                 Action::Refuse(Refusal::Message, "that was no proof of the token".into())
             }
@@ -109,7 +109,7 @@ impl Conversation {
         }
     }
 
-    /// What a refusal says.
+    /// The message of a refusal.
     pub fn refusal(why: Refusal, reason: String) -> ServerMessage {
         ServerMessage::Refused { why, reason }
     }

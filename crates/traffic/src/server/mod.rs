@@ -1,12 +1,12 @@
-//! The server: safe to leave running on a network where not everybody is a friend.
+//! The server. It may be left running on a network with hostile hosts:
 //!
-//! - Nobody gets anything done who has not shown that he knows the token; it never travels (see
-//!   [`crate::token`]).
-//! - Nothing is sent to an address that has not proved itself: TCP by its handshake, UDP by a
-//!   cookie that only whoever receives at the address can give back, and the cookie is as long as
-//!   what asked for it ([`crate::protocol`]).
-//! - What a client may do is capped: rate, duration, clients, flows, connections. Everything has a
-//!   time limit, and traffic ends when the control connection does.
+//! - A client must prove that it knows the token before the server does anything for it. The token
+//!   itself is never sent (see [`crate::token`]).
+//! - No traffic is sent to an address that is not proved. TCP proves it by its handshake, UDP by a
+//!   cookie that only a receiver at the address can send back. The cookie is as long as the probe
+//!   that asked for it ([`crate::protocol`]).
+//! - Rate, duration, clients, flows and connections are limited. Every step has a time limit, and
+//!   traffic ends when the control connection does.
 
 mod control;
 mod conversation;
@@ -32,25 +32,25 @@ use crate::protocol::{Caps, Datagram, Preamble, Step};
 use crate::socket::{self, Tuning};
 use crate::token::{Key, Token};
 
-/// The port that is meant where none is named: `ALTQ` on the keys of a telephone.
+/// The default port: `ALTQ` on the keys of a telephone.
 pub const PORT: u16 = 2587;
 
-/// What a client may do where nothing else is said.
+/// The default limits.
 pub const CAPS: Caps =
     Caps { rate_bit_s: 1_000_000_000, duration_ns: 300 * SECOND, clients: 4, flows: 256, streams: 1024 };
 
-/// Connections that have not said what they are for, or have had their answer and are not closed.
+/// Limits for connections without a preamble, or that are answered and not closed.
 const PENDING: acceptor::Limits =
     acceptor::Limits { bytes: Preamble::BYTES, pending: 1024, patience: Duration::from_secs(5) };
 
-/// What a server is to be.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens, TCP and UDP; port 0: one that is free.
+    /// Addresses to listen on, with TCP and UDP; port 0: any that is free.
     pub listen: Vec<SocketAddr>,
-    /// What a client must know.
+    /// The token that clients must know.
     pub token: Token,
-    /// What a client may do.
+    /// Limits for clients.
     pub caps: Caps,
 }
 
@@ -61,17 +61,17 @@ pub struct Server {
     threads: Vec<JoinHandle<Result<(), Error>>>,
 }
 
-/// Where a server says what happens.
+/// Receives the server's log, a line each call.
 pub type Log = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What all its threads share.
+/// The state that all threads of a server share.
 struct ServerState {
     token: Token,
     caps: Caps,
-    /// What cookies are made with: nobody else has it.
+    /// The key of cookies, which only this server has.
     cookies: Key,
     ports: Vec<u16>,
-    /// By number; `None` until there is a plan.
+    /// Sessions by number; `None` until the session has a plan.
     sessions: Mutex<BTreeMap<u64, Option<Arc<Session>>>>,
     strangers: AtomicU32,
     stop: AtomicBool,
@@ -89,10 +89,10 @@ impl ServerState {
 }
 
 impl Server {
-    /// Listens and answers until [`stop`](Server::stop).
+    /// Starts a server; it runs until [`stop`](Server::stop).
     ///
     /// # Errors
-    /// Where an address cannot be listened on.
+    /// If an address cannot be listened on.
     pub fn start(options: Options, log: Log) -> Result<Server, Error> {
         let mut places = Vec::new();
         for at in &options.listen {
@@ -124,20 +124,20 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// True when it has come to an end by itself.
+    /// True if one of its threads has ended by itself, which only an error does.
     pub fn failed(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Stops listening; sessions end within moments.
+    /// Stops listening. Sessions end soon after.
     ///
     /// # Errors
-    /// The first thing that went wrong while it ran.
+    /// The first error of its threads.
     pub fn stop(mut self) -> Result<(), Error> {
         self.state.stop.store(true, Ordering::Relaxed);
         let mut result = Ok(());
@@ -158,7 +158,7 @@ impl Drop for Server {
     }
 }
 
-/// TCP and UDP on the same port.
+/// Listens with TCP and UDP on the same port.
 fn listen(at: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr), Error> {
     let mut tries = 0;
     loop {
@@ -166,13 +166,14 @@ fn listen(at: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr), Error>
         let address = listener.local_addr().doing(|| "listening")?;
         match socket::udp_shared(address) {
             Ok(socket) => return Ok((listener, socket, address)),
-            // The port that TCP has chosen is another's over UDP: it chooses again.
+            // The port that was chosen for TCP is in use for UDP: another is tried.
             Err(_) if at.port() == 0 && tries < 10 => tries += 1,
             Err(error) => return Err(error),
         }
     }
 }
 
+/// Decides about new connections by their preamble.
 struct Admit {
     state: Arc<ServerState>,
 }
@@ -215,26 +216,26 @@ impl acceptor::Admission for Admit {
     }
 }
 
-/// Answers probes with cookies, and gives addresses that have proved themselves to their flows.
+/// Answers probes with cookies, and assigns proved addresses to their flows.
 fn prove_addresses(state: &ServerState, socket: &UdpSocket, port: u16) -> Result<(), Error> {
     let mut buffer = [0; 2048];
     while !state.stop.load(Ordering::Relaxed) {
         let (bytes, from) = match socket.recv_from(&mut buffer) {
             Ok(came) => came,
             Err(error) if waiting(&error) => continue,
-            // What the kernel reports of an earlier answer.
+            // The kernel's report about an earlier answer.
             Err(_) => continue,
         };
         let Some(answer) = answer_datagram(state, buffer.get(..bytes).unwrap_or_default(), from, port) else {
             continue;
         };
-        // A full queue on the way out: the client asks again.
+        // If it cannot be sent, the client asks again.
         let _ = socket.send_to(&answer, from);
     }
     Ok(())
 }
 
-/// What a datagram from an address is answered with, if anything: as many bytes as it has.
+/// The answer to a datagram, if there is one. It is as long as the datagram.
 fn answer_datagram(state: &ServerState, bytes: &[u8], from: SocketAddr, port: u16) -> Option<[u8; Datagram::BYTES]> {
     let datagram = Datagram::read(bytes)?;
     let session = state.session(datagram.address.session)?;
@@ -249,7 +250,7 @@ fn answer_datagram(state: &ServerState, bytes: &[u8], from: SocketAddr, port: u1
             Some(Datagram::new(Step::Cookie, datagram.address, state.cookies.tag(&parts), &session.key).bytes())
         }
         Step::Echo if state.cookies.proves(&parts, &datagram.cookie) => {
-            // The answer goes over the control connection.
+            // The control connection tells the client.
             session.attach_address(datagram.address, port, from);
             None
         }

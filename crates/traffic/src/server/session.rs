@@ -1,5 +1,4 @@
-//! A client's session at the server: its flows, the connections that have found them, and the
-//! threads that serve them.
+//! A client's session at the server: its flows, their connections, and the threads that serve them.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -22,16 +21,16 @@ use crate::token::Key;
 use crate::udp::{self, Reception};
 use crate::{bulk, echo, request, socket};
 
-/// A session, from the moment at which its plan is accepted.
+/// A session with an accepted plan.
 #[derive(Debug)]
 pub struct Session {
-    /// What its connections and datagrams are proved with.
+    /// The key that proves its connections and datagrams.
     pub key: Key,
-    /// The server's address that the client has found.
+    /// The server's address on the control connection.
     local: SocketAddr,
     plan: Plan,
     flows: Vec<SessionFlow>,
-    /// Tells the control connection what has found its flow.
+    /// Tells the control connection which connections were assigned to their flows.
     attached: Mutex<Sender<Address>>,
     stop: Arc<AtomicBool>,
     epoch: OnceLock<Epoch>,
@@ -44,18 +43,18 @@ struct SessionFlow {
     spec: FlowSpec,
     meter: Arc<Meter>,
     slots: Mutex<BTreeMap<u32, Slot>>,
-    /// Connections over which all has come.
+    /// Number of connections whose whole payload has come.
     done: AtomicU32,
     error: Mutex<Option<String>>,
 }
 
-/// What carries a flow.
+/// A connection or socket of a flow.
 #[derive(Debug)]
 enum Slot {
     Tcp(TcpStream),
-    /// A socket that hears only the proven address.
+    /// A socket that receives only from the proved address.
     Udp(UdpSocket),
-    /// A thread has it.
+    /// It was given to a thread.
     Taken,
 }
 
@@ -63,8 +62,8 @@ impl Session {
     /// A session of a plan that has been checked.
     pub fn new(key: Key, local: SocketAddr, plan: Plan, caps: &Caps, attached: Sender<Address>) -> Session {
         let flow = |spec: &FlowSpec| {
-            // What comes from the client is later than its clock says by the time that the start
-            // took to get there and the load to come here.
+            // The client starts one half of a round trip after the server, and its load takes
+            // another half to come here.
             let shift = if spec.direction == Direction::Up { plan.rtt_ns } else { 0 };
             let window = spec.start_ns.saturating_add(plan.warmup_ns + shift)..spec.stop_ns.saturating_add(shift);
             SessionFlow {
@@ -90,13 +89,13 @@ impl Session {
         }
     }
 
-    /// What a flow does; `None` for one that is not there.
+    /// What a connection's flow does; `None` if there is no such flow or connection.
     pub fn work(&self, address: &Address) -> Option<&Work> {
         let flow = self.flows.get(usize::from(address.flow))?;
         (address.stream < flow.spec.work.streams()).then_some(&flow.spec.work)
     }
 
-    /// A short connection has come; true if its flow runs.
+    /// Counts a short connection; true if its flow runs.
     pub fn connected(&self, address: &Address) -> bool {
         let (Some(flow), Some(epoch)) = (self.flows.get(usize::from(address.flow)), self.epoch.get()) else {
             return false;
@@ -105,7 +104,7 @@ impl Session {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// A connection has come for a flow.
+    /// Assigns a connection to its flow.
     pub fn attach(&self, address: Address, connection: TcpStream) {
         let Some(flow) = self.flows.get(usize::from(address.flow)) else { return };
         let connection = match socket::accepted(connection, &flow.spec.tuning()) {
@@ -115,8 +114,8 @@ impl Session {
         self.put(address, flow, Slot::Tcp(connection));
     }
 
-    /// An address has proved itself for a flow: from now on its datagrams go to a socket of their
-    /// own.
+    /// Assigns a proved address to its flow: a socket of its own receives its datagrams from now
+    /// on.
     pub fn attach_address(&self, address: Address, port: u16, peer: SocketAddr) {
         let Some(flow) = self.flows.get(usize::from(address.flow)) else { return };
         if flow.slots().contains_key(&address.stream) || peer.is_ipv4() != self.local.is_ipv4() {
@@ -134,7 +133,7 @@ impl Session {
         if self.epoch.get().is_some() {
             return;
         }
-        // The first one stays: who says the same again is not the client.
+        // The first one stays; the client never sends a second.
         let mut slots = flow.slots();
         if slots.contains_key(&address.stream) {
             return;
@@ -143,7 +142,7 @@ impl Session {
         let _ = self.attached.lock().unwrap_or_else(PoisonError::into_inner).send(address);
     }
 
-    /// What is missing before the clock can start.
+    /// What is missing before the run can start; `None` if nothing is.
     pub fn missing(&self) -> Option<String> {
         self.flows.iter().find_map(|flow| {
             let there = flow.slots().len() as u32;
@@ -156,7 +155,7 @@ impl Session {
         })
     }
 
-    /// The first thing that went wrong with a flow before the start.
+    /// The first error of a flow before the start.
     pub fn trouble(&self) -> Option<String> {
         self.flows.iter().find_map(|flow| {
             let error = flow.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -164,7 +163,7 @@ impl Session {
         })
     }
 
-    /// Starts the clock and a thread for each connection.
+    /// Starts the run, with a thread for each connection.
     ///
     /// # Errors
     /// That of starting a thread.
@@ -236,22 +235,22 @@ impl Session {
         }
     }
 
-    /// Tells all threads to end.
+    /// Asks all threads to end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Time since the start.
+    /// Time since the start, in ns.
     pub fn now(&self) -> u64 {
         self.epoch.get().map_or(0, |epoch| epoch.since(std::time::Instant::now()))
     }
 
-    /// How the flows go.
+    /// Progress of the flows.
     pub fn reports(&self) -> Vec<FlowReport> {
         self.flows.iter().map(|flow| FlowReport::of(&flow.meter)).collect()
     }
 
-    /// What came of them.
+    /// Final figures of the flows.
     pub fn ends(&self) -> Vec<FlowEnd> {
         let now = self.now();
         let end = |flow: &SessionFlow| {
@@ -262,7 +261,7 @@ impl Session {
         self.flows.iter().map(end).collect()
     }
 
-    /// What the reader of the figures must know.
+    /// Notes for the reader of the figures.
     pub fn notes(&self, caps: &Caps) -> Vec<String> {
         let held = |way: &str, throttle: &Throttle| {
             let most = Rate::bit_s(caps.rate_bit_s);
