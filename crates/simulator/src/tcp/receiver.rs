@@ -1,4 +1,4 @@
-//! The receiving half: what has come, in which order, and when that is acknowledged.
+//! The receiving half: puts what arrives into order, and decides when to acknowledge it.
 
 use std::collections::VecDeque;
 
@@ -8,58 +8,60 @@ use super::config::{Config, DelayedAck};
 use super::rto::wheel;
 use super::segment::{Flags, Sack, Segment};
 
-/// What has come and what is to be said about it.
+/// The receiving half of a connection.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    /// The next number expected.
+    /// The next sequence number expected.
     next: u64,
-    /// The number of the peer's FIN.
+    /// The sequence number of the peer's FIN.
     fin: Option<u64>,
-    /// What came out of order: `[from, to)`, ascending, never touching.
+    /// What arrived out of order: ranges `[from, to)` in ascending order, with gaps between them.
     held: VecDeque<(u64, u64)>,
-    /// What of `held` SACK reports: the block of the latest segment first (RFC 2018 4).
+    /// The ranges of `held` that SACK reports: that of the latest segment first (RFC 2018 4).
     recent: [(u64, u64); 4],
-    /// A duplicate that the next acknowledgement reports (RFC 2883).
+    /// A duplicate that the next acknowledgement reports (RFC 2883 4).
     duplicate: Option<(u64, u64)>,
-    /// An acknowledgement goes at once.
+    /// An acknowledgement must be sent at once.
     urgent: bool,
-    /// It goes at this time, if nothing takes it along before.
+    /// An acknowledgement must be sent at this time, unless a segment carries it before.
     deadline: Option<Nanos>,
-    /// The next number expected as last acknowledged, and segments since.
+    /// The number that was last acknowledged.
     last_acked: u64,
+    /// Segments received since then.
     segments: u32,
-    /// So many acknowledgements go at once (DelayedAck::Modern).
+    /// How many acknowledgements are still to be sent at once ([`DelayedAck::Modern`]).
     quick: u8,
+    /// When the last segment arrived.
     last: Nanos,
     /// The timestamp to echo (RFC 7323 4.3).
     stamp: Nanos,
-    /// ECN: a mark came and the peer has not answered yet (RFC 3168 6.1.3).
+    /// ECN: a mark came, and the peer has not said yet that it reduced its window (RFC 3168 6.1.3).
     marked: bool,
 }
 
 impl Receiver {
-    /// Nothing has come yet.
+    /// The state before the first segment.
     pub fn new(config: &Config) -> Receiver {
         let quick = if let DelayedAck::Modern { quick, .. } = config.delayed_ack { quick } else { 0 };
         Receiver { quick, ..Receiver::default() }
     }
 
-    /// The peer's SYN came.
+    /// The peer's SYN has arrived.
     pub fn opened(&mut self, now: Nanos, segment: &Segment) {
         (self.next, self.last_acked, self.stamp, self.last) = (1, 1, segment.stamp, now);
     }
 
-    /// The next number expected.
+    /// The next sequence number expected.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Bytes in order, as handed to the application.
+    /// Bytes received in order, which the application has.
     pub fn delivered(&self) -> u64 {
         self.next.saturating_sub(1 + u64::from(self.closed()))
     }
 
-    /// All has come, the FIN included.
+    /// Everything has arrived, up to the peer's FIN.
     pub fn closed(&self) -> bool {
         self.fin.is_some_and(|fin| self.next > fin)
     }
@@ -69,36 +71,38 @@ impl Receiver {
         self.stamp
     }
 
-    /// Whether the echo of a mark stands in what is sent.
+    /// Whether segments that are sent carry the echo of a mark (ECE).
     pub fn marked(&self) -> bool {
         self.marked
     }
 
-    /// An acknowledgement must go now.
+    /// Whether an acknowledgement must be sent now.
     pub fn urgent(&self, now: Nanos) -> bool {
         self.urgent || self.deadline.is_some_and(|at| at <= now)
     }
 
-    /// When one must go.
+    /// When an acknowledgement must be sent; `Some(0)`: at once.
     pub fn deadline(&self) -> Option<Nanos> {
         if self.urgent { Some(0) } else { self.deadline }
     }
 
-    /// One is to go now, whatever has come.
+    /// Makes an acknowledgement go out now, whatever has arrived.
     pub fn acknowledge_now(&mut self) {
         self.urgent = true;
     }
 
-    /// Room of what is held, in bytes.
+    /// Memory that the list of ranges takes, in bytes.
     pub fn memory(&self) -> usize {
         self.held.capacity() * size_of::<(u64, u64)>()
     }
 
-    /// A segment with payload or FIN has come, marked or not. `rto` is a span after which a pause
-    /// is a silence.
+    /// A segment with payload or FIN has arrived. `marked`: its packet carried an ECN mark.
+    /// `stamps`: timestamps are in use. After a pause longer than `rto` the first acknowledgements
+    /// are sent at once again.
     pub fn received(&mut self, config: &Config, now: Nanos, segment: &Segment, marked: bool, stamps: bool, rto: Nanos) {
         let (from, to) = (segment.seq, segment.end());
-        // RFC 7323 4.3: of several segments that one acknowledgement covers, the earliest one's.
+        // RFC 7323 4.3: if one acknowledgement covers several segments, it echoes the timestamp of
+        // the earliest one.
         if stamps && from <= self.last_acked && segment.stamp > self.stamp {
             self.stamp = segment.stamp;
         }
@@ -120,13 +124,14 @@ impl Receiver {
             self.fin = Some(to - 1);
         }
         if to <= self.next {
-            // RFC 2883 4: what came twice is reported; RFC 9293 3.10.7.4: and acknowledged at once.
+            // What arrives a second time is reported (RFC 2883 4) and acknowledged at once (RFC
+            // 9293 3.10.7.4).
             self.duplicate = Some((from, to));
             self.urgent = true;
             return;
         }
         if from > self.next {
-            // RFC 5681 4.2: out of order, at once.
+            // RFC 5681 4.2: a segment out of order is acknowledged at once.
             self.hold(from, to);
             self.urgent = true;
             return;
@@ -134,22 +139,23 @@ impl Receiver {
         self.next = to;
         self.segments += 1;
         if !self.held.is_empty() {
-            // RFC 5681 4.2: so too when a gap is filled.
+            // RFC 5681 4.2: so is one that fills a gap.
             self.release();
             self.urgent = true;
         }
         match config.delayed_ack {
             DelayedAck::Off => self.urgent = true,
             DelayedAck::Modern { wait, .. } => {
-                // RFC 5681 4.2: at least for every second full segment, and not later than 500 ms.
+                // RFC 5681 4.2: at least every second full segment is acknowledged, and not later
+                // than 500 ms.
                 if self.quick > 0 || self.next - self.last_acked > u64::from(config.mss) {
                     self.urgent = true;
                 }
                 self.deadline = self.deadline.or_else(|| Some(wheel(config, now, now.saturating_add(wait))));
             }
             DelayedAck::Bsd { tick } => {
-                // TCP/IP Illustrated 2, 28.4: the flag of a delayed acknowledgement is set: now;
-                // else at the fast timer's next call.
+                // TCP/IP Illustrated 2, 28.4: if the flag for a delayed acknowledgement is set
+                // already, at once; else at the next call of the fast timer.
                 if self.segments >= 2 {
                     self.urgent = true;
                 }
@@ -160,7 +166,7 @@ impl Receiver {
         self.urgent |= self.closed();
     }
 
-    /// Keeps what came out of order.
+    /// Adds `[from, to)` to the ranges that arrived out of order.
     fn hold(&mut self, from: u64, to: u64) {
         let at = self.held.partition_point(|(_, end)| *end < from);
         let (mut low, mut up) = (from, to);
@@ -168,7 +174,7 @@ impl Receiver {
             Some((start, end)) if start <= from && to <= end => self.duplicate = Some((from, to)),
             _ => {}
         }
-        // What it touches becomes one with it.
+        // Ranges that it touches are merged with it.
         let mut end = at;
         while let Some((start, stop)) = self.held.get(end).copied().filter(|(start, _)| *start <= up) {
             (low, up) = (low.min(start), up.max(stop));
@@ -191,7 +197,7 @@ impl Receiver {
         self.recent = next;
     }
 
-    /// Takes what follows `next` from what is held.
+    /// Moves `next` past the ranges that follow it now.
     fn release(&mut self) {
         while let Some((_, to)) = self.held.front().copied().filter(|(from, _)| *from <= self.next) {
             self.next = self.next.max(to);
@@ -208,7 +214,7 @@ impl Receiver {
         self.recent[at..].fill((0, 0));
     }
 
-    /// What an acknowledgement reports beside its number.
+    /// The SACK blocks of an acknowledgement.
     pub fn sack(&self, stamps: bool) -> Sack {
         let mut sack = Sack::default();
         if let Some((from, to)) = self.duplicate {
@@ -222,7 +228,7 @@ impl Receiver {
         sack
     }
 
-    /// A segment that acknowledges goes.
+    /// A segment that acknowledges is sent.
     pub fn acknowledged(&mut self) {
         if self.next > self.last_acked {
             self.quick = self.quick.saturating_sub(1);

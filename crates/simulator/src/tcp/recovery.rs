@@ -1,9 +1,9 @@
-//! What an acknowledgement, a timeout and a mark do to the sending half: RFC 5681, 6582, 6675,
+//! What an acknowledgement, a timeout and an ECN mark do to the sending half: RFC 5681, 6582, 6675,
 //! 5682, 8985, 3168, 4015.
 //!
-//! Windows are in segments. A segment that is lost or has arrived is not on its way any more, so
-//! without PRR the window is simply the threshold during recovery; RFC 5681's inflated window comes
-//! to the same.
+//! Windows are in segments. A segment that is lost or has arrived does not count as in flight. So
+//! during recovery without PRR the window is simply the threshold, and need not be inflated as in
+//! RFC 5681 3.2 to let as much be sent.
 
 use altq_engine::units::Nanos;
 
@@ -15,21 +15,21 @@ use super::scoreboard::AckReport;
 use super::segment::{Flags, Options, Segment};
 use super::sender::{Sender, State, Timer};
 
-/// Duplicates that mean a loss (RFC 5681 3.2).
+/// The number of duplicate acknowledgements that means a loss (RFC 5681 3.2).
 const DUPLICATES: u32 = 3;
 
 impl Sender {
-    /// An acknowledgement has come.
+    /// An acknowledgement has arrived.
     pub fn acknowledged(&mut self, config: &Config, now: Nanos, segment: &Segment) {
-        // RFC 9293 3.10.7.4: what was never sent is not acknowledged, and what is old says nothing
-        // new.
+        // RFC 9293 3.10.7.4: an acknowledgement of what was never sent is ignored, and so is an old
+        // one.
         if segment.ack > self.next || segment.ack < self.una {
             return;
         }
         let edge = segment.ack + u64::from(segment.window);
         let advanced = segment.ack > self.una;
-        // RFC 5681 2: a duplicate acknowledges nothing, carries nothing, and leaves the window as
-        // it is.
+        // RFC 5681 2: a duplicate acknowledges nothing new, carries no data, SYN or FIN, and offers
+        // the same window.
         let duplicate = !advanced
             && segment.len == 0
             && !segment.flags.has(Flags::SYN)
@@ -61,8 +61,9 @@ impl Sender {
         if !self.sack {
             self.count_duplicates(advanced, duplicate, &mut report);
         }
-        // RFC 6298 5.3, and for SACK: not by what was sent before the first segment was, else it
-        // might never expire.
+        // RFC 6298 5.3: new acknowledgements restart the timer. SACK blocks do so only for a
+        // segment that was sent after the first unacknowledged one; else the timer might never
+        // expire.
         let mut rearm =
             advanced || report.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
 
@@ -74,7 +75,8 @@ impl Sender {
             self.restart(config, now);
         }
 
-        // RFC 6937 during a reduction, else slow start or avoidance; or all by the model.
+        // Now the window: set by the model, or by PRR during a reduction, or else grown by slow
+        // start or congestion avoidance.
         if model_based {
             self.model(config, now, before, measured, lost, &report);
         } else if matches!(self.state, State::Recovery | State::Reduced) {
@@ -97,7 +99,7 @@ impl Sender {
         }
     }
 
-    /// An acknowledgement for congestion control that models the path.
+    /// Hands an acknowledgement to congestion control that models the path (BBR).
     fn model(&mut self, config: &Config, now: Nanos, before: u32, rtt: Option<Nanos>, lost: u32, report: &AckReport) {
         let in_flight = self.in_flight(config);
         let shortest = self.rto.min().unwrap_or(0);
@@ -111,8 +113,8 @@ impl Sender {
         }
     }
 
-    /// Round-trip times: of segments sent once (Karn), else by the echoed timestamp (RFC 7323 4).
-    /// The time of the last segment.
+    /// Measures the round-trip time, by segments that were sent once (Karn's rule, RFC 6298 3),
+    /// else by the echoed timestamp (RFC 7323 4). Returns that of the latest segment.
     fn measure(
         &mut self,
         config: &Config,
@@ -128,7 +130,7 @@ impl Sender {
         report.last.or(report.sacked).map(|sent| now.saturating_sub(sent))
     }
 
-    /// Without SACK a duplicate says that one more segment has arrived (RFC 5681 3.2 step 4).
+    /// Without SACK a duplicate means that one more segment has arrived (RFC 5681 3.2 step 4).
     fn count_duplicates(&mut self, advanced: bool, duplicate: bool, report: &mut AckReport) {
         if advanced {
             // What the duplicates stood for is now acknowledged by number.
@@ -147,10 +149,10 @@ impl Sender {
         }
     }
 
-    /// RFC 2883, RFC 8985 6.2 step 4: something came twice.
+    /// The receiver reports that `[from, to)` arrived twice (RFC 2883 4, RFC 8985 6.2 step 4).
     fn duplicate_report(&mut self, from: u64, to: u64) {
         if let Some((end, true)) = self.probe {
-            // The probe itself: nothing was lost (RFC 8985 7.4.2).
+            // It is the loss probe itself, so nothing was lost (RFC 8985 7.4.2).
             if from < end && to >= end {
                 self.probe = None;
             }
@@ -161,7 +163,7 @@ impl Sender {
         self.rack.needless(self.una, self.next);
     }
 
-    /// Loss detection and the change of states. How many segments are newly lost.
+    /// Finds losses and changes the state. Returns how many segments are newly lost.
     #[allow(clippy::too_many_arguments)]
     fn update_state(
         &mut self,
@@ -183,7 +185,7 @@ impl Sender {
                 }
                 let resent = self.board.resent();
                 lost = self.find_losses(config, now, advanced, rearm);
-                // A retransmission that is lost again begins a recovery of its own.
+                // If a retransmission is lost again, a recovery of its own begins.
                 if self.state == State::Loss && (self.board.resent() >= resent || lost == 0) {
                     return lost;
                 }
@@ -240,13 +242,14 @@ impl Sender {
         }
     }
 
-    /// RFC 8985 6, or RFC 6675 4, or RFC 5681 3.2.
+    /// Finds losses by RFC 8985 6.2, RFC 6675 4 or RFC 5681 3.2, as configured. Returns how many
+    /// segments are newly lost. Clears `rearm` if it has set the timer itself.
     fn find_losses(&mut self, config: &Config, now: Nanos, advanced: bool, rearm: &mut bool) -> u32 {
         if !self.sack {
             // RFC 6582 3.2 step 5: a partial acknowledgement shows the next loss.
             let partial = self.state == State::Recovery && advanced;
-            // RFC 6582 3.2 step 2: duplicates of what was out at the last recovery's start may be
-            // its retransmissions.
+            // RFC 6582 3.2 step 2: below the last recovery's end, duplicates may be due to its own
+            // retransmissions.
             let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
             if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
                 self.urgent = !config.prr || self.control.is_model_based();
@@ -266,7 +269,7 @@ impl Sender {
         lost
     }
 
-    /// RACK's own timer.
+    /// RACK's reordering timer has expired (RFC 8985 6.2).
     pub fn reorder_expired(&mut self, config: &Config, now: Nanos) {
         let mut rearm = true;
         let lost = self.find_losses(config, now, false, &mut rearm);
@@ -282,16 +285,17 @@ impl Sender {
         }
     }
 
-    /// Whether what was out when recovery began has come (RFC 6582 3.2, RFC 6675 5 step A).
+    /// Whether recovery is over: all that was in flight at its start is acknowledged (RFC 6582 3.2,
+    /// RFC 6675 5 step A).
     fn recovered(&self, config: &Config, advanced: bool) -> bool {
         match config.congestion {
-            // RFC 5681 3.2 step 6: the first new acknowledgement.
+            // RFC 5681 3.2 step 6: the first new acknowledgement ends it.
             Algorithm::Tahoe | Algorithm::Reno if !self.sack => advanced,
             _ => self.una >= self.high,
         }
     }
 
-    /// The threshold after a loss, and all that a reduction sets.
+    /// Begins a reduction of the window: sets the threshold, and what else depends on it.
     fn reduce(&mut self, state: State, config: &Config) {
         self.state = state;
         (self.high, self.recover) = (self.next, self.next);
@@ -305,11 +309,12 @@ impl Sender {
         }
     }
 
-    /// RFC 6675 5, RFC 5681 3.2 step 2.
+    /// Begins a recovery (RFC 6675 5, RFC 5681 3.2 step 2). `echo`: the acknowledgement also echoes
+    /// a mark, so that the reduction would be due without a loss.
     fn enter_recovery(&mut self, config: &Config, now: Nanos, echo: bool) {
         self.counters.recoveries += 1;
         if config.congestion == Algorithm::Tahoe {
-            // Jacobson 1988: as after a timeout.
+            // Tahoe (Jacobson 1988) starts over as after a timeout.
             return self.start_over(config, now, true);
         }
         self.urgent = !config.prr || self.control.is_model_based();
@@ -324,7 +329,7 @@ impl Sender {
         }
     }
 
-    /// RFC 6937 3: at the end the window is the threshold.
+    /// Ends a reduction: the window is the threshold (RFC 6937 3).
     fn end_reduction(&mut self) {
         if !self.control.is_model_based() {
             self.window.cwnd = self.window.ssthresh;
@@ -338,23 +343,24 @@ impl Sender {
         self.counters.timeouts += 1;
         let first = self.expired == 0;
         self.expired = self.expired.saturating_add(1);
-        // RFC 5682 2.1 step 1: not while recovering from a loss found before, but for repeated
-        // timeouts.
+        // RFC 5682 2.1 step 1: not while in a recovery that began before the timeout, unless the
+        // timeout is a repeated one.
         self.frto = config.frto && self.sack && (self.state < State::Recovery || !first);
         self.start_over(config, now, first);
         self.rto.back_off(config);
         self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
     }
 
-    /// All is taken for lost, the window is one segment (RFC 5681 3.1, RFC 6675 5.1). `first`: no
-    /// timeout without progress before.
+    /// Takes all segments for lost and sets the window to one segment (RFC 5681 3.1, RFC 6675 5.1).
+    /// `first`: it is the first timeout since something was acknowledged.
     fn start_over(&mut self, config: &Config, now: Nanos, first: bool) {
-        // RFC 5681 3.1: once a window, and by the first of several timeouts.
+        // RFC 5681 3.1: the threshold is reduced once per window, and only by the first of several
+        // timeouts in a row.
         let reduce = self.state <= State::Disorder || self.una >= self.high || (self.state == State::Loss && first);
         let (rack, rto) = (self.rack, &self.rto);
         let by_time = self.by_time(config);
         let sacked = self.board.sacked();
-        // RFC 8985 6.3: what was sent just now is not lost yet.
+        // RFC 8985 6.3: segments that were sent just now are not lost yet.
         self.board.lose_all(|sent| by_time && !rack.overdue(now, sent, rto, sacked));
         self.duplicates = 0;
         if reduce {
@@ -371,20 +377,22 @@ impl Sender {
         (self.probe, self.probing, self.frto_new, self.urgent) = (None, false, false, false);
     }
 
-    /// After a timeout: RFC 5682's test, and the end. True if nothing more is to be done for this
-    /// acknowledgement.
+    /// An acknowledgement after a timeout: checks whether the timeout was needless (RFC 5682), and
+    /// whether all that was in flight then is acknowledged. True if nothing more is to be done for
+    /// this acknowledgement.
     fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, report: &AckReport) -> bool {
         let recovered = self.una >= self.high;
         self.frto_new = false;
-        // RFC 4015: the echoed timestamp is older than the first retransmission, so the original
-        // has arrived.
+        // RFC 4015 (Eifel): the echoed timestamp is older than the first retransmission, so the
+        // original has arrived.
         if advanced && self.take_back(segment, advanced) {
             self.board.unlose();
             self.open();
             return true;
         }
         if self.frto {
-            // RFC 5682 3.1 step 3b: something sent once was acknowledged: not all was lost.
+            // RFC 5682 3.1 step 3b: a segment that was never retransmitted is acknowledged, so the
+            // timeout was needless.
             if report.original && self.restore() {
                 self.board.unlose();
                 self.open();
@@ -395,7 +403,8 @@ impl Sender {
                     self.frto = false;
                 }
             } else if advanced && !recovered {
-                // RFC 5682 2.1 step 2b: two new segments will tell.
+                // RFC 5682 2.1 step 2b: two new segments are sent; their acknowledgements will show
+                // whether the timeout was needless.
                 self.high = self.next;
                 self.frto_new = self.unsent() && self.edge > self.next;
                 self.frto = self.frto_new;
@@ -412,9 +421,9 @@ impl Sender {
         false
     }
 
-    /// RFC 4015, RFC 3708: takes a reduction back if all that was retransmitted is known to have
-    /// arrived twice, or the acknowledgement echoes a timestamp from before the first
-    /// retransmission.
+    /// Undoes a reduction that was needless: everything that was retransmitted has arrived twice
+    /// (RFC 3708), or the acknowledgement echoes a timestamp from before the first retransmission
+    /// (RFC 4015). True if it did.
     fn take_back(&mut self, segment: &Segment, advanced: bool) -> bool {
         let twice = self.undo_resent == Some(0);
         let stamped =
@@ -422,6 +431,7 @@ impl Sender {
         (twice || stamped) && self.restore()
     }
 
+    /// Restores window and threshold from before the reduction, if they are remembered.
     fn restore(&mut self) -> bool {
         let Some(before) = self.undo.take() else { return false };
         self.window.cwnd = self.window.cwnd.max(before.cwnd);
@@ -433,7 +443,7 @@ impl Sender {
         true
     }
 
-    /// RFC 8985 7.4: what the answer to a probe tells.
+    /// The acknowledgement of a loss probe shows whether the probe repaired a loss (RFC 8985 7.4).
     fn probe_answered(
         &mut self,
         config: &Config,
@@ -446,7 +456,7 @@ impl Sender {
         if !resent || report.duplicate.is_some() {
             self.probe = None;
         } else if segment.ack > end {
-            // A probe that repaired a loss: the window is reduced all the same.
+            // The probe repaired a loss, so the window is reduced as for any loss.
             self.reduce(State::Reduced, config);
             self.end_reduction();
             self.open();

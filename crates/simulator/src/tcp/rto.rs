@@ -1,10 +1,10 @@
-//! The retransmission timeout (RFC 6298).
+//! The retransmission timeout (RFC 6298), and when timers fire.
 
 use altq_engine::units::Nanos;
 
 use super::config::{Config, RtoFloor};
 
-/// Round-trip time, its variance, and the timeout that follows.
+/// The round-trip time, its variance, and the timeout that follows from them.
 #[derive(Debug)]
 pub struct Rto {
     /// Smoothed round-trip time; 0 before the first sample.
@@ -18,17 +18,17 @@ pub struct Rto {
 }
 
 impl Rto {
-    /// Before the first sample (RFC 6298 2.1).
+    /// The state before the first sample (RFC 6298 2.1).
     pub fn new(config: &Config) -> Rto {
         Rto { srtt: 0, rttvar: 0, min: Nanos::MAX, rto: config.rto_initial, doublings: 0 }
     }
 
-    /// A round-trip time was measured.
+    /// Takes note of a measured round-trip time.
     pub fn sample(&mut self, config: &Config, rtt: Nanos) {
         self.min = self.min.min(rtt);
         let rtt = match config.rto_tick {
             0 => rtt.max(1),
-            // A clock of whole ticks counts those that passed, and one at least.
+            // A clock of ticks measures whole ticks, and at least one.
             tick => rtt.div_ceil(tick).max(1).saturating_mul(tick),
         };
         if self.srtt == 0 {
@@ -39,7 +39,7 @@ impl Rto {
             self.rttvar = self.rttvar - self.rttvar / 4 + self.srtt.abs_diff(rtt) / 4;
             self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
         }
-        // RFC 6298 5.7, 5: a valid sample takes the doubling back.
+        // RFC 6298 5.7, 5: a valid sample ends the doubling.
         self.doublings = 0;
         self.set(config);
     }
@@ -53,13 +53,13 @@ impl Rto {
         self.rto = rto.min(config.rto_max);
     }
 
-    /// The timer has expired: twice as long from now on (RFC 6298 5.5).
+    /// The timer has expired, so the timeout doubles (RFC 6298 5.5).
     pub fn back_off(&mut self, config: &Config) {
         self.doublings = self.doublings.saturating_add(1);
         self.rto = self.rto.saturating_mul(2).min(config.rto_max);
     }
 
-    /// The timeout, doublings included.
+    /// The timeout, after any doublings.
     pub fn timeout(&self) -> Nanos {
         self.rto
     }
@@ -74,7 +74,7 @@ impl Rto {
         (self.min < Nanos::MAX).then_some(self.min)
     }
 
-    /// When a timer that is set now for `span` fires: ticks are whole.
+    /// When a timer that is set now for `span` fires: on a tick, if the clock has ticks.
     pub fn deadline(config: &Config, now: Nanos, span: Nanos) -> Nanos {
         let at = now.saturating_add(span);
         match config.rto_tick {
@@ -84,15 +84,16 @@ impl Rto {
     }
 }
 
-/// What RACK's timer and the loss probe wait longer than RFC 8985 says: with timers of jiffies 2
-/// ms, as Linux (TCP_TIMEOUT_MIN_US of include/net/tcp.h).
+/// By how much RACK's timer and the loss probe wait longer than RFC 8985 6.2 and 7.2 say. It is 2
+/// ms if timers count jiffies, as in Linux (TCP_TIMEOUT_MIN_US of include/net/tcp.h), else 0.
 pub fn slack(config: &Config) -> Nanos {
     if config.jiffy > 0 { 2_000_000 } else { 0 }
 }
 
-/// When a timer that is set now for `at` fires on Linux' wheel of timers (kernel/time/timer.c): no
-/// earlier, on a jiffy while less than 63 are to go, on every eighth below 504, on every 64th below
-/// 4032, and so on. A timeout is 4 to 32 ms late at 250 jiffies a second.
+/// When a timer that is set now for `at` fires on Linux' timer wheel (kernel/time/timer.c). It
+/// never fires early. Less than 63 jiffies ahead it fires on any jiffy, less than 504 ahead on a
+/// multiple of 8, less than 4032 ahead on a multiple of 64, and so on. With 250 jiffies a second a
+/// usual timeout comes 4 to 32 ms late.
 pub fn wheel(config: &Config, now: Nanos, at: Nanos) -> Nanos {
     let jiffy = config.jiffy;
     if jiffy == 0 {
@@ -115,8 +116,8 @@ mod tests {
     fn timers_on_the_wheel() {
         let config = Config { jiffy: 4_000_000, ..Config::linux() };
         let ms = |now: u64, span: u64| wheel(&config, now * 1_000_000, (now + span) * 1_000_000) / 1_000_000;
-        // Level 0: the jiffy after. Level 1 (252 ms and more): a multiple of 32 ms. Level 2 (2016
-        // ms and more): of 256 ms.
+        // Level 0 of the wheel: the jiffy after. Level 1 (252 ms and more): a multiple of 32 ms.
+        // Level 2 (2016 ms and more): a multiple of 256 ms.
         assert_eq!((ms(0, 40), ms(3, 40), ms(4, 40), ms(0, 248)), (44, 44, 48, 252));
         assert_eq!(
             (ms(0, 252), ms(0, 255), ms(0, 256), ms(1, 288), ms(0, 1000), ms(0, 2000)),

@@ -1,8 +1,9 @@
-//! What is on its way: a record a segment, in order of sequence, and how many of them are where.
+//! The segments that were sent and are not acknowledged by number: a record for each, in order of
+//! sequence, and counts of those that are SACKed, lost and retransmitted.
 //!
-//! Nothing here walks the window for an acknowledgement. A SACK block is looked up by bisection,
-//! and only what the last acknowledgement's blocks did not cover already is gone through; both loss
-//! detectors keep a cursor that only moves up.
+//! No acknowledgement costs a walk over the whole window. A SACK block is found by bisection, and
+//! only what the last acknowledgement's blocks did not cover is visited. Both loss detectors keep a
+//! cursor that only moves forward.
 
 use std::collections::VecDeque;
 
@@ -11,32 +12,33 @@ use altq_engine::units::Nanos;
 use super::rate::DeliveryRate;
 use super::segment::Segment;
 
-/// It has been selectively acknowledged.
+/// The segment was selectively acknowledged.
 pub const SACKED: u8 = 1;
-/// It is taken for lost.
+/// The segment is taken for lost.
 pub const LOST: u8 = 2;
-/// Its last retransmission is on its way.
+/// The segment's last retransmission is in flight.
 pub const RESENT: u8 = 4;
-/// It was retransmitted at least once, so acknowledgements of it are ambiguous (Karn).
+/// The segment was retransmitted at least once, so its acknowledgement does not tell which sending
+/// it is for (Karn's rule, RFC 6298 3).
 pub const RETRANSMITTED: u8 = 8;
-/// It carries the FIN.
+/// The segment carries the FIN.
 pub const FIN: u8 = 16;
 
-/// One segment on its way.
+/// The record of one segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// Number of its first byte.
+    /// The sequence number of its first byte.
     pub seq: u64,
     /// When it was sent last.
     pub sent: Nanos,
-    /// Payload.
+    /// Payload in bytes.
     pub len: u32,
-    /// The bits above.
+    /// [`SACKED`], [`LOST`], [`RESENT`], [`RETRANSMITTED`] and [`FIN`].
     pub flags: u8,
 }
 
 impl Sent {
-    /// The number after its last.
+    /// The sequence number after its last.
     pub fn end(&self) -> u64 {
         self.seq + u64::from(self.len) + u64::from(self.flags & FIN != 0)
     }
@@ -46,64 +48,63 @@ impl Sent {
     }
 }
 
-/// What one acknowledgement told.
+/// What one acknowledgement reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckReport {
-    /// Segments that have arrived, as far as this acknowledgement is the first to say so.
+    /// Segments that it is the first to report as arrived.
     pub delivered: u32,
-    /// Of these, acknowledged by number (the rest by SACK).
+    /// Segments that it acknowledges by number, those that were SACKed before included.
     pub acked: u32,
-    /// When the first and the last of the segments acknowledged by number were sent, if never
-    /// retransmitted.
+    /// When the first segment was sent that it acknowledges by number and that was sent only once.
     pub first: Option<Nanos>,
-    /// See `first`.
+    /// The same of the last such segment.
     pub last: Option<Nanos>,
-    /// The same of the first segment that was newly reported by SACK.
+    /// The same of the first segment that SACK newly reports.
     pub sacked: Option<Nanos>,
-    /// A segment sent once, below `high`, arrived.
+    /// A segment below the recovery point arrived that was sent only once.
     pub original: bool,
-    /// A segment sent once arrived after one that was sent after it.
+    /// A segment that was sent only once arrived after one that was sent later.
     pub reordered: bool,
-    /// One that had been retransmitted was acknowledged.
+    /// A segment that had been retransmitted is acknowledged.
     pub resent: bool,
-    /// The blocks began with a duplicate report (RFC 2883).
+    /// The duplicate that its first block reports (RFC 2883 4).
     pub duplicate: Option<(u64, u64)>,
     /// The highest number SACKed before this acknowledgement.
     pub highest: u64,
 }
 
-/// The segments that are on their way.
+/// The records of all segments that are not acknowledged by number.
 #[derive(Debug, Default)]
 pub struct Scoreboard {
     sent: VecDeque<Sent>,
-    /// Number of the first of `sent`; segments are numbered in the order in which they were first
-    /// sent.
+    /// The index of the first of `sent`. Segments are numbered in the order in which they were
+    /// first sent, from 0.
     base: u64,
     sacked: u32,
     lost: u32,
     resent: u32,
-    /// Lost, and not sent again since.
+    /// Segments that are lost and not retransmitted since.
     waiting: u32,
-    /// None below waits to be sent again.
+    /// No segment below this index waits to be retransmitted.
     next_resend: u64,
-    /// What was sent again, in that order: number and time.
+    /// Retransmissions in the order in which they were sent: index and time.
     retransmissions: VecDeque<(u64, Nanos)>,
-    /// RACK: originals below this were judged.
+    /// RACK: originals below this index have been judged.
     judged: u64,
-    /// RFC 6675: below this every segment is SACKed, lost, or was sent again; and how many SACKed
-    /// ones lie there.
+    /// RFC 6675 4: below this index every segment is SACKed, lost, or was retransmitted.
     cursor: u64,
+    /// The number of SACKed segments below `cursor`.
     below: u32,
-    /// The highest number SACKed.
+    /// The highest sequence number SACKed.
     highest: u64,
-    /// The last acknowledgement's blocks.
+    /// The last acknowledgement's SACK blocks.
     blocks: [(u64, u64); 4],
-    /// The rate of delivery, if anyone asks for it.
+    /// The delivery rate, if congestion control needs it.
     pub rate: Option<Box<DeliveryRate>>,
 }
 
 impl Scoreboard {
-    /// Nothing is on its way. `rated`: its rate of delivery is measured.
+    /// An empty scoreboard. `rated`: the delivery rate is measured.
     pub fn new(rated: bool) -> Scoreboard {
         Scoreboard { rate: rated.then(Box::default), ..Scoreboard::default() }
     }
@@ -113,37 +114,37 @@ impl Scoreboard {
         self.sent.len() as u32
     }
 
-    /// SACKed segments.
+    /// Number of SACKed segments.
     pub fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Segments taken for lost.
+    /// Number of segments that are taken for lost.
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Retransmissions on their way.
+    /// Number of retransmissions in flight.
     pub fn resent(&self) -> u32 {
         self.resent
     }
 
-    /// Whether a lost segment waits to be sent again.
+    /// Whether a lost segment waits to be retransmitted.
     pub fn waiting(&self) -> bool {
         self.waiting > 0
     }
 
-    /// The highest number SACKed so far.
+    /// The highest sequence number SACKed so far.
     pub fn highest(&self) -> u64 {
         self.highest
     }
 
-    /// The first segment.
+    /// The first segment that is not acknowledged.
     pub fn head(&self) -> Option<&Sent> {
         self.sent.front()
     }
 
-    /// Room of the records, in bytes.
+    /// Memory of the records, in bytes.
     pub fn memory(&self) -> usize {
         self.rate.as_ref().map_or(0, |rate| rate.memory())
             + self.sent.capacity() * size_of::<Sent>()
@@ -158,7 +159,7 @@ impl Scoreboard {
         self.sent.get_mut(number.checked_sub(self.base)? as usize)
     }
 
-    /// A new segment goes.
+    /// Adds a new segment, which is being sent.
     pub fn push(&mut self, sent: Sent) {
         if self.sent.is_empty() {
             self.retransmissions.clear();
@@ -170,7 +171,7 @@ impl Scoreboard {
         self.sent.push_back(sent);
     }
 
-    /// A segment is sent again: the first lost one that waits.
+    /// Retransmits the first lost segment that waits, if there is one.
     pub fn resend(&mut self, now: Nanos) -> Option<Sent> {
         if self.waiting == 0 {
             return None;
@@ -188,7 +189,7 @@ impl Scoreboard {
         self.sent_again(number, now)
     }
 
-    /// The last segment is sent again as a probe (RFC 8985 7.3).
+    /// Retransmits the last segment as a loss probe (RFC 8985 7.3).
     pub fn resend_last(&mut self, now: Nanos) -> Option<Sent> {
         let number = (self.base + self.sent.len() as u64).checked_sub(1)?;
         let last = self.at(number)?;
@@ -214,7 +215,7 @@ impl Scoreboard {
         Some(copy)
     }
 
-    /// Takes a segment for lost, once more if it was sent again. False if nothing changed.
+    /// Takes a segment for lost, or its retransmission. False if nothing changed.
     fn lose(&mut self, number: u64) -> bool {
         let Some(sent) = self.at_mut(number) else { return false };
         if sent.is(SACKED) || (sent.is(LOST) && !sent.is(RESENT)) {
@@ -233,17 +234,18 @@ impl Scoreboard {
         true
     }
 
-    /// Takes the first segment for lost (RFC 5681 3.2, RFC 6582 3.2). How many are newly lost.
+    /// Takes the first segment for lost (RFC 5681 3.2, RFC 6582 3.2). Returns how many segments are
+    /// newly lost.
     pub fn lose_head(&mut self) -> u32 {
-        // Lost already: that its retransmission is lost too is for the timeout to find.
+        // If it is lost already, only the timeout can find that its retransmission is lost too.
         match self.sent.front() {
             Some(head) if !head.is(LOST) => u32::from(self.lose(self.base)),
             _ => 0,
         }
     }
 
-    /// Takes all for lost that `keep` does not spare (after a timeout, RFC 6675 5.1), the first one
-    /// always.
+    /// After a timeout, takes all segments for lost for which `keep` is false, and the first one
+    /// always (RFC 6675 5.1).
     pub fn lose_all(&mut self, keep: impl Fn(&Sent) -> bool) {
         for index in 0..self.sent.len() {
             if index == 0 || self.sent.get(index).is_some_and(|sent| !keep(sent)) {
@@ -252,7 +254,7 @@ impl Scoreboard {
         }
     }
 
-    /// None is lost after all.
+    /// Takes no segment for lost any more.
     pub fn unlose(&mut self) {
         for sent in self.sent.iter_mut().filter(|sent| sent.flags & LOST != 0) {
             sent.flags &= !LOST;
@@ -260,7 +262,8 @@ impl Scoreboard {
         (self.lost, self.waiting) = (0, 0);
     }
 
-    /// RFC 6675 4, IsLost: three segments above have been SACKed. How many are newly lost.
+    /// Takes segments for lost above which three have been SACKed (RFC 6675 4, IsLost). Returns how
+    /// many are newly lost.
     pub fn lose_by_count(&mut self) -> u32 {
         let mut newly = 0;
         while self.sacked - self.below >= 3 {
@@ -275,17 +278,16 @@ impl Scoreboard {
         newly
     }
 
-    /// RFC 8985 6.2 step 5: what was sent before `latest` (time and end of what arrived and was
-    /// sent last) and has had `wait` since then is lost. How many are newly lost, and when the next
-    /// one is due.
+    /// Takes segments for lost that were sent before `latest` and more than `wait` ago (RFC 8985
+    /// 6.2 step 5). `latest` is the sending time and the end of the segment that was sent last of
+    /// those that arrived. Returns how many segments are newly lost, and when to look again.
     pub fn lose_by_time(&mut self, now: Nanos, latest: (Nanos, u64), wait: Nanos) -> (u32, Option<Nanos>) {
         let (mut newly, mut due) = (0, None);
         let mut judge = |sent: &Sent| -> Option<bool> {
             ((sent.sent, sent.end()) < latest).then(|| {
                 let lost = sent.sent.saturating_add(wait) <= now;
                 if !lost {
-                    // The last of them is due no later than this: one timer covers all (RFC 8985
-                    // 6.2).
+                    // By then all of them are lost, so one timer is enough (RFC 8985 6.2).
                     due = Some(latest.0.saturating_add(wait));
                 }
                 lost
@@ -293,7 +295,7 @@ impl Scoreboard {
         };
         while let Some(sent) = self.at(self.judged.max(self.base)).copied() {
             self.judged = self.judged.max(self.base);
-            // What was sent again is judged below, by its last sending.
+            // Retransmitted segments are judged below, by their last sending.
             if !sent.is(SACKED | LOST | RETRANSMITTED) {
                 if judge(&sent) != Some(true) {
                     break;
@@ -316,7 +318,7 @@ impl Scoreboard {
         (newly, due)
     }
 
-    /// Books a segment that has arrived.
+    /// Counts a segment that has arrived.
     fn arrived(&mut self, sent: &Sent, high: u64, report: &mut AckReport) {
         report.delivered += 1;
         if sent.is(LOST) {
@@ -332,8 +334,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes note of an acknowledgement's SACK blocks. `una` is what was acknowledged by number
-    /// before, `high` the recovery point.
+    /// Takes note of an acknowledgement's SACK blocks. `una` is the number that was acknowledged
+    /// before, `high` the recovery point. Calls `rack` for each segment that is newly reported.
     pub fn sack(
         &mut self,
         segment: &Segment,
@@ -347,8 +349,8 @@ impl Scoreboard {
             if let Some(slot) = seen.get_mut(at) {
                 *slot = (from, to);
             }
-            // RFC 2883 4: the first block is a duplicate if it is acknowledged by number, or lies
-            // within the second.
+            // RFC 2883 4: the first block reports a duplicate if it is acknowledged by number, or
+            // if it lies within the second block.
             if at == 0 {
                 let second = segment.sack_blocks().nth(1);
                 if to <= segment.ack || second.is_some_and(|(low, up)| low <= from && to <= up) {
@@ -359,14 +361,14 @@ impl Scoreboard {
             if from >= to || to <= una {
                 continue;
             }
-            // What the last acknowledgement reported has been booked.
+            // What the last acknowledgement reported has been counted already.
             let old = self.blocks;
             self.subtract(from, to, &old, high, report, &mut rack);
         }
         self.blocks = seen;
     }
 
-    /// Books what lies in `[from, to)` and in none of `old`.
+    /// Counts segments in `[from, to)` that are in none of the blocks `old`.
     fn subtract(
         &mut self,
         from: u64,
@@ -415,7 +417,8 @@ impl Scoreboard {
         self.highest = self.highest.max(to);
     }
 
-    /// Takes note of an acknowledgement by number.
+    /// Takes note of an acknowledgement by number. Calls `rack` for each segment that is newly
+    /// reported.
     pub fn acked(&mut self, ack: u64, high: u64, report: &mut AckReport, mut rack: impl FnMut(&Sent)) {
         while let Some(sent) = self.sent.front().copied().filter(|sent| sent.end() <= ack) {
             self.sent.pop_front();
@@ -451,10 +454,11 @@ mod tests {
     use super::*;
     use crate::tcp::segment::{Flags, Sack};
 
-    /// First number, end, SACKed, lost, its last sending is on its way again, was ever sent again.
+    /// First sequence number, end, and whether the segment is SACKed, is lost, has a retransmission
+    /// in flight, and was ever retransmitted.
     type Record = (u64, u64, bool, bool, bool, bool);
 
-    /// What RFC 6675 3 and 4 say, gone through segment by segment each time.
+    /// RFC 6675 3 and 4 done the slow way: it looks at every segment each time.
     #[derive(Default)]
     struct Naive {
         sent: Vec<Record>,
@@ -475,7 +479,7 @@ mod tests {
             (delivered, (before - self.sent.len()) as u32)
         }
 
-        /// IsLost by count: three above are SACKed, and it was sent once.
+        /// IsLost by count: three segments above it are SACKed, and it was sent only once.
         fn lose(&mut self) -> u32 {
             let mut newly = 0;
             for at in 0..self.sent.len() {
@@ -499,10 +503,10 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Send(u32),
-        /// This one of those on their way arrives.
+        /// The segment at this index, modulo the number of segments, arrives.
         Arrive(u16),
         Resend,
-        /// A timeout: all that has not arrived is lost.
+        /// A timeout: every segment that has not arrived is lost.
         Timeout,
     }
 
@@ -522,7 +526,8 @@ mod tests {
         #[test]
         fn counts_are_those_of_a_model_that_looks_at_everything(steps in steps()) {
             let (mut board, mut naive) = (Scoreboard::default(), Naive::default());
-            // The receiver: what it holds, the latest block first, and the next number.
+            // The receiver: the next number expected, and the ranges out of order, the latest
+            // first.
             let (mut next, mut una, mut held): (u64, u64, Vec<(u64, u64)>) = (1, 1, Vec::new());
             for (now, step) in steps.into_iter().enumerate() {
                 let now = now as Nanos;
@@ -545,7 +550,7 @@ mod tests {
                         if held.iter().any(|(low, up)| *low <= from && to <= *up) {
                             continue;
                         }
-                        // RFC 2018 4: what touches becomes one block, the first to be reported.
+                        // RFC 2018 4: ranges that touch become one block, which is reported first.
                         let mut block = (from, to);
                         held.retain(|(low, up)| {
                             let touches = *up >= block.0 && *low <= block.1;

@@ -1,24 +1,23 @@
-//! Segments: what would stand in the headers.
+//! Segments: the fields of TCP's header that matter here.
 
 use altq_engine::units::Nanos;
 
-/// The flag bits of a TCP header, with the values that they have there (RFC 9293 3.1, RFC 3168
-/// 6.1).
+/// The flag bits of a TCP header, with their values there (RFC 9293 3.1, RFC 3168 6.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Flags = Flags(0x01);
     /// Opens a connection.
     pub const SYN: Flags = Flags(0x02);
     /// Ends a connection at once.
     pub const RST: Flags = Flags(0x04);
-    /// The sender has nothing more to send just now.
+    /// The sender has nothing more to send at the moment.
     pub const PSH: Flags = Flags(0x08);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Flags = Flags(0x10);
-    /// ECN's echo.
+    /// The echo of an ECN mark.
     pub const ECE: Flags = Flags(0x40);
     /// Congestion window reduced.
     pub const CWR: Flags = Flags(0x80);
@@ -34,7 +33,7 @@ impl Flags {
     }
 }
 
-/// What a SYN offers, a bit each; the same bits in every later segment say what is in use.
+/// A bit for each option. In a SYN they are the options offered, in later segments those in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options(pub u8);
 
@@ -52,9 +51,10 @@ impl Options {
     }
 }
 
-/// SACK blocks: up to four, `[from, to)`, kept relative to the segment's acknowledgement number.
+/// SACK blocks: up to four ranges `[from, to)`, stored relative to the segment's acknowledgement
+/// number.
 ///
-/// A first block that does not lie above it is a duplicate report (D-SACK, RFC 2883).
+/// A first block that is not above that number reports a duplicate (D-SACK, RFC 2883 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sack {
     blocks: [(i32, i32); 4],
@@ -87,30 +87,30 @@ impl Sack {
     }
 }
 
-/// One segment, without its bytes. What TCP's header would say, and how long the packet is.
+/// One segment without its payload: the fields of its TCP header, and the length of its packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Number of the first byte, or of the SYN or FIN if there is none.
+    /// The sequence number of the first byte, or of the SYN or FIN if there is none.
     pub seq: u64,
-    /// The next number that the sender of this segment expects; counts if ACK is set.
+    /// The next number that the sender of this segment expects; valid if ACK is set.
     pub ack: u64,
-    /// Timestamp and echoed timestamp; count if [`Options::STAMPS`] is set.
+    /// The timestamp; valid if [`Options::STAMPS`] is set.
     pub stamp: Nanos,
-    /// The peer's timestamp.
+    /// The echo of the peer's timestamp; valid if [`Options::STAMPS`] is set.
     pub echo: Nanos,
     /// Payload in bytes.
     pub len: u32,
-    /// Length of the packet at layer 3: IP and TCP headers, options, payload.
+    /// Length of the packet at layer 3 in bytes: IP and TCP headers, options, payload.
     pub bytes: u32,
     /// The window offered, in bytes (the scale has been applied).
     pub window: u32,
     /// SACK blocks.
     pub sack: Sack,
-    /// Most payload that the sender takes in one segment; counts if SYN is set.
+    /// The most payload that the sender accepts in one segment; valid if SYN is set.
     pub mss: u16,
     /// Flag bits.
     pub flags: Flags,
-    /// Options in use or offered.
+    /// Options in use, or offered if SYN is set.
     pub options: Options,
 }
 

@@ -1,5 +1,5 @@
-//! The sending half: what goes next, and the timers. What an acknowledgement does stands in
-//! `recovery.rs`.
+//! The sending half: which segment is sent next, and the timers. `recovery.rs` handles what
+//! arrives.
 
 use altq_engine::units::Nanos;
 
@@ -11,7 +11,7 @@ use super::rack::Rack;
 use super::rto::{Rto, slack, wheel};
 use super::scoreboard::{FIN, Scoreboard, Sent};
 
-/// What a connection has done.
+/// Counts of what a connection has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Segments with payload, SYN or FIN sent, retransmissions included.
@@ -20,22 +20,22 @@ pub struct Counters {
     pub retransmitted: u64,
     /// Timeouts.
     pub timeouts: u64,
-    /// Recoveries without a timeout.
+    /// Recoveries that began without a timeout.
     pub recoveries: u64,
     /// Loss probes (RFC 8985 7).
     pub probes: u64,
-    /// Reductions that were taken back.
+    /// Reductions of the window that were undone because they were needless.
     pub undone: u64,
-    /// Reductions because of marks (RFC 3168).
+    /// Reductions because of ECN marks (RFC 3168 6.1.2).
     pub marks: u64,
-    /// Segments sent that carry nothing but an acknowledgement.
+    /// Segments sent that carry only an acknowledgement.
     pub acks: u64,
 }
 
-/// What state recovery is in; the names are those of Linux.
+/// The state of loss recovery; the names are those of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing is amiss.
+    /// Nothing has arrived out of order.
     Open,
     /// Duplicates or SACK blocks have come.
     Disorder,
@@ -58,29 +58,29 @@ pub enum Timer {
     Probe,
 }
 
-/// A segment to be sent: its record, and whether it goes again.
+/// A segment to be sent: its record, and whether it is a retransmission.
 pub type Outgoing = (Sent, bool);
 
 /// The sending half of a connection.
 #[derive(Debug)]
 pub struct Sender {
-    /// The first number not acknowledged, and the next to be sent.
+    /// The first sequence number that is not acknowledged.
     pub una: u64,
-    /// See `una`.
+    /// The next sequence number to be sent.
     pub next: u64,
-    /// The number after the last byte that the application has written.
+    /// The sequence number after the last byte that the application has written.
     pub written: u64,
     /// A FIN follows the last byte.
     pub closing: bool,
-    /// It is on its way.
+    /// The FIN was sent.
     pub fin_sent: bool,
-    /// It went before the peer's was seen.
+    /// The FIN was sent before the peer's FIN arrived.
     pub fin_early: bool,
-    /// The peer takes numbers below this; the widest window it has offered.
+    /// The end of the peer's window: it accepts sequence numbers below this.
     pub edge: u64,
-    /// See `edge`.
+    /// The widest window that the peer has offered, in bytes.
     pub widest: u32,
-    /// Payload of a full segment.
+    /// Payload of a full segment in bytes.
     pub mss: u32,
     /// SACK is in use.
     pub sack: bool,
@@ -88,51 +88,61 @@ pub struct Sender {
     pub window: Window,
     pub control: Control,
     pub state: State,
-    /// The recovery point: `recover` of RFC 6582 and 6675.
+    /// The recovery point: `recover` of RFC 6582 3.2, RecoveryPoint of RFC 6675 5.
     pub high: u64,
-    /// The recovery point of the last recovery, without SACK the bar for the next (RFC 6582 3.2).
+    /// The recovery point of the last recovery. Without SACK the next recovery begins only above it
+    /// (RFC 6582 3.2).
     pub recover: u64,
-    /// Duplicate acknowledgements without SACK: so many segments have arrived somewhere.
+    /// Without SACK, the number of duplicate acknowledgements: each means that a segment has
+    /// arrived out of order.
     pub duplicates: u32,
     pub prr: Prr,
     pub rack: Rack,
     pub rto: Rto,
     pub timer: Option<(Timer, Nanos)>,
-    /// When it was set, until its place on the wheel is known ([`wheel`]).
+    /// When the timer was set; `None` once its slot on the timer wheel is known ([`wheel`]).
     timer_set: Option<Nanos>,
     /// How often the timeout has expired in a row.
     pub expired: u8,
-    /// The probe's end (RFC 8985 7: TLP.end_seq), and whether it was a retransmission.
+    /// The end of the loss probe (RFC 8985 7.1: TLP.end_seq), and whether the probe was a
+    /// retransmission.
     pub probe: Option<(u64, bool)>,
-    /// A probe is due.
+    /// A loss probe is due.
     pub probing: bool,
-    /// F-RTO looks for a needless timeout (RFC 5682); at present new data goes before what is lost.
+    /// F-RTO is finding out whether a timeout was needless (RFC 5682).
     pub frto: bool,
+    /// F-RTO sends new data before it retransmits what is lost.
     pub frto_new: bool,
-    /// What a needless reduction is taken back to: window and threshold; and what was retransmitted
-    /// since less what arrived twice.
+    /// Window and threshold from before the reduction, restored if it turns out needless.
     pub undo: Option<Window>,
+    /// Retransmissions since the reduction, less those that the receiver reports as duplicates. At
+    /// 0 the reduction was needless.
     pub undo_resent: Option<u32>,
-    /// When the first retransmission of this recovery went.
+    /// When the first retransmission of this recovery was sent.
     pub resent_at: Option<Nanos>,
-    /// The window has been in use: it may grow (RFC 7661 motivates; Linux' rule).
+    /// The window held sending back lately, so it may grow (Linux: is_cwnd_limited; RFC 7661 gives
+    /// reasons).
     pub limited: bool,
+    /// The most segments not acknowledged while `limited` was as it is.
     pub most_out: u32,
+    /// `limited` holds until this sequence number is acknowledged.
     pub limited_until: u64,
-    /// A retransmission goes whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2 step 5,
-    /// RFC 6675 5 step 4.3); PRR counts it itself.
+    /// The next retransmission is sent whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2
+    /// step 5, RFC 6675 5 step 4.3). Not used with PRR, which allows for it itself.
     pub urgent: bool,
-    /// A CWR stands in the next new segment (RFC 3168 6.1.2); ECN is in use.
+    /// The next new segment carries CWR (RFC 3168 6.1.2).
     pub cwr: bool,
+    /// ECN is in use.
     pub ecn: bool,
+    /// When the last segment was sent.
     pub last_sent: Nanos,
-    /// When it may send, if it is paced.
+    /// The pacer, if segments are paced.
     pub pacer: Option<Pacer>,
     pub counters: Counters,
 }
 
 impl Sender {
-    /// Before the SYN.
+    /// The state before the SYN.
     pub fn new(config: &Config) -> Sender {
         Sender {
             una: 0,
@@ -177,7 +187,7 @@ impl Sender {
         }
     }
 
-    /// Segments on their way (RFC 6675 3: pipe, counted in segments).
+    /// Segments in flight (RFC 6675 3: pipe, counted in segments).
     pub fn in_flight(&self, config: &Config) -> u32 {
         let arrived = if self.sack {
             self.board.sacked()
@@ -189,12 +199,12 @@ impl Sender {
         (self.board.len() + self.board.resent()).saturating_sub(arrived + self.board.lost())
     }
 
-    /// RACK and probes need SACK (RFC 8985 4).
+    /// Whether losses are found by time: RACK and loss probes need SACK (RFC 8985 4).
     pub fn by_time(&self, config: &Config) -> bool {
         config.rack && self.sack
     }
 
-    /// The segment that goes next, if one may go.
+    /// The next segment to be sent, if one may be sent now.
     pub fn transmit(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         if std::mem::take(&mut self.probing)
             && let Some(sent) = self.send_probe(config, now)
@@ -207,7 +217,7 @@ impl Sender {
         self.next_outgoing(config, now)
     }
 
-    /// The same at a pace.
+    /// The same for a sender that paces.
     #[inline(never)]
     fn transmit_paced(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         let mut pacer = self.pacer?;
@@ -215,7 +225,7 @@ impl Sender {
         let pace = self.control.pace(&self.window, self.rto.srtt(), bytes);
         let open = pacer.may_send(now, &pace);
         let room = self.in_flight(config) < self.window.cwnd;
-        // It wants to be called when the time has come, if there is something to send then.
+        // The pacer names a deadline only if there is something to send then.
         pacer.has_waiting = !open && room && (self.board.waiting() || self.unsent());
         let sent = if open { self.next_outgoing(config, now) } else { None };
         if let Some((sent, _)) = &sent {
@@ -225,7 +235,7 @@ impl Sender {
         sent
     }
 
-    /// What goes as far as windows and recovery are concerned.
+    /// The next segment that windows and recovery let be sent, whatever the pacer says.
     #[inline(always)]
     fn next_outgoing(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         let in_flight = self.in_flight(config);
@@ -234,7 +244,7 @@ impl Sender {
             if room && let Some(sent) = self.send_new(config, now) {
                 return Some((sent, false));
             }
-            // RFC 5682 2.1 step 2b: nothing new could go, so what is lost goes.
+            // RFC 5682 2.1 step 2b: no new segment can be sent, so lost ones are retransmitted.
             if self.next > self.high {
                 return None;
             }
@@ -263,12 +273,12 @@ impl Sender {
         None
     }
 
-    /// Something waits to be sent for the first time.
+    /// Whether data or a FIN waits to be sent for the first time.
     pub fn unsent(&self) -> bool {
         self.next < self.written || (self.closing && !self.fin_sent)
     }
 
-    /// Whether the window held sending back. It may only grow then.
+    /// Notes whether the window held sending back, because it may grow only then.
     fn note_window_use(&mut self, limited: bool) {
         let out = self.board.len();
         if self.una >= self.limited_until || limited || (!self.limited && out > self.most_out) {
@@ -281,8 +291,8 @@ impl Sender {
         self.limited || (self.window.slow_start() && self.window.cwnd < 2 * self.most_out)
     }
 
-    /// RFC 5681 4.1: after a silence of a timeout the window says nothing any more. It is halved
-    /// for every timeout (RFC 2861 3.1), down to the initial one.
+    /// After a pause of a timeout or more the window is out of date (RFC 5681 4.1). It is halved
+    /// for every timeout that has passed (RFC 2861 3.1), down to the initial window.
     fn restart_after_idle(&mut self, config: &Config, now: Nanos) {
         if let Some(rate) = &self.board.rate {
             if rate.is_limited() {
@@ -296,7 +306,7 @@ impl Sender {
         }
         let halvings = ((silence - 1) / self.rto.timeout().max(1)).min(31) as u32;
         let floor = config.initial_window.max(1).min(self.window.cwnd);
-        // RFC 2861 3.1: the threshold remembers.
+        // RFC 2861 3.1: the threshold keeps three quarters of the window from before the pause.
         if self.window.ssthresh < u32::MAX {
             self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
         }
@@ -304,7 +314,8 @@ impl Sender {
         self.control.resumed(silence);
     }
 
-    /// The next new segment, if window and RFC 9293 3.8.6.2.1 (silly windows) and Nagle let it go.
+    /// Sends the next new segment, if the peer's window, the avoidance of silly windows (RFC 9293
+    /// 3.8.6.2.1) and Nagle's algorithm allow it.
     fn send_new(&mut self, config: &Config, now: Nanos) -> Option<Sent> {
         if self.fin_sent || !self.unsent() {
             return None;
@@ -328,7 +339,7 @@ impl Sender {
         self.next = sent.end();
         self.fin_sent |= fin;
         self.count_sent(now);
-        // RFC 6298 5.1; a probe makes way for what it would have probed.
+        // RFC 6298 5.1: the timer is started. A timer for a loss probe is set anew.
         if first || !matches!(self.timer, Some((Timer::Timeout | Timer::Reorder, _))) {
             self.restart(config, now);
         }
@@ -336,18 +347,19 @@ impl Sender {
         Some(sent)
     }
 
-    /// The first lost segment, again.
+    /// Retransmits the first lost segment.
     fn retransmit(&mut self, config: &Config, now: Nanos) -> Option<Sent> {
         let head = self.board.head().map(|head| head.seq);
         let sent = self.board.resend(now)?;
         self.resent(now);
-        // RFC 6298 5.1, 5.5: the timer runs anew for the first one.
+        // RFC 6298 5.1, 5.5: retransmitting the first segment restarts the timer.
         if head == Some(sent.seq) && !matches!(self.timer, Some((Timer::Reorder, _))) {
             self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
         }
         Some(sent)
     }
 
+    /// Counts a retransmission.
     fn resent(&mut self, now: Nanos) {
         self.resent_at = self.resent_at.or(Some(now));
         self.undo_resent = Some(self.undo_resent.map_or(1, |n| n.saturating_add(1)));
@@ -355,19 +367,20 @@ impl Sender {
         self.count_sent(now);
     }
 
+    /// Counts a segment that is sent.
     fn count_sent(&mut self, now: Nanos) {
         self.counters.segments += 1;
         self.prr.sent();
         self.last_sent = now;
     }
 
-    /// Sets the timer.
+    /// Sets the timer to `at`.
     pub fn set_timer(&mut self, timer: Timer, now: Nanos, at: Nanos) {
         (self.timer, self.timer_set) = (Some((timer, at)), Some(now));
     }
 
-    /// RFC 6298 5.1 to 5.3: the timeout runs from now; if the timer was set for something else,
-    /// from when the first segment was sent.
+    /// Starts the timeout from now (RFC 6298 5.1 to 5.3). If the timer was set for RACK or a loss
+    /// probe, the timeout counts from when the first segment was sent.
     pub fn restart(&mut self, config: &Config, now: Nanos) {
         let Some(head) = self.board.head() else {
             self.timer = None;
@@ -380,17 +393,17 @@ impl Sender {
         self.set_timer(Timer::Timeout, now, Rto::deadline(config, at, 0));
     }
 
-    /// RFC 8985 7.2: sets the timer for a loss probe. `moved`: the acknowledgement would have
-    /// restarted the timeout.
+    /// Sets the timer for a loss probe (RFC 8985 7.2). `moved`: an acknowledgement would have
+    /// restarted the timeout. False if no probe is to be sent.
     pub fn schedule_probe(&mut self, config: &Config, now: Nanos, moved: bool) -> bool {
         let Some(head) = self.board.head() else { return false };
         if !self.by_time(config) || !matches!(self.state, State::Open | State::Reduced) {
             return false;
         }
         let wait = match self.rto.srtt() {
-            // With one segment out its acknowledgement may be delayed (RFC 8985 7.2:
-            // TLP.max_ack_delay; the least timeout, as tcp_schedule_loss_probe of
-            // net/ipv4/tcp_output.c has it).
+            // With one segment in flight its acknowledgement may be delayed (RFC 8985 7.2:
+            // TLP.max_ack_delay). As in Linux (tcp_schedule_loss_probe of net/ipv4/tcp_output.c)
+            // the shortest timeout stands for that delay.
             Some(srtt) => 2 * srtt + if self.board.len() == 1 { config.rto_min } else { slack(config) },
             None => config.rto_initial,
         };
@@ -401,7 +414,7 @@ impl Sender {
         true
     }
 
-    /// RFC 8985 7.3: a new segment if there is one, else the last one again.
+    /// Sends a loss probe: a new segment if there is one, else the last one again (RFC 8985 7.3).
     fn send_probe(&mut self, config: &Config, now: Nanos) -> Option<Outgoing> {
         let sent = match self.send_new(config, now) {
             Some(sent) => (sent, false),
@@ -418,11 +431,11 @@ impl Sender {
         Some(sent)
     }
 
-    /// The timer's time has come.
+    /// Does what the timer was set for, if its time has come.
     pub fn timeout(&mut self, config: &Config, now: Nanos) {
         let Some((timer, at)) = self.timer.filter(|(_, at)| *at <= now) else { return };
-        // Most timers are set anew before their time: only then is it looked up where on the wheel
-        // one is.
+        // Most timers are set anew before they expire. So the slot on the timer wheel is only
+        // computed now.
         if let Some(set) = self.timer_set.take() {
             let at = wheel(config, set, at);
             if at > now {

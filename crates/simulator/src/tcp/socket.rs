@@ -1,4 +1,4 @@
-//! One end of a connection: opening, closing, and what goes next (RFC 9293).
+//! One end of a connection: opening, closing, and the segments that it sends (RFC 9293).
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use super::sender::{Counters, Sender};
 /// ECT(0): the packet's queue may mark it (RFC 3168 5).
 const ECT: u8 = 2;
 
-/// RFC 9293 3.3.2, as far as it is not told by what was sent and what came.
+/// The states of RFC 9293 3.3.2. Those that differ only in which FINs were sent, received and
+/// acknowledged are one here, because sender and receiver know that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Listen,
     SynSent,
     SynReceived,
-    /// Both ways are open, or one, or both are about to close.
+    /// ESTABLISHED, and all states between it and TIME_WAIT or CLOSED.
     Open,
-    /// The end that closed first remembers the connection until then.
+    /// The end that closed first remembers the connection until this time.
     TimeWait(Nanos),
     Closed,
 }
@@ -39,16 +40,17 @@ pub struct Socket {
     phase: Phase,
     sender: Sender,
     receiver: Receiver,
-    /// In use: what both ends offered.
+    /// The options in use: those that both ends offered.
     options: Options,
-    /// Windows are counted in units of 2 to this power.
+    /// The window scale: windows are offered in units of 2 to this power.
     scale: u8,
-    /// When the SYN goes (again), and how often it went.
+    /// When the SYN is sent or retransmitted.
     syn_at: Option<Nanos>,
+    /// How often the SYN was sent.
     syns: u8,
     /// The application has closed.
     closing: bool,
-    /// A reset is to be sent, with this number.
+    /// A reset is to be sent, with this sequence number.
     reset: Option<u64>,
     failed: bool,
 }
@@ -58,7 +60,8 @@ impl Socket {
         let sender = Sender::new(&config);
         let receiver = Receiver::new(&config);
         let mut scale = 0;
-        // RFC 7323 2.2: as small as covers the buffer, 14 at most.
+        // RFC 7323 2.2, 2.3: the smallest scale with which the window can cover the buffer, 14 at
+        // most.
         while config.window_scaling && scale < 14 && config.receive_buffer >> scale > 65_535 {
             scale += 1;
         }
@@ -78,7 +81,7 @@ impl Socket {
         }
     }
 
-    /// The end that opens: its SYN goes at the next [`Socket::poll_transmit`].
+    /// The end that opens the connection: the next [`Socket::poll_transmit`] gives its SYN.
     pub fn connect(config: Arc<Config>) -> Socket {
         let mut socket = Socket::new(config, Phase::SynSent);
         socket.syn_at = Some(0);
@@ -90,16 +93,16 @@ impl Socket {
         Socket::new(config, Phase::Listen)
     }
 
-    /// The application writes `bytes` more; `u64::MAX`: it never stops. Nothing after
-    /// [`Socket::close`].
+    /// The application writes `bytes` more; `u64::MAX`: it writes without end. After
+    /// [`Socket::close`] this does nothing.
     pub fn write(&mut self, bytes: u64) {
         if !self.closing {
             self.sender.written = self.sender.written.saturating_add(bytes);
         }
     }
 
-    /// The application closes: a FIN follows what it has written. One that writes without end has
-    /// written what was sent by now.
+    /// The application closes: a FIN follows what it has written. If it wrote without end, the FIN
+    /// follows what has been sent by now.
     pub fn close(&mut self) {
         if self.closing {
             return;
@@ -114,7 +117,7 @@ impl Socket {
         }
     }
 
-    /// The application gives up: a reset goes, and all is over.
+    /// The application gives up: a reset is sent, and the connection is over.
     pub fn abort(&mut self) {
         if matches!(self.phase, Phase::SynReceived | Phase::Open) {
             self.reset = Some(self.sender.next);
@@ -123,7 +126,7 @@ impl Socket {
         (self.syn_at, self.sender.timer) = (None, None);
     }
 
-    /// A segment has come; `marked`: its packet carried congestion experienced (RFC 3168).
+    /// A segment has arrived; `marked`: its packet carried the ECN codepoint CE (RFC 3168 5).
     pub fn received(&mut self, now: Nanos, segment: &Segment, marked: bool) {
         let flags = segment.flags;
         if flags.has(Flags::RST) {
@@ -162,7 +165,7 @@ impl Socket {
             }
             Phase::SynReceived => {
                 if flags.has(Flags::SYN) {
-                    // The peer has not heard the answer.
+                    // The peer has not received the answer to its SYN.
                     self.syn_at = Some(now);
                     return;
                 }
@@ -189,7 +192,7 @@ impl Socket {
         self.finish(now, flags.has(Flags::FIN));
     }
 
-    /// Options are in use if both ends offer them.
+    /// Settles the options: those are in use that both ends offer.
     fn negotiate(&mut self, segment: &Segment) {
         self.options = Options(self.offer().0 & segment.options.0);
         self.sender.sack = self.options.has(Options::SACK);
@@ -209,7 +212,7 @@ impl Socket {
         )
     }
 
-    /// The peer's SYN is acknowledged: data may flow.
+    /// The handshake is done: data may be sent.
     fn open(&mut self, now: Nanos, segment: &Segment) {
         self.phase = Phase::Open;
         let sender = &mut self.sender;
@@ -228,13 +231,13 @@ impl Socket {
         sender.last_sent = now;
     }
 
-    /// Follows up what has been closed and acknowledged.
+    /// Goes to TIME_WAIT or CLOSED if both ends have closed and all is acknowledged.
     fn finish(&mut self, now: Nanos, fin: bool) {
         let acknowledged = self.sender.fin_sent && self.sender.una == self.sender.next;
         match self.phase {
             Phase::Open if acknowledged && self.receiver.closed() => {
-                // RFC 9293 3.6: who sends its FIN without having seen the peer's waits. The other's
-                // FIN acknowledged the peer's.
+                // RFC 9293 3.6: an end that sent its FIN before it received the peer's waits in
+                // TIME_WAIT. The other end's FIN acknowledged the peer's, so it need not wait.
                 self.phase = if self.sender.fin_early {
                     Phase::TimeWait(now.saturating_add(self.config.time_wait))
                 } else {
@@ -242,7 +245,7 @@ impl Socket {
                 };
                 self.sender.timer = None;
             }
-            // RFC 9293 3.10.7.4: the peer has not heard the last acknowledgement.
+            // RFC 9293 3.10.7.4: the peer has not received the last acknowledgement.
             Phase::TimeWait(_) if fin => self.phase = Phase::TimeWait(now.saturating_add(self.config.time_wait)),
             _ => {}
         }
@@ -254,7 +257,7 @@ impl Socket {
         (self.syn_at, self.sender.timer) = (None, None);
     }
 
-    /// The time that [`Socket::poll_timeout`] named has come, or any other.
+    /// To be called at the time that [`Socket::poll_timeout`] named; harmless at any other.
     pub fn timeout(&mut self, now: Nanos) {
         match self.phase {
             Phase::TimeWait(at) if at <= now => self.phase = Phase::Closed,
@@ -269,8 +272,8 @@ impl Socket {
         }
     }
 
-    /// The next segment to send now, and its ECN bits (0: not capable, 2: ECT(0)); `None`: nothing
-    /// more for now.
+    /// The next segment to send now, and the ECN bits of its packet (0: Not-ECT, 2: ECT(0));
+    /// `None`: nothing more for now.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(Segment, u8)> {
         if let Some(seq) = self.reset.take() {
             let flags = Flags::RST.with(Flags::ACK);
@@ -305,8 +308,8 @@ impl Socket {
                 if !self.sender.unsent() {
                     segment.flags = segment.flags.with(Flags::PSH);
                 }
-                // RFC 3168 6.1.2, 6.1.5: the first new segment says that the window was reduced;
-                // retransmissions may not be marked.
+                // RFC 3168 6.1.2: the first new segment says that the window was reduced. RFC 3168
+                // 6.1.5: retransmissions are not ECN-capable.
                 let mut ecn = 0;
                 if self.sender.ecn && !again && sent.len > 0 {
                     ecn = ECT;
@@ -333,7 +336,7 @@ impl Socket {
         Some((segment, 0))
     }
 
-    /// A segment with all but what it carries.
+    /// A segment without payload, with all other fields set.
     fn segment(&self, now: Nanos) -> Segment {
         let stamps = self.options.has(Options::STAMPS);
         let sack = if self.options.has(Options::SACK) { self.receiver.sack(stamps) } else { Default::default() };
@@ -353,8 +356,8 @@ impl Socket {
         }
     }
 
-    /// The window offered: the application reads at once, so it is the buffer, in units of the
-    /// scale.
+    /// The window offered, in bytes: the receive buffer, rounded down to a unit of the window
+    /// scale. (The application reads at once.)
     fn offered(&self) -> u32 {
         (self.config.receive_buffer >> self.scale).min(65_535) << self.scale
     }
@@ -412,8 +415,8 @@ impl Socket {
         Some((segment, 0))
     }
 
-    /// When [`Socket::timeout`] or [`Socket::poll_transmit`] wants to be called next if nothing
-    /// else happens.
+    /// When to call [`Socket::timeout`] and then [`Socket::poll_transmit`] next if nothing else
+    /// happens.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let acknowledgement = self.receiver.deadline();
         match self.phase {
@@ -428,7 +431,7 @@ impl Socket {
         }
     }
 
-    /// Bytes handed to the application, in order.
+    /// Bytes delivered to the application.
     pub fn delivered(&self) -> u64 {
         self.receiver.delivered()
     }
@@ -444,27 +447,27 @@ impl Socket {
         self.sender.written.saturating_sub(1 + self.acked())
     }
 
-    /// The handshake is done and the connection is not over.
+    /// Whether the handshake is done and the connection is not over.
     pub fn is_established(&self) -> bool {
         self.phase == Phase::Open
     }
 
-    /// The peer has closed and all it sent has been delivered.
+    /// Whether the peer has closed and all that it sent has been delivered.
     pub fn peer_closed(&self) -> bool {
         self.receiver.closed()
     }
 
-    /// Both have closed and all is acknowledged; this end may be waiting (TIME_WAIT).
+    /// Whether both ends have closed and all is acknowledged; this end may still be in TIME_WAIT.
     pub fn is_done(&self) -> bool {
         matches!(self.phase, Phase::TimeWait(_) | Phase::Closed)
     }
 
-    /// All is over, TIME_WAIT too.
+    /// Whether the connection is over, TIME_WAIT included.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// It ended by a reset, or because nothing came back.
+    /// Whether the connection ended by a reset or because the peer did not answer.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
@@ -480,33 +483,33 @@ impl Socket {
         (ssthresh < u32::MAX).then(|| u64::from(ssthresh) * u64::from(self.sender.mss))
     }
 
-    /// What the model of the path is doing, if there is one.
+    /// BBR's state; `None` with other congestion control.
     #[cfg(test)]
     pub(super) fn mode(&self) -> Option<super::congestion::Mode> {
         self.sender.control.mode()
     }
 
-    /// Segments on their way.
+    /// Segments in flight.
     pub fn in_flight(&self) -> u32 {
         self.sender.in_flight(&self.config)
     }
 
-    /// Smoothed round-trip time, once measured.
+    /// The smoothed round-trip time; `None` before the first measurement.
     pub fn srtt(&self) -> Option<Nanos> {
         self.sender.rto.srtt()
     }
 
-    /// The timeout of RFC 6298 as it stands.
+    /// The present retransmission timeout (RFC 6298 2).
     pub fn rto(&self) -> Nanos {
         self.sender.rto.timeout()
     }
 
-    /// What it has done.
+    /// Counts of what the connection has done.
     pub fn counters(&self) -> Counters {
         self.sender.counters
     }
 
-    /// Bytes of memory that the socket takes, its lists included and its configuration not.
+    /// Memory of the socket in bytes: with its lists, without its settings.
     pub fn memory(&self) -> usize {
         size_of::<Socket>() + self.sender.board.memory() + self.receiver.memory()
     }

@@ -1,5 +1,7 @@
-//! BBR by what its draft (draft-cardwell-iccrg-bbr-congestion-control-00) says must be seen on a
-//! path.
+//! BBR on a path of known rate and delay must behave as its draft says.
+//!
+//! "BBR draft" is draft-cardwell-iccrg-bbr-congestion-control-00; the number after it is the
+//! section there.
 
 use altq_engine::units::{Nanos, Rate};
 
@@ -11,8 +13,8 @@ fn bbr() -> Config {
     Config { congestion: Algorithm::Bbr, ..Config::linux() }
 }
 
-/// One flow over 10 Mbit/s and 20 ms (17 segments), a buffer of `limit` packets; looked at every
-/// millisecond.
+/// Runs one flow over 10 Mbit/s and 20 ms (17 segments) with a buffer of `limit` packets, and calls
+/// `look` every millisecond.
 fn alone(limit: usize, end: Nanos, mut look: impl FnMut(Nanos, Mode, &Net)) -> Net {
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, limit);
     net.pair(&bbr(), 0);
@@ -36,14 +38,15 @@ fn the_pipe_is_full_and_the_queue_is_not() {
             (most, sum, looks) = (most.max(net.ways[0].len()), sum + net.ways[0].len(), looks + 1);
         }
     });
-    // 4.3.5: ProbeRTT takes 200 ms and a little of ten seconds: 98 % is left; 4.3.4: the rest at
-    // the link's rate.
+    // BBR draft 4.3.5: ProbeRTT takes a little more than 200 ms of every ten seconds, so 98 % is
+    // left. BBR draft 4.3.4: the rest of the time the link is full.
     let goodput = (net.pairs[0].1.delivered() - before) as f64 * 8.0 / 28e6;
     assert!(goodput > 0.96 * 9.653, "{goodput}");
-    // 4.2.3.1, 4.3.3, 4.3.4.3: what drains goes on until a product and three bursts of two are on
-    // their way (made even), so seven wait besides the one on the wire; a phase of 1.25 adds a
-    // quarter of a product (4.4), which the next one takes away: an eighth over these two. The
-    // window is two products, six, and two to be even and to probe.
+    // BBR draft 4.2.3.1, 4.3.3, 4.3.4.3: draining goes on until a bandwidth-delay product and three
+    // bursts of two segments are in flight (rounded to an even number), so seven wait besides the
+    // one on the wire. The phase with gain 1.25 adds a quarter of a product (4.4 segments), which
+    // the next phase takes away: on average an eighth over these two. The window is two products,
+    // six segments for bursts, and two to be even and to probe.
     let mean = f64::from(sum as u32) / f64::from(looks);
     assert!(most <= 18 + 8 && mean < 8.0 + 2.2, "{most} {mean}");
     assert_eq!((net.pairs[0].0.counters().retransmitted, net.ways[0].dropped), (0, 0));
@@ -51,8 +54,8 @@ fn the_pipe_is_full_and_the_queue_is_not() {
 
 #[test]
 fn startup_doubles_and_drain_empties() {
-    // 4.3.2.1: 2/ln 2 doubles the rate each round trip: ten segments, then 20, 40 ... until the
-    // pipe of 100 Mbit/s and 100 ms (833) is full.
+    // BBR draft 4.3.2.1: a gain of 2/ln 2 doubles the rate each round trip: ten segments, then 20,
+    // 40 and so on, until the path of 100 Mbit/s and 100 ms (833 segments) is full.
     let mut net = Net::new(Rate::mbit_s(100), 50 * MS, 10_000);
     net.pair(&bbr(), 0);
     net.pairs[0].0.write(u64::MAX);
@@ -70,18 +73,18 @@ fn startup_doubles_and_drain_empties() {
     for three in delivered.windows(3) {
         growth.push((three[2] - three[1]) / (three[1] - three[0]).max(1.0));
     }
-    // While the pipe is not full yet (sums of 10 + 20 + ... up to 640); counted every 100 ms, a
-    // little less than a round trip.
+    // The growth while the path is not full yet (10 + 20 + ... up to 640 segments), counted every
+    // 100 ms, which is a little less than a round trip.
     let early: Vec<f64> = growth.iter().copied().filter(|g| *g < 100.0).take(4).collect();
     let mean = early.iter().product::<f64>().powf(1.0 / early.len() as f64);
     assert!(early.len() == 4 && (1.8..2.1).contains(&mean), "{early:?}");
-    // 4.3.2.2: seven rounds of 100 ms fill the pipe, four of up to 289 ms do not make it faster;
-    // 4.3.3: 1.885 products go at 1 - 1/2.885 of the rate, 289 ms. Together 2.2 s; then a product
-    // and three bursts are on their way.
+    // BBR draft 4.3.2.2: seven rounds of 100 ms fill the path, and four more of up to 289 ms do not
+    // raise the rate. BBR draft 4.3.3: a queue of 1.885 products drains at 1 - 1/2.885 of the rate,
+    // in 289 ms. Together this takes 2.2 s; then a product and three bursts are in flight.
     let (at, in_flight) = drained.unwrap();
     assert!(at < 24 && in_flight < 833 + 60, "{at} {in_flight}");
-    // 4.2.3.2: the window of startup is 2.885 products, and three bursts of a millisecond at 2.885
-    // times the rate (4.2.2).
+    // BBR draft 4.2.3.2: the window of startup is 2.885 products, and three bursts of a millisecond
+    // at 2.885 times the rate (4.2.2 there).
     assert!(f64::from(peak) < 2.886 * 836.0 + 3.0 * 24.1 + 2.0, "{peak}");
 }
 
@@ -100,19 +103,21 @@ fn the_round_trip_is_looked_at_every_ten_seconds() {
         }
         last = mode;
     });
-    // 4.1.2.3: the minimum holds for ten seconds. (A path that is empty in between shows it before,
-    // so the first may come later.)
+    // BBR draft 4.1.2.3: the shortest round-trip time is valid for ten seconds. (If the path
+    // empties by itself the minimum is renewed, so the first ProbeRTT may come later.)
     assert!(starts.len() >= 4, "{starts:?}");
     assert!(starts.windows(2).all(|two| two[1] - two[0] >= 10 * S && two[1] - two[0] < 12 * S), "{starts:?}");
-    // 4.3.5: four segments, for 200 ms and a round trip more to come down to these, and one to see
-    // the end.
+    // BBR draft 4.3.5: four segments in flight for 200 ms. Getting down to four takes up to a round
+    // trip, and noticing the end another one.
     assert!(spans.iter().all(|(span, least)| (200 * MS..=300 * MS).contains(span) && *least <= 4), "{spans:?}");
 }
 
 #[test]
 fn losses_at_random_do_not_slow_it() {
-    // 1 % at random: Reno's rate by Mathis is 1.2 MSS/(RTT sqrt(p)) = 1.22 * 1448 * 8/(0.0212 *
-    // 0.1) = 6.7 Mbit/s at most; the draft's section 1: the rate does not depend on losses.
+    // 1 % of the segments are lost at random. Reno's rate is at most 1.22 MSS/(RTT sqrt(p)) =
+    // 1.22 * 1448 * 8/(0.0212 * 0.1) = 6.7 Mbit/s (Mathis and others, "The Macroscopic Behavior of
+    // the TCP Congestion Avoidance Algorithm", 1997). BBR draft 1: BBR's rate does not depend on
+    // losses.
     let mut seed = 1u64;
     let mut run = |congestion| {
         let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 1000);
@@ -132,7 +137,7 @@ fn losses_at_random_do_not_slow_it() {
 
 #[test]
 fn a_shallow_buffer_is_kept_full_and_the_link_too() {
-    // Five packets: startup and probing lose some; the rate stays.
+    // With a buffer of five packets startup and probing lose some, but the rate stays.
     let net = alone(5, 30 * S, |_, _, _| ());
     let goodput = net.pairs[0].1.delivered() as f64 * 8.0 / 30e6;
     assert!(goodput > 0.93 * 9.653, "{goodput} {:?}", net.pairs[0].0.counters());
@@ -141,9 +146,9 @@ fn a_shallow_buffer_is_kept_full_and_the_link_too() {
 
 #[test]
 fn an_application_that_sends_little_says_little_of_the_path() {
-    // 4.1.1.4: 20 segments every 200 ms are 1.2 Mbit/s, but the estimate comes from how fast they
-    // arrive, and is not lowered by the silences: when it sends all it can, the link is full within
-    // a few round trips.
+    // BBR draft 4.1.1.4: the application sends 20 segments every 200 ms, 1.2 Mbit/s. The estimate
+    // follows from how fast these arrive, and the pauses do not lower it. So when the application
+    // sends all it can, the link is full within a few round trips.
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 1000);
     net.pair(&bbr(), 0);
     for n in 0..100 {
@@ -163,8 +168,9 @@ fn an_application_that_sends_little_says_little_of_the_path() {
 
 #[test]
 fn cubic_can_be_paced() {
-    // Linux' ratios: in avoidance 1.2 x cwnd/srtt, 12 Mbit/s here, so no more than two segments at
-    // a time; without a pace a heap of acknowledgements lets as many go.
+    // Linux paces at 1.2 x cwnd/srtt in congestion avoidance, 12 Mbit/s here, so at most two
+    // segments are sent at a time. Without pacing a burst of acknowledgements lets as many segments
+    // be sent.
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 50);
     net.log = Some(Vec::new());
     net.pair(&Config { pacing: true, ..Config::linux() }, 0);

@@ -19,7 +19,7 @@ pub fn bulk(config: &Config, flows: usize, limit: usize) -> (f64, f64, Net) {
 }
 
 #[test]
-#[ignore = "a table, for comparison with the kernel's"]
+#[ignore = "prints a table to be compared with the kernel's TCP"]
 fn table() {
     for flows in [1, 10, 100] {
         for limit in [17, 50] {
@@ -44,9 +44,9 @@ fn table() {
                             sum[at] += n;
                         }
                     }
-                    let got: Vec<f64> = net.pairs.iter().map(|(_, server)| server.delivered() as f64).collect();
+                    let bytes: Vec<f64> = net.pairs.iter().map(|(_, server)| server.delivered() as f64).collect();
                     let open = net.pairs.iter().filter(|(_, server)| server.is_established()).count();
-                    let (one, two): (f64, f64) = (got.iter().sum(), got.iter().map(|x| x * x).sum());
+                    let (one, two): (f64, f64) = (bytes.iter().sum(), bytes.iter().map(|x| x * x).sum());
                     println!(
                         "{flows:3} q{limit} {algorithm:?} {hystart:?} {goodput:.3} {:.2}% {sum:?} open {open} jain \
                          {:.3}",
@@ -73,8 +73,8 @@ fn one_flow_fills_a_link_with_a_buffer_of_three_times_the_product() {
 
 #[test]
 fn a_window_bounds_the_rate() {
-    // A buffer of 14,600 bytes and 20 ms plus the time of a segment and its acknowledgement: window
-    // over round-trip time.
+    // The rate is the window over the round-trip time: a buffer of 14,480 bytes, and 20 ms plus the
+    // time of a segment and its acknowledgement.
     let config = Config { receive_buffer: 14_480, window_scaling: false, ..Config::linux() };
     let mut net = Net::new(Rate::mbit_s(1000), 10 * MS, 1000);
     let flow = net.pair(&config, 0);

@@ -1,4 +1,4 @@
-//! Two hosts and a link for tests: a rate, a delay and a queue of so many packets each way.
+//! A network for tests: two hosts and a link with a rate, a delay and a limited queue each way.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,7 +11,7 @@ use crate::tcp::{Config, Segment, Socket};
 pub const MS: Nanos = 1_000_000;
 pub const S: Nanos = 1_000_000_000;
 
-/// A packet on its way: flow, whether to the listening end, segment, marked.
+/// A packet: its flow, whether it goes to the listening end, its segment, and its ECN bits.
 type Packet = (usize, bool, Segment, u8);
 
 enum Event {
@@ -21,11 +21,11 @@ enum Event {
     Start(usize),
 }
 
-/// Says of a packet whether it is lost.
+/// Decides whether a packet is lost.
 pub type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
 
-/// Says of a packet that is ECN-capable whether it is marked: the segment, and how many packets it
-/// finds.
+/// Decides whether an ECN-capable packet is marked, by its segment and the number of packets in the
+/// queue that it finds.
 pub type Mark = Box<dyn FnMut(&Segment, usize) -> bool>;
 
 /// One direction.
@@ -33,18 +33,18 @@ pub struct Way {
     pub rate: Rate,
     pub delay: Nanos,
     pub limit: usize,
-    /// Marks what it says.
+    /// Decides which packets are marked.
     pub mark: Option<Mark>,
     queue: VecDeque<Packet>,
     busy: bool,
     pub sent: u64,
     pub dropped: u64,
-    /// Drops what it says before it is queued.
+    /// Decides which packets are dropped before they are queued.
     pub lose: Option<Lose>,
 }
 
 impl Way {
-    /// Packets that wait, the one on the wire included.
+    /// Packets that wait or are being sent.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
@@ -60,7 +60,7 @@ pub struct Net {
     store: Vec<Option<Event>>,
     free: Vec<usize>,
     order: u64,
-    /// What entered the forward way: time and segment.
+    /// The segments that were sent: time, whether to the listening end, segment.
     pub log: Option<Vec<(Nanos, bool, Segment)>>,
 }
 
@@ -119,7 +119,7 @@ impl Net {
         self.events.push(Reverse((time, self.order, slot)));
     }
 
-    /// Takes what an end wants to send, and when it wants to be called.
+    /// Takes the segments that an end sends, and sets its timer.
     pub fn poll(&mut self, flow: usize, server: bool) {
         loop {
             let now = self.now;
@@ -169,7 +169,7 @@ impl Net {
         }
     }
 
-    /// Runs until `end`; what is due then has not happened.
+    /// Runs the events before `end`; those at `end` have not happened.
     pub fn run(&mut self, end: Nanos) {
         while let Some(Reverse((time, _, slot))) = self.events.peek().copied() {
             if time >= end {

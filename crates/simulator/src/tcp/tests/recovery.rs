@@ -5,8 +5,8 @@ use altq_engine::units::Rate;
 use super::link::{MS, Mark, Net, lose_first};
 use crate::tcp::{Algorithm, Config, Counters, HyStart};
 
-/// Sends `segments` full ones of which those with these numbers (from 0) are lost once; what came
-/// of it, and when all was acknowledged.
+/// Sends `segments` full segments, of which those with the numbers `lost` (from 0) are lost once
+/// for each mention. Returns the counters, when all was acknowledged, and the network.
 fn lossy(config: &Config, segments: u64, lost: &[u64]) -> (Counters, u64, Net) {
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 1000);
     net.ways[0].lose = lose_first(lost.iter().map(|n| 1 + n * 1448).collect());
@@ -46,7 +46,7 @@ fn one_loss_is_one_retransmission_whoever_finds_it() {
 
 #[test]
 fn sack_repairs_ten_losses_of_a_window_in_one_recovery() {
-    // RFC 6675 5: no timeout, no segment sent twice that has arrived.
+    // RFC 6675 5: there is no timeout, and no segment that arrived is sent again.
     for rack in [false, true] {
         let lost = [20, 22, 24, 26, 28, 30, 32, 34, 36, 38];
         let (c, _, _) = lossy(&Config { rack, ..Config::linux() }, 100, &lost);
@@ -92,34 +92,34 @@ fn rack_finds_a_lost_retransmission() {
     assert_eq!(c.timeouts, 1);
 }
 
-/// A NewReno with ECN, 20 s over 10 Mbit/s and 20 ms: goodput as a part of what the link carries,
-/// its counters, and the windows (segments) before each reduction and when it was over, with the
-/// times between reductions.
+/// Runs NewReno with ECN for 20 s over 10 Mbit/s and 20 ms. Returns the goodput as a part of what
+/// the link can carry, the counters, the window and the new threshold of each reduction in
+/// segments, and the shortest time between two reductions.
 fn marked(mark: Mark) -> (f64, Counters, Vec<(u64, u64)>, u64) {
     let config = Config { ecn: true, congestion: Algorithm::NewReno, hystart: HyStart::Off, ..Config::linux() };
     let mut net = Net::new(Rate::mbit_s(10), 10 * MS, 1000);
     net.ways[0].mark = Some(mark);
     net.pair(&config, 0);
     net.pairs[0].0.write(u64::MAX);
-    let (mut seen, mut last, mut apart, mut before, mut windows) = (0, 0, u64::MAX, 0, Vec::new());
+    let (mut seen, mut last, mut shortest, mut before, mut windows) = (0, 0, u64::MAX, 0, Vec::new());
     for t in 1..20_000 {
         net.run(t * MS);
         let socket = &net.pairs[0].0;
         if socket.counters().marks > seen {
-            (seen, apart, last) = (socket.counters().marks, apart.min(t * MS - last), t * MS);
+            (seen, shortest, last) = (socket.counters().marks, shortest.min(t * MS - last), t * MS);
             windows.push((before, socket.ssthresh().unwrap() / 1448));
         }
         before = socket.cwnd() / 1448;
     }
     let c = net.pairs[0].0.counters();
     assert_eq!((c.retransmitted, net.ways[0].dropped), (0, 0));
-    (net.pairs[0].1.delivered() as f64 * 8.0 / 20e6 / 9.6533, c, windows, apart)
+    (net.pairs[0].1.delivered() as f64 * 8.0 / 20e6 / 9.6533, c, windows, shortest)
 }
 
 #[test]
 fn a_mark_halves_once_and_loses_nothing() {
-    // RFC 3168 6.1.2: as a loss would. One mark a window: the queue marks when it finds 20, and
-    // then nothing for 200 packets.
+    // RFC 3168 6.1.2: a mark halves the window as a loss does. The queue marks a packet that finds
+    // 20, and then none of the next 200, so there is one mark per window.
     let mut since = 200;
     let (part, c, windows, _) = marked(Box::new(move |_, found| {
         since += 1;
@@ -130,19 +130,19 @@ fn a_mark_halves_once_and_loses_nothing() {
     assert!(c.marks > 10, "{c:?}");
     // RFC 5681 equation 4. (A window grown between two looks may be one more.)
     assert!(windows.iter().all(|(before, after)| *after == before / 2 || *after == before.div_ceil(2)), "{windows:?}");
-    // With a queue of the bandwidth-delay product (17) and more, half the window keeps the link
-    // busy (Villamizar and Song 1994): all but the start.
+    // With a queue of at least the bandwidth-delay product (17), half the window keeps the link
+    // busy (Villamizar and Song 1994) at all times but the start.
     assert!(part > 0.99, "{part}");
 }
 
 #[test]
 fn marks_on_what_follows_a_reduction_reduce_again() {
-    // A queue that marks all that finds 20: the window was 17 + 20, the queue stands for half a
-    // round trip after the reduction (PRR sends one segment for two delivered) and marks what
-    // carries CWR and the next ones. That is the next window of data, so it halves once more (RFC
-    // 3168 6.1.2: once a window).
-    let (part, c, windows, apart) = marked(Box::new(|_, found| found >= 20));
-    assert!(c.marks > 10 && apart >= 20 * MS, "{apart} {c:?}");
+    // The queue marks every packet that finds 20, so the window is 17 + 20 at a reduction. After it
+    // the queue stays long for half a round trip, because PRR sends one segment for two delivered,
+    // and marks the segment with CWR and those after it. They belong to the next window of data, so
+    // the window is halved once more (RFC 3168 6.1.2: once per window).
+    let (part, c, windows, shortest) = marked(Box::new(|_, found| found >= 20));
+    assert!(c.marks > 10 && shortest >= 20 * MS, "{shortest} {c:?}");
     assert!(windows.iter().skip(2).filter(|(before, _)| *before >= 36).count() >= 10, "{windows:?}");
     // By hand: from a quarter of P = 37 segments to P, one more each round trip of 20 ms and three
     // segments (two that share an acknowledgement, one on the wire) or of W segments of 1.2 ms,
