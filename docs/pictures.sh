@@ -51,5 +51,5 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$altq" sim cases/borrow.toml --json > "$work/borrow.json"
 "$altq" report "$work/borrow.json" -o "$work/borrow.html" 2> /dev/null
-chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=960,972 \
+chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=960,994 \
     --screenshot=docs/pictures/report.png "file://$work/borrow.html" > /dev/null 2>&1

@@ -1,11 +1,15 @@
-/* DPDK's rte_sched on one core, descriptors only: what a packet costs there, for comparison with `altq bench engine`.
+/* What a packet costs DPDK's rte_sched on one core, with descriptors only, for comparison with
+ * `altq bench engine`.
  *
  *     rte_sched PIPES SECONDS
  *
- * One port, one subport, PIPES pipes of 16 queues (12 traffic classes, and 4 queues of the last), a packet in each of them at all
- * times. Buckets of pipes hold three packets and are filled at a rate of which all pipes together have what the processor can do, so
- * that each is shaped and has its turn: with large buckets one pipe would be drained before the next. Bursts of 32 are taken out and
- * put back; nothing is classified. Prints nanoseconds of CPU time a packet, enqueue and dequeue.
+ * There is one port with one subport and PIPES pipes. A pipe has 16 queues: one for each of 12
+ * traffic classes, and four for the best-effort class. Every queue holds a packet at all times.
+ *
+ * The bucket of a pipe holds three packets. All buckets together are filled at the rate that the
+ * processor can schedule, so each pipe is shaped and has its turn; with large buckets one pipe would
+ * be emptied before the next. Bursts of 32 packets are taken out and put back. Nothing is
+ * classified. The program prints nanoseconds of CPU time a packet, for enqueue and dequeue.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +101,8 @@ int main(int argc, char **argv)
     struct rte_mempool *pool = rte_pktmbuf_pool_create("packets", pipes * EACH + 8191, 256, 0, 128, SOCKET_ID_ANY);
     if (!pool)
         die("no memory for packets");
-    /* A first port, of a rate beyond reach, tells what the processor can do; the second has that. */
+    /* The first port has a rate beyond reach and shows what the processor can do; the second port has
+     * that rate. */
     uint64_t rate = 12500000000ull, empty = 0;
     double ns = 0;
     for (int turn = 0; turn < 2; turn++) {
