@@ -54,9 +54,9 @@ fn dependencies_point_one_way() {
     }
 }
 
-/// What shapes live traffic is linked with neither simulator nor lab nor pages: the data plane by its
-/// own dependencies, and the commands that a router needs (`run` among them) as the binary without its
-/// default features.
+/// What shapes live traffic is linked with neither simulator nor lab nor pages: the data plane by
+/// its own dependencies, and the commands that a router needs (`run` among them) as the binary
+/// without its default features.
 #[test]
 fn the_live_path_links_no_simulator() {
     for (package, options) in [("altq-dataplane", &[][..]), ("altq", &["--no-default-features"])] {

@@ -1,4 +1,5 @@
-//! Limits that hold wherever packets are listed or cases are written: timers, sizes, transmit queues.
+//! Limits that hold wherever packets are listed or cases are written: timers, sizes, transmit
+//! queues.
 
 use altq_engine::spec::Timer;
 use altq_engine::units::SECOND;

@@ -10,9 +10,9 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 
 use crate::case::Probe;
 
-/// Reads what another tool would print of a link's counters, where a probe asks for that (the measures
-/// `counter`, `identities` and `disagreements`). The form of the text is not known here: who runs a
-/// case says who reads (`altq_pages::stat::tc::measured`).
+/// Reads what another tool would print of a link's counters, where a probe asks for that (the
+/// measures `counter`, `identities` and `disagreements`). The form of the text is not known here:
+/// who runs a case says who reads (`altq_pages::stat::tc::measured`).
 pub type ReadCounters = fn(&LinkStat, &Probe) -> Option<f64>;
 
 /// A link at one instant.

@@ -31,7 +31,8 @@ pub trait Watcher {
     /// A task is over.
     fn finished(&mut self, task: Task, outcome: Outcome);
 
-    /// So much of the work is done, of so much; what runs now, as text. Both in milliseconds, about.
+    /// So much of the work is done, of so much; what runs now, as text. Both in milliseconds,
+    /// about.
     fn progress(&mut self, done: u64, whole: u64, running: &str);
 
     /// True when nothing more is to be begun, and what runs is not to be waited for.

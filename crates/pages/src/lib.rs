@@ -1,5 +1,5 @@
-//! Results for readers: pages, plots, and files and text in other tools' forms. Everything here is a
-//! function from results to text; nothing runs a case.
+//! Results for readers: pages, plots, and files and text in other tools' forms. Everything here is
+//! a function from results to text; nothing runs a case.
 //!
 //! ```text
 //!  html       a self-contained page of results       plot     charts as SVG

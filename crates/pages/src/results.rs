@@ -45,9 +45,9 @@ pub struct Results {
 }
 
 impl Results {
-    /// Opens a folder, or makes it, and reads those results of `cases` in it that were made from the
-    /// case files as they are now: so a run of some cases, or of one world, adds to earlier runs.
-    /// `warn` is called with the reason why a result is left out.
+    /// Opens a folder, or makes it, and reads those results of `cases` in it that were made from
+    /// the case files as they are now: so a run of some cases, or of one world, adds to earlier
+    /// runs. `warn` is called with the reason why a result is left out.
     ///
     /// # Errors
     /// If the folder is not there and cannot be made.

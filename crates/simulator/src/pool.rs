@@ -11,8 +11,8 @@ use altq_cases::task::{Outcome, Task, Watcher, command};
 
 use crate::sim::{self, ReadCounters, SimError, Watch};
 
-/// How long a task takes, about, in ms: a tenth of a ms for a ms of its virtual time. Only the order
-/// of the tasks and the progress depend on it.
+/// How long a task takes, about, in ms: a tenth of a ms for a ms of its virtual time. Only the
+/// order of the tasks and the progress depend on it.
 pub fn time(file: &CaseFile) -> u64 {
     let of = |case: &Case| case.duration / 1_000_000 * case.columns.len() as u64;
     (file.runs.iter().map(|run| of(&run.case)).sum::<u64>() / 10).max(1)
@@ -24,8 +24,8 @@ enum Message {
     Ended(Task, Outcome),
 }
 
-/// Runs tasks, `workers` at once, with another seed than the cases' own where `seed` is one. True if
-/// the watcher stopped it before its time: workers are not waited for then, the process ends.
+/// Runs tasks, `workers` at once, with another seed than the cases' own where `seed` is one. True
+/// if the watcher stopped it before its time: workers are not waited for then, the process ends.
 pub fn run(
     mut tasks: Vec<Task>,
     workers: usize,

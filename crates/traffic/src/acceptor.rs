@@ -1,8 +1,8 @@
 //! Accepts many connections on one thread. The first bytes that a client sends on a connection
 //! decide what is done with it.
 //!
-//! A slow or silent client holds up no other: it has a few seconds to send its first bytes, and when
-//! too many connections are pending, the one that has waited longest is closed.
+//! A slow or silent client holds up no other: it has a few seconds to send its first bytes, and
+//! when too many connections are pending, the one that has waited longest is closed.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -42,8 +42,8 @@ pub trait Admission {
 pub struct Limits {
     /// How many first bytes a client sends.
     pub bytes: usize,
-    /// The most connections at a time whose first bytes have not all come, or that were answered and
-    /// are not closed.
+    /// The most connections at a time whose first bytes have not all come, or that were answered
+    /// and are not closed.
     pub pending: usize,
     /// How long a client may take to send its first bytes, and to close.
     pub patience: Duration,
@@ -124,7 +124,8 @@ impl Acceptor<'_> {
             let connection = match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(connection) => connection,
                 Err(Errno::AGAIN) => return Ok(()),
-                // Out of descriptors or memory: the oldest pending connection is closed to make room.
+                // Out of descriptors or memory: the oldest pending connection is closed to make
+                // room.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     if !self.close_oldest() {
                         std::thread::sleep(Duration::from_millis(10));

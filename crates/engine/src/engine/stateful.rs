@@ -169,7 +169,8 @@ impl Engine {
         self.depart_with_losses(class, taken, marked)
     }
 
-    /// The rest of [`take_from_stateful`](Engine::take_from_stateful) where the queue marked or dropped packets.
+    /// The rest of [`take_from_stateful`](Engine::take_from_stateful) where the queue marked or
+    /// dropped packets.
     #[inline(never)]
     fn depart_with_losses(
         &mut self,

@@ -141,7 +141,8 @@ pub struct Place<'s> {
 /// classes are.
 pub type Promised = fn(&Place<'_>) -> Vec<Result<Promise, String>>;
 
-/// The delay bound of a class, where its scheduler knows a better one than follows from its promise.
+/// The delay bound of a class, where its scheduler knows a better one than follows from its
+/// promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// The longest wait, until its last bit has left, of a packet within guarantee.

@@ -353,9 +353,11 @@ proptest::proptest! {
         wire in 1u64..6,
     ) {
         let policy = [
-            "scheduler fifo regulator 9000bytes class a { queue drop_tail { limit 9packets } } class b { default } class c {}",
+            "scheduler fifo regulator 9000bytes class a { queue drop_tail { limit 9packets } } class b { default } \
+             class c {}",
             "scheduler cbq class a { share 30% borrow } class b { share 50% borrow default } class c { share 20% }",
-            "scheduler cbq { estimator classic } class a { share 20% borrow } class b { share 50% default } class c { share 20% }",
+            "scheduler cbq { estimator classic } class a { share 20% borrow } class b { share 50% default } \
+             class c { share 20% }",
         ][policy];
         let text = format!("link wan {{ rate 4Mbit/s overhead 12 bytes {policy} }}");
         let link = altq_config::parse_str(&text, "test.altq", Language::Native).unwrap().links.remove(0);

@@ -199,7 +199,8 @@ mod tests {
         fn nothing_without_the_token(lines in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..60),
             (0usize..5).prop_map(|which| {
-                let say = [plan(1), ClientMessage::Start, ClientMessage::Here, ClientMessage::Stop, ClientMessage::Know { proof: "00".repeat(32) }];
+                let know = ClientMessage::Know { proof: "00".repeat(32) };
+                let say = [plan(1), ClientMessage::Start, ClientMessage::Here, ClientMessage::Stop, know];
                 line(&say[which])
             }),
         ], 0..12)) {

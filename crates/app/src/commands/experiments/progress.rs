@@ -19,8 +19,8 @@ pub struct Progress<F> {
 }
 
 impl<F: FnMut(Task, Outcome)> Progress<F> {
-    /// A bar over `first` milliseconds of work and `then` after it, if a person looks at it. Nothing
-    /// more is begun once `stop` is set; `finished` is called for each task that is over.
+    /// A bar over `first` milliseconds of work and `then` after it, if a person looks at it.
+    /// Nothing more is begun once `stop` is set; `finished` is called for each task that is over.
     pub fn new(first: u64, then: u64, stop: Stop, finished: F) -> Progress<F> {
         let target =
             if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -11,9 +11,9 @@
 //!
 //! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at
 //! a stretch. Its code is not: buckets are told by the time at which they are out of debt
-//! (`class`), rounds are bitmaps (`round_robin`), and only classes that want to send wait for a change of
-//! mode (`hierarchical_wheel`). No step looks at all classes. What differs from the kernel is in
-//! docs/schedulers/htb.md.
+//! (`class`), rounds are bitmaps (`round_robin`), and only classes that want to send wait for a
+//! change of mode (`hierarchical_wheel`). No step looks at all classes. What differs from the
+//! kernel is in docs/schedulers/htb.md.
 //!
 //! Packets of the place itself (class = the link or the class that holds this scheduler)
 //! are *direct*, as those are in tc that no filter and no default gives a class: they go first,

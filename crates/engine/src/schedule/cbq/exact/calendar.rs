@@ -111,8 +111,8 @@ impl Calendar {
     /// A child whose start tag is `tag` is served: `time` is added to its tag. Returns the new one.
     ///
     /// From the front, its start tag becomes the present; at most `lag` of what it missed is made
-    /// good. Out of turn, by a guarantee, the present stays (see [`present`](Calendar::present)), and
-    /// who cannot take excess (`avail`) starts there.
+    /// good. Out of turn, by a guarantee, the present stays (see [`present`](Calendar::present)),
+    /// and who cannot take excess (`avail`) starts there.
     #[inline(always)]
     pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
         let missed = if avail || !GUARANTEED { lag } else { 0 };

@@ -12,9 +12,9 @@ use super::words::Excess;
 use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
 
-/// How far a child's tag may lie behind its calendar's present, in ns of virtual time: what guarantees
-/// took from it while the wire was slower than the link's rate is made good for one second's worth
-/// (docs/reference/cbq.md rule 14).
+/// How far a child's tag may lie behind its calendar's present, in ns of virtual time: what
+/// guarantees took from it while the wire was slower than the link's rate is made good for one
+/// second's worth (docs/reference/cbq.md rule 14).
 const LAG: u64 = SECOND;
 
 impl Exact {

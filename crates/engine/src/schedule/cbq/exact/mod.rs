@@ -6,11 +6,11 @@
 //! - *Guarantee*: every leaf has a clock that advances by the time its packet takes at the leaf's
 //!   rate. While the clock is not ahead of the present, its packet is within guarantee; such
 //!   packets go first, by priority, then by deadline. A leaf whose clock is ahead waits in a
-//!   [timing wheel](timing_wheel) and is never polled. While a leaf has packets its clock is not touched, so service
-//!   that came late is repaid.
+//!   [timing wheel](timing_wheel) and is never polled. While a leaf has packets its clock is not
+//!   touched, so service that came late is repaid.
 //! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`calendar`] an
-//!   inner class. In `excess priority` an inner class lends what it has left, the lowest level first, and
-//!   its borrowers stand in trees of their own by priority.
+//!   inner class. In `excess priority` an inner class lends what it has left, the lowest level
+//!   first, and its borrowers stand in trees of their own by priority.
 //!
 //! Every packet, guaranteed or not, advances the tags of all classes above it, so excess makes up
 //! for what guarantees left unequal. No step looks at all classes: a packet costs its depth in the

@@ -1,5 +1,5 @@
-//! The records of the scheduler: one record a leaf, and for what is above the leaves, branches, nodes
-//! and caps.
+//! The records of the scheduler: one record a leaf, and for what is above the leaves, branches,
+//! nodes and caps.
 
 use super::words::Words;
 use crate::units::SECOND;

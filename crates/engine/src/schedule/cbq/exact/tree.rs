@@ -157,8 +157,8 @@ impl Exact {
         }
     }
 
-    /// Gives a leaf its words and its place below a node. In another calendar it starts at the present;
-    /// its guarantee clock stays.
+    /// Gives a leaf its words and its place below a node. In another calendar it starts at the
+    /// present; its guarantee clock stays.
     fn attach_leaf(&mut self, slot: u32, node: u32, words: Words) {
         let zero = words.rate == 0;
         // docs/reference/cbq.md rule 6 knows no priority among classes of rate 0: they stand in the
@@ -558,8 +558,8 @@ impl Exact {
         self.free.caps.push(cap);
     }
 
-    /// Sets a calendar's virtual time back, and its children's tags with it. Linear in all classes, for
-    /// one packet in 10^5 at the very most.
+    /// Sets a calendar's virtual time back, and its children's tags with it. Linear in all classes,
+    /// for one packet in 10^5 at the very most.
     #[cold]
     pub(super) fn rebase(&mut self, calendar: u32) {
         let by = self.calendars[calendar as usize].present(&mut self.records);
