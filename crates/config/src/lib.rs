@@ -28,6 +28,7 @@ mod print;
 mod promise;
 mod render;
 pub mod suggest;
+mod text;
 
 pub use check::advice;
 pub use diagnostic::{Diagnostic, Severity, SourceId, Sources, Span};

@@ -5,7 +5,8 @@ use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::QueueSpec;
 use altq_engine::units::Rate;
 
-use super::{DISCIPLINES, Draft, File, Words, words};
+use super::file::{DISCIPLINES, Draft, File, Words};
+use super::words;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::suggest::did_you_mean;
 

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use altq_engine::classify::{Address, Field, Rule, Term, Values};
 
-use super::{File, Filter, Words, words};
+use super::file::{File, Filter, Words};
+use super::words;
 use crate::check::rules::{Relation, relation};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::lower;

@@ -1,49 +1,24 @@
 //! `class NAME { … }`, and the words `scheduler` and `queue`.
 
-use std::collections::HashMap;
-
 use altq_engine::queue;
 use altq_engine::schedule::{self, Entry};
 use altq_engine::settings::{Limit, Settings};
 use altq_engine::spec::{ClassId, ClassSpec, QueueSpec, ROOT, SchedulerSpec};
 
-use super::link::{unknown, unknown_kind};
+use super::draft::Draft;
 use super::meter;
 use super::reader::{Base, Cursor, Reader};
 use super::token::{Tree, What};
+use super::words;
 use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
-use crate::lower;
-use crate::policy::{Class, Link};
+use crate::policy::Class;
 use crate::suggest::did_you_mean;
-
-/// Words of every class, whatever its scheduler; `share` goes with `rate`.
-pub const WORDS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
-
-/// A link that is being read.
-pub struct Draft {
-    pub link: Link,
-    pub names: HashMap<String, ClassId>,
-    default: Option<Span>,
-}
 
 /// The name of a class and its braces.
 pub struct Head<'t> {
     pub name: Span,
     pub inside: &'t [Tree],
-}
-
-impl Draft {
-    pub fn new(link: Link, default: Option<Span>) -> Draft {
-        let names = HashMap::from([(link.name.clone(), ROOT)]);
-        Draft { link, names, default }
-    }
-
-    pub fn finish(mut self, reader: &mut Reader<'_>) -> Link {
-        lower::queues_from_words(&mut self.link, reader.findings);
-        lower::control_words(&mut self.link, reader.findings);
-        self.link
-    }
 }
 
 /// A name and a group, behind `class` or another word.
@@ -189,7 +164,7 @@ fn nesting(reader: &mut Reader<'_>, draft: &Draft, id: ClassId) {
 fn class_words(entry: &'static Entry) -> Vec<&'static str> {
     let own = entry.class_words.iter().map(|word| word.name);
     let share = entry.class_words.iter().any(|word| word.name == "rate").then_some("share");
-    own.chain(share).chain(WORDS.iter().copied()).collect()
+    own.chain(share).chain(words::CLASS.iter().copied()).collect()
 }
 
 fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, entry: &Entry, words: &[&str]) {
@@ -205,12 +180,12 @@ fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &T
         );
         return cursor.skip(reader, |word| words.contains(&word));
     }
-    if super::link::WORDS.contains(&text) && matches!(tree.what, What::Word) && text != "class" {
+    if words::LINK.contains(&text) && matches!(tree.what, What::Word) && text != "class" {
         let help = Some("it belongs to the link, before or behind its classes".to_owned());
         reader.error("unknown-word", tree.span, format!("{place} does not know `{text}`"), help);
         return cursor.skip(reader, |word| words.contains(&word));
     }
-    unknown(reader, cursor, tree, &place, words);
+    reader.unknown(cursor, tree, &place, words);
 }
 
 /// The scheduler behind `scheduler`, with its words.
@@ -304,4 +279,14 @@ fn limit(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> 
         reader.findings.push(Diagnostic::warning("drops-all", span, "a queue of limit 0 drops every packet"));
     }
     Some(limit)
+}
+
+/// A name that no scheduler or queue has.
+fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span)) {
+    let there: Vec<&str> = match kind {
+        "scheduler" => schedule::all().map(|entry| entry.name).collect(),
+        _ => queue::all().map(|entry| entry.name).collect(),
+    };
+    let help = did_you_mean(name, there.iter().copied());
+    reader.error("unknown-word", span, format!("no {kind} is called `{}`", short(name)), help);
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::token::{self, Tree, What};
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
-use crate::load;
+use crate::text;
 
 /// The most texts that one policy may be of.
 const MOST_TEXTS: usize = 10_000;
@@ -62,7 +62,7 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
                 ));
                 continue;
             }
-            if let Some(included) = load::read(&path, sources, findings, Some(pattern.span)) {
+            if let Some(included) = text::read(&path, sources, findings, Some(pattern.span)) {
                 open.push(real);
                 out.extend(read_one(included, sources, findings, open));
                 open.pop();

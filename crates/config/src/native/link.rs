@@ -2,37 +2,19 @@
 
 use altq_engine::classify::{Order, RuleSet};
 use altq_engine::link::{Framing, KEYWORDS, Overhead};
+use altq_engine::schedule;
 use altq_engine::settings::Settings;
 use altq_engine::spec::{ClassSpec, LinkSpec, ROOT, Regulator, Timer};
 use altq_engine::units::Rate;
-use altq_engine::{queue, schedule};
 
-use super::class::{self, Draft};
+use super::class;
+use super::draft::Draft;
 use super::reader::{Base, Cursor, Reader};
 use super::token::{Tree, What};
+use super::words;
 use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
 use crate::policy::{Class, Device, Link};
-use crate::suggest::did_you_mean;
-
-/// The words of a link.
-pub const WORDS: &[&str] = &[
-    "device",
-    "rate",
-    "mtu",
-    "overhead",
-    "regulator",
-    "overcommit",
-    "scheduler",
-    "queue",
-    "meter",
-    "default",
-    "class",
-    "match",
-];
-
-/// MTU of a link that states none.
-pub const DEFAULT_MTU: u32 = 1500;
 
 /// Reads the inside of a link. `None` if an error makes it pointless to go on; errors are with the
 /// reader.
@@ -46,18 +28,18 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     let mut matches = Vec::new();
     let mut settings = Settings::new();
     let (mut scheduler_words, mut queue_words) = (Vec::new(), Vec::new());
-    let known = |word: &str| WORDS.contains(&word);
+    let known = |word: &str| words::LINK.contains(&word);
     let nowhere = Base { link: None, parent: None };
     let mut cursor = Cursor::new(trees);
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
         let of = (text, tree.span);
         let word = match tree.what {
-            What::Word => WORDS.iter().find(|word| **word == text).copied(),
+            What::Word => words::LINK.iter().find(|word| **word == text).copied(),
             _ => None,
         };
         let Some(word) = word else {
-            unknown(reader, &mut cursor, tree, "a link", WORDS);
+            reader.unknown(&mut cursor, tree, "a link", words::LINK);
             continue;
         };
         if !matches!(word, "class" | "match") && !reader.once(&mut words, word, tree.span) {
@@ -142,7 +124,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         device,
         spec: LinkSpec {
             rate,
-            mtu: mtu.unwrap_or(DEFAULT_MTU),
+            mtu: mtu.unwrap_or(words::DEFAULT_MTU),
             overhead,
             regulator: regulator.unwrap_or(unwritten),
             timer: Timer::Exact,
@@ -178,26 +160,6 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         super::matches::read(reader, &mut draft, rule);
     }
     Some(draft.finish(reader))
-}
-
-/// Reports a word that means nothing here, and goes on to one that does.
-pub fn unknown(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &Tree, place: &str, words: &[&str]) {
-    let known = |word: &str| words.contains(&word);
-    match &tree.what {
-        What::Word => {
-            let text = reader.slice(tree.span);
-            let help = did_you_mean(text, words.iter().copied());
-            reader.error("unknown-word", tree.span, format!("{place} does not know `{}`", short(text)), help);
-        }
-        What::Group { .. } => {
-            reader.error("unexpected", tree.span, "a brace here belongs to no word", None);
-        }
-        _ => {
-            let text = reader.slice(tree.span);
-            reader.error("unexpected", tree.span, format!("{place} expects a word here, not `{}`", short(text)), None);
-        }
-    }
-    cursor.skip(reader, known);
 }
 
 /// A whole number of bytes within bounds.
@@ -331,14 +293,4 @@ pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
             }
         }
     }
-}
-
-/// A name that no scheduler or queue has.
-pub fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span)) {
-    let there: Vec<&str> = match kind {
-        "scheduler" => schedule::all().map(|entry| entry.name).collect(),
-        _ => queue::all().map(|entry| entry.name).collect(),
-    };
-    let help = did_you_mean(name, there.iter().copied());
-    reader.error("unknown-word", span, format!("no {kind} is called `{}`", short(name)), help);
 }

@@ -4,34 +4,13 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use altq_engine::classify::{Address, Field, Rule, Term, Values};
 
-use super::class::Draft;
+use super::draft::Draft;
 use super::reader::{Cursor, Reader};
 use super::token::{Tree, What};
+use super::words::{self, KEYS};
 use crate::diagnostic::{Diagnostic, Span, short};
 use crate::names;
 use crate::suggest::{did_you_mean, nearest};
-
-/// The keys, and what they look at.
-pub const KEYS: &[(&str, Field)] = &[
-    ("src", Field::Src),
-    ("dst", Field::Dst),
-    ("host", Field::Host),
-    ("sport", Field::SrcPort),
-    ("dport", Field::DstPort),
-    ("port", Field::Port),
-    ("proto", Field::Proto),
-    ("dscp", Field::Dscp),
-    ("ecn", Field::Ecn),
-    ("tos", Field::Tos),
-    ("tcp-flags", Field::TcpFlags),
-    ("length", Field::Length),
-    ("mark", Field::Mark),
-    ("vlan", Field::Vlan),
-    ("interface", Field::Interface),
-    ("family", Field::Family),
-    ("spi", Field::Spi),
-    ("flow-label", Field::FlowLabel),
-];
 
 /// The greatest value of a field that holds numbers.
 fn greatest(field: Field) -> u32 {
@@ -58,7 +37,7 @@ pub fn take<'t>(reader: &Reader<'_>, cursor: &mut Cursor<'t>, word: Span) -> Wri
     let mut arrow = false;
     while let Some(tree) = cursor.peek() {
         // Where the arrow is missing the rule ends at the next statement.
-        let statement = tree.starts_line && (arrow || super::link::WORDS.contains(&reader.slice(tree.span)));
+        let statement = tree.starts_line && (arrow || words::LINK.contains(&reader.slice(tree.span)));
         if matches!(tree.what, What::Group { .. }) || statement {
             break;
         }

@@ -6,12 +6,14 @@
 //! registry's tables; no scheduler is known by name here.
 
 mod class;
+mod draft;
 mod include;
 mod link;
 mod matches;
 mod meter;
 mod reader;
 mod token;
+mod words;
 
 use std::collections::HashMap;
 
@@ -21,11 +23,8 @@ use crate::policy::Link;
 use self::reader::{Cursor, Reader};
 use self::token::What;
 
-pub(crate) use self::link::DEFAULT_MTU;
-pub(crate) use self::matches::KEYS;
-
-/// Words outside of any braces.
-const WORDS: &[&str] = &["include", "set", "link"];
+pub use self::words::all as words;
+pub(crate) use self::words::{DEFAULT_MTU, KEYS};
 
 /// Errors after which the words of a text are not looked at.
 const BROKEN: &[&str] = &[
@@ -39,27 +38,6 @@ const BROKEN: &[&str] = &[
     "too-many-files",
 ];
 
-/// The words of the language itself: those of a file, of a link, of every class, and the keys of
-/// rules. Those of schedulers and queues are in their registries.
-pub fn words() -> impl Iterator<Item = &'static str> {
-    let keys = KEYS.iter().map(|(key, _)| *key);
-    let meters = meter_words();
-    [WORDS, link::WORDS, class::WORDS]
-        .into_iter()
-        .flatten()
-        .copied()
-        .chain(meters)
-        .chain(keys)
-        .chain(["share", "limit", "all"])
-}
-
-/// The words of meters.
-fn meter_words() -> impl Iterator<Item = &'static str> {
-    let words = altq_engine::shape::meter::WORDS.iter().map(|word| word.name);
-    let kinds = altq_engine::shape::meter::KINDS.iter().copied();
-    words.chain(kinds).chain(altq_engine::shape::meter::COLOURS).chain(["pass", "drop"])
-}
-
 /// Reads a text and what it includes.
 pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
     let trees = include::read(source, sources, findings);
@@ -71,7 +49,7 @@ pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findi
     let mut reader = Reader { sources, findings, sets: HashMap::new() };
     let mut cursor = Cursor::new(&trees);
     let mut heads = Vec::new();
-    let known = |word: &str| WORDS.contains(&word);
+    let known = |word: &str| words::FILE.contains(&word);
     // Sets first: a rule may speak of a set that stands below it.
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
@@ -82,7 +60,7 @@ pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findi
                 Some(head) => heads.extend(head),
                 None => cursor.skip(&reader, known),
             },
-            _ => link::unknown(&mut reader, &mut cursor, tree, "a policy", WORDS),
+            _ => reader.unknown(&mut cursor, tree, "a policy", words::FILE),
         }
     }
     let mut links = Vec::new();

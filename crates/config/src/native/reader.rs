@@ -107,6 +107,31 @@ impl<'a> Reader<'a> {
         self.findings.push(Diagnostic::error(code, span, message).help_if(help));
     }
 
+    /// Reports a word that means nothing here, and goes on to one that does.
+    pub fn unknown(&mut self, cursor: &mut Cursor<'_>, tree: &Tree, place: &str, words: &[&str]) {
+        let known = |word: &str| words.contains(&word);
+        match &tree.what {
+            What::Word => {
+                let text = self.slice(tree.span);
+                let help = did_you_mean(text, words.iter().copied());
+                self.error("unknown-word", tree.span, format!("{place} does not know `{}`", short(text)), help);
+            }
+            What::Group { .. } => {
+                self.error("unexpected", tree.span, "a brace here belongs to no word", None);
+            }
+            _ => {
+                let text = self.slice(tree.span);
+                self.error(
+                    "unexpected",
+                    tree.span,
+                    format!("{place} expects a word here, not `{}`", short(text)),
+                    None,
+                );
+            }
+        }
+        cursor.skip(self, known);
+    }
+
     /// Notes that a word was written; an error if it was before.
     pub fn once(&mut self, words: &mut Vec<(&'static str, Span)>, word: &'static str, span: Span) -> bool {
         match words.iter().find(|(name, _)| *name == word) {

@@ -1,0 +1,165 @@
+//! A file of altq.conf(5) while it is read: its interfaces, classes and filters as altqd keeps them,
+//! and what every command asks of the words of its line.
+
+use std::collections::HashMap;
+
+use altq_engine::classify::Rule;
+use altq_engine::settings::Settings;
+use altq_engine::spec::QueueSpec;
+
+use crate::diagnostic::{Diagnostic, Findings, Sources, Span};
+
+/// What interfaces can be shaped by in ALTQ.
+pub const DISCIPLINES: &[&str] =
+    &["blue", "cbq", "cbq-wrr", "cbq-prr", "fifoq", "hfsc", "jobs", "priq", "red", "rio", "wfq"];
+
+/// The MTU of an interface, in bytes. The language states none and altqd asked the interface; what
+/// Ethernet has stands in, or what ALTQ's own ATM interfaces have, `pvc0` and so on (RFC 2225).
+pub fn mtu(interface: &str) -> u32 {
+    let number = interface.strip_prefix("pvc").unwrap_or("");
+    if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) { ATM_MTU } else { 1500 }
+}
+
+/// The MTU of an ATM interface, in bytes.
+pub const ATM_MTU: u32 = 9180;
+
+/// The words of a line, one after the other.
+pub struct Words<'w> {
+    pub list: &'w [Span],
+    pub at: usize,
+    pub end: Span,
+}
+
+impl Words<'_> {
+    pub fn next(&mut self) -> Option<Span> {
+        let span = *self.list.get(self.at)?;
+        self.at += 1;
+        Some(span)
+    }
+
+    pub fn peek(&self, ahead: usize) -> Option<Span> {
+        self.list.get(self.at + ahead).copied()
+    }
+}
+
+/// A file that is being read.
+pub struct File<'a> {
+    pub sources: &'a Sources,
+    pub findings: &'a mut Findings,
+    pub interfaces: Vec<Interface>,
+    /// The interface named last: a command may leave it out.
+    pub current: Option<usize>,
+    /// It is of the age of cbq.conf: by its name, or by the old form `borrow PARENT`.
+    pub cbq_conf: bool,
+}
+
+pub struct Interface {
+    pub name: String,
+    pub span: Span,
+    pub words: Vec<(&'static str, Span)>,
+    pub rate: u64,
+    pub mtu: u32,
+    pub scheduler: Settings,
+    pub tbrsize: Option<u32>,
+    pub classes: Vec<Draft>,
+    pub names: HashMap<String, usize>,
+    pub default: Option<usize>,
+    pub control: Option<usize>,
+    pub reservations: Option<usize>,
+    pub filters: Vec<Filter>,
+    pub notes: Vec<String>,
+}
+
+/// A class, as altqd keeps it.
+pub struct Draft {
+    pub name: String,
+    pub span: Span,
+    pub parent: Option<usize>,
+    pub bandwidth: u64,
+    /// What its children have of it.
+    pub allocated: u64,
+    pub settings: Settings,
+    pub queue: QueueSpec,
+    pub words: Vec<(&'static str, Span)>,
+    pub made: bool,
+}
+
+pub struct Filter {
+    pub rule: Rule,
+    /// The class, as a place in the interface's list.
+    pub class: usize,
+    pub span: Span,
+    pub name: Option<String>,
+    pub quiet: bool,
+    pub made: bool,
+}
+
+impl<'a> File<'a> {
+    pub fn slice(&self, span: Span) -> &'a str {
+        self.sources.slice(span)
+    }
+
+    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>, help: Option<String>) {
+        self.findings.push(Diagnostic::error(code, span, message).help_if(help));
+    }
+
+    pub fn not_built(&mut self, span: Span, what: &str) {
+        let help = "of altq.conf, CBQ is read: interface, class cbq, filter, filter6".to_owned();
+        self.error("not-built", span, format!("{what} is known, but not built yet"), Some(help));
+    }
+
+    /// Notes that a word was written; an error if it was before.
+    pub fn once(&mut self, words: &mut Vec<(&'static str, Span)>, word: &'static str, span: Span) -> bool {
+        match words.iter().find(|(name, _)| *name == word) {
+            Some((_, first)) => {
+                let error = Diagnostic::error("given-twice", span, format!("`{}` is given twice", self.slice(span)));
+                self.findings.push(error.label(*first, "first here"));
+                false
+            }
+            None => {
+                words.push((word, span));
+                true
+            }
+        }
+    }
+
+    /// The value behind a word.
+    pub fn value<T>(
+        &mut self,
+        words: &mut Words<'_>,
+        of: Span,
+        what: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<(T, Span)> {
+        let name = self.slice(of);
+        let Some(span) = words.next() else {
+            self.error("missing-value", of, format!("`{name}` needs {what}"), None);
+            return None;
+        };
+        let word = self.slice(span);
+        match read(word) {
+            Some(value) => Some((value, span)),
+            None => {
+                self.error("bad-value", span, format!("`{name}` needs {what}, not `{word}`"), None);
+                None
+            }
+        }
+    }
+
+    /// The interface of a command: the next word if it names one, else the one named last.
+    pub fn interface_of(&mut self, words: &mut Words<'_>, command: Span) -> Option<usize> {
+        if let Some(word) = words.peek(0).map(|span| self.slice(span))
+            && let Some(at) = self.interfaces.iter().position(|interface| interface.name == word)
+        {
+            words.next();
+            self.current = Some(at);
+            return Some(at);
+        }
+        if self.current.is_none() {
+            let span = words.peek(0).unwrap_or(command);
+            let help = Some("as `interface em0 bandwidth 10M cbq`, above its classes".to_owned());
+            self.error("unknown-interface", span, format!("no interface is called `{}`", self.slice(span)), help);
+        }
+        self.current
+    }
+}

@@ -1,0 +1,92 @@
+//! From an interface of altq.conf(5) to a link.
+
+use altq_engine::classify::{Order, Rule, RuleSet};
+use altq_engine::link::Overhead;
+use altq_engine::settings::Settings;
+use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, Regulator, SchedulerSpec, Timer};
+use altq_engine::units::Rate;
+
+use super::file::{ATM_MTU, Interface};
+use crate::policy::{Class, Device, Link};
+
+impl Interface {
+    /// The link of an interface. The root class is the link itself where it has all of it;
+    /// otherwise a class below.
+    pub fn lower(self, cbq_conf: bool) -> Link {
+        let Interface { name, rate, mtu, mut notes, .. } = self;
+        let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);
+        let regulator = match (self.tbrsize, cbq_conf) {
+            (Some(depth), _) => Regulator::Depth(depth),
+            (None, true) => {
+                notes.push("no token bucket: a cbq.conf is of ALTQ 0.x to 1.x, which had none".to_owned());
+                Regulator::None
+            }
+            (None, false) => {
+                notes.push("the token bucket is the one that altqd puts in by itself".to_owned());
+                Regulator::Auto
+            }
+        };
+        let whose = if mtu == ATM_MTU { "that of ATM interfaces is taken" } else { "that of Ethernet is taken" };
+        notes.push(format!("MTU {mtu}: this language states none and altqd asked the interface; {whose}"));
+        let root = ClassSpec { parent: ROOT, settings: Settings::new(), queue: None, scheduler: None };
+        let mut classes = Vec::with_capacity(self.classes.len() + 1);
+        let mut specs = vec![root];
+        let mut root_words = self.words;
+        if !whole {
+            classes.push(Class {
+                name: name.clone(),
+                span: self.span,
+                words: std::mem::take(&mut root_words),
+                ..Class::default()
+            });
+        }
+        let shift = usize::from(!whole);
+        for (at, draft) in self.classes.into_iter().enumerate() {
+            let is_link = whole && at == 0;
+            classes.push(Class {
+                name: draft.name,
+                span: draft.span,
+                words: if is_link { std::mem::take(&mut root_words) } else { draft.words },
+                scheduler_words: Vec::new(),
+                queue_words: Vec::new(),
+                made: draft.made,
+            });
+            if !is_link {
+                specs.push(ClassSpec {
+                    parent: draft.parent.map_or(0, |parent| parent + shift) as ClassId,
+                    settings: draft.settings,
+                    queue: Some(draft.queue),
+                    scheduler: None,
+                });
+            } else if let Some(root) = specs.first_mut() {
+                // Packets of the root's own wait in a queue like any other class's.
+                root.queue = Some(draft.queue);
+            }
+        }
+        let (mut rules, mut places) = (Vec::new(), Vec::new());
+        for filter in self.filters {
+            rules.push(Rule { class: (filter.class + shift) as ClassId, ..filter.rule });
+            places.push(filter.span);
+        }
+        Link {
+            name: name.clone(),
+            device: Some(Device::Interface { name, ingress: false }),
+            spec: LinkSpec {
+                rate: Rate::bit_s(rate),
+                mtu,
+                overhead: Overhead::NONE,
+                regulator,
+                timer: Timer::Exact,
+                scheduler: SchedulerSpec { name: "cbq", settings: self.scheduler },
+                classes: specs,
+                rules: RuleSet { rules, order: Order::Altq, interfaces: Vec::new() },
+                default: self.default.map(|at| (at + shift) as ClassId),
+            },
+            classes,
+            rules: places,
+            overcommit: false,
+            span: self.span,
+            notes,
+        }
+    }
+}

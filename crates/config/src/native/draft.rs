@@ -1,0 +1,30 @@
+//! A link while it is read.
+
+use std::collections::HashMap;
+
+use altq_engine::spec::{ClassId, ROOT};
+
+use super::reader::Reader;
+use crate::diagnostic::Span;
+use crate::lower;
+use crate::policy::Link;
+
+/// A link that is being read.
+pub struct Draft {
+    pub link: Link,
+    pub names: HashMap<String, ClassId>,
+    pub default: Option<Span>,
+}
+
+impl Draft {
+    pub fn new(link: Link, default: Option<Span>) -> Draft {
+        let names = HashMap::from([(link.name.clone(), ROOT)]);
+        Draft { link, names, default }
+    }
+
+    pub fn finish(mut self, reader: &mut Reader<'_>) -> Link {
+        lower::queues_from_words(&mut self.link, reader.findings);
+        lower::control_words(&mut self.link, reader.findings);
+        self.link
+    }
+}

@@ -1,0 +1,61 @@
+//! The words of the native language itself. Those of schedulers, queues and meters stand with them
+//! in the engine's registries.
+
+use altq_engine::classify::Field;
+use altq_engine::shape::meter;
+
+/// Words outside of any braces.
+pub const FILE: &[&str] = &["include", "set", "link"];
+
+/// The words of a link.
+pub const LINK: &[&str] = &[
+    "device",
+    "rate",
+    "mtu",
+    "overhead",
+    "regulator",
+    "overcommit",
+    "scheduler",
+    "queue",
+    "meter",
+    "default",
+    "class",
+    "match",
+];
+
+/// Words of every class, whatever its scheduler. `share` comes with a scheduler that knows `rate`.
+pub const CLASS: &[&str] = &["class", "queue", "scheduler", "meter", "default"];
+
+/// The keys of a rule, and the field of a packet that each compares.
+pub const KEYS: &[(&str, Field)] = &[
+    ("src", Field::Src),
+    ("dst", Field::Dst),
+    ("host", Field::Host),
+    ("sport", Field::SrcPort),
+    ("dport", Field::DstPort),
+    ("port", Field::Port),
+    ("proto", Field::Proto),
+    ("dscp", Field::Dscp),
+    ("ecn", Field::Ecn),
+    ("tos", Field::Tos),
+    ("tcp-flags", Field::TcpFlags),
+    ("length", Field::Length),
+    ("mark", Field::Mark),
+    ("vlan", Field::Vlan),
+    ("interface", Field::Interface),
+    ("family", Field::Family),
+    ("spi", Field::Spi),
+    ("flow-label", Field::FlowLabel),
+];
+
+/// MTU of a link that states none, in bytes.
+pub const DEFAULT_MTU: u32 = 1500;
+
+/// All words of the language itself: those of a file, of a link, of every class, of meters, and the
+/// keys of rules.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    let meters = meter::WORDS.iter().map(|word| word.name).chain(meter::KINDS.iter().copied()).chain(meter::COLOURS);
+    let keys = KEYS.iter().map(|(key, _)| *key);
+    let own = [FILE, LINK, CLASS].into_iter().flatten().copied();
+    own.chain(meters).chain(["pass", "drop"]).chain(keys).chain(["share", "limit", "all"])
+}

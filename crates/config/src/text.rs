@@ -1,0 +1,50 @@
+//! From a file to a text.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
+
+/// Reads one file into the sources. What cannot be read is an error at `from`, the place that asks
+/// for it, or at the file's start.
+pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: Option<Span>) -> Option<SourceId> {
+    let bytes = match read_bytes(path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let span =
+                from.unwrap_or_else(|| Span { source: sources.add(path.to_owned(), String::new()), start: 0, end: 0 });
+            let message = format!("{} cannot be read: {error}", path.display());
+            findings.push(Diagnostic::error("cannot-read", span, message));
+            return None;
+        }
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(sources.add(path.to_owned(), text)),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+            // What comes before the bad byte is text, so its place is the same in the mended text.
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let source = sources.add(path.to_owned(), text);
+            let message = format!("this is not UTF-8 text: byte 0x{byte:02x} at offset {at}");
+            findings.push(
+                Diagnostic::error("not-text", Span { source, start: at, end: at + '\u{fffd}'.len_utf8() }, message)
+                    .help("a policy is a text file in UTF-8"),
+            );
+            None
+        }
+    }
+}
+
+/// The most bytes that a policy file may have: a device or a pipe without end is not read for ever.
+const MOST_BYTES: u64 = 256 << 20;
+
+fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
