@@ -1,17 +1,17 @@
 //! Counters, and why packets are dropped.
 //!
-//! The identities that hold at every instant, for every class and for the tree, in packets and in
-//! bytes: `received = sent + dropped + queued`, and a class's own figures plus those of its
-//! children are its totals.
+//! Two identities hold at every instant, for every class and for the tree, in packets and in bytes:
+//! `received = sent + dropped + queued`; and a class's total is its own figure plus the totals of
+//! its children.
 
 use std::ops::AddAssign;
 
-/// Why a packet was dropped. One list for counters, traces and metrics.
+/// Why a packet was dropped. Counters, traces and metrics use the same reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DropReason {
     /// The queue was full.
     QueueFull,
-    /// It was at the head of a queue that made room for a newer packet.
+    /// It was at the head of a queue that was full, and made room for a newer packet.
     HeadDropped,
     /// Its class was removed.
     ClassRemoved,
@@ -19,10 +19,10 @@ pub enum DropReason {
     NoClass,
     /// The queue's limit was lowered below what it held.
     LimitLowered,
-    /// It came beyond the rate to which its class is policed.
+    /// A policer or a meter dropped it: it came beyond the rate of its class.
     Policed,
-    /// An active queue dropped it, before it was full, as a signal to the sender (RED, CoDel, PIE,
-    /// …).
+    /// Active queue management (RED, CoDel, PIE, …) dropped it before the queue was full, as a
+    /// signal to the sender.
     Early,
 }
 
@@ -38,7 +38,7 @@ impl DropReason {
         DropReason::Early,
     ];
 
-    /// The word for it in counters, traces and metrics.
+    /// Its name in counters, traces and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             DropReason::QueueFull => "queue_full",
@@ -65,8 +65,8 @@ pub struct Counters {
     pub dropped_packets: u64,
     /// Their own bytes.
     pub dropped_bytes: u64,
-    /// Own bytes of packets that went out on bandwidth beyond the class's guarantee (exact), or on
-    /// an ancestor's (classic).
+    /// Own bytes of packets that were sent on borrowed bandwidth: beyond the class's guarantee, or
+    /// lent by another class.
     pub borrowed_bytes: u64,
     /// Packets marked instead of dropped.
     pub marked_packets: u64,

@@ -1,7 +1,7 @@
 //! The engine of altq: which packet leaves a link next, and when.
 //!
-//! It has no clock, does no I/O, starts no thread. Whoever owns it, a simulator or the loop of a
-//! live interface, gives it packets and the time, and asks:
+//! It has no clock, does no I/O and starts no thread. Its caller, a simulator or the loop of a live
+//! interface, gives it packets and the time, and asks:
 //!
 //! ```text
 //! enqueue(now, class, packet)   a packet arrives; it is queued, or dropped with a reason

@@ -1,8 +1,8 @@
-//! What a packet costs on the link's wire beyond its own bytes.
+//! What a link charges for a packet beyond the packet's own bytes.
 //!
-//! CAKE's words for the usual links are a table, [`KEYWORDS`]. The figures are those of tc-cake(8)
-//! and of tc's own source; they count from layer 3, as everything here does: the Ethernet header is
-//! part of them.
+//! [`KEYWORDS`] is the table of CAKE's words for the usual links. The figures are those of
+//! tc-cake(8) and of tc's source. They count from layer 3, as everything here does, so they include
+//! the Ethernet header.
 
 /// Link-layer framing that packs packets into cells or blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Overhead {
     /// Bytes added to every packet; may be negative, as with CAKE's `raw` on a device that counts
     /// its own header.
     pub bytes: i32,
-    /// Least size of a packet with `bytes` added, before framing.
+    /// Minimum packet unit: the least length of a packet with `bytes` added, before framing.
     pub mpu: u32,
     /// How it is framed.
     pub framing: Framing,
@@ -44,8 +44,8 @@ impl Overhead {
         framed.min(u64::from(u32::MAX)) as u32
     }
 
-    /// The overhead that a word of [`KEYWORDS`] means when it stands alone; `None` for any other
-    /// word.
+    /// The overhead that a single word of [`KEYWORDS`] stands for; `None` if the word is not in the
+    /// table.
     ///
     /// ```
     /// # use altq_engine::link::{Framing, Overhead};
@@ -57,8 +57,8 @@ impl Overhead {
         Overhead::NONE.and(name)
     }
 
-    /// This overhead with one more word of [`KEYWORDS`] behind it, as in `pppoe-ptm ether-vlan`;
-    /// `None` for any other word.
+    /// This overhead followed by one more word of [`KEYWORDS`], as in `pppoe-ptm ether-vlan`;
+    /// `None` if the word is not in the table.
     pub fn and(self, name: &str) -> Option<Overhead> {
         let keyword = KEYWORDS.iter().find(|keyword| keyword.name == name)?;
         let before = if keyword.replaces { 0 } else { self.bytes };
@@ -69,8 +69,8 @@ impl Overhead {
         })
     }
 
-    /// The bytes charged for a super-packet: `segments` packets that hold `len` bytes together.
-    /// Their sizes are not known here: they are taken as equal, but for a shorter last one.
+    /// The bytes charged for a GSO super-packet: `segments` packets of `len` bytes in all. Their
+    /// lengths are not known here; they are taken as equal, but for a shorter last one.
     #[inline]
     pub fn charge_segments(&self, len: u32, segments: u16) -> u32 {
         // As `*self == Overhead::NONE`, in one comparison.
@@ -96,13 +96,13 @@ pub struct Keyword {
     pub name: &'static str,
     /// Bytes that it adds.
     pub bytes: i32,
-    /// The least size that it sets, if it sets one.
+    /// The `mpu` that it sets, if it sets one.
     pub mpu: Option<u32>,
     /// The framing that it sets, if it sets one.
     pub framing: Option<Framing>,
-    /// The bytes of words before it count no more.
+    /// True if it replaces the bytes of the words before it.
     pub replaces: bool,
-    /// What link it stands for, in a line.
+    /// The link that it stands for, in a line.
     pub help: &'static str,
 }
 
@@ -114,8 +114,8 @@ const fn ptm(name: &'static str, bytes: i32, help: &'static str) -> Keyword {
     Keyword { name, bytes, mpu: None, framing: Some(Framing::Ptm), replaces: false, help }
 }
 
-/// CAKE's words, and `none`. A word adds to the words before it unless it replaces them; what it
-/// does not set stays.
+/// CAKE's words, and `none`. A word adds its bytes to those of the words before it, or replaces
+/// them. An `mpu` or a framing that it does not set stays as it was.
 pub const KEYWORDS: &[Keyword] = &[
     Keyword {
         name: "none",
@@ -125,8 +125,8 @@ pub const KEYWORDS: &[Keyword] = &[
         replaces: true,
         help: "layer 3 only",
     },
-    // CAKE's raw takes the length that the device reports. Ours is that of layer 3 on every device,
-    // so raw adds nothing to it.
+    // CAKE's `raw` takes the length that the device reports. The engine's lengths are those of
+    // layer 3 on every device, so `raw` adds nothing.
     Keyword {
         name: "raw",
         bytes: 0,
@@ -151,10 +151,11 @@ pub const KEYWORDS: &[Keyword] = &[
     atm("bridged-llcsnap", 32, "ADSL, bridged Ethernet LLC/SNAP: 32 bytes atm"),
     atm("ipoa-vcmux", 8, "ADSL, IP VC-Mux: 8 bytes atm"),
     atm("ipoa-llcsnap", 16, "ADSL, IP LLC/SNAP: 16 bytes atm"),
-    // 8 of PPPoE and PPP, 14 of Ethernet, 4 of its check sequence, 4 of PTM.
+    // In bytes: 8 of PPPoE and PPP, 14 of Ethernet, 4 of its check sequence, 4 of PTM.
     ptm("pppoe-ptm", 30, "VDSL2, PPPoE: 30 bytes ptm"),
     ptm("bridged-ptm", 22, "VDSL2, Ethernet: 22 bytes ptm"),
-    // The head-end counts the Ethernet frame with its check sequence, and no preamble or gap.
+    // The cable head-end counts the Ethernet frame with its check sequence, without preamble and
+    // gap.
     Keyword {
         name: "docsis",
         bytes: 18,
@@ -163,8 +164,8 @@ pub const KEYWORDS: &[Keyword] = &[
         replaces: false,
         help: "cable: 18 bytes mpu 64",
     },
-    // IEEE 802.3: 8 of preamble, 14 of header, 4 of check sequence, 12 of gap; a frame of at least
-    // 64 with its check sequence.
+    // IEEE 802.3, in bytes: 8 of preamble, 14 of header, 4 of check sequence, 12 of gap. A frame
+    // has at least 64 bytes with its check sequence.
     Keyword {
         name: "ethernet",
         bytes: 38,
@@ -181,7 +182,7 @@ pub const KEYWORDS: &[Keyword] = &[
         replaces: false,
         help: "one IEEE 802.1Q tag more: 4 bytes; may be repeated",
     },
-    // Kept by tc for old scripts: it has no effect since CAKE finds out by itself whether the
+    // tc keeps it for old scripts. It has had no effect since CAKE finds out by itself whether the
     // device counts its header.
     Keyword {
         name: "via-ethernet",

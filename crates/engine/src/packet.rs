@@ -1,4 +1,4 @@
-//! The packet as the engine sees it: a descriptor. The bytes stay with whoever feeds the engine.
+//! The packet as the engine sees it: a descriptor. The bytes stay with the caller.
 
 use crate::link::Overhead;
 use crate::prefetch::prefetch;
@@ -13,7 +13,7 @@ use crate::units::Nanos;
 pub struct Packet {
     /// When it arrived. [`Engine::enqueue`](crate::Engine::enqueue) sets it.
     pub arrived: Nanos,
-    /// The feeder's own name for the packet: a kernel queue id, a buffer slot, a slab index. The
+    /// The caller's own number for the packet: a kernel queue id, a buffer slot, a slab index. The
     /// engine only hands it back.
     pub handle: u32,
     /// Its own bytes, layer 3 and up. The `*_bytes` counters count these.
@@ -29,15 +29,15 @@ pub struct Packet {
     pub dscp: u8,
     /// The ECN field of the IP header (RFC 3168): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
-    /// True for what a queue of two levels serves first: connections that open, and
-    /// acknowledgements without data (docs/reference/altq.md 9).
+    /// True for a packet that the queue `two_level` serves first: it opens a TCP connection, or
+    /// acknowledges without data (docs/reference/altq.md 9).
     pub high: bool,
-    /// Hashes of the source and the destination address, for queues that keep hosts apart. Looked
-    /// at when the packet arrives, and not kept: 0 in a packet that leaves.
+    /// Hashes of the source and the destination address, for queues that keep hosts apart. Only
+    /// looked at when the packet arrives; both are 0 in a packet that leaves.
     pub hosts: [u16; 2],
 }
 
-/// Values of the ECN field.
+/// Congestion experienced: the ECN field of a marked packet (RFC 3168).
 pub(crate) const CE: u8 = 3;
 
 impl Packet {
@@ -47,18 +47,21 @@ impl Packet {
     }
 }
 
-/// "No packet", in the links of the lists.
+/// "None", where a list links to another item.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// All queued packets of a link, in one slab with a free list: a queue is a chain of indices.
+/// All queued packets of a link, in one slab with a free list. A queue is a chain of cells, linked
+/// by their indices.
 ///
-/// 32 bytes a packet; the slab grows when it must and never shrinks, so that a warm engine does not
-/// allocate. A cell holds the charged length of the *next* packet in place of its own, which is
-/// worked out again when it leaves: so that a departure need not fetch the packet behind it from
-/// memory.
+/// A packet takes 32 bytes. The slab grows when it must and never shrinks, so a warm engine does
+/// not allocate.
+///
+/// A cell holds the charged length of the *next* packet of its queue, not its own. A departure has
+/// to tell the scheduler that length, and so it does not have to fetch the next packet from memory.
+/// A packet's own charged length is worked out again when it leaves.
 pub(crate) struct Slab {
     cells: Vec<Cell>,
-    /// The first free cell; each names the next.
+    /// The first free cell. Each free cell links to the next one.
     free: u32,
 }
 
@@ -71,8 +74,9 @@ impl Default for Slab {
 /// Bit in [`Cell::ecn`] for [`Packet::high`].
 const HIGH: u8 = 1 << 7;
 
-/// [`Packet`] without its charged length. Written and read field by field, and never copied as a
-/// whole: a processor waits for all writes to end before it reads many small ones as a large one.
+/// [`Packet`] without its charged length. It is written and read field by field, never copied as a
+/// whole: a processor that reads several recent small writes as one large value has to wait until
+/// they have reached the cache.
 struct Cell {
     arrived: Nanos,
     handle: u32,
@@ -138,15 +142,15 @@ impl Slab {
         self.cells.push(Cell::EMPTY);
     }
 
-    /// The length and the charged length of the packet at a place, the next one's place, and its
-    /// charged length.
+    /// Of the packet in cell `at`: its length, its charged length, the cell of the next packet of
+    /// its queue, and that packet's charged length.
     #[inline]
     pub(crate) fn first(&self, at: u32, overhead: &Overhead) -> (u32, u32, u32, u32) {
         let cell = &self.cells[at as usize];
         (cell.len, overhead.charge_segments(cell.len, cell.segments), cell.next, cell.next_wire)
     }
 
-    /// Takes a packet out whose charged length is known.
+    /// Takes the packet out of cell `at`, and frees the cell. `wire` is its charged length.
     #[inline(always)]
     pub(crate) fn take(&mut self, at: u32, wire: u32) -> Packet {
         let cell = &mut self.cells[at as usize];
@@ -155,12 +159,12 @@ impl Slab {
         cell.packet(wire)
     }
 
-    /// The packet at a place whose charged length is known.
+    /// The packet in cell `at`. `wire` is its charged length.
     pub(crate) fn look(&self, at: u32, wire: u32) -> Packet {
         self.cells[at as usize].packet(wire)
     }
 
-    /// Chains `next`, of `wire` bytes charged, behind `at`.
+    /// Links the cell `next`, whose packet has the charged length `wire`, behind `at`.
     #[inline]
     pub(crate) fn link(&mut self, at: u32, next: u32, wire: u32) {
         let cell = &mut self.cells[at as usize];
@@ -168,7 +172,7 @@ impl Slab {
         cell.next_wire = wire;
     }
 
-    /// The cell that links to `at`, in the chain from `from`.
+    /// The cell that links to `at`, in the chain that starts at `from`. Linear in the chain.
     pub(crate) fn before(&self, from: u32, at: u32) -> u32 {
         let mut cell = from;
         while self.cells[cell as usize].next != at {
@@ -177,13 +181,14 @@ impl Slab {
         cell
     }
 
-    /// The packet at a place is needed soon.
+    /// Hints that the packet in cell `at` is needed soon.
     #[inline]
     pub(crate) fn fetch(&self, at: u32) {
         prefetch(&self.cells, at as usize);
     }
 
-    /// Sets the CE mark on the packet at a place, if its transport understands it.
+    /// Sets CE on the packet in cell `at` if its transport is ECN-capable (RFC 3168). False if it
+    /// is not.
     pub(crate) fn mark(&mut self, at: u32) -> bool {
         let ecn = &mut self.cells[at as usize].ecn;
         let understands = *ecn & CE != 0;
@@ -193,19 +198,19 @@ impl Slab {
         understands
     }
 
-    /// The charged length of the packet at a place.
+    /// The charged length of the packet in cell `at`.
     pub(crate) fn wire(&self, at: u32, overhead: &Overhead) -> u32 {
         let cell = &self.cells[at as usize];
         overhead.charge_segments(cell.len, cell.segments)
     }
 
-    /// When the packet at a place arrived.
+    /// When the packet in cell `at` arrived.
     #[inline]
     pub(crate) fn arrived(&self, at: u32) -> Nanos {
         self.cells[at as usize].arrived
     }
 
-    /// The DSCP of the packet at a place.
+    /// The DSCP of the packet in cell `at`.
     #[inline]
     pub(crate) fn dscp(&self, at: u32) -> u8 {
         self.cells[at as usize].dscp

@@ -1,13 +1,16 @@
-//! A hint to the processor: this will be read soon.
+//! Prefetching: hints to the processor that memory will be read soon.
 //!
-//! With 100,000 classes a packet's records lie in memory, not in a cache, and most of its time is
-//! the wait for them. Where it is known some packets ahead which will be needed, the wait can pass
-//! beside other work. This is the one place of the engine with `unsafe` in it, behind the feature
-//! `prefetch`; without it, or on another processor, the hint is nothing.
+//! With 100,000 classes the records that a packet needs lie in main memory, not in a cache, and
+//! most of the packet's time is spent waiting for them. Where the engine knows some packets ahead
+//! which records come next, it asks for them early, and works on other packets meanwhile.
+//!
+//! This is the only file of the engine with `unsafe` in it, behind the feature `prefetch`. Without
+//! that feature, or on another processor than x86-64, the functions do nothing.
 
 #![cfg_attr(all(feature = "prefetch", target_arch = "x86_64"), allow(unsafe_code))]
 
-/// Hints that the item at an index will be read or written. Out of range is nothing.
+/// Hints that the item at index `at` will be read or written. Does nothing where there is no such
+/// item.
 #[inline(always)]
 pub(crate) fn prefetch<T>(items: &[T], at: usize) {
     if let Some(item) = items.get(at) {
@@ -15,7 +18,8 @@ pub(crate) fn prefetch<T>(items: &[T], at: usize) {
     }
 }
 
-/// Hints that something whose size is not known here will be: its first three lines of 64 bytes.
+/// Hints that an item of unknown size will be read or written: its first three cache lines of 64
+/// bytes.
 #[inline(always)]
 pub(crate) fn prefetch_first<T: ?Sized>(item: &T) {
     let start = std::ptr::from_ref(item).cast::<i8>();

@@ -1,4 +1,4 @@
-//! The event trace: what the engine did, in order, for whoever asks.
+//! The event trace: what happened to packets, in order.
 
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -25,14 +25,14 @@ pub enum What {
     Queued,
     /// It was handed to the device.
     Sent {
-        /// On bandwidth beyond the class's own.
+        /// True if it went on bandwidth beyond the class's own.
         borrowed: bool,
     },
     /// It was dropped.
     Dropped(DropReason),
 }
 
-/// The latest events, in a ring of fixed size: old ones make room, and are counted.
+/// The latest events, in a ring of fixed size. Old events are overwritten, but stay counted.
 #[derive(Debug, Default)]
 pub struct Trace {
     ring: Vec<Event>,
@@ -62,7 +62,7 @@ impl Trace {
         old.iter().chain(new)
     }
 
-    /// Events seen in all, those that made room included.
+    /// Events so far, the overwritten ones included.
     pub fn total(&self) -> u64 {
         self.total
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A point in time or a span of time, in nanoseconds.
 ///
-/// The engine never reads a clock: the origin is whatever its caller chose, and only differences
-/// count. 64 bits hold 584 years.
+/// The engine never reads a clock. Its caller chooses the origin; only differences count. 64 bits
+/// hold 584 years.
 pub type Nanos = u64;
 
 /// One second.
@@ -16,7 +16,7 @@ pub const SECOND: Nanos = 1_000_000_000;
 pub struct Rate(u64);
 
 impl Rate {
-    /// No rate at all: guarantees nothing.
+    /// 0 bit/s: guarantees nothing.
     pub const ZERO: Rate = Rate(0);
 
     /// A rate of `n` bit/s.

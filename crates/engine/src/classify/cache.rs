@@ -1,17 +1,18 @@
 //! The exact-match cache: packed keys and their classes in sets of four.
 //!
-//! An entry is the whole packed key with the class in the half word that packing leaves free: 32
-//! bytes for IPv4, 64 for IPv6. All bits are compared, so that no packet is ever taken for one of
-//! another flow, whoever chose the flows; the hash under the seed only says in which set to look.
+//! An entry is the whole packed key, with the class in the half word that packing leaves free: 32
+//! bytes for IPv4, 64 for IPv6. All bits of the key are compared, so a packet is never taken for
+//! one of another flow. The hash only says in which set to look.
 //!
-//! A key lies in its first set, or, if that was full when it came, in its second. The last place of
-//! a set is on trial: new flows that find no room replace each other there and nowhere else, and a
-//! hit there moves a flow to a safe place. So a scan with a new flow every packet does not push out
-//! the flows that live. Nothing is searched but these eight places.
+//! A key has two sets. It lies in the first, or in the second if the first was full when it came.
+//! The last entry of a set is *on trial*: where both sets are full, a new flow replaces that entry
+//! and no other. A hit on the entry on trial swaps it with one of the other three. So a port scan,
+//! in which every packet is a new flow, does not push out flows that have had hits. A lookup
+//! compares these eight entries at most.
 //!
-//! The table starts small and doubles, up to its limit, when entries had to make room; a larger
-//! table starts empty, so that growing costs a flow one more look at the rules and no packet the
-//! time to move them all.
+//! The table starts small and doubles, up to its limit, after enough entries have been replaced.
+//! The larger table starts empty: each flow asks the rules once more, but no single packet has to
+//! wait until all entries have been moved.
 
 use crate::prefetch::prefetch;
 
@@ -21,15 +22,15 @@ const WAYS: usize = 4;
 /// Entries of a new table.
 const START: usize = 1024;
 
-/// No class, as an entry's half word says it; 0 is an empty entry.
+/// The half word of an entry without a class. 0 is an empty entry; class c is c + 2.
 const NO_CLASS: u32 = 1;
 
 /// A table of entries of `N` words.
 pub(super) struct Table<const N: usize> {
-    /// Sets one behind the other from `start`, which lies on a cache line.
+    /// The sets, one behind the other from `start`, which is aligned to a cache line.
     words: Vec<u64>,
     start: usize,
-    /// Sets, less one; the number of sets is a power of two.
+    /// The number of sets, a power of two, less one.
     mask: usize,
     most: usize,
     evicted: u64,
@@ -39,7 +40,7 @@ pub(super) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table that holds at most `most` entries, rounded down to a power of two; 0 for none. It
+    /// A table of at most `most` entries, rounded down to a power of two; below 4 it holds none. It
     /// takes no memory before its first entry.
     pub(super) fn new(most: usize) -> Table<N> {
         let most = if most < WAYS { 0 } else { 1 << most.ilog2() };
@@ -48,7 +49,7 @@ impl<const N: usize> Table<N> {
 
     fn allocate(&mut self, entries: usize) {
         let sets = entries / WAYS;
-        // Zeroed memory comes from the system untouched: what is not used costs nothing.
+        // The system gives zeroed memory lazily: pages that are not used cost nothing.
         self.words = vec![0; sets * WAYS * N + 7];
         self.start = (64 - self.words.as_ptr() as usize % 64) % 64 / 8;
         self.mask = sets - 1;
@@ -67,7 +68,7 @@ impl<const N: usize> Table<N> {
         self.words.get_mut(at..)?.as_chunks_mut::<N>().0.first_chunk_mut()
     }
 
-    /// Brings the set of a hash nearer, for a look that comes soon.
+    /// Hints that the set of a hash is needed soon.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
         let at = self.start + (hash as usize & self.mask) * (WAYS * N);
@@ -76,23 +77,24 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// The class kept for a key; the outer `None` if the key is not there.
+    /// The class kept for a key. The outer `None`: the key is not in the table.
     #[inline]
     pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
         let set = self.set(hash)?;
-        // All places at once: which one it is cannot be foreseen, and a wrong guess costs a
-        // processor more than three comparisons.
+        // The first two words of all entries are compared without a branch: the processor cannot
+        // predict which entry it is, and a wrong prediction costs more than three comparisons.
         let mut hits = 0u32;
         for (way, entry) in set.iter().enumerate() {
             hits |= u32::from((entry[0] ^ key[0]) | (entry[1] ^ key[1]) == 0) << way;
         }
         let mut way = hits.trailing_zeros() as usize;
         if !set.get(way).is_some_and(|entry| same(entry, key)) {
-            // Two keys of a set that begin alike are rare.
+            // An entry begins like the key and differs later, or there is none. This is rare.
             way = set.iter().position(|entry| same(entry, key)).unwrap_or(WAYS);
         }
         let Some(entry) = set.get(way) else {
-            // Places fill in order and are never emptied: only a full set sends keys on.
+            // Entries of a set are filled in order and never emptied. So the key can be in its
+            // second set only if this one is full.
             return if class(&set[WAYS - 1]) == 0 { None } else { self.get_second(key, hash.rotate_right(32)) };
         };
         let found = class(entry);
@@ -115,7 +117,7 @@ impl<const N: usize> Table<N> {
         Some(found.checked_sub(2))
     }
 
-    /// A hit on trial: the entry changes places with a safe one, each in its turn.
+    /// A hit on the entry on trial: it changes places with one of the others, in rotation.
     #[inline]
     fn promote(&mut self, hash: u64) {
         self.turn = (self.turn + 1) % (WAYS - 1);
@@ -125,7 +127,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Keeps the class of a key that is not there.
+    /// Enters a key that is not in the table, with its class.
     pub(super) fn put(&mut self, key: &[u64; N], hash: u64, found: Option<u32>) {
         if self.words.is_empty() {
             if self.most == 0 {
@@ -147,7 +149,7 @@ impl<const N: usize> Table<N> {
             self.allocate(entries * 2);
         }
         if let Some(set) = self.set_mut(hash) {
-            // In a table that has just grown every place is free, and filled in order.
+            // A table that has just grown is empty. Otherwise the entry on trial is replaced.
             let free = set.iter().position(|entry| class(entry) == 0).unwrap_or(WAYS - 1);
             set[free] = entry;
         }
@@ -159,13 +161,13 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// The half word that packing leaves free.
+/// The half word that holds the class.
 #[inline]
 fn class<const N: usize>(entry: &[u64; N]) -> u32 {
     entry[N - 1] as u32
 }
 
-/// True if the entry is the key's; an empty entry is that of the key of zeros.
+/// True if the entry has this key. An empty entry has the key of zeros.
 #[inline]
 fn same<const N: usize>(entry: &[u64; N], key: &[u64; N]) -> bool {
     let mut differ = (entry[N - 1] ^ key[N - 1]) >> 32;

@@ -1,12 +1,12 @@
-//! Which bits of a key any rule looks at, and keys packed into words with all other bits cleared.
+//! Which bits of a key rules look at, and packing of keys with all other bits cleared.
 //!
-//! Two packets whose packed keys are equal match the same rules. That is what makes the flow cache
-//! exact; it also makes one entry of all flows that the rules do not tell apart.
+//! Two packets whose packed keys are equal match the same rules. So the flow cache is exact, and
+//! flows that the rules do not distinguish share one entry.
 
 use super::rule::{Field, RuleSet, Values};
 use crate::headers::Key;
 
-/// Words of a packed IPv4 key; the low half of the last one is left to the cache.
+/// Words of a packed IPv4 key. The low half of the last word is free; the cache uses it.
 pub(super) const NARROW: usize = 4;
 
 /// Words of a packed IPv6 key.
@@ -27,11 +27,11 @@ pub(super) struct Used {
     dst4: u32,
     src6: u128,
     dst6: u128,
-    /// Ports, protocol, TOS, TCP flags and what is there at all.
+    /// Ports, protocol, TOS, TCP flags, family, and which fields the packet has.
     small: u64,
     length: u32,
     mark: u32,
-    /// Interface above, VLAN id below.
+    /// Interface in the high half, VLAN id in the low half.
     place: u32,
     spi: u32,
     flow_label: u32,
@@ -59,7 +59,7 @@ impl Used {
 
     fn add(&mut self, field: Field, values: &Values) {
         let (mut v4, mut v6) = (0, 0);
-        // A range looks at every bit of its field, a masked value at those of its mask.
+        // A range looks at every bit of its field, a masked value at the bits of its mask.
         let mut bits = u32::MAX;
         match values {
             Values::Addresses(addresses) => {
@@ -101,14 +101,14 @@ impl Used {
                 self.small |= HAS_VLAN;
             }
             Field::Interface => self.place |= bits << 16,
-            // All of it: whether there is one at all is a question of every bit.
+            // All bits: a packet has an SPI if any of them is set.
             Field::Spi => self.spi = u32::MAX,
             Field::FlowLabel => self.flow_label |= bits,
         }
     }
 
-    /// True if a key goes into [`NARROW`] words: not IPv6, and the last word holds either the SPI
-    /// or the interface and VLAN.
+    /// True if a key fits into [`NARROW`] words: it is not IPv6, and rules look at the SPI or at
+    /// the interface and VLAN, but not at both, as these share the last word.
     #[inline]
     pub(super) fn is_narrow(&self, key: &Key) -> bool {
         key.family != 6 && (self.spi == 0 || self.place == 0)

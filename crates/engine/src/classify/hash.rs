@@ -1,15 +1,15 @@
-//! Hashes: one that is specified, for flows, and one that is fast, for the cache.
+//! Two hashes: a specified one for flows, and a fast one for the cache.
 
 use crate::headers::Key;
 use crate::random::SplitMix64;
 
 /// The hash of a packet's flow, for [`Packet::flow`](crate::Packet::flow).
 ///
-/// It is specified, so that the same seed gives the same figures in every version and on every
-/// machine: SipHash-1-3 (Aumasson and Bernstein 2012) under the key *seed, 0* (two little-endian
+/// The same seed gives the same hashes in every version and on every machine. The hash is the low
+/// 32 bits of SipHash-1-3 (Aumasson and Bernstein 2012) under the key *seed, 0* (two little-endian
 /// words) of these bytes, all big-endian: source address, destination address (4 bytes each, 16 in
-/// IPv6), source port, destination port (0 where there is none), protocol, family. The flow is the
-/// low 32 bits. Who does not know the seed cannot aim two flows at one number.
+/// IPv6), source port, destination port (0 where there is none), protocol, family. Whoever does not
+/// know the seed cannot make two flows collide on purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowHash {
     seed: u64,
@@ -21,8 +21,8 @@ impl FlowHash {
         FlowHash { seed }
     }
 
-    /// The flow of a packet. All packets that are not IP are one flow; so are later fragments
-    /// between the same hosts.
+    /// The hash of a packet's flow. All packets that are not IP are one flow; so are all later
+    /// fragments of one protocol between the same hosts.
     pub fn flow(&self, key: &Key) -> u32 {
         let [s0, s1] = key.sport.unwrap_or(0).to_be_bytes();
         let [d0, d1] = key.dport.unwrap_or(0).to_be_bytes();
@@ -42,11 +42,11 @@ impl FlowHash {
         }
     }
 
-    /// The hosts of a packet, source and destination, for [`Packet::hosts`](crate::Packet::hosts):
-    /// 0 for what is not IP.
+    /// The hashes of a packet's hosts, source and destination, for
+    /// [`Packet::hosts`](crate::Packet::hosts); 0 for a packet that is not IP.
     ///
-    /// SipHash-1-3 under the key *seed, 1* of the address (4 bytes, 16 in IPv6, big-endian) and the
-    /// family; the low 16 bits. A host has the same number on either side.
+    /// The low 16 bits of SipHash-1-3 under the key *seed, 1* of the address (4 bytes, 16 in IPv6,
+    /// big-endian) and the family. A host has the same hash as source and as destination.
     pub fn hosts(&self, key: &Key) -> [u16; 2] {
         [key.src, key.dst].map(|address| match key.family {
             6 => {
@@ -63,7 +63,7 @@ impl FlowHash {
     }
 }
 
-/// SipHash-C-D: C rounds a word, D at the end.
+/// SipHash-C-D: C rounds for each word, D rounds at the end.
 #[inline]
 fn sip<const C: usize, const D: usize>(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
     let mut v = [
@@ -101,9 +101,10 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// The cache's own hash: words folded by 64 x 64 → 128 bit products, each under a secret of its own
-/// drawn from the seed. Fast and not specified. It only decides where an entry lies: what an entry
-/// says is compared in full.
+/// The cache's hash. Each pair of words is combined with two secrets and multiplied, 64 x 64 → 128
+/// bit; the halves of the product are folded together. The secrets are drawn from the seed. The
+/// hash is fast, and not specified: it only decides where an entry lies, and entries are compared
+/// in full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
     secrets: [u64; 8],
@@ -115,7 +116,7 @@ impl Mix {
         Mix { secrets: [(); 8].map(|()| random.bits()) }
     }
 
-    /// `N` is even, 8 at most.
+    /// The hash of `N` words. `N` is even and at most 8.
     #[inline]
     pub(super) fn hash<const N: usize>(&self, words: &[u64; N]) -> u64 {
         let mut hash = 0;

@@ -1,35 +1,35 @@
-//! The rules themselves, in the order in which they are tried.
+//! The rules, prepared for matching, in the order in which they are tried.
 //!
-//! Rules are found by what they demand exactly ([`Shapes`]); those that demand nothing so are
-//! walked through.
+//! Rules that compare fields with exact values are found by an index ([`Shapes`]). All others are
+//! tried one after the other.
 
 use super::rule::{Address, Field, Order, Rule, RuleSet, Values};
 use super::shapes::Shapes;
 use crate::headers::Key;
 use crate::spec::ClassId;
 
-/// A rule set, prepared.
+/// A prepared rule set.
 pub(super) struct Matcher {
-    /// In the order in which they are tried.
+    /// The rules in the order in which they are tried.
     rules: Vec<Compiled>,
     tests: Vec<Test>,
     addresses: Vec<Address>,
     numbers: Vec<(u32, u32)>,
     shapes: Shapes,
-    /// Places of the rules that are not found by their shape, in order.
+    /// Indices of the rules that the index does not have, in order.
     others: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
 struct Compiled {
-    /// Its tests: from here to where those of the next rule start.
+    /// Index of its first test. Its tests end where those of the next rule begin.
     tests: u32,
     class: ClassId,
-    /// Its place in the rule set.
+    /// Its index in the rule set.
     written: u32,
 }
 
-/// A term: the values stand in one of the two lists.
+/// A term. Its values are `from..to` of one of the two lists.
 #[derive(Clone, Copy)]
 struct Test {
     field: Field,
@@ -47,12 +47,12 @@ enum Kind {
 }
 
 impl RuleSet {
-    /// Places of the rules in the order in which they are tried.
+    /// Indices of the rules in the order in which they are tried.
     pub fn tried(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.rules.len() as u32).collect();
         if self.order == Order::Altq {
-            // docs/reference/altq.md 10.1: the hashed ones, then the larger number, then the later
-            // line.
+            // docs/reference/altq.md 10.1: hashed rules first, then the larger number, then the
+            // later line.
             order.sort_by_key(|line| {
                 let rule = &self.rules[*line as usize];
                 (!hashed_by_altq(rule), std::cmp::Reverse((rule.number, *line)))
@@ -104,7 +104,7 @@ impl Matcher {
         self.rules.is_empty()
     }
 
-    /// The first rule that matches: its place in the rule set, and its class.
+    /// The first rule that matches: its index in the rule set, and its class.
     pub(super) fn first(&self, key: &Key) -> Option<(usize, ClassId)> {
         let other = self.others.iter().copied().find(|place| self.matches(*place, key));
         let earlier = self.shapes.first(key, other.unwrap_or(u32::MAX), |place| self.matches(place, key));
@@ -112,7 +112,8 @@ impl Matcher {
         Some((rule.written as usize, rule.class))
     }
 
-    /// All rules that match, in the order in which they are tried, as places in the rule set.
+    /// All rules that match, in the order in which they are tried: index in the rule set, and
+    /// class.
     pub(super) fn all(&self, key: &Key) -> impl Iterator<Item = (usize, ClassId)> {
         let matching = (0..self.rules.len() as u32).filter(|place| self.matches(*place, key));
         matching.map(|place| &self.rules[place as usize]).map(|rule| (rule.written as usize, rule.class))
@@ -125,7 +126,7 @@ impl Matcher {
         self.tests[from..to].iter().all(|test| self.holds(test, key) != test.negated)
     }
 
-    /// True if the field is among the values.
+    /// True if the packet's field is one of the values, whether or not the test is negated.
     fn holds(&self, test: &Test, key: &Key) -> bool {
         let range = test.from as usize..test.to as usize;
         match test.kind {
@@ -162,7 +163,7 @@ impl Matcher {
     }
 }
 
-/// The numbers that a packet has in a field: none, one, or both ports.
+/// The values of a numeric field in a packet: none, one, or for [`Field::Port`] both ports.
 #[inline]
 pub(super) fn numbers(field: Field, key: &Key) -> [Option<u32>; 2] {
     let ip = key.family == 4 || key.family == 6;
@@ -176,7 +177,7 @@ pub(super) fn numbers(field: Field, key: &Key) -> [Option<u32>; 2] {
         Field::Dscp => ip.then_some(u32::from(key.dscp())),
         Field::Ecn => ip.then_some(u32::from(key.ecn())),
         Field::Tos => ip.then_some(u32::from(key.tos)),
-        // 6: TCP. A packet with that number and no ports is a later fragment, or cut short.
+        // Protocol 6 is TCP. A TCP packet without ports is a later fragment, or cut short.
         Field::TcpFlags => (key.proto == 6 && key.sport.is_some()).then_some(u32::from(key.tcp_flags)),
         Field::Length => Some(key.length),
         Field::Mark => Some(key.mark),
@@ -193,13 +194,13 @@ pub(super) fn host_bits(bits: u128, family: u8) -> u128 {
     if family == 6 { bits } else { bits & u128::from(u32::MAX) }
 }
 
-/// An address with the bits that do not count cleared.
+/// An address with all bits outside its mask cleared.
 pub(super) fn masked(address: &Address) -> Address {
     let mask = if address.v6 { address.mask } else { address.mask & u128::from(u32::MAX) };
     Address { v6: address.v6, bits: address.bits & mask, mask }
 }
 
-/// The one full destination address that a rule names, if it does.
+/// The destination host of a rule that names exactly one, with a full mask.
 fn full_destination(rule: &Rule) -> Option<Address> {
     rule.terms.iter().find_map(|term| match (&term.values, term.field, term.negated) {
         (Values::Addresses(addresses), Field::Dst, false) => match addresses[..] {
@@ -212,8 +213,8 @@ fn full_destination(rule: &Rule) -> Option<Address> {
     })
 }
 
-/// docs/reference/altq.md 10.1: filters with a full-host destination are hashed by it, those of
-/// IPv6 by their flow label instead.
+/// docs/reference/altq.md 10.1: ALTQ hashes IPv4 filters with a full-host destination by that host,
+/// and IPv6 filters with a flow label by the label.
 fn hashed_by_altq(rule: &Rule) -> bool {
     let flow_label = rule.terms.iter().any(|term| term.field == Field::FlowLabel && !term.negated);
     flow_label || full_destination(rule).is_some_and(|host| !host.v6)

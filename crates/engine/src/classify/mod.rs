@@ -1,8 +1,9 @@
-//! Which class a packet belongs to: rules, and an exact-match cache of flows in front of them.
+//! Finds the class of a packet: by rules, and by an exact-match cache of flows in front of them.
 //!
-//! A packet's key is packed with all bits cleared that no rule looks at (`fields`), and looked up
-//! (`cache`); a flow that is not there is classified by the rules (`matcher`) and kept. So the
-//! answer is always that of the rules, and a hit costs the same however many rules there are.
+//! A packet's key is packed, with all bits cleared that no rule looks at (`fields`), and looked up
+//! in the cache (`cache`). On a miss the rules classify the packet (`matcher`), and the cache keeps
+//! the answer. So the answer is always that of the rules, and a hit costs the same however many
+//! rules there are.
 
 mod cache;
 mod fields;
@@ -26,15 +27,16 @@ use crate::spec::ClassId;
 /// Keys that [`Classifier::classify_batch`] looks up at a time.
 pub const BATCH: usize = 32;
 
-/// How the flow cache is set up. It changes what a lookup costs, never what it answers.
+/// The settings of the flow cache. They change what a lookup costs, never its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
-    /// Flows kept at most, rounded down to a power of two; below 4 none are. An IPv4 flow takes 32
-    /// bytes, an IPv6 flow (and any, where rules look at the SPI and at the VLAN or the interface)
-    /// 64; IPv4 and IPv6 are counted apart. Memory is taken as flows come.
+    /// The most flows that are kept, rounded down to a power of two; below 4 none are. IPv4 and
+    /// IPv6 flows are counted apart. An IPv4 flow takes 32 bytes, an IPv6 flow 64; where rules look
+    /// at the SPI and also at the VLAN or the interface, every flow takes 64. Memory is taken as
+    /// flows come.
     pub flows: usize,
-    /// Decides in which sets flows lie. Whoever feeds packets of strangers gives a secret one: then
-    /// nobody can aim flows at one set.
+    /// Decides in which sets of the cache flows lie. For packets of strangers it should be secret:
+    /// then nobody can choose flows that all fall into one set.
     pub seed: u64,
 }
 
@@ -45,21 +47,21 @@ impl Default for CacheSettings {
     }
 }
 
-/// What the rules say of a packet, and which.
+/// How the rules classify a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Its class; `None` if no rule matches and there is no default.
     pub class: Option<ClassId>,
-    /// The rule that decided, as a place in [`RuleSet::rules`]; `None`: the default.
+    /// The rule that decided, as an index into [`RuleSet::rules`]; `None`: the default.
     pub rule: Option<usize>,
-    /// Rules that match as well, but are tried later, in the order in which they would be.
+    /// Other rules that match but are tried later, in the order in which they are tried.
     pub shadowed: Vec<usize>,
 }
 
 /// Finds the class of a packet.
 pub struct Classifier {
     default: Option<ClassId>,
-    /// Classes that rules lead to, sorted.
+    /// Classes that rules name, sorted.
     named: Vec<ClassId>,
     matcher: Matcher,
     used: Used,
@@ -76,7 +78,7 @@ impl Classifier {
         Classifier::with(rules, default, CacheSettings::default())
     }
 
-    /// [`new`](Classifier::new) with a cache of one's own choice.
+    /// [`new`](Classifier::new) with these settings of the cache.
     pub fn with(rules: &RuleSet, default: Option<ClassId>, settings: CacheSettings) -> Classifier {
         let mut named: Vec<ClassId> = rules.rules.iter().map(|rule| rule.class).collect();
         named.sort_unstable();
@@ -94,12 +96,12 @@ impl Classifier {
         }
     }
 
-    /// How the cache is set up.
+    /// The settings of the cache.
     pub fn settings(&self) -> CacheSettings {
         self.settings
     }
 
-    /// Sets up the cache anew, empty.
+    /// Replaces the cache with an empty one of these settings.
     pub fn set_cache(&mut self, settings: CacheSettings) {
         self.settings = settings;
         self.mix = Mix::new(settings.seed);
@@ -148,9 +150,9 @@ impl Classifier {
         self.matcher.first(key).map(|(_, class)| class).or(self.default)
     }
 
-    /// [`classify`](Classifier::classify) for several packets: one class a key is added to
-    /// `classes`, in order. Means the same; the memory of up to [`BATCH`] flows is fetched at the
-    /// same time.
+    /// [`classify`](Classifier::classify) for several packets: adds one class for each key to
+    /// `classes`, in order. The answers are the same; the cache entries of up to [`BATCH`] keys are
+    /// fetched from memory at the same time.
     pub fn classify_batch(&mut self, keys: &[Key], classes: &mut Vec<Option<ClassId>>) {
         if self.matcher.is_empty() {
             classes.extend(keys.iter().map(|_| self.default));
@@ -175,7 +177,7 @@ impl Classifier {
         }
     }
 
-    /// What the rules say of a packet and why, without the cache. Looks at every rule.
+    /// How the rules classify a packet, and why. Tries every rule, without the cache.
     pub fn explain(&self, key: &Key) -> Explanation {
         let mut matching = self.matcher.all(key);
         let first = matching.next();
@@ -186,12 +188,12 @@ impl Classifier {
         }
     }
 
-    /// True if a rule leads to the class.
+    /// True if a rule names the class.
     pub fn leads_to(&self, class: ClassId) -> bool {
         self.named.binary_search(&class).is_ok()
     }
 
-    /// Packets for which the rules were asked, the cache not knowing their flow.
+    /// Cache misses so far: packets that the rules classified.
     pub fn misses(&self) -> u64 {
         self.misses
     }

@@ -1,4 +1,4 @@
-//! What a rule says.
+//! The form of rules.
 
 use crate::spec::ClassId;
 
@@ -7,17 +7,17 @@ use crate::spec::ClassId;
 pub struct RuleSet {
     /// The rules, as written.
     pub rules: Vec<Rule>,
-    /// Which of several that match decides.
+    /// Which of several matching rules decides.
     pub order: Order,
-    /// Names of the interfaces that rules speak of: [`Field::Interface`] compares the place in this
+    /// Names of the interfaces that rules name. [`Field::Interface`] compares the index into this
     /// list.
     pub interfaces: Vec<String>,
 }
 
-/// Which of several rules that match decides.
+/// Which of several matching rules decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The first as written.
+    /// The first in the order in which they are written.
     #[default]
     First,
     /// ALTQ's: rules with a full-host destination before all others, then the larger `ruleno`, then
@@ -28,29 +28,29 @@ pub enum Order {
 /// A rule: all of its terms must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What must hold. None: every packet matches.
+    /// Its terms. Without any, every packet matches.
     pub terms: Vec<Term>,
-    /// Where its packets go.
+    /// The class of the packets that match.
     pub class: ClassId,
     /// ALTQ's `ruleno`; only [`Order::Altq`] looks at it.
     pub number: u32,
 }
 
-/// One condition of a rule: the field is, or is not, among the values. Addresses go with
-/// [`Field::Src`], [`Field::Dst`] and [`Field::Host`], numbers with all others; a value of the
-/// wrong kind matches nothing.
+/// One condition of a rule: the field is, or is not, one of the values. [`Field::Src`],
+/// [`Field::Dst`] and [`Field::Host`] take addresses, all others numbers. A value of the wrong kind
+/// matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// What is looked at.
+    /// The field.
     pub field: Field,
-    /// `!` before the value: none of the values may match.
+    /// `!` before the values: none of them may match.
     pub negated: bool,
-    /// Any of these.
+    /// The values. The term holds if one of them matches.
     pub values: Values,
 }
 
-/// What a term looks at. A packet without the field (ports of an ICMP packet, later fragments)
-/// matches no value of it.
+/// The fields of a packet. A packet that does not have a field (an ICMP packet or a later fragment
+/// has no ports) matches no value of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Field {
     /// Source address.
@@ -81,7 +81,7 @@ pub enum Field {
     Mark,
     /// VLAN id of the outermost tag.
     Vlan,
-    /// Interface by which the packet came, as a place in [`RuleSet::interfaces`].
+    /// Interface by which the packet came, as an index into [`RuleSet::interfaces`].
     Interface,
     /// 4 or 6.
     Family,
@@ -98,18 +98,18 @@ pub enum Values {
     Addresses(Vec<Address>),
     /// Numbers from first to last, both included.
     Ranges(Vec<(u32, u32)>),
-    /// Numbers that are `value` under `mask`: (value, mask). As in ALTQ, a value with bits outside
-    /// its mask matches nothing.
+    /// (value, mask): numbers n with n & mask = value. As in ALTQ, a value with bits outside its
+    /// mask matches nothing.
     Masked(Vec<(u32, u32)>),
 }
 
-/// An address under a mask; the mask need not be a prefix (altq.conf allows any).
+/// An address and a mask. The mask need not be a prefix: altq.conf(5) allows any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// True for IPv6; an IPv4 address stands in the low 32 bits.
+    /// True for IPv6. An IPv4 address is in the low 32 bits.
     pub v6: bool,
     /// The address, masked.
     pub bits: u128,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u128,
 }

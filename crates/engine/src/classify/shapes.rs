@@ -1,31 +1,33 @@
-//! An index of rules: tuple-space search (Srinivasan, Suri and Varghese 1999).
+//! An index of rules: tuple space search (Srinivasan, Suri and Varghese 1999).
 //!
-//! What a rule demands exactly (`dst 10.1.2.0/24 dport 80`: 24 bits of an address, 16 of a port) is
-//! its shape and its values. Rules of one shape are found by a hash of those bits, so a lookup
-//! costs a hash a shape, however many rules there are; of shapes there are few, as people write
-//! rules in a few ways. What else a rule says is tested afterwards. A rule that demands nothing
-//! exactly is left to be walked through, and so are shapes of which there are too few rules to be
-//! worth a hash.
+//! Most rules compare some bits of a packet with exact values: `dst 10.1.2.0/24 dport 80` compares
+//! 24 bits of an address and 16 of a port. Which bits these are is the rule's *shape* (the paper's
+//! tuple). Rules of one shape are found by a hash of the values, so a lookup costs one hash for
+//! each shape, however many rules there are. People write rules in a few ways, so there are few
+//! shapes. A rule that is found so is then tested in full.
+//!
+//! The index leaves out rules without exact values, and shapes of too few rules to be worth a hash.
+//! Those rules are tried one after the other.
 
 use super::matcher::{host_bits, masked, numbers};
 use super::rule::{Field, Rule, Values};
 use crate::headers::Key;
 use crate::random;
 
-/// Below so many rules a walk is as fast.
-const FEW: usize = 16;
+/// Up to so many rules trying them one after the other is as fast.
+const MAX_TRIED_IN_TURN: usize = 16;
 
-/// Rules of a shape that are worth a hash.
-const WORTH: usize = 4;
+/// A shape of fewer rules than this is not worth a hash.
+const MIN_RULES_OF_SHAPE: usize = 4;
 
-/// A rule that demands fewer bits than these would share its hash with many: then one of its lists
-/// or ranges counts, each of its values.
-const ENOUGH: u32 = 12;
+/// A rule that compares fewer bits than this shares its hash with too many packets. Then one of its
+/// lists or ranges is used as well: the rule is entered once for each value of it.
+const MIN_BITS: u32 = 12;
 
-/// Values of such a list at most. A range of ports is 30 blocks at most.
-const VALUES: usize = 64;
+/// The most values of such a list. A range of ports is at most 30 blocks.
+const MAX_VALUES: usize = 64;
 
-/// A field under a mask. Addresses of both families differ.
+/// The bits of one field that a shape compares. Addresses of IPv4 and of IPv6 are different parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     field: Field,
@@ -33,28 +35,28 @@ struct Part {
     mask: u128,
 }
 
-/// Rules by what they demand exactly.
+/// The index. A rule's *place* is its index in the order in which rules are tried.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
-    /// Each shape's parts, and the first place of its rules; by that place.
+    /// The parts of each shape, and the first place of its rules, in the order of that place.
     shapes: Vec<(Vec<Part>, u32)>,
-    /// Where the entries of a hash's top bits begin.
+    /// By the top bits of the hash: the index of their first entry.
     starts: Vec<u32>,
-    /// Hashes and the rules' places, by the hash's top bits, then by place.
+    /// Hash and place of each entry, in the order of the hash's top bits, then of the place.
     entries: Vec<(u64, u32)>,
 }
 
 impl Shapes {
-    /// An index of rules in the order in which they are tried, and the places of those that are not
-    /// in it.
+    /// Makes the index of rules that are in the order in which they are tried. Returns it with the
+    /// places of the rules that it does not have.
     pub(super) fn new(rules: &[&Rule]) -> (Shapes, Vec<u32>) {
-        if rules.len() <= FEW {
+        if rules.len() <= MAX_TRIED_IN_TURN {
             return (Shapes::default(), (0..rules.len() as u32).collect());
         }
-        let demands: Vec<Vec<Demand>> = rules.iter().map(|rule| demands(rule)).collect();
-        // Every shape, and how many rules are of it.
+        let exact: Vec<Vec<ExactValues>> = rules.iter().map(|rule| exact_values(rule)).collect();
+        // Every shape, and how many entries it has.
         let mut names: Vec<&Vec<Part>> =
-            demands.iter().flatten().map(|demand| &demand.parts).filter(|parts| !parts.is_empty()).collect();
+            exact.iter().flatten().map(|one| &one.parts).filter(|parts| !parts.is_empty()).collect();
         names.sort_unstable();
         let mut known: Vec<(&Vec<Part>, usize)> = Vec::new();
         for parts in names {
@@ -63,29 +65,29 @@ impl Shapes {
                 _ => known.push((parts, 1)),
             }
         }
-        let worth = |demand: &Demand| {
+        let worth = |one: &ExactValues| {
             known
-                .binary_search_by(|(parts, _)| (*parts).cmp(&demand.parts))
-                .is_ok_and(|at| known.get(at).is_some_and(|k| k.1 >= WORTH))
+                .binary_search_by(|(parts, _)| (*parts).cmp(&one.parts))
+                .is_ok_and(|at| known.get(at).is_some_and(|k| k.1 >= MIN_RULES_OF_SHAPE))
         };
         let mut shapes: Vec<(Vec<Part>, u32)> = Vec::new();
         let (mut entries, mut others): (Vec<(u64, u32)>, Vec<u32>) = Default::default();
-        // By the sorted names: which shape it has become.
+        // The number of each of the `known` shapes, once an entry of it is made.
         let mut numbers: Vec<Option<usize>> = vec![None; known.len()];
-        for (place, demands) in demands.iter().enumerate() {
+        for (place, exact) in exact.iter().enumerate() {
             let place = place as u32;
-            if demands.is_empty() || !demands.iter().all(worth) {
+            if exact.is_empty() || !exact.iter().all(worth) {
                 others.push(place);
                 continue;
             }
-            for demand in demands {
-                let Ok(name) = known.binary_search_by(|(parts, _)| (*parts).cmp(&demand.parts)) else { continue };
+            for one in exact {
+                let Ok(name) = known.binary_search_by(|(parts, _)| (*parts).cmp(&one.parts)) else { continue };
                 let Some(number) = numbers.get_mut(name) else { continue };
                 let shape = *number.get_or_insert_with(|| {
-                    shapes.push((demand.parts.clone(), place));
+                    shapes.push((one.parts.clone(), place));
                     shapes.len() - 1
                 });
-                let hash = demand.values.iter().fold(start(shape), |hash, value| stir(hash, *value));
+                let hash = one.values.iter().fold(start(shape), |hash, value| mix_in(hash, *value));
                 entries.push((random::mix(hash), place));
             }
         }
@@ -105,18 +107,18 @@ impl Shapes {
         (Shapes { shapes, starts, entries }, others)
     }
 
-    /// The first place, below `before`, of a rule whose demands the key may meet and that
+    /// The first place below `before` of a rule that the index finds for the key and that
     /// `matches`.
     pub(super) fn first(&self, key: &Key, before: u32, matches: impl Fn(u32) -> bool) -> Option<u32> {
         let bits = (self.starts.len().max(2) - 1).trailing_zeros();
         let mut best = None;
         for (number, (parts, first)) in self.shapes.iter().enumerate() {
             let before = best.unwrap_or(before);
-            // Shapes stand by their first rule: none that follows has an earlier one.
+            // Shapes are in the order of their first rule: no later shape has an earlier rule.
             if *first >= before {
                 break;
             }
-            let hash = parts.iter().try_fold(start(number), |hash, part| Some(stir(hash, part.of(key)?)));
+            let hash = parts.iter().try_fold(start(number), |hash, part| Some(mix_in(hash, part.of(key)?)));
             let Some(hash) = hash.map(random::mix) else { continue };
             let bucket = (hash >> (64 - bits)) as usize;
             let (Some(from), Some(to)) = (self.starts.get(bucket), self.starts.get(bucket + 1)) else { continue };
@@ -138,7 +140,7 @@ impl Shapes {
 }
 
 impl Part {
-    /// How many bits of a packet it demands.
+    /// How many bits of a packet it compares.
     fn bits(&self) -> u32 {
         let width = match self.field {
             Field::Src | Field::Dst | Field::Host => 128,
@@ -153,7 +155,7 @@ impl Part {
         self.mask.count_ones().min(width)
     }
 
-    /// What a key has there; `None` if it does not have the field.
+    /// The value that a key has in these bits; `None` if it does not have the field.
     fn of(&self, key: &Key) -> Option<u128> {
         let address =
             |bits| (key.family == if self.v6 { 6 } else { 4 }).then(|| host_bits(bits, key.family) & self.mask);
@@ -165,15 +167,16 @@ impl Part {
     }
 }
 
-/// One of the ways in which a rule can be met: its exact parts and their values, both in the order
-/// of the parts.
-struct Demand {
+/// Exact values that a matching packet may have: the parts of a shape and a value for each, both in
+/// the order of the parts.
+struct ExactValues {
     parts: Vec<Part>,
     values: Vec<u128>,
 }
 
-/// The ways in which a rule can be met; none if it demands nothing exactly.
-fn demands(rule: &Rule) -> Vec<Demand> {
+/// The exact values of a rule: a packet that matches the rule has one of these. Empty if the rule
+/// has none.
+fn exact_values(rule: &Rule) -> Vec<ExactValues> {
     let mut single: Vec<(Part, u128)> = Vec::new();
     let mut lists: Vec<Vec<(Part, u128)>> = Vec::new();
     for term in rule.terms.iter().filter(|term| !term.negated) {
@@ -185,28 +188,28 @@ fn demands(rule: &Rule) -> Vec<Demand> {
     }
     let bits = |list: &[(Part, u128)]| list.iter().map(|(part, _)| part.bits()).min().unwrap_or(0);
     let whole: u32 = single.iter().map(|(part, _)| part.bits()).sum();
-    let list = lists.into_iter().max_by_key(|list| bits(list)).filter(|_| whole < ENOUGH);
-    let demand = |more: Option<(Part, u128)>| {
+    let list = lists.into_iter().max_by_key(|list| bits(list)).filter(|_| whole < MIN_BITS);
+    let one = |more: Option<(Part, u128)>| {
         let mut all: Vec<(Part, u128)> =
             single.iter().copied().chain(more).filter(|(part, _)| part.mask != 0).collect();
-        // Two rules that say the same in another order are of one shape.
+        // Sorted, so that the order of a rule's terms does not matter.
         all.sort_unstable();
         let (parts, values) = all.into_iter().unzip();
-        Demand { parts, values }
+        ExactValues { parts, values }
     };
-    let demands: Vec<Demand> = match list {
-        Some(list) => list.into_iter().map(|value| demand(Some(value))).collect(),
-        None => vec![demand(None)],
+    let exact: Vec<ExactValues> = match list {
+        Some(list) => list.into_iter().map(|value| one(Some(value))).collect(),
+        None => vec![one(None)],
     };
-    if demands.iter().any(|demand| demand.parts.is_empty()) { Vec::new() } else { demands }
+    if exact.iter().any(|one| one.parts.is_empty()) { Vec::new() } else { exact }
 }
 
-/// The exact values of a term, any of which it accepts; `None` if they are too many, none at all,
-/// or not of one field.
+/// The exact values that a term accepts. `None` if there are none or too many, or if the term looks
+/// at two fields.
 fn alternatives(field: Field, values: &Values) -> Option<Vec<(Part, u128)>> {
     let is_address = matches!(field, Field::Src | Field::Dst);
     let list: Vec<(Part, u128)> = match values {
-        // Either address, either port: a key has two values.
+        // These accept either address or either port: a packet has two values.
         _ if matches!(field, Field::Host | Field::Port) => return None,
         Values::Addresses(list) if is_address => {
             list.iter().map(masked).map(|a| (Part { field, v6: a.v6, mask: a.mask }, a.bits)).collect()
@@ -222,17 +225,18 @@ fn alternatives(field: Field, values: &Values) -> Option<Vec<(Part, u128)>> {
             for (first, last) in list {
                 split(*first, *last, &mut |value, mask| {
                     blocks.push((Part { field, v6: false, mask: mask.into() }, value.into()));
-                    blocks.len() <= VALUES
+                    blocks.len() <= MAX_VALUES
                 });
             }
             blocks
         }
     };
-    (1..=VALUES).contains(&list.len()).then_some(list)
+    (1..=MAX_VALUES).contains(&list.len()).then_some(list)
 }
 
-/// A range as blocks of a power of two, each a value under a mask, as long as `tell` wants more.
-fn split(first: u32, last: u32, tell: &mut impl FnMut(u32, u32) -> bool) {
+/// Splits a range into blocks of a power of two, each a value and a mask, and calls `each` with
+/// them until it returns false.
+fn split(first: u32, last: u32, each: &mut impl FnMut(u32, u32) -> bool) {
     let (mut from, last) = (u64::from(first), u64::from(last));
     while from <= last {
         // The largest block that begins here and ends in the range.
@@ -240,20 +244,20 @@ fn split(first: u32, last: u32, tell: &mut impl FnMut(u32, u32) -> bool) {
         let fits = (last - from + 1).ilog2();
         let size = 1u64 << begins.min(fits);
         let mask = !(size - 1) as u32;
-        if !tell(from as u32, mask) {
+        if !each(from as u32, mask) {
             return;
         }
         from += size;
     }
 }
 
-/// The hash of a shape's number, before its values. Rules are the operator's: nobody else chooses
-/// what meets in a bucket, and what does is compared.
+/// The beginning of a hash: the shape's number. This hash has no secret: only the operator writes
+/// rules, and rules that collide are compared.
 fn start(shape: usize) -> u64 {
     (shape as u64 + 1).wrapping_mul(random::GOLDEN_GAMMA)
 }
 
-fn stir(hash: u64, value: u128) -> u64 {
+fn mix_in(hash: u64, value: u128) -> u64 {
     let fold = (value as u64) ^ ((value >> 64) as u64).rotate_left(32);
     (hash ^ fold).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(29)
 }
@@ -309,7 +313,7 @@ mod tests {
         rules.push(rule(&[(Field::Port, number(53))]));
         rules.push(rule(&[(Field::Length, number(40))]));
         let (shapes, others) = Shapes::new(&rules.iter().collect::<Vec<_>>());
-        // Either port is no exact demand, and one rule alone is no shape.
+        // Either port is no exact one, and one rule alone is no shape.
         assert_eq!(others, [3000, 3001]);
         assert_eq!(shapes.shapes.len(), 3);
         assert_eq!(shapes.entries.len(), 4000);

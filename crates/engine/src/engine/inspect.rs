@@ -1,4 +1,4 @@
-//! What the engine tells about itself: counters, the tree, memory.
+//! Questions about the engine: counters, the tree, memory, the event trace.
 
 use super::{Engine, Leaf, Losses, Node, TreePlace};
 use crate::account::{Counters, DropReason};
@@ -10,7 +10,7 @@ use crate::trace::Trace;
 use crate::units::Rate;
 
 impl Engine {
-    /// The counters of a class and of everything below it.
+    /// The counters of a class and of all classes below it.
     pub fn counters(&self, class: ClassId) -> Counters {
         let mut total = Counters::default();
         for id in 0..self.leaves.len() as ClassId {
@@ -24,8 +24,8 @@ impl Engine {
         total
     }
 
-    /// The counters of all classes, each with everything below it, by number; unused numbers are
-    /// zero.
+    /// The counters of all classes, each with those of all classes below it, by class number.
+    /// Unused numbers have zeros.
     pub fn all_counters(&self) -> Vec<Counters> {
         let ids = 0..self.leaves.len() as ClassId;
         let mut all: Vec<Counters> = ids.clone().map(|id| self.own_counters(id)).collect();
@@ -63,8 +63,8 @@ impl Engine {
         }
     }
 
-    /// What the scheduler of a class counts for it, by name, and its meter: packets and bytes by
-    /// colour.
+    /// What its scheduler counts for a class, by name, and what its meter counts: packets and bytes
+    /// by colour.
     pub fn scheduler_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         if let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) {
@@ -81,7 +81,7 @@ impl Engine {
         all
     }
 
-    /// What a class's queue counts, by name, if it keeps a state of its own.
+    /// What the queue of a class counts, by name, if it has a state of its own.
     pub fn queue_counters(&self, class: ClassId) -> Vec<(&'static str, u64)> {
         let mut all = Vec::new();
         if let Some(queue) = self.queue_of(class) {
@@ -90,13 +90,13 @@ impl Engine {
         all
     }
 
-    /// True if some queue looks at [`Packet::flow`](crate::Packet::flow) or
+    /// True if a queue looks at [`Packet::flow`](crate::Packet::flow) or
     /// [`Packet::hosts`](crate::Packet::hosts). A change may change the answer.
     pub fn keeps_flows(&self) -> bool {
         self.queues.iter().flatten().any(|queue| queue.keeps_flows())
     }
 
-    /// A class's own drops by reason: packets and bytes.
+    /// The drops of a class's own packets by reason, in packets and bytes.
     pub fn drop_reasons(&self, class: ClassId) -> impl Iterator<Item = (DropReason, u64, u64)> {
         let losses = self.places.get(class as usize).and_then(|place| place.losses.as_deref());
         DropReason::ALL.into_iter().filter_map(move |reason| {
@@ -105,12 +105,12 @@ impl Engine {
         })
     }
 
-    /// Packets and bytes that had no class, and were dropped for it.
+    /// Packets that were dropped because they had no class, and their bytes.
     pub fn unclassified(&self) -> (u64, u64) {
         self.unclassified
     }
 
-    /// Packets waiting in the whole link.
+    /// Packets queued in the whole link.
     pub fn backlog(&self) -> u32 {
         self.nodes[0].backlog
     }
@@ -131,7 +131,7 @@ impl Engine {
         self.overhead
     }
 
-    /// Keeps the latest `capacity` events from now on; 0 ends it.
+    /// Keeps a trace of the latest `capacity` events from now on. 0 ends the trace.
     pub fn trace(&mut self, capacity: usize) {
         self.trace = (capacity > 0).then(|| Trace::new(capacity));
         self.arrivals_observed = self.wants_arrivals || self.metered || capacity > 0;
@@ -142,7 +142,7 @@ impl Engine {
         self.trace.as_ref()
     }
 
-    /// Bytes of memory held for classes and schedulers, packets and flows apart.
+    /// Bytes of memory held for classes, schedulers and queues, without packets and the flow cache.
     pub fn memory(&self) -> usize {
         self.leaves.capacity() * size_of::<Leaf>()
             + self.places.capacity() * size_of::<TreePlace>()

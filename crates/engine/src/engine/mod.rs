@@ -1,6 +1,7 @@
-//! The engine of one link: the contract. [`walk`] takes packets through the tree of schedulers,
-//! [`stateful`] through queues that decide for themselves, [`tree`] changes it, [`inspect`] answers
-//! questions about it.
+//! The engine of one link, and the functions that its caller uses. [`walk`] takes packets through
+//! the tree of schedulers, [`stateful`] through queues that have a state of their own; [`tree`]
+//! builds and changes the tree, [`nested`] keeps the rates and wake-ups of schedulers inside
+//! classes, and [`inspect`] answers questions about all of it.
 
 mod inspect;
 mod nested;
@@ -25,10 +26,10 @@ use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerS
 use crate::trace::{Trace, What};
 use crate::units::{Nanos, Rate};
 
-/// How deep schedulers may stand in one another.
+/// How many schedulers may be nested in one another, the link's included.
 pub const MAX_NESTING: usize = 8;
 
-/// A packet that leaves.
+/// A packet that leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// Its class.
@@ -50,12 +51,12 @@ pub struct Drop {
     pub reason: DropReason,
 }
 
-/// A change while packets are queued. It holds as a whole or not at all.
+/// A change that may be made while packets are queued. It is made as a whole or not at all.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A new class; [`Engine::apply`] returns its number.
     AddClass(ClassSpec),
-    /// New words, and perhaps a new parent under the same scheduler, for a class.
+    /// Other words for a class, and perhaps another parent under the same scheduler.
     SetClass {
         /// Which.
         class: ClassId,
@@ -64,23 +65,23 @@ pub enum Change {
         /// Its words.
         settings: Settings,
     },
-    /// Takes a class without children away. Its packets go to the tail of the heir's queue, as far
-    /// as they fit, or are drops.
+    /// Removes a class without children. Its packets go to the tail of the heir's queue, as far as
+    /// they fit; the others, or without an heir all of them, are dropped.
     RemoveClass {
         /// Which.
         class: ClassId,
-        /// Who gets its packets.
+        /// The class that gets its packets.
         heir: Option<ClassId>,
     },
-    /// Another limit or kind of queue. Packets that do not fit any more are dropped where the queue
-    /// drops.
+    /// Another limit or another kind of queue for a class. Packets that do not fit any more are
+    /// dropped.
     SetQueue {
         /// Whose.
         class: ClassId,
         /// The queue.
         queue: QueueSpec,
     },
-    /// New words of a scheduler itself.
+    /// Other words for a scheduler itself.
     SetScheduler {
         /// The class that holds it; [`ROOT`](crate::spec::ROOT) for the link's own.
         class: ClassId,
@@ -100,19 +101,20 @@ pub enum Change {
     },
 }
 
-/// What a packet touches of its class besides the scheduler's own record: one cache line.
+/// What a packet touches of its class, besides the scheduler's record: one cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Leaf {
-    /// First packet; of a queue with a state of its own, its place in [`Engine::queues`].
+    /// The cell of the first packet. For a queue with a state of its own: its index in
+    /// [`Engine::queues`].
     head: u32,
     tail: u32,
     packets: u32,
     bytes: u32,
-    /// Limit, in packets or bytes.
+    /// The limit, in packets or in bytes.
     limit: u32,
-    /// The scheduler that serves this class's own packets, and the class's place in it:
-    /// [`ROOT_SLOT`](crate::schedule::ROOT_SLOT) for a class that holds a scheduler.
+    /// The scheduler that serves this class's own packets, and the class's slot in it. A class that
+    /// holds a scheduler is [`ROOT_SLOT`](crate::schedule::ROOT_SLOT) in it.
     scheduler: u32,
     slot: Slot,
     kind: Kind,
@@ -127,7 +129,7 @@ struct Leaf {
 
 const _: () = assert!(size_of::<Leaf>() == 64);
 
-/// [`Policy`](crate::queue::Policy) without what belongs to it.
+/// The variants of [`Policy`](crate::queue::Policy).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     DropTail,
@@ -135,7 +137,7 @@ enum Kind {
     Stateful,
 }
 
-/// What a class lost: made when there is something to count.
+/// What a class dropped and marked. Made with the first drop or mark.
 #[derive(Default)]
 struct Losses {
     packets: u64,
@@ -145,48 +147,50 @@ struct Losses {
     reasons: [(u64, u64); DropReason::ALL.len()],
 }
 
-/// Where a class stands in the tree, and what is rare; not touched by a packet that just passes.
+/// A class's place in the tree, and what is rarely needed of it. A packet that is only queued and
+/// sent does not touch this.
 struct TreePlace {
     parent: ClassId,
     children: u32,
-    /// The scheduler among whose classes it is, and its place there. For the root: its own.
+    /// The scheduler that the class belongs to, and its slot there. For the root: the scheduler
+    /// that it holds.
     scheduler: u32,
     slot: Slot,
-    /// What its words guarantee; where that is nothing, the rate by which the scheduler that serves
-    /// it measures.
+    /// The rate that its words guarantee. Without a guarantee: the rate by which its scheduler
+    /// measures shares.
     rate: Rate,
-    /// Its words guarantee something.
+    /// True if its words guarantee a rate.
     guaranteed: bool,
     losses: Option<Box<Losses>>,
-    /// What measures the packets of the class and of all below it.
+    /// The meter of its packets and of those of all classes below it.
     meter: Option<Box<Meter>>,
 }
 
-/// From so many classes on their records do not stay in a processor's own caches, and a batch
-/// fetches them beforehand.
+/// From so many classes on their records do not fit into the processor's caches. Then a batch
+/// prefetches them.
 const PREFETCH_FROM: usize = 4096;
 
-/// Bit in [`Node::classes`]: what is below this class has a scheduler of its own.
+/// Bit in [`Node::classes`]: the class holds a scheduler for the classes below it.
 const HOLDS_SCHEDULER: u32 = 1 << 31;
 
-/// A scheduler at its place in the tree.
+/// A scheduler in the tree.
 struct Node {
     inner: Box<dyn Scheduler>,
     /// The class that holds it.
     class: ClassId,
-    /// The class of each slot, with [`HOLDS_SCHEDULER`] for one that holds a scheduler.
+    /// The class of each slot, with the bit [`HOLDS_SCHEDULER`] if it holds a scheduler.
     classes: Vec<ClassId>,
-    /// Every slot has the number of its class, and none holds a scheduler: as long as that is so,
-    /// nobody need look.
+    /// True while every slot is the number of its class and no class holds a scheduler. Then
+    /// `classes` need not be looked at.
     slots_are_classes: bool,
     free: Vec<Slot>,
-    /// Packets below.
+    /// Packets queued in and below its classes.
     backlog: u32,
-    /// Set while it has packets but may send none: until when, as announced to the wake-up queue.
+    /// Set while it has packets but may send none: the time until which, as in [`Engine::wakeups`].
     blocked_until: Option<Nanos>,
     wants_arrivals: bool,
     spec: SchedulerSpec,
-    /// Its default queue.
+    /// The queue of its own packets where none is written.
     queue: QueueSpec,
 }
 
@@ -202,10 +206,10 @@ pub struct Engine {
     places: Vec<TreePlace>,
     free: Vec<ClassId>,
     nodes: Vec<Node>,
-    /// Numbers of schedulers that went with their class.
+    /// Free indices of `nodes`: their schedulers were removed with their classes.
     free_nodes: Vec<u32>,
-    /// Inner schedulers that hold packets back, by the time at which they may send again. An entry
-    /// whose time is not the one in [`Node::blocked_until`] is void.
+    /// Blocked inner schedulers, by the time at which they may send again. An entry is void if its
+    /// time is not that of [`Node::blocked_until`].
     wakeups: BinaryHeap<Reverse<(Nanos, u32)>>,
     slab: Slab,
     /// Queues with a state of their own.
@@ -213,7 +217,7 @@ pub struct Engine {
     /// Their names in the registry.
     queue_names: Vec<&'static str>,
     free_queues: Vec<u32>,
-    /// What such a queue lost in the call under way.
+    /// Packets that such a queue dropped in the current call.
     lost: Vec<(Packet, DropReason)>,
     seed: u64,
     drops: Vec<Drop>,
@@ -221,11 +225,11 @@ pub struct Engine {
     classifier: crate::classify::Classifier,
     default: Option<ClassId>,
     trace: Option<Trace>,
-    /// Some scheduler hears every arrival.
+    /// True if a scheduler wants to be called for every arrival.
     wants_arrivals: bool,
-    /// Some class has a meter.
+    /// True if a class has a meter.
     metered: bool,
-    /// One of these, or a trace is kept: arrivals take the long way.
+    /// True if either holds, or a trace is kept: then arrivals take the long way.
     arrivals_observed: bool,
     now: Nanos,
 }
@@ -248,8 +252,7 @@ impl Leaf {
 }
 
 impl Engine {
-    /// Builds the engine of a link. `spec` is taken as checked; what cannot be built is an error,
-    /// not a panic.
+    /// Builds the engine of a link.
     pub fn new(spec: &LinkSpec) -> Result<Engine, SpecError> {
         let mut engine = Engine {
             rate: spec.rate,
@@ -302,16 +305,17 @@ impl Engine {
 
     // ------------------------------------------------------------------ the contract
 
-    /// A packet arrives for a class. It is queued, or it, or another that makes room for it, is
-    /// among the [`drops`](Engine::drops).
+    /// A packet arrives for a class. It is queued, or dropped; the queue may also drop others to
+    /// make room. Dropped packets are among the [`drops`](Engine::drops).
     ///
-    /// A `class` that does not exist drops the packet with the reason `no_class`.
+    /// Where the `class` does not exist, the packet is dropped with the reason `no_class`.
     #[inline]
     pub fn enqueue(&mut self, now: Nanos, class: ClassId, mut packet: Packet) {
         self.now = now;
         packet.arrived = now;
         packet.wire = self.overhead.charge_segments(packet.len, packet.segments);
-        // The common way, short: nobody listens, and a plain queue has room.
+        // The common case, inlined: no meter, trace or scheduler observes arrivals, and a plain
+        // queue has room.
         if !self.arrivals_observed
             && let Some(leaf) = self.leaves.get_mut(class as usize)
             && leaf.exists
@@ -351,10 +355,10 @@ impl Engine {
         self.classifier.classify(key)
     }
 
-    /// [`classify`](Engine::classify) for several packets: one class a key is added to `classes`,
-    /// in order. What the packets' arrival will look at is fetched from memory on the way, for all
-    /// of them at the same time; so batches of about [`BATCH`](crate::classify::BATCH), enqueued at
-    /// once, are best.
+    /// [`classify`](Engine::classify) for several packets: adds one class for each key to
+    /// `classes`, in order. It prefetches the records that [`enqueue`](Engine::enqueue) will need,
+    /// for all packets at the same time. So batches of about [`BATCH`](crate::classify::BATCH)
+    /// packets that are enqueued right afterwards are best.
     pub fn classify_batch(&mut self, keys: &[crate::headers::Key], classes: &mut Vec<Option<ClassId>>) {
         let from = classes.len();
         self.classifier.classify_batch(keys, classes);
@@ -384,23 +388,24 @@ impl Engine {
         }
     }
 
-    /// The classifier: its explanations and figures.
+    /// The classifier, for its explanations and figures.
     pub fn classifier(&self) -> &crate::classify::Classifier {
         &self.classifier
     }
 
-    /// Sets up the classifier's flow cache anew. Rules that come later keep it so.
+    /// Replaces the classifier's flow cache with an empty one of these settings. A later change of
+    /// the rules keeps the settings.
     pub fn set_flow_cache(&mut self, settings: crate::classify::CacheSettings) {
         self.classifier.set_cache(settings);
     }
 
-    /// Random numbers of queues start anew from this seed; without a call, from 0.
+    /// Sets the seed of the queues' random numbers, which start anew. Without a call the seed is 0.
     pub fn set_seed(&mut self, seed: u64) {
         self.seed = seed;
         self.seed_queues();
     }
 
-    /// [`classify`](Engine::classify) and [`enqueue`](Engine::enqueue) in one.
+    /// [`classify`](Engine::classify), then [`enqueue`](Engine::enqueue).
     #[inline]
     pub fn receive(&mut self, now: Nanos, key: &crate::headers::Key, packet: Packet) {
         match self.classifier.classify(key) {
@@ -442,7 +447,7 @@ impl Engine {
             let root = &mut self.nodes[0];
             let slot = root.inner.choose(now)?;
             let class = root.class(slot);
-            // No class has a number with HOLDS_SCHEDULER in it.
+            // A class that holds a scheduler has the bit HOLDS_SCHEDULER, and so is not found.
             let many = self.leaves.len() >= PREFETCH_FROM;
             let Some(leaf) = self.leaves.get_mut(class as usize) else {
                 return self.dequeue_nested(slot);
@@ -453,7 +458,8 @@ impl Engine {
                     None => continue,
                 }
             }
-            // As `take_packet` and `finish_departure` do it; the packet itself is looked at last.
+            // The same as `take_packet` and `finish_departure`, inlined. The packet itself is read
+            // last.
             let at = leaf.head;
             let (len, wire, next_at, next_wire) = self.slab.first(at, &self.overhead);
             leaf.head = next_at;
@@ -471,7 +477,7 @@ impl Engine {
                 leaf.borrowed_bytes += u64::from(len);
             }
             if many {
-                // The same class may go again, as one of htb that borrows does.
+                // The same class may be chosen again.
                 self.slab.fetch(next_at);
                 self.prefetch_next(slot);
             }
@@ -496,11 +502,10 @@ impl Engine {
     }
 
     /// The earliest time at which [`dequeue`](Engine::dequeue) may return a packet if nothing else
-    /// happens; a time that has passed means now. `None`: only an arrival or a change can bring
-    /// one.
+    /// happens. A time that has passed means now; `None` means only after an arrival or a change.
     ///
-    /// The answer may change after any other call. Calling `dequeue` earlier, later or more often
-    /// is harmless.
+    /// Any other call may change the answer. Calling `dequeue` earlier, later or more often is
+    /// harmless.
     pub fn next_wakeup(&mut self) -> Option<Nanos> {
         if self.nodes[0].backlog == 0 {
             return None;
@@ -516,9 +521,9 @@ impl Engine {
         if let Some(regulator) = &self.regulator {
             match self.timer {
                 Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
-                // ALTQ's regulator kicks the device on every tick while there is backlog
-                // (docs/reference/altq.md 1.3). Where the schedulers wait for nothing but an
-                // arrival or a change, a kick brings nothing.
+                // ALTQ's regulator starts the device on every tick while packets are queued
+                // (docs/reference/altq.md 1.3). Where the schedulers wait for an arrival or a
+                // change, that would send nothing.
                 Timer::Tick(tick) => {
                     let tick = tick.max(1);
                     let next = (self.now / tick + 1).saturating_mul(tick);
@@ -534,9 +539,9 @@ impl Engine {
         at
     }
 
-    /// Changes classes, rates, queues or rules while packets are queued: every packet stays
-    /// accounted for. On an error nothing has changed. Returns the class's number for
-    /// [`Change::AddClass`].
+    /// Changes classes, rates, queues or rules while packets are queued. Every packet stays queued
+    /// or is among the drops. On an error nothing has changed. Returns the number of the new class
+    /// for [`Change::AddClass`].
     pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
         self.now = now;
         match change {
@@ -552,7 +557,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// The drops since the last call, oldest first. A feeder takes them after every call that can
+    /// The drops since the last call, oldest first. The caller takes them after every call that can
     /// drop, and frees the packets.
     pub fn drops(&mut self) -> std::vec::Drain<'_, Drop> {
         self.drops.drain(..)

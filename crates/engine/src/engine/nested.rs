@@ -1,4 +1,5 @@
-//! Schedulers in classes: the rates that they are told, and what holds them back.
+//! Schedulers inside classes: the rates by which they measure, and the times until which they are
+//! blocked.
 
 use std::cmp::Reverse;
 
@@ -8,14 +9,15 @@ use crate::spec::{ClassId, ROOT, SpecError};
 use crate::units::{Nanos, Rate};
 
 impl Engine {
-    /// The rate by which the scheduler that serves a class measures.
+    /// The rate by which a scheduler measures shares: that of the class that holds it.
     pub(super) fn rate_of_place(&self, node: u32) -> Rate {
         self.places[self.nodes[node as usize].class as usize].rate
     }
 
-    /// The classes whose rate follows from that of a class above, when that of `class` becomes
-    /// `rate`; it itself is the first. In an order in which each stands behind those that it
-    /// follows. When it is the link's, all classes: schedulers know that too.
+    /// The classes whose rate changes when that of `class` becomes `rate`, with their new rates:
+    /// `class` itself, then the classes without a guarantee that measure by its rate. Parents come
+    /// before children. If `class` is the root, all classes are listed, as schedulers know the
+    /// link's rate too.
     pub(super) fn derived_rates(&self, class: ClassId, rate: Rate) -> Vec<(ClassId, Rate)> {
         let mut changed = vec![(class, rate)];
         if !self.holds_scheduler(class) {
@@ -38,7 +40,7 @@ impl Engine {
         changed
     }
 
-    /// Whether the schedulers in these classes can work with these rates.
+    /// Asks the schedulers inside these classes whether they can work with these rates.
     pub(super) fn check_rates(&self, rates: &[(ClassId, Rate)]) -> Result<(), SpecError> {
         for (class, rate) in rates.iter().filter(|(class, _)| self.holds_scheduler(*class)) {
             self.nodes[self.leaves[*class as usize].scheduler as usize]
@@ -49,7 +51,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells schedulers and queues in these classes their rates.
+    /// Sets the rates of these classes, of their queues and of the schedulers inside them.
     pub(super) fn set_rates(&mut self, now: Nanos, rates: &[(ClassId, Rate)]) {
         for (class, rate) in rates {
             self.places[*class as usize].rate = *rate;
@@ -66,8 +68,8 @@ impl Engine {
         self.leaves[class as usize].slot == ROOT_SLOT
     }
 
-    /// A scheduler has changed, or those below it: if it or one above it holds packets back, it may
-    /// say another time now, or send at once.
+    /// A scheduler or its classes have changed. If it or a scheduler above it is blocked, its
+    /// wake-up may be another one now, or it may send at once.
     pub(super) fn reconsider(&mut self, mut node: u32) {
         while node != 0 {
             let Node { inner, blocked_until, class, .. } = &mut self.nodes[node as usize];
@@ -88,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Gives an inner scheduler back to the race, and with it those above that waited for it.
+    /// Unblocks an inner scheduler, and those above it that were blocked because of it.
     pub(super) fn unblock(&mut self, mut node: u32) {
         while node != 0 && self.nodes[node as usize].blocked_until.take().is_some() {
             let place = &self.places[self.nodes[node as usize].class as usize];

@@ -1,5 +1,5 @@
-//! Packets on their way through queues that have a state of their own: the engine counts what they
-//! do, and tells the schedulers.
+//! The way of a packet through a queue with a state of its own. The engine counts what the queue
+//! does, and reports it to the schedulers.
 
 use super::{Engine, Kind};
 use crate::account::DropReason;
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// A class's own queue goes. It holds nothing any more.
+    /// Removes a class's queue, which is empty, if it has a state of its own.
     pub(super) fn forget_queue(&mut self, class: ClassId) {
         let leaf = &mut self.leaves[class as usize];
         if leaf.kind == Kind::Stateful {
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Lets a class's own queue work, and writes down what it holds then. What it lost is in
+    /// Calls a class's queue, and updates the class's backlog. What the queue dropped is in
     /// `self.lost`.
     fn with_queue<R>(&mut self, class: ClassId, call: impl FnOnce(&mut dyn Queue, &mut Store<'_>) -> R) -> Option<R> {
         let leaf = &mut self.leaves[class as usize];
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// What a class holds, as its queue says: after losses.
+    /// Updates a class's backlog from its queue, after drops.
     fn recount(&mut self, class: ClassId) {
         if let Some((packets, bytes)) = self.queue_of(class).map(Queue::backlog) {
             let leaf = &mut self.leaves[class as usize];
@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// The charged length of what would leave a class next.
+    /// The charged length of the packet that would leave a class next.
     fn first_length(&self, class: ClassId) -> Option<u32> {
         let leaf = &self.leaves[class as usize];
         match leaf.kind {
@@ -109,9 +109,9 @@ impl Engine {
         }
     }
 
-    /// [`enqueue`](Engine::enqueue) where the class's queue decides. The packet is not copied: its
-    /// fields were just written one by one, and a processor waits for such writes to end before it
-    /// reads them as a whole.
+    /// [`enqueue`](Engine::enqueue) for a class whose queue has a state of its own. The packet is
+    /// passed by reference: its fields have just been written one by one, and a copy would make the
+    /// processor wait for those writes.
     #[inline(never)]
     pub(super) fn enqueue_stateful(&mut self, class: ClassId, packet: &mut Packet) {
         let leaf = &mut self.leaves[class as usize];
@@ -147,8 +147,9 @@ impl Engine {
         (leaf.packets, leaf.bytes)
     }
 
-    /// Takes the packet that the class's queue sends, and says how long the next one is. `None` if
-    /// it dropped all instead: the schedulers know it then, and are to choose again.
+    /// Takes the packet that the class's queue sends. Returns it with the charged length of the
+    /// next one. `None` if the queue dropped all its packets: the schedulers have been told, and
+    /// have to choose again.
     #[inline(always)]
     pub(super) fn take_from_stateful(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
         let leaf = &mut self.leaves[class as usize];
@@ -169,7 +170,7 @@ impl Engine {
         self.depart_with_losses(class, taken, marked)
     }
 
-    /// The rest of [`take_from_stateful`](Engine::take_from_stateful) where the queue marked or
+    /// The rest of [`take_from_stateful`](Engine::take_from_stateful) if the queue marked or
     /// dropped packets.
     #[inline(never)]
     fn depart_with_losses(
@@ -184,7 +185,8 @@ impl Engine {
             self.count_lost(class, None);
             return None;
         };
-        // The schedulers' choice stands: they only hear how many were passed over.
+        // The schedulers' choice of the class stands. They are told how many packets were dropped
+        // before it.
         let lost = std::mem::take(&mut self.lost);
         for (packet, reason) in &lost {
             self.count_drop(class, *packet, *reason);
@@ -208,7 +210,7 @@ impl Engine {
         Some((taken, self.first_length(class)))
     }
 
-    /// Takes the first packet of any queue without a decision on it.
+    /// Takes the first packet of any queue without a drop decision.
     pub(super) fn take_first(&mut self, class: ClassId) -> Option<(Packet, Option<u32>)> {
         if self.leaves[class as usize].kind != Kind::Stateful {
             let (taken, next) = self.take_head(class);
@@ -219,21 +221,22 @@ impl Engine {
         Some((packet, self.first_length(class)))
     }
 
-    /// Counts what a queue lost, and tells the schedulers of every packet.
+    /// Counts what a queue dropped, and reports every packet to the schedulers. With a `reason`,
+    /// that one counts for all of them.
     fn count_lost(&mut self, class: ClassId, reason: Option<DropReason>) {
         let leaf = self.leaves[class as usize];
         let lost = std::mem::take(&mut self.lost);
         let left = self.first_length(class);
         for (nth, (packet, why)) in lost.iter().enumerate() {
             self.count_drop(class, *packet, reason.unwrap_or(*why));
-            // Of several the last one may be all that there was.
+            // Only the last of them may have left the queue empty.
             let next = if nth + 1 == lost.len() { left } else { left.or(Some(packet.wire)) };
             self.head_lost(leaf.scheduler, leaf.slot, next);
         }
         self.keep_lost(lost);
     }
 
-    /// So that nothing is allocated for the next ones.
+    /// Gives the vector back, so that the next drops do not allocate.
     fn keep_lost(&mut self, mut lost: Vec<(Packet, DropReason)>) {
         lost.clear();
         self.lost = lost;
@@ -241,7 +244,8 @@ impl Engine {
 
     // ------------------------------------------------------------------ changes
 
-    /// New words for a queue that has a state and stays of its kind. False if it is not that.
+    /// Other words for a queue with a state of its own. False if the class's queue is of another
+    /// kind: then nothing was done.
     pub(super) fn change_stateful(
         &mut self,
         now: Nanos,
@@ -261,8 +265,8 @@ impl Engine {
         answer.map(|()| true)
     }
 
-    /// Another kind of queue: packets go over in the order in which they would have left, as far as
-    /// the new one takes them.
+    /// Replaces a class's queue by one of another kind. Its packets go over in the order in which
+    /// they would have left; those that do not fit are dropped.
     pub(super) fn replace_queue(&mut self, class: ClassId, policy: Policy, spec: &QueueSpec) {
         let old = self.leaves[class as usize];
         let mut waiting = Vec::with_capacity(old.packets as usize);

@@ -1,4 +1,4 @@
-//! The tree of classes and schedulers: built once, changed while packets are queued.
+//! The tree of classes and schedulers: how it is built, and changed while packets are queued.
 
 use super::{Engine, HOLDS_SCHEDULER, Kind, Leaf, MAX_NESTING, Node, TreePlace};
 use crate::account::DropReason;
@@ -111,14 +111,14 @@ impl Engine {
         }
     }
 
-    /// The scheduler that a class holds.
+    /// The scheduler that a class holds, if it does.
     fn held_by(&self, class: ClassId) -> Option<u32> {
         let leaf = &self.leaves[class as usize];
         (leaf.slot == ROOT_SLOT).then_some(leaf.scheduler)
     }
 
-    /// The scheduler that serves the children of a class, and the class's place in it: the same
-    /// that serves its own packets.
+    /// The scheduler that serves the children of a class, and the class's slot in it. The same
+    /// scheduler serves the class's own packets.
     fn scheduler_below(&self, class: ClassId) -> (u32, Slot) {
         let leaf = &self.leaves[class as usize];
         (leaf.scheduler, leaf.slot)
@@ -196,7 +196,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Gives a class a meter. One of the same words goes on as it stands.
+    /// Gives a class a meter, or takes it away. A meter of the same words stays as it is.
     fn set_meter(&mut self, now: Nanos, class: ClassId, spec: Option<MeterSpec>) {
         let meter = &mut self.places[class as usize].meter;
         if meter.as_ref().map(|meter| *meter.spec()) != spec {
@@ -258,7 +258,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A scheduler may have got a class for which it wants to hear of every arrival.
+    /// Asks a scheduler again whether it wants to be called for every arrival: a class of it was
+    /// added or changed.
     fn update_wants_arrivals(&mut self, node: u32) {
         let node = &mut self.nodes[node as usize];
         if node.inner.wants_arrivals() {
@@ -327,7 +328,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A packet of a removed class joins its heir's queue, with the time of arrival that it has.
+    /// Puts a packet of a removed class into its heir's queue. It keeps its time of arrival.
     pub(super) fn inherit(&mut self, heir: ClassId, mut packet: Packet) {
         let leaf = self.leaves[heir as usize];
         if leaf.kind == Kind::Stateful {
@@ -361,7 +362,7 @@ impl Engine {
             }
             return Ok(());
         }
-        // Drop-tail keeps the oldest: the chain is cut behind the last packet that fits.
+        // Drop-tail drops the newest packets first.
         while self.leaves[class as usize].over() {
             self.drop_tail(class);
         }

@@ -1,4 +1,4 @@
-//! Packets on their way through the tree: queues at the bottom, schedulers above them.
+//! The way of a packet through the tree: queues at the bottom, schedulers above them.
 
 use std::cmp::Reverse;
 
@@ -13,13 +13,14 @@ use crate::trace::{Event, What};
 use crate::units::Nanos;
 
 impl Node {
-    /// The class of a slot, with [`HOLDS_SCHEDULER`] if it holds a scheduler.
+    /// The class of a slot, with the bit [`HOLDS_SCHEDULER`] if it holds a scheduler.
     #[inline]
     pub(super) fn class(&self, slot: Slot) -> ClassId {
         if self.slots_are_classes { slot } else { self.classes[slot as usize] }
     }
 
-    /// A packet of the class at `slot` goes. True if it goes on bandwidth beyond the class's own.
+    /// A packet of the class at `slot` is sent: of `len` own bytes and `wire` charged ones; `next`
+    /// is the charged length of the next. True if it goes on borrowed bandwidth.
     #[inline]
     pub(super) fn sent(&mut self, now: Nanos, slot: Slot, (len, wire): (u32, u32), next: Option<u32>) -> bool {
         self.backlog -= 1;
@@ -46,7 +47,8 @@ impl Engine {
         }
     }
 
-    /// [`enqueue`](Engine::enqueue) for every case. The packet's time and charge are written.
+    /// [`enqueue`](Engine::enqueue) for all cases. The packet has its time of arrival and its
+    /// charged length.
     #[inline(never)]
     pub(super) fn enqueue_any(&mut self, class: ClassId, mut packet: Packet) {
         let Some(leaf) = self.leaves.get(class as usize).filter(|leaf| leaf.exists) else {
@@ -72,8 +74,8 @@ impl Engine {
         }
     }
 
-    /// Lets a packet through the meters of its class and of those above, from below. False if one
-    /// of them drops it.
+    /// Applies the meters of a class and of the classes above it to a packet, from the class
+    /// upwards. False if one of them drops it.
     fn apply_meters(&mut self, class: ClassId, packet: &mut Packet) -> bool {
         let mut at = class;
         loop {
@@ -90,8 +92,8 @@ impl Engine {
         }
     }
 
-    /// [`dequeue`](Engine::dequeue) of a class right below the root whose queue decides for itself.
-    /// `None` if that dropped all it held.
+    /// [`dequeue`](Engine::dequeue) of a class of the root's scheduler whose queue has a state of
+    /// its own. `None` if the queue dropped all its packets.
     #[inline(never)]
     pub(super) fn dequeue_stateful(&mut self, class: ClassId, slot: Slot) -> Option<Departure> {
         let (taken, next) = self.take_from_stateful(class)?;
@@ -100,7 +102,7 @@ impl Engine {
         Some(self.finish_departure(class, taken, borrowed))
     }
 
-    /// Puts a packet at the tail. True if the queue was empty.
+    /// Puts a packet at the tail of a plain queue, and traces it. True if the queue was empty.
     #[inline]
     pub(super) fn append(&mut self, class: ClassId, packet: &Packet) -> bool {
         let first = self.put(class, packet);
@@ -124,7 +126,7 @@ impl Engine {
         first
     }
 
-    /// Takes the first packet, and says how long the next one is.
+    /// Takes the first packet of a plain queue. Returns it with the charged length of the next one.
     #[inline]
     pub(super) fn take_head(&mut self, class: ClassId) -> (Taken, Option<u32>) {
         let leaf = &mut self.leaves[class as usize];
@@ -137,7 +139,7 @@ impl Engine {
         (Taken { at, len, wire }, next)
     }
 
-    /// A packet that does not fit: it, or those before it, are dropped.
+    /// A packet does not fit into a plain queue: it is dropped, or the packets at the head are.
     #[cold]
     pub(super) fn overflow(&mut self, class: ClassId, packet: Packet) {
         let leaf = self.leaves[class as usize];
@@ -150,8 +152,8 @@ impl Engine {
         self.drop_from_head(class, DropReason::HeadDropped);
     }
 
-    /// [`dequeue`](Engine::dequeue) where the root's scheduler chose, at `slot`, a class that holds
-    /// another one.
+    /// [`dequeue`](Engine::dequeue) where the root's scheduler chose a class, at `slot`, that holds
+    /// a scheduler.
     pub(super) fn dequeue_nested(&mut self, slot: Slot) -> Option<Departure> {
         // Down: from the root's scheduler to a queue.
         let now = self.now;
@@ -179,7 +181,7 @@ impl Engine {
             node = self.leaves[(class & !HOLDS_SCHEDULER) as usize].scheduler;
             chosen = self.nodes[node as usize].inner.choose(now);
         };
-        // Up: every scheduler on the way hears what was sent.
+        // Up: report to every scheduler on the way what was sent.
         let mut borrowed = false;
         for &(node, slot) in path[..depth].iter().rev() {
             let node = &mut self.nodes[node as usize];
@@ -189,9 +191,8 @@ impl Engine {
         Some(self.finish_departure(class, taken, borrowed))
     }
 
-    /// Takes the packet that leaves, and counts it: before the schedulers hear of it, so that what
-    /// has to come from memory comes at the same time. `None` if the queue dropped all that it held
-    /// instead.
+    /// Takes the packet that leaves from its queue, and counts it. `None` if the queue dropped all
+    /// its packets instead.
     #[inline]
     pub(super) fn take_packet(&mut self, class: ClassId) -> Option<(Taken, Option<u32>)> {
         let (taken, next) = if self.leaves[class as usize].kind == Kind::Stateful {
@@ -214,8 +215,8 @@ impl Engine {
         }
     }
 
-    /// Fetches from memory what the packets after this one will need: of the next class its first
-    /// packet, of the one after it the records, in which that packet's place stands.
+    /// Prefetches what the next packets will need: of the class that is likely next its first
+    /// packet, and of the class after it the records, which have the cell of its first packet.
     #[inline]
     pub(super) fn prefetch_next(&mut self, slot: Slot) {
         let root = &self.nodes[0];
@@ -234,8 +235,8 @@ impl Engine {
         root.inner.fetch(far);
     }
 
-    /// The end of a departure. The packet itself is looked at only now: until then it has come from
-    /// memory.
+    /// The end of a departure. The packet itself is read only here, so that its prefetch has time
+    /// to finish.
     #[inline(always)]
     pub(super) fn finish_departure(&mut self, class: ClassId, taken: Taken, borrowed: bool) -> Departure {
         if borrowed {
@@ -247,8 +248,8 @@ impl Engine {
         Departure { class, packet: self.slab.take(taken.at, taken.wire) }
     }
 
-    /// Tells the schedulers from a class upwards that a packet is at the door, until one refuses
-    /// it.
+    /// Asks the schedulers from a class upwards whether they admit a packet, until one of them
+    /// drops it.
     #[inline]
     pub(super) fn ask_admission(&mut self, mut node: u32, mut slot: Slot, len: u32) -> Admit {
         loop {
@@ -267,7 +268,7 @@ impl Engine {
         }
     }
 
-    /// Tells the schedulers from a class upwards that a packet was queued.
+    /// Reports to the schedulers from a class upwards that a packet was queued.
     #[inline]
     pub(super) fn report_queued(&mut self, mut node: u32, mut slot: Slot, len: u32, mut first: bool) {
         let mut was_blocked = false;
@@ -284,14 +285,16 @@ impl Engine {
                 return;
             }
             first = n.backlog == 1;
-            // A scheduler that held packets back may have something to send now: it is asked again.
+            // A scheduler that was blocked may be able to send now: it is unblocked, and asked
+            // again.
             was_blocked = n.blocked_until.take().is_some();
             let place = &self.places[n.class as usize];
             (node, slot) = (place.scheduler, place.slot);
         }
     }
 
-    /// Drops the head of a class's queue and tells the schedulers.
+    /// Drops packets at the head of a class's queue until its limit holds, at least one, and
+    /// reports that to the schedulers.
     pub(super) fn drop_from_head(&mut self, class: ClassId, reason: DropReason) {
         let leaf = self.leaves[class as usize];
         loop {
@@ -305,7 +308,8 @@ impl Engine {
         }
     }
 
-    /// Tells the schedulers from a class upwards that a first packet is gone.
+    /// Reports to the schedulers from a class upwards that the first packet was lost. `next` is the
+    /// charged length of the next one.
     pub(super) fn head_lost(&mut self, from: u32, mut slot: Slot, mut next: Option<u32>) {
         let (mut node, mut report, mut any_blocked) = (from, true, false);
         loop {
@@ -317,16 +321,16 @@ impl Engine {
             if node == 0 {
                 break;
             }
-            // Above, only the loss of the last packet shows, and one that was held back is out of
-            // the race already.
+            // The schedulers above only have to know that the class has no packets any more; and
+            // not if it was blocked, for then they take it as empty already.
             let was_blocked = n.blocked_until.is_some();
             any_blocked |= was_blocked;
             if n.backlog == 0 {
                 n.blocked_until = None;
                 next = None;
             } else if next.is_none() {
-                // The class below is empty, this scheduler is not: another class has what comes
-                // next.
+                // The class below is empty, this scheduler is not: the next packet is that of
+                // another class, of unknown length.
                 next = Some(self.overhead.charge(self.mtu));
             }
             report = n.backlog == 0 && !was_blocked;
@@ -338,8 +342,8 @@ impl Engine {
         }
     }
 
-    /// An inner scheduler has packets but may send none: the ones above are to look elsewhere until
-    /// it may.
+    /// An inner scheduler has packets but may send none: the scheduler above takes its class as
+    /// empty until it may.
     #[cold]
     pub(super) fn block(&mut self, node: u32) {
         let n = &mut self.nodes[node as usize];
@@ -352,7 +356,7 @@ impl Engine {
         self.nodes[place.scheduler as usize].inner.blocked(self.now, place.slot);
     }
 
-    /// Gives inner schedulers whose time has come back to the race.
+    /// Unblocks the inner schedulers whose time has come.
     pub(super) fn unblock_due(&mut self) {
         while let Some(&Reverse((time, node))) = self.wakeups.peek() {
             if time > self.now {

@@ -1,20 +1,20 @@
-//! ALTQ's memory of fragmented packets (docs/reference/altq.md 10.1): later fragments have no ports
-//! of their own, so the first one leaves them here.
+//! ALTQ's cache of fragmented packets (docs/reference/altq.md 10.1). Later fragments have no ports;
+//! here they get those of their first fragment.
 //!
-//! Only policies with ALTQ's order ([`Order::Altq`](crate::classify::Order::Altq)) ask for it. It
-//! is as small as ALTQ's: sixteen packets at a time, the oldest makes room, and a fragment that
-//! overtakes its first one is not recognised. So a fragment is only ever given ports that a first
-//! fragment with the same source, destination, identification and protocol had.
+//! Only policies with ALTQ's order of rules ([`Order::Altq`](crate::classify::Order::Altq)) use it.
+//! It is as small as ALTQ's: it holds sixteen packets and replaces the oldest. A fragment that
+//! arrives before its first fragment stays without ports. So a fragment only gets ports that a
+//! first fragment of the same source, destination, identification and protocol had.
 
 use super::Headers;
 
-/// What all fragments of a packet share: source, destination, identification, protocol.
+/// What identifies the packet of a fragment: source, destination, identification, protocol.
 type Name = (u128, u128, u32, u8);
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     name: Name,
-    /// When it was learnt: the smallest is the oldest.
+    /// When it was entered: the smallest stamp is the oldest.
     stamp: u64,
     proto: u8,
     sport: Option<u16>,
@@ -30,20 +30,20 @@ pub struct FragmentCache {
 }
 
 impl FragmentCache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new() -> FragmentCache {
         FragmentCache::default()
     }
 
-    /// Learns from a first fragment; gives a later one its ports and SPI if its first one is known.
-    /// The last one clears the place. Any other packet passes untouched.
+    /// Enters a first fragment. Gives a later fragment the ports and the SPI of its first one, if
+    /// that is known; the last fragment clears the entry. Leaves any other packet as it is.
     pub fn see(&mut self, headers: &mut Headers) {
         let key = &mut headers.key;
         let Some(fragment) = headers.fragment.filter(|_| key.family == 4) else { return };
         let name = (key.src, key.dst, fragment.id, fragment.proto);
         let known = self.known.iter_mut().find(|known| known.is_some_and(|k| k.name == name));
         if fragment.offset == 0 {
-            // A duplicate takes its old place, a new packet a free one or that of the oldest.
+            // A duplicate overwrites its own entry, a new packet a free entry or the oldest.
             let place = match known {
                 Some(place) => Some(place),
                 None => self.known.iter_mut().min_by_key(|known| known.map_or(0, |k| k.stamp)),

@@ -1,25 +1,25 @@
 //! From the bytes of a frame to the key by which it is classified.
 //!
-//! [`parse_ethernet`] and [`parse_ip`] read what is there and never fail; the rule for what is cut
-//! short, or lies:
+//! [`parse_ethernet`] and [`parse_ip`] read what is there and never fail. The rules for a packet
+//! that is cut short, or whose headers state impossible lengths:
 //!
 //! - **A header counts when its fixed part is there** (14 bytes of Ethernet, 20 of IPv4, 40 of
-//!   IPv6, 8 of an extension header, 4 of ports, 14 up to the TCP flags) and names the right
-//!   version. Else its fields stay at "none", and so do those behind it.
-//! - **What follows is looked for where the header says that it ends**, if that lies within the
-//!   packet. A header length below the fixed part, or beyond the packet, leaves addresses and
-//!   protocol, and no ports.
-//! - **The length at layer 3 is the one the IP header states** where that is possible: at least the
-//!   header, at most what the frame holds. Else it is what the frame holds from layer 3 on: so a
-//!   lie never makes a packet longer than its frame, and the zero lengths of super-packets beyond
-//!   64 KB (RFC 2675, and IPv4's kind on Linux) come out right. Bytes behind the stated length
-//!   (Ethernet's padding) are not part of the packet: no port is read from them.
-//! - `proto` is the last number reached: behind all extension headers if all are there, else that
-//!   of the header that is not.
+//!   IPv6, 8 of an extension header, 4 of ports, 14 up to the TCP flags) and has the right version
+//!   number. Otherwise its fields stay at "none", and so do those of the headers behind it.
+//! - **The next header is looked for where this one says that it ends**, if that lies within the
+//!   packet. Where the stated header length is below the fixed part, or beyond the packet, the key
+//!   has addresses and protocol, but no ports.
+//! - **The length at layer 3 is the one the IP header states** if that is possible: at least the
+//!   header, at most what the frame holds. Otherwise it is what the frame holds from layer 3 on. So
+//!   a wrong length never makes a packet longer than its frame, and super-packets beyond 64 KB,
+//!   whose stated length is 0 (RFC 2675, and Linux in IPv4), get the right length. Bytes behind the
+//!   stated length (Ethernet's padding) are not part of the packet, and no port is read from them.
+//! - **`proto` is the last protocol number reached**: that behind all extension headers if all are
+//!   there, otherwise that of the first header that is missing.
 //!
-//! Written by hand rather than with a parsing crate: the whole is some two hundred lines; a 5-tuple
-//! read by hand took 2.3 ns where the fastest crate's took 4.2; and a crate's slices refuse the cut
-//! and lying packets of which a classifier has to make the best.
+//! The parser is written by hand. It has some two hundred lines; it reads a 5-tuple in 2.3 ns where
+//! the fastest parsing crate took 4.2; and such crates refuse the broken packets that a classifier
+//! has to classify all the same.
 
 mod fragments;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use crate::packet::Packet;
 /// What a classifier may look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Source address; an IPv4 address stands in the low 32 bits.
+    /// Source address. An IPv4 address is in the low 32 bits.
     pub src: u128,
     /// Destination address.
     pub dst: u128,
@@ -54,8 +54,9 @@ pub struct Key {
     pub mark: u32,
     /// VLAN id of the outermost tag.
     pub vlan: Option<u16>,
-    /// Interface by which it came, as a place in the rule set's list;
-    /// [`NO_INTERFACE`](Key::NO_INTERFACE) for any other.
+    /// Interface by which it came, as an index into
+    /// [`RuleSet::interfaces`](crate::classify::RuleSet::interfaces);
+    /// [`NO_INTERFACE`](Key::NO_INTERFACE) if it is not in that list.
     pub interface: u16,
     /// SPI of ESP or AH; 0, which is reserved (RFC 4303 2.1), where there is none.
     pub spi: u32,
@@ -64,7 +65,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// An interface that no rule speaks of.
+    /// An interface that no rule names.
     pub const NO_INTERFACE: u16 = u16::MAX;
 
     /// The DSCP, 0 to 63 (RFC 2474).
@@ -102,31 +103,31 @@ impl Default for Key {
 /// What was found in a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// The key. `mark` and `interface` are not in the bytes: the feeder knows them; `vlan` as well
-    /// where a driver has taken the tag off.
+    /// The key. `mark` and `interface` are not in the packet's bytes: the caller sets them, and
+    /// `vlan` as well where a driver has removed the tag.
     pub key: Key,
-    /// Where layer 3 starts, in bytes from the first.
+    /// Offset of layer 3, in bytes.
     pub layer3: u32,
-    /// Where the transport header (what `key.proto` names) starts. `None`: there is none, as in a
-    /// later fragment, or it is cut off.
+    /// Offset of the transport header, whose protocol is `key.proto`, in bytes. `None` if there is
+    /// none, as in a later fragment, or if it is cut off.
     pub transport: Option<u32>,
     /// Set for a fragment.
     pub fragment: Option<Fragment>,
-    /// Bytes behind the TCP header. `None`: there is no whole one, or its length lies, or this is a
-    /// fragment.
+    /// Bytes behind the TCP header. `None` without a whole TCP header, with an impossible header
+    /// length, and for fragments.
     pub payload: Option<u32>,
 }
 
 impl Headers {
-    /// The descriptor of the packet, under the feeder's name for it.
+    /// The descriptor of the packet. `handle` is the caller's number for it.
     pub fn packet(&self, handle: u32) -> Packet {
         Packet { dscp: self.key.dscp(), ecn: self.key.ecn(), high: self.high(), ..Packet::new(handle, self.key.length) }
     }
 }
 
 impl Headers {
-    /// True for what a queue of two levels serves first (docs/reference/altq.md 9): TCP's SYN,
-    /// SYN/ACK, and ACK without data; none with FIN or RST.
+    /// True for a packet that the queue `two_level` serves first (docs/reference/altq.md 9): a TCP
+    /// SYN, SYN/ACK, or ACK without data, if neither FIN nor RST is set.
     #[inline]
     pub fn high(&self) -> bool {
         const FIN: u8 = 0x01;
@@ -143,24 +144,25 @@ impl Headers {
     }
 }
 
-/// A piece of a packet (RFC 791 3.2, RFC 8200 4.5).
+/// A fragment of a packet (RFC 791 3.2, RFC 8200 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// The identification that all pieces share; 16 bits in IPv4.
+    /// The identification that all fragments of the packet share; 16 bits in IPv4.
     pub id: u32,
-    /// Where it belongs, in bytes; only the piece at 0 has ports.
+    /// Its offset in the packet, in bytes. Only the fragment at 0 has ports.
     pub offset: u16,
-    /// More follow.
+    /// More fragments follow.
     pub more: bool,
-    /// The protocol number that all pieces name: that of the first header in the fragmented part.
+    /// The protocol number that all fragments carry: that of the first header in the fragmented
+    /// part.
     pub proto: u8,
 }
 
-/// VLAN tags in a stack, at most: IEEE 802.1ad has two; a frame with more than this is not looked
-/// into.
+/// The most VLAN tags in a stack. IEEE 802.1ad has two. A frame with more tags than this is not
+/// parsed further.
 const MAX_TAGS: usize = 8;
 
-/// Extension headers walked through, at most. RFC 8504 5.3 lets a node stop at 8 as well.
+/// The most extension headers that are parsed. RFC 8504 5.3 lets a node stop at 8.
 const MAX_EXTENSIONS: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -176,8 +178,8 @@ const DESTINATION: u8 = 60;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// Reads an Ethernet frame. `len` is the frame's whole length in bytes without its check sequence;
-/// `bytes` may be only its beginning.
+/// Parses an Ethernet frame. `len` is the frame's whole length in bytes, without its check
+/// sequence. `bytes` may be only its beginning.
 #[inline]
 pub fn parse_ethernet(bytes: &[u8], len: u32) -> Headers {
     let mut headers = Headers::default();
@@ -185,8 +187,8 @@ pub fn parse_ethernet(bytes: &[u8], len: u32) -> Headers {
     headers
 }
 
-// The functions below fill a `Headers` in place: small stores that are copied as a whole right away
-// would have to wait for each other.
+// The functions below fill a `Headers` in place. Returned by value it would be copied right after
+// many small writes, and the processor would have to wait for those.
 
 fn ethernet(headers: &mut Headers, bytes: &[u8], len: u32) {
     let len = (len as usize).max(bytes.len());
@@ -205,12 +207,13 @@ fn ethernet(headers: &mut Headers, bytes: &[u8], len: u32) {
     }
 }
 
-/// 802.1Q, 802.1ad, and what was in use before 802.1ad.
+/// The ethertypes of VLAN tags: 802.1Q, 802.1ad, and two that were in use before 802.1ad.
 fn is_tag(kind: u16) -> bool {
     matches!(kind, 0x8100 | 0x88a8 | 0x9100 | 0x9200)
 }
 
-/// Passes a stack of tags: where layer 3 starts, and its ethertype, 0 if the stack does not end.
+/// Walks through a stack of tags. Returns the offset of layer 3, and its ethertype; 0 if the stack
+/// does not end.
 #[inline(never)]
 fn tags(headers: &mut Headers, bytes: &[u8]) -> (usize, u16) {
     let mut at = 14;
@@ -227,8 +230,9 @@ fn tags(headers: &mut Headers, bytes: &[u8]) -> (usize, u16) {
     (at, 0)
 }
 
-/// Reads a bare IP packet; the version field says which. `len` is the packet's whole length in
-/// bytes as its carrier knows it; `bytes` may be only its beginning.
+/// Parses an IP packet without a link-layer header; the version field says whether it is IPv4 or
+/// IPv6. `len` is the packet's whole length in bytes, as the caller knows it. `bytes` may be only
+/// its beginning.
 #[inline]
 pub fn parse_ip(bytes: &[u8], len: u32) -> Headers {
     let mut headers = Headers::default();
@@ -247,7 +251,8 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// RFC 791. `headers` knows where layer 3 starts and what the frame holds from there on.
+/// RFC 791. `headers` has the offset of layer 3 and, as the key's length, what the frame holds from
+/// there on.
 #[inline(never)]
 fn ipv4(headers: &mut Headers, bytes: &[u8]) {
     let start = headers.layer3 as usize;
@@ -282,7 +287,7 @@ fn ipv4(headers: &mut Headers, bytes: &[u8]) {
     }
 }
 
-/// RFC 8200. As [`ipv4`].
+/// RFC 8200. `headers` as for [`ipv4`].
 #[inline(never)]
 fn ipv6(headers: &mut Headers, bytes: &[u8]) {
     let start = headers.layer3 as usize;
@@ -294,7 +299,8 @@ fn ipv6(headers: &mut Headers, bytes: &[u8]) {
     key.src = address(h, 8);
     key.dst = address(h, 24);
     let payload = u32::from(u16::from_be_bytes([h[4], h[5]]));
-    // A payload of 0 is a super-packet or a jumbogram (RFC 2675 3), unless nothing follows indeed.
+    // A payload length of 0 says super-packet or jumbogram (RFC 2675 3), unless there is no next
+    // header.
     if (payload != 0 || h[6] == NO_NEXT_HEADER) && 40 + payload <= key.length {
         key.length = 40 + payload;
     }
@@ -317,13 +323,14 @@ fn address(h: &[u8; 40], at: usize) -> u128 {
     chunk::<16>(h, at).map_or(0, |b| u128::from_be_bytes(*b))
 }
 
-/// From the header numbered `next` at `at` through all extension headers to the transport header.
+/// Walks from the header at `at`, of protocol number `next`, through all extension headers to the
+/// transport header.
 #[inline(never)]
 fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bool) {
     for _ in 0..=MAX_EXTENSIONS {
         headers.key.proto = next;
         match next {
-            // RFC 8200 4.3, 4.4, 4.6: 8 bytes, and the second says how many eights more.
+            // RFC 8200 4.3, 4.4, 4.6: 8 bytes, and 8 times the second byte more.
             HOP_BY_HOP | ROUTING | DESTINATION if v6 => {
                 let Some(h) = chunk::<8>(bytes, at) else { return };
                 next = h[0];
@@ -343,7 +350,7 @@ fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bo
                     return;
                 }
             }
-            // RFC 4302 2.2: the length counts fours, less two.
+            // RFC 4302 2.2: the header has 4 times (the second byte and two) bytes.
             AH => {
                 let Some(h) = chunk::<8>(bytes, at) else { return };
                 headers.key.spi = u32::from_be_bytes([h[4], h[5], h[6], h[7]]);
@@ -372,7 +379,7 @@ fn transport(headers: &mut Headers, bytes: &[u8], at: usize, proto: u8) {
             if proto == TCP {
                 let Some(&[offset, flags]) = chunk::<2>(bytes, at + 12) else { return };
                 key.tcp_flags = flags;
-                // RFC 9293 3.1: the header's length counts fours, at least five of them.
+                // RFC 9293 3.1: the data offset counts words of 4 bytes, and is at least 5.
                 let (data, end) = (at + 4 * usize::from(offset >> 4), headers.layer3 as usize + key.length as usize);
                 if offset >= 5 << 4 && data <= end && headers.fragment.is_none() {
                     headers.payload = Some((end - data) as u32);

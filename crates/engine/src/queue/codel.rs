@@ -1,12 +1,13 @@
-//! CoDel (Nichols and Jacobson 2012; RFC 8289): a queue that is judged by the time which packets
-//! spend in it.
+//! CoDel (Nichols and Jacobson 2012; RFC 8289): controls a queue by the time that packets spend in
+//! it, their sojourn time.
 //!
-//! A good queue empties within an interval; one that does not is standing, and only adds delay. So
-//! CoDel looks at each packet that leaves: once the sojourn has been above `target` for a whole
-//! `interval`, it drops the packet (or marks it), and then further ones, each after
-//! interval/sqrt(n), until the sojourn falls below the target. Nothing to tune to the link's rate.
+//! A queue that absorbs a burst empties within an interval. A standing queue does not, and only
+//! adds delay. CoDel looks at each packet that leaves. Once sojourn times have been at least
+//! `target` for a whole `interval`, it drops or marks a packet, and then further ones, the next one
+//! interval/sqrt(n) after the nth, until a sojourn time is below the target. No parameter depends
+//! on the link's rate.
 //!
-//! [`Control`] is the law without a queue, as fq_codel has one a flow.
+//! [`Control`] is the algorithm without a queue. fq_codel has one for each flow.
 
 use super::aqm::{self, Aqm, ECN};
 use super::{Context, Entry, List, Store, Taken};
@@ -35,24 +36,24 @@ pub(super) const INTERVAL: Word = Word {
     default: "100ms",
 };
 
-/// What the control law goes by.
+/// The parameters of the control law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
-    /// Sojourn that is fine, ns.
+    /// The acceptable sojourn time, ns.
     pub target: Nanos,
-    /// How long it must be above, ns.
+    /// How long sojourn times must be at or above the target before a packet is dropped, ns.
     pub interval: Nanos,
-    /// A backlog of at most this many bytes is no standing queue: one packet of the link.
+    /// A backlog of at most this many bytes is no standing queue: the link's MTU.
     pub mtu: u32,
     /// Marks rather than drops.
     pub ecn: bool,
 }
 
 impl Law {
-    /// From a queue's words.
+    /// Reads the parameters from a queue's words.
     pub fn read(context: &Context, settings: &Settings) -> Result<Law, SpecError> {
-        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits round trips of the public Internet,
-        // and a target of 5 % of it.
+        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits the round trips of the Internet, with
+        // a target of 5 % of it.
         let target = settings.time("target").unwrap_or(5_000_000);
         let interval = settings.time("interval").unwrap_or(100_000_000);
         if target == 0 {
@@ -70,20 +71,22 @@ impl Law {
 /// The state of the control law: 24 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// When the sojourn will have been above the target for an interval; 0 while it is not above.
+    /// The time at which sojourn times will have been above the target for an interval; 0 while
+    /// they are below.
     first_above: Nanos,
     /// When the next packet is to be dropped.
     drop_next: Nanos,
     /// Packets dropped since dropping began.
     count: u32,
-    /// What `count` was when it last began, twice; and one more while it drops.
+    /// RFC 8289's `lastcount`, the value of `count` when dropping last began, times 2; plus 1 while
+    /// it is dropping.
     last: u32,
 }
 
 const _: () = assert!(size_of::<Control>() == 24);
 
 impl Control {
-    /// True while it drops.
+    /// True while it is in the dropping state (RFC 8289, 5.3).
     pub fn dropping(&self) -> bool {
         self.last & 1 == 1
     }
@@ -92,25 +95,25 @@ impl Control {
         self.last = self.last & !1 | u32::from(on);
     }
 
-    /// What `count` was when it last began to drop.
+    /// The value of `count` when dropping last began.
     fn last_count(&self) -> u32 {
         self.last >> 1
     }
 
-    /// Packets dropped or marked since it began to.
+    /// Packets dropped or marked since dropping began.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether what it remembers of a queue that has emptied would change a decision later: how
-    /// fast it dropped, for 16 intervals.
+    /// Whether the state of an empty queue can still change a later decision: it remembers for 16
+    /// intervals how fast it was dropping.
     pub fn remembers(&self, law: &Law, now: Nanos) -> bool {
         let delta = self.count.saturating_sub(self.last_count());
         self.dropping() || self.first_above != 0 || delta > 1 && now.saturating_sub(self.drop_next) < 16 * law.interval
     }
 
-    /// Whether a packet that leaves has been too long, and so were all for an interval (RFC 8289
-    /// 5.6). `backlog`: bytes that stay behind it.
+    /// Whether the sojourn times of this packet and of all in the last interval were too long (RFC
+    /// 8289, 5.6). `backlog` is the bytes that stay in the queue.
     fn too_long(&mut self, law: &Law, now: Nanos, packet: &Option<Taken>, backlog: u32, store: &Store<'_>) -> bool {
         let sojourn = packet.as_ref().map_or(0, |packet| now.saturating_sub(store.arrived_of(packet)));
         if sojourn < law.target || backlog <= law.mtu {
@@ -124,16 +127,16 @@ impl Control {
         now >= self.first_above
     }
 
-    /// As [`dequeue`](Control::dequeue) from an empty list: a packet that is not there has not
-    /// waited (RFC 8289 5.6), so dropping ends.
+    /// The same as [`dequeue`](Control::dequeue) from an empty list: the dropping state ends (RFC
+    /// 8289, 5.6).
     #[inline]
     pub fn found_empty(&mut self) {
         self.first_above = 0;
         self.drops_on(false);
     }
 
-    /// The packet of a list that leaves; others are dropped or marked on the way (RFC 8289 5.5).
-    /// `backlog`: bytes that the queue as a whole holds, with this list's.
+    /// The packet of a list that leaves; packets before it may be dropped, and it may be marked
+    /// (RFC 8289, 5.5). `backlog` is the bytes of the whole queue, those of this list included.
     pub fn dequeue(
         &mut self,
         law: &Law,
@@ -142,7 +145,7 @@ impl Control {
         backlog: u32,
         store: &mut Store<'_>,
     ) -> Option<Taken> {
-        // What others hold stays as it is.
+        // The bytes of the queue's other lists do not change here.
         let others = backlog.saturating_sub(list.bytes());
         let mut packet = store.pop(list);
         let mut too_long = self.too_long(law, now, &packet, others + list.bytes(), store);
@@ -173,24 +176,23 @@ impl Control {
                 packet = store.pop(list);
                 self.too_long(law, now, &packet, others + list.bytes(), store);
             }
-            // If dropping ended only a while ago, the rate that did control the queue is where it
-            // starts again.
+            // If dropping ended less than 16 intervals ago, it starts again with the drop rate that
+            // controlled the queue then.
             let delta = self.count.saturating_sub(self.last_count());
             let recent = now.saturating_sub(self.drop_next) < 16 * law.interval;
             self.count = if delta > 1 && recent { delta } else { 1 };
             self.drop_next = control_law(now, law.interval, self.count);
-            // Two thousand million drops without an end are not told from more.
+            // One bit of `last` is taken, so counts above 2^31 - 1 are stored as that.
             self.last = self.count.min(u32::MAX >> 1) << 1 | 1;
         }
         packet
     }
 }
 
-/// The next drop after one at `from`: interval/sqrt(count) later (RFC 8289 5.3), rounded down to a
-/// nanosecond.
+/// The time of the next drop after one at `from`: interval/sqrt(count) later (RFC 8289, 5.3),
+/// rounded down to a nanosecond.
 pub fn control_law(from: Nanos, interval: Nanos, count: u32) -> Nanos {
-    // floor(sqrt(interval^2 / count)): exact in whole numbers, so that every machine drops the same
-    // packets.
+    // floor(sqrt(interval^2 / count)) in integers, so that every machine drops the same packets.
     let square = u128::from(interval) * u128::from(interval) / u128::from(count.max(1));
     from.saturating_add(square.isqrt() as Nanos)
 }

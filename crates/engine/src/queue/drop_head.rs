@@ -1,7 +1,8 @@
-//! Drop-head: packets at the head make room for the arriving one.
+//! Drop-head: when the queue is full, packets at the head are dropped to make room for the arriving
+//! one.
 //!
-//! What ALTQ's CBQ queues do (docs/reference/altq.md 2.3): the sender learns of the loss one queue
-//! earlier, and what is delivered is fresh.
+//! What ALTQ's CBQ queues do (docs/reference/altq.md 2.3): the sender notices the loss sooner, by
+//! the time that packets spend in the queue, and the packets that are delivered are recent ones.
 
 use super::{Entry, Policy};
 use crate::settings::Limit;

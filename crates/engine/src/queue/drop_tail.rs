@@ -1,7 +1,7 @@
 //! Drop-tail: the arriving packet is dropped when the queue is full.
 //!
-//! The plain FIFO of every system. What waits is never lost, so sojourn is bounded by the limit
-//! over the rate, and a full queue keeps its oldest packets.
+//! The default queue of most systems. A queued packet is never dropped. So the sojourn time is at
+//! most the limit over the rate, and a full queue keeps its oldest packets.
 
 use super::{Entry, Policy};
 use crate::settings::Limit;

@@ -1,16 +1,15 @@
-//! FQ-CoDel (Høiland-Jørgensen, McKenney, Täht, Gettys and Dumazet 2018; RFC 8290): flows apart,
-//! each with a CoDel of its own.
+//! FQ-CoDel (Høiland-Jørgensen, McKenney, Täht, Gettys and Dumazet 2018; RFC 8290): a queue for
+//! each flow, each with its own CoDel.
 //!
-//! Packets are put into queues by a hash of their flow, and the queues are served in rounds of a
-//! `quantum` of bytes (deficit round robin). A flow that has just become active is *new*: new flows
-//! are served before the old ones, for one quantum. So a flow that sends less than a quantum a
-//! round, a name query, a call, a connection that opens, never waits behind those that fill the
-//! link; it need not be told from them by any rule. Each flow's CoDel keeps the standing delay of
-//! that flow down.
+//! A hash of its flow puts each packet into one of the queues. They are served by deficit round
+//! robin, a `quantum` of bytes each. A flow that has just become active is *new*. New flows are
+//! served before the old ones, for one quantum. So a flow that sends less than a quantum in a round
+//! (a name query, a call, a connection that opens) never waits behind flows that fill the link,
+//! without any rule that knows it. Each flow's CoDel keeps the delay of that flow low.
 //!
-//! A flow's record goes when it is out of the rounds and its CoDel remembers nothing that would
-//! change a later decision: so only active flows take memory. An overflow drops from the head of
-//! the fattest flow, known at any time ([`flows`](super::flows)).
+//! A flow's record is freed when the flow is out of the rounds and the state of its CoDel cannot
+//! change a later decision. So only active flows take memory. An overflow drops from the head of
+//! the fattest flow, which [`flows`](super::flows) knows at any time.
 
 use super::aqm::ECN;
 use super::codel::{Control, INTERVAL, Law, TARGET};
@@ -52,10 +51,10 @@ pub const ENTRY: Entry = Entry {
     )
 };
 
-/// What an active flow takes.
+/// The memory of an active flow.
 const _: () = assert!(size_of::<Flow<Control>>() == 64);
 
-/// What is read from the words.
+/// The words of the queue, checked.
 struct Words {
     law: Law,
     flows: u32,
@@ -65,7 +64,8 @@ struct Words {
 
 impl Words {
     fn read(context: &Context, settings: &Settings) -> Result<Words, SpecError> {
-        // Both kinds of number are within the bounds of the table, or a caller's own doing.
+        // A parser keeps numbers within the bounds of the table of words; other callers may not, so
+        // they are clamped.
         let mtu = u64::from(context.overhead.charge(context.mtu));
         Ok(Words {
             law: Law::read(context, settings)?,
@@ -83,8 +83,8 @@ struct FqCodel {
     old: Chain,
     /// Charged length of a full packet.
     mtu: u32,
-    /// Flows out of the rounds that keep their record for what CoDel remembers, and the record that
-    /// is looked at next.
+    /// Flows that are out of the rounds, but keep their record because of their CoDel's state; and
+    /// the record that [`sweep`](FqCodel::sweep) looks at next.
     resting: u32,
     swept: u32,
     largest: u32,
@@ -94,7 +94,7 @@ struct FqCodel {
 }
 
 impl FqCodel {
-    /// A flow that was in neither list is new, and has a quantum of credit (RFC 8290 4.1).
+    /// A flow that is in neither list becomes new, with a quantum of credit (RFC 8290, 4.1).
     #[inline]
     fn begin(&mut self, at: u32) {
         self.flows.get_mut(at).deficit = self.words.quantum;
@@ -102,7 +102,7 @@ impl FqCodel {
         self.begun += 1;
     }
 
-    /// A flow is out of the rounds.
+    /// A flow leaves the rounds.
     #[inline]
     fn retire(&mut self, now: Nanos, at: u32) {
         if self.flows.get(at).state.remembers(&self.words.law, now) {
@@ -112,8 +112,8 @@ impl FqCodel {
         }
     }
 
-    /// Looks at two records more, whether they are still needed: one in which a flow begins anew
-    /// takes the place of one at least.
+    /// Looks at two more records, and frees those that are not needed any more. This is done before
+    /// each new record, so records that are not needed do not pile up.
     #[cold]
     fn sweep(&mut self, now: Nanos) {
         for _ in 0..2 {
@@ -129,7 +129,8 @@ impl FqCodel {
         }
     }
 
-    /// The packet of a flow that its CoDel lets go.
+    /// The packet that a flow sends: with `decide` the one that its CoDel chooses, otherwise its
+    /// first.
     #[inline]
     fn depart(&mut self, now: Nanos, at: u32, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         let (law, (_, total), marked) = (&self.words.law, self.flows.backlog(), store.marked());
@@ -195,8 +196,8 @@ impl FlowScheduler for FqCodel {
         self.flows.push(at, packet, store);
     }
 
-    /// The rounds (RFC 8290 4.2). Every flow that is passed has been served, or emptied, since it
-    /// was passed last.
+    /// The rounds (RFC 8290, 4.2). Each flow that the loop passes was served or emptied since it
+    /// was passed last, so a packet costs a constant number of steps on average.
     #[inline]
     fn next(&mut self, now: Nanos, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
         loop {
@@ -208,7 +209,7 @@ impl FlowScheduler for FqCodel {
             let flow = self.flows.get_mut(at);
             if flow.deficit <= 0 {
                 let quantum = self.words.quantum;
-                // One that is alone needs no rounds to go by.
+                // A flow that is alone gets the credit of all rounds that it needs at once.
                 let rounds = if alone { flow.deficit.unsigned_abs() / quantum as u32 + 1 } else { 1 };
                 flow.deficit = flow.deficit.saturating_add_unsigned(rounds * quantum as u32);
                 self.flows.shift(if new { &mut self.new } else { &mut self.old });
@@ -222,8 +223,8 @@ impl FlowScheduler for FqCodel {
             } else if let Some(packet) = self.depart(now, at, store, decide) {
                 return Some(packet);
             }
-            // It is empty. A new one goes through the old ones' round before it can be new again,
-            // or flows that send a packet at a time would starve the old ones.
+            // The flow is empty. A new flow moves to the end of the old ones before it can be new
+            // again; otherwise flows that send one packet at a time would starve the old ones.
             if new {
                 self.flows.shift(&mut self.new);
                 if !self.old.is_empty() {
@@ -237,8 +238,8 @@ impl FlowScheduler for FqCodel {
         }
     }
 
-    /// Drops from the head of the fattest flow: half of its packets, [`Words::batch`] at most (RFC
-    /// 8290 4.1). It stays in its round.
+    /// Drops from the head of the fattest flow: half of its packets, at most [`Words::batch`] (RFC
+    /// 8290, 4.1). The flow keeps its place in the rounds.
     #[cold]
     fn overflow(&mut self, _: Nanos, limit: Limit, store: &mut Store<'_>, reason: DropReason) {
         let Some(at) = self.flows.fattest() else { return };

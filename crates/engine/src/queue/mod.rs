@@ -1,9 +1,10 @@
-//! Queues: the buffer of a class, and who is dropped or marked when, and whose packet is next.
+//! Queues: the buffer of a class. A queue decides which packets are dropped or marked, and which
+//! one is next.
 //!
-//! Two kinds. The plain ones decide by the length that they hold, and the engine keeps them in the
-//! class's own record: variants of [`Policy`]. All others keep a state of their own behind the
-//! trait [`Queue`]; their packets lie in the engine's slab all the same, in [`List`]s that they
-//! take packets from and put them into through the [`Store`].
+//! There are two kinds. The plain queues, drop-tail and drop-head, decide by the length of the
+//! queue alone; the engine keeps them in the class's own record, as variants of [`Policy`]. All
+//! others have a state of their own, and implement the trait [`Queue`]. Their packets lie in the
+//! engine's slab as well: they keep [`List`]s of packets, and push and pop through the [`Store`].
 //!
 //! To add one: a file that opens with its paper and idea and states an [`Entry`]; then one line in
 //! [`QUEUES`].
@@ -136,19 +137,19 @@ impl Entry {
 /// Makes a queue for a class, from its limit and its own words.
 pub type Build = fn(&Context, &QueueSpec) -> Result<Policy, SpecError>;
 
-/// What a queue is told about the place it works in.
+/// What a queue knows of its class and link.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// What the class is guaranteed by its words; where that is nothing, the rate by which the
-    /// scheduler that serves it measures.
+    /// The rate that the class's words guarantee. Without a guarantee: the rate by which its
+    /// scheduler measures shares.
     pub rate: Rate,
     /// The rate of the link.
     pub link_rate: Rate,
     /// The link's MTU, layer 3.
     pub mtu: u32,
-    /// What the link charges beyond a packet's own bytes.
+    /// What the link charges for a packet beyond its own bytes.
     pub overhead: Overhead,
-    /// Where its random numbers start: the same seed and the same calls give the same decisions.
+    /// The seed of its random numbers. The same seed and the same calls give the same decisions.
     pub seed: u64,
 }
 
@@ -158,57 +159,57 @@ pub enum Policy {
     DropTail,
     /// Packets at the head are dropped until the new one fits.
     DropHead,
-    /// It has a state of its own.
+    /// A queue with a state of its own decides.
     Stateful(Box<dyn Queue>),
 }
 
 /// The contract of a queue with a state of its own. `now` never decreases.
 ///
-/// A packet that was given in comes out once: from [`dequeue`](Queue::dequeue) or
-/// [`take`](Queue::take), or through [`Store::lose`]; or it was refused.
+/// Every packet that is enqueued comes out once: from [`dequeue`](Queue::dequeue) or
+/// [`take`](Queue::take), or dropped through [`Store::lose`].
 pub trait Queue: Send {
-    /// A packet arrives, its time of arrival and charged length written in it. An error refuses it,
-    /// and says why. To make room for it the queue may [lose](Store::lose) others, and it may have
-    /// [marked](Store::mark) it or others.
+    /// A packet arrives; its time of arrival and its charged length are set. An error drops it, and
+    /// says why. The queue may [drop](Store::lose) others to make room for it, and
+    /// [mark](Store::mark) it or others.
     fn enqueue(&mut self, now: Nanos, packet: &mut Packet, store: &mut Store<'_>) -> Result<(), DropReason>;
 
-    /// The packet that leaves now. The queue may [lose](Store::lose) others on the way. `None` only
-    /// when it holds nothing any more.
+    /// The packet that leaves now. The queue may [drop](Store::lose) others before it. `None` only
+    /// if the queue is empty then.
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken>;
 
     /// The charged length of the packet that would leave next if none arrived and none were
-    /// dropped; `None` if the queue is empty. To schedulers it is a guess: a packet that arrives
-    /// may come before it.
+    /// dropped; `None` if the queue is empty. For schedulers this is a guess: another packet may
+    /// leave first.
     fn peek(&self) -> Option<u32>;
 
-    /// Packets held, and their own bytes. The engine asks after a change only; on the packets' way
+    /// Packets held, and their own bytes. The engine asks only after a change or drops; otherwise
     /// it counts itself.
     fn backlog(&self) -> (u32, u32);
 
-    /// Takes out the packet that would leave next, without a decision on it: the class goes, or the
-    /// kind of queue changes.
+    /// Takes the packet that would leave next, without a drop decision: the class is removed, or
+    /// gets another kind of queue.
     fn take(&mut self, store: &mut Store<'_>) -> Option<Taken>;
 
-    /// Another limit or other words. What does not fit any more is lost, with
+    /// Another limit or other words. Packets that do not fit any more are dropped, with
     /// [`DropReason::LimitLowered`]. On an error nothing has changed.
     fn change(&mut self, now: Nanos, place: &Context, new: &QueueSpec, store: &mut Store<'_>) -> Result<(), SpecError>;
 
-    /// True if it looks at [`Packet::flow`] or [`Packet::hosts`]: where no queue does, nobody needs
-    /// to hash them.
+    /// True if it looks at [`Packet::flow`] or [`Packet::hosts`]. Where no queue does, the caller
+    /// need not hash packets.
     fn keeps_flows(&self) -> bool {
         false
     }
 
-    /// [`Context::rate`] is another one.
+    /// The class has another [`Context::rate`].
     fn set_rate(&mut self, _rate: Rate) {}
 
-    /// Its random numbers start anew from here.
+    /// Its random numbers start anew from this seed.
     fn seed(&mut self, _seed: u64) {}
 
-    /// Tells what it counts, by name: `forced`, `new_flows`, … The engine counts drops and marks
-    /// itself.
+    /// Calls `counter` with the name and the value of everything that it counts: `prob_drop`,
+    /// `new_flow_count`, … The engine itself counts drops and marks of the class.
     fn report_counters(&self, _counter: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// Bytes of memory held, packets apart.
+    /// Bytes of memory held, without packets.
     fn memory(&self) -> usize;
 }

@@ -1,5 +1,4 @@
-//! Where the packets of queues lie: lists in the engine's slab, and what is lost or marked on the
-//! way.
+//! Lists of packets in the engine's slab, and the drops and marks of queues.
 
 use crate::account::DropReason;
 use crate::link::Overhead;
@@ -7,8 +6,8 @@ use crate::packet::{CE, NIL, Packet, Slab};
 use crate::settings::Limit;
 use crate::units::Nanos;
 
-/// A list of packets, first in, first out. Its packets lie in the [`Store`]: an empty list takes no
-/// memory beyond itself.
+/// A list of packets, first in, first out. Its packets lie in the [`Store`], so an empty list takes
+/// no memory beyond itself.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     head: u32,
@@ -26,10 +25,10 @@ impl Default for List {
 }
 
 impl List {
-    /// One without packets.
+    /// A list without packets.
     pub const NEW: List = List { head: NIL, tail: NIL, packets: 0, bytes: 0, first: 0 };
 
-    /// Packets in it.
+    /// How many packets it has.
     #[inline]
     pub fn packets(&self) -> u32 {
         self.packets
@@ -47,7 +46,7 @@ impl List {
         self.packets == 0
     }
 
-    /// Whether a packet more, of `len` own bytes, is within a limit.
+    /// Whether one more packet, of `len` own bytes, is within a limit.
     #[inline]
     pub fn fits(&self, limit: Limit, len: u32) -> bool {
         match limit {
@@ -70,7 +69,7 @@ impl List {
 }
 
 /// A packet that was taken out of its list. It lies in the [`Store`] until it leaves the engine or
-/// is [lost](Store::lose): so that it is read once, when all is decided.
+/// is [dropped](Store::lose), so that it is read only once.
 #[derive(Debug)]
 #[must_use = "its place in the store would never be free again"]
 pub struct Taken {
@@ -81,7 +80,7 @@ pub struct Taken {
     pub wire: u32,
 }
 
-/// The packets that wait in a link, as a queue sees them.
+/// A queue's access to the packets of the link.
 pub struct Store<'e> {
     slab: &'e mut Slab,
     overhead: &'e Overhead,
@@ -134,7 +133,7 @@ impl<'e> Store<'e> {
         Some(Taken { at, len, wire })
     }
 
-    /// Takes the last packet of a list. Linear in the list: for changes, not for packets' way.
+    /// Takes the last packet of a list. Linear in the list: not for every packet.
     pub fn pop_last(&mut self, list: &mut List) -> Option<Taken> {
         if list.packets <= 1 {
             return self.pop(list);
@@ -149,21 +148,21 @@ impl<'e> Store<'e> {
         Some(Taken { at, len, wire })
     }
 
-    /// Puts a packet that was taken at the end of another list.
+    /// Puts a packet that was taken out of a list at the end of another one.
     pub fn put_back(&mut self, list: &mut List, taken: Taken) {
         let Taken { at, len, wire } = taken;
         self.slab.link(at, NIL, 0);
         self.chain(list, at, len, wire);
     }
 
-    /// Takes a packet out of the store altogether.
+    /// Takes a packet out of the store, and frees its cell.
     #[inline]
     pub fn packet(&mut self, taken: Taken) -> Packet {
         self.slab.take(taken.at, taken.wire)
     }
 
-    /// Loses the last packets of a list, as many as are beyond a limit that was lowered. False if
-    /// all stay. Linear in the list.
+    /// Drops the packets of a list that are beyond a lowered limit: the first that does not fit and
+    /// all behind it. False if all fit. Linear in the list.
     pub fn cut(&mut self, list: &mut List, limit: Limit) -> bool {
         if !list.over(limit) {
             return false;
@@ -189,38 +188,38 @@ impl<'e> Store<'e> {
         (list.packets > 0).then(|| self.slab.arrived(list.head))
     }
 
-    /// The first packet of a list is needed soon.
+    /// Hints that the first packet of a list is needed soon.
     #[inline]
     pub fn fetch(&self, list: &List) {
         self.slab.fetch(list.head);
     }
 
-    /// When a packet that was taken arrived.
+    /// When a taken packet arrived.
     #[inline]
     pub fn arrived_of(&self, taken: &Taken) -> Nanos {
         self.slab.arrived(taken.at)
     }
 
-    /// Its DSCP.
+    /// The DSCP of a taken packet.
     #[inline]
     pub fn dscp_of(&self, taken: &Taken) -> u8 {
         self.slab.dscp(taken.at)
     }
 
-    /// A packet that the queue held is dropped.
+    /// Drops a taken packet.
     #[inline]
     pub fn lose(&mut self, taken: Taken, reason: DropReason) {
         let packet = self.packet(taken);
         self.lose_packet(packet, reason);
     }
 
-    /// A packet that is not in the store any more is dropped, though the queue had held it.
+    /// Drops a packet that the queue held and that is not in the store any more.
     #[inline]
     pub fn lose_packet(&mut self, packet: Packet, reason: DropReason) {
         self.lost.push((packet, reason));
     }
 
-    /// [`mark`](Store::mark) for one that was taken.
+    /// [`mark`](Store::mark) for a taken packet.
     #[inline]
     pub fn mark_taken(&mut self, taken: &Taken) -> bool {
         let marks = self.slab.mark(taken.at);
@@ -228,22 +227,20 @@ impl<'e> Store<'e> {
         marks
     }
 
-    /// Tells the sender of congestion by the ECN field instead of a drop, if the packet's transport
-    /// understands it (RFC 3168, 5). False, and nothing done, if it does not. For a packet that
-    /// arrives.
+    /// Marks an arriving packet with CE, if its transport is ECN-capable (RFC 3168, 5). If not,
+    /// returns false and does nothing.
     #[inline]
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
         if packet.ecn & CE == 0 {
             return false;
         }
-        // One that comes with the mark set says it already; it counts as marked here too, as in
-        // Linux.
+        // A packet that arrives with CE counts as marked, too, as in Linux.
         packet.ecn = CE;
         self.marked += 1;
         true
     }
 
-    /// [`mark`](Store::mark) for the first packet of a list, where it lies.
+    /// [`mark`](Store::mark) for the first packet of a list.
     pub fn mark_first(&mut self, list: &List) -> bool {
         let marks = list.packets > 0 && self.slab.mark(list.head);
         self.marked += u64::from(marks);
@@ -257,7 +254,7 @@ impl<'e> Store<'e> {
     }
 }
 
-/// A store by itself, for tests of queues without an engine.
+/// A store without an engine, for tests of queues.
 #[cfg(test)]
 #[derive(Default)]
 pub(crate) struct Tub {

@@ -1,9 +1,9 @@
-//! A rate by sums that decay, as ALTQ's FAIRQ measures it (docs/reference/altq.md 5).
+//! A rate measured by decaying sums, as in ALTQ's FAIRQ (docs/reference/altq.md 5).
 
 use crate::units::{Nanos, Rate, SECOND};
 
-/// Bytes and time since they were sent, both less an eighth with every packet: the rate of about
-/// the last eight packets.
+/// The bytes of the packets that were sent, and the time that they took. Both sums lose an eighth
+/// with every packet, so they are about those of the last eight packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decay {
     time: Nanos,
@@ -11,14 +11,14 @@ pub struct Decay {
     last: Nanos,
 }
 
-/// A pause counts as so long at most.
+/// A longer pause counts as this long.
 const PAUSE: Nanos = 8 * SECOND;
 
 impl Decay {
-    /// Nothing was sent.
+    /// Before the first packet.
     pub const NEW: Decay = Decay { time: 0, bytes: 0, last: 0 };
 
-    /// A packet of so many bytes went.
+    /// Counts a packet of so many bytes.
     #[inline]
     pub fn add(&mut self, now: Nanos, bytes: u32) {
         self.time += now.saturating_sub(self.last).min(PAUSE);
@@ -34,15 +34,15 @@ impl Decay {
         self.bytes > 0
     }
 
-    /// True if it was less than `rate` when the last packet went.
+    /// True if the measured rate was below `rate` when the last packet was sent.
     #[inline]
     pub fn below(&self, rate: Rate) -> bool {
         !rate.is_zero() && rate.time_for(self.bytes) < self.time
     }
 
-    /// Whether it is at most `rate` at `now`, with a packet of `bytes` counted as sent:
-    /// [`at_most_from`](Decay::at_most_from) is no later. By a multiplication: who is asked with
-    /// every packet, and is rarely over, need not divide.
+    /// Whether the measured rate is at most `rate` at `now`, with a packet of `bytes` counted as
+    /// sent. The same as `at_most_from(rate, bytes) <= now`, without a division, as this is asked
+    /// for every packet.
     #[inline]
     pub fn at_most(&self, now: Nanos, rate: Rate, bytes: u32) -> bool {
         if rate.is_zero() || !self.measured() {
@@ -53,9 +53,8 @@ impl Decay {
         due <= u128::from(self.time.saturating_add(since)) * u128::from(rate.as_bit_s())
     }
 
-    /// From when on it is at most `rate` with the next packet, of `bytes`, counted as sent; `None`:
-    /// never. Who sends each packet then sends at this rate: the sums stand at seven eighths of
-    /// eight packets and eight intervals.
+    /// The first time at which the measured rate is at most `rate`, with a packet of `bytes`
+    /// counted as sent; `None`: never. A class that sends each packet at this time sends at `rate`.
     #[inline]
     pub fn at_most_from(&self, rate: Rate, bytes: u32) -> Option<Nanos> {
         if rate.is_zero() {

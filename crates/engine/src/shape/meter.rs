@@ -1,28 +1,30 @@
-//! Meters: which part of the traffic keeps to its profile, told by three colours, and what becomes
-//! of each.
+//! Meters: they mark the packets of a class with one of three colours, by how the traffic keeps to
+//! a profile, and pass, re-mark or drop the packets of each colour.
 //!
-//! - `bucket`: one token bucket; what finds its bytes in it is green, all else red.
-//! - `srtcm`, a single rate three color marker (RFC 2697): tokens come at CIR, first into the
-//!   bucket C up to CBS, then into E up to EBS; green what C pays for, yellow what E does, else
-//!   red.
-//! - `trtcm`, a two rate three color marker (RFC 2698): P fills at PIR up to PBS, C at CIR up to
-//!   CBS; red what P does not pay for, yellow what C does not.
+//! - `bucket`: one token bucket. A packet is green if there are tokens for all its bytes, else red.
+//! - `srtcm`, a single rate three color marker (RFC 2697). Tokens come at CIR, first into bucket C
+//!   up to CBS, then into bucket E up to EBS. A packet is green if C has tokens for it, else yellow
+//!   if E has, else red.
+//! - `trtcm`, a two rate three color marker (RFC 2698). Bucket P fills at PIR up to PBS, bucket C
+//!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
+//!   green.
 //!
-//! A *colour-aware* meter makes no packet better than it came: its colour on arrival is the drop
-//! precedence of its AF codepoint (RFC 2597: AFx1 green, AFx2 yellow, AFx3 red), green where it has
-//! none. Bytes are the packet's own, from the IP header on, as the RFCs count. Tokens are whole
-//! bytes, and bytes come at multiples of a byte's time from time 0 on: the RFCs' "incremented CIR
-//! times per second" to the letter, so that everything can be checked against their text byte by
+//! In *colour-aware* mode a packet arrives with a colour, the drop precedence of its AF codepoint
+//! (RFC 2597: AFx1 green, AFx2 yellow, AFx3 red; green without such a codepoint), and never gets a
+//! better one. Bytes are the packet's own, from the IP header on, as in the RFCs. Tokens are whole
+//! bytes, and come at multiples of a byte's time from time 0 on. This is the RFCs' "incremented by
+//! one CIR times per second" to the letter, so the meters can be checked against the RFCs byte by
 //! byte.
 //!
-//! A meter's words stand among its class's, each behind `meter`: no scheduler reads them.
+//! A meter's words are in the settings of its class, each with `meter` before it. No scheduler
+//! reads them.
 
 use crate::packet::Packet;
 use crate::settings::{Kind, Settings, Value, Word};
 use crate::spec::SpecError;
 use crate::units::{Nanos, Rate, SECOND};
 
-/// What a packet is found to be.
+/// The colour of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Colour {
     /// Within the committed rate.
@@ -38,19 +40,19 @@ impl Colour {
     pub const ALL: [Colour; 3] = [Colour::Green, Colour::Yellow, Colour::Red];
 }
 
-/// What becomes of a packet of a colour.
+/// What is done with the packets of a colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
-    /// It goes on as it is.
+    /// The packet goes on as it is.
     #[default]
     Pass,
     /// It is dropped.
     Drop,
-    /// It goes on with this DSCP.
+    /// The packet goes on with this DSCP.
     Dscp(u8),
 }
 
-/// The kinds, as they are written.
+/// The kinds of meters, as they are written.
 pub const KINDS: &[&str] = &["bucket", "srtcm", "trtcm"];
 
 /// The colours' words.
@@ -63,7 +65,7 @@ const fn bytes(name: &'static str, help: &'static str) -> Word {
     Word { name, kind: Kind::Bytes { min: 1, max: MOST }, help, default: "must be written" }
 }
 
-/// The words in a meter's braces, besides the colours.
+/// The words in a meter's braces, without the colours.
 pub const WORDS: &[Word] = &[
     Word { name: "cir", kind: Kind::Rate, help: "committed information rate", default: "must be written" },
     bytes("cbs", "committed burst size, bytes"),
@@ -78,8 +80,8 @@ pub const WORDS: &[Word] = &[
     },
 ];
 
-/// The words of a class's settings that are its meter's, by the word in the braces: `kind` is that
-/// before them.
+/// The word of a class's settings for a word in the meter's braces; `kind` stands for the word
+/// before the braces.
 pub fn setting(word: &str) -> Option<&'static str> {
     const ALL: [(&str, &str); 10] = [
         ("kind", "meter"),
@@ -101,9 +103,9 @@ pub fn setting(word: &str) -> Option<&'static str> {
 pub struct MeterSpec {
     /// How it measures.
     pub profile: Profile,
-    /// A packet's colour on arrival counts.
+    /// Colour-aware mode.
     pub aware: bool,
-    /// What becomes of green, yellow and red.
+    /// The actions for green, yellow and red.
     pub actions: [Action; 3],
 }
 
@@ -112,7 +114,7 @@ pub struct MeterSpec {
 pub enum Profile {
     /// One token bucket.
     Bucket {
-        /// Bytes come at this rate.
+        /// The rate at which tokens come.
         cir: Rate,
         /// Its depth, bytes.
         cbs: u64,
@@ -140,7 +142,7 @@ pub enum Profile {
 }
 
 impl MeterSpec {
-    /// The meter that a class's settings name, if they do.
+    /// Reads the meter from a class's settings, if they have one.
     pub fn read(settings: &Settings) -> Result<Option<MeterSpec>, SpecError> {
         let Some(kind) = settings.choice("meter") else { return Ok(None) };
         let missing = |word: &str, of: &str| {
@@ -199,11 +201,11 @@ impl MeterSpec {
     }
 }
 
-/// Tokens that come at a rate, in whole bytes.
+/// Tokens of whole bytes that come at a rate.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     rate: u128,
-    /// Bytes that have come since time 0.
+    /// The bytes that have come since time 0.
     come: u64,
 }
 
@@ -214,23 +216,23 @@ impl Source {
         source
     }
 
-    /// Byte n comes at n byte times from time 0.
+    /// The bytes that have come by `now`: byte n comes n byte times after time 0.
     fn until(&self, now: Nanos) -> u64 {
         u64::try_from(self.rate * u128::from(now) / (8 * u128::from(SECOND))).unwrap_or(u64::MAX)
     }
 
-    /// Bytes that have come since it was asked last.
+    /// The bytes that have come since the last call.
     fn take(&mut self, now: Nanos) -> u64 {
         let until = self.until(now).max(self.come);
         until - std::mem::replace(&mut self.come, until)
     }
 }
 
-/// A meter at work.
+/// A meter.
 #[derive(Clone, Debug)]
 pub struct Meter {
     spec: MeterSpec,
-    /// Committed tokens, and excess or peak tokens, bytes.
+    /// Tokens in bytes: of bucket C, and of bucket E or P.
     tokens: [u64; 2],
     committed: Source,
     peak: Source,
@@ -239,7 +241,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// One with full buckets.
+    /// A meter with full buckets.
     pub fn new(spec: MeterSpec, now: Nanos) -> Meter {
         let (cir, pir, tokens) = match spec.profile {
             Profile::Bucket { cir, cbs } => (cir, cir, [cbs, 0]),
@@ -249,7 +251,7 @@ impl Meter {
         Meter { spec, tokens, committed: Source::new(cir, now), peak: Source::new(pir, now), counts: [(0, 0); 3] }
     }
 
-    /// What it was made from.
+    /// The words that it was made from.
     pub fn spec(&self) -> &MeterSpec {
         &self.spec
     }
@@ -259,8 +261,8 @@ impl Meter {
         &self.counts
     }
 
-    /// Finds a packet's colour, counts it, and does to it what is to be done. False if it is to be
-    /// dropped.
+    /// Finds a packet's colour, counts the packet, and carries out the colour's action. False if
+    /// the packet is to be dropped.
     pub fn apply(&mut self, now: Nanos, packet: &mut Packet) -> bool {
         let came = if self.spec.aware { precedence(packet.dscp) } else { Colour::Green };
         let colour = self.colour(now, u64::from(packet.len), came);
@@ -275,8 +277,8 @@ impl Meter {
         true
     }
 
-    /// The colour of a packet of `len` bytes that came as `came`; of a colour-blind meter it came
-    /// green.
+    /// The colour of a packet of `len` bytes that arrived with the colour `came`; green in
+    /// colour-blind mode.
     fn colour(&mut self, now: Nanos, len: u64, came: Colour) -> Colour {
         let [c, e] = &mut self.tokens;
         match self.spec.profile {
@@ -304,7 +306,7 @@ impl Meter {
                 }
                 Colour::Red
             }
-            // RFC 2698, section 3: here `e` is P.
+            // RFC 2698, section 3. `e` is the bucket P.
             Profile::TwoRate { cbs, pbs, .. } => {
                 *c = c.saturating_add(self.committed.take(now)).min(cbs);
                 *e = e.saturating_add(self.peak.take(now)).min(pbs);
@@ -322,8 +324,8 @@ impl Meter {
     }
 }
 
-/// The colour that an AF codepoint says (RFC 2597, section 6): class in the first three bits, 1 to
-/// 4, drop precedence in the next two.
+/// The colour of an AF codepoint (RFC 2597, section 6): the class, 1 to 4, in the first three bits,
+/// the drop precedence in the next two.
 fn precedence(dscp: u8) -> Colour {
     match (dscp >> 3, dscp & 7) {
         (1..=4, 4) => Colour::Yellow,

@@ -1,4 +1,4 @@
-//! Shapers: what holds traffic to a rate, and curves that say how much is due.
+//! Rates: token buckets, meters and measured rates, and service curves.
 
 pub mod decay;
 pub mod meter;

@@ -1,19 +1,19 @@
-//! Service curves: how much a class has been served at least, a time after it began to wait (Cruz
+//! Service curves: the least service that a class has had, a time after it became backlogged (Cruz
 //! 1991; Stoica, Zhang and Ng 1997).
 
 use crate::units::{Nanos, Rate};
 
 /// A two-piece linear curve: `first` for the time `until`, then `then`. Linear if `until` is 0.
 ///
-/// Concave (`first` > `then`) gives a low delay at a low rate, convex (`first` < `then`, often 0)
-/// takes time to begin.
+/// A concave curve (`first` > `then`) gives a low delay to a class of a low rate. A convex one
+/// (`first` < `then`, often 0) begins slowly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceCurve {
     /// The slope of the first piece.
     pub first: Rate,
-    /// How long that lasts, ns.
+    /// How long the first piece lasts, ns.
     pub until: Nanos,
-    /// The slope from then on.
+    /// The slope of the second piece.
     pub then: Rate,
 }
 
@@ -23,8 +23,7 @@ impl ServiceCurve {
         ServiceCurve { first: rate, until: 0, then: rate }
     }
 
-    /// Nothing for `latency`, then `rate`: what a latency-rate server gives (Stiliadis and Varma
-    /// 1998).
+    /// No service for `latency`, then `rate`: a latency-rate server (Stiliadis and Varma 1998).
     pub const fn latency_rate(latency: Nanos, rate: Rate) -> ServiceCurve {
         ServiceCurve { first: Rate::ZERO, until: latency, then: rate }
     }
@@ -64,8 +63,8 @@ impl ServiceCurve {
     }
 }
 
-/// The first time at which curves add up to more than `whole`, ns; [`Nanos::MAX`] if that is in the
-/// long run only, `None` if never.
+/// The first time, in ns, at which the sum of the curves exceeds `whole`. [`Nanos::MAX`] if only
+/// the sum of the long-run rates exceeds it; `None` if the sum never exceeds it.
 ///
 /// ```
 /// # use altq_engine::{shape::service_curve::{ServiceCurve, excess}, units::Rate};
@@ -76,7 +75,8 @@ impl ServiceCurve {
 /// ```
 pub fn excess(curves: &[ServiceCurve], whole: &ServiceCurve) -> Option<Nanos> {
     let bits = |rate: Rate| u128::from(rate.as_bit_s());
-    // Where a slope changes, and by how much the sum's does. Between those both sides are straight.
+    // The times at which a slope changes, and by how much the sum's slope changes there. Between
+    // them both sides are straight lines.
     let mut corners: Vec<(Nanos, i128)> = vec![(whole.until, 0)];
     let (mut slope, mut last) = (0_i128, 0_i128);
     for curve in curves {

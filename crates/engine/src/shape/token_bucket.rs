@@ -1,15 +1,16 @@
-//! ALTQ's token bucket regulator (docs/reference/altq.md 1.3): what the device may pull, so that
-//! the backlog stays where the scheduler sees it.
+//! ALTQ's token bucket regulator (docs/reference/altq.md 1.3). It limits what the device may take,
+//! so that packets wait in the scheduler's queues and not in the device.
 //!
-//! To the letter: the bucket starts full, may go into debt by one packet, and is refilled only when
-//! it is empty or in debt, then for all the time since it was refilled last; a packet goes while
-//! there is any token. So the rate holds over a busy period, and a burst after idleness is at most
-//! what was left, plus a full bucket, plus one packet. Where nothing asks for longer than an empty
-//! bucket takes to fill, the debt is forgiven with the rest.
+//! The rules are ALTQ's to the letter. The bucket starts full. A packet may be sent while there is
+//! any token, so the bucket may go into debt by one packet. It is refilled only when it is empty or
+//! in debt, then for all the time since the last refill. So the rate holds over a busy period, and
+//! a burst after idleness is at most what was left, plus a full bucket, plus one packet. If the
+//! time since the last refill would fill an empty bucket, the bucket is full, whatever the debt
+//! was.
 
 use crate::units::{Nanos, Rate, SECOND};
 
-/// A token bucket. Tokens are bits times [`SECOND`], so that nothing is lost in division.
+/// A token bucket. Tokens are counted in bits times [`SECOND`], so nothing is lost by division.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     rate: Rate,
@@ -38,7 +39,7 @@ impl TokenBucket {
         mtu.saturating_mul(packets)
     }
 
-    /// Whether a packet may go now. Refills a bucket that is empty or in debt.
+    /// Whether a packet may be sent now. Refills a bucket that is empty or in debt.
     pub fn ready(&mut self, now: Nanos) -> bool {
         if self.tokens <= 0 {
             self.tokens = self.refilled(now);
@@ -52,19 +53,19 @@ impl TokenBucket {
         self.tokens -= i128::from(bytes) * PER_BYTE;
     }
 
-    /// The earliest time at which a packet may go.
+    /// The earliest time at which a packet may be sent.
     pub fn ready_at(&self) -> Nanos {
         if self.tokens > 0 {
             return self.last;
         }
-        // The first whole nanosecond at which there is any token, or by which an empty bucket would
+        // The first whole nanosecond at which there is any token, or at which an empty bucket would
         // be full.
         let debt = (-self.tokens + 1).min(self.depth);
         let wait = debt.unsigned_abs().div_ceil(u128::from(self.rate.as_bit_s()));
         self.last.saturating_add(Nanos::try_from(wait).unwrap_or(Nanos::MAX))
     }
 
-    /// A new rate; what is in the bucket stays, up to the new depth.
+    /// Sets another rate and depth, in bytes. The tokens in the bucket stay, up to the new depth.
     pub fn set(&mut self, now: Nanos, rate: Rate, depth: u32) {
         if self.tokens <= 0 {
             self.tokens = self.refilled(now);
@@ -77,7 +78,7 @@ impl TokenBucket {
 
     fn refilled(&self, now: Nanos) -> i128 {
         let brought = i128::from(now.saturating_sub(self.last)) * i128::from(self.rate.as_bit_s());
-        // After the time that fills an empty bucket it is full, whatever the debt was.
+        // After the time that fills an empty bucket the bucket is full, whatever the debt was.
         if brought >= self.depth { self.depth } else { (self.tokens + brought).min(self.depth) }
     }
 }
