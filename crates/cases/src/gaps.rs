@@ -8,15 +8,14 @@
 //! - stands out of that valley by three deviations of such a count (Poisson), and
 //! - holds at least a twentieth of all gaps between its valleys.
 
+use altq_engine::sketch::{bucket, buckets};
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Bits of a gap that are told apart below its leading one.
-const SUB_BITS: u32 = 4;
-const SUB: usize = 1 << SUB_BITS;
-/// Gaps up to 2^41 ns, 36 minutes; longer ones count in the last bucket.
-const TOP_BIT: u32 = 40;
-const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
+/// Bits below the leading one by which buckets differ. Coarser buckets than a `Sketch`'s, each with
+/// the sum of its gaps: modes need smooth counts and exact means.
+const BITS: u32 = 4;
+const BUCKETS: usize = buckets(BITS);
 
 /// The least part of all gaps that a mode holds.
 const LEAST: f64 = 0.05;
@@ -72,7 +71,7 @@ impl Gaps {
     /// Adds a gap.
     pub fn add(&mut self, gap: Nanos) {
         let buckets = self.buckets.get_or_insert_with(|| Box::new([(0, 0); BUCKETS]));
-        if let Some((count, sum)) = buckets.get_mut(bucket(gap)) {
+        if let Some((count, sum)) = buckets.get_mut(bucket::<BITS>(gap)) {
             *count = count.saturating_add(1);
             *sum = sum.saturating_add(gap);
         }
@@ -152,18 +151,6 @@ fn valley<'a>(way: impl Iterator<Item = &'a f64>, peak: f64) -> f64 {
         lowest = lowest.min(*height);
     }
     0.0
-}
-
-fn bucket(gap: Nanos) -> usize {
-    if gap < SUB as u64 {
-        return gap as usize;
-    }
-    let top = gap.ilog2();
-    if top > TOP_BIT {
-        return BUCKETS - 1;
-    }
-    let sub = (gap >> (top - SUB_BITS)) as usize & (SUB - 1);
-    (top - SUB_BITS + 1) as usize * SUB + sub
 }
 
 #[cfg(test)]

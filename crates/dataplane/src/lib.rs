@@ -19,12 +19,12 @@ pub mod pool;
 pub mod remark;
 pub mod segment;
 pub mod shaper;
-pub mod sketch;
 pub mod stats;
 pub mod stop;
 mod sys;
 pub mod vnet;
 
+pub use altq_engine::sketch;
 pub use error::Error;
 pub use sys::memory::LargePages;
 pub use sys::signal;

@@ -17,7 +17,8 @@
 //! The modules stand in the order in which a packet meets them: [`packet`], [`headers`],
 //! [`classify`], [`link`], [`queue`], [`schedule`], [`shape`], [`drive`], [`account`], [`trace`].
 //! [`spec`] says what a link is made of, [`settings`] how schedulers and queues name their words,
-//! and [`random`] has the random numbers of queues.
+//! [`random`] has the random numbers of queues, and [`sketch`] the histogram of times that data
+//! plane, traffic and lab merge.
 
 #![deny(unsafe_code)]
 
@@ -34,6 +35,7 @@ pub mod random;
 pub mod schedule;
 pub mod settings;
 pub mod shape;
+pub mod sketch;
 pub mod spec;
 pub mod trace;
 pub mod units;

@@ -1,16 +1,15 @@
 //! A histogram of times in fixed memory, which can be merged: buckets whose width grows with the
 //! value, as in an HDR histogram.
 
-use altq_engine::units::Nanos;
+use crate::units::Nanos;
 
 /// Bits below the leading one by which buckets differ: percentiles are within 1/32 of the true
 /// value.
-const SUB_BITS: u32 = 5;
-const SUB: usize = 1 << SUB_BITS;
+const BITS: u32 = 5;
 /// The highest leading bit: buckets reach up to 2^41 ns, 36 minutes. Longer times count in the last
 /// bucket.
 const TOP_BIT: u32 = 40;
-const BUCKETS: usize = (TOP_BIT - SUB_BITS + 2) as usize * SUB;
+const BUCKETS: usize = buckets(BITS);
 
 /// A distribution of times.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +59,7 @@ impl Sketch {
     #[inline]
     pub fn add(&mut self, value: Nanos) {
         let counts = self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]));
-        if let Some(count) = counts.get_mut(bucket(value)) {
+        if let Some(count) = counts.get_mut(bucket::<BITS>(value)) {
             *count = count.saturating_add(1);
         }
         self.count += 1;
@@ -118,25 +117,34 @@ impl Sketch {
     }
 }
 
-fn bucket(value: Nanos) -> usize {
-    if value < SUB as u64 {
+/// Number of buckets that differ by `bits` bits below the leading one.
+pub const fn buckets(bits: u32) -> usize {
+    (TOP_BIT - bits + 2) as usize * (1 << bits)
+}
+
+/// The bucket of a value, below [`buckets`] of the same number of bits. Values of 2^41 ns and more
+/// are in the last bucket.
+#[inline]
+pub fn bucket<const BITS: u32>(value: Nanos) -> usize {
+    let sub = 1 << BITS;
+    if value < sub as u64 {
         return value as usize;
     }
     let top = value.ilog2();
     if top > TOP_BIT {
-        return BUCKETS - 1;
+        return buckets(BITS) - 1;
     }
-    let sub = (value >> (top - SUB_BITS)) as usize & (SUB - 1);
-    (top - SUB_BITS + 1) as usize * SUB + sub
+    (top - BITS + 1) as usize * sub + ((value >> (top - BITS)) as usize & (sub - 1))
 }
 
-/// The middle of a bucket.
+/// The middle of a sketch's bucket.
 fn middle(at: usize) -> Nanos {
-    if at < SUB {
+    let sub = 1 << BITS;
+    if at < sub {
         return at as Nanos;
     }
-    let shift = (at / SUB - 1) as u32;
-    let low = ((SUB + at % SUB) as Nanos) << shift;
+    let shift = (at / sub - 1) as u32;
+    let low = ((sub + at % sub) as Nanos) << shift;
     low + ((1 << shift) >> 1)
 }
 
@@ -162,10 +170,10 @@ mod tests {
     #[test]
     fn buckets_hold_their_own_middle_and_everything_has_one() {
         for at in 0..BUCKETS {
-            assert_eq!(bucket(middle(at)), at);
+            assert_eq!(bucket::<BITS>(middle(at)), at);
         }
         for value in [0, 1, 31, 32, 33, 63, 64, u64::MAX, 1 << 40, (1 << 41) - 1, 1 << 41] {
-            assert!(bucket(value) < BUCKETS);
+            assert!(bucket::<BITS>(value) < BUCKETS);
         }
     }
 
