@@ -1,9 +1,8 @@
-//! An edge with ways on both sides of the loop: frames that come were sent some time ago, those
-//! that are sent come out later, or not at all.
+//! An edge around another one, which delays or drops frames before the loop receives them, after
+//! the loop has sent them, or both. So the lab emulates links before and behind the shaped link.
 //!
-//! What is under way is copied, so that the loop's slots are free at once, as after any other send.
-//! Who decides when a frame arrives is
-//! [`Beyond`]: what lies on that side of the edge.
+//! Frames in transit are copied, so that the loop's slots are free at once, as after any other
+//! send. A [`Beyond`] decides when a frame arrives: it stands for the links on its side.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,55 +12,56 @@ use altq_dataplane::edge::{BATCH, Edge, EdgeCounters, Sent, Want, Woken};
 use altq_dataplane::pool::{HEAD_ROOM, Pool};
 use altq_engine::units::Nanos;
 
-/// How far a frame is known to come.
+/// What is known of a frame's transit so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goes {
-    /// To the end of its way, at this time.
+    /// It arrives at the end, at this time.
     Arrives(Nanos),
-    /// To a place where it meets others, which may come there before it though they left later: at
-    /// that time it is asked what becomes of it, with this ticket.
+    /// It comes to a link that it shares with other frames, at this time. Frames that left later
+    /// may come there earlier, so the link decides at that time, when [`Beyond::onward`] is called
+    /// again, with this ticket.
     Meets(Nanos, u32),
     /// It is lost.
     Lost,
 }
 
-/// What lies on one side of an edge.
+/// The emulated links on one side of an edge.
 pub trait Beyond: Send {
-    /// A frame is to be sent off: the ticket with which its way begins. `head`: its first bytes,
-    /// from layer 2 on (of a frame of an ordinary MTU all of them).
+    /// A frame enters: returns the ticket that [`onward`](Beyond::onward) is called with first.
+    /// `head`: the frame's first bytes, from layer 2 on (all bytes of a frame of an ordinary MTU).
     fn enter(&mut self, head: &[u8]) -> u32;
 
-    /// A frame is at a place of its way, the first or where it [meets](Goes::Meets) others; in
-    /// order of time. `len`: all of its bytes, without a check sequence.
+    /// A frame is at the beginning of its route, or at a link where it [meets](Goes::Meets) others.
+    /// Calls come in order of time. `len`: the frame's length, without the check sequence.
     fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes;
 }
 
-/// Frames on their way on one side at most, of full size 98 ms at 1 Gbit/s; what is sent beyond
-/// that is refused and counted.
+/// The most frames in transit on one side: 98 ms of full frames at 1 Gbit/s. Further frames are
+/// dropped and counted.
 const MOST: usize = 1 << 13;
 
-/// A frame under way: the time of what happens to it next, a number in the order in which that was
-/// told, its slot, and its ticket if it is to be asked for then.
+/// A frame in transit: the time of its next event, a serial number that orders events of the same
+/// time, its slot, and its ticket if `onward` is to be called then.
 type UnderWay = (Nanos, u64, u32, Option<u32>);
 
-/// Frames under way.
-struct Course {
+/// All frames in transit on one side.
+struct InTransit {
     beyond: Box<dyn Beyond>,
     pool: Pool,
     under_way: BinaryHeap<Reverse<UnderWay>>,
-    told: u64,
-    /// At the end of their way, in order.
-    there: VecDeque<u32>,
+    serial: u64,
+    /// Frames that have arrived, in order.
+    arrived: VecDeque<u32>,
     refused: u64,
 }
 
-impl Course {
-    fn new(beyond: Box<dyn Beyond>) -> Course {
-        let (under_way, there) = (BinaryHeap::new(), VecDeque::with_capacity(BATCH));
-        Course { beyond, pool: Pool::new(MOST, MOST), under_way, told: 0, there, refused: 0 }
+impl InTransit {
+    fn new(beyond: Box<dyn Beyond>) -> InTransit {
+        let (under_way, arrived) = (BinaryHeap::new(), VecDeque::with_capacity(BATCH));
+        InTransit { beyond, pool: Pool::new(MOST, MOST), under_way, serial: 0, arrived, refused: 0 }
     }
 
-    /// Sends a frame of the loop's off, at `at`.
+    /// Copies a frame from the loop's pool; its transit begins at `at`.
     fn launch(&mut self, at: Nanos, pool: &Pool, frame: u32) {
         let Some(copy) = self.pool.take_large() else {
             self.refused += 1;
@@ -69,78 +69,78 @@ impl Course {
         };
         if self.pool.copy_from(copy, pool, frame) {
             let ticket = self.beyond.enter(pool.head(frame));
-            self.goes(copy, Goes::Meets(at, ticket));
+            self.note(copy, Goes::Meets(at, ticket));
         } else {
             self.pool.free(copy);
             self.refused += 1;
         }
     }
 
-    fn goes(&mut self, frame: u32, goes: Goes) {
-        let (at, ticket) = match goes {
+    fn note(&mut self, frame: u32, progress: Goes) {
+        let (at, ticket) = match progress {
             Goes::Arrives(at) => (at, None),
             Goes::Meets(at, ticket) => (at, Some(ticket)),
             Goes::Lost => return self.pool.free(frame),
         };
-        self.under_way.push(Reverse((at, self.told, frame, ticket)));
-        self.told += 1;
+        self.under_way.push(Reverse((at, self.serial, frame, ticket)));
+        self.serial += 1;
     }
 
-    /// Does all that happens up to and with `now`, each at its own time.
+    /// Handles all events up to and including `now`, in order of time.
     fn advance(&mut self, now: Nanos) {
         while let Some(Reverse((at, _, frame, ticket))) =
             self.under_way.peek().copied().filter(|Reverse((at, ..))| *at <= now)
         {
             self.under_way.pop();
             match ticket {
-                None => self.there.push_back(frame),
+                None => self.arrived.push_back(frame),
                 Some(ticket) => {
-                    let goes = self.beyond.onward(at, ticket, self.pool.len(frame));
-                    self.goes(frame, goes);
+                    let progress = self.beyond.onward(at, ticket, self.pool.len(frame));
+                    self.note(frame, progress);
                 }
             }
         }
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     fn next(&self) -> Option<Nanos> {
         self.under_way.peek().map(|Reverse((at, ..))| *at)
     }
 }
 
-/// An edge with a way before it and a way behind it.
+/// An edge with emulated links before and behind it.
 pub struct Distant<E> {
-    near: E,
-    before: Option<Course>,
-    beyond: Option<Course>,
-    /// Received, or to be sent, now; kept from call to call.
+    edge: E,
+    before: Option<InTransit>,
+    beyond: Option<InTransit>,
+    /// Frames being received or sent in a call; kept to reuse its memory.
     batch: Vec<u32>,
 }
 
 impl<E: Edge> Distant<E> {
-    /// What comes has passed `before`, what is sent passes `beyond`. `None`: nothing is held on
+    /// Frames that come in pass `before`, frames that are sent pass `beyond`. `None`: no links on
     /// that side.
-    pub fn new(near: E, before: Option<Box<dyn Beyond>>, beyond: Option<Box<dyn Beyond>>) -> Distant<E> {
+    pub fn new(edge: E, before: Option<Box<dyn Beyond>>, beyond: Option<Box<dyn Beyond>>) -> Distant<E> {
         Distant {
-            near,
-            before: before.map(Course::new),
-            beyond: beyond.map(Course::new),
+            edge,
+            before: before.map(InTransit::new),
+            beyond: beyond.map(InTransit::new),
             batch: Vec::with_capacity(BATCH),
         }
     }
 
-    /// Gives out what has arrived by now.
+    /// Sends the frames that have arrived behind the edge by now.
     fn flush(&mut self) -> Result<(), Error> {
         let Some(beyond) = &mut self.beyond else { return Ok(()) };
         loop {
-            beyond.advance(self.near.now());
+            beyond.advance(self.edge.now());
             self.batch.clear();
-            self.batch.extend(beyond.there.iter().take(BATCH));
+            self.batch.extend(beyond.arrived.iter().take(BATCH));
             if self.batch.is_empty() {
                 return Ok(());
             }
-            let sent = self.near.send(&mut beyond.pool, &self.batch)?;
-            for handle in beyond.there.drain(..sent.done) {
+            let sent = self.edge.send(&mut beyond.pool, &self.batch)?;
+            for handle in beyond.arrived.drain(..sent.done) {
                 beyond.pool.free(handle);
             }
             if sent.blocked.is_some() {
@@ -152,27 +152,27 @@ impl<E: Edge> Distant<E> {
 
 impl<E: Edge> Edge for Distant<E> {
     fn now(&mut self) -> Nanos {
-        self.near.now()
+        self.edge.now()
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
         self.flush()?;
-        let Some(before) = &mut self.before else { return self.near.receive(pool, out) };
+        let Some(before) = &mut self.before else { return self.edge.receive(pool, out) };
         self.batch.clear();
-        let had_room = self.near.receive(pool, &mut self.batch)?;
-        let now = self.near.now();
+        let had_room = self.edge.receive(pool, &mut self.batch)?;
+        let now = self.edge.now();
         for frame in self.batch.drain(..) {
             before.launch(now, pool, frame);
             pool.free(frame);
         }
         before.advance(now);
         while out.len() < BATCH
-            && let Some(frame) = before.there.front().copied()
+            && let Some(frame) = before.arrived.front().copied()
         {
             let slot = if before.pool.len(frame) <= HEAD_ROOM { pool.take() } else { pool.take_large() };
             let Some(slot) = slot else { return Ok(false) };
             pool.copy_from(slot, &before.pool, frame);
-            before.there.pop_front();
+            before.arrived.pop_front();
             before.pool.free(frame);
             out.push(slot);
         }
@@ -180,15 +180,15 @@ impl<E: Edge> Edge for Distant<E> {
     }
 
     fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
-        let Some(beyond) = &mut self.beyond else { return self.near.send(pool, frames) };
-        let now = self.near.now();
+        let Some(beyond) = &mut self.beyond else { return self.edge.send(pool, frames) };
+        let now = self.edge.now();
         frames.iter().for_each(|frame| beyond.launch(now, pool, *frame));
         self.flush()?;
         Ok(Sent { done: frames.len(), blocked: None })
     }
 
     fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
-        let Some(beyond) = &mut self.beyond else { return self.near.send_at(pool, frames, ends) };
+        let Some(beyond) = &mut self.beyond else { return self.edge.send_at(pool, frames, ends) };
         frames.iter().zip(ends).for_each(|(frame, end)| beyond.launch(*end, pool, *frame));
         self.flush()?;
         Ok(Sent { done: frames.len(), blocked: None })
@@ -196,26 +196,26 @@ impl<E: Edge> Edge for Distant<E> {
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
         if self.before.is_none() && self.beyond.is_none() {
-            return self.near.wait(deadline, want);
+            return self.edge.wait(deadline, want);
         }
         self.flush()?;
         loop {
-            let held = self.beyond.as_ref().is_some_and(|beyond| !beyond.there.is_empty());
+            let held = self.beyond.as_ref().is_some_and(|beyond| !beyond.arrived.is_empty());
             let beyond = match held {
-                false => self.beyond.as_ref().and_then(Course::next),
-                // The other side was full: it says when it is not, or is tried again soon.
-                true => Some(self.near.now() + 50_000),
+                false => self.beyond.as_ref().and_then(InTransit::next),
+                // The device was full: it is tried again when it reports room, or after 50 µs.
+                true => Some(self.edge.now() + 50_000),
             };
             let before = self.before.as_ref().filter(|_| want.frames);
-            // What is there already is told at once.
-            let before = before.and_then(|before| if before.there.is_empty() { before.next() } else { Some(0) });
+            // If frames have arrived already, the wait is over at once.
+            let before = before.and_then(|before| if before.arrived.is_empty() { before.next() } else { Some(0) });
             let first = [deadline, beyond, before].into_iter().flatten().min();
-            let mut woken = self.near.wait(first, Want { room: want.room || held, ..want })?;
+            let mut woken = self.edge.wait(first, Want { room: want.room || held, ..want })?;
             self.flush()?;
-            let now = self.near.now();
+            let now = self.edge.now();
             if let Some(before) = self.before.as_mut().filter(|_| want.frames) {
                 before.advance(now);
-                woken.frames |= !before.there.is_empty();
+                woken.frames |= !before.arrived.is_empty();
             }
             if woken.frames || woken.stop || deadline.is_some_and(|at| now >= at) {
                 return Ok(woken);
@@ -224,11 +224,11 @@ impl<E: Edge> Edge for Distant<E> {
     }
 
     fn stopped(&mut self) -> bool {
-        self.near.stopped()
+        self.edge.stopped()
     }
 
     fn counters(&mut self) -> EdgeCounters {
-        let mut counters = self.near.counters();
+        let mut counters = self.edge.counters();
         counters.refused += self.beyond.as_ref().map_or(0, |beyond| beyond.refused);
         counters.missed += self.before.as_ref().map_or(0, |before| before.refused);
         counters
@@ -243,13 +243,13 @@ mod tests {
     use super::*;
 
     fn frame(at: Nanos, number: u8) -> Timed {
-        // An Ethernet frame of nothing known, so that no checksum is looked for.
+        // An Ethernet frame of an unknown type, so that no checksum is looked for.
         let mut bytes = vec![0; 60];
         (bytes[12], bytes[13], bytes[59]) = (0x88, 0xb5, number);
         Timed { at, bytes, vnet: Vnet::default() }
     }
 
-    /// What tells by time, length and number of a frame when it arrives.
+    /// Decides by time, length and number of a frame when it arrives.
     struct By<F>(F);
 
     impl<F: FnMut(Nanos, usize, u32) -> Option<Nanos> + Send> Beyond for By<F> {
@@ -266,8 +266,8 @@ mod tests {
         Some(Box::new(By(beyond)))
     }
 
-    /// Passes what comes through an edge with these before and beyond it; times and numbers of what
-    /// came out.
+    /// Passes frames through an edge with these links; times and numbers of the frames that come
+    /// out.
     fn pass(
         before: Option<Box<dyn Beyond>>,
         beyond: Option<Box<dyn Beyond>>,
@@ -285,7 +285,7 @@ mod tests {
             edge.wait(None, Want { frames: true, room: false }).unwrap();
         }
         assert_eq!(pool.free_heads(), 256, "all slots are free again");
-        edge.near.departed().iter().map(|frame| (frame.at, frame.bytes[59])).collect()
+        edge.edge.departed().iter().map(|frame| (frame.at, frame.bytes[59])).collect()
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
     /// Odd frames are far from a wire that takes 5 µs a frame, even ones near.
     struct Wire(Nanos);
 
-    /// Of those that have come to the wire.
+    /// Added to the ticket of a frame that has come to the wire.
     const THERE: u32 = 256;
 
     impl Beyond for Wire {
