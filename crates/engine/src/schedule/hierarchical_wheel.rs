@@ -1,5 +1,4 @@
-//! Who waits for which time: a wheel of wheels (Varghese and Lauck 1987, scheme 7), exact to the
-//! nanosecond.
+//! Hierarchical timing wheels (Varghese and Lauck 1987, scheme 7), exact to the nanosecond.
 //!
 //! Time is cut into ticks of 256 ns. What is due in the next 256 ticks lies in a slot for each
 //! tick, what is due in the next 256 times as many in a slot for each 256 ticks, and so on; bitmaps
@@ -8,9 +7,9 @@
 //! a second away, however many there are. Only those of a tick that has begun and is not over wait
 //! in a heap, by their exact time.
 //!
-//! Entries that are due come out in no particular order: it is for those whose owners do not mind
-//! in which order they take effect at one look at the clock. An entry may lie too early, whose time
-//! has moved on: the owner files it anew when it comes.
+//! Entries that are due come out in no particular order, so it is for timers that may take effect
+//! in any order at one time. An entry may lie too early, because its owner's time has moved on: the
+//! owner files it again when it comes out.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -59,7 +58,7 @@ impl Slots {
     }
 }
 
-/// The wheel of wheels. Every owner, a number, has one entry at most.
+/// The wheels. Every owner, a number, has at most one entry.
 pub struct HierarchicalWheel {
     /// No entry is due before.
     soonest: u64,
@@ -96,8 +95,7 @@ impl HierarchicalWheel {
         }
     }
 
-    /// Sees to it that the owner is asked at `due` or before. `now` is the present, which `due` is
-    /// beyond.
+    /// Files an entry, so that it comes out at `due` or before. `due` is later than `now`.
     #[inline]
     pub fn file(&mut self, now: u64, owner: u32, due: u64) {
         if self.links[owner as usize].previous != OUT {

@@ -1,8 +1,8 @@
-//! Who changes its mode when: a heap of four, in which every class has at most one entry.
+//! A heap of timers with four children an entry, in which every class has at most one entry.
 //!
-//! A class's time only moves on while it waits, but for changes of its words; so an entry may lie
-//! there too early, and is then put right when its turn comes. Entries of one time go in the order
-//! of their slots: what happens does not depend on when one asked.
+//! A class's time only becomes later while it waits, unless its words change. So an entry may be
+//! too early; it is corrected when it comes to the front. Entries of equal times are in the order
+//! of their slots, so the result does not depend on when the heap is asked.
 
 /// "Not in the heap."
 const OUT: u32 = u32::MAX;
@@ -36,7 +36,7 @@ impl TimerHeap {
         }
     }
 
-    /// Sees to it that the slot is asked at `due` or before.
+    /// Files a timer, so that the slot comes to the front at `due` or before.
     #[inline]
     pub fn file(&mut self, slot: u32, due: u64) {
         let (place, entry) = (self.places[slot as usize], entry(due, slot));

@@ -1,4 +1,5 @@
-//! A set of places in the order of their numbers, with a hand that points to whose turn it is.
+//! A round robin over places in the order of their numbers: a set of places, and a hand that points
+//! to the one whose turn it is.
 //!
 //! Bitmaps, each word of one level a bit of the next, the last word in the ring itself: putting in,
 //! taking out and finding the next one are a word for each level: one for 64 places, four for a

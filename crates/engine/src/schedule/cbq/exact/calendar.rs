@@ -1,14 +1,15 @@
 //! A calendar of the children of one inner class, by start tag (start-time fair queueing, Goyal et
 //! al. 1996).
 //!
-//! Slots of 64 to a level, found by one bitmap; a slot of level 0 is 1/16 to 1/32 of the time that
-//! the fastest child's packet takes, one of level n 64^n times as wide, so that a child of any
-//! weight finds its place. Who lies on a higher level comes down when its time comes near. Order
-//! within a slot is first in, first out; tags themselves are exact, so shares are exact and the
-//! order is wrong by one slot at most.
+//! A level has 64 slots and a bitmap that finds the first one in use. A slot of level 0 is 1/16 to
+//! 1/32 of the time that a packet of the fastest child takes, a slot of level n 64^n times as wide,
+//! so there is a slot for a child of any weight. A child on a higher level moves to a lower one
+//! when its time comes near. Order within a slot is first in, first out; tags themselves are exact,
+//! so shares are exact and the order is wrong by one slot at most.
 //!
-//! Entries are lazy: one may lie too early, because a guaranteed packet moved the tag on, or be
-//! dead. It is put right or dropped when it comes to the front.
+//! Entries are lazy. An entry may lie too early, because a guaranteed packet has advanced the
+//! child's tag, or the child may not be able to take excess any more. The entry is filed again, or
+//! removed, when it comes to the front.
 
 use super::state::{AVAIL, LINKED, NIL, Records, span};
 
@@ -21,7 +22,7 @@ pub struct Calendar {
     v: u64,
     /// The largest start tag that was served by a guarantee.
     ahead: u64,
-    /// Children that can take a packet now.
+    /// Children that can take excess now.
     pub avail: u32,
     /// Log2 of the width of a slot, ns.
     shift: u32,
@@ -30,7 +31,7 @@ pub struct Calendar {
     /// Where the first slot in use above level 0 begins, counted likewise; `u64::MAX` if none is in
     /// use. The front stays before it.
     above: u64,
-    /// Of the fastest child seen.
+    /// Nanoseconds a byte of the fastest child so far.
     fastest: u64,
     levels: Box<[Level]>,
 }
@@ -125,7 +126,8 @@ impl Calendar {
         tag.saturating_add(time)
     }
 
-    /// A child comes back while no other can take anything, is served, and goes.
+    /// A child that is the only one with packets sends one, and has none afterwards: it starts at
+    /// the present.
     #[inline]
     pub fn serve_alone(&mut self, tag: u64, time: u64) -> u64 {
         self.v = self.v.max(self.ahead).max(tag);

@@ -1,4 +1,4 @@
-//! Excess: who can take what others leave, and who does.
+//! Excess: which classes can take the bandwidth that others leave, and which of them does.
 //!
 //! A leaf *can take* excess while it has packets, borrows, and no ceiling of its own stops it; a
 //! branch while a child can and no cap stops it. The counts along the tree are exact at all times,
@@ -18,7 +18,7 @@ use crate::units::SECOND;
 const LAG: u64 = SECOND;
 
 impl Exact {
-    /// A leaf has packets, and may be one that takes excess from now on.
+    /// A leaf has packets. If it borrows and no ceiling stops it, it can take excess from now on.
     #[inline]
     pub(super) fn enable_leaf(&mut self, slot: u32) {
         let leaf = &mut self.records.leaves[slot as usize];

@@ -1,5 +1,5 @@
-//! Inner classes that may have bandwidth of their own to lend, for `excess priority`: by level, the
-//! lowest first, and in a level by the priority of those who would take it (Floyd and Jacobson
+//! For `excess priority`: the inner classes that may have bandwidth to lend, by level, the lowest
+//! first, and within a level by the priority of the leaves that would borrow it (Floyd and Jacobson
 //! 1995, formal link-sharing).
 
 use super::state::{IN_LENDERS, NIL, Records};
@@ -35,7 +35,7 @@ impl Lenders {
         self.bits[row] |= 1 << band;
     }
 
-    /// The branch whose node lends next. Those that do not lend any more are dropped on the way.
+    /// The branch whose node lends next. Branches that cannot lend any more are removed on the way.
     pub fn front(&mut self, records: &mut Records, now: u64) -> Option<u32> {
         for row in 0..self.bits.len() {
             while self.bits[row] != 0 {

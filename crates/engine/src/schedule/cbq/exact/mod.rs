@@ -68,10 +68,11 @@ struct Exact {
     chosen_at: Nanos,
     /// The node whose bandwidth the chosen leaf takes, or [`GUARANTEE`].
     lender: u32,
-    /// Leaves that have packets.
+    /// The number of leaves that have packets.
     busy: u32,
-    /// The only one of them, where it came alone: it was not filed anywhere, as it will be gone
-    /// before anybody asks. [`NIL`] if there is none, or it was filed since.
+    /// A leaf that became backlogged while no other was. It is not filed anywhere, as its packet is
+    /// usually sent before another leaf has one. [`NIL`] if there is none, or it has been filed
+    /// since.
     alone: Slot,
     /// By which rule it goes: [`GUARANTEE`], or 0.
     alone_lender: u32,
@@ -131,7 +132,8 @@ impl Exact {
         self.ready.push(&mut self.records, priority, deadline, slot);
     }
 
-    /// Puts a leaf where its guarantee clock says, if it has packets and is not there yet.
+    /// Files a leaf that has packets by its guarantee clock: into the ready queue, or into the
+    /// timing wheel. Does nothing if it is filed already.
     #[inline]
     fn file_guarantee(&mut self, slot: u32) {
         let leaf = &self.records.leaves[slot as usize];
@@ -162,7 +164,7 @@ impl Exact {
         }
     }
 
-    /// Files the leaf that came alone as if it had not.
+    /// Files the leaf that was [alone](Exact::alone) like any other.
     fn file_alone(&mut self) {
         let slot = std::mem::replace(&mut self.alone, NIL);
         if slot != NIL {
@@ -180,7 +182,7 @@ impl Exact {
         self.changes = self.changes.wrapping_add(1);
     }
 
-    /// Who goes now, and on what.
+    /// The leaf that sends now, and the class that lends, or [`GUARANTEE`].
     #[inline(always)]
     fn choose_now(&mut self) -> Option<(Slot, u32)> {
         if self.alone != NIL {

@@ -12,15 +12,15 @@ use std::collections::BinaryHeap;
 
 use super::state::{At, BACKLOGGED, Leaf, NIL, READY, Records, at, time, with_id};
 
-/// The queue of such leaves.
+/// The queue of these leaves.
 pub struct Ready {
     queues: [Queue; 8],
     /// Priorities in use.
     bits: u8,
 }
 
-/// Those of one priority. Those of one deadline hang on to one entry: classes of one rate often
-/// move in step.
+/// The leaves of one priority. Leaves of equal deadlines are chained to one entry: classes of one
+/// rate often move in step.
 struct Queue {
     /// The first entry, deadline and leaf: mostly the only one. [`NIL`] for the leaf if there is
     /// none.
@@ -91,7 +91,7 @@ impl Ready {
         self.bits |= 1 << priority;
     }
 
-    /// Who goes first. Leaves that lost their packets are dropped on the way.
+    /// The leaf that sends first. Leaves that have lost their packets are removed on the way.
     #[inline]
     pub fn front(&mut self, records: &mut Records) -> Option<u32> {
         while self.bits != 0 {
@@ -104,7 +104,7 @@ impl Ready {
         None
     }
 
-    /// Who is probably first.
+    /// The leaf that is probably first.
     #[inline]
     pub fn first(&self) -> Option<u32> {
         if self.bits == 0 { None } else { Some(self.queues[self.bits.ilog2() as usize % 8].first as u32) }

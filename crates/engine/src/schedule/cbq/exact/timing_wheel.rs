@@ -1,9 +1,13 @@
-//! The wheel: who waits for which time.
+//! A timing wheel (Varghese and Lauck 1987) for the clocks of exact CBQ.
 //!
-//! Leaves wait for their next guaranteed packet, caps and inner classes for their credit. Slots of
-//! 2^k ns, found by a bitmap of three levels; a slot whose time has come is opened into a small
-//! heap on the exact time, so times are exact to the nanosecond and do not depend on when one asks.
-//! What lies beyond the horizon lies in the last slot and is filed anew when that is opened.
+//! Leaves wait here until their next packet is within guarantee, caps and inner classes until they
+//! have credit again. Slots are 2^k ns wide; a bitmap of three levels finds the first one in use.
+//! When the time of a slot has come, its timers move to a small heap by their exact time. So times
+//! are exact to the nanosecond, and do not depend on when the scheduler is asked. Timers beyond the
+//! wheel's horizon wait in the heap as well.
+//!
+//! Timers are lazy: a clock may have moved on since its timer was filed. Then the timer is filed
+//! again when it comes to the front.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,19 +18,20 @@ use super::state::{At, NIL, Records, at, time, with_id};
 /// The wheel.
 pub struct TimingWheel {
     shift: u32,
-    /// The first slot not yet opened, counted from time 0.
+    /// The first slot that is not open yet, counted from time 0.
     cur: u64,
     /// The first slot in use, at or after `cur`; `u64::MAX` if none is.
     first: u64,
-    /// No timer is due before this: where the first slot begins, or the first of the heap.
+    /// No timer is due before this time: the beginning of the first slot, or the first time in the
+    /// heap.
     soonest: u64,
-    /// The first slot's least time, where it was looked for.
+    /// The least time in the first slot, once it has been looked for.
     least: Option<u64>,
     heads: Vec<u32>,
     /// Slots in use; words of the level below that are not 0.
     bits: [Vec<u64>; 3],
     near: BinaryHeap<Reverse<At>>,
-    /// A list of timers out of a slot that is over, on their way out of [`pop`](TimingWheel::pop).
+    /// Timers of a slot whose time is over; [`pop`](TimingWheel::pop) returns them one by one.
     over: u32,
 }
 
@@ -53,14 +58,14 @@ impl TimingWheel {
         self.file_at(records, id, due, now);
     }
 
-    /// The same, where the caller knows when it is due.
+    /// The same for a caller that knows when the timer is due.
     #[inline]
     pub fn file_at(&mut self, records: &mut Records, id: u32, due: u64, now: u64) {
-        // The present needs no room: what is filed from now on is later.
+        // Slots before the present are not needed any more: all that is filed from now on is later.
         self.cur = self.cur.max((now >> self.shift).min(self.first));
         let tick = due >> self.shift;
-        // What lies beyond the horizon waits in the heap as well: filing it anew at every horizon
-        // would make a long silence long work.
+        // Beyond the horizon: into the heap. Filing such timers again at every turn of the wheel
+        // would make a long silence expensive.
         if tick < self.cur || tick - self.cur >= self.heads.len() as u64 {
             records.set_timer_next(id, NIL);
             self.near.push(Reverse(at(due, id)));
@@ -88,8 +93,8 @@ impl TimingWheel {
         now >= self.soonest
     }
 
-    /// Takes out a timer that is due. To be called until there is none. Earlier ones come before
-    /// later ones, those of one slot that is over in any order.
+    /// Takes a timer that is due. The caller repeats this until there is none. Earlier timers come
+    /// before later ones; those of one slot whose time is over come in any order.
     pub fn pop(&mut self, records: &mut Records, now: u64) -> Option<u32> {
         loop {
             if self.over != NIL {
@@ -99,7 +104,7 @@ impl TimingWheel {
                 if due <= now {
                     return Some(id);
                 }
-                // Put back since it was filed.
+                // Its clock has moved on since it was filed.
                 self.file_at(records, id, due, now);
                 continue;
             }
@@ -129,8 +134,8 @@ impl TimingWheel {
         }
     }
 
-    /// The earliest time at which a timer that matters is due. Dead ones met on the way are
-    /// dropped, by `drop`.
+    /// The earliest time at which a timer is due that can let a packet go. Timers that cannot are
+    /// removed on the way; `drop` is called for each.
     pub fn next(&mut self, records: &mut Records, mut drop: impl FnMut(&mut Records, u32)) -> Option<u64> {
         loop {
             while let Some(&Reverse(first)) = self.near.peek() {
@@ -158,7 +163,8 @@ impl TimingWheel {
                     while id != NIL {
                         let next = records.timer_next(id);
                         if records.matters(id) {
-                            // One from beyond the horizon is looked at again when its slot ends.
+                            // A timer whose clock has moved beyond this slot is looked at again
+                            // when the slot ends.
                             least = least.min(records.due(id).min(start + (1 << self.shift)));
                             records.set_timer_next(id, kept);
                             kept = id;
@@ -195,8 +201,8 @@ impl TimingWheel {
             if due >> self.shift >= self.cur {
                 self.file(records, id, now);
             } else if due == chain.0 && chain.1 != NIL {
-                // Due at the same time as the one before: it hangs on to it. Classes of one rate
-                // often move in step.
+                // Due at the same time as the timer before: it is chained to that one's entry.
+                // Classes of one rate often move in step.
                 records.set_timer_next(id, records.timer_next(chain.1));
                 records.set_timer_next(chain.1, id);
             } else {
@@ -208,7 +214,7 @@ impl TimingWheel {
         }
     }
 
-    /// Takes the first timer out of the heap; the next one that hangs on to it takes its place.
+    /// Takes the first timer of the heap; the next one chained to it takes its place.
     #[inline]
     fn pop_near(&mut self, records: &Records) -> Option<u32> {
         let mut top = self.near.peek_mut()?;
@@ -280,8 +286,7 @@ impl TimingWheel {
         found.map(|word| (word << 6) + self.bits[0][word].trailing_zeros() as usize)
     }
 
-    /// Takes one timer out, wherever it lies. Linear in the timers: only changes of the tree do
-    /// this.
+    /// Removes one timer, wherever it is. Linear in the timers: only changes of the tree do this.
     pub fn unfile(&mut self, records: &mut Records, id: u32) {
         let all = self.drain_near(records);
         let found = all.iter().any(|(_, other)| *other == id);
@@ -330,7 +335,7 @@ impl TimingWheel {
         true
     }
 
-    /// Takes all timers out, in no order.
+    /// Removes all timers and returns them, in no particular order.
     pub fn drain(&mut self, records: &Records) -> Vec<u32> {
         let mut all: Vec<u32> = self.drain_near(records).into_iter().map(|(_, id)| id).collect();
         for head in &mut self.heads {
