@@ -1,10 +1,10 @@
 //! COBALT (Palmei and others 2019, "Design and Evaluation of COBALT Queue Discipline"): CoDel and
 //! BLUE side by side.
 //!
-//! CoDel as CAKE has it keeps its rate of drops when a queue falls below the target, and lets it
-//! sink as it rose: by interval/sqrt(count) for each step. BLUE drops at random by a probability
-//! that rises when the queue overflows and sinks when it is empty, for flows that do not listen to
-//! CoDel.
+//! CAKE's CoDel does not forget its drop rate when the sojourn time falls below the target: the
+//! count decreases as it rose, a step after each interval/sqrt(count). BLUE drops at random, with a
+//! probability that rises when the queue overflows and falls when it is empty. It is for flows that
+//! do not react to CoDel.
 
 use super::super::codel::control_law;
 use super::super::{Store, Taken};
@@ -72,7 +72,7 @@ impl Cobalt {
                 later = now > self.drop_next;
             }
         }
-        // Without ECN on purpose: who comes here does not listen.
+        // BLUE drops and never marks: these flows have not reacted to marks.
         if self.probability > 0 {
             drops |= ((random.bits() >> 32) as u32) < self.probability;
         }
@@ -110,12 +110,12 @@ impl Cobalt {
         }
     }
 
-    /// Nothing in it would change a decision.
+    /// True if its state cannot change a later decision.
     pub fn at_rest(&self) -> bool {
         self.count == 0 && self.probability == 0
     }
 
-    /// BLUE is at work.
+    /// True if BLUE's probability is above 0.
     pub fn blue(&self) -> bool {
         self.probability > 0
     }

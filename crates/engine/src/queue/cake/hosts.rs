@@ -1,4 +1,4 @@
-//! Which host a flow belongs to, at either end, and how many bulk flows it has.
+//! The hosts of flows, at either end, and how many bulk flows each host has.
 
 use super::WAYS;
 use crate::prefetch::prefetch;
@@ -66,8 +66,8 @@ impl Hosts {
     }
 }
 
-/// A host's place, its own or one of the seven beside it; where others have them all, it shares its
-/// own.
+/// A host's place: its own, or one of the other seven of its set. If other hosts have them all, it
+/// shares its own.
 fn find(table: &mut [Host], tag: u16) -> u16 {
     let ways = WAYS as usize;
     let place = usize::from(tag) % table.len();

@@ -1,20 +1,21 @@
 //! CAKE (Høiland-Jørgensen, Täht and Morton 2018): fairness between hosts and between the flows of
 //! a host, each flow with a COBALT.
 //!
-//! Flows are kept in queues that are served in rounds, new ones first, as in fq_codel; but a flow's
-//! part of a round is a quantum over the number of bulk flows of its host. So a host has its part
-//! whatever the number of its flows: by source, by destination, or by whichever is the busier of
-//! the two (triple isolation). The hash is eight-way set-associative: two flows meet in a queue
-//! only where eight others are in the way. [`Cobalt`] is CoDel for flows that listen and BLUE for
-//! those that do not.
+//! Flows have queues of their own that are served in rounds, new ones first, as in fq_codel; but in
+//! a round a flow sends a quantum divided by the number of its host's bulk flows. So a host gets
+//! its share whatever the number of its flows: by source, by destination, or by the busier of the
+//! two (triple isolation). The hash is eight-way set-associative: two flows share a queue only if
+//! all eight queues of their set are taken. [`Cobalt`] is CoDel for flows that react to drops, and
+//! BLUE for those that do not.
 //!
-//! The engine shapes elsewhere, and what CAKE does by DSCP is done by classes; so this is the queue
-//! of one tin, `besteffort`.
+//! The engine has its own shaper, and classes do what CAKE's tins do by DSCP. So this queue is CAKE
+//! with one tin, `besteffort`.
 //!
-//! A flow whose part is small takes many rounds to a packet. They are not gone through: a flow
-//! waits in the round in which it may send, found in a calendar, so a packet costs the same however
-//! many flows its host has. State that decays in silence is worked out when it is looked at, as if
-//! an empty queue were asked all the time; it goes when it is at rest.
+//! A flow with a small share needs many rounds for a packet. These rounds are not walked through: a
+//! calendar has the flow in the round in which it may send again, so a packet costs the same
+//! however many flows its host has. The state of an idle flow decays. The decay is worked out when
+//! the state is next looked at, as if the empty queue had been asked all the time; the record is
+//! freed when there is nothing left in it.
 
 mod cobalt;
 mod hosts;
@@ -79,7 +80,7 @@ const fn isolation(name: &'static str, help: &'static str, default: &'static str
 /// nearest cache.
 const PREFETCH_FROM: u32 = 1024;
 
-/// Where a flow stands.
+/// The set that a flow is in (sch_cake.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Set {
     /// In no round: what its COBALT remembers is decaying.
@@ -184,7 +185,7 @@ impl Cake {
         self.bulk += 1;
     }
 
-    /// A flow is out of the rounds.
+    /// A flow leaves the rounds.
     fn rest(&mut self, now: Nanos, at: u32) {
         let state = &mut self.flows.get_mut(at).state;
         state.cobalt.decay(&self.words.law, now);
@@ -199,7 +200,7 @@ impl Cake {
         self.forget(at);
     }
 
-    /// A record goes if there is nothing in it.
+    /// Frees a record if there is nothing in it.
     fn forget(&mut self, at: u32) {
         let state = &self.flows.get(at).state;
         if state.cobalt.at_rest() {
@@ -209,7 +210,7 @@ impl Cake {
         }
     }
 
-    /// Looks at two records more, whether they are still needed.
+    /// Looks at two more records, and frees those that are not needed any more.
     fn sweep(&mut self, now: Nanos) {
         for _ in 0..2 {
             let at = self.swept;
@@ -221,7 +222,7 @@ impl Cake {
         }
     }
 
-    /// A flow whose part is used up goes on to the round in which it has credit again.
+    /// Moves a flow that has used up its quantum to the round in which it has credit again.
     fn on(&mut self, at: u32) {
         let flow = self.flows.get(at);
         if flow.state.set == Set::Sparse {

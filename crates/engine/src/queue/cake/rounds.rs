@@ -1,9 +1,10 @@
-//! Rounds to come: a calendar in which a flow stands in the round in which it may send again.
+//! A calendar of coming rounds: each flow is in the round in which it may send again.
 
 use super::super::flows::{ByBytes, Chain, Flows};
 use super::State;
 
-/// Rounds in the calendar. A flow that needs more waits there, and goes on from there.
+/// Rounds in the calendar. A flow that needs more waits in the last one, and is moved on from
+/// there.
 const SPAN: u64 = 256;
 
 pub struct Rounds {

@@ -1,10 +1,9 @@
-//! Flows of a queue: a table of buckets, and a record for each flow that has something to remember.
+//! The flows of a queue: a table of buckets, and a record for each flow that has packets or state.
 //!
-//! A bucket takes four bytes. Records lie in a slab, one for every flow that is active; idle flows
-//! take none. What a queue does with them costs the same however many there are: finding one is a
-//! look into the table, rounds are [`Chain`]s of records, and the fattest flow, which loses packets
-//! when the queue overflows, is known at any time, because flows with packets also hang in lists by
-//! the length of their backlog ([`Rank`]).
+//! A bucket takes four bytes. The records lie in a slab; idle flows have none. All operations take
+//! constant time: a flow is found by its bucket, rounds are [`Chain`]s of records, and the fattest
+//! flow, from which an overflow drops, is known at any time, because flows with packets are also in
+//! lists by the size of their backlog ([`Rank`]).
 
 mod hash;
 #[cfg(test)]
@@ -36,7 +35,7 @@ const OUT: u32 = NIL - 1;
 /// In [`Flow::bucket`]: it has none.
 const NOWHERE: u32 = NIL - 1;
 
-/// By what the fattest flow is meant.
+/// The measure by which a flow is the fattest.
 pub(super) trait Rank: Send {
     /// The list for flows of this backlog: less than 128, greater for fatter ones, 0 for none.
     fn of(list: &List) -> usize;
@@ -275,7 +274,8 @@ impl<S: Default, R: Rank> Flows<S, R> {
         limit.is_exceeded(self.packets, self.bytes)
     }
 
-    /// Lets the caller do something with a flow's packets.
+    /// Calls `change` with a flow, whose packets it may take or add to, and updates the totals and
+    /// the flow's rank.
     #[inline]
     pub fn update<T>(&mut self, at: u32, change: impl FnOnce(&mut Flow<S>) -> T) -> T {
         let record = &mut self.records[at as usize];
@@ -307,7 +307,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
         (self.some != 0).then(|| self.ranks[self.some.ilog2() as usize])
     }
 
-    /// The flow counts as the last one that came to its rank.
+    /// Makes a flow the latest of its rank.
     pub fn touch(&mut self, at: u32) {
         let rank = R::of(&self.records[at as usize].list);
         self.move_rank(at, rank, rank);

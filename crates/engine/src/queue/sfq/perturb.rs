@@ -1,10 +1,10 @@
-//! The hash that changes: flows go over to the new one a few at a time, with their packets in
-//! order.
+//! Changes of the hash (`perturb`): flows move to their buckets under the new hash a few at a time,
+//! with their packets in order.
 //!
-//! The table is two tables, one for each hash. While flows go over, a packet whose flow has a place
-//! under the old hash still goes there. A place is emptied as a whole: what flows it holds is
-//! parted by the new hash. Nothing overtakes, because a flow is in one place at a time, and a place
-//! that keeps its record keeps its turn.
+//! The table has two halves, one for each hash. While flows move, a packet whose flow has a bucket
+//! under the old hash still goes there. A bucket is moved as a whole, and the new hash separates
+//! the flows in it. Packets of a flow stay in order, because a flow has one bucket at a time; a
+//! bucket that keeps its record keeps its place in the rounds.
 
 use super::super::Store;
 use super::super::flows::Hash;
