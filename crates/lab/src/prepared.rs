@@ -11,7 +11,7 @@ use altq_config::Link;
 use altq_engine::headers::Key;
 use altq_engine::spec::ROOT;
 use altq_engine::{Change, Engine};
-use altq_simulator::sim::{Shadow, encapsulate, flow_key};
+use altq_simulator::sim::{ChangePlanner, encapsulate, flow_key};
 
 use super::figures::{self, nanos};
 use super::generator::{Flow, Kind};
@@ -207,7 +207,7 @@ fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Li
     let wrong =
         |event: &TimedEvent, why: String| BadCase(format!("case {}: event at {} ns: {why}", case.name, event.at));
     let mut shadows =
-        links.iter().map(Shadow::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
+        links.iter().map(ChangePlanner::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
     for event in &case.events {
         match &event.what {
             What::FlowActive { .. } | What::FlowRate { .. } => continue,

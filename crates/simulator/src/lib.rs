@@ -1,11 +1,11 @@
-//! The engine in virtual time: nothing here reads a clock, so a second of a link takes as long as
-//! its packets take to count.
+//! The engine in virtual time. Nothing here reads a clock, so the time that a run takes depends
+//! only on the number of packets, not on the time that is simulated.
 //!
-//! - [`replay`]: one link, packets already classified, from a list (`altq replay`).
-//! - [`sim`]: hosts, links, sources and captures (`altq sim`).
-//! - [`pool`]: many cases, side by side over the processors (`altq experiments`).
-//! - [`tcp`]: both ends of a connection.
-//! - [`wire`], [`rings`]: what a packet leaves by.
+//! - [`replay`]: a list of packets on one link (`altq replay`).
+//! - [`sim`]: cases with hosts, links, sources and captures (`altq sim`).
+//! - [`pool`]: many cases at once on several processors (`altq experiments`).
+//! - [`tcp`]: the state machines at the ends of a TCP connection.
+//! - [`wire`], [`rings`]: the transmitters that an engine fills: a wire, and the rings of a card.
 //!
 //! Events at one instant have one order everywhere: transmission complete, then timers, then
 //! arrivals, then the order in which they were made (docs/reference/published-models.md 1).

@@ -1,4 +1,4 @@
-//! Cases in virtual time, side by side over the processors.
+//! Runs many cases in virtual time, several at once on several processors.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -11,8 +11,8 @@ use altq_cases::task::{Outcome, Task, Watcher, command};
 
 use crate::sim::{self, ReadCounters, SimError, Watch};
 
-/// How long a task takes, about, in ms: a tenth of a ms for a ms of its virtual time. Only the
-/// order of the tasks and the progress depend on it.
+/// An estimate of how long a task takes, in ms: a tenth of its virtual time. Only the order of the
+/// tasks and the display of progress depend on it.
 pub fn time(file: &CaseFile) -> u64 {
     let of = |case: &Case| case.duration / 1_000_000 * case.columns.len() as u64;
     (file.runs.iter().map(|run| of(&run.case)).sum::<u64>() / 10).max(1)
@@ -24,8 +24,8 @@ enum Message {
     Ended(Task, Outcome),
 }
 
-/// Runs tasks, `workers` at once, with another seed than the cases' own where `seed` is one. True
-/// if the watcher stopped it before its time: workers are not waited for then, the process ends.
+/// Runs tasks, `workers` at once. `seed` replaces the seeds of the cases. True if the watcher
+/// stopped it early: workers are not waited for then, because the process is about to end.
 pub fn run(
     mut tasks: Vec<Task>,
     workers: usize,
@@ -33,7 +33,7 @@ pub fn run(
     counters: ReadCounters,
     watcher: &mut dyn Watcher,
 ) -> bool {
-    // The longest first, so that none is left alone at the end.
+    // The longest task is first, so that it does not run alone at the end.
     tasks.sort_by_key(|task| std::cmp::Reverse(time(&task.file)));
     let whole: u64 = tasks.iter().map(|task| time(&task.file)).sum();
     let (mut open, mut done) = (tasks.len(), 0);
@@ -56,7 +56,7 @@ pub fn run(
             }
             Err(RecvTimeoutError::Timeout) if watcher.stopped() => return true,
             Err(RecvTimeoutError::Timeout) => {}
-            // A worker that panics has said why; the others go on.
+            // All workers have ended. If they panicked, they have printed why.
             Err(RecvTimeoutError::Disconnected) => break,
         }
         watcher.progress(done, whole, &running.join(", "));
@@ -80,9 +80,9 @@ fn work(queue: &Mutex<VecDeque<Task>>, sender: &Sender<Message>, seed: Option<u6
 }
 
 fn simulate(file: &CaseFile, seed: Option<u64>, counters: ReadCounters) -> Outcome {
-    let wishes = sim::Wishes { seed, jobs: Some(1), ..sim::Wishes::default() };
+    let options = sim::RunOptions { seed, jobs: Some(1), ..sim::RunOptions::default() };
     let mut watch = Watch { series: Some(Vec::new()), counters: Some(counters), ..Watch::default() };
-    match sim::run_file(file, &wishes, None, &mut watch) {
+    match sim::run_file(file, &options, None, &mut watch) {
         Ok(result) => Outcome::Done(Box::new(CaseResult { made: Some(command(file, World::Sim, seed)), ..result })),
         Err(SimError::Elsewhere(why)) => Outcome::Cannot(why),
         Err(error) => Outcome::Failed(error.to_string()),

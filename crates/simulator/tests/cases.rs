@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use altq_cases::case::{Case, CaseFile};
 use altq_cases::result::{CaseResult, World};
-use altq_simulator::sim::{self, SimError, Watch, Wishes};
+use altq_simulator::sim::{self, RunOptions, SimError, Watch};
 
 fn cases(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -32,7 +32,7 @@ fn every_case_holds() {
     for path in &all {
         let file = CaseFile::load(path).unwrap_or_else(|error| panic!("{error}"));
         names.push(file.name.clone());
-        let run = || sim::run_file(&file, &Wishes::default(), None, &mut watch());
+        let run = || sim::run_file(&file, &RunOptions::default(), None, &mut watch());
         let result = match run() {
             Ok(result) => result,
             Err(SimError::Elsewhere(_)) => continue,

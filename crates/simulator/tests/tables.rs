@@ -5,7 +5,7 @@ use std::path::Path;
 
 use altq_cases::case::CaseFile;
 use altq_cases::result::{CaseResult, Outcome};
-use altq_simulator::sim::{self, Watch, Wishes};
+use altq_simulator::sim::{self, RunOptions, Watch};
 
 /// Two rows of a class with a share of its own on 10 Mbit/s, in two columns: one keeps the share,
 /// one does not.
@@ -126,8 +126,8 @@ fn file(text: &str) -> Result<CaseFile, String> {
 }
 
 fn run(text: &str, jobs: usize) -> CaseResult {
-    let wishes = Wishes { jobs: Some(jobs), ..Wishes::default() };
-    sim::run_file(&file(text).unwrap(), &wishes, None, &mut watch()).unwrap()
+    let options = RunOptions { jobs: Some(jobs), ..RunOptions::default() };
+    sim::run_file(&file(text).unwrap(), &options, None, &mut watch()).unwrap()
 }
 
 fn outcome<'a>(result: &'a CaseResult, name: &str) -> &'a Outcome {
@@ -189,8 +189,8 @@ fn rows_columns_and_samples() {
     assert_eq!(json(&result), json(&run(text, 7)));
     // One row of one column.
     let one = file(text).unwrap();
-    let wishes = Wishes { row: one.row("20"), column: one.column("plain"), ..Wishes::default() };
-    let alone = sim::run_file(&one, &wishes, None, &mut watch()).unwrap();
+    let options = RunOptions { row: one.row("20"), column: one.column("plain"), ..RunOptions::default() };
+    let alone = sim::run_file(&one, &options, None, &mut watch()).unwrap();
     assert!(
         alone.expectations.is_empty() && alone.figures.iter().all(|f| f.column.as_deref() == Some("plain")),
         "{alone:?}"
@@ -241,7 +241,8 @@ fn bad_tables_are_refused_with_place_and_reason() {
     }
     // What is to be replaced must be there once; that is known when the policy is read.
     let twice = text.replacen("find = \"share 10% default\"", "find = \"share\"", 1);
-    let error = sim::run_file(&file(&twice).unwrap(), &Wishes::default(), None, &mut watch()).unwrap_err().to_string();
+    let error =
+        sim::run_file(&file(&twice).unwrap(), &RunOptions::default(), None, &mut watch()).unwrap_err().to_string();
     assert!(error.contains("there 2 times, not once"), "{error}");
 }
 
@@ -263,7 +264,7 @@ fn placed(top: &str, column: &str) -> String {
 #[test]
 fn a_column_or_a_case_may_make_sense_in_one_world_only() {
     let load = |text: &str| CaseFile::parse(text, Path::new("p.toml"));
-    let run = |file: &CaseFile| sim::run_file(file, &Wishes::default(), None, &mut watch());
+    let run = |file: &CaseFile| sim::run_file(file, &RunOptions::default(), None, &mut watch());
     let lab = "only = { world = 'lab', reason = 'a clock is needed' }";
     let both = run(&load(&placed("", "")).unwrap()).unwrap();
     let columns =

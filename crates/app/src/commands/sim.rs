@@ -8,7 +8,7 @@ use altq_cases::case::CaseFile;
 use altq_cases::made;
 use altq_pages::plot::{self, By, PANELS, Panel};
 use altq_pages::stat::tc;
-use altq_simulator::sim::{self, SimError, Watch, Wishes};
+use altq_simulator::sim::{self, RunOptions, SimError, Watch};
 use anyhow::Context as _;
 
 use crate::case_result;
@@ -81,8 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
-    let wishes = match wishes(&file, args) {
-        Ok(wishes) => wishes,
+    let options = match options(&file, args) {
+        Ok(options) => options,
         Err(message) => {
             eprintln!("altq sim: {}: {message}", args.case.display());
             return Ok(Exit::Usage);
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         counters: Some(tc::measured),
         ..Watch::default()
     };
-    let mut result = match sim::run_file(&file, &wishes, record, &mut watch) {
+    let mut result = match sim::run_file(&file, &options, record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
             eprintln!("altq sim: {}: {error}", args.case.display());
@@ -139,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
 }
 
 /// What of a case with rows is to run.
-fn wishes(file: &CaseFile, args: &Args) -> Result<Wishes, String> {
+fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
     let known = |names: &mut dyn Iterator<Item = &str>| names.collect::<Vec<_>>().join(", ");
     let row = match &args.row {
         None => None,
@@ -171,5 +171,5 @@ fn wishes(file: &CaseFile, args: &Args) -> Result<Wishes, String> {
     if file.rows.len() > 1 && row.is_none() && (args.plot.is_some() || args.stat.is_some()) {
         return Err("--plot and --stat are of one row; name it with --row".into());
     }
-    Ok(Wishes { seed: args.seed, row, column, jobs: args.jobs.map(usize::from) })
+    Ok(RunOptions { seed: args.seed, row, column, jobs: args.jobs.map(usize::from) })
 }

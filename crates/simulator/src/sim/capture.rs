@@ -1,8 +1,9 @@
-//! Captures: pcap and pcapng read, pcap written. By hand, as it takes little: what is needed of a
-//! file is its packets, their times to the nanosecond, and the place where it stops making sense.
+//! Captures: reads pcap (draft-ietf-opsawg-pcap) and pcapng (draft-ietf-opsawg-pcapng, with packets
+//! from enhanced, simple and the obsolete packet blocks), and writes pcap.
 //!
-//! pcap: draft-ietf-opsawg-pcap. pcapng: draft-ietf-opsawg-pcapng; packets from enhanced, simple
-//! and (obsolete) packet blocks.
+//! By hand: a library would replace the framing of records and blocks, about 130 lines, and needs
+//! as many for what it lacks. The errors of pcap-parser 0.17 do not say at which byte a file is
+//! damaged nor why, and it reads no obsolete packet blocks.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,40 +14,41 @@ use altq_engine::units::Nanos;
 /// A captured packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// When, since the capture's first packet.
+    /// When it was captured, counted from the capture's first packet.
     pub time: Nanos,
-    /// What it is classified by; its length at layer 3 is in there.
+    /// The key by which it is classified, with its length at layer 3.
     pub key: Key,
-    /// Whether a queue of two levels serves it first.
+    /// Whether a queue with two levels serves it first.
     pub high: bool,
     /// Its length on the medium, link layer included.
     pub len: u32,
-    /// What was captured of it: a stretch of [`Capture::bytes`].
+    /// The range of [`Capture::bytes`] that was captured of it.
     data: (usize, usize),
-    /// Whether the data begin with an Ethernet header.
+    /// Whether the data begins with an Ethernet header.
     ethernet: bool,
 }
 
-/// What a file held.
+/// The packets of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Capture {
-    /// The packets, by time.
+    /// The packets, in order of time.
     pub frames: Vec<Frame>,
+    /// The whole file.
     bytes: Vec<u8>,
-    /// Where the file is cut short, if it is: what came before stands.
+    /// Where the file is cut short, if it is; `frames` has the packets before that place.
     pub cut: Option<Cut>,
-    /// Packets that were out of order, and were put in order.
+    /// Packets that were older than the one before them in the file.
     pub disordered: usize,
 }
 
-/// Where a capture ends too early.
+/// Where a capture is cut short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Byte at which what is cut begins.
+    /// The byte at which the incomplete packet or block begins.
     pub byte: usize,
-    /// Bytes that the file has.
+    /// The size of the file in bytes.
     pub size: usize,
-    /// Packets before it.
+    /// The number of packets before it.
     pub packets: usize,
 }
 
@@ -64,23 +66,23 @@ impl fmt::Display for Cut {
 /// Why a capture cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
-    /// It begins like neither format.
+    /// The file is of neither format.
     #[error("this is neither pcap nor pcapng: it begins with {0:02x?}")]
     Unknown(Vec<u8>),
-    /// A link layer that is not read.
+    /// The file has a link type that is not supported.
     #[error("link type {0} at byte {1}; Ethernet (1) and raw IP (12, 14, 101, 228, 229) are read")]
     LinkType(u32, usize),
-    /// Something in it makes no sense.
+    /// A packet or block of the file makes no sense.
     #[error("byte {at}: {what}")]
     Bad {
-        /// Where.
+        /// The byte at which it begins.
         at: usize,
-        /// What.
+        /// What is wrong.
         what: String,
     },
 }
 
-/// More than this is not a packet.
+/// The largest packet in bytes; a longer one means that the file is damaged.
 const LONGEST: u32 = 1 << 20;
 
 /// Reads numbers of a file, in its byte order.
@@ -107,7 +109,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a link type begins with Ethernet; `None` if it is not read.
+/// Whether packets of a link type begin with an Ethernet header; `None` if it is not supported.
 fn link_type(number: u32) -> Option<bool> {
     match number {
         1 => Some(true),
@@ -117,7 +119,8 @@ fn link_type(number: u32) -> Option<bool> {
 }
 
 impl Capture {
-    /// Reads a whole file. One that is cut short is read up to there ([`cut`](Capture::cut)).
+    /// Reads a whole file. If it is cut short, what comes before that place is read
+    /// ([`cut`](Capture::cut)).
     pub fn read(bytes: Vec<u8>) -> Result<Capture, CaptureError> {
         let mut capture = Capture { bytes, ..Capture::default() };
         let magic: [u8; 4] = match capture.bytes.first_chunk() {
@@ -141,12 +144,13 @@ impl Capture {
         Ok(capture)
     }
 
-    /// What was captured of a packet.
+    /// The bytes that were captured of a packet.
     pub fn data(&self, frame: &Frame) -> &[u8] {
         self.bytes.get(frame.data.0..frame.data.1).unwrap_or(&[])
     }
 
-    /// The packet as an Ethernet frame: one is put before what was captured without.
+    /// The packet as an Ethernet frame. A packet that was captured without an Ethernet header gets
+    /// one.
     pub fn ethernet(&self, frame: &Frame) -> Vec<u8> {
         let data = self.data(frame);
         if frame.ethernet {
@@ -160,7 +164,7 @@ impl Capture {
         self.cut = Some(Cut { byte, size: self.bytes.len(), packets: self.frames.len() });
     }
 
-    /// Times since the first, in order.
+    /// Sets the frames' times, counted from the earliest, and sorts the frames by time.
     fn order(&mut self, times: Vec<i128>) {
         let first = times.iter().copied().min().unwrap_or(0);
         self.disordered = times.windows(2).filter(|pair| pair[1] < pair[0]).count();
@@ -170,12 +174,15 @@ impl Capture {
         self.frames.sort_by_key(|frame| frame.time);
     }
 
+    /// Adds a frame.
     fn frame(&mut self, data: (usize, usize), len: u32, ethernet: bool) {
         let bytes = self.bytes.get(data.0..data.1).unwrap_or(&[]);
         let headers = if ethernet { parse_ethernet(bytes, len) } else { parse_ip(bytes, len) };
         self.frames.push(Frame { time: 0, key: headers.key, high: headers.high(), len, data, ethernet });
     }
 
+    /// Reads the packets of a pcap file; `unit`: nanoseconds in the unit of its fractions of
+    /// seconds.
     fn pcap(&mut self, big: bool, unit: i128, times: &mut Vec<i128>) -> Result<(), CaptureError> {
         if self.bytes.len() < 24 {
             self.cut_at(0);
@@ -210,14 +217,15 @@ impl Capture {
         Ok(())
     }
 
+    /// Reads the packets of a pcapng file.
     fn pcapng(&mut self, times: &mut Vec<i128>) -> Result<(), CaptureError> {
         let (mut at, mut big) = (0, false);
         let mut interfaces: Vec<Interface> = Vec::new();
         while at < self.bytes.len() {
             let bad = |what: String| CaptureError::Bad { at, what };
             let plain = Reader { bytes: &self.bytes, big };
-            // A section header's type reads the same both ways, and what follows its length tells
-            // the byte order.
+            // The type of a section header is the same in both byte orders. The field after its
+            // length shows the byte order.
             let section = plain.u32(at) == Some(0x0a0d_0d0a);
             if section {
                 big = match (Reader { bytes: &self.bytes, big: true }).u32(at + 8) {
@@ -256,7 +264,7 @@ impl Capture {
                     interfaces.push(Interface::read(r, body, end - 4));
                     None
                 }
-                // Enhanced packet, and what it replaced.
+                // An enhanced packet block, or a packet block, which it replaced.
                 6 | 2 => {
                     inside(20)?;
                     let interface = if kind == 6 { r.u32(body) } else { r.u16(body).map(u32::from) };
@@ -264,8 +272,8 @@ impl Capture {
                     let (kept, len) = (r.u32(body + 12).unwrap_or(0), r.u32(body + 16).unwrap_or(0));
                     Some((interface.unwrap_or(0), Some(time), kept, len, body + 20))
                 }
-                // Simple packet: no time, so it goes with the one before; captured up to the snap
-                // length.
+                // A simple packet block. It has no time, so it gets that of the packet before; what
+                // was captured ends at the snap length.
                 3 => {
                     inside(4)?;
                     let len = r.u32(body).unwrap_or(0);
@@ -296,15 +304,18 @@ impl Capture {
     }
 }
 
-/// What an interface description block says.
+/// An interface description block.
 struct Interface {
+    /// The byte at which its body begins.
     at: usize,
+    /// The link type.
     link: u32,
+    /// The snap length; 0: no limit.
     snap: u32,
-    /// if_tsresol: negative powers of ten, or of two with the upper bit set. Microseconds where it
-    /// is missing.
+    /// if_tsresol: the unit of times is 10 to the power of minus this, or with the upper bit set 2
+    /// to the power of minus the other bits. Microseconds if the option is missing.
     resolution: u8,
-    /// if_tsoffset, seconds.
+    /// if_tsoffset in seconds.
     offset: i64,
 }
 
@@ -343,7 +354,7 @@ impl Interface {
     }
 }
 
-/// Writes pcap with times to the nanosecond, Ethernet, in little-endian on every machine.
+/// Writes a pcap file of Ethernet frames with times in nanoseconds, little-endian on every machine.
 pub struct Recorder<W: Write>(W);
 
 impl<W: Write> Recorder<W> {
@@ -359,7 +370,7 @@ impl<W: Write> Recorder<W> {
         Ok(Recorder(out))
     }
 
-    /// Writes a packet: what is held of it, and its length on the medium.
+    /// Writes a packet: the bytes that are known of it, and its length on the medium.
     pub fn write(&mut self, time: Nanos, data: &[u8], len: u32) -> io::Result<()> {
         let mut header = [0; 16];
         header[..4].copy_from_slice(&((time / 1_000_000_000) as u32).to_le_bytes());
@@ -432,7 +443,7 @@ mod tests {
             body.extend((frame.len() as u32).to_be_bytes());
             body.extend(frame);
             file.extend(block(6, &body));
-            // A block that is nobody's business.
+            // A block of an unknown type, which is to be skipped.
             file.extend(block(0x0bad_cafe, &[1, 2, 3]));
         }
         file
@@ -469,7 +480,7 @@ mod tests {
                 kept = capture.frames.len();
                 match capture.cut {
                     Some(cut) => assert!(cut.byte < end && cut.size == end && cut.packets == kept, "{cut:?} of {end}"),
-                    // Cut between two packets.
+                    // The file was cut between two packets, which does not show.
                     None => assert!(end >= 24),
                 }
             }

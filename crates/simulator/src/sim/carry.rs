@@ -1,5 +1,4 @@
-//! How a packet gets from host to host: routes, classes, queues, wires, and what a medium does to
-//! it.
+//! Moves packets from host to host: through routes, classes, queues, wires and media.
 
 use std::net::Ipv6Addr;
 
@@ -18,11 +17,11 @@ use super::talk::{Parcel, high};
 use super::world::World;
 use super::{SimError, frame, record_error};
 
-/// IPv6 in IPv4 (RFC 4213).
+/// The protocol number of IPv6 in IPv4 (RFC 4213 3.5).
 const IPV6: u8 = 41;
 
 impl World<'_> {
-    /// An end of a stream sends a packet. True if one was dropped at once where it goes in.
+    /// An end of a stream sends a packet. True if it was dropped at once by the first port.
     pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Result<bool, SimError> {
         let Parcel { len, segments, octet, load } = parcel;
         let stream = &self.streams[place];
@@ -38,7 +37,7 @@ impl World<'_> {
             octet,
             load,
         };
-        let packet = match self.free.pop() {
+        let packet = match self.free_packets.pop() {
             Some(packet) => {
                 self.packets[packet as usize] = travelling;
                 packet
@@ -57,7 +56,7 @@ impl World<'_> {
         }
     }
 
-    /// A host has got round to a packet: it is for the host, or goes on.
+    /// A host handles a packet: it delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         let travelling = &self.packets[packet as usize];
         let (host, end) = (usize::from(travelling.host), usize::from(travelling.end));
@@ -65,22 +64,22 @@ impl World<'_> {
         if host == to {
             return self.delivered(now, packet);
         }
-        // Set-up made sure that there is a way from the source, and every host on it is nearer.
+        // Set-up has checked that there is a route from the source, and so there is one from here.
         match self.routes[host][to] {
             Some(port) => self.enter(now, port, packet).map(|_| ()),
             None => Ok(()),
         }
     }
 
-    /// What a packet is classified by, but for what stands in its octet; and whether a queue of two
-    /// levels serves it first.
+    /// The key by which a packet is classified, without DSCP and ECN; and whether a queue with two
+    /// levels serves the packet first.
     fn key(&self, packet: u32) -> (Key, bool) {
         let travelling = &self.packets[packet as usize];
         let stream = &self.streams[travelling.stream as usize];
         let key = &stream.ends[usize::from(travelling.end)].key;
         match &travelling.load {
             Load::Segment(segment) => {
-                // Rules speak of packets as they are on the wire.
+                // Rules are about packets as they are on the wire, not about super-packets.
                 let length = travelling.len.div_ceil(u32::from(travelling.segments.max(1)));
                 (Key { tcp_flags: segment.flags.0, length, ..*key }, high(segment.flags, segment.len))
             }
@@ -94,7 +93,7 @@ impl World<'_> {
         }
     }
 
-    /// A packet comes to a port. True if one was dropped there at once.
+    /// A packet enters a port. True if it was dropped there at once.
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
         let port = &mut self.ports[at];
         if let Some(fifo) = &mut port.fifo {
@@ -143,7 +142,8 @@ impl World<'_> {
             }
             if let Some(class) = class {
                 governed.collector.arrived(now, class, len);
-                // Answers and acknowledgements have classes of their own.
+                // Only packets of the near end count: answers and acknowledgements may belong to
+                // other classes.
                 if end == 0 && self.flows[flow].last != Some((at, class)) {
                     self.flows[flow].last = Some((at, class));
                     let name = governed
@@ -173,10 +173,10 @@ impl World<'_> {
             self.collect_drops(at);
             return Ok(true);
         }
-        self.ask(now, at).map(|()| refused)
+        self.run_scheduler(now, at).map(|()| refused)
     }
 
-    /// A packet's last bit leaves a port at `end`.
+    /// The last bit of a packet leaves a port at `end`: sets when it arrives at the far end.
     fn launch(&mut self, end: Nanos, at: usize, packet: u32) {
         let port = &mut self.ports[at];
         match port.flight.launch(end) {
@@ -186,7 +186,7 @@ impl World<'_> {
                     return;
                 }
                 if !port.in_order {
-                    return self.schedule(arrival, Rank::Arrival, Event::Straggle(packet));
+                    return self.schedule(arrival, Rank::Arrival, Event::ArriveUnordered(packet));
                 }
                 let number = self.events.number();
                 port.line.push_back((arrival, number, packet));
@@ -194,10 +194,11 @@ impl World<'_> {
                     self.events.push_numbered(arrival, Rank::Arrival, number, Event::Arrive(at as u32));
                 }
             }
-            None => self.free.push(packet),
+            None => self.free_packets.push(packet),
         }
     }
 
+    /// Counts a dropped packet for its flow, and frees its place.
     fn flow_dropped(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
@@ -214,11 +215,11 @@ impl World<'_> {
                 row.dropped(bin);
             }
         }
-        self.free.push(packet);
+        self.free_packets.push(packet);
     }
 
-    /// Asks a port's scheduler for all that may go now.
-    pub(super) fn ask(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    /// Lets a port's engine send all that may leave now.
+    pub(super) fn run_scheduler(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let port = &mut self.ports[at];
         if port.fifo.is_some() {
             return Ok(());
@@ -235,6 +236,7 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Counts what a port's engines have dropped.
     fn collect_drops(&mut self, at: usize) {
         let mut lost: Vec<Dropped> = std::mem::take(&mut self.lost);
         for engine in self.ports[at].engine.iter_mut().filter(|engine| engine.has_drops()) {
@@ -251,16 +253,16 @@ impl World<'_> {
                     series.dropped(drop.at, at, class);
                 }
             }
-            self.queued(drop.packet.handle, drop.at.saturating_sub(drop.packet.arrived), false);
+            self.count_wait(drop.packet.handle, drop.at.saturating_sub(drop.packet.arrived), false);
             self.flow_dropped(drop.at, drop.packet.handle);
         }
         self.lost = lost;
     }
 
-    /// A packet has left a queue, marked there or not, after so long: counted for its flow, if
-    /// somebody asks.
+    /// Counts for a flow how long its packet waited in a queue, and whether it was marked there, if
+    /// an expectation or figure asks for that.
     #[inline]
-    fn queued(&mut self, packet: u32, waited: Nanos, marked: bool) {
+    fn count_wait(&mut self, packet: u32, waited: Nanos, marked: bool) {
         let travelling = &self.packets[packet as usize];
         if !self.queues_of_flows || travelling.end != 0 {
             return;
@@ -282,7 +284,8 @@ impl World<'_> {
         }
     }
 
-    /// Fills what a port sends by: its wire, the rings of its card, its station's ring.
+    /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
+    /// events that follow.
     fn fill(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let mut handed_over = std::mem::take(&mut self.handed_over);
         let wakeup = self.ports[at].fill(now, &mut handed_over)?;
@@ -294,13 +297,13 @@ impl World<'_> {
             }
         }
         self.handed_over = handed_over;
-        self.begin(now, at)?;
+        self.begin_transmission(now, at)?;
         self.set_timer(at, wakeup);
         Ok(())
     }
 
-    /// What lies in a card's rings, or in a station's, begins to leave if nothing else does.
-    fn begin(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    /// Begins the next transmission from a card's rings or a station's ring, if none is under way.
+    fn begin_transmission(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let port = &mut self.ports[at];
         if let Some(rings) = &mut port.rings {
             let before = rings.next_end();
@@ -314,25 +317,25 @@ impl World<'_> {
         {
             station.offered = true;
             let medium = station.medium;
-            self.offer(now, at, medium, bytes);
+            self.offer_to_medium(now, at, medium, bytes);
         }
         Ok(())
     }
 
-    /// A station's next frame asks for the medium.
-    fn offer(&mut self, now: Nanos, at: usize, medium: usize, bytes: u32) {
-        // The gap between frames is the medium's own.
+    /// Offers a station's next frame to the medium.
+    fn offer_to_medium(&mut self, now: Nanos, at: usize, medium: usize, bytes: u32) {
+        // The medium adds the gap between frames itself.
         let bytes = bytes.saturating_sub(super::port::ETHERNET_GAP);
         self.media[medium].offer(now, at & 1, bytes);
-        self.look_after(medium);
+        self.set_medium_event(medium);
     }
 
-    /// Sets the event that looks after a medium.
-    fn look_after(&mut self, medium: usize) {
+    /// Sets the event for a medium's next step.
+    fn set_medium_event(&mut self, medium: usize) {
         let next = self.media[medium].next();
         let time = next.map(|(time, _)| time);
-        if time != self.looks[medium] {
-            self.looks[medium] = time;
+        if time != self.medium_events[medium] {
+            self.medium_events[medium] = time;
             if let Some((time, complete)) = next {
                 let rank = if complete { Rank::Complete } else { Rank::Timer };
                 self.schedule(time, rank, Event::Medium(medium as u32));
@@ -340,12 +343,12 @@ impl World<'_> {
         }
     }
 
-    /// It is time to look after a medium.
+    /// A medium's event: does its next step.
     pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Result<(), SimError> {
-        if self.looks[medium] != Some(now) {
+        if self.medium_events[medium] != Some(now) {
             return Ok(());
         }
-        self.looks[medium] = None;
+        self.medium_events[medium] = None;
         let outcome = self.media[medium].step(now);
         if let Outcome::Sent(side) | Outcome::GivenUp(side) = outcome {
             let at = self.shared[medium] + side;
@@ -358,17 +361,17 @@ impl World<'_> {
                 (Some((packet, _)), _) => self.flow_dropped(now, packet),
                 (None, _) => {}
             }
-            self.ask(now, at)?;
+            self.run_scheduler(now, at)?;
         }
-        self.look_after(medium);
+        self.set_medium_event(medium);
         Ok(())
     }
 
-    /// What was on a port's wire has left.
+    /// A transmission of a port is complete.
     pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let port = &mut self.ports[at];
         match &mut port.rings {
-            // A packet is on its way to the far end when its last segment has left.
+            // A packet leaves for the far end with its last segment.
             Some(rings) => {
                 if let Some(packet) = rings.complete().and_then(|ended| ended.packet) {
                     self.launch(now, at, packet.handle);
@@ -376,10 +379,10 @@ impl World<'_> {
             }
             None => port.wire.complete(),
         }
-        self.ask(now, at)
+        self.run_scheduler(now, at)
     }
 
-    /// Counts a packet that a port's engine has handed over, and that takes so many bytes on the
+    /// Counts a packet that a port's engine has handed over, and that takes `on_wire` bytes on the
     /// wire.
     fn count_departure(&mut self, now: Nanos, at: usize, departure: &Departure, on_wire: u32) -> Result<(), SimError> {
         let packet = &departure.packet;
@@ -403,7 +406,7 @@ impl World<'_> {
                 let passed = Passed { bytes: packet.len, charged: packet.wire, delay: waited, marked };
                 series.passed(now, at, departure.class, &passed);
             }
-            self.queued(packet.handle, waited, marked);
+            self.count_wait(packet.handle, waited, marked);
         }
         if self.recorded == Some(at) {
             self.record(now, at, packet)?;
@@ -411,6 +414,7 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Writes a packet to the capture of what leaves the recorded port.
     fn record(&mut self, now: Nanos, at: usize, packet: &Packet) -> Result<(), SimError> {
         let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
         let travelling = &self.packets[packet.handle as usize];
@@ -436,8 +440,9 @@ impl World<'_> {
     }
 }
 
-/// The key of an IPv6 packet in IPv4; `back`: from the link's `to` to its `from`. DSCP and ECN
-/// field are copied (RFC 2983 3.1, uniform; RFC 6040 4.1).
+/// The key of an IPv6 packet after it is put into IPv4; `back`: it goes from the link's `to` to its
+/// `from`. DSCP and the ECN field are copied to the outer header (RFC 2983 3.1, the uniform model;
+/// RFC 6040 4.1).
 pub fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
     let [src, dst] = tunnel.ends(Ipv6Addr::from_bits(inner.src), Ipv6Addr::from_bits(inner.dst), back);
     Key {

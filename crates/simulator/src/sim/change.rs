@@ -1,4 +1,4 @@
-//! What a case changes on the way.
+//! The changes that a case makes during its run.
 
 use altq_cases::case::What;
 use altq_cases::source::Endpoint;
@@ -12,7 +12,7 @@ use super::stream::Talk;
 use super::world::{World, bad};
 
 impl World<'_> {
-    /// Applies the event of this place.
+    /// Applies the case's change of this place.
     pub(super) fn change(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let case = self.case;
         let what = &case.events[at].what;

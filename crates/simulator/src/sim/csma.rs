@@ -13,33 +13,33 @@ use altq_engine::units::{Nanos, Rate};
 
 /// Bit times of the gap between frames (IEEE 802.3 4.4.2, interPacketGap).
 const GAP: u64 = 96;
-/// Of a jam, until the medium is idle again.
+/// Bit times of a jam, after which the medium is idle again.
 const JAM: u64 = 96;
-/// Of a slot of backoff (slotTime).
+/// Bit times of a slot of backoff (slotTime).
 const SLOT: u64 = 512;
-/// Of the way from one station to the other: 3 µs at 10 Mbit/s.
+/// Bit times that a signal takes from one station to the other: 3 µs at 10 Mbit/s.
 const AWAY: u64 = 30;
-/// attemptLimit.
+/// Collisions after which a frame is given up (attemptLimit).
 const ATTEMPTS: u32 = 16;
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing that a station must know.
     Nothing,
     /// The station's frame has been sent.
     Sent(usize),
-    /// Its frame has been given up.
+    /// The station's frame has been given up.
     GivenUp(usize),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Station {
-    /// Since when it may start its frame; `None` without one.
+    /// From when on it may start its frame; `None` if it has no frame.
     ready: Option<Nanos>,
     /// How long its frame takes.
     takes: Nanos,
-    /// Its frame's collisions.
+    /// The collisions of its frame.
     collisions: u32,
 }
 
@@ -49,9 +49,9 @@ pub struct Csma {
     rate: Rate,
     random: Random,
     stations: [Station; 2],
-    /// Since when nobody sends.
+    /// Since when no station sends.
     idle: Nanos,
-    /// Who sends, and until when.
+    /// The station that sends, and until when.
     sending: Option<(usize, Nanos)>,
     /// Collisions so far.
     pub collisions: u64,
@@ -67,8 +67,8 @@ impl Csma {
         u64::try_from(u128::from(bits) * 1_000_000_000 / u128::from(self.rate.as_bit_s().max(1))).unwrap_or(Nanos::MAX)
     }
 
-    /// A station has a frame, of so many bytes from its preamble to its checksum. It has one at a
-    /// time.
+    /// A station has a frame of `bytes` bytes, counted from the preamble to the checksum. A station
+    /// has one frame at a time.
     pub fn offer(&mut self, now: Nanos, station: usize, bytes: u32) {
         let takes = self.bits(u64::from(bytes) * 8);
         if let Some(s) = self.stations.get_mut(station) {
@@ -76,12 +76,12 @@ impl Csma {
         }
     }
 
-    /// Another rate, for what begins from now on.
+    /// Sets the rate for transmissions that begin from now on.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
     }
 
-    /// When a station starts if nobody is before it.
+    /// When a station starts if the other one does not start before.
     fn start(&self, station: usize) -> Option<Nanos> {
         let gap = self.bits(GAP);
         let first = self.idle.saturating_add(gap);
@@ -96,12 +96,13 @@ impl Csma {
         if let Some((_, end)) = self.sending {
             return Some((end, true));
         }
-        // Whoever starts knows one way later that nobody else has.
+        // The station that starts first knows whether there is a collision only when its signal has
+        // reached the other one.
         let first = [self.start(0), self.start(1)].into_iter().flatten().min()?;
         Some((first.saturating_add(self.bits(AWAY)), false))
     }
 
-    /// It is time.
+    /// Does what is due at the time that [`next`](Csma::next) named.
     pub fn step(&mut self, now: Nanos) -> Outcome {
         if let Some((station, end)) = self.sending {
             if end > now {
@@ -127,6 +128,7 @@ impl Csma {
         }
     }
 
+    /// A collision: both stations jam and draw a backoff.
     fn collide(&mut self, at: Nanos) -> Outcome {
         self.collisions += 1;
         self.idle = at.saturating_add(self.bits(JAM));
@@ -155,7 +157,7 @@ impl Csma {
 mod tests {
     use super::*;
 
-    /// Steps until both stations are without a frame; what was sent, with its end.
+    /// Steps until no station has a frame. Returns the outcomes with their times.
     fn drain(medium: &mut Csma) -> Vec<(Nanos, Outcome)> {
         let mut seen = Vec::new();
         while let Some((at, _)) = medium.next() {

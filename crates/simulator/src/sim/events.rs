@@ -1,5 +1,5 @@
-//! The queue of events, in order of time; at one instant by rank, then in the order in which they
-//! were made.
+//! The queue of events, in order of time. Events at one instant are ordered by rank, then by when
+//! they were made.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -13,42 +13,43 @@ use altq_engine::units::Nanos;
 pub enum Rank {
     /// A transmission is complete.
     Complete = 0,
-    /// A timer: of a scheduler, of TCP.
+    /// A timer of a scheduler or of TCP expires.
     Timer = 1,
     /// The case changes something.
     Change = 2,
-    /// A packet arrives, a source sends.
+    /// A packet arrives, or a source sends.
     Arrival = 3,
 }
 
-/// What happens.
+/// What happens; the number says to which port, flow or packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// What was on a port's wire has left.
+    /// The transmission of this port is complete.
     Complete(u32),
-    /// A port's scheduler wanted to be asked.
+    /// The timer of this port's scheduler expires.
     Timer(u32),
-    /// A half-duplex medium decides who sends, or is idle again.
+    /// This half-duplex medium decides who sends, or is idle again.
     Medium(u32),
-    /// The case's event of this place.
+    /// The case's change of this place.
     Change(u32),
-    /// A flow begins a span in which it sends.
+    /// This flow begins a span in which it sends.
     Start(u32),
-    /// And ends it.
+    /// This flow ends such a span.
     Stop(u32),
-    /// A flow opens another of its streams.
+    /// This flow opens another of its connections.
     Open(u32),
-    /// An end of a stream wanted to be woken: twice the stream, and 1 for the end that it goes to.
+    /// An end of a stream is woken. The number is twice the stream's place, plus 1 for the far end.
     Wake(u32),
-    /// The first packet on a port's line comes to the host that it was sent to.
+    /// The first packet in this port's line arrives at the far end.
     Arrive(u32),
-    /// This packet does: one that others may pass on the way.
-    Straggle(u32),
-    /// A host has got round to a packet that came.
+    /// This packet arrives at the far end of a link that does not keep the order of packets.
+    ArriveUnordered(u32),
+    /// The host at which this packet has arrived handles it.
     Handle(u32),
 }
 
-/// 24 bytes; `order` is rank and number, so that two words decide.
+/// An event in the queue, in 24 bytes. `order` is the rank in the upper two bits and the number
+/// below, so that comparing two words is enough.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     time: Nanos,
@@ -94,27 +95,27 @@ pub struct Events {
 }
 
 impl Events {
-    /// Something happens at a time.
+    /// Adds an event.
     #[inline]
     pub fn push(&mut self, time: Nanos, rank: Rank, event: Event) {
         self.made += 1;
         self.heap.push(Entry { time, order: (rank as u64) << 62 | self.made, event });
     }
 
-    /// A place in the order in which events are made, for one that is pushed later.
+    /// Takes a number in the order in which events are made, for an event that is added later.
     #[inline]
     pub fn number(&mut self) -> u64 {
         self.made += 1;
         self.made
     }
 
-    /// Something happens at a time, and it came about when the number was taken.
+    /// Adds an event with a number that was taken before.
     #[inline]
     pub fn push_numbered(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
         self.heap.push(Entry { time, order: (rank as u64) << 62 | number, event });
     }
 
-    /// Puts an event in the place of the one that comes next, which has been looked at.
+    /// Replaces the next event, which has been looked at with [`Events::peek`], by another one.
     #[inline]
     pub fn replace(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
         if let Some(mut first) = self.heap.peek_mut() {
@@ -123,13 +124,13 @@ impl Events {
         }
     }
 
-    /// What happens next, and stays.
+    /// The next event, which stays in the queue.
     #[inline]
     pub fn peek(&self) -> Option<(Nanos, Event)> {
         self.heap.peek().map(|entry| (entry.time, entry.event))
     }
 
-    /// What happens next.
+    /// Takes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Nanos, Event)> {
         let entry = self.heap.pop()?;
@@ -137,7 +138,7 @@ impl Events {
         Some((entry.time, entry.event))
     }
 
-    /// How many have happened.
+    /// How many events were taken.
     pub fn taken(&self) -> u64 {
         self.taken
     }

@@ -1,6 +1,6 @@
-//! A link without a policy: a FIFO before a wire. When a packet will leave is known when it comes,
-//! so that it needs no events of its own: a case's access links and the way of its acknowledgements
-//! are most of its hops.
+//! A link without a policy: a FIFO before a wire. When a packet leaves is known when it arrives, so
+//! it needs no events of its own. This makes the simulator fast, because most hops of a case are
+//! access links and the path of acknowledgements.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,14 @@ use altq_engine::units::Nanos;
 
 use crate::wire::{BeyondTime, Wire};
 
-/// A drop-tail FIFO, its driver's ring, and the wire. It does what the engine's `fifo` with
-/// `drop_tail` would.
+/// A drop-tail FIFO and its driver's ring. It does the same as the engine with `fifo` and
+/// `drop_tail`.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     limit: Limit,
     ring: usize,
-    /// Packets that have not left: the end of each, and the bytes that had come up to and with it.
+    /// Packets that have not left: when each one's transmission ends, and the bytes of all packets
+    /// up to and including it.
     held: VecDeque<(Nanos, u64)>,
     bytes: u64,
 }
@@ -23,29 +24,29 @@ pub struct Fifo {
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Its last bit will have left at this time.
+    /// It was accepted, and its last bit leaves at this time.
     Leaves(Nanos),
-    /// The FIFO is full.
+    /// It was dropped because the FIFO is full.
     Full,
-    /// It would leave beyond what 64 bits of nanoseconds hold.
+    /// The end of its transmission does not fit 64 bits of nanoseconds.
     BeyondTime(BeyondTime),
 }
 
 impl Fifo {
-    /// An empty one before a driver that holds `ring` packets (0 counts as 1).
+    /// An empty FIFO before a driver whose ring holds `ring` packets (0 counts as 1).
     pub fn new(limit: Limit, ring: usize) -> Fifo {
         Fifo { limit, ring: ring.max(1), held: VecDeque::new(), bytes: 0 }
     }
 
-    /// A packet of `len` bytes, `charged` on the wire, comes.
+    /// A packet of `len` bytes arrives that takes `charged` bytes on the wire.
     pub fn take(&mut self, now: Nanos, len: u32, charged: u32, wire: &mut Wire) -> Fate {
-        // What ends now has left: completions come before arrivals.
+        // A transmission that ends now is complete: completions come before arrivals.
         while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {
             wire.complete();
         }
         wire.rest();
-        // The driver has the first of those that are here; the others wait in the FIFO. Every
-        // packet goes through that, if only for a moment.
+        // The driver's ring has the first of these packets; the others wait in the FIFO. Every
+        // packet passes through the FIFO, so its limit counts even if the ring has room.
         let waiting = self.held.len().saturating_sub(self.ring);
         let fits = match self.limit {
             Limit::Packets(most) => waiting < most as usize,
@@ -82,7 +83,8 @@ mod tests {
 
     use super::*;
 
-    /// The engine before the same wire, asked on arrivals and completions: what is to come out.
+    /// What is expected: packets and when they leave if the engine stands before the same wire, and
+    /// runs on every arrival and completion.
     fn by_engine(limit: Limit, ring: usize, rate: Rate, arrivals: &[(Nanos, u32)]) -> Vec<(u32, Nanos)> {
         let queue = QueueSpec::plain(limit);
         let spec = LinkSpec {
@@ -125,8 +127,8 @@ mod tests {
                 let mut now = 0;
                 let arrivals: Vec<(Nanos, u32)> = (0..3_000)
                     .map(|_| {
-                        // 760 bytes take 2 ms: about as many come as leave, at times on the same
-                        // instant.
+                        // 760 bytes take 2 ms, so about as many packets arrive as leave, some of
+                        // them at the same instant.
                         now += u64::from(random.next_u32() % 4) * 1_000_000;
                         (now, 40 + random.next_u32() % 1461)
                     })

@@ -1,4 +1,4 @@
-//! Case files in virtual time: every run of a table, side by side over the processors.
+//! Runs the runs of a case file in virtual time, several at once on several processors.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -12,38 +12,38 @@ use altq_cases::table::{self, ColumnResult};
 
 use super::{SimError, Watch, columns};
 
-/// How a case file is to run.
+/// How to run a case file.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    /// Another seed than the file's.
+pub struct RunOptions {
+    /// The seed; `None`: the file's.
     pub seed: Option<u64>,
-    /// Only this row, by its place.
+    /// The place of the only row to run; `None`: all.
     pub row: Option<usize>,
-    /// Only this column, by its place.
+    /// The place of the only column to run; `None`: all.
     pub column: Option<usize>,
-    /// How many runs at once; `None`: one a processor.
+    /// How many runs at once; `None`: as many as there are processors.
     pub jobs: Option<usize>,
 }
 
-/// Runs a case file, and what `watch` asks for of each run's first sample. `record`: where the
-/// packets of the first run's first column go that leave the first link with a policy. The order of
-/// what comes out is the file's, however many run at once.
+/// Runs a case file, and keeps what `watch` asks for of each run's first sample. `record` receives
+/// a capture of the packets that leave the first link with a policy in the first run's first
+/// column. Results are in the order of the file, however many runs go at once.
 pub fn run_file(
     file: &CaseFile,
-    wishes: &Wishes,
+    options: &RunOptions,
     record: Option<&mut dyn Write>,
     watch: &mut Watch,
 ) -> Result<CaseResult, SimError> {
-    let seed = wishes.seed.unwrap_or(file.seed);
+    let seed = options.seed.unwrap_or(file.seed);
     let wanted = |run: &&Run| {
-        wishes.row.is_none_or(|row| run.row == Some(row))
-            && wishes.column.is_none_or(|column| run.column == Some(column))
+        options.row.is_none_or(|row| run.row == Some(row))
+            && options.column.is_none_or(|column| run.column == Some(column))
     };
     let runs: Vec<&Run> = file.runs.iter().filter(wanted).collect();
-    super::somewhere(runs.iter().map(|run| &run.case))?;
+    super::check_something_runs_here(runs.iter().map(|run| &run.case))?;
     let mut result = CaseResult::new(&file.name, Place::Sim, seed);
     let mut all = Vec::with_capacity(runs.len());
-    // A single case keeps all that it can be asked for; so does a run whose packets are recorded.
+    // A single run uses the caller's `watch` and `record` directly.
     let alone = if record.is_some() { 1 } else { usize::from(runs.len() == 1) };
     watch.bins = watch.bins.or(Some(bins(runs.len())));
     file.runs.first().iter().for_each(|run| result.describe(&run.case));
@@ -52,7 +52,7 @@ pub fn run_file(
         all.push(columns(&run.case, seed_of(seed, run), record.take(), watch)?);
     }
     let rest = runs.get(alone..).unwrap_or(&[]);
-    for (ran, seen) in side_by_side(rest, seed, wishes.jobs, watch)? {
+    for (ran, seen) in side_by_side(rest, seed, options.jobs, watch)? {
         watch.stats.extend(seen.stats);
         if let (Some(kept), Some(series)) = (&mut watch.series, seen.series) {
             kept.extend(series);
@@ -67,11 +67,11 @@ fn seed_of(seed: u64, run: &Run) -> u64 {
     seed.wrapping_add(u64::from(run.sample))
 }
 
-/// What a run gave, or why it did not.
+/// The result of a run, or its error.
 type Slot<'a> = Mutex<Option<Result<(Vec<ColumnResult<'a>>, Watch), SimError>>>;
 
-/// Runs over the processors; results come in the order of the runs, and of several errors the
-/// first.
+/// Runs several runs at once. Results are in the order of the runs; of several errors the first is
+/// returned.
 fn side_by_side<'a>(
     runs: &[&'a Run],
     seed: u64,
@@ -86,7 +86,7 @@ fn side_by_side<'a>(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(run), Some(slot)) = (runs.get(at), slots.get(at)) else { return };
-            // Of several samples the first stands for all where single packets are looked at.
+            // Series are kept of the first sample only.
             let series = (watch.series.is_some() && run.sample == 0).then(Vec::new);
             let mut own = Watch { series, bins: watch.bins, counters: watch.counters, ..Watch::default() };
             let ran = columns(&run.case, seed_of(seed, run), None, &mut own).map(|ran| (ran, own));
@@ -95,7 +95,7 @@ fn side_by_side<'a>(
                 *slot = Some(ran);
             }
             if failed {
-                // Nothing that comes later is of use; what was begun before ends.
+                // No later run is begun; those that have begun end.
                 next.fetch_max(runs.len(), Ordering::Relaxed);
             }
         }
@@ -110,7 +110,7 @@ fn side_by_side<'a>(
     for slot in slots {
         match slot.into_inner().ok().flatten() {
             Some(ran) => list.push(ran?),
-            // Only what comes after an error did not run, and that error is found first.
+            // Only runs after an error did not run, and that error was returned above.
             None => return Err(SimError::Case("a run of the case ended before its time".into())),
         }
     }

@@ -1,4 +1,5 @@
-//! What a link does to a packet after its last bit has left: propagation, jitter, loss, reordering.
+//! What a link's medium does to a packet after its last bit has left: propagation delay, jitter,
+//! loss and reordering.
 
 use altq_cases::case::{Loss, Way};
 use altq_cases::random::Random;
@@ -9,33 +10,33 @@ use altq_engine::units::Nanos;
 pub struct Flight {
     way: Way,
     random: Random,
-    /// Gilbert and Elliott: whether the medium is in its bad state.
+    /// Whether the medium is in the bad state of the model of Gilbert and Elliott.
     bad: bool,
-    /// When the last packet arrives that may not be overtaken.
+    /// When the last packet arrives that later ones must not overtake.
     last: Nanos,
-    /// Whether anything is drawn.
-    plain: bool,
-    /// Packets lost on the way.
+    /// There is only a fixed delay: no jitter, loss or reordering.
+    fixed: bool,
+    /// Packets lost.
     pub lost: u64,
 }
 
 impl Flight {
-    /// As the case says; `random`: a stream of its own.
+    /// The medium of a direction of a link; `random`: random numbers that nothing else uses.
     pub fn new(way: Way, random: Random) -> Flight {
-        let plain = way.jitter == 0 && way.loss == Loss::None && way.reorder == 0.0;
-        Flight { way, random, bad: false, last: 0, plain, lost: 0 }
+        let fixed = way.jitter == 0 && way.loss == Loss::None && way.reorder == 0.0;
+        Flight { way, random, bad: false, last: 0, fixed, lost: 0 }
     }
 
     /// When a packet arrives whose last bit leaves at `end`; `None` if it is lost.
     #[inline]
     pub fn launch(&mut self, end: Nanos) -> Option<Nanos> {
-        if self.plain {
+        if self.fixed {
             return Some(end.saturating_add(self.way.delay));
         }
-        self.drawn(end)
+        self.draw_arrival(end)
     }
 
-    fn drawn(&mut self, end: Nanos) -> Option<Nanos> {
+    fn draw_arrival(&mut self, end: Nanos) -> Option<Nanos> {
         if self.loses() {
             self.lost += 1;
             return None;
@@ -45,7 +46,7 @@ impl Flight {
             at = at.saturating_add(self.random.up_to(self.way.jitter));
         }
         if self.way.reorder > 0.0 && self.random.chance(self.way.reorder) {
-            // Held back: those behind it may go past.
+            // The packet is held back, and later ones may overtake it.
             return Some(at.saturating_add(self.way.reorder_delay));
         }
         if self.way.keep_order {
@@ -59,7 +60,8 @@ impl Flight {
         match self.way.loss {
             Loss::None => false,
             Loss::Random(share) => self.random.chance(share),
-            // Elliott 1963: the state moves, then the packet is lost with the state's probability.
+            // The state may change first; then the packet is lost with the state's probability
+            // (Elliott, "Estimates of Error Rates for Codes on Burst-Noise Channels", 1963).
             Loss::Bursts { enter, leave, good, bad } => {
                 let moves = if self.bad { leave } else { enter };
                 if self.random.chance(moves) {
@@ -85,18 +87,20 @@ mod tests {
 
     #[test]
     fn jitter_is_uniform_and_keeps_the_order() {
-        // Packets 100 µs apart and 50 µs of jitter: none meets another, so what is drawn shows.
+        // Packets are 100 µs apart and jitter is at most 50 µs, so none overtakes another, and the
+        // arrival times show what was drawn.
         let way = Way { delay: 7_000, jitter: 50_000, keep_order: true, ..Way::default() };
         let extra: Vec<u64> =
             arrivals(way.clone()).iter().zip(0..).map(|(at, k): (_, u64)| at.unwrap() - k * 100_000 - 7_000).collect();
         assert!(extra.iter().all(|e| *e <= 50_000));
-        // Uniform over 0…J: mean J/2 with a deviation of J/sqrt(12 n); five of them. A quarter lies
-        // below J/4.
+        // Uniform from 0 to J: the mean of n is J/2 with a deviation of J/sqrt(12 n), of which five
+        // are allowed. A quarter lies below J/4.
         let mean = extra.iter().sum::<u64>() as f64 / N as f64;
         assert!((mean - 25_000.0).abs() < 5.0 * 50_000.0 / (12.0 * N as f64).sqrt(), "{mean}");
         let quarter = extra.iter().filter(|e| **e < 12_500).count() as f64 / N as f64;
         assert!((quarter - 0.25).abs() < 5.0 * (0.25 * 0.75 / N as f64).sqrt(), "{quarter}");
-        // Three times the gap: without order some overtake, with it none does.
+        // With a jitter of three times the gap some packets overtake others, unless the order is
+        // kept.
         let wide = Way { jitter: 300_000, ..way };
         assert!(arrivals(wide.clone()).windows(2).all(|w| w[0] <= w[1]));
         let free = Way { keep_order: false, ..wide };
@@ -108,7 +112,7 @@ mod tests {
         let way = Way { loss: Loss::Random(0.01), ..Way::default() };
         let lost = arrivals(way).iter().filter(|at| at.is_none()).count() as f64;
         assert!((lost / N as f64 - 0.01).abs() < 5.0 * (0.01 * 0.99 / N as f64).sqrt(), "{lost}");
-        // Bad one time in enter/(enter+leave) = 1/21; the length of a run of losses has the mean
+        // A part of enter/(enter + leave) = 1/21 is bad; a run of losses has a mean length of
         // 1/leave = 5.
         let way = Way { loss: Loss::Bursts { enter: 0.01, leave: 0.2, good: 0.0, bad: 1.0 }, ..Way::default() };
         let list = arrivals(way);

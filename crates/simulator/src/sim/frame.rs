@@ -1,5 +1,5 @@
-//! Frames: what a simulated packet would look like on the wire. Headers are valid, checksums too;
-//! payload is a number, or nothing.
+//! Writes simulated packets as Ethernet frames, for captures. Headers and checksums are valid; the
+//! payload is the packet's number, or zeros.
 
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
@@ -7,9 +7,9 @@ use altq_engine::units::Nanos;
 use super::stream::Load;
 use crate::tcp::{Flags, Options, Segment};
 
-/// An Ethernet frame with a packet of this key, from and to the hosts of these places (for their
-/// MAC addresses). A datagram's payload is its number in eight bytes, as far as there is room, then
-/// zeros. `outer`: the header of IPv4 that it goes in.
+/// An Ethernet frame with a packet of this key. MAC addresses follow from the places of the two
+/// hosts. A datagram's payload is its number in eight bytes, or in as many as there is room for,
+/// and then zeros. `outer`: the IPv4 header of the tunnel that carries the packet.
 pub fn ethernet(key: &Key, hosts: [usize; 2], load: &Load, outer: Option<&Key>) -> Vec<u8> {
     let mac = |host: usize| [2, 0, 0, 0, (host >> 8) as u8, host as u8];
     let (transport, id) = match load {
@@ -51,13 +51,13 @@ fn ip(key: &Key, id: u64, f: &mut Vec<u8>) {
     f[start + 10..start + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Bytes behind the IP header.
+/// The number of bytes after the IP header.
 fn behind_ip(key: &Key) -> u32 {
     key.length.saturating_sub(if key.family == 6 { 40 } else { 20 })
 }
 
-/// The checksum of TCP and UDP: over the addresses, the protocol and the length as well (RFC 9293
-/// 3.1, RFC 8200 8.1).
+/// The checksum of TCP and UDP, which also covers the addresses, the protocol and the length (RFC
+/// 9293 3.1, RFC 8200 8.1).
 fn sum(key: &Key, transport: &[u8]) -> u16 {
     let mut all = Vec::with_capacity(40 + transport.len());
     if key.family == 6 {
@@ -92,7 +92,7 @@ fn datagram(key: &Key, number: u64) -> Vec<u8> {
     f
 }
 
-/// Windows in captures are scaled by this (RFC 7323 2.3 allows up to 14), so that any fits.
+/// The window scale in captures: the largest that RFC 7323 2.3 allows, so that every window fits.
 const SCALE: u8 = 14;
 
 fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
@@ -108,8 +108,8 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
     let window = if scaled { segment.window >> SCALE } else { segment.window.min(u32::from(u16::MAX)) };
     f.extend((window.min(u32::from(u16::MAX)) as u16).to_be_bytes());
     f.extend([0, 0, 0, 0]);
-    // What TCP's header and options take is what the packet's length leaves; what is shown fits in
-    // there.
+    // The header and options get the room that the packet's length leaves, so that the frame has
+    // the length of the simulated packet.
     let room = len.saturating_sub(segment.len as usize).clamp(20, 60) & !3;
     let mut options = Vec::new();
     if syn {
@@ -120,7 +120,7 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
         }
     }
     if segment.options.has(Options::STAMPS) {
-        // In microseconds, as Linux may have them (RFC 7323 5.4 lets the unit free).
+        // Timestamps are in microseconds. (RFC 7323 5.4 does not fix the unit.)
         let stamp = |t: Nanos| ((t / 1_000) as u32).to_be_bytes();
         while options.len() % 4 != 2 {
             options.push(1);
@@ -152,7 +152,7 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
     f
 }
 
-/// The Internet checksum (RFC 1071).
+/// The Internet checksum (RFC 1071 1).
 fn checksum(bytes: &[u8]) -> u16 {
     let sum: u64 =
         bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum();
@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn checksums_sum_to_zero() {
-        // RFC 1071: summing over a header with its checksum gives 0.
+        // RFC 1071 1: the sum over a header with its checksum gives 0.
         let key = key(V4.0, V4.1, 17, 101);
         let frame = ethernet(&key, [0, 1], &Load::Number(7), None);
         assert_eq!(checksum(&frame[14..34]), 0);
         assert_eq!(sum(&key, &frame[34..]), 0);
-        // RFC 1071 section 3's example.
+        // The example of RFC 1071 3.
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
     }
 }

@@ -1,9 +1,9 @@
-//! `altq sim`: a case in virtual time. Hosts, links with their propagation delay, sources, captures
-//! replayed, and what came out.
+//! `altq sim`: runs a case in virtual time, with hosts, links, traffic sources and replayed
+//! captures, and measures what came out.
 //!
-//! Events at one instant: transmission complete, timers, changes, arrivals and what sources send;
-//! then the order in which they were made. Nothing else decides, so the same case and seed give the
-//! same bytes on every machine.
+//! Events at one instant run in this order: transmissions that are complete, timers, changes of the
+//! case, arrivals and sending sources; those of one kind in the order in which they were made.
+//! Nothing else decides, so the same case and seed give the same bytes on every machine.
 
 mod capture;
 mod carry;
@@ -32,7 +32,7 @@ pub use capture::{Capture, CaptureError, Cut, Frame, Recorder};
 pub use carry::encapsulate;
 pub use fifo::{Fate, Fifo};
 pub use flight::Flight;
-pub use port::Shadow;
+pub use port::ChangePlanner;
 pub use setup::flow_key;
 pub use world::route;
 
@@ -45,16 +45,16 @@ use altq_cases::stat::LinkStat;
 pub use altq_cases::stat::ReadCounters;
 use altq_cases::statistics::percentile;
 use altq_cases::table::{self, ColumnResult};
-pub use files::{Wishes, run_file};
+pub use files::{RunOptions, run_file};
 use world::World;
 
 /// Why a case could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// Its policy is refused.
+    /// The case's policy is refused.
     #[error("{0}")]
     Policy(#[from] Box<Failed>),
-    /// Something in it does not fit together.
+    /// Something in the case does not fit together.
     #[error("{0}")]
     Case(String),
     /// The case makes sense in the lab only.
@@ -68,7 +68,8 @@ pub enum SimError {
         /// Why.
         error: CaptureError,
     },
-    /// A wire is so slow that 64 bits of nanoseconds do not hold a packet's end.
+    /// A wire is so slow that the end of a packet's transmission does not fit 64 bits of
+    /// nanoseconds.
     #[error("a packet needs more than 584 years on its wire")]
     BeyondTime(#[from] crate::wire::BeyondTime),
     /// A file cannot be read or written.
@@ -90,35 +91,35 @@ impl From<PolicyError> for SimError {
     }
 }
 
-/// What is kept of a run besides its result.
+/// What a caller wants of a run besides its result, and where that is put.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// The counters of every link with a policy at the end, by column and direction.
     pub stats: Vec<(Option<String>, LinkStat)>,
-    /// What classes and flows did over time, a column each, if it is kept.
+    /// What classes and flows did over time, one series a column; `None`: it is not kept.
     pub series: Option<Vec<Series>>,
-    /// Into how many bins at most; `None`: [`BINS`].
+    /// The most bins that a series may have; `None`: [`BINS`].
     pub bins: Option<u64>,
-    /// Who reads counters as `tc -s` prints them, for expectations about these.
+    /// Reads counters as `tc -s` prints them, for expectations about these.
     pub counters: Option<ReadCounters>,
-    /// Events that the loops went through, of all columns.
+    /// Number of events that were run, of all columns.
     pub events: u64,
 }
 
-/// Runs every column of a case. `record`: where the packets of the first column go that leave the
-/// first link with a policy.
+/// Runs every column of a case. `record` receives a capture of the packets that leave the first
+/// link with a policy in the first column.
 pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<CaseResult, SimError> {
     run_watched(case, seed, record, &mut Watch::default())
 }
 
-/// [`run`], and what `watch` asks for.
+/// [`run`], which also keeps what `watch` asks for.
 pub fn run_watched(
     case: &Case,
     seed: u64,
     record: Option<&mut dyn Write>,
     watch: &mut Watch,
 ) -> Result<CaseResult, SimError> {
-    somewhere([case])?;
+    check_something_runs_here([case])?;
     let mut result = CaseResult::new(&case.name, Place::Sim, seed);
     result.describe(case);
     let ran = columns(case, seed, record, watch)?;
@@ -126,8 +127,8 @@ pub fn run_watched(
     Ok(result)
 }
 
-/// An error if nothing of these cases is to run here.
-fn somewhere<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Result<(), SimError> {
+/// An error if no column of these cases runs in the simulator.
+fn check_something_runs_here<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Result<(), SimError> {
     let mut why = None;
     for case in cases {
         for column in &case.columns {
@@ -146,7 +147,7 @@ fn columns<'a>(
     mut record: Option<&mut dyn Write>,
     watch: &mut Watch,
 ) -> Result<Vec<ColumnResult<'a>>, SimError> {
-    // Everything is checked before anything runs.
+    // Every column is checked before the first one runs.
     let here = case.columns.iter().filter(|column| case.elsewhere(column, Place::Sim).is_none());
     let policies = here.map(|column| Ok((column, column.load(case)?))).collect::<Result<Vec<_>, PolicyError>>()?;
     let (captures, notes, invalid) = captures(case)?;
@@ -167,7 +168,7 @@ fn columns<'a>(
         }
         let mut kept: Option<RunSeries> = None;
         world.run(recorder)?;
-        watch.events += world.happened();
+        watch.events += world.events_run();
         watch
             .stats
             .extend(world.ports.iter().filter_map(|port| Some((column.name.clone(), port.stat(case.duration)?))));
@@ -190,7 +191,7 @@ fn record_error(error: std::io::Error) -> SimError {
     SimError::Io { file: "the capture of what left the link".into(), error }
 }
 
-/// Captures by flow, and notes on them: the first do no harm, the second make a result invalid.
+/// Captures by flow, notes on them, and notes that make the result invalid.
 type Captures = (Vec<Option<Capture>>, Vec<String>, Vec<String>);
 
 /// Reads the captures that flows replay.
@@ -217,7 +218,7 @@ fn captures(case: &Case) -> Result<Captures, SimError> {
     Ok((captures, notes, invalid))
 }
 
-/// How a note on a capture that is cut short begins.
+/// The first words of a note on a capture that is cut short.
 pub const CUT_SHORT: &str = "cut short";
 
 fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Result<ColumnResult<'a>, SimError> {
@@ -244,7 +245,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             name: flow.name.clone(),
             class,
             goodput_bit_s: rate(cell.charged, case.duration - case.warmup),
-            transactions_per_s: asks(&flow.kind)
+            transactions_per_s: has_transactions(&flow.kind)
                 .then(|| cell.transactions as f64 * 1e9 / (case.duration - case.warmup) as f64),
             rtt_ns: Percentiles::of(&mut cell.rtts),
             delay_ns: Percentiles::of(&mut cell.delays),
@@ -261,11 +262,11 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
         let rows = governed.collector.rows(&governed.names, &port.engine.all_counters(), case.duration);
         let link = case.links[port.link].name.clone();
         let promises = Promises::new(&governed.link);
-        // Rows are those of the classes that exist, in the order of their numbers.
+        // There is a row for each class that exists, in the order of their numbers.
         let existing = governed.names.iter().zip(charged).filter(|(name, _)| name.is_some());
         let many = rows.len() > MANY;
-        let told = rows.into_iter().zip(existing).filter(|(report, _)| !many || report.arrived_packets > 0);
-        classes.extend(told.map(|(report, (_, charged))| ClassResult {
+        let listed = rows.into_iter().zip(existing).filter(|(report, _)| !many || report.arrived_packets > 0);
+        classes.extend(listed.map(|(report, (_, charged))| ClassResult {
             charged_bytes: Some(charged),
             row: case.row.clone(),
             ..ClassResult::new(column.name.clone(), &link, report, (&governed.link, &promises), case)
@@ -289,17 +290,18 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     })
 }
 
+/// The message for a case that expects counters of `tc -s` where no reader was given.
 const NO_COUNTERS: &str = "an expectation is about counters as `tc -s` prints them, and nobody is there to read these";
 
-/// Of a link with more classes than this results hold those that had packets.
+/// If a link has more classes than this, its result leaves out those without packets.
 const MANY: usize = 1000;
 
-/// Whether a flow asks and hears answers.
-fn asks(kind: &Kind) -> bool {
+/// Whether a flow has transactions: requests that are answered.
+pub(super) fn has_transactions(kind: &Kind) -> bool {
     matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. })
 }
 
-/// What came out for a probe. `None`: nothing was there to measure.
+/// The figure that a probe measures; `None` if there was nothing to measure.
 fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
     let span = probe.to - probe.from;
     let window = world.segments.window(probe.from, probe.to);
@@ -323,7 +325,7 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Subject::Flow(flow) => world.gaps.of(*flow, probe.from, probe.to).and_then(Gaps::summary),
         _ => None,
     };
-    // Modes by how much of all gaps they hold.
+    // The modes of the gaps, the one with the largest share first.
     let mode = |nth: usize| {
         let mut modes = gaps()?.modes;
         modes.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -360,8 +362,8 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
             let read = world.counters.ok_or_else(|| SimError::Case(NO_COUNTERS.into()))?;
             place.and_then(|port| read(&world.ports.get(port)?.stat(world.duration())?, probe))
         }
-        // Little's law: packets a second times the seconds that each waits, whether it is sent then
-        // or dropped.
+        // Little's law: the mean queue is the packets per second times the seconds that each waits,
+        // whether it is then sent or dropped.
         Measure::Queue => {
             let waited = cell.delays.iter().map(|d| u128::from(*d)).sum::<u128>() + cell.dropped_wait;
             Some(waited as f64 / span as f64)

@@ -1,4 +1,4 @@
-//! A port: the sending end of a link in one direction. An engine, a wire, and the far end.
+//! A port: the sending end of a link in one direction, with its engine and what the engine fills.
 
 use std::collections::VecDeque;
 
@@ -36,35 +36,35 @@ pub struct Port {
     pub link: usize,
     /// Whether it is the way from `to` to `from`.
     pub back: bool,
-    /// Where packets go.
+    /// The host at the far end.
     pub to: usize,
-    /// What happens to a packet that has left.
+    /// The medium: when a packet that has left arrives, or whether it is lost.
     pub flight: Flight,
-    /// Packets on their way in the order in which they arrive: when, their events' numbers, and
-    /// which. Only the first has an event, so that the queue of events is as short as the links are
-    /// few.
+    /// Packets that have left, in the order in which they arrive: the time, the number of the
+    /// event, the packet. Only the first one's event is in the queue of events, which stays short
+    /// so.
     pub line: VecDeque<(Nanos, u64, u32)>,
-    /// Whether all of them stand there.
+    /// Whether packets arrive in the order in which they left. If not, `line` is not used.
     pub in_order: bool,
-    /// The scheduler; of a card with several transmit queues one each.
+    /// The engine, or one for each transmit queue of the card.
     pub engine: Engines,
-    /// The transmitter.
+    /// The wire.
     pub wire: Wire,
-    /// A FIFO in the engine's place: there is no policy, and nothing changes.
+    /// Stands for the engine if there is no policy and nothing changes during the run.
     pub fifo: Option<Fifo>,
-    /// What stands in the wire's place where there are several transmit queues.
+    /// Stand for the wire if the card has several transmit queues.
     pub rings: Option<Rings>,
-    /// What stands there on a medium that is shared.
+    /// Stands for the wire if the medium is shared.
     pub station: Option<Station>,
-    /// The largest packet.
+    /// The largest packet in bytes.
     pub mtu: u32,
-    /// IPv6 goes in IPv4.
+    /// The tunnel in which IPv6 is carried over IPv4, if there is one.
     pub tunnel: Option<Tunnel>,
     /// When timers can fire.
     pub timer: Timer,
-    /// The timer that is set.
+    /// The time for which the port's timer is set.
     pub wakeup: Option<Nanos>,
-    /// What the policy says, where there is one.
+    /// The policy, if the port has one.
     pub policy: Option<Governed>,
 }
 
@@ -72,14 +72,14 @@ pub struct Port {
 pub struct Station {
     /// Which medium.
     pub medium: usize,
-    /// What a packet takes on it; `None`: what the engine charged for it.
+    /// How packets are framed on it; `None`: as the engine charges them.
     pub framing: Option<Overhead>,
-    /// Frames that the driver has, the one that is sent or waits for the medium first: packets and
-    /// their bytes on the wire.
+    /// The frames in the driver's ring: packets and their bytes on the wire. The first one is being
+    /// sent or waits for the medium.
     pub ring: VecDeque<(u32, u32)>,
-    /// How many it takes.
+    /// The most frames that the ring holds.
     pub slots: usize,
-    /// Whether the first one has asked for the medium.
+    /// Whether the first frame waits for the medium or is being sent.
     pub offered: bool,
 }
 
@@ -90,7 +90,8 @@ impl Transmitter for Station {
         self.ring.len() < self.slots
     }
 
-    /// When a frame ends is known when the medium is the station's.
+    /// Puts a packet into the ring. The end of its transmission is not known before the station
+    /// gets the medium.
     fn take(&mut self, _: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
         let bytes = bytes_on(self.framing, packet);
         self.ring.push_back((packet.handle, bytes));
@@ -104,27 +105,27 @@ pub struct Surroundings<'a> {
     pub link: &'a CaseLink,
     /// Its place in the case.
     pub place: usize,
-    /// The way from `to` to `from`.
+    /// Whether this is the direction from `to` to `from`.
     pub back: bool,
-    /// Of the wire.
+    /// The rate of the wire.
     pub rate: Rate,
     /// When timers can fire.
     pub timer: Timer,
-    /// What is measured.
+    /// The span of time that is measured.
     pub window: (Nanos, Nanos),
-    /// What is drawn for what happens on the way.
+    /// Random numbers for loss, jitter and reordering.
     pub random: Random,
-    /// The half-duplex medium that it shares.
+    /// The half-duplex medium that the port shares.
     pub medium: Option<usize>,
-    /// Whether the rate never changes and nobody listens.
+    /// Whether the rate never changes and the packets are not recorded.
     pub steady: bool,
 }
 
-/// The instances of one policy, one a transmit queue; at least one.
+/// The engines of a port: one for each transmit queue of the card, all with the same policy.
 pub struct Engines {
     first: Engine,
     others: Vec<Engine>,
-    /// What was applied, where somebody wants to know.
+    /// The changes that were applied, if they are to be known ([`ChangePlanner`]).
     applied: Option<Vec<Change>>,
 }
 
@@ -147,7 +148,7 @@ impl Engines {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// The one of a queue; the first stands for those that there are not.
+    /// The engine of a transmit queue; the first one if there is no such queue.
     pub fn of(&mut self, queue: usize) -> &mut Engine {
         match queue.checked_sub(1).and_then(|at| self.others.get_mut(at)) {
             Some(engine) => engine,
@@ -155,7 +156,7 @@ impl Engines {
         }
     }
 
-    /// Where random numbers start, of each from another place.
+    /// Seeds the random numbers of the engines, each with a seed of its own.
     pub fn set_seed(&mut self, seed: u64) {
         self.iter_mut().zip(0u64..).for_each(|(engine, more)| engine.set_seed(seed.wrapping_add(more)));
     }
@@ -170,12 +171,13 @@ impl Engines {
         self.iter().map(Engine::memory).sum::<usize>() as f64
     }
 
-    /// Finds the class of a packet: all have the same rules.
+    /// Finds the class of a packet. All engines have the same rules.
     pub fn classify(&mut self, key: &Key) -> Option<ClassId> {
         self.first.classify(key)
     }
 
-    /// Changes all. What one refuses the first refuses, and then nothing has changed.
+    /// Applies a change to all engines. A change that is refused is refused by the first one, and
+    /// then none has changed.
     pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
         let made = self.first.apply(now, change)?;
         for engine in &mut self.others {
@@ -185,7 +187,7 @@ impl Engines {
         Ok(made)
     }
 
-    /// The sums over all.
+    /// The sums of all engines' counters, by class.
     pub fn all_counters(&self) -> Vec<Counters> {
         let mut sums = self.first.all_counters();
         for engine in &self.others {
@@ -195,15 +197,15 @@ impl Engines {
     }
 }
 
-/// A port under a policy: the names of its classes, and what changes need to know of them.
+/// A port's policy: the names of its classes, and what changes need to know of them.
 pub struct Governed {
     /// The policy's link.
     pub link: Link,
     /// Names and parents by class number.
     pub names: Vec<Option<(String, Option<ClassId>)>>,
-    /// The words of each class.
+    /// The settings of each class.
     pub settings: Vec<Settings>,
-    /// The rules as they are now.
+    /// The present rules.
     rules: RuleSet,
     default: Option<ClassId>,
     /// Rows of the result.
@@ -211,7 +213,7 @@ pub struct Governed {
 }
 
 impl Port {
-    /// One direction of a case's link. `policy`: what governs it; `None`: a plain FIFO.
+    /// The port of one direction of a case's link, under `policy`; `None`: with a plain FIFO.
     pub fn new(around: Surroundings<'_>, policy: Option<&Link>) -> Result<Port, SpecError> {
         let Surroundings { link: case, place, back, rate, timer, window, random, medium, steady } = around;
         let way = &case.ways[usize::from(back)];
@@ -259,8 +261,8 @@ impl Port {
         })
     }
 
-    /// Fills what the port sends by with all that may leave now; the packets are added to `out`.
-    /// The time for which the port's timer is to be set, if it is.
+    /// Hands all packets that may leave now to the port's wire, rings or station, and adds them to
+    /// `out`. Returns the time for which the port's timer is to be set.
     ///
     /// # Errors
     /// [`BeyondTime`] for a wire that is too slow.
@@ -287,7 +289,7 @@ impl Port {
     }
 }
 
-/// A FIFO for all that comes.
+/// The spec of a link without a policy: one FIFO for all packets.
 fn plain(rate: Rate, limit: Limit) -> LinkSpec {
     let queue = QueueSpec::plain(limit);
     LinkSpec {
@@ -300,18 +302,18 @@ fn plain(rate: Rate, limit: Limit) -> LinkSpec {
     }
 }
 
-/// A link under a policy whose changes are worked out beforehand, for an engine that runs
-/// elsewhere.
-pub struct Shadow {
+/// Turns a case's events into changes of an engine that runs elsewhere, such as in the lab. It
+/// applies each event to an engine of its own, which carries no traffic.
+pub struct ChangePlanner {
     port: Port,
 }
 
-impl Shadow {
-    /// Of a link as its policy has it.
+impl ChangePlanner {
+    /// For a link as its policy has it.
     ///
     /// # Errors
     /// What the engine refuses.
-    pub fn new(link: &Link) -> Result<Shadow, SpecError> {
+    pub fn new(link: &Link) -> Result<ChangePlanner, SpecError> {
         let case = CaseLink {
             name: link.name.clone(),
             from: 0,
@@ -340,14 +342,15 @@ impl Shadow {
         };
         let mut port = Port::new(around, Some(link))?;
         port.engine.applied = Some(Vec::new());
-        Ok(Shadow { port })
+        Ok(ChangePlanner { port })
     }
 
-    /// What an event does to this link: changes for its engine, in order; none if it is about
-    /// another. `keys`: what the flows of a new class look like. Events come in order of time.
+    /// The changes of this link's engine that an event makes, in order; none if the event is about
+    /// another link. `keys`: the keys of the flows that a new class is for. Events must be given in
+    /// order of time.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// Why the event is not possible.
     pub fn changes(&mut self, now: Nanos, what: &What, keys: &[Key]) -> Result<Vec<Change>, String> {
         if let What::LinkRate { rate, .. } = what {
             self.port.engine.apply(now, &Change::SetRate(*rate)).map_err(|e| e.to_string())?;
@@ -357,7 +360,7 @@ impl Shadow {
         Ok(self.port.engine.applied.as_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Names and parents of its classes as they are now, by number.
+    /// The present names and parents of its classes, by number.
     pub fn names(&self) -> &[Option<(String, Option<ClassId>)>] {
         self.port.policy.as_ref().map_or(&[], |policy| &policy.names)
     }
@@ -394,7 +397,7 @@ impl Governed {
 }
 
 impl Port {
-    /// The counters of a port under a policy, after `span`.
+    /// The counters of a port with a policy, after `span`; `None` without a policy.
     pub fn stat(&self, span: Nanos) -> Option<LinkStat> {
         let policy = self.policy.as_ref()?;
         let names: Vec<_> = policy.names.iter().map(|name| name.as_ref().map(|(name, _)| name.clone())).collect();
@@ -405,8 +408,8 @@ impl Port {
         })
     }
 
-    /// True if the change is about a class, and this port is governed by a policy that has it (or
-    /// its parent, for a new one).
+    /// True if the change is about a class, and this port's policy has that class, or the parent of
+    /// a new one.
     pub fn concerns(&self, what: &What) -> bool {
         let Some(policy) = &self.policy else { return false };
         match what {
@@ -416,7 +419,7 @@ impl Port {
         }
     }
 
-    /// Applies a change about a class. `keys`: of the flows that a new class is for.
+    /// Applies a change of a class. `keys`: the keys of the flows that a new class is for.
     pub fn change(&mut self, now: Nanos, what: &What, keys: &[Key]) -> Result<(), String> {
         let Some(policy) = &mut self.policy else { return Ok(()) };
         match what {
@@ -488,7 +491,8 @@ fn exactly(key: &Key, class: ClassId) -> Rule {
     Rule { terms, class, number: 0 }
 }
 
-/// Reads words of a case for a class below `parent`, by the table of the scheduler that serves it.
+/// Reads the settings of a case's event for a class below `parent`, by the words of the scheduler
+/// that serves that class.
 fn words(
     link: &Link,
     rate: Rate,
@@ -527,7 +531,7 @@ fn words(
     Ok(())
 }
 
-/// A word's value; `None` for a flag that is taken back.
+/// The value of a word; `None` for a flag that is set to false.
 fn value(word: &Word, value: &WordValue) -> Result<Option<Value>, String> {
     let name = word.name;
     let bounds = |n: u64, min: u64, max: u64| {

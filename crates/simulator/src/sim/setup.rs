@@ -1,4 +1,4 @@
-//! A case's flows as the world runs them.
+//! Sets up a case's flows: their keys, ports, connections and sources.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,39 +13,40 @@ use altq_engine::units::Nanos;
 use super::SimError;
 use super::events::{Event, Rank};
 use super::stream::{End, Stream, Talk};
-use super::talk::{Ask, Opener, Program, TcpPair, is_local};
+use super::talk::{Opener, Program, Requests, TcpPair, is_local};
 use super::world::{World, bad};
 use crate::tcp::{Algorithm, Config, HyStart, Socket};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The ports that Linux gives to those who do not ask for one.
+/// The ports that Linux gives to sockets that do not choose one (net.ipv4.ip_local_port_range).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 /// A flow while it runs.
 #[derive(Default)]
 pub struct FlowState {
-    /// Whether it sends.
+    /// Whether it is in a span in which it sends.
     pub active: bool,
-    /// Its streams, as places: of a source one; of TCP those that are open.
+    /// The places of its streams: one of a source, the open connections of TCP.
     pub(super) streams: Vec<u32>,
-    /// What all its packets from the near end have in common; `None` for a capture.
+    /// The fields that all packets from its near end have in common; `None` for a capture.
     pub(super) key: Option<Key>,
-    /// For the streams that it opens.
+    /// What it needs to open connections.
     pub(super) opener: Opener,
-    /// What the ends of its connections are like.
+    /// The settings of its connections' ends.
     config: Option<Arc<Config>>,
-    /// A dropped packet does not make the scheduler run.
+    /// Its source is a program on the host that has the queue: a dropped packet does not make the
+    /// scheduler run.
     pub(super) local: bool,
-    /// The port and the class that its last packet met.
+    /// The port and the class of its last packet.
     pub(super) last: Option<(usize, u32)>,
-    /// Names of the classes that its packets met.
+    /// Names of the classes of its packets.
     pub(super) classes: Vec<String>,
 }
 
 impl FlowState {
-    /// The class of its packets, if it is one.
+    /// The class of its packets, if all had the same.
     pub fn class_name(&self) -> Option<String> {
         match self.classes.as_slice() {
             [one] => Some(one.clone()),
@@ -53,7 +54,7 @@ impl FlowState {
         }
     }
 
-    /// A class that is not the one wanted.
+    /// A class of its packets that is not the one wanted.
     pub fn stray(&self, wanted: Option<&str>) -> Option<&str> {
         self.classes.iter().map(String::as_str).find(|class| Some(*class) != wanted)
     }
@@ -83,13 +84,13 @@ pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
     Ok(())
 }
 
-/// What all packets of a flow have in common that go from `from` to `to`; `None` for a capture's.
+/// The fields that all packets of a flow from `from` to `to` have in common; `None` for a capture.
 pub fn flow_key(case: &Case, at: usize) -> Option<Key> {
     let flow = case.flows.get(at)?;
     (!matches!(flow.kind, Kind::Pcap { .. })).then(|| key(case, flow))
 }
 
-/// The key of what a flow's near end sends.
+/// The key of the packets that a flow's near end sends.
 fn key(case: &Case, flow: &case::Flow) -> Key {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),
@@ -110,7 +111,7 @@ fn key(case: &Case, flow: &case::Flow) -> Key {
     }
 }
 
-/// The key of what goes the other way.
+/// The key of packets in the other direction.
 fn back(key: &Key) -> Key {
     Key { src: key.dst, dst: key.src, sport: key.dport, dport: key.sport, ..*key }
 }
@@ -133,16 +134,16 @@ fn state(world: &World<'_>, at: usize, taken: &mut Taken) -> Result<FlowState, S
     Ok(state)
 }
 
-/// Of the flows between two hosts to a port: how many there are, and how many source ports are
-/// given away.
+/// For two hosts and a destination port: how many flows there are, and how many source ports are
+/// taken.
 type Taken = HashMap<(usize, usize, u16), (usize, usize)>;
 
 fn pair(flow: &case::Flow) -> (usize, usize, u16) {
     (flow.from, flow.to, flow.dport)
 }
 
-/// Source ports for a flow's connections: from the one that it names on, else so that flows between
-/// the same hosts to the same port do not meet.
+/// Source ports for a flow's connections: from the port that the flow names on. Without one, flows
+/// between the same hosts to the same port get different ports.
 fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16> {
     let streams = flow.kind.streams();
     let connects = matches!(flow.kind, Kind::TcpConnect { .. });
@@ -153,13 +154,13 @@ fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16
     let (rivals, all) = ((*rivals).max(1), EPHEMERAL.clone().cycle().skip(*before % EPHEMERAL.len()));
     *before += streams as usize;
     match connects {
-        // All that nobody else has.
+        // The only flow gets all ports.
         true if rivals == 1 => all.take(EPHEMERAL.len()).collect(),
         _ => all.take((streams as usize).max(if connects { EPHEMERAL.len() / rivals } else { 0 })).collect(),
     }
 }
 
-/// The largest packet that goes from host to host, as IPv6 or IPv4 at its ends.
+/// The largest packet that fits all links from host to host, before a tunnel's header is added.
 fn mtu(world: &World<'_>, from: usize, to: usize) -> u32 {
     let v6 = world.case.hosts.get(from).is_some_and(|host| host.address.is_ipv6());
     let (mut host, mut least) = (from, u32::MAX);
@@ -173,7 +174,7 @@ fn mtu(world: &World<'_>, from: usize, to: usize) -> u32 {
     least
 }
 
-/// What the ends of a connection are like.
+/// The settings of a connection's ends.
 fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Config, String> {
     let mut config = match tcp.stack {
         Stack::Linux => Config::linux(),
@@ -219,7 +220,7 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
     }
 }
 
-/// The one stream of a flow that opens none.
+/// Makes the streams of a flow that opens no connections.
 fn source(world: &mut World<'_>, at: usize, seed: u64) {
     let case = world.case;
     let flow = &case.flows[at];
@@ -233,11 +234,16 @@ fn source(world: &mut World<'_>, at: usize, seed: u64) {
         }
         Kind::UdpRr { streams, request, response, retry } => {
             let headers = if case.hosts[flow.from].address.is_ipv6() { 48 } else { 28 };
-            let ask =
-                Ask { lens: [request + headers, response + headers], retry: *retry, number: 0, asked: 0, open: false };
+            let ask = Requests {
+                lens: [request + headers, response + headers],
+                retry: *retry,
+                number: 0,
+                asked: 0,
+                open: false,
+            };
             for k in 0..*streams {
                 let sport = flow.sport.wrapping_add(k as u16);
-                world.add(at, Some(sport), Talk::Ask(ask.clone()));
+                world.add(at, Some(sport), Talk::Requests(ask.clone()));
             }
             return;
         }
@@ -247,22 +253,24 @@ fn source(world: &mut World<'_>, at: usize, seed: u64) {
 }
 
 impl World<'_> {
-    /// A new stream of a flow, at a place of its own.
+    /// Adds a stream to a flow.
     fn add(&mut self, at: usize, sport: Option<u16>, talk: Talk) {
         let place = self.place(at, sport, talk);
         self.flows[at].streams.push(place);
     }
 
+    /// Puts a new stream at a free place, and returns the place.
     fn place(&mut self, at: usize, sport: Option<u16>, talk: Talk) -> u32 {
         let flow = &self.case.flows[at];
         let key = Key { sport, ..self.flows[at].key.unwrap_or_default() };
         let ends = [End::new(flow.from, key, &self.hash), End::new(flow.to, back(&key), &self.hash)];
-        match self.idle.pop() {
+        match self.free_streams.pop() {
             Some(place) => {
                 let stream = &mut self.streams[place as usize];
                 (stream.flow, stream.talk) = (at as u32, talk);
                 for (old, mut new) in stream.ends.iter_mut().zip(ends) {
-                    // An event of the one before may still come; it is this one's as well.
+                    // A wake-up event of the stream that had this place may still come. It then
+                    // counts for this one.
                     new.armed = old.armed;
                     *old = new;
                 }
@@ -275,15 +283,15 @@ impl World<'_> {
         }
     }
 
-    /// A new connection of a flow.
+    /// Makes a new connection of a flow, and returns its place.
     pub(super) fn connect(&mut self, at: usize, sport: u16) -> u32 {
         let config = self.flows[at].config.clone().unwrap_or_else(|| Arc::new(Config::linux()));
-        let ask = |request: u32, response: u32, once| Program::Ask {
+        let ask = |request: u32, response: u32, once| Program::RequestResponse {
             request: u64::from(request),
             response: u64::from(response),
             asked: None,
             done: 0,
-            given: 0,
+            answered: 0,
             once,
         };
         let program = match &self.case.flows[at].kind {

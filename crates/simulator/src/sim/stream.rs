@@ -1,39 +1,39 @@
-//! Streams: the conversations that a case's flows consist of, and the packets in which they travel.
+//! Streams: the conversations between two ends that a case's flows consist of, and their packets.
 
 use altq_cases::source::{Playback, Source};
 use altq_engine::classify::FlowHash;
 use altq_engine::headers::Key;
 use altq_engine::units::Nanos;
 
-use super::talk::{Ask, TcpPair};
+use super::talk::{Requests, TcpPair};
 use crate::tcp::Segment;
 
-/// Never, of a wake-up.
+/// The time of a wake-up that never comes.
 pub const NEVER: Nanos = Nanos::MAX;
 
 /// What a packet carries.
 #[derive(Clone, Copy, Debug)]
 pub enum Load {
-    /// A datagram or a captured packet: its number.
+    /// The number of a datagram or of a captured packet.
     Number(u64),
     /// A segment of TCP.
     Segment(Segment),
 }
 
-/// A packet on its way.
+/// A packet in the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Travelling {
     /// When it was sent.
     pub sent: Nanos,
-    /// Its stream, and which of those that had that place.
+    /// The place of its stream.
     pub stream: u32,
-    /// See `stream`.
+    /// [`Stream::life`] when it was sent: which of the streams that had that place it belongs to.
     pub life: u32,
-    /// Length at layer 3.
+    /// Length at layer 3 in bytes.
     pub len: u32,
-    /// Packets on the wire that it stands for.
+    /// Packets on the wire that it stands for; above 1 for a super-packet.
     pub segments: u16,
-    /// The host that it comes to next.
+    /// The host at which it arrives next.
     pub host: u16,
     /// The end that sent it.
     pub end: u8,
@@ -48,38 +48,38 @@ pub struct Travelling {
 pub struct End {
     /// Its host.
     pub host: usize,
-    /// What its packets look like, but for their length, flags and ECN.
+    /// The key of its packets, without length, flags and ECN.
     pub key: Key,
-    /// Hashes of that.
+    /// The key's flow hash.
     pub flow: u32,
-    /// See `flow`.
+    /// The key's hashes of the two hosts.
     pub hosts: [u16; 2],
-    /// When it wants to be woken.
+    /// When it is to be woken.
     pub wake: Nanos,
-    /// The one event that will look: an event of another time is void. It is not moved when `wake`
-    /// moves on, but looks again, so that a timer which every acknowledgement sets anew costs an
-    /// event only now and then.
+    /// The time of its valid wake-up event; events of other times are ignored. When `wake` moves to
+    /// a later time the event stays, and sets another one when it runs. So a timer that every
+    /// acknowledgement sets anew costs few events.
     pub armed: Nanos,
 }
 
 impl End {
-    /// One that sends packets with this key.
+    /// An end at `host` that sends packets with this key.
     pub fn new(host: usize, key: Key, hash: &FlowHash) -> End {
         End { host, flow: hash.flow(&key), hosts: hash.hosts(&key), key, wake: NEVER, armed: NEVER }
     }
 }
 
-/// What the ends say to each other.
+/// The traffic of a stream.
 pub enum Talk {
     /// A UDP source.
     Source(Source),
     /// A capture.
     Playback(Playback),
-    /// Datagrams that ask and answer.
-    Ask(Ask),
+    /// Requests and answers in datagrams.
+    Requests(Requests),
     /// TCP.
     Tcp(Box<TcpPair>),
-    /// Nothing more: the place is free.
+    /// None: the stream is over, and its place is free.
     Over,
 }
 
@@ -87,10 +87,10 @@ pub enum Talk {
 pub struct Stream {
     /// The case's flow.
     pub flow: u32,
-    /// How many had this place before.
+    /// How many streams had this place before.
     pub life: u32,
-    /// From where it is opened, and to where.
+    /// The end that opens the stream, and the other one.
     pub ends: [End; 2],
-    /// What is said.
+    /// The traffic.
     pub talk: Talk,
 }

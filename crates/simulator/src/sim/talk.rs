@@ -1,4 +1,5 @@
-//! What the ends of a stream say: sources, questions and answers, TCP's programs.
+//! The traffic of streams: sources, requests and answers in datagrams, and the programs at the ends
+//! of TCP connections.
 
 use std::collections::VecDeque;
 
@@ -13,18 +14,18 @@ use super::stream::{Load, NEVER, Talk};
 use super::world::World;
 use crate::tcp::{Flags, Socket};
 
-/// Datagrams that ask and answer.
+/// Requests and answers in datagrams, one at a time.
 #[derive(Clone, Debug)]
-pub struct Ask {
-    /// Lengths at layer 3 of a question and an answer.
+pub struct Requests {
+    /// Lengths at layer 3 of a request and an answer.
     pub lens: [u32; 2],
-    /// How long an answer is waited for.
+    /// After how long without an answer the request is sent again.
     pub retry: Nanos,
-    /// The question that is out.
+    /// The number of the present request.
     pub number: u64,
-    /// When it was asked first.
+    /// When it was first sent.
     pub asked: Nanos,
-    /// Whether one is out.
+    /// Whether a request waits for its answer.
     pub open: bool,
 }
 
@@ -34,15 +35,15 @@ pub struct TcpPair {
     pub sockets: [Socket; 2],
     /// What the programs do.
     pub program: Program,
-    /// Bytes that have come to the far end, as far as they are counted.
+    /// Bytes delivered at the far end that have been counted.
     pub counted: u64,
-    /// Whether the near program still begins anything.
+    /// Whether the near program still begins transfers or requests.
     pub active: bool,
-    /// Both hand super-packets to their card.
+    /// Both ends hand super-packets to their cards (TCP segmentation offload).
     pub tso: bool,
 }
 
-/// What an end hands to its host.
+/// A packet that an end hands to its host.
 #[derive(Clone, Copy, Debug)]
 pub struct Parcel {
     /// Length at layer 3.
@@ -64,9 +65,10 @@ impl Parcel {
         Parcel { len, segments: 1, octet, load }
     }
 
-    /// Makes one super-packet of this and the next, if a card could cut it into them again: data
-    /// that follows on, all segments alike but for a last one that is shorter.
-    fn takes(&mut self, next: &Parcel) -> bool {
+    /// Merges the next packet into this one to make a super-packet, if a card could cut it into the
+    /// same packets again: their data is contiguous, and all segments have the same length but the
+    /// last, which may be shorter. False if it could not.
+    fn merge(&mut self, next: &Parcel) -> bool {
         let (Load::Segment(first), Load::Segment(second)) = (&mut self.load, &next.load) else { return false };
         let each = first.len.div_ceil(u32::from(self.segments));
         let plain = |flags: Flags| flags.0 & !Flags::PSH.0 == Flags::ACK.0;
@@ -87,21 +89,21 @@ impl Parcel {
 /// The programs at the ends of a connection.
 #[derive(Clone, Debug)]
 pub enum Program {
-    /// One sends, the other reads.
+    /// The near end sends, the far end reads.
     Bulk,
-    /// One asks, the other answers.
-    Ask {
-        /// Bytes of a question.
+    /// The near end sends requests, the far end answers.
+    RequestResponse {
+        /// Bytes of a request.
         request: u64,
         /// Bytes of an answer.
         response: u64,
-        /// When the present question was asked.
+        /// When the present request was sent.
         asked: Option<Nanos>,
-        /// Questions answered.
+        /// Requests whose answers have arrived.
         done: u64,
-        /// Answers given.
-        given: u64,
-        /// One question a connection; when it was opened.
+        /// Answers that the far end has sent.
+        answered: u64,
+        /// If each connection carries one request: when this connection was opened.
         once: Option<Nanos>,
     },
 }
@@ -109,11 +111,11 @@ pub enum Program {
 /// What a flow needs to open its streams.
 #[derive(Clone, Debug, Default)]
 pub struct Opener {
-    /// Source ports that no connection has.
+    /// Source ports that no connection uses.
     pub ports: VecDeque<u16>,
     /// How many streams are to be open.
     pub wanted: u32,
-    /// How many are.
+    /// How many are open.
     pub open: u32,
 }
 
@@ -125,7 +127,7 @@ impl World<'_> {
         match kind.tcp() {
             None => {
                 for stream in self.flows[at].streams.clone() {
-                    self.woken(now, stream as usize, 0)?;
+                    self.wake_end(now, stream as usize, 0)?;
                 }
             }
             Some(tcp) => {
@@ -143,8 +145,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// And ends it. What it has sent goes on its way; a connection that sends delivers what its
-    /// program has written by now.
+    /// A flow ends a span in which it sends. Packets in the network are still delivered, and so is
+    /// what the program of a connection has written.
     pub(super) fn stop(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         self.flows[at].active = false;
         (self.flows[at].opener.wanted, self.flows[at].opener.open) = (0, 0);
@@ -153,15 +155,14 @@ impl World<'_> {
             match &mut self.streams[place].talk {
                 Talk::Source(source) => source.stop(),
                 Talk::Playback(playback) => playback.stop(),
-                Talk::Ask(ask) => ask.open = false,
+                Talk::Requests(ask) => ask.open = false,
                 Talk::Tcp(pair) => {
                     pair.active = false;
-                    // A program that asks hears the answer first, as one that is told to stop
-                    // between two questions.
+                    // A program that waits for an answer stops after it arrives.
                     if matches!(pair.program, Program::Bulk) {
                         pair.sockets[0].close();
                     }
-                    self.progress(now, place, 0)?;
+                    self.run_program(now, place, 0)?;
                     continue;
                 }
                 Talk::Over => continue,
@@ -172,7 +173,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A stream of a flow opens a connection, if one is wanted and a port is free.
+    /// A flow opens a connection, if another one is wanted and a source port is free.
     pub(super) fn open(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let opener = &mut self.flows[at].opener;
         if opener.open >= opener.wanted {
@@ -189,14 +190,15 @@ impl World<'_> {
         if let Talk::Tcp(pair) = &mut self.streams[place].talk {
             match &mut pair.program {
                 Program::Bulk => pair.sockets[0].write(u64::MAX),
-                Program::Ask { once: Some(opened), .. } => *opened = now,
-                Program::Ask { .. } => {}
+                Program::RequestResponse { once: Some(opened), .. } => *opened = now,
+                Program::RequestResponse { .. } => {}
             }
         }
-        self.pump(now, place, 0)
+        self.transmit(now, place, 0)
     }
 
-    /// An end's time has come, or so it seems.
+    /// A wake-up event of an end. It is ignored if it is not the valid one, and set again if the
+    /// end is to be woken later.
     pub(super) fn wake(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
         let Some(e) = self.streams.get_mut(place).and_then(|s| s.ends.get_mut(end)) else { return Ok(()) };
         if e.armed != now {
@@ -209,10 +211,10 @@ impl World<'_> {
             return Ok(());
         }
         e.wake = NEVER;
-        self.woken(now, place, end)
+        self.wake_end(now, place, end)
     }
 
-    /// Wakes an end at a time, and not before.
+    /// Sets the time at which an end is to be woken.
     pub(super) fn arm(&mut self, place: usize, end: usize, wake: Nanos) {
         let stream = &mut self.streams[place];
         let tcp = matches!(stream.talk, Talk::Tcp(_));
@@ -225,22 +227,23 @@ impl World<'_> {
         }
     }
 
-    fn woken(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    /// Wakes an end: a source sends, a request is sent again, a socket's timer expires.
+    fn wake_end(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
         match &mut stream.talk {
             Talk::Tcp(pair) => {
                 pair.sockets[end].timeout(now);
-                return self.progress(now, place, end);
+                return self.run_program(now, place, end);
             }
-            Talk::Ask(_) => return self.ask_datagram(now, place),
+            Talk::Requests(_) => return self.send_question(now, place),
             _ if !self.flows[flow].active => return Ok(()),
             Talk::Source(source) => source.wake(now, &mut self.out),
             Talk::Playback(playback) => playback.wake(now, &mut self.out),
             Talk::Over => return Ok(()),
         }
         let mut out = std::mem::take(&mut self.out);
-        let sent = self.emit(now, place, &mut out);
+        let sent = self.send_from_source(now, place, &mut out);
         if let Some(wake) = out.wake.take() {
             self.arm(place, 0, wake);
         }
@@ -249,8 +252,8 @@ impl World<'_> {
         sent
     }
 
-    /// Sends what a source has put out.
-    fn emit(&mut self, now: Nanos, place: usize, out: &mut Outbox) -> Result<(), SimError> {
+    /// Sends the packets that a source has made.
+    fn send_from_source(&mut self, now: Nanos, place: usize, out: &mut Outbox) -> Result<(), SimError> {
         for (len, number) in &out.packets {
             let octet = match &self.streams[place].talk {
                 Talk::Playback(_) => {
@@ -270,10 +273,11 @@ impl World<'_> {
         Ok(())
     }
 
-    fn ask_datagram(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
+    /// Sends a new request, or the present one again.
+    fn send_question(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let active = self.flows[stream.flow as usize].active;
-        let Talk::Ask(ask) = &mut stream.talk else { return Ok(()) };
+        let Talk::Requests(ask) = &mut stream.talk else { return Ok(()) };
         if !active {
             ask.open = false;
             return Ok(());
@@ -287,9 +291,9 @@ impl World<'_> {
         self.send(now, place, 0, Parcel::new(len, octet, Load::Number(number))).map(|_| ())
     }
 
-    /// A packet has come to where it goes.
+    /// A packet has arrived at its destination.
     pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
-        self.free.push(packet);
+        self.free_packets.push(packet);
         let travelling = &self.packets[packet as usize];
         let (place, end, len) = (travelling.stream as usize, 1 - usize::from(travelling.end & 1), travelling.len);
         let (late, octet) = (travelling.life != self.streams[place].life, travelling.octet);
@@ -318,16 +322,16 @@ impl World<'_> {
                 if end == 1 {
                     let gained = pair.sockets[1].delivered() - pair.counted;
                     pair.counted += gained;
-                    self.paid(now, flow, gained);
+                    self.count_payload(now, flow, gained);
                 }
-                return self.progress(now, place, end);
+                return self.run_program(now, place, end);
             }
-            (Talk::Ask(ask), Load::Number(number)) => {
+            (Talk::Requests(ask), Load::Number(number)) => {
                 let number = *number;
                 if end == 1 {
                     let answer = ask.lens[1];
                     let octet = stream.ends[1].key.tos;
-                    self.paid(now, flow, u64::from(len.saturating_sub(headers)));
+                    self.count_payload(now, flow, u64::from(len.saturating_sub(headers)));
                     return self.send(now, place, 1, Parcel::new(answer, octet, Load::Number(number))).map(|_| ());
                 }
                 if ask.open && ask.number == number {
@@ -340,18 +344,18 @@ impl World<'_> {
                     }
                     ask.number += 1;
                     ask.open = false;
-                    return self.ask_datagram(now, place);
+                    return self.send_question(now, place);
                 }
             }
-            (Talk::Source(_), _) => self.paid(now, flow, u64::from(len.saturating_sub(headers))),
-            (Talk::Playback(_), _) => self.paid(now, flow, u64::from(len)),
+            (Talk::Source(_), _) => self.count_payload(now, flow, u64::from(len.saturating_sub(headers))),
+            (Talk::Playback(_), _) => self.count_payload(now, flow, u64::from(len)),
             _ => {}
         }
         Ok(())
     }
 
-    /// Payload has come to where it goes, in order.
-    fn paid(&mut self, now: Nanos, flow: usize, bytes: u64) {
+    /// Counts payload that was delivered in order.
+    fn count_payload(&mut self, now: Nanos, flow: usize, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -362,9 +366,8 @@ impl World<'_> {
         }
     }
 
-    /// The program of an end looks whether there is something to do, and its socket sends what it
-    /// may.
-    fn progress(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    /// Runs the program of an end, and then sends what its socket may send.
+    fn run_program(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
         let Talk::Tcp(pair) = &mut stream.talk else { return Ok(()) };
@@ -375,10 +378,10 @@ impl World<'_> {
                     far.close();
                 }
             }
-            Program::Ask { request, response, asked, done, given, once } => {
+            Program::RequestResponse { request, response, asked, done, answered, once } => {
                 if end == 1 {
-                    while far.delivered() >= (*given + 1) * *request {
-                        *given += 1;
+                    while far.delivered() >= (*answered + 1) * *request {
+                        *answered += 1;
                         far.write(*response);
                     }
                     if far.peer_closed() {
@@ -407,7 +410,7 @@ impl World<'_> {
                             near.close();
                             if finished && std::mem::take(active) {
                                 // The client opens its next connection while this one closes.
-                                self.pump(now, place, end)?;
+                                self.transmit(now, place, end)?;
                                 let opener = &mut self.flows[flow].opener;
                                 opener.open = opener.open.saturating_sub(1);
                                 return self.open(now, flow);
@@ -417,11 +420,11 @@ impl World<'_> {
                 }
             }
         }
-        self.pump(now, place, end)
+        self.transmit(now, place, end)
     }
 
     /// Sends what a socket has to send, and sets its timer.
-    fn pump(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
+    fn transmit(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
         let mut whole: Option<Parcel> = None;
         loop {
             let stream = &mut self.streams[place];
@@ -432,7 +435,7 @@ impl World<'_> {
             let parcel = Parcel::new(segment.bytes, octet, Load::Segment(segment));
             if !tso {
                 self.send(now, place, end, parcel)?;
-            } else if !whole.as_mut().is_some_and(|whole| whole.takes(&parcel))
+            } else if !whole.as_mut().is_some_and(|whole| whole.merge(&parcel))
                 && let Some(full) = whole.replace(parcel)
             {
                 self.send(now, place, end, full)?;
@@ -446,12 +449,12 @@ impl World<'_> {
         if pair.sockets.iter().all(Socket::is_closed) {
             return self.release(now, place);
         }
-        // Never at this very instant again.
+        // Not at this instant again.
         self.arm(place, end, wake.map_or(NEVER, |wake| wake.max(now + 1)));
         Ok(())
     }
 
-    /// A connection is over at both ends: its place and its port are free.
+    /// A connection is over at both ends: frees its place and its source port.
     fn release(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
@@ -462,18 +465,18 @@ impl World<'_> {
             self.flows[flow].opener.ports.push_back(port);
         }
         self.flows[flow].streams.retain(|s| *s as usize != place);
-        self.idle.push(place as u32);
-        let client = matches!(pair.program, Program::Ask { once: Some(_), .. });
+        self.free_streams.push(place as u32);
+        let client = matches!(pair.program, Program::RequestResponse { once: Some(_), .. });
         if pair.active {
-            // It ended otherwise than its program meant it to: given up, or reset.
+            // Its program did not end it: the connection was reset, or given up.
             self.flows[flow].opener.open = self.flows[flow].opener.open.saturating_sub(1);
         }
         if client { self.open(now, flow) } else { Ok(()) }
     }
 }
 
-/// True for what a queue of two levels serves first: SYN, and ACK without data; not with FIN or RST
-/// (docs/reference/altq.md 9).
+/// Whether a queue with two levels serves a segment first: a SYN, or an ACK without data, but not
+/// with FIN or RST (docs/reference/altq.md 9).
 pub fn high(flags: Flags, len: u32) -> bool {
     if flags.has(Flags::FIN) || flags.has(Flags::RST) {
         return false;
@@ -481,7 +484,7 @@ pub fn high(flags: Flags, len: u32) -> bool {
     flags.has(Flags::SYN) || len == 0 && flags.has(Flags::ACK)
 }
 
-/// Whether a source is a program on the host of the queue.
+/// Whether a source is a program on the host that has the queue.
 pub fn is_local(kind: &Kind) -> bool {
     matches!(kind, Kind::Udp(udp) if matches!(udp.shape, Shape::Local { .. }))
 }

@@ -1,17 +1,18 @@
-//! What is counted while a case runs: all that its expectations and its result ask for, by windows
-//! of time.
+//! Counts of classes and flows, by windows of time: all that a case's expectations and its result
+//! need.
 
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
 
-/// Time cut at every window's ends: a window is a run of segments.
+/// The time of a run, cut into segments at the ends of every window. So each window is a range of
+/// segments.
 #[derive(Clone, Debug)]
 pub struct Segments {
     cuts: Vec<Nanos>,
 }
 
 impl Segments {
-    /// Cut at these times.
+    /// Segments that begin at these times, and at 0.
     pub fn new(mut cuts: Vec<Nanos>) -> Segments {
         cuts.push(0);
         cuts.sort_unstable();
@@ -19,12 +20,12 @@ impl Segments {
         Segments { cuts }
     }
 
-    /// How many.
+    /// The number of segments.
     pub fn len(&self) -> usize {
         self.cuts.len()
     }
 
-    /// The segment of a time; `last` is that of the time before, as times do not decrease.
+    /// The segment of a time, searched from the segment `last` of an earlier time on.
     pub fn find(&self, now: Nanos, last: usize) -> usize {
         let mut at = last;
         while self.cuts.get(at + 1).is_some_and(|cut| *cut <= now) {
@@ -40,34 +41,34 @@ impl Segments {
     }
 }
 
-/// Of one class, or one flow, in one segment.
+/// The counts of one class or one flow in one segment.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     /// Packets sent: by the class, or by the flow's source.
     pub sent: u64,
-    /// Their own bytes.
+    /// Bytes of these packets at layer 3; of a flow: bytes received.
     pub bytes: u64,
-    /// What the link charged for them; of a flow: payload delivered.
+    /// Bytes that the link charged for them; of a flow: payload delivered.
     pub charged: u64,
     /// Packets dropped.
     pub dropped: u64,
-    /// Of a class: how long those had waited, together. A queue that drops from its head drops
-    /// packets that have waited.
+    /// Of a class: the sum of the times that dropped packets had waited. (Some queues drop from
+    /// their head.)
     pub dropped_wait: u128,
-    /// Packets that a queue marked; of a flow where that is asked for.
+    /// Packets that a queue marked; of a flow only if a probe asks for it.
     pub marked: u64,
-    /// Of a flow: how long its packets waited in links with a policy, together, where that is asked
-    /// for.
+    /// Of a flow: the sum of the times that its packets waited in links with a policy, only if a
+    /// probe asks for it.
     pub waited: u128,
     /// Packets that arrived at the flow's destination.
     pub received: u64,
     /// Of a class: bytes on the wire, as the medium frames them.
     pub wire: u64,
-    /// Delays: in the link, or from source to destination.
+    /// The delay of each packet: of a class in the link, of a flow from source to destination.
     pub delays: Vec<Nanos>,
-    /// Questions answered.
+    /// Requests answered.
     pub transactions: u64,
-    /// How long each took.
+    /// How long each transaction took.
     pub rtts: Vec<Nanos>,
 }
 
@@ -78,12 +79,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// For so many segments and classes.
+    /// Empty cells for so many segments and classes or flows.
     pub fn new(segments: usize, columns: usize) -> Tally {
         Tally { segments: vec![vec![Cell::default(); columns]; segments] }
     }
 
-    /// A cell; made if it is not there.
+    /// A cell, which is made if it is not there.
     pub fn cell(&mut self, segment: usize, column: usize) -> &mut Cell {
         let row = &mut self.segments[segment];
         if column >= row.len() {
@@ -92,7 +93,7 @@ impl Tally {
         &mut row[column]
     }
 
-    /// What the link charged over segments, by column.
+    /// The sums of `charged` over segments, by class or flow.
     pub fn charged(&self, segments: std::ops::Range<usize>) -> Vec<u64> {
         let mut sums = Vec::new();
         for row in self.segments.get(segments).unwrap_or(&[]) {
@@ -102,7 +103,7 @@ impl Tally {
         sums
     }
 
-    /// The sum over segments and columns.
+    /// The sum of the cells of these segments and these classes or flows.
     pub fn sum(&self, segments: std::ops::Range<usize>, columns: &[ClassId]) -> Cell {
         let mut sum = Cell::default();
         for row in self.segments.get(segments).unwrap_or(&[]) {

@@ -1,4 +1,5 @@
-//! What some probes want to know of single packets.
+//! What some probes need to know of single packets: gaps between packets, and when a rate is
+//! reached.
 
 use std::collections::VecDeque;
 
@@ -7,18 +8,18 @@ use altq_cases::gaps::Gaps;
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, SECOND};
 
-/// Gaps between the packets of flows, by windows.
+/// The gaps between the packets of flows, by flow and window.
 pub struct FlowGaps {
     flows: Vec<Vec<(Nanos, Nanos, Gaps)>>,
 }
 
 impl FlowGaps {
-    /// For so many flows; none is kept yet.
+    /// For so many flows; no gaps are kept yet.
     pub fn new(flows: usize) -> FlowGaps {
         FlowGaps { flows: vec![Vec::new(); flows] }
     }
 
-    /// Keeps those of a flow that arrive in the window [from, to).
+    /// Keeps the gaps between packets of a flow that arrive in the window [from, to).
     pub fn keep(&mut self, flow: usize, from: Nanos, to: Nanos) {
         if self.of(flow, from, to).is_none()
             && let Some(list) = self.flows.get_mut(flow)
@@ -37,33 +38,34 @@ impl FlowGaps {
         }
     }
 
-    /// Those of a window, if they were kept.
+    /// The gaps of a flow in a window, if they were kept.
     pub fn of(&self, flow: usize, from: Nanos, to: Nanos) -> Option<&Gaps> {
         self.flows.get(flow)?.iter().find(|(a, b, _)| (*a, *b) == (from, to)).map(|(_, _, gaps)| gaps)
     }
 }
 
-/// Follows a class or a flow until it has a rate.
+/// Follows a class or a flow until it reaches a rate.
 pub struct Trace {
-    /// The probe that asks.
+    /// The probe that asks for it.
     pub probe: Probe,
-    /// The class's port; `None`: a flow's.
+    /// The port of the class; `None`: a flow is followed.
     port: Option<usize>,
     /// The class and all below it, or the flow.
     numbers: Vec<ClassId>,
-    /// Bytes wanted in a span.
+    /// The rate in bit/s times the span in nanoseconds.
     wanted: u128,
-    /// What came in the last span, and its sum.
+    /// Time and bytes of the packets in the last span.
     last: VecDeque<(Nanos, u32)>,
+    /// The bytes of these packets.
     sum: u64,
-    /// Where the first span began that had enough.
+    /// When the first span began in which the rate was reached.
     found: Option<Nanos>,
 }
 
 impl Trace {
     /// For a probe of [`altq_cases::case::Measure::Reach`].
     pub fn new(probe: &Probe, port: Option<usize>, numbers: Vec<ClassId>) -> Trace {
-        // Bytes times 8 SECOND against bit/s times ns: exact.
+        // Bytes * 8 * SECOND are compared with bit/s * ns, which is exact.
         let wanted = u128::from(probe.level.as_bit_s()) * u128::from(probe.over);
         Trace { probe: probe.clone(), port, numbers, wanted, last: VecDeque::new(), sum: 0, found: None }
     }
@@ -71,18 +73,19 @@ impl Trace {
     /// A packet of a class was handed over by a port.
     pub fn class(&mut self, now: Nanos, port: usize, class: ClassId, bytes: u32) {
         if self.port == Some(port) && self.numbers.contains(&class) {
-            self.came(now, bytes);
+            self.count(now, bytes);
         }
     }
 
     /// A flow's packet arrived.
     pub fn flow(&mut self, now: Nanos, flow: usize, bytes: u32) {
         if self.port.is_none() && self.numbers.contains(&(flow as u32)) {
-            self.came(now, bytes);
+            self.count(now, bytes);
         }
     }
 
-    fn came(&mut self, now: Nanos, bytes: u32) {
+    /// Counts a packet, and notes if the rate is reached.
+    fn count(&mut self, now: Nanos, bytes: u32) {
         if self.found.is_some() || now < self.probe.from || now >= self.probe.to {
             return;
         }
@@ -98,7 +101,8 @@ impl Trace {
         }
     }
 
-    /// From the window's begin to that of the first span with enough, in nanoseconds.
+    /// The time from the window's beginning to that of the first span in which the rate was
+    /// reached, in nanoseconds.
     pub fn reached(&self) -> Option<f64> {
         self.found.map(|at| (at - self.probe.from) as f64)
     }

@@ -29,70 +29,78 @@ use super::stream::{Stream, Travelling};
 use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
 
-/// Of more flows than this, gaps between packets are kept only where something asks for them: they
-/// take 10 KB each.
+/// With more flows than this, gaps between packets are kept only for flows whose gaps an
+/// expectation or figure asks for, because they take 10 KB a flow.
 const MOST_GAPS: usize = 64;
 
-/// Everything that a run of one column needs.
+/// The state of one column's run.
 pub struct World<'a> {
     pub(super) case: &'a Case,
     captures: &'a [Option<Capture>],
-    /// Two a link.
+    /// The two ports of each link: of link n those with the numbers 2n and 2n + 1.
     pub ports: Vec<Port>,
     pub flows: Vec<FlowState>,
     pub(super) streams: Vec<Stream>,
-    /// Places of streams that nobody has.
-    pub(super) idle: Vec<u32>,
-    /// The port towards each host, by host.
+    /// Places in `streams` that are free.
+    pub(super) free_streams: Vec<u32>,
+    /// The port to take from a host to a host.
     pub(super) routes: Vec<Vec<Option<usize>>>,
-    /// What is on its way, and places there that are free.
+    /// The packets in the network.
     pub(super) packets: Vec<Travelling>,
-    pub(super) free: Vec<u32>,
+    /// Places in `packets` that are free.
+    pub(super) free_packets: Vec<u32>,
     pub(super) events: Events,
     pub(super) hash: FlowHash,
-    /// Media that two stations share.
+    /// The media that two stations share.
     pub(super) media: Vec<Csma>,
-    /// The first of the two ports of each.
+    /// The first of the two ports of each medium.
     pub(super) shared: Vec<usize>,
-    /// The event that looks after each.
-    pub(super) looks: Vec<Option<Nanos>>,
-    /// Ticks of the column's timers.
+    /// The time of the event that is set for each medium.
+    pub(super) medium_events: Vec<Option<Nanos>>,
+    /// When the column's timers can fire.
     pub(super) timer: Timer,
+    /// The time of the run, cut at the ends of all windows that are measured.
     pub segments: Segments,
+    /// The segment of the present time.
     pub(super) segment: usize,
-    /// By port, then class.
+    /// What the classes of each port did.
     pub(super) tallies: Vec<Tally>,
+    /// What the flows did.
     pub flow_tally: Tally,
-    /// The port whose packets are recorded, and where they go.
+    /// The port whose packets are recorded.
     pub(super) recorded: Option<usize>,
+    /// Where they are recorded.
     pub(super) recorder: Option<Recorder<Box<dyn Write + 'a>>>,
+    /// What classes and flows do over time, if it is kept.
     pub(super) series: Option<Series>,
-    /// Who reads counters as another tool prints them.
+    /// Reads counters as another tool prints them.
     pub(super) counters: Option<ReadCounters>,
-    /// Gaps between packets that arrive.
+    /// Gaps between the packets of flows that arrive.
     pub gaps: FlowGaps,
-    /// What probes want to know of single packets.
+    /// The classes and flows that are followed until they reach a rate.
     pub(super) traces: Vec<Trace>,
-    /// Whether somebody asks what the packets of a flow met in queues.
+    /// Whether an expectation or figure asks for the time that a flow's packets wait, or for marks.
     pub(super) queues_of_flows: bool,
-    /// Used again and again, so that nothing is allocated for a packet.
+    /// Buffers that are used again, so that nothing is allocated for a packet: what a source sends,
+    /// what an engine handed over, and what was dropped.
     pub(super) out: Outbox,
     pub(super) handed_over: Vec<(Departure, Taken)>,
     pub(super) lost: Vec<Dropped>,
 }
 
-/// Something in a case does not fit together.
+/// The error for a case in which something does not fit together.
 pub fn bad(message: impl Into<String>) -> SimError {
     SimError::Case(message.into())
 }
 
-/// Streams of chance beyond those of the flows, which are numbered from 0.
+/// Random streams of links, one a port, numbered from here. Those of flows are numbered from 0.
 const FLIGHTS: u64 = 1 << 32;
+/// Random streams of shared media, one a link, numbered from here.
 const MEDIA: u64 = 1 << 33;
 
 impl<'a> World<'a> {
-    /// `record`: whether the first port with a policy keeps its packets for [`run`](World::run)'s
-    /// recorder.
+    /// The world of a case's column before its first event. `record`: whether [`run`](World::run)
+    /// will be given a recorder, which then gets the packets of the first port with a policy.
     pub fn new(
         case: &'a Case,
         column: &Column,
@@ -120,7 +128,7 @@ impl<'a> World<'a> {
             let rerated = case.events.iter().any(|e| matches!(e.what, What::LinkRate { link, .. } if link == place));
             for (back, policy) in both.iter().enumerate() {
                 let number = ports.len() as u64;
-                // A way without a rate of its own takes that of the way that has a policy.
+                // A direction without a rate of its own has that of the direction with a policy.
                 let rate = link.ways[back].rate.or_else(|| both.iter().flatten().next().map(|p| p.spec.rate));
                 let around = Surroundings {
                     link,
@@ -134,7 +142,7 @@ impl<'a> World<'a> {
                     steady: !rerated && recorded != Some(ports.len()),
                 };
                 let mut made = Port::new(around, policy.as_ref()).map_err(|e| bad(e.to_string()))?;
-                // Each way draws lots of its own.
+                // Each direction has random numbers of its own.
                 made.engine.set_seed(seed.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA)));
                 ports.push(made);
             }
@@ -158,12 +166,12 @@ impl<'a> World<'a> {
             ports,
             flows: Vec::new(),
             streams: Vec::new(),
-            idle: Vec::new(),
+            free_streams: Vec::new(),
             packets: Vec::new(),
-            free: Vec::new(),
+            free_packets: Vec::new(),
             events: Events::default(),
             hash: FlowHash::new(seed),
-            looks: vec![None; media.len()],
+            medium_events: vec![None; media.len()],
             media,
             shared,
             timer: column.timer,
@@ -185,7 +193,7 @@ impl<'a> World<'a> {
         }
         let about = case.expectations.iter().filter(|e| e.concerns(column, Place::Sim)).map(|e| (&e.name, &e.probe));
         for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
-            // A class that an event adds is known only then.
+            // A class that an event adds is not there yet.
             let added = |name: &str| {
                 case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name))
             };
@@ -205,19 +213,18 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// Keeps from now on what classes and flows do.
+    /// Keeps in `series` what classes and flows do from now on.
     pub fn keep_series(&mut self, mut series: Series) {
-        use altq_cases::case::Kind;
-        let asks = |kind: &Kind| matches!(kind, Kind::TcpRr { .. } | Kind::TcpConnect { .. } | Kind::UdpRr { .. });
-        series.flows(self.case.flows.iter().map(|flow| (flow.name.as_str(), asks(&flow.kind))));
+        let flows = self.case.flows.iter();
+        series.flows(flows.map(|flow| (flow.name.as_str(), super::has_transactions(&flow.kind))));
         self.series = Some(series);
     }
 
-    /// What was kept: of classes those that had packets.
+    /// Takes the series that was kept, without the classes that had no packets.
     pub fn take_series(&mut self) -> Option<Series> {
         let mut series = self.series.take()?;
         series.classes.retain(|row| row.bytes.iter().chain(&row.drops).any(|n| *n > 0));
-        // In the order of the policy, not in that of the first packets.
+        // Classes are put in the order of the policy; they were added with their first packets.
         let governed = self.ports.iter().filter_map(|port| port.policy.as_ref());
         let names: Vec<&str> =
             governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
@@ -225,7 +232,7 @@ impl<'a> World<'a> {
         Some(series)
     }
 
-    /// What is kept, if anything is, with a row for a class of a port.
+    /// The series that is kept, if any, after adding a row for a class of a port if it has none.
     pub(super) fn series_of(&mut self, at: usize, class: ClassId) -> Option<&mut Series> {
         let series = self.series.as_mut()?;
         if series.is_new(at, class) {
@@ -237,16 +244,17 @@ impl<'a> World<'a> {
         Some(series)
     }
 
+    /// Adds an event.
     #[inline]
     pub(super) fn schedule(&mut self, at: Nanos, rank: Rank, event: Event) {
-        // What comes when all is over need not be kept.
+        // Events after the end of the run are not needed.
         if at < self.case.duration {
             self.events.push(at, rank, event);
         }
     }
 
-    /// Applies the case's events to links that carry nothing, so that what cannot be is found
-    /// before anything runs.
+    /// Applies the case's changes to links without traffic, so that a change that is not possible
+    /// is an error before anything runs.
     pub fn rehearse(mut self) -> Result<(), SimError> {
         for at in 0..self.case.events.len() {
             self.change(0, at)?;
@@ -254,13 +262,13 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Runs until the case's duration is over.
+    /// Runs the events until the case's duration is over.
     pub fn run(&mut self, recorder: Option<Recorder<Box<dyn Write + 'a>>>) -> Result<(), SimError> {
         self.recorder = recorder;
         while let Some((now, event)) = self.events.peek() {
             self.segment = self.segments.find(now, self.segment);
             if let Event::Arrive(port) = event {
-                self.first_of_line(now, port as usize)?;
+                self.arrive_first_in_line(now, port as usize)?;
                 continue;
             }
             self.events.pop();
@@ -269,14 +277,14 @@ impl<'a> World<'a> {
                 Event::Timer(port) => {
                     if self.ports[port as usize].wakeup == Some(now) {
                         self.ports[port as usize].wakeup = None;
-                        self.ask(now, port as usize)?;
+                        self.run_scheduler(now, port as usize)?;
                     }
                 }
                 Event::Medium(medium) => self.medium(now, medium as usize)?,
                 Event::Change(at) => {
                     self.change(now, at as usize)?;
                     for port in 0..self.ports.len() {
-                        self.ask(now, port)?;
+                        self.run_scheduler(now, port)?;
                     }
                 }
                 Event::Start(flow) => self.start(now, flow as usize)?,
@@ -284,7 +292,7 @@ impl<'a> World<'a> {
                 Event::Open(flow) => self.open(now, flow as usize)?,
                 Event::Wake(end) => self.wake(now, end as usize / 2, end as usize & 1)?,
                 Event::Arrive(_) => {}
-                Event::Straggle(packet) => self.arrive(now, packet)?,
+                Event::ArriveUnordered(packet) => self.arrive(now, packet)?,
                 Event::Handle(packet) => self.handle(now, packet)?,
             }
         }
@@ -294,8 +302,9 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// The first packet of a port's line arrives; the next one's event takes its event's place.
-    fn first_of_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+    /// The first packet of a port's line arrives. Its event is replaced by that of the next packet
+    /// in the line.
+    fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let line = &mut self.ports[at].line;
         let first = line.pop_front();
         match line.front() {
@@ -308,6 +317,7 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A packet arrives at a host, which handles it after the host's delay.
     fn arrive(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         match self.host_delay(packet) {
             0 => self.handle(now, packet),
@@ -318,7 +328,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long the host takes to get round to a packet.
+    /// How long the host at which a packet has arrived takes to handle it.
     #[inline]
     fn host_delay(&self, packet: u32) -> Nanos {
         let host = self.packets[packet as usize].host;
@@ -330,8 +340,8 @@ impl<'a> World<'a> {
         self.case.duration
     }
 
-    /// How many events there were.
-    pub fn happened(&self) -> u64 {
+    /// The number of events so far.
+    pub fn events_run(&self) -> u64 {
         self.events.taken()
     }
 
@@ -345,7 +355,7 @@ impl<'a> World<'a> {
         self.captures.get(flow)?.as_ref()
     }
 
-    /// The class of a name: the first governed port that has it.
+    /// The port and number of the class of this name, at the first port whose policy has it.
     pub fn class(&self, name: &str) -> Result<(usize, ClassId), SimError> {
         let governed = || self.ports.iter().enumerate().filter_map(|(at, port)| port.policy.as_ref().map(|p| (at, p)));
         if let Some(found) = governed().find_map(|(at, policy)| policy.class(name).map(|class| (at, class))) {
@@ -356,7 +366,7 @@ impl<'a> World<'a> {
         Err(bad(format!("no link of the case has a class {name:?}{hint}")))
     }
 
-    /// What a port charged for each class and those below it, by number.
+    /// The bytes that a port charged for each class and those below it, by class number.
     pub fn charged(&self, port: usize, window: Range<usize>) -> Vec<u64> {
         let names = self.ports[port].policy.as_ref().map_or(&[][..], |policy| &policy.names);
         let own = self.tallies[port].charged(window);
@@ -372,13 +382,13 @@ impl<'a> World<'a> {
         sums
     }
 
-    /// What a class and those below it did.
+    /// The counts of a class and those below it.
     pub fn class_cell(&self, port: usize, class: ClassId, window: Range<usize>) -> Cell {
         let below = self.ports[port].policy.as_ref().map(|p| p.below(class)).unwrap_or_default();
         self.tallies[port].sum(window, &below)
     }
 
-    /// Keeps from now on what this probe asks of single packets.
+    /// Keeps from now on what this probe needs to know of single packets.
     fn watch(&mut self, probe: &Probe) {
         match &probe.subject {
             Subject::Flow(flow) if probe.measure.of_gaps() => self.gaps.keep(*flow, probe.from, probe.to),
@@ -389,7 +399,7 @@ impl<'a> World<'a> {
                 self.traces.push(Trace::new(probe, None, vec![*flow as u32]))
             }
             Subject::Class(name) if probe.measure == Measure::Reach => {
-                // A class that comes later is not followed.
+                // A class that an event adds is not followed.
                 if let Ok((port, class)) = self.class(name) {
                     let below = self.ports[port].policy.as_ref().map(|p| p.below(class)).unwrap_or_default();
                     self.traces.push(Trace::new(probe, Some(port), below));
@@ -399,12 +409,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long it took until what the probe follows had its level; `None`: never.
+    /// How long it took until the class or flow that the probe follows reached the probe's level,
+    /// in nanoseconds; `None`: it never did.
     pub fn reached(&self, probe: &Probe) -> Option<f64> {
         self.traces.iter().find(|trace| trace.probe == *probe).and_then(Trace::reached)
     }
 
-    /// True if a policy governs a link.
+    /// True if any link has a policy.
     pub fn is_governed(&self) -> bool {
         self.ports.iter().any(|port| port.policy.is_some())
     }
@@ -420,8 +431,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// The way from host to host: links by their place, and whether each is passed from its `to` to its
-/// `from`. `None` if there is none.
+/// The route from host to host: the places of its links, and whether each is passed from its `to`
+/// to its `from`. `None` if there is no route.
 pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
     let routes = routes(case);
     let (mut host, mut way) = (from, Vec::new());
@@ -435,8 +446,8 @@ pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> 
     Some(way)
 }
 
-/// For every pair of hosts the port to take: the way of fewest links, and of several the one that
-/// comes first in the file.
+/// For every pair of hosts the port to take: on the route with the fewest links, and of several
+/// such routes on the one whose link comes first in the file.
 fn routes(case: &Case) -> Vec<Vec<Option<usize>>> {
     let n = case.hosts.len();
     let mut routes = vec![vec![None; n]; n];
