@@ -203,7 +203,8 @@ fn resolve(names: &BTreeMap<&Module, Names>, file: &Module, path: &[String], dep
         "self" => rest = &path[1..],
         "super" => {}
         first => {
-            // A module of this file, or a name that it imports; everything else is not a path to a file.
+            // A module of this file, or a name that it imports; everything else is not a path to a
+            // file.
             let child = [file.as_slice(), &[first.to_owned()][..]].concat();
             if !names.contains_key(&child) {
                 let import = names.get(file)?.imports.get(first).filter(|import| *import != path && depth < 8)?;

@@ -1,5 +1,5 @@
-//! A file of altq.conf(5) while it is read: its interfaces, classes and filters as altqd keeps them,
-//! and what every command asks of the words of its line.
+//! A file of altq.conf(5) while it is read: its interfaces, classes and filters as altqd keeps
+//! them, and what every command asks of the words of its line.
 
 use std::collections::HashMap;
 
