@@ -115,7 +115,7 @@ fn overhead(u: &mut Unstructured) -> Result<Overhead> {
 }
 
 fn at(below: &[&'static str], class: ClassId) -> &'static str {
-    below.get(class as usize).copied().unwrap_or("fifo")
+    below.get(class as usize).copied().unwrap_or(schedule::PLAIN.name)
 }
 
 fn classic(scheduler: &SchedulerSpec) -> bool {
@@ -314,7 +314,7 @@ fn go(u: &mut Unstructured) -> Result<()> {
                 tell!("{}: {change:?}: {done:?}", w.now);
                 if let (Ok(Some(new)), Change::AddClass(class)) = (done, &change) {
                     count = count.max(new + 1);
-                    below.resize(count as usize, "fifo");
+                    below.resize(count as usize, schedule::PLAIN.name);
                     below[new as usize] =
                         class.scheduler.as_ref().map_or(at(&below, class.parent), |scheduler| scheduler.name);
                 }

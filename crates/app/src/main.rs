@@ -3,6 +3,8 @@
 #[cfg(feature = "experiments")]
 mod case_result;
 mod commands;
+#[cfg(all(test, feature = "experiments"))]
+mod copies;
 #[cfg(feature = "experiments")]
 mod demo;
 mod exit;
@@ -17,7 +19,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{check, convert, run};
+use crate::commands::{check, convert};
+use crate::exit::Exit;
 
 /// Records of many classes lie in large pages.
 #[global_allocator]
@@ -56,7 +59,7 @@ enum Command {
     #[cfg(feature = "experiments")]
     Report(commands::report::Args),
     /// Shapes real interfaces until stopped
-    Run(run::Args),
+    Run(commands::run::Args),
     /// Load and latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
     /// Measures the engine, and the simulator
@@ -65,7 +68,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    match run(Cli::parse().command) {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(error) => {
+            eprintln!("altq: {error:#}");
+            ExitCode::from(Exit::Failed as u8)
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
         #[cfg(feature = "experiments")]
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => check::run(&args),
@@ -80,16 +93,9 @@ fn main() -> ExitCode {
         Command::Experiments(args) => commands::experiments::run(&args),
         #[cfg(feature = "experiments")]
         Command::Report(args) => commands::report::run(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Traffic(args) => commands::traffic::run(&args),
         #[cfg(feature = "experiments")]
         Command::Bench(args) => commands::bench::run(&args),
-    };
-    match result {
-        Ok(exit) => ExitCode::from(exit as u8),
-        Err(error) => {
-            eprintln!("altq: {error:#}");
-            ExitCode::from(exit::Exit::Failed as u8)
-        }
     }
 }

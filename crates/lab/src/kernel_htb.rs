@@ -9,12 +9,22 @@ use std::time::{Duration, Instant};
 
 use altq_config::Link;
 use altq_dataplane::netns::Namespace;
+use altq_engine::queue;
 use altq_engine::schedule::htb::words::{self, Defaults, Words};
+use altq_engine::schedule::{self, TcForm};
 use altq_engine::settings::Limit;
-use altq_engine::spec::{ClassId, ROOT};
+use altq_engine::spec::{ClassId, QueueSpec, ROOT};
 
 use super::generator::{Flow, Kind};
 use super::topology::{self, OUTSIDE, Side, Unsupported};
+
+/// The kernel's name for HTB.
+pub const NAME: &str = "htb";
+
+/// True if the kernel's HTB can have the classes of a link: its scheduler has HTB's words.
+pub fn fits(link: &Link) -> bool {
+    schedule::find(link.spec.scheduler.name).is_some_and(|entry| entry.tc == TcForm::Tokens)
+}
 
 /// Minor number of the class that stands for the link. Other classes have their number in the
 /// policy.
@@ -57,12 +67,10 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
              cburst {cburst}b prio {prio} quantum {quantum} overhead {overhead} mpu {mpu}"
         )?;
         if children.get(at).is_some_and(Vec::is_empty) {
-            let queue =
-                link.queue(id).filter(|queue| queue.name == "drop_tail").ok_or_else(|| lacks("such queue here"))?;
-            let (kind, limit) = match queue.limit {
-                Limit::Packets(n) => ("pfifo", n),
-                Limit::Bytes(n) => ("bfifo", n),
-            };
+            let plain = |queue: &QueueSpec| queue.name == queue::PLAIN.name;
+            let queue = link.queue(id).filter(plain).ok_or_else(|| lacks("such queue here"))?;
+            let (Limit::Packets(limit) | Limit::Bytes(limit)) = queue.limit;
+            let kind = queue::PLAIN.tc_name(queue.limit);
             writeln!(out, "qdisc add dev $DEV parent 1:{id:x} handle {:x}: {kind} limit {limit}", id + 1)?;
         }
     }

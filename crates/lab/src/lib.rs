@@ -43,6 +43,7 @@ use altq_cases::series::BINS;
 use altq_cases::table;
 
 pub use file::{LeftOut, retain_possible, run_file};
+pub use kernel_htb::NAME as PEER;
 pub use lower::Options;
 pub use need::Need;
 pub use parts::{Part, assemble};

@@ -2,6 +2,7 @@
 
 use altq_cases::case::{Case, Kind, Measure, Pace, Shape, Udp, What};
 use altq_config::{Device, Link};
+use altq_engine::schedule::Role;
 use altq_engine::spec::ROOT;
 use altq_engine::units::{Rate, SECOND};
 
@@ -112,8 +113,8 @@ fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
     u64::try_from(events.fold(own, u128::max)).unwrap_or(u64::MAX)
 }
 
-/// The highest rate of a link in bit/s: its own, or the sum of the ceilings of its top classes of
-/// htb if that is less.
+/// The highest rate of a link in bit/s: its own, or the sum of the ceilings of its top classes if
+/// that is less and each class has one.
 fn most(case: &Case, link: &Link) -> u64 {
     let own = link.spec.rate.as_bit_s();
     let rates = case.events.iter().filter_map(|event| match event.what {
@@ -123,8 +124,9 @@ fn most(case: &Case, link: &Link) -> u64 {
     let rate = rates.fold(own, u64::max);
     let steady = case.events.iter().all(|event| matches!(event.what, What::FlowActive { .. } | What::FlowRate { .. }));
     let top = link.spec.classes.iter().skip(1).filter(|class| class.parent == ROOT);
-    let ceilings: Option<u64> = top.map(|class| class.settings.rate("ceil").map(|ceil| ceil.as_bit_s())).sum();
-    match ceilings.filter(|sum| *sum > 0 && steady && link.spec.scheduler.name == "htb") {
+    let ceiling = link.entry_of(ROOT).and_then(|entry| entry.word_of(Role::CeilingOrGuarantee));
+    let ceilings = ceiling.and_then(|word| top.map(|class| Some(class.settings.rate(word)?.as_bit_s())).sum());
+    match ceilings.filter(|sum: &u64| *sum > 0 && steady) {
         Some(sum) => rate.min(sum),
         None => rate,
     }

@@ -229,9 +229,9 @@ impl Prepared<'_> {
         Ok(Middle { run: run?, readings, stats: stats.into_inner() })
     }
 
-    /// True if the first link's scheduler is htb, so that the kernel can have the same classes.
+    /// True if the kernel's HTB can have the classes of the first link.
     fn is_htb(&self) -> bool {
-        self.links.first().is_some_and(|link| link.spec.scheduler.name == "htb")
+        self.links.first().is_some_and(kernel_htb::fits)
     }
 
     /// Lines for tc: the policy's classes if its scheduler is htb, else one class of the link's
@@ -282,7 +282,7 @@ impl Prepared<'_> {
             invalid: run.invalid.iter().map(|reason| format!("kernel HTB: {reason}")).collect(),
             result: PeerResult {
                 column: self.column.name.clone(),
-                name: "htb".into(),
+                name: kernel_htb::NAME.into(),
                 bulk_bit_s: all.bit_s,
                 altq_bulk_bit_s: all.altq_bit_s,
                 ratio: all.ratio,

@@ -23,7 +23,7 @@ pub struct Args {
     json: bool,
     /// Runs the same traffic through something else afterwards, and gives the ratio of the bulk
     /// rates
-    #[arg(long, value_name = "htb")]
+    #[arg(long, value_name = lab::PEER)]
     peer: Option<Peer>,
     /// Congestion control of TCP flows that name none, as in
     /// net.ipv4.tcp_available_congestion_control [default: cubic]

@@ -6,6 +6,7 @@ mod workload;
 
 use std::io::{IsTerminal, Write};
 
+use altq_engine::schedule;
 use clap::builder::PossibleValuesParser;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
@@ -53,7 +54,7 @@ struct EngineArgs {
 #[derive(Debug, clap::Args)]
 struct Tree {
     /// The scheduler; cbq is measured with the exact estimator, cbq-classic with ALTQ's
-    #[arg(long, value_name = "S", default_value = "cbq")]
+    #[arg(long, value_name = "S", default_value = schedule::SCHEDULERS[0].name)]
     #[arg(value_parser = PossibleValuesParser::new(workload::scheduler_names()))]
     scheduler: String,
     /// The queue of every leaf class [default: the scheduler's]

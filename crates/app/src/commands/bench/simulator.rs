@@ -6,9 +6,12 @@ use std::io::Write;
 use std::path::Path;
 
 use altq_cases::case::Case;
+use altq_engine::queue;
+use altq_engine::schedule::{self, Entry, Role};
 use altq_engine::units::SECOND;
 use altq_simulator::sim::{self, Watch};
 use anyhow::{Context, anyhow};
+use clap::builder::PossibleValuesParser;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -32,11 +35,25 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// The bottleneck's scheduler
-    #[arg(long, value_name = "S", default_value = "fifo", value_parser = ["fifo", "cbq", "htb"])]
+    #[arg(long, value_name = "S", default_value = schedule::PLAIN.name, value_parser = PossibleValuesParser::new(names()))]
     scheduler: String,
     /// One JSON line for each rate
     #[arg(long)]
     json: bool,
+}
+
+/// The word of a class that says what it can count on.
+const RATE: &str = "rate";
+
+/// What `--scheduler` takes: the one that tells no classes apart, and those whose classes can count
+/// on a rate.
+fn names() -> impl Iterator<Item = &'static str> {
+    let rates = schedule::all().filter(|entry| has_rate(entry)).map(|entry| entry.name);
+    std::iter::once(schedule::PLAIN.name).chain(rates)
+}
+
+fn has_rate(entry: &Entry) -> bool {
+    entry.roles.contains(&(RATE, Role::Guarantee))
 }
 
 #[derive(Debug, Serialize)]
@@ -114,7 +131,8 @@ fn once(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> anyhow::Result<(f64, 
 /// The default dumbbell at 100 Mbit/s for as long as its bottleneck takes for so many packets of
 /// 1500 bytes.
 pub fn work(packets: u64) -> anyhow::Result<()> {
-    let args = Args { tcp: 4, udp: 1, mbit: vec![100], seconds: 1, scheduler: "fifo".into(), json: false };
+    let args =
+        Args { tcp: 4, udp: 1, mbit: vec![100], seconds: 1, scheduler: schedule::PLAIN.name.into(), json: false };
     let mut case = Case::parse(&case(&args, 4, 100, 1), Path::new("dumbbell")).map_err(|error| anyhow!("{error}"))?;
     let was = std::mem::replace(&mut case.duration, packets * 120_000);
     for (_, stop) in case.flows.iter_mut().flat_map(|flow| &mut flow.active).filter(|(_, stop)| *stop == was) {
@@ -130,16 +148,16 @@ fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
     let pairs = (tcp + args.udp).clamp(1, 5);
     let queue = (mbit * 1_000_000 / 8 * 40 / 1000 / 1500).max(10);
     let mut text = format!("name = 'dumbbell'\ndescription = 'altq bench sim'\nduration = '{seconds}s'\n");
-    let words = match args.scheduler.as_str() {
-        "fifo" => format!("class all {{ queue drop_tail {{ limit {queue}packets }} default }}"),
-        "cbq" => format!(
-            "class bulk {{ share 80% borrow queue drop_tail {{ limit {queue}packets }} default }} \
-             class rest {{ share 20% borrow }} match proto udp -> rest"
-        ),
-        _ => format!(
-            "class bulk {{ rate 80% queue drop_tail {{ limit {queue}packets }} default }} class rest {{ rate 20% }} \
-             match proto udp -> rest"
-        ),
+    let limit = format!("queue {} {{ limit {queue}packets }}", queue::PLAIN.name);
+    let words = match schedule::find(&args.scheduler).filter(|entry| has_rate(entry)) {
+        None => format!("class all {{ {limit} default }}"),
+        Some(entry) => {
+            let borrow = entry.word_of(Role::Borrow).unwrap_or("");
+            format!(
+                "class bulk {{ {RATE} 80% {borrow} {limit} default }} class rest {{ {RATE} 20% {borrow} }} \
+                 match proto udp -> rest"
+            )
+        }
     };
     let _ = write!(text, "policy = 'link wan {{ rate {mbit}Mbit/s scheduler {} {words} }}'\nhosts = [", args.scheduler);
     for n in 0..pairs {

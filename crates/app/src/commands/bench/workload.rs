@@ -3,7 +3,7 @@
 use altq_engine::classify::{Address, BATCH, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
 use altq_engine::queue;
-use altq_engine::schedule;
+use altq_engine::schedule::{self, Role};
 use altq_engine::settings::{Kind, Limit, Settings, Value};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
@@ -19,12 +19,32 @@ const RATE: u64 = 10_000_000_000;
 
 /// What `--queue` takes.
 pub fn queue_names() -> impl Iterator<Item = &'static str> {
-    queue::QUEUES.iter().map(|entry| entry.name)
+    queue::all().map(|entry| entry.name)
 }
 
-/// What `--scheduler` takes: the registry's names, and `cbq-classic` for cbq with ALTQ's estimator.
-pub fn scheduler_names() -> impl Iterator<Item = &'static str> {
-    schedule::SCHEDULERS.iter().map(|entry| entry.name).chain(["cbq-classic"])
+/// What `--scheduler` takes: the registry's names, and behind them each variant of a scheduler that
+/// is not its default, as `cbq-classic`.
+pub fn scheduler_names() -> impl Iterator<Item = String> {
+    schedulers().map(|(name, _)| name)
+}
+
+/// The schedulers by these names.
+fn schedulers() -> impl Iterator<Item = (String, SchedulerSpec)> {
+    let plain = schedule::all().map(|entry| (entry.name.to_owned(), SchedulerSpec::new(entry.name)));
+    let variants = schedule::all().flat_map(|entry| {
+        let word = entry.words.iter().find(|word| Some(word.name) == entry.variant);
+        let choices = word.into_iter().flat_map(|word| match word.kind {
+            Kind::Choice(choices) => {
+                choices.iter().filter(|choice| **choice != word.default).map(|c| (word, *c)).collect()
+            }
+            _ => Vec::new(),
+        });
+        choices.map(|(word, choice)| {
+            let settings = Settings::new().with(word.name, Value::Choice(choice));
+            (format!("{}-{choice}", entry.name), SchedulerSpec { name: entry.name, settings })
+        })
+    });
+    plain.chain(variants)
 }
 
 /// What the work is done with.
@@ -85,14 +105,10 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         anyhow::Ok(QueueSpec { name: entry.name, limit, settings })
     });
     let queue = queue.transpose()?;
-    let name = scheduler.strip_suffix("-classic").unwrap_or(scheduler);
-    let entry = schedule::find(name).with_context(|| format!("no scheduler is called {name}"))?;
-    let mut settings = Settings::new();
-    if scheduler.ends_with("-classic") {
-        settings.set("estimator", Value::Choice("classic"));
-    }
-    let has = |word: &str| entry.class_words.iter().any(|w| w.name == word);
-    let scheduler = SchedulerSpec { name: entry.name, settings };
+    let (_, scheduler) = schedulers()
+        .find(|(name, _)| name == scheduler)
+        .with_context(|| format!("no scheduler is called {scheduler}"))?;
+    let entry = schedule::find(scheduler.name).context("every scheduler has an entry")?;
 
     // How many at each level, the link's own above them.
     let mut levels = vec![1];
@@ -119,35 +135,23 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         let first = specs.len() as ClassId;
         for at in 0..levels[level] {
             let mut words = Settings::new();
-            if has("rate") {
-                words.set("rate", Value::Rate(Rate::bit_s(rate * below[level][at as usize])));
-            }
-            if entry.name == "wfq" {
-                words.set("bandwidth", Value::Rate(Rate::bit_s(rate * below[level][at as usize])));
-            }
-            let curve = Value::Curve(ServiceCurve::linear(Rate::bit_s(rate * below[level][at as usize])));
-            if has("linkshare") {
-                words.set("linkshare", curve);
-            }
-            if has("realtime") && level + 1 == levels.len() {
-                words.set("realtime", curve);
-            }
-            if has("borrow") {
-                words.set("borrow", Value::Flag);
-            }
-            if has("ceil") {
-                words.set("ceil", Value::Rate(Rate::bit_s(RATE)));
-            }
-            if has("prio") && level + 1 == levels.len() {
-                words.set("prio", Value::Int(u64::from(at % 8)));
-            }
-            if has("priority") && level + 1 == levels.len() {
-                words.set("priority", Value::Int(u64::from(at % 8)));
+            let (own, leaf) = (Rate::bit_s(rate * below[level][at as usize]), level + 1 == levels.len());
+            for (word, role) in entry.roles {
+                let value = match role {
+                    Role::Guarantee => Value::Rate(own),
+                    Role::Share => Value::Curve(ServiceCurve::linear(own)),
+                    Role::Deadline if leaf => Value::Curve(ServiceCurve::linear(own)),
+                    Role::Borrow => Value::Flag,
+                    Role::CeilingOrGuarantee => Value::Rate(Rate::bit_s(RATE)),
+                    Role::Priority if leaf => Value::Int(u64::from(at % 8)),
+                    _ => continue,
+                };
+                words.set(word, value);
             }
             specs.push(ClassSpec {
                 parent: above + parent(level, at),
                 settings: words,
-                queue: queue.clone().filter(|_| level + 1 == levels.len()),
+                queue: queue.clone().filter(|_| leaf),
                 scheduler: None,
             });
         }
