@@ -3,8 +3,6 @@
 #[cfg(feature = "experiments")]
 mod case_result;
 mod commands;
-#[cfg(all(test, feature = "experiments"))]
-mod copies;
 #[cfg(feature = "experiments")]
 mod demo;
 mod exit;
@@ -14,6 +12,8 @@ mod output;
 mod policy;
 #[cfg(feature = "experiments")]
 mod stat_format;
+#[cfg(all(test, feature = "experiments"))]
+mod tests;
 
 use std::process::ExitCode;
 

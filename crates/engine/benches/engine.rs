@@ -5,6 +5,7 @@ use std::hint::black_box;
 
 use altq_engine::classify::{Address, BATCH, Classifier, Field, FlowHash, Rule, RuleSet, Term, Values};
 use altq_engine::headers::{Key, parse_ethernet};
+use altq_engine::schedule;
 use altq_engine::settings::{Settings, Value};
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, ROOT, SchedulerSpec};
 use altq_engine::units::Rate;
@@ -110,10 +111,10 @@ fn engine(scheduler: &'static str, classes: u32) -> Option<Engine> {
     Engine::new(&spec).ok()
 }
 
-fn schedule(c: &mut Criterion) {
+fn enqueue_dequeue(c: &mut Criterion) {
     let mut group = c.benchmark_group("enqueue-dequeue");
     group.throughput(Throughput::Elements(1));
-    for scheduler in ["fifo", "cbq"] {
+    for scheduler in [schedule::PLAIN.name, schedule::SCHEDULERS[0].name] {
         for classes in [10, 1000] {
             let Some(mut engine) = engine(scheduler, classes) else { continue };
             let (mut now, mut class) = (0, 0);
@@ -141,5 +142,5 @@ fn schedule(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, parse, classify, schedule);
+criterion_group!(benches, parse, classify, enqueue_dequeue);
 criterion_main!(benches);

@@ -14,8 +14,7 @@ use super::traffic::{Arrival, END, PAUSE, STREAMS, arrivals};
 pub const POLICY: &str = include_str!("line.altq");
 
 /// What the same line does without a policy: one queue for all.
-const FIFO: &str =
-    "link line { rate 10Mbit/s scheduler fifo class all { default queue drop_tail { limit 100packets } } }";
+const FIFO: &str = include_str!("plain.altq");
 
 /// Packets that the FIFO holds, as written above.
 pub const FIFO_LIMIT: u32 = 100;

@@ -196,8 +196,8 @@ pub fn scheduler(
     base: &Base,
 ) -> Option<(SchedulerSpec, Vec<(&'static str, Span)>)> {
     let Some((name, span)) = cursor.word(reader) else {
-        let first = schedule::SCHEDULERS.first().map_or("", |entry| entry.name);
-        reader.error("missing-value", of.1, format!("`scheduler` needs a name, as `scheduler {first}`"), None);
+        let message = format!("`scheduler` needs a name, as `scheduler {}`", schedule::SCHEDULERS[0].name);
+        reader.error("missing-value", of.1, message, None);
         return None;
     };
     let Some(entry) = schedule::find(name) else {

@@ -104,7 +104,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     }
     if scheduler.is_none() && !said("scheduler") {
         let names: Vec<&str> = schedule::all().map(|entry| entry.name).collect();
-        let help = format!("as `scheduler {}`; there are {}", names.first().unwrap_or(&""), names.join(", "));
+        let help = format!("as `scheduler {}`; there are {}", names[0], names.join(", "));
         reader.error("missing-word", name.1, format!("the link `{}` has no scheduler", name.0), Some(help));
     }
     let overhead = overhead.unwrap_or(Overhead::NONE);

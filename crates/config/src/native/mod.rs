@@ -17,6 +17,8 @@ mod words;
 
 use std::collections::HashMap;
 
+use altq_engine::schedule;
+
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 use crate::policy::Link;
 
@@ -72,7 +74,8 @@ pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findi
     if none && !reader.findings.has_errors() {
         let span = Span { source, start: 0, end: 0 };
         let error = Diagnostic::error("no-link", span, "this policy has no link");
-        reader.findings.push(error.help("as `link wan { rate 100Mbit/s scheduler cbq … }`"));
+        let help = format!("as `link wan {{ rate 100Mbit/s scheduler {} … }}`", schedule::SCHEDULERS[0].name);
+        reader.findings.push(error.help(help));
     }
     link::same_places(&links, &mut reader);
     links

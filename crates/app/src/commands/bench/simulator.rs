@@ -35,7 +35,8 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// The bottleneck's scheduler
-    #[arg(long, value_name = "S", default_value = schedule::PLAIN.name, value_parser = PossibleValuesParser::new(names()))]
+    #[arg(long, value_name = "S", default_value = schedule::PLAIN.name)]
+    #[arg(value_parser = PossibleValuesParser::new(names()))]
     scheduler: String,
     /// One JSON line for each rate
     #[arg(long)]

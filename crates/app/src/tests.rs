@@ -77,7 +77,7 @@ fn outputs(folder: &Path, commands: &[String]) -> Vec<String> {
     let list = folder.join("commands");
     std::fs::write(&list, commands.join("\n")).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "copies::runs_a_list_of_commands", "--nocapture"])
+        .args(["--exact", "tests::runs_a_list_of_commands", "--nocapture"])
         .env(LIST, &list)
         .env("NO_COLOR", "1")
         .env("COLUMNS", "100")
@@ -246,8 +246,8 @@ fn of_scheduler(entry: &schedule::Entry, corpus: &mut Corpus) {
             let (one, two) = (usual(holder, 0, "4Mbit/s"), usual(holder, 1, "2Mbit/s"));
             let inner = three(held, "1Mbit/s", "queue drop_tail { limit 9packets }");
             format!(
-                "link l {{ rate 10Mbit/s scheduler {} class top {{ {one} scheduler {} {inner} }} class other {{ {two} }}\n\
-                 match dport 9 -> top match all -> other }}\n",
+                "link l {{ rate 10Mbit/s scheduler {} class top {{ {one} scheduler {} {inner} }} \
+                 class other {{ {two} }}\n match dport 9 -> top match all -> other }}\n",
                 holder.name, held.name
             )
         };
