@@ -1,5 +1,5 @@
-//! What a policy must hold whatever its language: guarantees against capacity, words that go
-//! together, rules that can match.
+//! Checks of a policy that are the same for every language: that guarantees fit into capacities,
+//! that words go together, that rules can match.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::policy::Link;
 mod meter;
 pub(crate) mod rules;
 
-/// Checks a link. Its places are those of `link.classes` and `link.rules`.
+/// Checks a link. Findings stand at the places that `link.classes` and `link.rules` hold.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
     sums(link, &link.children(), findings);
     let mut found = of_schedulers(link, |severity| severity != Severity::Advice).into_iter().peekable();
@@ -31,7 +31,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
         findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
     }
-    // The engine has the last word: what it would refuse is refused here, with its place.
+    // What the engine would refuse is refused here, where its place is known.
     if !findings.has_errors()
         && let Err(error) = Engine::new(&link.spec)
     {
@@ -39,13 +39,13 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     }
 }
 
-/// What `altq check` says beyond what is wrong.
+/// Advice on a link that only `altq check` prints: the policy is in order without it.
 pub fn advice(link: &Link) -> Vec<Diagnostic> {
     let found = of_schedulers(link, |severity| severity == Severity::Advice);
     found.into_iter().map(|finding| diagnostic(link, finding)).collect()
 }
 
-/// What the schedulers of a link have to say to it, by class.
+/// What the schedulers of a link find, in the order of the classes.
 fn of_schedulers(link: &Link, wanted: fn(Severity) -> bool) -> Vec<Finding> {
     let (children, holders) = (link.children(), link.holders());
     let names: Vec<&str> = link.classes.iter().map(|class| class.name.as_str()).collect();
@@ -95,8 +95,8 @@ fn refused(link: &Link, error: SpecError) -> Diagnostic {
     Diagnostic::error("refused", span, error.message).help_if(error.help)
 }
 
-/// What children guarantee may not be more than what their parent has. `overcommit` makes it a
-/// warning.
+/// The guarantees of children must not exceed the capacity of their parent. With `overcommit` that
+/// is a warning instead of an error.
 fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     for (parent, children) in children.iter().enumerate() {
         let entry = children.first().and_then(|child| link.entry_of(*child));
@@ -136,7 +136,7 @@ fn sums(link: &Link, children: &[Vec<ClassId>], findings: &mut Findings) {
     }
 }
 
-/// Where it is written what a class is guaranteed, or what those below it share.
+/// The place of the word that gives a class its guarantee or its capacity.
 fn guarantee_place(link: &Link, class: ClassId) -> Span {
     let place = &link.classes[class as usize];
     if class == ROOT {

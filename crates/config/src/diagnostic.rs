@@ -1,4 +1,4 @@
-//! What is wrong with a policy, where, why, and the way out.
+//! Findings about a policy: what is wrong, where, why, and what helps.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 /// A place in a source text: bytes from `start` to `end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Which text.
+    /// The text.
     pub source: SourceId,
-    /// First byte.
+    /// Its first byte.
     pub start: usize,
-    /// Byte behind the last.
+    /// The byte behind its last.
     pub end: usize,
 }
 
 impl Span {
-    /// From the start of this place to the end of another in the same text.
+    /// From the start of this place to the end of another. The place itself if the other is in
+    /// another text.
     pub fn to(self, other: Span) -> Span {
         if self.source == other.source { Span { end: other.end.max(self.end), ..self } } else { self }
     }
@@ -28,7 +29,7 @@ pub struct SourceId(pub u32);
 /// The texts that a policy was read from.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// Path as the user wrote it, and text.
+    /// Each text, with its path as the user wrote it.
     pub texts: Vec<(PathBuf, String)>,
 }
 
@@ -49,12 +50,12 @@ impl Sources {
         self.texts.get(source.0 as usize).map_or(Path::new(""), |(path, _)| path)
     }
 
-    /// What stands at a place.
+    /// The text at a place; empty for a place outside of its text.
     pub fn slice(&self, span: Span) -> &str {
         self.text(span.source).get(span.start..span.end).unwrap_or("")
     }
 
-    /// Line and column of a place, both from 1; the column counts characters.
+    /// Line and column of a place, both counted from 1, the column in characters.
     pub fn line_column(&self, span: Span) -> (usize, usize) {
         let text = self.text(span.source);
         let before = text.get(..span.start).unwrap_or(text);
@@ -63,12 +64,12 @@ impl Sources {
     }
 }
 
-/// How bad it is.
+/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The policy is refused.
     Error,
-    /// It stands, and the user should know.
+    /// The policy is accepted, but the user should know.
     Warning,
 }
 
@@ -85,17 +86,17 @@ impl Severity {
 /// One finding.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// How bad.
+    /// How bad it is.
     pub severity: Severity,
     /// A stable name for this kind of finding: `unknown-word`, `over-100-percent`, …
     pub code: &'static str,
     /// What is wrong, with the numbers.
     pub message: String,
-    /// Where.
+    /// Where it is wrong.
     pub span: Span,
-    /// Other places that matter, each with a word on why.
+    /// Other places that matter, and why each does.
     pub labels: Vec<(Span, String)>,
-    /// The way out.
+    /// What the user can do about it.
     pub help: Option<String>,
 }
 
@@ -110,19 +111,19 @@ impl Diagnostic {
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, span, message) }
     }
 
-    /// Adds the way out.
+    /// Adds what the user can do about it.
     pub fn help(mut self, help: impl Into<String>) -> Diagnostic {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds a way out if there is one.
+    /// Sets what the user can do about it, if anything.
     pub fn help_if(mut self, help: Option<String>) -> Diagnostic {
         self.help = help;
         self
     }
 
-    /// Adds another place.
+    /// Adds another place, and why it matters.
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push((span, text.into()));
         self
@@ -137,13 +138,13 @@ pub(crate) fn short(word: &str) -> Cow<'_, str> {
     }
 }
 
-/// How many errors one run shows.
+/// The most errors that are shown of a policy.
 pub const MOST_ERRORS: usize = 20;
-/// How many warnings one run shows.
+/// The most warnings that are shown of a policy.
 pub const MOST_WARNINGS: usize = 100;
 
-/// Where findings are collected, up to [`MOST_ERRORS`] errors and [`MOST_WARNINGS`] warnings; what
-/// is left out is said.
+/// Collects findings, up to [`MOST_ERRORS`] errors and [`MOST_WARNINGS`] warnings. One more finding
+/// says that there are more.
 #[derive(Default)]
 pub(crate) struct Findings {
     list: Vec<Diagnostic>,
@@ -175,17 +176,17 @@ impl Findings {
         self.errors
     }
 
-    /// One of these was found.
+    /// Whether a finding has one of these codes.
     pub fn has(&self, codes: &[&str]) -> bool {
         self.list.iter().any(|found| codes.contains(&found.code))
     }
 
-    /// Nothing more would be shown: a parser may stop.
+    /// Whether no further error would be shown, so that a parser may stop.
     pub fn full(&self) -> bool {
         self.errors > MOST_ERRORS
     }
 
-    /// All of them as a reader of the texts meets them; that there are more comes last.
+    /// All findings in the order of their places. The one that says that there are more comes last.
     pub fn into_list(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|found| (found.code == "too-many", found.span.source.0, found.span.start));
         self.list

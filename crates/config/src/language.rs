@@ -19,7 +19,7 @@ pub enum Language {
 }
 
 impl Language {
-    /// All, with the words for `--language`.
+    /// All languages, each with its word for `--language`.
     pub const ALL: [(&'static str, Language); 5] = [
         ("native", Language::Native),
         ("altq", Language::Altq),
@@ -28,14 +28,14 @@ impl Language {
         ("mqc", Language::Mqc),
     ];
 
-    /// The word for it.
+    /// Its word for `--language`.
     pub fn name(self) -> &'static str {
         Language::ALL.iter().find(|(_, language)| *language == self).map_or("native", |(name, _)| name)
     }
 
-    /// The language of a file by its name: `.altq` native; `.conf` altq.conf, cbq.conf or pf.conf,
-    /// told apart by the first statement; `.tc` or `.sh` a tc script; `.ios` or `.cfg` MQC. `None`
-    /// for any other name.
+    /// The language of a file by its name: `.altq` is native; `.conf` is altq.conf, cbq.conf or
+    /// pf.conf, told apart by the first statement of `text`; `.tc` or `.sh` is a tc script; `.ios`
+    /// or `.cfg` is MQC. `None` for any other name.
     pub fn of(path: &Path, text: &str) -> Option<Language> {
         match path.extension()?.to_str()? {
             "altq" => Some(Language::Native),
@@ -46,9 +46,9 @@ impl Language {
         }
     }
 
-    /// altq.conf's lines begin with its commands, which may be cut short; everything else in a
-    /// `.conf` is pf's: `altq on`, `queue`, `pass`, macros, `set`. `altq IF enable` is altq.conf's
-    /// console command.
+    /// pf.conf if the first statement begins with one of the words below or sets a macro, else
+    /// altq.conf, so that a misspelt command of altq.conf is reported as that. `altq on` is of
+    /// pf.conf, while `altq IF enable` is a console command of altqd.
     fn of_conf(text: &str) -> Language {
         let statement =
             text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");

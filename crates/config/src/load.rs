@@ -1,4 +1,4 @@
-//! From a file or a text to a policy.
+//! Reads a policy from a file or a text, in any language, and checks it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use crate::language::Language;
 use crate::policy::Policy;
 use crate::{altq_conf, check, native, render, text};
 
-/// A policy that is refused: why, and the texts that the places point into.
+/// Why a policy is refused.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// What was found, at least one error.
+    /// All findings, at least one of them an error.
     pub diagnostics: Vec<Diagnostic>,
-    /// The texts.
+    /// The texts that the places of the findings lie in.
     pub sources: Sources,
 }
 
@@ -25,7 +25,12 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Reads a file, and what it includes. Without a language its name tells ([`Language::of`]).
+/// Reads a file and the files that it includes. Without a `language` the name of the file says
+/// which it is ([`Language::of`]).
+///
+/// # Errors
+///
+/// The file cannot be read, its language is not known, or it holds an error.
 pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Failed>> {
     let mut sources = Sources::default();
     let mut findings = Findings::default();
@@ -46,7 +51,12 @@ pub fn load(path: &Path, language: Option<Language>) -> Result<Policy, Box<Faile
     parse(source, sources, findings, language)
 }
 
-/// Reads a text. `name` is what messages call it; what it includes is looked for beside that name.
+/// Reads a text. Messages call it `name`, and files that it includes are looked for in the folder
+/// of that name.
+///
+/// # Errors
+///
+/// The text holds an error.
 pub fn parse_str(text: &str, name: &str, language: Language) -> Result<Policy, Box<Failed>> {
     let mut sources = Sources::default();
     let source = sources.add(PathBuf::from(name), text.to_owned());
@@ -79,8 +89,8 @@ fn parse(
             );
         }
     }
-    // Figures clash for no reason where words are missing, so a text with errors is not checked
-    // further.
+    // A text with errors is not checked further: where a word could not be read, sums and rules
+    // would seem wrong that are right.
     if !findings.has_errors() {
         for link in &links {
             check::link(link, &mut findings);

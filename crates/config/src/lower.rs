@@ -1,4 +1,5 @@
-//! What every language's policy goes through after it was read.
+//! Words that stand for something else, and what takes their place in the [`Link`]: a word that
+//! stands for a queue, and the word `control`.
 
 use altq_engine::classify::{Field, Rule, Term, Values};
 use altq_engine::schedule::QueueWord;
@@ -7,7 +8,8 @@ use altq_engine::spec::ClassId;
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// Words that stand for a queue become that queue.
+/// Replaces words that stand for a queue, such as `maxdelay` of the classic estimator, by that
+/// queue.
 pub fn queues_from_words(link: &mut Link, findings: &mut Findings) {
     for id in 1..link.spec.classes.len() as ClassId {
         let Some(QueueWord { word, queue }) = link.entry_of(id).and_then(|entry| entry.queue_word) else { continue };
@@ -41,8 +43,8 @@ pub fn control_rules(class: ClassId) -> [Rule; 2] {
     [rule(4, 1), rule(6, 58)]
 }
 
-/// Turns the word `control` into its rules, behind all others: what the user wrote goes first. The
-/// word itself says no more.
+/// Replaces the word `control` by the rules of a control class. They stand behind all rules that
+/// the user wrote, which so are tried first.
 pub fn control_words(link: &mut Link, findings: &mut Findings) {
     let mut first = None;
     for id in 1..link.spec.classes.len() {

@@ -23,7 +23,7 @@ const PROTOCOLS: &[(&str, u32)] = &[
     ("ipv6", 41),
 ];
 
-/// IANA's service names that policies use.
+/// The services that policies name, with their ports as IANA registers them.
 const SERVICES: &[(&str, u32)] = &[
     ("ftp-data", 20),
     ("ftp", 21),
@@ -116,17 +116,17 @@ fn table(field: Field) -> &'static [(&'static str, u32)] {
     }
 }
 
-/// The value of a name of a field.
+/// The value that a name stands for in a field; `None` if the field has no such name.
 pub fn value(field: Field, name: &str) -> Option<u32> {
     table(field).iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-/// The first name of a value of a field.
+/// The name of a value in a field: the first, where it has several.
 pub fn name(field: Field, value: u32) -> Option<&'static str> {
     table(field).iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
 }
 
-/// All names of a field.
+/// All names that a field has.
 pub fn all(field: Field) -> Vec<&'static str> {
     table(field).iter().map(|(name, _)| *name).collect()
 }

@@ -1,4 +1,4 @@
-//! A whole checked configuration.
+//! A policy, as every language is read into it.
 
 use altq_engine::schedule::Entry;
 use altq_engine::spec::{ClassId, LinkSpec};
@@ -6,30 +6,30 @@ use altq_engine::units::Rate;
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
 
-/// A whole checked configuration. It exists only without errors.
+/// A whole policy that was read and checked. One with errors is not made.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// Its links, at least one.
     pub links: Vec<Link>,
-    /// What the user should know.
+    /// What the user should know though it is no error.
     pub warnings: Vec<Diagnostic>,
     /// The texts it was read from.
     pub sources: Sources,
 }
 
 impl Policy {
-    /// The link of a name.
+    /// The link of this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }
 }
 
-/// A link: what the engine needs, and the names that it does not know.
+/// A link: what the engine is built from, and the names and places that the engine does not know.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Its name: of the link in the native language, of the interface in altq.conf.
+    /// Its name: the link's in the native language, the interface's in altq.conf.
     pub name: String,
-    /// Where it is; `None` for replay and simulation.
+    /// The interfaces that it shapes; `None` for a link of a replay or a simulation.
     pub device: Option<Device>,
     /// What the engine is built from.
     pub spec: LinkSpec,
@@ -37,16 +37,17 @@ pub struct Link {
     pub classes: Vec<Class>,
     /// Places of `spec.rules.rules`, in the same order.
     pub rules: Vec<Span>,
-    /// `overcommit` was written.
+    /// Whether the word `overcommit` was written: guarantees may then exceed what there is.
     pub overcommit: bool,
     /// Where the link is named.
     pub span: Span,
-    /// What the language it was read from brings along and the user has not written, a line each.
+    /// What the language implies though the user did not write it, a line each: the MTU and the
+    /// token bucket of an altq.conf, for example.
     pub notes: Vec<String>,
 }
 
 impl Link {
-    /// The class of a name.
+    /// The class of this name.
     pub fn class(&self, name: &str) -> Option<ClassId> {
         self.classes.iter().position(|class| class.name == name).map(|at| at as ClassId)
     }
@@ -74,8 +75,8 @@ impl Link {
         self.spec.classes.iter().any(|class| words.iter().flatten().any(|word| class.settings.int(word).is_some()))
     }
 
-    /// The scheduler that serves a class: that of the nearest class above that holds one. For the
-    /// root its own.
+    /// The name of the scheduler that serves a class: the one that the nearest class above it
+    /// holds. For the root it is the root's own.
     pub fn scheduler_of(&self, class: ClassId) -> &'static str {
         self.spec.serving(class).map_or("", |scheduler| scheduler.name)
     }
@@ -85,32 +86,33 @@ impl Link {
         self.spec.entry_of(class)
     }
 
-    /// What the classes below a class share: what it is shaped to, or else guaranteed.
+    /// The rate that the classes below a class share: the one to which the class is shaped, or else
+    /// its guarantee.
     pub fn capacity(&self, class: ClassId) -> Option<Rate> {
         self.spec.capacity(class)
     }
 
-    /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees
-    /// nothing. The root has the link.
+    /// The rate that its words guarantee a class. `None` where its scheduler guarantees nothing.
+    /// The root is guaranteed the rate of the link.
     pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
         self.spec.guarantee(class)
     }
 }
 
-/// A class's name and place.
+/// The name of a class, and where it and its words are written.
 #[derive(Clone, Debug, Default)]
 pub struct Class {
     /// Its name, unique in its link.
     pub name: String,
     /// Where it is named.
     pub span: Span,
-    /// Where its words are written. Of the root: the words of the link.
+    /// Where each of its words is written. The root has the words of the link.
     pub words: Vec<(&'static str, Span)>,
-    /// Where the words of the scheduler that it holds are written.
+    /// Where each word of the scheduler that it holds is written.
     pub scheduler_words: Vec<(&'static str, Span)>,
-    /// Where the words of its queue stand.
+    /// Where each word of its queue is written.
     pub queue_words: Vec<(&'static str, Span)>,
-    /// Not written by the user: the control class that altqd makes.
+    /// Whether the user did not write it: the control class that altqd makes by itself.
     pub made: bool,
 }
 
@@ -120,27 +122,28 @@ impl Class {
         self.words.iter().find(|(name, _)| *name == word).map_or(self.span, |(_, span)| *span)
     }
 
-    /// Where a word of the scheduler that it holds stands; else where that scheduler does.
+    /// Where a word of the scheduler that it holds is written; where that scheduler is named if it
+    /// is not.
     pub fn scheduler_place(&self, word: &str) -> Span {
         self.scheduler_words.iter().find(|(name, _)| *name == word).map_or(self.place("scheduler"), |(_, span)| *span)
     }
 }
 
-/// Where a link is.
+/// The interfaces that a link shapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// What leaves by, or comes in at, an interface.
+    /// Packets that leave by one interface, or that come in at it.
     Interface {
         /// Its name.
         name: String,
-        /// What comes in, instead of what leaves.
+        /// Whether it is those that come in.
         ingress: bool,
     },
-    /// What comes in at one interface and leaves by the other.
+    /// Packets that come in at one interface and leave by another.
     Bridge {
-        /// Where it comes in.
+        /// The interface at which they come in.
         from: String,
-        /// Where it leaves.
+        /// The interface by which they leave.
         to: String,
     },
 }

@@ -1,6 +1,8 @@
-//! A policy in the native language. What is printed reads back to the same
-//! [`LinkSpec`](altq_engine::spec::LinkSpec); rules in ALTQ's order come out in first-match order;
-//! what cannot be said is a comment, and in [`Printed::left_out`].
+//! Prints a policy in the native language.
+//!
+//! The text reads back to the same [`LinkSpec`](altq_engine::spec::LinkSpec). Rules in ALTQ's order
+//! are printed in the order in which they are tried. What the native language cannot express
+//! becomes a comment, and a line of [`Printed::left_out`].
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,9 +22,9 @@ use crate::policy::{Device, Link, Policy};
 /// A policy as text.
 #[derive(Clone, Debug, Default)]
 pub struct Printed {
-    /// In the native language.
+    /// The policy in the native language.
     pub text: String,
-    /// What could not be carried over, a line each; the text has them as comments.
+    /// What the native language cannot express, a line each. The text has these lines as comments.
     pub left_out: Vec<String>,
 }
 
@@ -62,7 +64,7 @@ impl Printer<'_> {
         for note in &link.notes {
             self.line(0, &format!("# {note}"));
         }
-        // In the native language the root's name is the link's, and no class below may have it.
+        // In the native language the root has the name of the link, and no other class may have it.
         while link.classes.iter().skip(1).any(|class| class.name == self.name) {
             self.name.push('_');
         }
@@ -120,9 +122,9 @@ impl Printer<'_> {
         self.line(0, "}");
     }
 
-    /// Classes of one priority that come out in another order than they stand in: nesting puts
-    /// children behind their parent, and some schedulers serve equals in the order in which they
-    /// were made.
+    /// The names of two classes of one priority that are printed in another order than they were
+    /// made in, if that matters: some schedulers serve classes of one priority in the order in
+    /// which they were made, and a printed class stands behind its parent.
     fn shuffled(&self) -> Option<String> {
         let mut last: HashMap<u64, ClassId> = HashMap::new();
         let mut stack = vec![ROOT];
@@ -184,7 +186,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The name behind an arrow. The root goes by the link's.
+    /// The name of a class behind an arrow. The root has the name of the link.
     fn target(&self, class: ClassId) -> String {
         if class == ROOT { self.name.clone() } else { self.link.class_name(class).to_owned() }
     }
@@ -218,7 +220,7 @@ fn queue_words(queue: &QueueSpec) -> String {
 fn settings(settings: &Settings) -> Vec<String> {
     let mut words = Vec::new();
     for (word, value) in settings.iter() {
-        // A meter's words stand together, in its braces.
+        // The words of a meter are printed together, in the braces of the meter.
         if word == "meter" {
             words.extend(meter(settings));
             continue;
@@ -240,7 +242,7 @@ fn settings(settings: &Settings) -> Vec<String> {
     words
 }
 
-/// A meter among a class's settings.
+/// The meter of a class, as text. `None` if the settings of the class have none.
 fn meter(settings: &Settings) -> Option<String> {
     let kind = settings.choice("meter")?;
     let mut words = Vec::new();
@@ -267,7 +269,7 @@ fn limit(limit: Limit) -> String {
     }
 }
 
-/// A part of one, given in billionths, with no more digits than it needs.
+/// A number from 0 to 1, given in billionths, with as many digits as it needs.
 fn fraction(billionths: u32) -> String {
     let digits = format!("{:09}", billionths % ONE);
     let digits = digits.trim_end_matches('0');
@@ -282,7 +284,7 @@ fn service_curve(curve: &ServiceCurve) -> String {
     }
 }
 
-/// A part of one, given in billionths, in hundredths.
+/// A number from 0 to 1, given in billionths, in per cent with as many digits as it needs.
 fn percent(billionths: u32) -> String {
     let (whole, rest) = (billionths / (ONE / 100), billionths % (ONE / 100));
     let digits = format!("{rest:07}");
@@ -290,8 +292,8 @@ fn percent(billionths: u32) -> String {
     if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
-/// The keys and values of a rule. `None` if the language cannot say it: two lists of the same key
-/// that must both match.
+/// The keys and values of a rule. `None` if the native language cannot express it, because two
+/// lists of values of the same key must both match.
 fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
     if rule.terms.is_empty() {
         return Some("all".to_owned());
@@ -307,7 +309,7 @@ fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
         }
         let (key, _) = KEYS.iter().find(|(_, field)| *field == first.field)?;
         let mut list = Vec::new();
-        // What is asked for, then what is not: the order in which they are read.
+        // Wanted values first, then those behind a `!`: terms are read in this order.
         for negated in [false, true] {
             for term in same.iter().filter(|term| term.negated == negated) {
                 let mark = if negated { "!" } else { "" };
@@ -326,7 +328,7 @@ fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
 fn values(term: &Term, interfaces: &[String]) -> Vec<String> {
     let named = |value: u32| match term.field {
         Field::Interface => interfaces.get(value as usize).cloned().unwrap_or_default(),
-        // Ports stay numbers: what a name means is not the policy's.
+        // Ports are printed as numbers, which mean the same to every reader.
         Field::SrcPort | Field::DstPort | Field::Port => value.to_string(),
         field => names::name(field, value).map_or_else(|| value.to_string(), str::to_owned),
     };

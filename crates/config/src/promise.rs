@@ -1,4 +1,5 @@
-//! What a policy promises: the most that a class may have, and how long its packets wait at most.
+//! What a policy promises its classes: the highest rate that each may reach, what each can count
+//! on, and how long its packets wait at most.
 
 use std::cell::OnceCell;
 
@@ -13,9 +14,8 @@ use altq_engine::units::{Nanos, Rate};
 use crate::policy::Link;
 
 impl Link {
-    /// The most that a class can have: what the words of a class from here up allow, the rate of
-    /// one that does not borrow, or what a meter lets through that drops what is red, whichever is
-    /// less; else the link's.
+    /// The highest rate that a class may reach: the lowest of the link's rate, what its words and
+    /// those of the classes above it allow, and what meters that drop red packets let through.
     pub fn ceiling(&self, class: ClassId) -> Rate {
         let mut most = self.spec.rate.min(self.metered(ROOT));
         let mut at = class;
@@ -29,8 +29,8 @@ impl Link {
         most
     }
 
-    /// What a class's meter lets through in the long run, if it drops what is red; else the link's
-    /// rate.
+    /// The rate that the meter of a class lets through in the long run, if it drops red packets;
+    /// else the link's rate.
     fn metered(&self, class: ClassId) -> Rate {
         let settings = self.spec.classes.get(class as usize).map(|class| &class.settings);
         match settings.and_then(|settings| MeterSpec::read(settings).ok().flatten()) {
@@ -56,11 +56,11 @@ impl Link {
 /// How long a packet of a class waits at most, until its last bit has left, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayBound {
-    /// Of a source that keeps to the class's guarantee.
+    /// The bound for a source that keeps to the class's guarantee.
     pub conforming: Option<Nanos>,
-    /// The last packet of a full queue.
+    /// The bound for the last packet of a full queue.
     pub queue_full: Option<Nanos>,
-    /// What holds for the figures, or why there are none.
+    /// What the bounds assume, or why there are none.
     pub assumes: String,
 }
 
@@ -74,39 +74,39 @@ impl DelayBound {
 /// follow.
 pub struct Promises<'l> {
     link: &'l Link,
-    /// By class: it holds packets of its own.
+    /// By class: whether it holds packets of its own.
     holders: Vec<bool>,
-    /// By class: the place whose scheduler serves it, and its number there.
+    /// By class: the division that serves it, and its number there.
     standing: Vec<(usize, usize)>,
-    /// Places of schedulers: the link's first.
+    /// All divisions, that of the link's scheduler first.
     places: Vec<Division>,
-    /// By class: what the link's own scheduler knows of delays beyond its promises, worked out when
-    /// somebody asks.
+    /// By class: the delay bounds that the link's own scheduler computes. Made when they are first
+    /// asked for.
     bounds: OnceCell<Vec<Result<Bound, String>>>,
 }
 
-/// What a scheduler divides among its classes.
+/// A scheduler and the classes among which it divides a rate.
 struct Division {
     /// The class that holds the scheduler; the root for the link's own.
     holder: ClassId,
     /// The classes that it serves, parents first.
     classes: Vec<ClassId>,
-    /// By class: the number of its parent here, its words, whether none is below it, whether it
-    /// holds a scheduler.
+    /// By class: the number of its parent here, its words, whether it has no classes below it, and
+    /// whether it holds a scheduler.
     members: Vec<(Option<usize>, Settings, bool, bool)>,
-    /// Why nothing here is promised.
+    /// Why its classes are promised nothing, if so.
     nothing: Option<String>,
-    /// What each of them is, worked out when somebody asks.
+    /// What each class is promised. Made when it is first asked for.
     promises: OnceCell<Vec<Result<Promise, String>>>,
 }
 
 impl<'l> Promises<'l> {
-    /// Looks at the places of a link's schedulers.
+    /// Finds the schedulers of a link and their classes.
     pub fn new(link: &'l Link) -> Promises<'l> {
         let (children, holders) = (link.children(), link.holders());
         let mut places = vec![Division::of(ROOT)];
         let mut standing = vec![(0, 0); children.len()];
-        // The place that a class divides among its children.
+        // By class: the division of the scheduler that serves its children.
         let mut below = vec![0; children.len()];
         for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
             let place = below.get(spec.parent as usize).copied().unwrap_or(0);
@@ -128,8 +128,7 @@ impl<'l> Promises<'l> {
         Promises { link, holders, standing, places, bounds: OnceCell::new() }
     }
 
-    /// What a class is promised where it stands, through all schedulers above it; or why nothing
-    /// is.
+    /// What a class is promised by all schedulers above it together, or why it is promised nothing.
     pub fn promise(&self, class: ClassId) -> Result<Promise, String> {
         if class == ROOT {
             return Ok(Promise::new(0, self.link.spec.rate));
@@ -151,7 +150,7 @@ impl<'l> Promises<'l> {
         promises.get(at).cloned().unwrap_or_else(|| Err("there is no such class".to_owned()))
     }
 
-    /// What the classes of a division are promised, of which `class` is one.
+    /// What the classes of the division of `class` are promised.
     fn promises(&self, division: &Division, class: ClassId, promised: Promise) -> Vec<Result<Promise, String>> {
         let entry =
             self.link.spec.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
@@ -173,9 +172,9 @@ impl<'l> Promises<'l> {
         (entry.promises)(&place)
     }
 
-    /// What a class can count on: its guarantee, or what its scheduler promises without naming a
-    /// rate; inside of other classes no more than holds through all of them. `None` where nothing
-    /// is guaranteed.
+    /// The rate that a class can count on: its guarantee, or the rate that follows from what its
+    /// scheduler promises; in a class of another scheduler no more than what that class can count
+    /// on. `None` where nothing is guaranteed.
     pub fn guaranteed(&self, class: ClassId) -> Option<Rate> {
         let words = self.link.guarantee(class);
         if class == ROOT {
@@ -202,7 +201,8 @@ impl<'l> Promises<'l> {
         let serving = link.spec.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
         let Some((scheduler, entry)) = serving else { return DelayBound::none("no scheduler serves it") };
         let better = entry.bounds.filter(|_| link.spec.served_by_root(class));
-        // Packets of the link itself are of no class, but some schedulers treat them as of one.
+        // Packets that wait in the root are of no class, but some schedulers serve them as if they
+        // were of one.
         if class == ROOT && (better.is_none() || !self.holders[ROOT as usize]) {
             return DelayBound::none("the root is the link: its classes have the bounds");
         }
@@ -228,11 +228,11 @@ impl<'l> Promises<'l> {
             return DelayBound::none("the bound is beyond all time");
         }
         queue_full(link, class, DelayBound { conforming, queue_full: None, assumes }, |packets| {
-            // All of the queue, and one packet that may just have been sent.
+            // A full queue, and one packet that may just have been sent.
             promise.steady().delay(packets.saturating_add(1).saturating_mul(packet))
         })
     }
-    /// The delay bounds of a class of the link's own scheduler, as that scheduler knows them.
+    /// The delay bounds of a class of the link's own scheduler, as that scheduler computes them.
     fn better(&self, class: ClassId, bounds: Bounds) -> DelayBound {
         let link = self.link;
         let bound = match self.bounds.get_or_init(|| bounds(&link.spec)).get(class as usize) {
@@ -246,8 +246,8 @@ impl<'l> Promises<'l> {
              {packetsize} bytes"
         );
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
-        // The last packet of a full queue: all of the queue, and one packet that may just have been
-        // sent, at the class's rate.
+        // The last packet of a full queue waits for the whole queue, and for one packet that may
+        // just have been sent, at the class's rate.
         queue_full(link, class, DelayBound { conforming: Some(conforming), queue_full: None, assumes }, |packets| {
             let wait = rate.time_for(packets.saturating_add(1).saturating_mul(packet));
             wait.checked_add(conforming).filter(|wait| *wait < Nanos::MAX)
@@ -260,8 +260,8 @@ impl Division {
         Division { holder, classes: Vec::new(), members: Vec::new(), nothing: None, promises: OnceCell::new() }
     }
 
-    /// Packets that rules send to the class that holds the scheduler take part as a class without
-    /// words, or one with what the others leave (docs/reference/cbq.md rule 16).
+    /// Packets that rules send to the class that holds the scheduler are served as a further class,
+    /// without words or with what the others leave (docs/reference/cbq.md rule 16).
     fn own_packets(&mut self, link: &Link, holders: &[bool]) {
         if !holders.get(self.holder as usize).is_some_and(|holds| *holds) {
             return;
@@ -290,7 +290,7 @@ impl Division {
     }
 }
 
-/// The bound of a full queue, worked out from the packets in it, where there is one.
+/// The bound of a full queue, from the packets that it holds; `None` without one.
 fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -> Option<Nanos>) -> DelayBound {
     let DelayBound { conforming, mut assumes, .. } = bound;
     let none = |assumes: String| DelayBound { conforming, queue_full: None, assumes };

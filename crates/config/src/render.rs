@@ -1,13 +1,14 @@
-//! Findings as people read them: file, line, column, caret, reason, way out.
+//! Prints findings for people: file, line and column, the line with a caret, the reason, the help.
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle};
 
 use crate::diagnostic::{Diagnostic, Severity, Sources, Span};
 
-/// The most of a line that is shown before and behind a place, in characters.
+/// How many characters of a line are shown before and behind a place, at most.
 const WINDOW: usize = 90;
 
-/// Prints findings, each with its place, an empty line after each. `color`: with ANSI colours.
+/// Prints findings, each with its place and an empty line behind it. `color` says whether ANSI
+/// colours are used.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
@@ -62,12 +63,12 @@ fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Vec<Element<'s
     if before.is_empty() {
         return vec![snippet.path(path).into()];
     }
-    // The column of a cut line is not that of what is shown.
+    // The renderer would count columns in the cut line, so the place is given apart.
     vec![Origin::path(path).line(line).char_column(column).into(), snippet.into()]
 }
 
-/// Control characters would move the caret, or the terminal; same length in bytes, so that places
-/// stay.
+/// Replaces control characters by spaces, as they would move the caret or control the terminal.
+/// Each is one byte before and after, so places stay as they are.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_control() { ' ' } else { c }).collect()
 }

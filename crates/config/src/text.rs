@@ -1,4 +1,4 @@
-//! From a file to a text.
+//! Reads a file into [`Sources`].
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 
-/// Reads one file into the sources. What cannot be read is an error at `from`, the place that asks
-/// for it, or at the file's start.
+/// Reads one file into the sources. If it cannot be read, that is an error at `from`, the place of
+/// the `include` that names the file, or at the start of the file.
 pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: Option<Span>) -> Option<SourceId> {
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
@@ -24,7 +24,7 @@ pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: O
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
             let byte = error.as_bytes().get(at).copied().unwrap_or_default();
-            // What comes before the bad byte is text, so its place is the same in the mended text.
+            // Replacing bad bytes changes no place before the first of them.
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             let source = sources.add(path.to_owned(), text);
             let message = format!("this is not UTF-8 text: byte 0x{byte:02x} at offset {at}");
@@ -37,7 +37,8 @@ pub fn read(path: &Path, sources: &mut Sources, findings: &mut Findings, from: O
     }
 }
 
-/// The most bytes that a policy file may have: a device or a pipe without end is not read for ever.
+/// The most bytes that a policy file may have. Without a limit a device or a pipe that never ends
+/// would be read for ever.
 const MOST_BYTES: u64 = 256 << 20;
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {

@@ -21,8 +21,8 @@ fn rates(link: &Link) -> Vec<u64> {
     (0..link.classes.len() as u32).map(|class| link.guarantee(class).unwrap().as_bit_s()).collect()
 }
 
-/// The files as they were printed: ALTQ/CBQ 0.3.2 of 1997 on three interfaces, and the one that the
-/// package suggested for RSVP.
+/// Two files as they were published: of ALTQ/CBQ 0.3.2 of 1997 for three interfaces, and the one
+/// that the package suggests for RSVP.
 #[test]
 fn the_printed_files_are_read_as_they_are() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -92,8 +92,7 @@ fn the_published_shares_are_admitted() {
 
 #[test]
 fn words_may_be_cut_short_joined_and_left_out() {
-    // Abbreviated commands, a line joined, the interface left out, a comment, a class under one
-    // with the number of a share.
+    // Commands that are cut short, a comment, a joined line, commands without their interface.
     let policy = parse(
         "int em0 cbq bandwidth 1.5M efficient\ncl cbq em0 root NULL pbandwidth 100 # the root\n\
          cl cbq def root borrow \\\n pbandwidth 50 default\nclas cbq voice root exactbandwidth 64K priority 7\n\
@@ -106,7 +105,7 @@ fn words_may_be_cut_short_joined_and_left_out() {
     assert_eq!(names(link), ["root", "def", "ctl_class", "voice"]);
     // 15000 a per cent: 50 less 2, 2, and 64000.
     assert_eq!(rates(link), [1_500_000, 720_000, 30_000, 64_000]);
-    // Behind the filters of the control class.
+    // The first filters are those of the control class.
     let [v4, v6] = &link.spec.rules.rules[2..] else { panic!("{:?}", link.spec.rules.rules) };
     assert_eq!((v4.class, v4.number, v6.number), (3, 16, 0));
     let fields: Vec<Field> = v4.terms.iter().map(|term| term.field).collect();
@@ -168,7 +167,7 @@ fn active_queues_of_classes() {
     assert_eq!(queue("e"), ("red", 4, "packetsize".into(), Some(1500)));
     assert_eq!(queue("f"), ("red", 50, "packetsize ecn".into(), Some(1500)));
     assert_eq!(queue("g"), ("red", 0, "packetsize".into(), Some(1500)));
-    // And it comes back from the native language.
+    // Printed in the native language and read again, it is the same.
     let again = altq_config::parse_str(&altq_config::print(&policy).text, "t", Language::Native)
         .unwrap_or_else(|e| panic!("{e}"));
     let queues =
@@ -224,7 +223,7 @@ fn token_buckets_as_altqd_and_cbqd_had_them() {
     assert_eq!(regulator("altq.conf", "borrow", ""), Regulator::Auto);
     assert_eq!(regulator("altq.conf", "borrow", "tbrsize 12K"), Regulator::Depth(12288));
     assert_eq!(regulator("cbq.conf", "borrow", ""), Regulator::None);
-    // The old form tells as well, whatever the file is called.
+    // A file with the old form `borrow PARENT` is a cbq.conf whatever its name.
     assert_eq!(regulator("x.conf", "borrow r", ""), Regulator::None);
     assert_eq!(regulator("cbq.conf", "borrow r", "tbrsize 3000"), Regulator::Depth(3000));
 }

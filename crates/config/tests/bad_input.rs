@@ -1,5 +1,5 @@
-//! Bad input: each error has its place. In the texts `^` marks where the error must point, and is
-//! taken out before they are read.
+//! Wrong policies: each error has its place. In the texts `^` marks the place of the error; it is
+//! taken out before the text is read.
 
 use altq_config::diagnostic::MOST_ERRORS;
 use altq_config::{Diagnostic, Language, Severity, Sources, parse_str};
@@ -12,7 +12,8 @@ fn findings(text: &str, language: Language) -> (Vec<Diagnostic>, Sources, bool) 
     }
 }
 
-/// The first finding has this code and stands at the mark; its message or help holds `says`.
+/// Checks that the first finding has this code and stands at the mark, and that its message or help
+/// holds `says`.
 #[track_caller]
 fn first(language: Language, marked: &str, code: &str, says: &str) {
     let at = marked.find('^').expect("a mark");
@@ -29,7 +30,7 @@ fn first(language: Language, marked: &str, code: &str, says: &str) {
     assert!(whole.contains(says), "`{says}` is not in: {whole}");
 }
 
-/// A link of 10 Mbit/s around what stands in it.
+/// The text of a link of 10 Mbit/s that holds `inside`.
 fn link(inside: &str) -> String {
     format!("link l {{\n  rate 10Mbit/s\n  scheduler cbq\n{inside}\n}}\n")
 }
@@ -247,7 +248,7 @@ fn native_places_in_a_link() {
     };
     first(Language::Native, &classic("borrow ^ceiling 1Mbit/s"), "wrong-estimator", "exact");
     first(Language::Native, &classic("^maxdelay 50ms queue drop_tail"), "given-twice", "both");
-    // The engine's own word: a rate that the classic estimator cannot count.
+    // Refused by the engine: a rate that the classic estimator cannot count.
     let fast = "link l { ^rate 20Gbit/s scheduler cbq { estimator classic } class a { share 90% default } }";
     first(Language::Native, fast, "refused", "8 Gbit/s");
 }
@@ -385,7 +386,7 @@ fn ten_megabytes_in_a_line_are_quick_and_shown_short() {
         let start = std::time::Instant::now();
         let failed = parse_str(&text, "t", language).unwrap_err();
         let shown = failed.to_string();
-        // Seconds even in a slow build on a busy machine; milliseconds in truth.
+        // It takes milliseconds; seconds are allowed for a slow build on a busy machine.
         assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
         assert!(shown.len() < 20_000, "{} bytes shown", shown.len());
         assert!(shown.lines().all(|line| line.chars().count() < 400));

@@ -1,4 +1,4 @@
-//! What `convert` prints means what was read.
+//! What `altq convert` prints means the same as what was read.
 
 use altq_config::{Language, Link, Policy, parse_str, print};
 use altq_engine::classify::{Classifier, Field, Order, Rule, Values};
@@ -177,8 +177,8 @@ fn native_policies_come_back_as_they_are() {
     let mut read = 0;
     for _ in 0..400 {
         let text = native(&mut random);
-        // A rule that can match nothing, or a rate too low for a packet, is refused: not what this
-        // is about.
+        // A random policy may be refused, as for a rule that matches nothing or a rate that is too
+        // low. This test is about the others.
         let Ok(policy) = parse_str(&text, "t", Language::Native) else { continue };
         read += 1;
         let printed = print(&policy);
@@ -192,13 +192,14 @@ fn native_policies_come_back_as_they_are() {
             let names = |link: &Link| link.classes.iter().map(|class| class.name.clone()).collect::<Vec<_>>();
             assert_eq!(names(a), names(b));
         }
-        // And what is printed is printed the same again.
+        // Printed, read and printed again, the text is the same.
         assert_eq!(printed.text, print(&again).text);
     }
     assert!(read > 300 && rules > 500, "{read} policies, {rules} rules");
 }
 
-/// Words of two, percentages of what remains, and words that stand behind others.
+/// Words whose names are two words, percentages of what remains, and words that stand behind
+/// others.
 #[test]
 fn classes_of_wfq_come_back() {
     let text = "link l { rate 10Mbit/s scheduler wfq { excess equal }
@@ -342,7 +343,7 @@ fn altq_conf_means_the_same_in_the_native_language() {
     let mut by_rule = 0;
     for _ in 0..400 {
         let mut text = altq_conf(&mut random);
-        // What altqd would refuse is taken out, line by line.
+        // Lines that altqd would refuse are taken out, one by one.
         let policy = loop {
             match parse_str(&text, "altq.conf", Language::Altq) {
                 Ok(policy) => break policy,
@@ -381,8 +382,8 @@ fn altq_conf_means_the_same_in_the_native_language() {
     assert!(read == 400 && by_rule > 10_000, "{read} files, {by_rule} packets");
 }
 
-/// ALTQ went round in the order in which classes were made; nesting may say another. Then that is
-/// said.
+/// ALTQ serves classes in the order in which they were made. Where the printed order is another,
+/// `left_out` says so.
 #[test]
 fn what_nesting_cannot_say_is_listed() {
     let file = |tail: &str| {

@@ -9,7 +9,7 @@ use altq_engine::settings::{Kind, Word};
 fn every_word_is_in_the_reference() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/language.md");
     let text = std::fs::read_to_string(path).expect("docs/language.md");
-    // Words as they are written there: in code, as a whole.
+    // A word of the page is one that stands alone in code marks.
     let code: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
     let known = |word: &str| {
         code.iter().any(|code| code.split(|c: char| c.is_whitespace() || "{}[],|".contains(c)).any(|w| w == word))
@@ -40,7 +40,7 @@ fn every_word_is_in_the_reference() {
     assert!(missing.is_empty(), "docs/language.md lacks {missing:?}");
 }
 
-/// The example at its top is a policy.
+/// The example at the top of docs/language.md is a policy without errors.
 #[test]
 fn the_example_is_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/language.md");
@@ -56,7 +56,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The README's tables have every scheduler and queue, and nothing that is none.
+/// The README's tables list every scheduler and queue, and nothing else.
 #[test]
 fn the_tables_of_schedulers_and_queues() {
     let readme = read("README.md");

@@ -64,7 +64,7 @@ fn findings(text: &str) -> (Vec<Diagnostic>, Sources, bool) {
     }
 }
 
-/// `^` marks where the first finding must point.
+/// In the texts `^` marks the place of the first finding.
 #[test]
 fn each_error_has_its_place() {
     for (inside, code, says) in [
@@ -99,13 +99,13 @@ fn each_error_has_its_place() {
             "no-share",
             "`a` has no `linkshare`",
         ),
-        // Words against each other.
+        // Words that contradict each other.
         ("class a { linkshare 50% realtime 2Mbit/s ^upperlimit 1Mbit/s }", "limit-below-realtime", "not hold back"),
         ("class a { linkshare 50% ^upperlimit 11Mbit/s }", "out-of-range", "10Mbit/s"),
         ("class a { realtime 2Mbit/s ^upperlimit 3Mbit/s }", "no-effect", "deadline only"),
     ] {
         let marked = link(inside);
-        // Where nothing is marked the second of two words is meant.
+        // Without a mark the finding is at the second of two words.
         let at = marked.find('^').unwrap_or_else(|| marked.rfind("linkshare").unwrap());
         let text = marked.replacen('^', "", 1);
         let (found, sources, ok) = findings(&text);
@@ -129,7 +129,7 @@ fn what_is_only_worth_a_warning() {
         let codes: Vec<&str> = parse(&text).warnings.iter().map(|warning| warning.code).collect();
         assert_eq!(codes, [code], "{text}");
     }
-    // Curves that fill the link at every time are no more than it: 8 + 2 Mbit/s, then 1 + 9.
+    // Curves that fill the link exactly at all times are accepted: 8 + 2 Mbit/s, then 1 + 9.
     let text = link(
         "class a { realtime 8Mbit/s for 5ms then 1Mbit/s }
          class b { realtime 2Mbit/s for 5ms then 9Mbit/s  linkshare 100%  default }",
@@ -137,7 +137,7 @@ fn what_is_only_worth_a_warning() {
     assert!(parse(&text).warnings.is_empty());
 }
 
-/// Inside of a class of another scheduler the curves are held against what that class is
+/// In a class of another scheduler the sum of the curves may not exceed what that class is
 /// guaranteed.
 #[test]
 fn inside_of_another_scheduler() {

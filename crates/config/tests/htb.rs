@@ -1,9 +1,9 @@
-//! What `check` says of policies of htb, with its place; `^` marks it.
+//! What `altq check` finds in policies of htb. `^` marks the place of the finding.
 
 use altq_config::{Language, Severity, parse_str};
 
-/// The only finding has this code and severity and stands at the mark; its message or help holds
-/// `says`.
+/// Checks that there is one finding, with this code and severity, at the mark, and that its message
+/// or help holds `says`.
 #[track_caller]
 fn only(inside: &str, severity: Severity, code: &str, says: &str) {
     let marked = format!("link l {{\n  rate 10Mbit/s\n  scheduler htb\n  {inside}\n}}\n");
@@ -71,8 +71,8 @@ fn warnings() {
     }
 }
 
-/// A large link: quanta bounded above, in one warning; not where a larger r2q, or a quantum, is
-/// written; nor of who cannot borrow.
+/// On a large link one warning says which quanta were cut to the largest. Classes with a written
+/// quantum, those that cannot borrow, and links with a larger r2q are left out.
 #[test]
 fn bounded_quanta() {
     let found = |scheduler: &str, a: &str| {

@@ -39,7 +39,7 @@ fn read_and_printed() {
     }
 }
 
-/// `^` marks where the error must point.
+/// In the texts `^` marks the place of the error.
 #[test]
 fn refused_with_their_places() {
     for (meter, code, says) in [

@@ -1,5 +1,5 @@
-//! Texts that are nearly right: no panic, every place lies in its text, every finding can be shown,
-//! and what is read can be printed and read again.
+//! Reads random variations of correct policies: nothing panics, every place lies in its text, every
+//! finding can be shown, and a policy that is read can be printed and read again.
 
 use altq_config::{Language, parse_str, print, render};
 
@@ -88,7 +88,7 @@ const WORDS: &[&str] = &[
     "u",
 ];
 
-/// Changes whole words: drops one, writes one twice, moves one, changes a digit.
+/// Changes the words of a text: leaves one out, writes one twice, moves one, or changes a digit.
 fn reword(random: &mut Random, text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     let (at, to) = (random.below(words.len()), random.below(words.len()));
@@ -152,7 +152,8 @@ fn texts_that_are_nearly_right() {
                 let again = parse_str(&printed.text, "t", Language::Native);
                 let again = again.unwrap_or_else(|failed| panic!("{failed}\n{text}\n{}", printed.text));
                 for (a, b) in policy.links.iter().zip(&again.links) {
-                    // Nesting may put classes in another order.
+                    // Printing may put classes in another order, as children stand behind their
+                    // parent.
                     let classes = |link: &altq_config::Link| {
                         let class = |(at, spec): (usize, &altq_engine::spec::ClassSpec)| {
                             let parent = if at == 0 || spec.parent == 0 { "" } else { link.class_name(spec.parent) };

@@ -1,5 +1,6 @@
-//! The delay bounds that `check` prints, held against the engine: random trees, all other classes
-//! backlogged, one source that keeps to its guarantee, one queue that is always full.
+//! Runs random trees in the engine and checks that no packet waits longer than `altq check` says.
+//! One source keeps to its guarantee, one queue is always full, and all other classes are
+//! backlogged.
 
 use altq_config::{Language, Link, Promises, parse_str};
 use altq_engine::spec::ClassId;
@@ -15,7 +16,7 @@ impl Random {
     }
 }
 
-/// A tree whose leaves are guaranteed all of the link, or less.
+/// A random tree whose leaves are guaranteed the whole link together, or less.
 fn policy(random: &mut Random) -> String {
     let rate = [10_000, 100_000, 1_000_000][random.below(3) as usize];
     let excess = ["share", "priority"][random.below(2) as usize];
@@ -53,7 +54,7 @@ fn policy(random: &mut Random) -> String {
             count += 1;
         }
     }
-    // What the classes leave is the root's, if packets go there.
+    // The root has what the classes leave, if packets go there.
     out + ["", "default\n"][random.below(2) as usize] + "}\n"
 }
 
@@ -89,7 +90,7 @@ fn longest(link: &Link, random: &mut Random, conforming: ClassId, full: ClassId,
     // Tokens in bits times a second, so that nothing is rounded.
     let depth = u128::from(size * burst * 8) * u128::from(SECOND);
     let mut tokens = depth;
-    // Idleness earns the burst, so there is some first.
+    // A class earns its burst while it is idle, so the source begins late.
     let mut now = SECOND;
     let (mut last, mut next_send) = (now, now);
     let mut next_len = size as u32;
@@ -165,7 +166,7 @@ fn no_packet_waits_longer_than_check_says() {
             .collect();
         let conforming = sized[random.below(sized.len() as u64) as usize];
         let full = leaves[random.below(leaves.len() as u64) as usize];
-        // A burst that does not hold one packet on the wire is no source that conforms.
+        // With a burst smaller than one packet on the wire no source could conform.
         let settings = &link.spec.classes[conforming as usize].settings;
         let burst = settings.bytes("packetsize").unwrap() * settings.int("maxburst").unwrap();
         if u64::from(link.spec.overhead.charge(settings.bytes("packetsize").unwrap() as u32)) > burst {
@@ -182,6 +183,6 @@ fn no_packet_waits_longer_than_check_says() {
         checked += 1;
         close += u32::from(waited * 3 > most);
     }
-    // The bounds are worth something: often a packet waits a third of what is said.
+    // The bounds are not too loose: the longest wait is often more than a third of its bound.
     assert!(checked > 200 && held > 150 && close > 50, "{checked} checked, {held} full queues, {close} close");
 }

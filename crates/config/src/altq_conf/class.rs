@@ -1,4 +1,4 @@
-//! `class cbq IF NAME PARENT { option }`.
+//! Executes `class cbq IF NAME PARENT`, which options follow.
 
 use altq_engine::schedule::cbq;
 use altq_engine::settings::{Limit, Settings, Value};
@@ -32,11 +32,11 @@ const OPTIONS: &[&str] = &[
 ];
 /// libaltq takes all of these but `none` as one (docs/reference/altq.md 12).
 const ADMISSIONS: &[&str] = &["none", "cntlload", "guaranteed", "predictive", "cntldelay"];
-/// What altqd takes of the interface for the control class that it makes, in per cent.
+/// The part of the interface that the control class gets which altqd makes, in per cent.
 const CONTROL_SHARE: u64 = 2;
-/// Its name; a class of this name is the control class.
+/// The name of the control class that altqd makes. A class of this name is the control class.
 const CONTROL_NAME: &str = "ctl_class";
-/// Packets that a class holds without `maxdelay`, and with red or rio.
+/// Packets that a queue holds without `maxdelay`: a plain one, and one of red or rio.
 const LIMIT: u32 = 30;
 const LIMIT_RED: u32 = 60;
 /// The thresholds that ALTQ's rio has built in, whatever the limit (docs/reference/altq.md 7.2).
@@ -63,7 +63,7 @@ impl File<'_> {
             let help = Some("as `class cbq em0 voice root_class pbandwidth 5`".to_owned());
             return self.error("missing-value", words.end, "a class needs a name and a parent", help);
         };
-        // The first word may be the name of an interface that no line above makes.
+        // The first word may name an interface that no line above defines.
         let is_root = |word: &str| matches!(word, "NULL" | "null");
         let known = |file: &Self, span: Span| {
             is_root(file.slice(span)) || file.interfaces[interface].names.contains_key(file.slice(span))
@@ -123,7 +123,8 @@ impl File<'_> {
         self.admit(at, name, parent, options);
     }
 
-    /// Admission as altqd does it, then the class, and the control class beside a default class.
+    /// Checks as altqd does whether a class may be made, then makes it, and with a default class
+    /// the control class.
     fn admit(&mut self, at: usize, name: Span, parent: Option<usize>, mut options: Options) {
         let text = self.slice(name);
         let interface = &self.interfaces[at];
@@ -242,7 +243,7 @@ impl File<'_> {
         for (word, value) in &options.sizes {
             settings.set(word, *value);
         }
-        // The kernel's word for it, which the queue's limit is computed from.
+        // The limit of the queue follows from the words that altqd would give the kernel.
         let mut timed = settings.clone();
         if let Some(maxdelay) = options.maxdelay {
             timed.set("maxdelay", Value::Time(maxdelay));
@@ -370,7 +371,8 @@ impl File<'_> {
                 self.findings.push(Diagnostic::warning("no-effect", ecn, message).help("write `red` for marks"));
             }
         }
-        // exactbandwidth beats pbandwidth; neither is 0: only by borrowing.
+        // exactbandwidth goes before pbandwidth. A class with neither has 0 and sends by borrowing
+        // only.
         let rate = self.interfaces[at].rate;
         let (bandwidth, place) = match (exact, percent) {
             (Some((rate, place)), _) => (rate, Some(place)),
@@ -401,7 +403,7 @@ impl File<'_> {
         good.then_some(options)
     }
 
-    /// `borrow`, or as cbq.conf has it `borrow PARENT`.
+    /// Reads `borrow`, which is `borrow PARENT` in cbq.conf. False after an error.
     fn borrow(
         &mut self,
         words: &mut Words<'_>,
@@ -414,8 +416,8 @@ impl File<'_> {
         let next = words.peek(0);
         let lender = next.and_then(|next| self.interfaces[at].names.get(self.slice(next)).copied());
         if let (Some(next), Some(lender)) = (next, lender) {
-            // A class may have the name of an option; then only the parent's name is taken as a
-            // lender.
+            // Where a class has the name of an option, the next word names a lender only if it is
+            // the parent.
             if Some(lender) == parent || !OPTIONS.contains(&self.slice(next)) {
                 words.next();
                 self.cbq_conf = true;
@@ -434,7 +436,7 @@ impl File<'_> {
     }
 }
 
-/// What stands behind the parent.
+/// The options of a class.
 #[derive(Clone, Default)]
 struct Options {
     words: Vec<(&'static str, Span)>,
@@ -444,7 +446,7 @@ struct Options {
     priority: Option<u64>,
     default: Option<Span>,
     control: bool,
-    /// A word of admission other than none: reservations go below this class.
+    /// Where an `admission` other than none is written: reservations go below this class.
     reserves: Option<Span>,
     maxdelay: Option<u64>,
     sizes: Vec<(&'static str, Value)>,
@@ -457,7 +459,7 @@ impl Options {
     /// The queue that altqd asked for: drop-head, or RED or RIO with ALTQ's parameters for classes
     /// (docs/reference/altq.md 2.2, 2.10).
     fn queue(&self, rate: Rate, mtu: u32, settings: &Settings) -> QueueSpec {
-        // ecn alone means red.
+        // `ecn` without `red` or `rio` means red.
         let (rio, red) = (self.rio.is_some(), self.red || self.ecn.is_some());
         let limit = cbq::classic_queue_limit(rate, mtu, settings, if rio || red { LIMIT_RED } else { LIMIT });
         let mut queue = QueueSpec { name: "drop_head", limit: Limit::Packets(limit), settings: Settings::new() };

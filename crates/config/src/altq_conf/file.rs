@@ -9,12 +9,12 @@ use altq_engine::spec::QueueSpec;
 
 use crate::diagnostic::{Diagnostic, Findings, Sources, Span};
 
-/// What interfaces can be shaped by in ALTQ.
+/// The disciplines that ALTQ has for an interface.
 pub const DISCIPLINES: &[&str] =
     &["blue", "cbq", "cbq-wrr", "cbq-prr", "fifoq", "hfsc", "jobs", "priq", "red", "rio", "wfq"];
 
-/// The MTU of an interface, in bytes. The language states none and altqd asked the interface; what
-/// Ethernet has stands in, or what ALTQ's own ATM interfaces have, `pvc0` and so on (RFC 2225).
+/// The MTU of an interface, in bytes. The language states none, and altqd asked the interface; here
+/// it is that of Ethernet, or for ALTQ's ATM interfaces, `pvc0` and so on, that of RFC 2225.
 pub fn mtu(interface: &str) -> u32 {
     let number = interface.strip_prefix("pvc").unwrap_or("");
     if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) { ATM_MTU } else { 1500 }
@@ -25,8 +25,11 @@ pub const ATM_MTU: u32 = 9180;
 
 /// The words of a line, one after the other.
 pub struct Words<'w> {
+    /// All of them.
     pub list: &'w [Span],
+    /// The next one.
     pub at: usize,
+    /// The place of the last, for errors about what is missing.
     pub end: Span,
 }
 
@@ -47,12 +50,13 @@ pub struct File<'a> {
     pub sources: &'a Sources,
     pub findings: &'a mut Findings,
     pub interfaces: Vec<Interface>,
-    /// The interface named last: a command may leave it out.
+    /// The interface that was named last. Commands that name none are about this one.
     pub current: Option<usize>,
-    /// It is of the age of cbq.conf: by its name, or by the old form `borrow PARENT`.
+    /// Whether it is a cbq.conf: by its name, or because the old form `borrow PARENT` is in it.
     pub cbq_conf: bool,
 }
 
+/// An interface, with its classes and filters in the order of their lines.
 pub struct Interface {
     pub name: String,
     pub span: Span,
@@ -70,13 +74,13 @@ pub struct Interface {
     pub notes: Vec<String>,
 }
 
-/// A class, as altqd keeps it.
+/// A class, as altqd keeps it. Classes are numbered by their places in the interface's list.
 pub struct Draft {
     pub name: String,
     pub span: Span,
     pub parent: Option<usize>,
     pub bandwidth: u64,
-    /// What its children have of it.
+    /// The sum of its children's bandwidths, in bit/s.
     pub allocated: u64,
     pub settings: Settings,
     pub queue: QueueSpec,
@@ -84,9 +88,10 @@ pub struct Draft {
     pub made: bool,
 }
 
+/// A filter.
 pub struct Filter {
     pub rule: Rule,
-    /// The class, as a place in the interface's list.
+    /// The number of its class.
     pub class: usize,
     pub span: Span,
     pub name: Option<String>,
@@ -108,7 +113,7 @@ impl<'a> File<'a> {
         self.error("not-built", span, format!("{what} is known, but not built yet"), Some(help));
     }
 
-    /// Notes that a word was written; an error if it was before.
+    /// Notes that a word is written. An error, and false, if it was written before.
     pub fn once(&mut self, words: &mut Vec<(&'static str, Span)>, word: &'static str, span: Span) -> bool {
         match words.iter().find(|(name, _)| *name == word) {
             Some((_, first)) => {
@@ -123,7 +128,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// The value behind a word.
+    /// Takes the value behind a word. `None` after an error.
     pub fn value<T>(
         &mut self,
         words: &mut Words<'_>,
@@ -146,7 +151,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// The interface of a command: the next word if it names one, else the one named last.
+    /// The interface of a command: the one that the next word names, or else the one named last.
     pub fn interface_of(&mut self, words: &mut Words<'_>, command: Span) -> Option<usize> {
         if let Some(word) = words.peek(0).map(|span| self.slice(span))
             && let Some(at) = self.interfaces.iter().position(|interface| interface.name == word)

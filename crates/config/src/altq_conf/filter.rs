@@ -29,7 +29,7 @@ impl File<'_> {
         let Some((name, number)) = self.name_and_number(words, interface) else { return };
         let Some(mut terms) = self.five(words, v6) else { return };
         let Some(quiet) = self.filter_options(words, v6, &mut terms) else { return };
-        // An address says which family it is of; without one the command does.
+        // Without an address the command says which family is meant.
         if !terms.iter().any(|term| matches!(term.values, Values::Addresses(_))) {
             let family = if v6 { 6 } else { 4 };
             terms.insert(0, term(Field::Family, Values::Ranges(vec![(family, family)])));
@@ -42,7 +42,7 @@ impl File<'_> {
         }
     }
 
-    /// `[name NAME] [ruleno N]`.
+    /// Reads `[name NAME] [ruleno N]`.
     fn name_and_number(&mut self, words: &mut Words<'_>, interface: usize) -> Option<(Option<String>, u32)> {
         let (mut name, mut number) = (None, 0);
         loop {
@@ -69,7 +69,7 @@ impl File<'_> {
         }
     }
 
-    /// DST DPORT SRC SPORT PROTO, where 0 is any.
+    /// Reads DST DPORT SRC SPORT PROTO, where 0 is any. `None` after an error.
     fn five(&mut self, words: &mut Words<'_>, v6: bool) -> Option<Vec<Term>> {
         let mut terms = Vec::new();
         for (what, field) in [
@@ -115,7 +115,7 @@ impl File<'_> {
         Some(terms)
     }
 
-    /// An address, perhaps with `netmask`. `Some(None)`: any.
+    /// Reads an address, perhaps with `netmask`. `Some(None)` is any address, `None` an error.
     fn address4(&mut self, words: &mut Words<'_>, span: Span) -> Option<Option<Address>> {
         let word = self.slice(span);
         let address = if word == "0" { Some(Ipv4Addr::UNSPECIFIED) } else { word.parse().ok() };
@@ -136,7 +136,7 @@ impl File<'_> {
             return None;
         };
         let bits = address.to_bits();
-        // A zero address is not compared, whatever its mask.
+        // The address 0 matches all addresses, whatever its mask.
         if bits == 0 {
             return Some(None);
         }
@@ -147,7 +147,7 @@ impl File<'_> {
         Some(Some(Address { v6: false, bits: u128::from(bits & mask), mask: u128::from(mask) }))
     }
 
-    /// `ADDR[/LEN]`. `Some(None)`: any.
+    /// Reads `ADDR[/LEN]`. `Some(None)` is any address, `None` an error.
     fn address6(&mut self, span: Span) -> Option<Option<Address>> {
         let word = self.slice(span);
         let (host, length) = word.split_once('/').unwrap_or((word, "128"));
@@ -170,7 +170,8 @@ impl File<'_> {
         Some(Some(Address { v6: true, bits: bits & mask, mask }))
     }
 
-    /// What stands behind the protocol. Returns whether warnings are not wanted.
+    /// Reads the options behind the protocol. Returns whether `dontwarn` is one. `None` after an
+    /// error.
     fn filter_options(&mut self, words: &mut Words<'_>, v6: bool, terms: &mut Vec<Term>) -> Option<bool> {
         let mut quiet = false;
         let (mut tos, mut mask) = (None, None);
@@ -203,7 +204,7 @@ impl File<'_> {
                 "dontwarn" => quiet = true,
                 "gpi" => {
                     let (n, _) = self.value(words, span, "an SPI", number(u64::from(u32::MAX)))?;
-                    // A zero field is not compared.
+                    // 0 matches all packets.
                     if n != 0 {
                         terms.push(term(Field::Spi, Values::Ranges(vec![(n as u32, n as u32)])));
                     }
@@ -239,18 +240,18 @@ impl File<'_> {
         Some(quiet)
     }
 
-    /// What altqd adds to the control class: ICMP, IGMP and RSVP, over IPv4 and IPv6.
+    /// Adds the filters that altqd gives a control class: ICMP, IGMP and RSVP, over IPv4 and IPv6.
     pub(super) fn control_filters(&mut self, interface: usize, class: usize, span: Span) {
         for rule in lower::control_rules(0) {
             self.interfaces[interface].filters.push(Filter { rule, class, span, name: None, quiet: true, made: true });
         }
     }
 
-    /// altqd's check of a new filter against the older ones. False if it refuses it.
+    /// Checks a new filter against the older ones, as altqd does. False if it is refused.
     fn in_order(&mut self, interface: usize, new: &Filter) -> bool {
         let mut found = Vec::new();
         for old in &self.interfaces[interface].filters {
-            // The larger ruleno is tried first; among equals the later line.
+            // The filter with the larger ruleno is tried first; of two equal ones the later line.
             let new_first = new.rule.number >= old.rule.number;
             let (first, second) = if new_first { (&new.rule, &old.rule) } else { (&old.rule, &new.rule) };
             let other = if new_first { "this filter" } else { "an older filter" };
@@ -282,7 +283,7 @@ impl File<'_> {
             }
         }
         let refused = found.iter().any(|(_, refused)| *refused);
-        // One word on each is enough.
+        // One finding for each filter is enough, and an error goes before a warning.
         found.sort_by_key(|(_, refused)| !refused);
         if let Some((diagnostic, _)) = found.into_iter().next() {
             self.findings.push(diagnostic);

@@ -1,4 +1,4 @@
-//! From an interface of altq.conf(5) to a link.
+//! Makes a link of an interface of altq.conf(5).
 
 use altq_engine::classify::{Order, Rule, RuleSet};
 use altq_engine::link::Overhead;
@@ -10,8 +10,8 @@ use super::file::{ATM_MTU, Interface};
 use crate::policy::{Class, Device, Link};
 
 impl Interface {
-    /// The link of an interface. The root class is the link itself where it has all of it;
-    /// otherwise a class below.
+    /// Makes a link of the interface. The root class becomes the root of the link if it has all of
+    /// its rate, and otherwise a class below the root.
     pub fn lower(self, cbq_conf: bool) -> Link {
         let Interface { name, rate, mtu, mut notes, .. } = self;
         let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);
@@ -59,7 +59,7 @@ impl Interface {
                     scheduler: None,
                 });
             } else if let Some(root) = specs.first_mut() {
-                // Packets of the root's own wait in a queue like any other class's.
+                // Packets that are sent to the root class wait in its queue.
                 root.queue = Some(draft.queue);
             }
         }

@@ -1,9 +1,9 @@
-//! altq.conf(5) of ALTQ, and cbq.conf before it, as far as CBQ goes (docs/reference/altq.md 10 and
-//! 12).
+//! Reads CBQ's part of altq.conf(5), ALTQ's configuration, and of cbq.conf, its predecessor
+//! (docs/reference/altq.md 10 and 12).
 //!
-//! A line is a command: interface, class, filter. Each is looked at in its turn, as altqd did, so a
-//! class stands behind its parent and a filter behind its class. What altqd refused is refused;
-//! what it made by itself (the control class, a token bucket) is made.
+//! A line is a command: interface, class or filter. Commands are executed one after the other, as
+//! altqd did it, so a class must stand behind its parent and a filter behind its class. What altqd
+//! refused is refused, and what it made by itself, the control class and a token bucket, is made.
 
 mod class;
 mod file;
@@ -20,15 +20,15 @@ use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 use crate::policy::Link;
 use crate::suggest::{did_you_mean, nearest};
 
-/// Commands, in the order in which an abbreviation finds them.
+/// Commands. One that is cut short stands for the first in this list that begins with it.
 const COMMANDS: &[&str] = &["interface", "class", "filter", "filter6", "red", "rio", "conditioner"];
-/// altqd's console.
+/// Commands that altqd has on its console only.
 const CONSOLE: &[&str] = &["altq", "delete", "help", "?", "quit", "debug"];
 /// Reads a text.
 pub(crate) fn read(source: SourceId, sources: &Sources, findings: &mut Findings) -> Vec<Link> {
-    // ALTQ 0.x to 1.x, whose file was cbq.conf, had no token bucket regulator: with one, what was
-    // published of it (a plateau of about 10 Mbit/s on 100baseT with a clock of 100 Hz) would come
-    // out twice as high.
+    // ALTQ 0.x to 1.x, whose file was cbq.conf, had no token bucket regulator. With one, the
+    // published plateau of about 10 Mbit/s on 100baseT with a clock of 100 Hz would come out twice
+    // as high.
     let named = sources.path(source).file_name().is_some_and(|name| name.to_string_lossy().contains("cbq"));
     let mut file = File { sources, findings, interfaces: Vec::new(), current: None, cbq_conf: named };
     for line in words::lines(source, sources, file.findings) {
@@ -49,7 +49,7 @@ impl File<'_> {
     fn command(&mut self, words: &mut Words<'_>) {
         let Some(span) = words.next() else { return };
         let word = self.slice(span);
-        // A console's word is no abbreviation of ours, so it is looked for first.
+        // First, as it would else be taken for an abbreviation or a misspelling of another command.
         if CONSOLE.contains(&word) {
             let message = format!("`{word}` is a command of altqd's console, not of its file");
             return self.error("unknown-word", span, message, None);
@@ -67,7 +67,7 @@ impl File<'_> {
         }
     }
 
-    /// `interface IF [discipline] { option }`, the words in any order.
+    /// Executes `interface IF`, which a discipline and options follow in any order.
     fn interface(&mut self, words: &mut Words<'_>) {
         let Some(span) = words.next() else {
             return self.error("missing-value", words.end, "`interface` needs the name of an interface", None);
@@ -146,7 +146,7 @@ impl File<'_> {
                     self.not_built(at, &format!("the discipline `{word}`"));
                     good = false;
                     discipline = Some(at);
-                    // Its options are not ours to judge.
+                    // Options of that discipline are not known here.
                     break;
                 }
                 _ => {
@@ -165,7 +165,7 @@ impl File<'_> {
             let message = format!("`{name}` has no discipline: that is for conditioners only, which are not built yet");
             self.error("not-built", span, message, help);
         }
-        // Even a bad one is known from here on, so that its classes are not reported as strangers.
+        // An interface with an error is kept too, or each of its classes would be an error as well.
         self.current = Some(self.interfaces.len());
         self.interfaces.push(interface);
     }
@@ -174,7 +174,7 @@ impl File<'_> {
         let mut links = Vec::new();
         for interface in std::mem::take(&mut self.interfaces) {
             if self.findings.has_errors() {
-                // What is missing may be what could not be read.
+                // A class that seems to be missing may be one that could not be read.
                 continue;
             }
             if interface.classes.is_empty() {

@@ -1,4 +1,4 @@
-//! Lines and words of altq.conf(5), and its numbers (docs/reference/altq.md 10).
+//! Splits altq.conf(5) into lines and words, and reads its numbers (docs/reference/altq.md 10).
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 
@@ -12,7 +12,7 @@ pub struct Line {
     pub words: Vec<Span>,
 }
 
-/// Splits a text. Lines that altqd would not read are errors and left out.
+/// Splits a text. A line that altqd could not read is an error and is left out.
 pub fn lines(source: SourceId, sources: &Sources, findings: &mut Findings) -> Vec<Line> {
     let text = sources.text(source);
     let mut lines = Vec::new();
@@ -47,14 +47,15 @@ pub fn lines(source: SourceId, sources: &Sources, findings: &mut Findings) -> Ve
         }
         at = end + 1;
     }
-    // A `\` at the end of the last line joins nothing.
+    // The last line may end with a `\`, and then has not been added.
     if good && !words.is_empty() {
         lines.push(Line { words });
     }
     lines
 }
 
-/// The words of a piece of a line. A no-break space, as documents print it, is a space.
+/// Splits a part of a line into words. A no-break space, as printed documents have it, is a space.
+/// False after an error.
 fn split(body: &str, at: usize, source: SourceId, words: &mut Vec<Span>, findings: &mut Findings) -> bool {
     let mut from = None;
     let blank = |c: char| matches!(c, ' ' | '\t' | '\r' | '\u{a0}');
@@ -90,7 +91,8 @@ fn split(body: &str, at: usize, source: SourceId, words: &mut Vec<Span>, finding
     true
 }
 
-/// A rate in bit/s: digits, perhaps a fraction, perhaps K, M or G (10^3, 10^6, 10^9).
+/// Reads a rate in bit/s: digits, perhaps with a fraction, perhaps with K, M or G (10^3, 10^6,
+/// 10^9).
 pub fn rate(word: &str) -> Option<u64> {
     let (number, factor) = suffixed(word, [1_000, 1_000_000, 1_000_000_000]);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -107,7 +109,7 @@ pub fn rate(word: &str) -> Option<u64> {
     u64::try_from(mantissa * u128::from(factor) / 10u128.pow(fraction.len() as u32)).ok()
 }
 
-/// A number of bytes, perhaps with K, M or G (1024 and so on).
+/// Reads a number of bytes, perhaps with K, M or G (2^10, 2^20, 2^30).
 pub fn bytes(word: &str) -> Option<u64> {
     let (number, factor) = suffixed(word, [1 << 10, 1 << 20, 1 << 30]);
     integer(number)?.checked_mul(factor)
@@ -123,7 +125,7 @@ fn suffixed(word: &str, factors: [u64; 3]) -> (&str, u64) {
     (&word[..word.len() - 1], factor)
 }
 
-/// A whole number as C has it: 0x for hexadecimal, 0 for octal.
+/// Reads a whole number as C writes it: 0x for hexadecimal, 0 for octal.
 pub fn integer(word: &str) -> Option<u64> {
     let (digits, base) = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(hex) => (hex, 16),

@@ -1,4 +1,4 @@
-//! What a meter should keep to.
+//! Checks of the meters of classes.
 
 use altq_engine::shape::meter::{MeterSpec, Profile};
 use altq_engine::spec::ClassId;
@@ -6,8 +6,9 @@ use altq_engine::spec::ClassId;
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// A packet that is larger than a bucket is never paid for by it (RFC 2697, section 2: a burst size
-/// should be at least the largest packet if it is more than 0).
+/// Warns of a bucket that holds less than the largest packet: a packet that large never conforms to
+/// it. RFC 2697, section 2: a burst size that is not 0 should be at least as large as the largest
+/// packet.
 pub fn class(link: &Link, id: ClassId, findings: &mut Findings) {
     let settings = link.spec.classes.get(id as usize).map(|class| &class.settings);
     let Some(Ok(Some(spec))) = settings.map(MeterSpec::read) else { return };

@@ -1,4 +1,4 @@
-//! Rules that can never decide: those that match nothing, and those that an earlier one shadows.
+//! Finds rules that can never apply: no packet matches them, or an earlier rule takes all that do.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use altq_engine::classify::{Field, Order, Rule, Term, Values};
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// The most pairs of rules that are compared. Beyond, equal rules are still found.
+/// The most pairs of rules that are compared. Of rules beyond that only equal ones are found.
 const MOST_PAIRS: usize = 4_000_000;
 
 pub fn check(link: &Link, findings: &mut Findings) {
@@ -18,7 +18,7 @@ pub fn check(link: &Link, findings: &mut Findings) {
             findings.push(Diagnostic::error("match-nothing", *span, message));
         }
     }
-    // altq.conf's order has its own checks, those of altqd.
+    // Rules in the order of altq.conf were checked as altqd does it, when they were read.
     if link.spec.rules.order != Order::First {
         return;
     }
@@ -35,7 +35,7 @@ pub fn check(link: &Link, findings: &mut Findings) {
             left_out.get_or_insert(at);
         }
         seen.entry(key).or_insert(at);
-        // Rules that altq adds itself stand behind the user's so that these go first.
+        // Rules of a control class stand behind the user's on purpose, so that those go first.
         let class = link.classes.get(rule.class as usize);
         let made = class.is_some_and(|class| class.words.contains(&("control", link.rules[at])));
         if let Some(shadow) = shadow.filter(|_| !made) {
@@ -61,7 +61,7 @@ pub fn covers(a: &Rule, b: &Rule) -> bool {
     a.terms.iter().all(|a| b.terms.iter().any(|b| implies(b, a)))
 }
 
-/// True if a packet that fulfils `narrow` fulfils `wide`. Says no where it is not sure.
+/// True if every packet that fulfils `narrow` fulfils `wide`. False where that cannot be told.
 fn implies(narrow: &Term, wide: &Term) -> bool {
     if narrow.field != wide.field {
         return false;
@@ -69,30 +69,31 @@ fn implies(narrow: &Term, wide: &Term) -> bool {
     match (narrow.negated, wide.negated) {
         (false, false) => within(&narrow.values, &wide.values),
         (true, true) => within(&wide.values, &narrow.values),
-        // Within A and therefore not in B: where the two are disjoint. `host` may lie in both.
+        // A value in A is not in B if the two are disjoint. `host` has two values, one of which may
+        // be in B.
         (false, true) => narrow.field != Field::Host && disjoint(&narrow.values, &wide.values),
         (true, false) => false,
     }
 }
 
-/// How the packets of two rules lie to each other.
+/// How the sets of packets that two rules match relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// No packet matches both.
     Disjoint,
-    /// The first matches all that the second matches.
+    /// The first rule matches all packets that the second matches.
     Covers,
-    /// The first matches less than the second.
+    /// The second rule matches all packets that the first matches, and more.
     Within,
-    /// Some packets match both, some only one.
+    /// Some packets match both rules, and each rule matches some that the other does not.
     Overlap,
-    /// The same, but only because one asks for a port of one end and the other for one of the other
-    /// end.
+    /// As [`Relation::Overlap`], where only ports differ: one rule names the port of one end, the
+    /// other that of the other end.
     OverlapInPorts,
 }
 
-/// How two rules of altq.conf lie to each other. Their terms are never negated, and there is at
-/// most one a field.
+/// How two rules of altq.conf relate. Their terms are never negated, and no field has more than
+/// one.
 pub fn relation(first: &Rule, second: &Rule) -> Relation {
     let family = |rule: &Rule| {
         let families = rule.terms.iter().filter_map(family);
@@ -104,7 +105,7 @@ pub fn relation(first: &Rule, second: &Rule) -> Relation {
     if apart || !(a4 && b4 || a6 && b6) {
         return Relation::Disjoint;
     }
-    // A term on the family says no more than an address does.
+    // Families were compared above.
     let asks = |a: &Rule, b: &Rule| -> Vec<Field> {
         let terms = a.terms.iter().filter(|a| a.field != Field::Family);
         terms.filter(|a| !b.terms.iter().any(|b| implies(b, a))).map(|a| a.field).collect()
@@ -148,7 +149,7 @@ fn disjoint(a: &Values, b: &Values) -> bool {
     }
 }
 
-/// Ranges in order, those that touch as one.
+/// The ranges in rising order, with those that overlap or touch made one.
 fn merged(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable();
@@ -162,7 +163,7 @@ fn merged(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
     out
 }
 
-/// Why no packet can match a rule, where that can be seen.
+/// Why no packet can match a rule. `None` if one can, or if that cannot be told.
 fn nothing(rule: &Rule) -> Option<String> {
     for (at, a) in rule.terms.iter().enumerate() {
         for b in &rule.terms[at + 1..] {
@@ -192,7 +193,7 @@ fn nothing(rule: &Rule) -> Option<String> {
     None
 }
 
-/// Which families (IPv4, IPv6) a term leaves.
+/// Whether packets of IPv4, and of IPv6, can fulfil a term. `None` if it does not ask for a family.
 fn family(term: &Term) -> Option<(bool, bool)> {
     match &term.values {
         Values::Addresses(addresses) => {
@@ -227,7 +228,7 @@ mod tests {
         let not = rule(vec![term(Field::DstPort, true, &[(443, 443)])]);
         assert!(covers(&not, &wide));
         assert!(!covers(&wide, &not));
-        // A port of either end within a range does not say that the destination's is.
+        // `port` matches if either end has it, so the destination may have another.
         assert!(!covers(&wide, &rule(vec![term(Field::Port, false, &[(80, 80)])])));
     }
 

@@ -21,13 +21,13 @@ pub struct Head<'t> {
     pub inside: &'t [Tree],
 }
 
-/// A name and a group, behind `class` or another word.
+/// Reads the name and the group in braces behind `class` or `link`.
 pub fn head<'t>(reader: &mut Reader<'_>, cursor: &mut Cursor<'t>, of: (&str, Span)) -> Option<Option<Head<'t>>> {
     let Some((name, span)) = cursor.word(reader) else {
         reader.error("missing-value", of.1, format!("`{}` needs a name", of.0), None);
         return None;
     };
-    // A bad name is no reason not to read what stands in the braces.
+    // After a bad name the braces are still read, so that errors in them are found.
     if let Some(c) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"_.-".contains(*c)) {
         let help = Some("a name is of letters, digits, `_`, `.` and `-`".to_owned());
         reader.error("bad-name", span, format!("`{}` is no name: it holds `{c}`", short(name)), help);
@@ -42,7 +42,8 @@ pub fn head<'t>(reader: &mut Reader<'_>, cursor: &mut Cursor<'t>, of: (&str, Spa
     Some(Some(Head { name: span, inside }))
 }
 
-/// Reads a class and what stands in it into the draft. Not deeper than [`super::token::MAX_DEPTH`].
+/// Reads a class and the classes in it into the draft. It calls itself for each class in a class,
+/// no deeper than braces may stand: [`super::token::MAX_DEPTH`].
 pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: ClassId) {
     if reader.findings.full() {
         return;
@@ -76,7 +77,8 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
         let is_word = matches!(tree.what, What::Word);
-        // A word of two: `bandwidth remaining 30%`, and `burst` in `police 1Mbit/s burst 3000`.
+        // Some names of words are two: `bandwidth remaining 30%`, and `burst` in
+        // `police 1Mbit/s burst 3000`.
         let second = |first: &str, second: &str| {
             words.iter().find(|word| word.split_once(' ') == Some((first, second))).copied()
         };
@@ -145,7 +147,7 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
     }
 }
 
-/// The engine walks through a bounded number of schedulers.
+/// Refuses a scheduler that stands in more schedulers than the engine walks through.
 fn nesting(reader: &mut Reader<'_>, draft: &Draft, id: ClassId) {
     let classes = &draft.link.spec.classes;
     let (mut at, mut depth) = (id, 1);
@@ -160,7 +162,7 @@ fn nesting(reader: &mut Reader<'_>, draft: &Draft, id: ClassId) {
     }
 }
 
-/// All words of a class under a scheduler.
+/// All words of a class that a scheduler serves.
 fn class_words(entry: &'static Entry) -> Vec<&'static str> {
     let own = entry.class_words.iter().map(|word| word.name);
     let share = entry.class_words.iter().any(|word| word.name == "rate").then_some("share");
@@ -188,7 +190,7 @@ fn unknown_class_word(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, tree: &T
     reader.unknown(cursor, tree, &place, words);
 }
 
-/// The scheduler behind `scheduler`, with its words.
+/// Reads a scheduler behind the word `scheduler`, and where each of its words is written.
 pub fn scheduler(
     reader: &mut Reader<'_>,
     cursor: &mut Cursor<'_>,
@@ -211,7 +213,7 @@ pub fn scheduler(
     Some((SchedulerSpec { name: entry.name, settings }, places))
 }
 
-/// The queue behind `queue`, with its limit and its words.
+/// Reads a queue behind the word `queue`, and where each of its words is written.
 pub fn queue(
     reader: &mut Reader<'_>,
     cursor: &mut Cursor<'_>,
@@ -281,7 +283,7 @@ fn limit(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> 
     Some(limit)
 }
 
-/// A name that no scheduler or queue has.
+/// Reports a name that no scheduler or queue has.
 fn unknown_kind(reader: &mut Reader<'_>, kind: &str, (name, span): (&str, Span)) {
     let there: Vec<&str> = match kind {
         "scheduler" => schedule::all().map(|entry| entry.name).collect(),

@@ -11,8 +11,11 @@ use crate::policy::Link;
 
 /// A link that is being read.
 pub struct Draft {
+    /// What was read of it.
     pub link: Link,
+    /// Its classes by name, with the root.
     pub names: HashMap<String, ClassId>,
+    /// Where the word `default` is written.
     pub default: Option<Span>,
 }
 

@@ -1,5 +1,5 @@
-//! `include "PATTERN"`: other texts at this place, relative to the file that includes them, in the
-//! order of their names.
+//! `include "PATTERN"` puts the texts of other files at its place, in the order of their names. The
+//! pattern is relative to the folder of the file that includes them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::token::{self, Tree, What};
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Sources, Span};
 use crate::text;
 
-/// The most texts that one policy may be of.
+/// The most texts that one policy may consist of.
 const MOST_TEXTS: usize = 10_000;
 
 /// Reads a text, and the texts it includes in place of each `include`.
@@ -30,7 +30,7 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
             continue;
         }
         let Some(pattern) = trees.next_if(|tree| matches!(tree.what, What::Text)) else {
-            // A name without its closing quote was reported as that.
+            // That a closing quote is missing was reported already.
             if !findings.has(&["open-quote"]) {
                 let error = Diagnostic::error("missing-value", tree.span, "`include` needs a name in quotes");
                 findings.push(error.help("as `include \"sites/*.altq\"`"));
@@ -52,8 +52,8 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
                 findings.push(Diagnostic::error("include-cycle", pattern.span, message));
                 continue;
             }
-            // Each file of a chain is another one, so this is no deeper than there are files;
-            // still, a bound.
+            // Chains of files that include one another end, as no file includes itself; but a long
+            // one would take all of the stack.
             if open.len() >= 64 {
                 findings.push(Diagnostic::error(
                     "too-deep",
@@ -72,7 +72,7 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
     out
 }
 
-/// The files of a pattern, sorted.
+/// The files that a pattern names, sorted.
 fn paths(pattern: &Tree, source: SourceId, sources: &Sources, findings: &mut Findings) -> Vec<PathBuf> {
     let text = sources.slice(pattern.span);
     let base = sources.path(source).parent().unwrap_or(Path::new("")).to_owned();
@@ -94,7 +94,7 @@ fn paths(pattern: &Tree, source: SourceId, sources: &Sources, findings: &mut Fin
             let listed = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
             let Ok(entries) = std::fs::read_dir(listed) else { continue };
             let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-            // As in a shell, `*` leaves out what begins with a point.
+            // As in a shell, a pattern leaves out names that begin with a point.
             next.extend(
                 names.filter(|name| !name.starts_with('.') && fits(part, name)).map(|name| directory.join(name)),
             );

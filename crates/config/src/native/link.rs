@@ -1,4 +1,4 @@
-//! `link NAME { … }`.
+//! Reads `link NAME { … }`.
 
 use altq_engine::classify::{Order, RuleSet};
 use altq_engine::link::{Framing, KEYWORDS, Overhead};
@@ -16,8 +16,8 @@ use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
 use crate::policy::{Class, Device, Link};
 
-/// Reads the inside of a link. `None` if an error makes it pointless to go on; errors are with the
-/// reader.
+/// Reads what stands in the braces of a link, and reports errors to the reader. `None` if the link
+/// has no scheduler, without which its classes cannot be read.
 pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Option<Link> {
     let errors = reader.findings.errors();
     let mut words = Vec::new();
@@ -91,7 +91,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         }
     }
 
-    // A misspelt `rate` was reported as such already.
+    // A word is reported as missing only if nothing else was wrong: it may be misspelt.
     let errors = reader.findings.errors() - errors;
     let said = |word: &str| errors > 0 || words.iter().any(|(name, _)| *name == word);
     if rate.is_none() && !said("rate") {
@@ -112,11 +112,13 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         let help = "write `overhead 8 bytes atm`, or the words of your line".to_owned();
         reader.error("bad-value", span, "a rate in cells/s needs an atm overhead", Some(help));
     }
-    // Without a scheduler the words of the classes are not known. Without a rate they are: any will
-    // do to read percentages of, for a text with errors goes no further than this.
+    // Without a scheduler it is not known which words the classes have. In place of a missing rate
+    // any other will do to take percentages of: the error is reported, so nobody will see the
+    // result.
     let (rate, scheduler) = (rate.unwrap_or(Rate::mbit_s(1_000)), scheduler?);
-    // With a device behind it something must hold the backlog on our side; in replay and simulation
-    // the wire does.
+    // A device has a queue of its own. The regulator keeps it short, so that packets wait here,
+    // where they are scheduled. In a replay or a simulation the wire takes no more than it can
+    // send.
     let unwritten = if device.is_some() { Regulator::Auto } else { Regulator::None };
 
     let mut link = Link {
@@ -148,7 +150,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     };
     link.overcommit = link.classes[0].words.iter().any(|(word, _)| *word == "overcommit");
     let default = link.classes[0].words.iter().find(|(word, _)| *word == "default").map(|(_, span)| *span);
-    // A link without classes is its own class.
+    // Packets of a link without classes wait in its root.
     if default.is_some() || classes.is_empty() {
         link.spec.default = Some(ROOT);
     }
@@ -162,7 +164,7 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     Some(draft.finish(reader))
 }
 
-/// A whole number of bytes within bounds.
+/// Reads a whole number of bytes from `min` to `max`.
 pub fn number(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span), min: u64, max: u64) -> Option<u64> {
     let (text, span) = reader.value(cursor, of, "a number of bytes")?;
     let n = reader.literal(policy::bytes(&text), span)?;
@@ -223,7 +225,7 @@ fn read_regulator(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, S
     number(reader, cursor, of, 1, u64::from(u32::MAX)).map(|depth| Regulator::Depth(depth as u32))
 }
 
-/// `none`, CAKE's words, or `N bytes [atm|ptm]`; then `mpu N`.
+/// Reads `none`, the keywords of CAKE, or `N bytes [atm|ptm]`; then perhaps `mpu N`.
 fn read_overhead(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Span)) -> Option<Overhead> {
     let names = || KEYWORDS.iter().map(|keyword| keyword.name);
     let help = || Some(format!("N bytes [atm|ptm] [mpu N], or {}", names().collect::<Vec<_>>().join(", ")));
@@ -276,7 +278,7 @@ fn read_overhead(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, Sp
     Some(overhead)
 }
 
-/// Links that stand at the same place.
+/// Reports links that have the same name or the same device.
 pub fn same_places(links: &[Link], reader: &mut Reader<'_>) {
     for (at, link) in links.iter().enumerate() {
         for before in &links[..at] {

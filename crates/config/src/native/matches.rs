@@ -1,4 +1,4 @@
-//! `match KEY VALUE … -> NAME`, and `set NAME { … }`.
+//! Reads `match KEY VALUE … -> NAME` and `set NAME { … }`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -25,18 +25,18 @@ fn greatest(field: Field) -> u32 {
     }
 }
 
-/// The words of a rule, from `match` to the name behind the arrow.
+/// The words of a rule behind `match`, up to the name behind the arrow.
 pub struct Written<'t> {
     word: Span,
     trees: Vec<&'t Tree>,
 }
 
-/// Takes a rule out of a link, up to the class behind its arrow. A rule may go over several lines.
+/// Takes the words of a rule, up to the class behind its arrow. They may stand on several lines.
 pub fn take<'t>(reader: &Reader<'_>, cursor: &mut Cursor<'t>, word: Span) -> Written<'t> {
     let mut trees = Vec::new();
     let mut arrow = false;
     while let Some(tree) = cursor.peek() {
-        // Where the arrow is missing the rule ends at the next statement.
+        // A rule without an arrow ends where the next statement begins.
         let statement = tree.starts_line && (arrow || words::LINK.contains(&reader.slice(tree.span)));
         if matches!(tree.what, What::Group { .. }) || statement {
             break;
@@ -52,7 +52,7 @@ pub fn take<'t>(reader: &Reader<'_>, cursor: &mut Cursor<'t>, word: Span) -> Wri
     Written { word, trees }
 }
 
-/// Reads a rule into the draft.
+/// Reads the words of a rule, and adds the rule to the draft.
 pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, written: Written<'_>) {
     if reader.findings.full() {
         return;
@@ -85,7 +85,7 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, written: Written<'_>) {
     }
 }
 
-/// The conditions of a rule. `None` after an error.
+/// Reads the conditions of a rule. `None` after an error.
 fn read_terms(reader: &mut Reader<'_>, draft: &mut Draft, trees: &[&Tree], word: Span) -> Option<Vec<Term>> {
     let mut terms: Vec<Term> = Vec::new();
     let mut seen = Vec::new();
@@ -106,7 +106,7 @@ fn read_terms(reader: &mut Reader<'_>, draft: &mut Draft, trees: &[&Tree], word:
         at += 1;
         let text = reader.slice(tree.span);
         let key = KEYS.iter().find(|(key, _)| matches!(tree.what, What::Word) && *key == text);
-        // Up to the next key: the values, their commas and marks of negation.
+        // The values up to the next key, with their commas and their `!`.
         let mut values: Vec<(bool, &Tree)> = Vec::new();
         let mut negated = None;
         let mut comma = true;
@@ -183,7 +183,7 @@ fn read_values(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, trees: 
     }
 }
 
-/// `N`, `N-M`, or a name of the field.
+/// Reads `N`, `N-M`, or a name that the field has.
 fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -> Option<(u32, u32)> {
     let text = reader.slice(span);
     if field == Field::Interface {
@@ -197,7 +197,7 @@ fn range(reader: &mut Reader<'_>, draft: &mut Draft, field: Field, span: Span) -
     if let Some(value) = names::value(field, text) {
         return Some((value, value));
     }
-    // Lengths are bytes and may say so.
+    // A length may have the unit `bytes`.
     let plain = if field == Field::Length { text.strip_suffix("bytes").unwrap_or(text) } else { text };
     let (from, to) = plain.split_once('-').unwrap_or((plain, plain));
     let (Some(from_value), Some(to_value)) = (number(from), number(to)) else {
@@ -239,7 +239,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// `VALUE` or `VALUE/MASK`; for TCP flags names joined by `+`.
+/// Reads `VALUE` or `VALUE/MASK`. TCP flags may be names joined by `+`.
 fn masked(reader: &mut Reader<'_>, field: Field, span: Span) -> Option<(u32, u32)> {
     let text = reader.slice(span);
     let (value, mask) = match text.split_once('/') {
@@ -286,7 +286,7 @@ fn address_or_set(reader: &mut Reader<'_>, span: Span) -> Option<Vec<Address>> {
     address(reader, span).map(|address| vec![address])
 }
 
-/// An address, a prefix, or an address and a mask written as an address.
+/// Reads an address, a prefix, or an address with a mask that is written as an address.
 fn address(reader: &mut Reader<'_>, span: Span) -> Option<Address> {
     let text = reader.slice(span);
     let (host, mask) = match text.split_once('/') {

@@ -1,4 +1,4 @@
-//! `meter KIND { … }`, in a class or a link.
+//! Reads `meter KIND { … }` of a class or a link.
 
 use altq_engine::settings::{Settings, Value};
 use altq_engine::shape::meter::{COLOURS, KINDS, MeterSpec, WORDS, setting};
@@ -70,7 +70,7 @@ pub fn read(
     match MeterSpec::read(&words) {
         Ok(_) => words.iter().for_each(|(word, value)| _ = into.set(word, value)),
         Err(error) => {
-            // At the word that it is about, if that is written.
+            // The error stands at the word that it names, if that is written.
             let named = places.iter().find(|(word, _)| {
                 word.strip_prefix("meter ").is_some_and(|word| error.message.contains(&format!("`{word}")))
             });
@@ -80,7 +80,7 @@ pub fn read(
     Some(())
 }
 
-/// What becomes of a colour: `pass`, `drop`, or `dscp` and a codepoint.
+/// Reads what becomes of packets of a colour: `pass`, `drop`, or `dscp` and a codepoint.
 fn action(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>) -> Option<Value> {
     let (text, span) = reader.value(cursor, of, "`pass`, `drop` or `dscp af12`")?;
     match &*text {

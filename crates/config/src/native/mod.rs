@@ -1,9 +1,9 @@
-//! The native language: words before numbers, names instead of handles, units always written.
-//! docs/language.md is its reference.
+//! Reads the native language. docs/language.md is its reference.
 //!
-//! A text becomes words and braces (`token`), `include` brings in other texts, then links are read
-//! with their words (`link`, `class`, `matches`). Words of classes and schedulers come from the
-//! registry's tables; no scheduler is known by name here.
+//! `token` splits a text into words, marks and groups in braces, and `include` puts in the texts of
+//! other files. Then `link`, `class`, `meter` and `matches` read the words, with `reader`. `words`
+//! has the words of the language itself; those of schedulers, queues and meters come from the
+//! engine's registries.
 
 mod class;
 mod draft;
@@ -28,7 +28,7 @@ use self::token::What;
 pub use self::words::all as words;
 pub(crate) use self::words::{DEFAULT_MTU, KEYS};
 
-/// Errors after which the words of a text are not looked at.
+/// Codes of errors after which the words of a text are not read.
 const BROKEN: &[&str] = &[
     "too-deep",
     "open-brace",
@@ -40,11 +40,10 @@ const BROKEN: &[&str] = &[
     "too-many-files",
 ];
 
-/// Reads a text and what it includes.
+/// Reads a text and the texts that it includes.
 pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
     let trees = include::read(source, sources, findings);
-    // Where braces or whole files are missing, most of what else could be said would follow from
-    // that.
+    // Where a brace or a file is missing, most other errors would only follow from that.
     if findings.has(BROKEN) {
         return Vec::new();
     }
@@ -52,7 +51,8 @@ pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findi
     let mut cursor = Cursor::new(&trees);
     let mut heads = Vec::new();
     let known = |word: &str| words::FILE.contains(&word);
-    // Sets first: a rule may speak of a set that stands below it.
+    // Links are read after the whole text was walked through: a rule may name a set that stands
+    // below it.
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
         let of = (text, tree.span);

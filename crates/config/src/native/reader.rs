@@ -1,4 +1,4 @@
-//! Walking through words, and values by the registry's tables.
+//! Walks through the words of a text, and reads values by the tables of the engine's registries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,8 +15,11 @@ use crate::suggest::did_you_mean;
 
 /// What every part of the parser needs.
 pub struct Reader<'a> {
+    /// The texts.
     pub sources: &'a Sources,
+    /// Where errors and warnings go.
     pub findings: &'a mut Findings,
+    /// The addresses of each `set`, and where it is named.
     pub sets: HashMap<String, (Span, Vec<Address>)>,
 }
 
@@ -49,21 +52,21 @@ impl<'t> Cursor<'t> {
         self.peek().filter(|tree| self.at == 0 || !tree.starts_line)
     }
 
-    /// The next word on the same line, not taken.
+    /// The next word, if it stands on the same line. It is not taken.
     pub fn peek_word<'a>(&self, reader: &Reader<'a>) -> Option<Spanned<'a>> {
         self.peek_same_line()
             .filter(|tree| matches!(tree.what, What::Word))
             .map(|tree| (reader.slice(tree.span), tree.span))
     }
 
-    /// Takes the next word on the same line.
+    /// Takes the next word, if it stands on the same line.
     pub fn word<'a>(&mut self, reader: &Reader<'a>) -> Option<Spanned<'a>> {
         let word = self.peek_word(reader)?;
         self.at += 1;
         Some(word)
     }
 
-    /// Takes the next word on the same line if it is this one.
+    /// Takes the next word, if it stands on the same line and is this one.
     pub fn eat(&mut self, reader: &Reader<'_>, word: &str) -> Option<Span> {
         let (found, span) = self.peek_word(reader)?;
         (found == word).then(|| {
@@ -72,7 +75,8 @@ impl<'t> Cursor<'t> {
         })
     }
 
-    /// Takes the next group, wherever it stands.
+    /// Takes the next group in braces, on this line or a later one: what is inside, and the places
+    /// of its braces.
     pub fn group(&mut self) -> Option<(&'t [Tree], Span, Span)> {
         match self.peek() {
             Some(Tree { what: What::Group { inside, close }, span, .. }) => {
@@ -83,7 +87,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// After an error: on to the next known word, or to the next line.
+    /// Goes on after an error: to the next known word, or to the next line.
     pub fn skip(&mut self, reader: &Reader<'_>, known: impl Fn(&str) -> bool) {
         while let Some(tree) = self.peek_same_line() {
             if matches!(tree.what, What::Word) && known(reader.slice(tree.span)) {
@@ -91,7 +95,7 @@ impl<'t> Cursor<'t> {
             }
             self.at += 1;
         }
-        // What stands in braces belongs to the word before it even on a line of its own.
+        // A group in braces belongs to the word before it, even if it stands on a line of its own.
         while matches!(self.peek(), Some(Tree { what: What::Group { .. }, .. })) {
             self.at += 1;
         }
@@ -132,7 +136,7 @@ impl<'a> Reader<'a> {
         cursor.skip(self, known);
     }
 
-    /// Notes that a word was written; an error if it was before.
+    /// Notes that a word is written. An error, and false, if it was written before.
     pub fn once(&mut self, words: &mut Vec<(&'static str, Span)>, word: &'static str, span: Span) -> bool {
         match words.iter().find(|(name, _)| *name == word) {
             Some((_, first)) => {
@@ -149,7 +153,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value: the next word on the line, with its unit if that stands apart.
+    /// Takes a value: the next word on the line, and a unit that stands apart from it.
     pub fn value(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, what: &str) -> Option<(Cow<'a, str>, Span)> {
         let Some((word, span)) = cursor.word(self) else {
             self.error("missing-value", of.1, format!("`{}` needs {what}", of.0), None);
@@ -175,7 +179,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A rate, or a percentage of the link's or the parent's.
+    /// Reads a rate, or a percentage of the rate of the link or the parent.
     pub fn rate(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base) -> Option<Rate> {
         let (word, span) = self.value(cursor, of, "a rate, as 5Mbit/s, or a percentage")?;
         let Some(percent) = policy::percent(&word) else {
@@ -216,7 +220,7 @@ impl<'a> Reader<'a> {
         percent.percent_of(whole.as_bit_s()).map(Rate::bit_s)
     }
 
-    /// A service curve: a rate, or `R1 for T then R2`.
+    /// Reads a service curve: a rate, or `R1 for T then R2`.
     fn curve(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, base: &Base) -> Option<ServiceCurve> {
         let first = self.rate(cursor, of, base)?;
         let Some(word) = cursor.eat(self, "for") else { return Some(ServiceCurve::linear(first)) };
@@ -236,7 +240,7 @@ impl<'a> Reader<'a> {
         Some(ServiceCurve { first, until, then })
     }
 
-    /// The value of a word of the registry.
+    /// Reads the value of a word by its entry in a registry.
     pub fn registry_value(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -295,7 +299,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The words of a scheduler or a queue, in braces.
+    /// Reads the words of a scheduler in its braces, and where each is written.
     pub fn settings(
         &mut self,
         trees: &[Tree],
@@ -331,7 +335,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What percentages are of.
+/// The rates that percentages are taken of; `None` where there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     pub link: Option<Rate>,

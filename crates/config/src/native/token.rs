@@ -1,8 +1,8 @@
-//! Text to words and braces.
+//! Splits a text into words, marks and groups in braces.
 //!
-//! Line ends mean nothing but the end of a comment; each token knows whether it is the first of its
-//! line, for messages and for finding the next statement after an error. Braces are matched here,
-//! without recursion, so depth is a number to check.
+//! A line end only ends a comment. Each token knows whether it is the first of its line: a value
+//! stands on the line of its word, and after an error reading goes on with the next line. Braces
+//! are matched without recursion, so that deep nesting is an error and does not exhaust the stack.
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Span};
 
@@ -14,13 +14,13 @@ pub const MAX_DEPTH: usize = 64;
 pub struct Tree {
     pub what: What,
     pub span: Span,
-    /// First on its line.
+    /// Whether it is the first on its line.
     pub starts_line: bool,
 }
 
 #[derive(Debug)]
 pub enum What {
-    /// Anything that is no mark: names, keywords, numbers with units, addresses.
+    /// A name, a keyword, a number with its unit, an address.
     Word,
     /// `"…"`; the span is that of the inside.
     Text,
@@ -34,7 +34,7 @@ pub enum What {
     Group { inside: Vec<Tree>, close: Span },
 }
 
-/// Reads a text. Errors are reported; what can be read is returned.
+/// Splits a text. Errors go to `findings`; what can be read is returned.
 pub fn read(text: &str, source: SourceId, findings: &mut Findings) -> Vec<Tree> {
     let mut open: Vec<(Span, bool, Vec<Tree>)> = Vec::new();
     let mut here: Vec<Tree> = Vec::new();
@@ -138,7 +138,7 @@ pub fn read(text: &str, source: SourceId, findings: &mut Findings) -> Vec<Tree> 
     unwind(open, here)
 }
 
-/// Closes what stands open, so that errors inside are still found.
+/// Closes all open groups, so that errors inside of them are still found.
 fn unwind(mut open: Vec<(Span, bool, Vec<Tree>)>, mut here: Vec<Tree>) -> Vec<Tree> {
     while let Some((brace, starts_line, outer)) = open.pop() {
         let inside = std::mem::replace(&mut here, outer);
@@ -165,7 +165,7 @@ fn word_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// A character that no word holds. Runs of them are one error.
+/// Reports a run of characters that no word may hold, as one error. Returns the place behind it.
 fn strange(text: &str, source: SourceId, at: usize, findings: &mut Findings) -> usize {
     let bytes = text.as_bytes();
     let ends = |c: char| c.is_ascii() && (word_end(&[c as u8], 0) > 0 || " \t\r\n{}#\"!,".contains(c));
