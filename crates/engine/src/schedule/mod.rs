@@ -114,7 +114,7 @@ pub trait Scheduler: Send {
     /// has changed. For [`ROOT_SLOT`], `settings` are the scheduler's own words.
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
 
-    /// The class goes. It has neither packets nor children any more.
+    /// Removes a class. It has neither packets nor children any more.
     fn remove(&mut self, now: Nanos, slot: Slot);
 
     /// Whether [`set_rate`](Scheduler::set_rate) may be called with this rate.
@@ -125,31 +125,30 @@ pub trait Scheduler: Send {
     /// The rate of the place it works in is another one.
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
 
-    /// True if [`admit`](Scheduler::admit) and [`queued`](Scheduler::queued) want to be
-    /// called for every packet. Asked again when a class was added or changed; what was true stays
-    /// so.
+    /// True if [`admit`](Scheduler::admit) and [`queued`](Scheduler::queued) are to be called for
+    /// every packet. The engine asks again when a class is added or changed; once true it stays so.
     fn wants_arrivals(&self) -> bool {
         false
     }
 
-    /// A packet of `len` bytes for the class is at the door, not yet queued or dropped; schedulers
-    /// are asked from the class upwards, and where one refuses, those above hear nothing of it.
-    /// Only called if [`wants_arrivals`](Scheduler::wants_arrivals).
+    /// A packet of `len` bytes arrives for the class, and is not queued yet. Schedulers are asked
+    /// from the class upwards; if one drops it, those above are not asked. Only called if
+    /// [`wants_arrivals`](Scheduler::wants_arrivals).
     fn admit(&mut self, _now: Nanos, _slot: Slot, _len: u32) -> Admit {
         Admit::Take
     }
 
-    /// A packet was queued: the first one if `first`, and then `len` is its length; any other only
-    /// if [`wants_arrivals`](Scheduler::wants_arrivals).
+    /// A packet of `len` bytes was queued. With `first` it is the class's first packet; other
+    /// packets are reported only if [`wants_arrivals`](Scheduler::wants_arrivals).
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool);
 
-    /// The class has lost its first packet though it was not sent: it was dropped. `next` is the
-    /// length of what comes first now, `None` if the class has nothing to send any more.
+    /// The first packet of the class was dropped. `next` is the length of its first packet now,
+    /// `None` if it has none any more.
     fn head_lost(&mut self, now: Nanos, slot: Slot, next: Option<u32>);
 
-    /// The scheduler inside the class holds back what it has: the class has nothing to send for
-    /// now. It ends with [`unblocked`](Scheduler::unblocked), or when the class has
-    /// [lost](Scheduler::head_lost) all that it had.
+    /// The scheduler inside the class has packets, but may send none for now: the class has nothing
+    /// to send. This ends with [`unblocked`](Scheduler::unblocked), or when the class has
+    /// [lost](Scheduler::head_lost) all its packets.
     fn blocked(&mut self, now: Nanos, slot: Slot) {
         self.head_lost(now, slot, None);
     }
@@ -160,21 +159,21 @@ pub trait Scheduler: Send {
         self.queued(now, slot, len, true);
     }
 
-    /// A packet that was not the first was dropped. Only those that keep the order of all packets
-    /// mind.
+    /// A packet that was not the first was dropped. For schedulers that keep the order of all
+    /// packets.
     fn tail_lost(&mut self, _now: Nanos, _slot: Slot) {}
 
-    /// The class that [`choose`](Scheduler::choose) has just named lost `packets` on the way: its
-    /// queue dropped them, and sends the one behind. [`sent`](Scheduler::sent) follows. Only those
-    /// that count all packets mind.
+    /// The queue of the class that [`choose`](Scheduler::choose) has just named dropped its first
+    /// `packets`, and sends the one behind them. [`sent`](Scheduler::sent) follows. For schedulers
+    /// that count all packets.
     fn heads_dropped(&mut self, _now: Nanos, _slot: Slot, _packets: u32) {}
 
-    /// The class whose first packet should go now, if any may. Asking again at the same time gives
-    /// the same answer. Without any packets only those that [hear
+    /// The class whose first packet is to be sent now, if any may be. Asking again at the same time
+    /// gives the same answer. While no packet is queued, only schedulers that [want
     /// arrivals](Scheduler::wants_arrivals) are asked.
     fn choose(&mut self, now: Nanos) -> Option<Slot>;
 
-    /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named has gone.
+    /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named was sent.
     /// `next` is the length of the next one, `None` if there is none. Where the class's queue
     /// reorders or drops on its own (fq_codel, codel), a length told before is a guess: what counts
     /// is `len` here. Returns whether it went on bandwidth beyond the class's own.
@@ -189,8 +188,9 @@ pub trait Scheduler: Send {
     /// happens. A time that has passed means now; `None` that something else must happen first.
     fn next_wakeup(&mut self) -> Option<Nanos>;
 
-    /// Bytes of own packets that used another class's bandwidth, where the scheduler keeps that
-    /// count itself (the engine counts what [`sent`](Scheduler::sent) answers otherwise).
+    /// Own bytes of packets that used another class's bandwidth, if the scheduler counts them
+    /// itself. Otherwise the engine counts the packets for which [`sent`](Scheduler::sent) returns
+    /// true.
     fn borrowed_bytes(&self, _slot: Slot) -> Option<u64> {
         None
     }
@@ -199,13 +199,11 @@ pub trait Scheduler: Send {
     /// negative (tokens in debt) is told as an `i64` in two's complement.
     fn report_counters(&self, _slot: Slot, _counter: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// A packet for the class comes soon: hints to the processor to fetch what the class keeps.
-    /// Changes nothing.
+    /// Hints that the records of the class are needed soon. Changes nothing.
     fn fetch(&self, _slot: Slot) {}
 
-    /// Classes whose packets probably go soon after the one that `slot` has just sent, the sooner
-    /// one first; [`NOBODY`] where that is not known at once. For hints to the processor only: a
-    /// wrong answer costs nothing but time.
+    /// The two classes that are likely to send after `slot`, the sooner one first; [`NOBODY`] where
+    /// that is not known at once. Only for prefetching: a wrong answer costs time and nothing else.
     fn likely_next(&self, _slot: Slot) -> [Slot; 2] {
         [NOBODY; 2]
     }
