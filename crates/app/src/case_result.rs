@@ -1,11 +1,11 @@
-//! A case's result as people read it, whichever world it ran in.
+//! Formats a case's result for people, for a case of the simulator as of the lab.
 
 use altq_cases::case::{Bound, Unit};
 use altq_cases::result::CaseResult;
 
 use crate::output;
 
-/// Tables: what had to come out, classes, flows.
+/// The whole text: tables of expectations, figures, classes, flows and kernel schedulers.
 pub fn text(description: &str, result: &CaseResult) -> String {
     let mut out = format!("{}: {}\n", result.case, description.trim());
     if !result.valid {
@@ -37,7 +37,7 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         out += &output::table(&rows);
     }
     out += &table(result);
-    // Of a table classes and flows are many; --json has them.
+    // A case with many rows has too many classes and flows to print; --json has them.
     let is_table = result.figures.iter().any(|figure| figure.row.is_some());
     let (classes, flows) =
         if is_table { (&[][..], &[][..]) } else { (result.classes.as_slice(), result.flows.as_slice()) };
@@ -66,13 +66,13 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         out += &output::table(&rows);
     }
     // Columns that only some kinds of flows have.
-    let (asks, counts) = (
+    let (has_requests, has_losses) = (
         result.flows.iter().any(|flow| flow.transactions_per_s.is_some()),
         result.flows.iter().any(|flow| flow.sent_packets.is_some() && flow.received_packets.is_some()),
     );
     let mut rows = vec![row(&["flow", "class", "goodput", "delay p50", "p99", "rtt p50", "p99"])];
-    rows[0].extend(asks.then(|| "requests/s".to_string()));
-    rows[0].extend(counts.then(|| "lost".to_string()));
+    rows[0].extend(has_requests.then(|| "requests/s".to_string()));
+    rows[0].extend(has_losses.then(|| "lost".to_string()));
     for flow in flows {
         let time = |value: Option<u64>| value.map_or("-".into(), output::time);
         rows.push(vec![
@@ -89,8 +89,8 @@ pub fn text(description: &str, result: &CaseResult) -> String {
             _ => "-".into(),
         };
         if let Some(cells) = rows.last_mut() {
-            cells.extend(asks.then(|| flow.transactions_per_s.map_or("-".into(), |n| format!("{n:.0}"))));
-            cells.extend(counts.then_some(lost));
+            cells.extend(has_requests.then(|| flow.transactions_per_s.map_or("-".into(), |n| format!("{n:.0}"))));
+            cells.extend(has_losses.then_some(lost));
         }
     }
     if rows.len() > 1 {
@@ -123,7 +123,8 @@ pub fn text(description: &str, result: &CaseResult) -> String {
     out
 }
 
-/// The case's figures: published, and what came out in each column, with how far off that is.
+/// The table of the case's figures: the published value, and what was measured in each column with
+/// its relative error.
 fn table(result: &CaseResult) -> String {
     if result.figures.is_empty() {
         return String::new();
@@ -178,7 +179,7 @@ fn table(result: &CaseResult) -> String {
     out
 }
 
-/// A figure with four digits that count, as published tables have them.
+/// A figure with about four significant digits, as in published tables.
 fn digits(value: f64) -> String {
     match value.abs() {
         1000.0.. => format!("{value:.0}"),
@@ -192,8 +193,8 @@ fn row(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| cell.to_string()).collect()
 }
 
-/// A figure in its measure's unit.
-/// What is compared has four digits: a promise that is missed narrowly shows it.
+/// A figure in its measure's unit. It has four significant digits, so that a narrow failure of an
+/// expectation shows.
 fn figure(unit: Unit, value: f64) -> String {
     match unit {
         Unit::Fraction => format!("{value:.4}"),

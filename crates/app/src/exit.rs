@@ -6,16 +6,15 @@
 pub enum Exit {
     /// All is well.
     Ok = 0,
-    /// It failed while running.
+    /// The command failed while running.
     Failed = 1,
     /// Wrong usage, or a configuration error; nothing was started.
     Usage = 2,
     /// Differences were found, or an expectation did not hold.
     Differs = 3,
-    /// Somebody said no: a cap, or no room.
+    /// The request was refused: by a limit, or because there is no room.
     Refused = 5,
-    /// Not permitted. What lacks root here is said with 7, since a host without the right lacks the
-    /// feature.
+    /// Not permitted. A command that needs root and does not have it exits with `Unsupported`.
     NotPermitted = 6,
     /// This host cannot do it.
     Unsupported = 7,

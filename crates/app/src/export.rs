@@ -42,11 +42,11 @@ pub struct Export {
 }
 
 impl Export {
-    /// Whether the options can be followed, as far as that is known before a case has run: of its
-    /// runs one must be named.
+    /// Checks the options before a case is run: the file's path, and that the options name exactly
+    /// one of the case's runs.
     pub fn check(&self, file: &CaseFile, column: Option<&str>, row: Option<&str>) -> Result<(), String> {
         let Some(_) = &self.flent else { return Ok(()) };
-        self.named()?;
+        self.check_path()?;
         let mut runs: Vec<flent::Name<'_>> = Vec::new();
         for run in &file.runs {
             let row = run.case.row.as_deref();
@@ -61,8 +61,9 @@ impl Export {
         flent::choose(&runs, flent::Name { column, row }).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// flent takes a file by its name; and what cannot be written is said before a long run.
-    pub fn named(&self) -> Result<(), String> {
+    /// Checks the file's path before a long run: flent requires its ending, and the folder must
+    /// exist.
+    pub fn check_path(&self) -> Result<(), String> {
         let Some(path) = &self.flent else { return Ok(()) };
         if !path.to_string_lossy().ends_with(".flent.gz") {
             return Err(format!("{}: flent tells its files by their names; end it with .flent.gz", path.display()));

@@ -1,4 +1,4 @@
-//! What commands print: data on stdout, where a reader that went away is no error.
+//! Printing data on stdout. It is no error if the reader of a pipe has gone.
 
 use std::io::{self, Write};
 

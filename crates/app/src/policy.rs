@@ -28,18 +28,18 @@ impl PolicyFile {
 pub fn load_policy(file: &Path, language: Option<Language>) -> Option<Policy> {
     match load(file, language) {
         Ok(policy) => {
-            say(&policy.warnings, &policy.sources);
+            print_findings(&policy.warnings, &policy.sources);
             Some(policy)
         }
         Err(failed) => {
-            say(&failed.diagnostics, &failed.sources);
+            print_findings(&failed.diagnostics, &failed.sources);
             None
         }
     }
 }
 
 /// Prints findings on standard error, in colour on a terminal unless NO_COLOR is set.
-pub fn say(diagnostics: &[Diagnostic], sources: &Sources) {
+pub fn print_findings(diagnostics: &[Diagnostic], sources: &Sources) {
     let stderr = std::io::stderr();
     let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     eprint!("{}", render(diagnostics, sources, color));

@@ -17,7 +17,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// A link's counters in this form.
+    /// A link's counters as text in this format.
     pub fn text(self, link: &LinkStat) -> String {
         match self {
             Format::Tc => tc::print(link, false),

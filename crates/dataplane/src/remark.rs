@@ -1,7 +1,7 @@
 //! Writes DSCP and ECN into a frame before it is sent, as a meter or a queue decided.
 //!
-//! Both share one octet: the DS field (RFC 2474) and two bits of ECN (RFC 3168). In IPv4 it is the
-//! second octet of the header and covered by the header's checksum, which is updated without
+//! Both share one octet: the DS field (RFC 2474 3) and two bits of ECN (RFC 3168 5). In IPv4 it is
+//! the second octet of the header and covered by the header's checksum, which is updated without
 //! summing the header again (RFC 1624). In IPv6 it is the eight bits after the version. No checksum
 //! of the transport layer covers it.
 
@@ -10,9 +10,9 @@ const ADDRESSES: usize = 12;
 /// The most VLAN tags that are skipped; the engine's parser skips fewer.
 const TAGS: usize = 8;
 
-/// Writes a DSCP (0 to 63) and an ECN field (RFC 3168: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into an
-/// Ethernet frame, after its VLAN tags if there are any. True if that changed the frame; false if
-/// it had these values already, or has no complete IP header.
+/// Writes a DSCP (0 to 63) and an ECN field (RFC 3168 5: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE) into
+/// an Ethernet frame, after its VLAN tags if there are any. True if that changed the frame; false
+/// if it had these values already, or has no complete IP header.
 ///
 /// ```
 /// # use altq_dataplane::remark::remark;

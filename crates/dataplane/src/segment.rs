@@ -183,9 +183,9 @@ struct Place {
     offset: usize,
 }
 
-/// Writes the headers of a part as a segmenting device would (RFC 9293 for TCP): lengths, IP id,
-/// sequence number, flags, and the IPv4 header's checksum. The checksum field of TCP and UDP gets
-/// the sum of the pseudo-header; the rest is left to the device.
+/// Writes the headers of a part as a segmenting device would (RFC 9293 3.1 for TCP): lengths, IP
+/// id, sequence number, flags, and the IPv4 header's checksum. The checksum field of TCP and UDP
+/// gets the sum of the pseudo-header; the rest is left to the device.
 fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     let (network, transport) = (whole.network, whole.transport);
     let length = frame - transport;

@@ -18,7 +18,7 @@ pub const GSO_TCPV4: u8 = 1;
 pub const GSO_TCPV6: u8 = 4;
 /// UDP over either IP version; every segment is a datagram.
 pub const GSO_UDP_L4: u8 = 5;
-/// Set in `gso_type` if the first segment has CWR (RFC 3168).
+/// Set in `gso_type` if the first segment has CWR (RFC 3168 6.1.2).
 pub const GSO_ECN: u8 = 0x80;
 
 /// The header's fields. They are input: check a field before using it as an offset.

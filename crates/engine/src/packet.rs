@@ -27,7 +27,7 @@ pub struct Packet {
     pub segments: u16,
     /// DSCP, 0 to 63.
     pub dscp: u8,
-    /// The ECN field of the IP header (RFC 3168): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    /// The ECN field of the IP header (RFC 3168 5): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// True for a packet that the queue `two_level` serves first: it opens a TCP connection, or
     /// acknowledges without data (docs/reference/altq.md 9).

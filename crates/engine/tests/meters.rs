@@ -26,7 +26,7 @@ fn meter(settings: &Settings) -> Meter {
     Meter::new(MeterSpec::read(settings).unwrap().unwrap(), 0)
 }
 
-/// AF codepoints by colour (RFC 2597): AF21, AF22, AF23.
+/// AF codepoints by colour (RFC 2597 6): AF21, AF22, AF23.
 const AF: [u8; 3] = [18, 20, 22];
 
 /// RFC 2697, section 3, as it reads: "the token counts Tc and Te are updated CIR times per second

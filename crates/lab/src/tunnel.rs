@@ -23,7 +23,7 @@ const IPV6: u8 = 41;
 const TTL: u8 = 64;
 /// Bytes of an IPv6 header.
 const V6: usize = 40;
-/// ECN codepoint "congestion experienced" (RFC 3168).
+/// ECN codepoint "congestion experienced" (RFC 3168 5).
 const CE: u8 = 3;
 
 /// Computes the outer source and destination from the inner ones.

@@ -1,11 +1,12 @@
-//! A network card with several transmit queues: a ring each, served round robin, a packet of the
-//! wire at a time.
+//! A network card with several transmit queues. Each queue has a ring, and the card serves the
+//! rings round robin.
 //!
-//! What the operating system hands over lies in a queue's ring until its last bit has left. The
-//! card takes the rings in turn: of the next one that holds anything it sends one packet, and of a
-//! super-packet (TSO) one segment, so that a long one holds others up by one segment only
-//! (DragonFly's measurements: "round-robin is on TSO segment boundry"; docs/reference/altq.md 9).
-//! Rings are deep, 512 and more: a priority given before them ends where they begin.
+//! A packet that the operating system has handed over stays in its ring until its last bit has
+//! left. The card sends one packet of a ring, and then goes on to the next ring that holds any. Of
+//! a super-packet (TSO) it sends one segment at a time, so that a long one delays the other rings
+//! by one segment only (DragonFly's measurements: "round-robin is on TSO segment boundry";
+//! docs/reference/altq.md 9). Rings hold 512 packets and more, and a scheduler before them has no
+//! say in the order within.
 
 use std::collections::VecDeque;
 
@@ -17,16 +18,17 @@ use altq_engine::units::{Nanos, Rate};
 
 use crate::wire::{BeyondTime, Wire};
 
-/// What a packet's headers fit into, where a packet takes several slots of a ring: a small buffer
-/// of BSD (MHLEN, about 200 bytes, less what the link layer needs).
+/// Bytes of a packet's headers, which have a slot of their own if a packet takes several slots of a
+/// ring. They fit a small buffer of BSD (MHLEN, about 200 bytes, less what the link layer needs).
 const HEADERS: u32 = 128;
 
-/// A ring, and how many of its slots are taken.
+/// The ring of a transmit queue.
 #[derive(Clone, Debug, Default)]
 struct Ring {
-    held: VecDeque<Held>,
+    held: VecDeque<Queued>,
+    /// Slots that are taken.
     used: usize,
-    /// Where in a buffer the data of the next packet begin.
+    /// Where in a buffer the data of the next packet begins.
     offset: u32,
 }
 
@@ -36,37 +38,40 @@ pub struct Rings {
     wire: Wire,
     rings: Vec<Ring>,
     slots: usize,
-    /// What a packet takes on the wire.
+    /// How packets are framed on the wire.
     overhead: Overhead,
     /// Packets handed over so far.
-    taken: u32,
-    /// Bytes that a slot takes of a packet; `None`: all of it.
+    handed_over: u32,
+    /// Bytes of the buffer that belongs to a slot; `None`: a packet takes one slot.
     buffer: Option<u32>,
-    /// Bit n: ring n holds something.
+    /// Bit n: ring n holds a packet.
     filled: u64,
-    /// The ring whose turn it is.
-    turn: usize,
+    /// The ring that is served next if it holds a packet.
+    next_ring: usize,
     /// The ring whose packet is on the wire.
     sending: Option<usize>,
 }
 
 /// A packet in a ring.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Queued {
     packet: HandedOver,
-    /// Bytes charged for a segment but the last, and for all that are left.
+    /// Bytes that a segment takes on the wire; the last one may take less.
     segment: u32,
+    /// Bytes that the segments which are left take on the wire.
     left: u32,
+    /// Segments that are left.
     segments: u16,
+    /// Slots that the packet takes.
     slots: u32,
 }
 
-/// A packet of the wire has ended.
+/// A packet or segment whose transmission has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Of which ring.
+    /// The ring that it is from.
     pub queue: usize,
-    /// The packet handed over, if that was its last segment.
+    /// The packet that was handed over, if this was its last segment.
     pub packet: Option<HandedOver>,
 }
 
@@ -75,7 +80,7 @@ pub struct Ended {
 pub struct HandedOver {
     /// Its handle.
     pub handle: u32,
-    /// How many were handed over to any ring of the card before it, modulo 2^32.
+    /// How many packets were handed over to any ring of the card before it, modulo 2^32.
     pub before: u32,
 }
 
@@ -89,48 +94,49 @@ impl Rings {
             rings: vec![Ring::default(); queues],
             slots: slots.max(1),
             overhead,
-            taken: 0,
+            handed_over: 0,
             buffer: None,
             filled: 0,
-            turn: 0,
+            next_ring: 0,
             sending: None,
         }
     }
 
-    /// A packet takes a slot for its headers, and one for every buffer of this size in which its
-    /// data lie, one packet's behind the other's: 1372 bytes behind 128 of headers lie in 1 or 2
-    /// buffers of 2048, a super-packet's in many. It is handed over as long as a slot is free.
+    /// A packet takes a slot for its headers, and one for every buffer of this size that its data
+    /// is in. The data of packets lies in buffers back to back, so 1372 bytes after 128 of headers
+    /// are in 1 or 2 buffers of 2048, and those of a super-packet in many. A packet is accepted if
+    /// one slot is free, however many it takes. `None`: every packet takes one slot.
     pub fn with_buffers(mut self, bytes: Option<u32>) -> Rings {
         self.buffer = bytes.map(|bytes| bytes.max(1));
         self
     }
 
-    /// How many there are.
+    /// The number of rings.
     pub fn queues(&self) -> usize {
         self.rings.len()
     }
 
-    /// True if a ring takes another packet.
+    /// True if a ring can take another packet.
     #[inline]
     pub fn has_room(&self, queue: usize) -> bool {
         self.rings.get(queue).is_some_and(|ring| ring.used < self.slots)
     }
 
-    /// When what is on the wire ends.
+    /// When the present transmission ends.
     #[inline]
     pub fn next_end(&self) -> Option<Nanos> {
         self.wire.next_end()
     }
 
-    /// A packet is handed over to a ring; how many bytes it takes on the wire. It comes back from
-    /// [`complete`](Rings::complete) when its last bit has left.
+    /// Puts a packet into a ring. Returns how many bytes it takes on the wire.
+    /// [`complete`](Rings::complete) gives it back when its last bit has left.
     fn take(&mut self, queue: usize, packet: &Packet) -> u32 {
         let segments = packet.segments.max(1);
-        // Equal segments but for a shorter last one, as the engine charges them.
+        // All segments have the same length but the last, as the engine charges them.
         let segment = self.overhead.charge(packet.len.div_ceil(u32::from(segments)));
         let left = self.overhead.charge_segments(packet.len, segments);
-        let before = self.taken;
-        self.taken = self.taken.wrapping_add(1);
+        let before = self.handed_over;
+        self.handed_over = self.handed_over.wrapping_add(1);
         if let Some(ring) = self.rings.get_mut(queue) {
             let slots = self.buffer.map_or(1, |bytes| {
                 let data = packet.len.saturating_sub(HEADERS);
@@ -141,22 +147,22 @@ impl Rings {
             });
             ring.used += slots as usize;
             let packet = HandedOver { handle: packet.handle, before };
-            ring.held.push_back(Held { packet, segment, left, segments, slots });
+            ring.held.push_back(Queued { packet, segment, left, segments, slots });
             self.filled |= 1 << queue;
         }
         left
     }
 
-    /// One of the rings, to be filled. Its packets leave when the card is [started](Rings::start).
+    /// One of the rings, to be filled by an engine. [`start`](Rings::start) then begins to send.
     pub fn ring(&mut self, queue: usize) -> OneRing<'_> {
         OneRing { rings: self, queue }
     }
 
-    /// If the wire is idle: sends what is next, from the ring whose turn it is. An idle wire and
-    /// empty rings end the busy period.
+    /// If the wire is idle, begins the next transmission. If the rings are empty, too, the busy
+    /// period ends.
     ///
     /// # Errors
-    /// [`BeyondTime`] where it would end more than 584 years from the start of time.
+    /// [`BeyondTime`] if it would end more than 584 years from the start of time.
     pub fn start(&mut self, now: Nanos) -> Result<(), BeyondTime> {
         if self.sending.is_some() {
             return Ok(());
@@ -165,8 +171,8 @@ impl Rings {
             self.wire.rest();
             return Ok(());
         }
-        // The first filled ring from `turn` on, around.
-        let ahead = self.filled & (u64::MAX << self.turn);
+        // The first ring from `next_ring` on that holds a packet, or else the first of all.
+        let ahead = self.filled & (u64::MAX << self.next_ring);
         let queue = if ahead != 0 { ahead } else { self.filled }.trailing_zeros() as usize;
         let Some(held) = self.rings.get_mut(queue).and_then(|ring| ring.held.front_mut()) else { return Ok(()) };
         let bytes = if held.segments <= 1 { held.left } else { held.segment.min(held.left) };
@@ -174,11 +180,11 @@ impl Rings {
         held.segments = held.segments.saturating_sub(1);
         self.wire.send(now, bytes)?;
         self.sending = Some(queue);
-        self.turn = (queue + 1) % self.rings.len();
+        self.next_ring = (queue + 1) % self.rings.len();
         Ok(())
     }
 
-    /// What was on the wire has ended. `None` if nothing was.
+    /// The present transmission has ended. `None` if there was none.
     pub fn complete(&mut self) -> Option<Ended> {
         let queue = self.sending.take()?;
         self.wire.complete();
@@ -197,13 +203,13 @@ impl Rings {
         self.wire.rate()
     }
 
-    /// Another rate, for what begins from now on.
+    /// Sets the rate for transmissions that begin from now on.
     pub fn set_rate(&mut self, rate: Rate) {
         self.wire.set_rate(rate);
     }
 }
 
-/// One ring of a card: what an engine of its own fills.
+/// One ring of a card, which an engine of its own fills.
 pub struct OneRing<'a> {
     rings: &'a mut Rings,
     queue: usize,
@@ -217,7 +223,8 @@ impl Transmitter for OneRing<'_> {
         self.rings.has_room(self.queue)
     }
 
-    /// When the packet ends is known when it has: other rings have their turns before.
+    /// Puts a packet into the ring. When its transmission ends depends on the other rings, and is
+    /// not known before.
     #[inline]
     fn take(&mut self, _: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
         Ok(Taken { end: None, bytes: self.rings.take(self.queue, packet) })
@@ -236,7 +243,8 @@ mod tests {
         Packet { segments, ..Packet::new(handle, len) }
     }
 
-    /// Ends of all that is in the rings, with the queue and what was done.
+    /// Sends all that is in the rings. Returns when each transmission ended, from which queue it
+    /// was, and the packet if it was its last segment.
     fn drain(rings: &mut Rings, mut now: Nanos) -> Vec<(Nanos, usize, Option<u32>)> {
         let mut ends = Vec::new();
         rings.start(now).unwrap();
@@ -261,7 +269,7 @@ mod tests {
         let expected =
             [(84_000, 0, None), (94_000, 2, Some(8)), (178_000, 0, None), (198_000, 2, Some(9)), (280_000, 0, Some(7))];
         assert_eq!(drain(&mut rings, 0), expected);
-        // The next one's turn is that of ring 1, and it is empty: 3 goes before 0.
+        // Ring 1 would be served next and is empty, so ring 3 is served before ring 0.
         rings.take(0, &packet(1, 1, 1));
         rings.take(3, &packet(2, 1, 1));
         assert_eq!(drain(&mut rings, 300_000), [(301_000, 3, Some(2)), (302_000, 0, Some(1))]);
@@ -298,8 +306,9 @@ mod tests {
         assert_eq!(rings.complete(), None);
     }
 
-    /// Whatever lies in the rings: the wire takes the sum of what was charged, to the fraction, and
-    /// every ring keeps its order. Two rings that never run dry differ by one segment at most.
+    /// Whatever the rings hold, sending it takes the time of the sum of all charged bytes, and
+    /// every ring keeps its order. The numbers of segments sent from two rings that are never empty
+    /// differ by one at most.
     #[test]
     fn nothing_is_lost_and_turns_are_fair() {
         let mut random = Pcg32::new(7, 3);

@@ -1,4 +1,4 @@
-//! The wire: one packet at a time at its rate, exact to the fraction of a nanosecond.
+//! The wire: sends one packet at a time at its rate, exact to the fraction of a nanosecond.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use altq_engine::drive::{Taken, Transmitter};
 use altq_engine::link::Overhead;
 use altq_engine::units::{Nanos, Rate, SECOND};
 
-/// A packet would end later than 64 bits of nanoseconds can say.
+/// The end of a transmission does not fit 64 bits of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet needs more than 584 years on a wire of {rate}")]
 pub struct BeyondTime {
@@ -15,23 +15,23 @@ pub struct BeyondTime {
     pub rate: Rate,
 }
 
-/// A transmitter with its ring: it holds up to `slots` packets, the one on the wire included, and
+/// A wire with its driver's ring: it holds up to `slots` packets, the one being sent included, and
 /// sends them in order.
 ///
-/// The fraction of a nanosecond is carried: packet k of a busy period ends at the period's start +
-/// ceil(sum of bits · 1e9 / rate). Without the carry, 32-byte packets at 10 Gbit/s would lose 1.6 %
-/// of the link to rounding.
+/// Fractions of a nanosecond are carried from packet to packet: packet k of a busy period ends at
+/// the period's start + ceil(sum of bits · 1e9 / rate). Without that, packets of 32 bytes at 10
+/// Gbit/s would lose 1.6 % of the link to rounding.
 #[derive(Clone, Debug)]
 pub struct Wire {
     rate: Rate,
     slots: usize,
-    /// What a packet takes on the wire; `None`: what the engine charged for it.
+    /// How packets are framed on the wire; `None`: as the engine charges them.
     medium: Option<Overhead>,
-    /// Ends of the packets held, in order.
+    /// When the transmissions of the packets held end, in order.
     ends: VecDeque<Nanos>,
-    /// The exact end of the last packet is `end` minus what `fraction`/rate leaves of its last
-    /// nanosecond: floor(exact end) and the rest in units of 1/rate ns.
+    /// The exact end of the last packet, rounded down to a nanosecond.
     floor: Nanos,
+    /// What was rounded off, in units of 1/rate ns.
     fraction: u64,
 }
 
@@ -42,8 +42,8 @@ impl Wire {
         Wire { rate, slots, medium: None, ends: VecDeque::with_capacity(slots.min(4096)), floor: 0, fraction: 0 }
     }
 
-    /// A packet takes what this medium's framing makes of it, whatever the engine charged for it.
-    /// `None`: what the engine charged.
+    /// Packets are framed as on this medium, whatever the engine charges for them. `None`: as the
+    /// engine charges them.
     pub fn with_medium(mut self, medium: Option<Overhead>) -> Wire {
         self.medium = medium;
         self
@@ -55,7 +55,7 @@ impl Wire {
         bytes_on(self.medium, packet)
     }
 
-    /// True if it takes another packet.
+    /// True if it can take another packet.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.ends.len() < self.slots
@@ -66,20 +66,19 @@ impl Wire {
         self.ends.is_empty()
     }
 
-    /// When the packet on the wire ends.
+    /// When the transmission of the packet on the wire ends.
     #[inline]
     pub fn next_end(&self) -> Option<Nanos> {
         self.ends.front().copied()
     }
 
-    /// The packet on the wire has ended.
+    /// The transmission of the packet on the wire has ended.
     #[inline]
     pub fn complete(&mut self) {
         self.ends.pop_front();
     }
 
-    /// Nothing was there to follow the last packet: the busy period is over, its fraction
-    /// forgotten.
+    /// No packet followed the last one: ends the busy period, and drops its fraction.
     #[inline]
     pub fn rest(&mut self) {
         if self.ends.is_empty() {
@@ -88,7 +87,7 @@ impl Wire {
         }
     }
 
-    /// Takes a packet of `bytes` at `now`, and says when its last bit will have left.
+    /// Takes a packet of `bytes` at `now`. Returns when its last bit will have left.
     ///
     /// # Errors
     /// [`BeyondTime`] if that is more than 584 years from the start of time.
@@ -99,11 +98,11 @@ impl Wire {
         Ok(end)
     }
 
-    /// When a packet of `bytes` will have left that follows those taken before.
+    /// When a packet of `bytes` will have left, after those taken before.
     #[inline]
     fn end_of(&mut self, now: Nanos, bytes: u32) -> Option<Nanos> {
-        // A busy period goes on as long as packets follow one another without a gap: an end that
-        // was rounded up to `now` is none.
+        // A busy period goes on while packets follow one another without a gap. If the last end was
+        // rounded up to `now`, there is no gap.
         if self.floor + u64::from(self.fraction > 0) < now {
             (self.floor, self.fraction) = (now, 0);
         }
@@ -123,10 +122,9 @@ impl Wire {
         self.rate
     }
 
-    /// Another rate, for packets taken from now on.
+    /// Sets the rate for packets taken from now on.
     pub fn set_rate(&mut self, rate: Rate) {
-        // What is left of the last nanosecond is given away; it cannot be carried to another
-        // denominator.
+        // The last end is rounded up, because its fraction is in units of the old rate.
         if self.fraction > 0 {
             (self.floor, self.fraction) = (self.floor + 1, 0);
         }
@@ -134,7 +132,7 @@ impl Wire {
     }
 }
 
-/// What a packet takes on a medium; `None`: what the engine charged for it.
+/// The bytes that a packet takes on a medium; `None`: those that the engine charged for it.
 #[inline]
 pub(crate) fn bytes_on(medium: Option<Overhead>, packet: &Packet) -> u32 {
     medium.map_or(packet.wire, |medium| medium.charge_segments(packet.len, packet.segments))
@@ -177,7 +175,7 @@ mod tests {
             wire.complete();
             now = end;
         }
-        // A pause, even of no length, starts another period; so does a gap.
+        // `rest` starts another busy period even if no time has passed; so does a gap.
         let mut rested = wire.clone();
         rested.rest();
         for k in 1..=3u64 {

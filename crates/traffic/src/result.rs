@@ -91,7 +91,7 @@ pub struct Packets {
     pub lost: u64,
     /// Lost datagrams as a fraction of those sent.
     pub loss: f64,
-    /// Datagrams that came after one with a higher number (RFC 4737).
+    /// Datagrams that came after one with a higher number (RFC 4737, 3.3).
     pub reordered: u64,
     /// Datagrams that came a second time.
     pub duplicates: u64,

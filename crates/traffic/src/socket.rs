@@ -209,7 +209,7 @@ fn mark(fd: &impl AsFd, address: IpAddr, dscp: u8) -> Result<(), Error> {
     if dscp == 0 {
         return Ok(());
     }
-    // The octet's upper six bits (RFC 2474); the lower two are ECN's.
+    // The octet's upper six bits (RFC 2474 3); the lower two are ECN's.
     match address.to_canonical() {
         IpAddr::V4(_) => sockopt::set_ip_tos(fd, dscp << 2),
         IpAddr::V6(_) => sockopt::set_ipv6_tclass(fd, u32::from(dscp) << 2),

@@ -1,4 +1,4 @@
-//! `altq check`: what is wrong with a policy, and what it promises.
+//! `altq check`: prints the errors of a policy, and what it promises.
 
 mod human;
 mod json;
@@ -7,7 +7,7 @@ use altq_config::{advice, load};
 
 use crate::exit::Exit;
 use crate::output;
-use crate::policy::{PolicyFile, say};
+use crate::policy::{PolicyFile, print_findings};
 
 /// Options of `altq check`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs it. Exit code 2 after errors.
+/// Runs the command. The exit code is 2 if the policy has errors.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (policy, mut findings, sources) = match load(&args.policy.file, args.policy.language) {
         Ok(policy) => {
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.json {
         output::print(&(json::report(policy.as_ref(), &findings, &sources)? + "\n"))?;
     } else {
-        say(&findings, &sources);
+        print_findings(&findings, &sources);
         if let Some(policy) = &policy {
             output::print(&human::report(policy))?;
         }

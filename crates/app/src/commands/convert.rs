@@ -16,8 +16,8 @@ pub struct Args {
     to: String,
 }
 
-/// Runs it: the policy on standard output, what could not be carried over on standard error as
-/// well.
+/// Runs the command: prints the policy on standard output. What could not be carried over is
+/// printed on standard error, too.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let printed = print(&policy);

@@ -1,8 +1,8 @@
-//! `altq demo`: the first minute.
+//! `altq demo`: what altq does, shown in three short runs.
 
 use crate::demo::live::{self, Live};
 use crate::demo::screen::Screen;
-use crate::demo::{share, then};
+use crate::demo::{conf_1997, share};
 use crate::exit::Exit;
 use crate::output;
 
@@ -14,16 +14,16 @@ pub struct Args {
     policy: bool,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if args.policy {
         output::print(share::POLICY)?;
         return Ok(Exit::Ok);
     }
-    let screen = Screen::here();
+    let screen = Screen::of_stdout();
     output::print(&(screen.shares(&share::run()?) + "\n"))?;
-    output::print(&(screen.then(&then::run()?) + "\n"))?;
-    // Last, because it takes seconds of real time.
+    output::print(&(screen.conf_1997(&conf_1997::run()?) + "\n"))?;
+    // The live part is last because it takes seconds of real time.
     let live = match live::run() {
         Ok(live) => live,
         Err(error) => Live::Skipped(format!("{error:#}")),

@@ -1,5 +1,5 @@
-//! The commands, a file each. Those that need the simulator, the lab or pages come with the feature
-//! `experiments`: a router can do without.
+//! The commands, each in a file of its own. Those that need the simulator, the lab or pages are
+//! built with the feature `experiments`, which a router does not need.
 
 #[cfg(feature = "experiments")]
 pub mod bench;

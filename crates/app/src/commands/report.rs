@@ -85,7 +85,7 @@ fn as_flent(args: &Args, loaded: &[Loaded]) -> anyhow::Result<Exit> {
     };
     let (column, row) = (args.column.as_deref(), args.row.as_deref());
     let known = || flent::run(&one.result, column, row).map(|_| ()).map_err(|error| error.to_string());
-    if let Err(message) = args.export.named().and_then(|()| known()) {
+    if let Err(message) = args.export.check_path().and_then(|()| known()) {
         eprintln!("altq report: {message}");
         return Ok(Exit::Usage);
     }

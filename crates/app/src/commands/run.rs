@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
-    // Before the loops are started: their threads inherit it.
+    // This must be before the loops are started, because their threads inherit the blocked signals.
     let watch = Watch::new().context("signals cannot be watched")?;
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
     let running = match bridge::run(&links, Options { tuning, realtime: args.realtime }) {
@@ -80,13 +80,13 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         return Ok(Exit::Failed);
     }
     match printed {
-        // Whoever read it has gone: that is how pipes end.
+        // The reader of the pipe has gone, which is no error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         printed => printed.map(|()| Exit::Ok).context("stdout cannot be written"),
     }
 }
 
-/// The links to run: the one that is named, or all.
+/// The links to run: the one with this name, or all.
 fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, String> {
     let Some(name) = name else { return Ok(policy.links.iter().collect()) };
     match policy.links.iter().find(|link| link.name == name) {
@@ -98,7 +98,7 @@ fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, S
     }
 }
 
-/// What the exit code says of an error on opening: nothing was started.
+/// Prints an error of starting the loops, and returns the exit code for it.
 fn refused(error: &Error) -> Exit {
     eprintln!("altq run: {error}");
     match error {
@@ -108,7 +108,7 @@ fn refused(error: &Error) -> Exit {
     }
 }
 
-/// Prints what the loops tell until they end, or the time is over.
+/// Prints the snapshots of the loops until they end or the time is over.
 fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
     let mut out = io::stdout().lock();
@@ -117,7 +117,7 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
     } else {
         table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     };
-    // The latest of every link, and those that are news.
+    // The latest snapshot of every link, and how many came since the last table.
     let mut latest: BTreeMap<String, Snapshot> = BTreeMap::new();
     let mut news = 0;
     loop {

@@ -1,5 +1,5 @@
-//! The demo's policy on real packets: kernel TCP in network namespaces, as `altq lab` runs any
-//! case.
+//! The demo's third part: its policy on real packets of the kernel's TCP in network namespaces, as
+//! in `altq lab`.
 
 use std::path::Path;
 
@@ -10,32 +10,32 @@ use altq_pages::stat::tc;
 
 use super::share::POLICY;
 
-/// What came of it.
+/// The outcome of the run.
 pub enum Live {
-    /// This host cannot: why, and the way out.
+    /// This host cannot run it: why, and what to do about it.
     Skipped(String),
-    /// A row a class.
+    /// A row for each class.
     Measured(Vec<Row>),
-    /// The host could not keep time: why.
+    /// The result is not valid because the host could not keep time: why.
     Invalid(Vec<String>),
 }
 
-/// A class.
+/// The result of a class.
 pub struct Row {
-    /// Its name.
+    /// The class's name.
     pub class: String,
-    /// What it got, in bit/s.
+    /// The rate that it got, in bit/s.
     pub got: u64,
-    /// Of that, what it borrowed.
+    /// The part of that rate that it borrowed, in bit/s.
     pub borrowed: u64,
-    /// How long its packets waited, in ns: the median, and what one in a hundred exceeded.
+    /// How long its packets waited, in ns: the median and the 99th percentile.
     pub delay: (Option<u64>, Option<u64>),
-    /// What was sent.
-    pub with: &'static str,
+    /// What sent its packets.
+    pub sent_by: &'static str,
 }
 
-/// What each class is sent.
-const WITH: [(&str, &str); 5] = [
+/// What sends the packets of each class.
+const SENT_BY: [(&str, &str); 5] = [
     ("phone", "UDP, 0.4 Mbit/s"),
     ("orders", "1 TCP connection"),
     ("backup", "4 TCP connections"),
@@ -97,7 +97,7 @@ dport = 554
 class = "video"
 "#;
 
-/// Runs it: about four seconds.
+/// Runs the case, which takes about four seconds.
 pub fn run() -> anyhow::Result<Live> {
     let case = Case::parse(&format!("policy = '''\n{POLICY}'''\n{CASE}"), Path::new("demo.toml"))?;
     let options =
@@ -113,14 +113,14 @@ pub fn run() -> anyhow::Result<Live> {
         return Ok(Live::Invalid(result.notes));
     }
     let window = (case.duration - case.warmup).max(1);
-    let rows = WITH.iter().filter_map(|(class, with)| {
+    let rows = SENT_BY.iter().filter_map(|(class, sent_by)| {
         let report = &result.classes.iter().find(|row| row.report.name == *class)?.report;
         Some(Row {
             class: class.to_string(),
             got: report.rate_bit_s,
             borrowed: altq_cases::report::rate(report.borrowed_bytes, window),
             delay: (report.delay_ns.p50, report.delay_ns.p99),
-            with,
+            sent_by,
         })
     });
     Ok(Live::Measured(rows.collect()))

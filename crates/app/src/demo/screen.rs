@@ -1,33 +1,34 @@
-//! How the demo looks: text of any width, and a little colour where a terminal wants it.
+//! Prints the demo's results as text of a given width, with some colour on terminals.
 
 use std::env;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 
+use super::conf_1997::{ASKED, CONF, Conf1997, PUBLISHED};
 use super::live::Live;
-use super::share::{Acts, FIFO_LIMIT, Got, Shown};
-use super::then::{ASKED, CONF, PUBLISHED, Then};
+use super::share::{Acts, Counts, FIFO_LIMIT, Shares};
 use super::traffic::STREAMS;
 use altq_engine::spec::ROOT;
 use altq_engine::units::{Nanos, SECOND};
 
-/// Where it is shown.
+/// The screen that the text is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
-    /// Columns to fill.
+    /// Its width in columns.
     pub width: usize,
     /// Whether to use colour.
     pub colour: bool,
 }
 
-/// Below this many columns the two queues stand one below the other.
+/// On screens with fewer columns the tables of the FIFO and of altq are printed one below the
+/// other.
 const SIDE_BY_SIDE: usize = 79;
 
 impl Screen {
-    /// The one that stdout is, as far as it tells: COLUMNS, or the terminal's own width, or 80
-    /// columns; NO_COLOR is respected.
-    pub fn here() -> Screen {
-        let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    /// The screen of stdout. Its width is COLUMNS, or that of the terminal, or 80. There is colour
+    /// only on a terminal, and not if NO_COLOR is set.
+    pub fn of_stdout() -> Screen {
+        let set = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let own = || {
             rustix::termios::tcgetwinsize(stdout())
                 .ok()
@@ -36,7 +37,7 @@ impl Screen {
         };
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = stdout().is_terminal() && !dumb && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Screen { width: told.or_else(own).unwrap_or(80).clamp(50, 100), colour }
+        Screen { width: set.or_else(own).unwrap_or(80).clamp(50, 100), colour }
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -52,25 +53,25 @@ impl Screen {
         wrap(text, self.width, "")
     }
 
-    /// The whole of the first part: the tables and the bars.
-    pub fn shares(&self, shown: &Shown) -> String {
+    /// The text of the first part: the tables and the bars.
+    pub fn shares(&self, shares: &Shares) -> String {
         let mut out = String::new();
-        let sum: f64 = shown.altq[0].iter().map(|got| rate(got.offered, 0)).sum();
+        let sum: f64 = shares.altq[0].iter().map(|counts| rate(counts.offered, 0)).sum();
         let _ = writeln!(
             out,
             "{}\n",
             self.fill(&format!(
                 "Two companies share a {:.0} Mbit/s line: acme pays for 60 %, bolt for 40 %. Everybody sends, {sum:.1} \
                  Mbit/s in all. The same packets, once through a FIFO of {FIFO_LIMIT} packets, once through altq:",
-                shown.link.spec.rate.as_bit_s() as f64 / 1e6
+                shares.link.spec.rate.as_bit_s() as f64 / 1e6
             ))
         );
         if self.width >= SIDE_BY_SIDE {
-            out += &self.table(shown, true, true);
+            out += &self.table(shares, true, true);
         } else {
-            out += &self.table(shown, true, false);
+            out += &self.table(shares, true, false);
             out.push('\n');
-            out += &self.table(shown, false, true);
+            out += &self.table(shares, false, true);
         }
         out.push('\n');
         let _ = writeln!(
@@ -82,11 +83,11 @@ impl Screen {
                  own share, + borrowed):"
             )
         );
-        out += &self.bars(shown);
+        out += &self.bars(shares);
         out
     }
 
-    fn table(&self, shown: &Shown, fifo: bool, altq: bool) -> String {
+    fn table(&self, shares: &Shares, fifo: bool, altq: bool) -> String {
         let mut out = String::new();
         let (mut head, mut words, mut units) = (format!("{:9}", ""), format!("{:9}", "class"), format!("{:9}", ""));
         let mut column = |width: usize, word: &str, unit: &str| {
@@ -112,17 +113,17 @@ impl Screen {
         }
         let _ = writeln!(out, "{}", self.paint("1", head.trim_end()));
         let _ = writeln!(out, "{words}\n{units}");
-        for (id, class) in shown.link.classes.iter().enumerate().skip(1) {
-            let parent = shown.link.spec.classes.get(id).map_or(ROOT, |class| class.parent);
+        for (id, class) in shares.link.classes.iter().enumerate().skip(1) {
+            let parent = shares.link.spec.classes.get(id).map_or(ROOT, |class| class.parent);
             let depth = if parent == ROOT { 0 } else { 2 };
             let _ = write!(out, "{:9}", format!("{:depth$}{}", "", class.name));
-            // A company's row is the sum of its classes.
+            // The row of a company is the sum of its classes.
             let streams: Vec<usize> = (0..STREAMS.len())
                 .filter(|stream| {
-                    let own = STREAMS.get(*stream).and_then(|stream| shown.link.class(stream.class));
+                    let own = STREAMS.get(*stream).and_then(|stream| shares.link.class(stream.class));
                     own.is_some_and(|own| {
                         own as usize == id
-                            || shown
+                            || shares
                                 .link
                                 .spec
                                 .classes
@@ -132,31 +133,38 @@ impl Screen {
                 })
                 .collect();
             let leaf = parent != ROOT;
-            let sum = |acts: &Acts, what: fn(&Got) -> u64| {
+            let sum = |acts: &Acts, what: fn(&Counts) -> u64| {
                 streams.iter().filter_map(|s| acts[0].get(*s)).map(what).sum::<u64>()
             };
             let delays =
                 |acts: &Acts, width: usize| match streams.first().and_then(|s| acts[0].get(*s)).filter(|_| leaf) {
-                    Some(got) => format!("{:>width$}{:>width$}", time(got.delay(50)), time(got.delay(99))),
+                    Some(counts) => format!("{:>width$}{:>width$}", time(counts.delay(50)), time(counts.delay(99))),
                     None => format!("{:w$}", "", w = 2 * width),
                 };
-            let lost =
-                |acts: &Acts| 100.0 * sum(acts, |got| got.lost) as f64 / sum(acts, |got| got.packets).max(1) as f64;
+            let lost = |acts: &Acts| {
+                100.0 * sum(acts, |counts| counts.lost) as f64 / sum(acts, |counts| counts.packets).max(1) as f64
+            };
             if fifo {
-                let acts = &shown.fifo;
-                let _ = write!(out, "{:6.2}", rate(sum(acts, |got| got.offered), 0));
-                let _ = write!(out, "{:8.2}{}{:5.0}", rate(sum(acts, |got| got.sent), 0), delays(acts, 6), lost(acts));
+                let acts = &shares.fifo;
+                let _ = write!(out, "{:6.2}", rate(sum(acts, |counts| counts.offered), 0));
+                let _ = write!(
+                    out,
+                    "{:8.2}{}{:5.0}",
+                    rate(sum(acts, |counts| counts.sent), 0),
+                    delays(acts, 6),
+                    lost(acts)
+                );
             }
             if altq {
-                let acts = &shown.altq;
-                let asked = shown.asked.get(id).copied().unwrap_or(0) as f64 / 1e6;
+                let acts = &shares.altq;
+                let asked = shares.asked.get(id).copied().unwrap_or(0) as f64 / 1e6;
                 let _ = write!(out, "{asked:7.2}");
-                let got = format!("{:7.2}", rate(sum(acts, |got| got.sent), 0));
+                let got = format!("{:7.2}", rate(sum(acts, |counts| counts.sent), 0));
                 let _ = write!(out, "{}", if leaf { self.paint("1", &got) } else { got });
-                // Within a company its classes lend to each other; what counts for it as a whole is
-                // beyond its own share.
+                // A company's row shows nothing borrowed: its classes borrow from each other, too,
+                // so their sum is more than the company borrowed.
                 let borrowed =
-                    if leaf { format!("{:.2}", rate(sum(acts, |got| got.borrowed), 0)) } else { String::new() };
+                    if leaf { format!("{:.2}", rate(sum(acts, |counts| counts.borrowed), 0)) } else { String::new() };
                 let _ = write!(out, "{borrowed:>9}{}{:5.0}", delays(acts, 6), lost(acts));
             }
             out.push('\n');
@@ -164,19 +172,19 @@ impl Screen {
         out
     }
 
-    fn bars(&self, shown: &Shown) -> String {
-        // Name, two bars, each with its figure.
+    fn bars(&self, shares: &Shares) -> String {
+        // A line has the name and two bars, each with its figure.
         let room = self.width.saturating_sub(9 + 2 * 7 + 2) / 2;
-        let most = shown.altq.iter().flatten().map(|got| got.sent).max().unwrap_or(1).max(1);
+        let most = shares.altq.iter().flatten().map(|counts| counts.sent).max().unwrap_or(1).max(1);
         let mut out = format!("{:9}{:width$}{}\n", "", "everybody sends", "video pauses", width = room + 9);
         for (at, stream) in STREAMS.iter().enumerate() {
             let _ = write!(out, "{:9}", stream.class);
-            for (act, acts) in shown.altq.iter().enumerate() {
-                let Some(got) = acts.get(at) else { continue };
+            for (act, acts) in shares.altq.iter().enumerate() {
+                let Some(counts) = acts.get(at) else { continue };
                 let cells = |bytes: u64| (bytes as usize * room).div_ceil(most as usize);
-                let (all, own) = (cells(got.sent), cells(got.sent.saturating_sub(got.borrowed)));
+                let (all, own) = (cells(counts.sent), cells(counts.sent.saturating_sub(counts.borrowed)));
                 let bar = format!("{}{}", self.paint("34", &"#".repeat(own)), self.paint("33", &"+".repeat(all - own)));
-                let figure = format!(" {:.2}", rate(got.sent, act));
+                let figure = format!(" {:.2}", rate(counts.sent, act));
                 let gap = if act == 0 { (room + 9).saturating_sub(all + figure.len()) } else { 0 };
                 let _ = write!(out, "{bar}{figure}{:gap$}", "");
             }
@@ -185,8 +193,8 @@ impl Screen {
         out
     }
 
-    /// The second part: 1997.
-    pub fn then(&self, then: &Then) -> String {
+    /// The text of the second part: the configuration of 1997.
+    pub fn conf_1997(&self, rates: &Conf1997) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "{}", self.title("A cbq.conf of 1997, as it was printed, runs as it is:"));
         out.push('\n');
@@ -203,15 +211,16 @@ impl Screen {
                 CLASS = "tcp_class"
             ))
         );
-        // What was measured is TCP payload, 1448 bytes of a packet of 1500; CBQ counts the packet.
+        // The published rates are of TCP payload, 1448 bytes of a packet of 1500; CBQ counts whole
+        // packets.
         let measured =
             |hz: &str, payload: u64| (format!("1997, {hz}: {} of payload, is", mbit(payload)), payload * 1500 / 1448);
         let rows = [
             measured("100 Hz", PUBLISHED[0]),
-            ("estimator classic, 100 Hz".into(), then.classic[0]),
+            ("estimator classic, 100 Hz".into(), rates.classic[0]),
             measured("1000 Hz", PUBLISHED[1]),
-            ("estimator classic, 1000 Hz".into(), then.classic[1]),
-            ("estimator exact, 100 Hz".into(), then.exact),
+            ("estimator classic, 1000 Hz".into(), rates.classic[1]),
+            ("estimator exact, 100 Hz".into(), rates.exact),
         ];
         for (what, rate) in rows {
             let room = self.width.saturating_sub(16).min(40);
@@ -220,7 +229,7 @@ impl Screen {
         out
     }
 
-    /// Where to go from here.
+    /// The commands to try next.
     pub fn next(&self) -> String {
         let mut out = String::from("Next:\n");
         for (command, does) in [
@@ -237,7 +246,7 @@ impl Screen {
         out
     }
 
-    /// The third part: real packets.
+    /// The text of the third part: real packets.
     pub fn live(&self, live: &Live) -> String {
         let mut out = String::new();
         match live {
@@ -259,7 +268,7 @@ impl Screen {
                 for row in rows {
                     let (p50, p99) = (time(row.delay.0), time(row.delay.1));
                     let (got, borrowed) = (mbit(row.got), mbit(row.borrowed));
-                    let _ = writeln!(out, "{:9}{got:>7}{borrowed:>9}{p50:>7}{p99:>7}   {}", row.class, row.with);
+                    let _ = writeln!(out, "{:9}{got:>7}{borrowed:>9}{p50:>7}{p99:>7}   {}", row.class, row.sent_by);
                 }
             }
             Live::Invalid(reasons) => {

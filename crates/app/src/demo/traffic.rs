@@ -5,39 +5,40 @@ use altq_engine::units::{Nanos, SECOND};
 
 const MILLISECOND: Nanos = SECOND / 1000;
 
-/// What a class is sent.
+/// The packets of a class.
 pub struct Stream {
     /// The class.
     pub class: &'static str,
-    /// Packets that belong together: a page.
+    /// Packets of a burst, such as a page.
     pub burst: u32,
-    /// Bytes of each, layer 3.
+    /// Bytes of each packet at layer 3.
     pub bytes: u32,
-    /// From one burst to the next, on average.
+    /// The mean time from one burst to the next.
     pub every: Nanos,
-    /// When it stops.
+    /// When the stream stops.
     pub until: Nanos,
 }
 
 /// One packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When.
+    /// When it arrives.
     pub at: Nanos,
-    /// Of which stream.
+    /// The number of its stream.
     pub stream: usize,
-    /// Bytes, layer 3.
+    /// Bytes at layer 3.
     pub bytes: u32,
 }
 
-/// Everybody sends until here; then `video` pauses.
+/// When `video` pauses; before that all streams send.
 pub const PAUSE: Nanos = 6 * SECOND;
 
-/// The end.
+/// The end of the traffic.
 pub const END: Nanos = 12 * SECOND;
 
-/// From one packet of a page to the next: what a faster line before this one makes of it.
-const APART: Nanos = 600_000;
+/// The time from one packet of a page to the next, as if a faster line before this one had sent
+/// them.
+const PAGE_GAP: Nanos = 600_000;
 
 /// The streams, 19.4 Mbit/s in all.
 pub const STREAMS: [Stream; 5] = [
@@ -53,9 +54,9 @@ pub const STREAMS: [Stream; 5] = [
     Stream { class: "video", burst: 1, bytes: 1200, every: 1_920_000, until: PAUSE },
 ];
 
-/// All packets, in order of time. Every burst is early or late by up to half its interval, by the
-/// same lots in every run: sources in step with each other would win or lose everything at a full
-/// queue.
+/// All packets, in order of time. The time of each burst is random within its interval, with the
+/// same random numbers in every run. If the sources were in step, one of them could lose all its
+/// packets at a full queue.
 pub fn arrivals() -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     for (stream, what) in STREAMS.iter().enumerate() {
@@ -64,7 +65,7 @@ pub fn arrivals() -> Vec<Arrival> {
         while due < what.until {
             let at = due + u64::from(random.below(u32::try_from(what.every).unwrap_or(u32::MAX)));
             arrivals.extend((0..what.burst).map(|n| Arrival {
-                at: at + u64::from(n) * APART,
+                at: at + u64::from(n) * PAGE_GAP,
                 stream,
                 bytes: what.bytes,
             }));

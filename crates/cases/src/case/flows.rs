@@ -339,7 +339,7 @@ struct Voice {
     interval: Nanos,
 }
 
-/// A codec's packets: samples, 12 bytes of RTP (RFC 3550), UDP and IP. `None` for other shapes.
+/// A codec's packets: samples, 12 bytes of RTP (RFC 3550 5.1), UDP and IP. `None` for other shapes.
 fn voice(flow: &raw::Flow, headers: u32) -> Result<Option<Voice>> {
     if flow.shape.as_ref().is_none_or(|shape| shape.get_ref() != "voice") {
         return Ok(None);

@@ -197,7 +197,7 @@ impl Medium {
 /// IPv6 in IPv4, protocol 41, with the DSCP and ECN field of what it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tunnel {
-    /// Between two configured addresses (RFC 4213): that of the link's `from`, and of its `to`.
+    /// Between two configured addresses (RFC 4213 3): that of the link's `from`, and of its `to`.
     Configured([Ipv4Addr; 2]),
     /// The addresses stand in those of IPv6, 2002:V4ADDR::/48 (RFC 3056); any other is behind the
     /// relay 192.88.99.1 (RFC 3068).

@@ -68,12 +68,12 @@ impl Key {
     /// An interface that no rule names.
     pub const NO_INTERFACE: u16 = u16::MAX;
 
-    /// The DSCP, 0 to 63 (RFC 2474).
+    /// The DSCP, 0 to 63 (RFC 2474 3).
     pub fn dscp(&self) -> u8 {
         self.tos >> 2
     }
 
-    /// The ECN field: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE (RFC 3168).
+    /// The ECN field: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE (RFC 3168 5).
     pub fn ecn(&self) -> u8 {
         self.tos & 3
     }
@@ -251,8 +251,8 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// RFC 791. `headers` has the offset of layer 3 and, as the key's length, what the frame holds from
-/// there on.
+/// RFC 791 3.1. `headers` has the offset of layer 3 and, as the key's length, what the frame holds
+/// from there on.
 #[inline(never)]
 fn ipv4(headers: &mut Headers, bytes: &[u8]) {
     let start = headers.layer3 as usize;
@@ -362,7 +362,7 @@ fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bo
     }
 }
 
-/// The transport header: ports stand in its first four bytes in TCP (RFC 9293), UDP (RFC 768),
+/// The transport header: ports stand in its first four bytes in TCP (RFC 9293 3.1), UDP (RFC 768),
 /// UDP-Lite (RFC 3828), SCTP (RFC 9260) and DCCP (RFC 4340).
 #[inline]
 fn transport(headers: &mut Headers, bytes: &[u8], at: usize, proto: u8) {

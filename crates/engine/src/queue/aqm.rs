@@ -12,7 +12,7 @@ use crate::settings::{Kind, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
-/// The word that asks for marks (RFC 3168) in place of drops.
+/// The word that asks for marks (RFC 3168 5) in place of drops.
 pub(super) const ECN: Word = Word {
     name: "ecn",
     kind: Kind::Flag,

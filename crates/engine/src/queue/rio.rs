@@ -1,6 +1,6 @@
 //! RIO (Clark and Fang 1998): RED that drops what is out of its profile before what is in.
 //!
-//! The drop precedence in the DSCP (RFC 2597) says what is which: three levels, each with its own
+//! The drop precedence in the DSCP (RFC 2597 6) says what is which: three levels, each with its own
 //! RED. A packet is judged by the average of the packets of its own level and of those below it in
 //! precedence: packets that are to go first under congestion (`high`) see the whole queue, those
 //! that are to stay (`low`) only themselves. So `low` is dropped only when the queue is full of its

@@ -10,11 +10,11 @@
 //!   green.
 //!
 //! In *colour-aware* mode a packet arrives with a colour, the drop precedence of its AF codepoint
-//! (RFC 2597: AFx1 green, AFx2 yellow, AFx3 red; green without such a codepoint), and never gets a
-//! better one. Bytes are the packet's own, from the IP header on, as in the RFCs. Tokens are whole
-//! bytes, and come at multiples of a byte's time from time 0 on. This is the RFCs' "incremented by
-//! one CIR times per second" to the letter, so the meters can be checked against the RFCs byte by
-//! byte.
+//! (RFC 2597 6: AFx1 green, AFx2 yellow, AFx3 red; green without such a codepoint), and never gets
+//! a better one. Bytes are the packet's own, from the IP header on, as in the RFCs. Tokens are
+//! whole bytes, and come at multiples of a byte's time from time 0 on. This is the RFCs'
+//! "incremented by one CIR times per second" to the letter, so the meters can be checked against
+//! the RFCs byte by byte.
 //!
 //! A meter's words are in the settings of its class, each with `meter` before it. No scheduler
 //! reads them.

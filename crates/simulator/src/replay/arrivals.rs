@@ -1,5 +1,5 @@
-//! The list of arrivals: a CSV file, read in one pass, checked as a whole before anything runs, and
-//! kept small in memory.
+//! The list of arrivals: a CSV file that is read in one pass and checked as a whole before anything
+//! runs.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -11,40 +11,40 @@ use altq_engine::Packet;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
 
-/// A line may be this long. A longer one is no arrival.
+/// The longest line that is accepted, in bytes.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// The arrivals, sorted by time. 24 bytes a packet, 28 where flows are given.
+/// The arrivals, sorted by time, in 24 bytes a packet, or 28 if flows are given.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     times: Vec<Nanos>,
     classes: Vec<ClassId>,
     bytes: Vec<u32>,
     ids: Ids,
-    /// Hashes of the flows' names; empty where no flows were given.
+    /// Hashes of the flows' names; empty if the list has none.
     flows: Vec<u32>,
-    /// DSCP and ECN as they stand in the IP header's octet; empty where neither was given.
+    /// DSCP and ECN as in the octet of the IP header; empty if the list has neither.
     tos: Vec<u8>,
-    /// What a queue of two levels serves first; empty where it was not given.
+    /// Whether a queue with two levels serves the packet first; empty if the list does not say.
     high: Vec<bool>,
-    /// Hashes of the hosts' names, source and destination; empty where neither was given.
+    /// Hashes of the source's and the destination's name; empty if the list has neither.
     hosts: Vec<[u16; 2]>,
-    /// Packets of the wire in each; empty where that was not given.
+    /// Packets on the wire that each stands for; empty if the list does not say.
     segments: Vec<u16>,
-    /// Transmit queues; empty where none were given.
+    /// Transmit queues; empty if the list does not say.
     queues: Vec<u8>,
     /// Where the file was cut short, if it was.
     pub cut: Option<Cut>,
-    /// The last line had all its fields but no newline.
+    /// The last line has all its fields but no newline.
     pub open_end: bool,
 }
 
 /// The packets' ids, as they were written.
 #[derive(Clone, Debug)]
 enum Ids {
-    /// All of them whole numbers.
+    /// All ids are whole numbers.
     Numbers(Vec<u64>),
-    /// Any text: where each one ends.
+    /// Ids of any text, one after the other, and where each one ends.
     Texts { text: String, ends: Vec<usize> },
 }
 
@@ -78,7 +78,7 @@ impl Ids {
     }
 }
 
-/// A number that prints as it was written.
+/// The number that a text means, if it prints as that text.
 fn plain_number(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if digits { text.parse().ok() } else { None }
@@ -110,7 +110,7 @@ pub enum ArrivalsError {
         /// Why.
         error: io::Error,
     },
-    /// A line that is none.
+    /// A line is wrong.
     #[error("line {line}{}: {message}", column.as_ref().map(|c| format!(", {c}")).unwrap_or_default())]
     Line {
         /// The line, from 1.
@@ -122,7 +122,7 @@ pub enum ArrivalsError {
     },
 }
 
-/// The columns that there may be.
+/// The names of all columns that a list may have; the first [`REQUIRED`] must be there.
 const COLUMNS: [&str; 12] =
     ["time_ns", "class", "bytes", "id", "flow", "dscp", "ecn", "high", "src", "dst", "segments", "tx_queue"];
 const REQUIRED: usize = 4;
@@ -151,7 +151,8 @@ impl Arrivals {
         }
     }
 
-    /// Adds an arrival behind all others. False, and not added, if it is earlier than the last.
+    /// Adds an arrival at the end. If it is earlier than the last one it is not added; returns
+    /// false.
     pub fn push(&mut self, time: Nanos, class: ClassId, bytes: u32, id: u64) -> bool {
         if self.times.last().is_some_and(|last| *last > time) {
             return false;
@@ -166,7 +167,7 @@ impl Arrivals {
         true
     }
 
-    /// How many there are.
+    /// The number of packets.
     pub fn len(&self) -> usize {
         self.times.len()
     }
@@ -201,7 +202,7 @@ impl Arrivals {
         self.hosts.get(at).copied().unwrap_or_default()
     }
 
-    /// A packet as the engine takes it, but for its handle.
+    /// The engine's descriptor of a packet, without its handle.
     #[inline]
     pub fn descriptor(&self, at: usize) -> Packet {
         let (_, bytes, flow, tos) = self.packet(at);
@@ -217,7 +218,8 @@ impl Arrivals {
         }
     }
 
-    /// The transmit queue of a packet: the one given, or by its flow.
+    /// The transmit queue of a packet, of `of` queues: the one that the list names, or one chosen
+    /// by its flow.
     pub fn queue(&self, at: usize, of: usize) -> usize {
         match self.queues.get(at) {
             Some(queue) => usize::from(*queue) % of.max(1),
@@ -225,8 +227,8 @@ impl Arrivals {
         }
     }
 
-    /// Whether it says which packet goes by which of so many transmit queues.
-    pub fn steered(&self, queues: usize) -> Result<(), String> {
+    /// An error if the list does not say by which of `queues` transmit queues each packet leaves.
+    pub fn check_queues(&self, queues: usize) -> Result<(), String> {
         if let Some(wrong) = self.queues.iter().find(|queue| usize::from(**queue) >= queues) {
             return Err(format!("the list names transmit queue {wrong}, and there are {queues}, counted from 0"));
         }
@@ -250,9 +252,9 @@ impl Arrivals {
     /// Reads and checks a list for the classes of `link`. Lines end in LF or CRLF; the header's
     /// names say which column is which.
     ///
-    /// A file whose last line is cut short (no newline, fields missing, and what is there could be
-    /// the beginning of a good line) is told in [`cut`](Arrivals::cut), with the lines before kept;
-    /// anything else that is wrong is an error.
+    /// If the last line is cut short, [`cut`](Arrivals::cut) says so, and the lines before it are
+    /// kept. A line counts as cut short if it has no newline, fields are missing, and the rest
+    /// could be the beginning of a correct line. Anything else that is wrong is an error.
     pub fn read(mut input: impl BufRead, link: &Link) -> Result<Arrivals, ArrivalsError> {
         let mut arrivals = Arrivals::default();
         let names = Names::new(link);

@@ -1,4 +1,4 @@
-//! Rows of the departures and drops files.
+//! Appends fields to the rows of the departures and drops files.
 
 /// Appends a number in decimal.
 #[inline]

@@ -1,10 +1,10 @@
-//! `altq replay`: a list of packets, already classified, through the scheduler of one link, in
-//! virtual time.
+//! `altq replay`: sends a list of packets whose classes are given through the engine of one link,
+//! in virtual time.
 //!
-//! The wire sends one packet at a time. The scheduler is asked on every arrival, whenever a packet
-//! has left the wire, and at the times that [`Engine::next_wakeup`] gave; at one instant in this
-//! order: complete, timers, arrivals (docs/replay.md). After the last arrival it goes
-//! on until the link is empty or nothing more can happen.
+//! The wire sends one packet at a time. The engine runs on every arrival, whenever a packet has
+//! left the wire, and at the times that [`Engine::next_wakeup`] gives. At one instant the order is:
+//! transmissions complete, timers, arrivals (docs/replay.md). After the last arrival the replay
+//! goes on until the link is empty or nothing more can happen.
 
 mod arrivals;
 mod csv;
@@ -36,16 +36,16 @@ pub struct Options {
     pub wire_rate: Option<Rate>,
     /// When timers can fire. See [`tick`].
     pub timer: Timer,
-    /// Packets that the driver holds, the one on the wire included. At least 1.
+    /// Packets that the driver's ring holds, the one on the wire included. At least 1.
     pub tx_ring: usize,
     /// Transmit queues of the card, each with a ring of that size, 1 to
     /// [`MOST_QUEUES`](crate::rings::MOST_QUEUES).
     pub tx_queues: usize,
-    /// What counts begins here.
+    /// When the window begins in which packets are counted.
     pub from: Nanos,
-    /// And ends before here; `None`: when the last packet has left the wire.
+    /// When that window ends; `None`: when the last packet has left the wire.
     pub to: Option<Nanos>,
-    /// Where the random numbers of queues start.
+    /// The seed of the queues' random numbers.
     pub seed: u64,
 }
 
@@ -55,7 +55,7 @@ impl Default for Options {
     }
 }
 
-/// Hears of every packet that leaves.
+/// Is called for every packet that leaves or is dropped.
 pub trait Observer {
     /// The packet at place `at` of the list was handed over at `now`; its last bit leaves at
     /// `wire_end`.
@@ -64,12 +64,12 @@ pub trait Observer {
     /// The packet at place `at` was dropped.
     fn dropped(&mut self, at: usize, drop: &Drop) -> std::io::Result<()>;
 
-    /// It is over, after so long. `engine` is the link's; where it has several transmit queues,
-    /// each one's in turn.
+    /// The replay is over: the last packet left the wire after `span`. `engine` is that of the
+    /// link; with several transmit queues this is called once for each one's engine.
     fn ended(&mut self, _span: Nanos, _engine: &Engine) {}
 }
 
-/// Nobody listens.
+/// An observer that does nothing.
 impl Observer for () {
     fn sent(&mut self, _: Nanos, _: usize, _: &Departure, _: Nanos) -> std::io::Result<()> {
         Ok(())
@@ -80,27 +80,27 @@ impl Observer for () {
     }
 }
 
-/// What came out: `altq.replay/1`.
+/// The result of a replay: `altq.replay/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// `altq.replay/1`.
     pub schema: String,
-    /// The window's begin.
+    /// When the window begins.
     pub from_ns: Nanos,
-    /// The window's end, itself not in it.
+    /// When the window ends; that instant is not part of it.
     pub to_ns: Nanos,
-    /// A row a class, the link's own first.
+    /// A row for each class, that of the link first.
     pub classes: Vec<ClassReport>,
-    /// What the reader must know of this result: `wire_slower_than_link`, `cut_short`.
+    /// Reservations about this result: `wire_slower_than_link`, `cut_short`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<String>,
 }
 
-/// The mark of a wire slower than the link: guarantees may not hold (docs/reference/cbq.md rule
-/// 14).
+/// The mark of a result whose wire is slower than the policy's link: guarantees may not hold
+/// (docs/reference/cbq.md rule 14).
 pub const WIRE_SLOWER: &str = "wire_slower_than_link";
 
-/// The mark of a list that ends within a line.
+/// The mark of a result whose list of packets ends within a line.
 pub const CUT_SHORT: &str = "cut_short";
 
 /// Why a replay failed.
@@ -112,13 +112,13 @@ pub enum ReplayError {
     /// What was observed could not be written.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The wire is so slow that 64 bits of nanoseconds do not hold the end.
+    /// The wire is so slow that the end of a transmission does not fit 64 bits of nanoseconds.
     #[error("the packets need more than 584 years on a wire of {0}")]
     BeyondTime(Rate),
-    /// Handles of packets are 32 bits wide.
+    /// The list has more packets than a handle of 32 bits can tell apart.
     #[error("the list has {0} packets; at most 4294967295 can be replayed at once")]
     TooMany(usize),
-    /// The link, or the list, is not one for several transmit queues.
+    /// The link or the list cannot be used with several transmit queues.
     #[error("{0}")]
     Queues(String),
 }
@@ -129,7 +129,7 @@ impl From<BeyondTime> for ReplayError {
     }
 }
 
-/// Runs the list through the link's scheduler.
+/// Runs the list through the link's engine.
 pub fn run(
     link: &Link,
     arrivals: &Arrivals,

@@ -1,4 +1,4 @@
-//! The departures and drops files.
+//! Writes the departures and drops files.
 
 use std::io::{self, Write};
 
@@ -8,11 +8,12 @@ use altq_engine::{Departure, Drop};
 
 use super::{Arrivals, Observer, csv};
 
-/// Written to its file when this many bytes have gathered.
+/// Rows are written to their file when this many bytes have gathered.
 const CHUNK: usize = 64 * 1024;
 
-/// Writes `time_ns,class,bytes,id,wire_end_ns` for what departs, with a column `dscp` behind them
-/// where a meter marks packets, and `time_ns,class,bytes,id,reason` for what is dropped.
+/// Writes a row `time_ns,class,bytes,id,wire_end_ns` for each packet that departs, with a last
+/// column `dscp` if a meter marks packets, and a row `time_ns,class,bytes,id,reason` for each that
+/// is dropped.
 pub struct CsvOutput<'a, D: Write, L: Write> {
     names: Vec<&'a str>,
     /// Departures have a column `dscp`.
@@ -52,7 +53,7 @@ impl<'a, D: Write, L: Write> CsvOutput<'a, D, L> {
         })
     }
 
-    /// Writes what has gathered, and flushes the files.
+    /// Writes the rows that are left, and flushes the files.
     pub fn finish(mut self) -> io::Result<()> {
         if let Some(file) = &mut self.departures {
             file.write_all(&self.out)?;

@@ -1,6 +1,6 @@
-//! A replay over a card with several transmit queues: one instance of the link's policy a queue, as
-//! DragonFly has one plain queue a ring (docs/reference/altq.md 9), behind it the ring, and one
-//! wire that serves the rings in turn ([`Rings`]).
+//! A replay over a card with several transmit queues. Each queue has an engine of its own with the
+//! link's policy, as each ring in DragonFly has a plain queue of its own (docs/reference/altq.md
+//! 9). The engines fill the rings, and one wire serves the rings in turn ([`Rings`]).
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use altq_engine::{Departure, Engine, Packet};
 use super::{Arrivals, Observer, Options, ReplayError, Report, finish};
 use crate::rings::Rings;
 
-/// What a link must be to have several transmit queues.
+/// An error if a link cannot be used with several transmit queues.
 pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
     if !schedule::find(spec.scheduler.name).is_some_and(|entry| entry.in_order) {
         return Err(format!(
@@ -32,14 +32,16 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// A packet that was handed over, and whose end is not known or not written yet.
+/// A packet that was handed over and not reported to the observer yet.
 struct Pending {
+    /// When it was handed over.
     at: Nanos,
     departure: Departure,
+    /// When its last bit left the wire, if it has.
     end: Option<Nanos>,
 }
 
-/// [`super::run`] through the rings of a card; one ring does what the wire with a ring does.
+/// [`super::run`] through the rings of a card. With one ring the result is that of the wire.
 pub(super) fn run(
     link: &Link,
     arrivals: &Arrivals,
@@ -52,7 +54,7 @@ pub(super) fn run(
     if queues > 1 {
         check(&spec).map_err(ReplayError::Queues)?;
     }
-    arrivals.steered(queues).map_err(ReplayError::Queues)?;
+    arrivals.check_queues(queues).map_err(ReplayError::Queues)?;
     let mut engines = (0..queues).map(|_| Engine::new(&spec)).collect::<Result<Vec<_>, _>>()?;
     for (seed, engine) in (options.seed..).zip(&mut engines) {
         engine.set_seed(seed);
@@ -61,8 +63,8 @@ pub(super) fn run(
     let mut rings = Rings::new(wire_rate, queues, options.tx_ring, spec.overhead);
     let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
     let mut timers: Vec<Option<Nanos>> = vec![None; queues];
-    // Departures are written in the order of their hand-over, so they wait for the ends of those
-    // before them.
+    // Departures are reported in the order in which they were handed over. So each waits until
+    // those before it have left.
     let mut pending: VecDeque<Pending> = VecDeque::new();
     let mut written = 0u32;
     let (mut next, mut last_end) = (0usize, 0);
@@ -72,7 +74,7 @@ pub(super) fn run(
         if collector.turns(now) {
             collector.turn(now, &all_counters(&engines));
         }
-        // The queues for which there is something new: their engines are asked.
+        // A bit for each queue whose engine is to run.
         let mut asked = 0u64;
         match event {
             Event::Complete => {
@@ -125,8 +127,8 @@ pub(super) fn run(
     Ok(finish(link, arrivals, options, wire_rate, collector, &all_counters(&engines), last_end))
 }
 
-/// The sums over all queues.
-pub(crate) fn all_counters(engines: &[Engine]) -> Vec<Counters> {
+/// The sums of all engines' counters, by class.
+pub(crate) fn all_counters<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> Vec<Counters> {
     let mut sums: Vec<Counters> = Vec::new();
     for engine in engines {
         let counters = engine.all_counters();

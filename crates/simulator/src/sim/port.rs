@@ -189,11 +189,7 @@ impl Engines {
 
     /// The sums of all engines' counters, by class.
     pub fn all_counters(&self) -> Vec<Counters> {
-        let mut sums = self.first.all_counters();
-        for engine in &self.others {
-            sums.iter_mut().zip(engine.all_counters()).for_each(|(sum, more)| *sum += more);
-        }
-        sums
+        crate::replay::queues::all_counters(self.iter())
     }
 }
 

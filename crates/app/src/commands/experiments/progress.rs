@@ -1,4 +1,4 @@
-//! A bar on standard error while tasks run, and what becomes of each that is over.
+//! A progress bar on standard error while tasks run.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -7,20 +7,21 @@ use altq_cases::task::{Outcome, Task, Watcher};
 use altq_dataplane::stop::Stop;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Watches over tasks: shows the progress, hands over what came of them, and hears of signals.
+/// Watches tasks: shows the progress, passes on the outcomes, and says when to stop.
 pub struct Progress<F> {
     bar: ProgressBar,
-    /// Work that was done before what runs now, in milliseconds, about.
+    /// Estimated work of the tasks before the present ones, in milliseconds.
     before: u64,
-    /// Work that comes after it.
+    /// Estimated work of the tasks after the present ones.
     after: u64,
     stop: Stop,
     finished: F,
 }
 
 impl<F: FnMut(Task, Outcome)> Progress<F> {
-    /// A bar over `first` milliseconds of work and `then` after it, if a person looks at it.
-    /// Nothing more is begun once `stop` is set; `finished` is called for each task that is over.
+    /// A bar over `first` milliseconds of work and `then` after it, which is hidden unless standard
+    /// error is a terminal. No task is begun once `stop` is set; `finished` is called for each task
+    /// that is over.
     pub fn new(first: u64, then: u64, stop: Stop, finished: F) -> Progress<F> {
         let target =
             if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -34,7 +35,8 @@ impl<F: FnMut(Task, Outcome)> Progress<F> {
         Progress { bar, before: 0, after: then, stop, finished }
     }
 
-    /// The work that comes after begins: its pace has nothing to do with that of the work before.
+    /// The second part of the work begins. The time left is estimated anew, because it may go
+    /// faster or slower than the first part.
     pub fn next(&mut self) {
         self.bar.reset_eta();
         (self.before, self.after) = (self.bar.position(), 0);

@@ -1,4 +1,5 @@
-//! A `cbq.conf` from 1997, as it was printed, run as it was then and as it would be now.
+//! The demo's second part: a `cbq.conf` printed in 1997, run with the estimator of 1997 and with
+//! that of today.
 
 use altq_config::{Language, Link, parse_str};
 use altq_engine::settings::{Limit, Value};
@@ -13,14 +14,14 @@ pub const CONF: &str = include_str!("1997.conf");
 /// The class that was measured: 10 % of 100 Mbit/s.
 const CLASS: &str = "tcp_class";
 
-/// What it asked for.
+/// The rate that the file gives it.
 pub const ASKED: Rate = Rate::mbit_s(10);
 
 /// TCP payload measured then, in bit/s, with timers of 100 and of 1000 Hz.
 pub const PUBLISHED: [u64; 2] = [7_940_000, 9_160_000];
 
-/// What it gets, in bit/s.
-pub struct Then {
+/// The rates that the class gets, in bit/s.
+pub struct Conf1997 {
     /// `estimator classic`, timers of 100 Hz and of 1000 Hz.
     pub classic: [u64; 2],
     /// `estimator exact`, timer of 100 Hz.
@@ -28,20 +29,21 @@ pub struct Then {
 }
 
 /// Runs the file with the timers of 1997, and with the estimator of today.
-pub fn run() -> anyhow::Result<Then> {
+pub fn run() -> anyhow::Result<Conf1997> {
     let link =
         parse_str(CONF, "1997.conf", Language::Altq)?.links.into_iter().next().context("the file has an interface")?;
     let mut exact = link.clone();
     exact.spec.scheduler.settings.set("estimator", Value::Choice("exact"));
-    Ok(Then { classic: [rate(&link, 100)?, rate(&link, 1000)?], exact: rate(&exact, 100)? })
+    Ok(Conf1997 { classic: [rate(&link, 100)?, rate(&link, 1000)?], exact: rate(&exact, 100)? })
 }
 
-/// Bursts of half a second's worth, so that the class always has packets and only timers and the
-/// wire drive it; seconds 1 to 11.
+/// The rate that the class gets in seconds 1 to 11, in bit/s. Its packets arrive in bursts of half
+/// a second's worth, so that it always has packets, and only timers and the wire make the engine
+/// run.
 fn rate(link: &Link, hz: u64) -> anyhow::Result<u64> {
     let class = link.class(CLASS).context("the file has its class")?;
     let mut link = link.clone();
-    // Room for what comes at once.
+    // The queue has room for a whole burst.
     let spec = link.spec.classes.get_mut(class as usize).context("the class has its place")?;
     spec.queue = Some(QueueSpec::plain(Limit::Packets(65_000)));
     let fed = ASKED.as_bit_s() * 13_008 / 10_000;
