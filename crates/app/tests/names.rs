@@ -90,7 +90,8 @@ fn pieces(code: &str) -> Vec<Piece> {
             found.push(Piece::Word(rest[..end].to_owned()));
             rest = &rest[end..];
         } else if rest.starts_with("'\\") {
-            // A character that is written with a backslash; others are a sign and what stands in it.
+            // A character that is written with a backslash; others are a sign and what stands in
+            // it.
             rest = &rest[3 + rest[3..].find('\'').unwrap() + 1..];
         } else if rest.starts_with("'\"'") {
             rest = &rest[3..];
