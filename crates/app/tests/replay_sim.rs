@@ -323,7 +323,7 @@ fn sim_says_where_a_capture_is_cut() {
 fn the_manual_names_every_key() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let manual = fs::read_to_string(root.join("docs/cases.md")).unwrap();
-    let keys = fs::read_to_string(root.join("crates/simulator/src/case/raw.rs")).unwrap();
+    let keys = fs::read_to_string(root.join("crates/cases/src/case/raw.rs")).unwrap();
     for line in keys.lines().filter_map(|line| line.strip_prefix("    pub ")) {
         let key = line.split(':').next().unwrap();
         let forms = [format!("`{key}`"), format!("`{key} = "), format!("`[[{key}]]`")];
@@ -383,8 +383,8 @@ fn plots_are_the_same_every_time() {
     let svg = draw("a.svg", &[]);
     assert_eq!(svg, draw("b.svg", &[]));
     assert!(svg.starts_with("<svg ") && svg.contains(">rate [Mbit/s]</text>") && svg.contains(">slow</text>"));
-    // Rate, drops and delay of two classes.
-    assert_eq!(svg.matches("<polyline").count(), 6);
+    // The legend, and rate, drops and delay of two classes.
+    assert_eq!(svg.matches("<path class=\"line ").count(), 2 + 6);
     assert_eq!(draw("c.svg", &["--panels", "wait", "--by-flow"]).matches(">median delay [ms]</text>").count(), 1);
     assert_eq!(folder.altq(&["sim", case, "--plot", "d.svg", "--panels", "pie"]).0, 2);
     assert_eq!(folder.altq(&["sim", case, "--panels", "rate"]).0, 2);

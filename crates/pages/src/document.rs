@@ -15,7 +15,7 @@ use altq_cases::place::Place;
 use altq_cases::result::{CaseResult, World};
 
 use crate::fill::fill;
-use crate::html::{Source, Summary, apart, summary, text};
+use crate::html::{Source, Summary, difference, summary, text};
 
 /// The name of the text in a folder of cases.
 pub const TEMPLATE: &str = "EXPERIMENTS.in.md";
@@ -233,12 +233,9 @@ fn worlds_table(sources: &[Source<'_>]) -> String {
             .map(|source| source.result)
             .find(|result| result.world == World::Sim && result.case == lab.case);
         let Some(sim) = sim else { continue };
-        let (classes, worst) = match apart(sim, lab) {
-            Some(apart) => {
-                (apart.classes.to_string(), format!("{} ({})", text::deviation(apart.worst), cell(&apart.class)))
-            }
-            None => ("–".into(), "–".into()),
-        };
+        let (classes, worst) = difference(sim, lab).map_or(("–".into(), "–".into()), |d| {
+            (d.classes.to_string(), format!("{} ({})", text::deviation(d.worst), cell(&d.class)))
+        });
         let kept = lab.expectations.iter().filter(|outcome| outcome.pass).count();
         let all = lab.expectations.len();
         out += &format!("| {} | {classes} | {worst} | {kept} of {all} | {} |\n", cell(&lab.case), verdict(lab));

@@ -106,12 +106,12 @@ impl Results {
         all
     }
 
-    /// Writes the index and EXPERIMENTS.md. `note`: markup below the index's heading.
+    /// Writes the index and EXPERIMENTS.md.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn finish(&self, note: &str, document: &str) -> Result<(), ResultsError> {
-        self.write("index.html", &html::index("altq experiments", note, &self.sources(), &page_name))?;
+    pub fn finish(&self, document: &str) -> Result<(), ResultsError> {
+        self.write("index.html", &html::index("altq experiments", &self.sources(), &page_name))?;
         self.write("EXPERIMENTS.md", document)
     }
 

@@ -309,7 +309,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     }
     missing.sort_by(|a, b| (&a.case, a.world as u8).cmp(&(&b.case, b.world as u8)));
     let text = |link: &dyn Fn(&str) -> String| document::document(folders, &results.sources(), &missing, link);
-    results.finish("", &text(&page_name)?)?;
+    results.finish(&text(&page_name)?)?;
     if let Some(path) = &args.document {
         results::write(path, &text(&|case| files.get(case).cloned().unwrap_or_default())?)?;
     }

@@ -102,7 +102,7 @@ fn each(title: &str, sources: &[Source<'_>]) -> Vec<(String, String)> {
         (name(case), html::page(case, &own))
     };
     let mut pages: Vec<(String, String)> = html::cases(sources).into_iter().map(page).collect();
-    pages.push(("index.html".into(), html::index(title, "", sources, &name)));
+    pages.push(("index.html".into(), html::index(title, sources, &name)));
     pages
 }
 

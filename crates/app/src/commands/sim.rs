@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use altq_cases::case::CaseFile;
 use altq_cases::made;
-use altq_pages::plot::{self, By, PANELS, Panel};
+use altq_pages::plot::case::{self as plot, By, SHOWN, Shown};
 use altq_pages::stat::tc;
 use altq_simulator::sim::{self, RunOptions, SimError, Watch};
 use anyhow::Context as _;
@@ -52,7 +52,7 @@ pub struct Args {
     /// The charts of the plot from top to bottom, of rate, drops, delay, wait, share [default:
     /// rate, drops if any, delay]
     #[arg(long, value_name = "CHART,…", value_delimiter = ',', requires = "plot", value_parser = panel)]
-    panels: Vec<Panel>,
+    panels: Vec<Shown>,
     /// Lines of flows rather than of classes: bytes that arrived, time from source to destination
     #[arg(long, requires = "plot")]
     by_flow: bool,
@@ -63,9 +63,9 @@ pub struct Args {
     export: Export,
 }
 
-fn panel(word: &str) -> Result<Panel, String> {
-    let names = || PANELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    PANELS
+fn panel(word: &str) -> Result<Shown, String> {
+    let names = || SHOWN.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    SHOWN
         .iter()
         .find(|(name, _)| *name == word)
         .map(|(_, panel)| *panel)

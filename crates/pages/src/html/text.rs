@@ -1,32 +1,27 @@
-//! Text of a page: what may stand in it, and figures as people read them.
+//! Texts of a page: figures as people read them, paragraphs, names of files.
 
-pub(crate) use crate::plot::draw::escaped;
+use maud::{Markup, html};
 
-/// Paragraphs of a text whose lines are broken anywhere.
-pub fn paragraphs(text: &str) -> String {
-    let pieces = text.trim().split("\n\n").filter(|piece| !piece.trim().is_empty());
-    pieces
-        .map(|piece| format!("<p>{}</p>\n", code(&escaped(&piece.split_whitespace().collect::<Vec<_>>().join(" ")))))
-        .collect()
+/// The paragraphs of a text. Where its lines are broken does not matter.
+pub fn paragraphs(text: &str) -> Markup {
+    let pieces = text.split("\n\n").map(|piece| piece.split_whitespace().collect::<Vec<_>>().join(" "));
+    html! { @for piece in pieces.filter(|piece| !piece.is_empty()) { p { (code(&piece)) } "\n" } }
 }
 
-/// What stands between backticks, as code. `text` is markup already.
-fn code(text: &str) -> String {
+/// A text in which what stands between backticks is code.
+fn code(text: &str) -> Markup {
     let pieces: Vec<&str> = text.split('`').collect();
-    // An odd one out is a backtick and nothing else.
-    let paired = if pieces.len() % 2 == 1 { pieces.len() } else { pieces.len() - 1 };
-    let mut out = String::with_capacity(text.len());
-    for (n, piece) in pieces.iter().enumerate() {
-        match (n, n % 2) {
-            (n, 1) if n < paired => out += &format!("<code>{piece}</code>"),
-            (n, _) if n >= paired => out += &format!("`{piece}"),
-            _ => out += piece,
+    html! {
+        @for (n, piece) in pieces.iter().enumerate() {
+            @if n % 2 == 0 { (piece) }
+            @else if n + 1 < pieces.len() { code { (piece) } }
+            // The last backtick has no partner.
+            @else { "`" (piece) }
         }
     }
-    out
 }
 
-/// A number with four digits that count, and no zeros that say nothing.
+/// A number with four significant digits, without zeros at its end; large ones in groups of three.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
@@ -40,7 +35,7 @@ pub fn number(value: f64) -> String {
     grouped(&text)
 }
 
-/// A whole number above 9,999 in groups of three.
+/// A number from 10,000 on in groups of three digits.
 fn grouped(text: &str) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("−", rest));
     let (whole, part) = rest.split_once('.').map_or((rest, String::new()), |(whole, part)| (whole, format!(".{part}")));
@@ -52,7 +47,7 @@ fn grouped(text: &str) -> String {
     format!("{sign}{}{part}", groups.join(","))
 }
 
-/// A figure of `altq.result/1` with the unit that fits it.
+/// A figure of `altq.result/1` in the unit that fits its size. `unit`: that of the figure.
 pub fn figure(value: f64, unit: &str) -> String {
     match unit {
         "fraction" => format!("{} %", number(value * 100.0)),
@@ -91,7 +86,7 @@ pub fn deviation(part: f64) -> String {
     format!("{sign}{text} %")
 }
 
-/// A name as part of a link or a file's name.
+/// A name as part of a link or of a file's name.
 pub fn slug(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
@@ -115,8 +110,8 @@ mod tests {
 
     #[test]
     fn text_is_markup() {
-        assert_eq!(paragraphs("a <b>\nc\n\n\nd"), "<p>a &lt;b&gt; c</p>\n<p>d</p>\n");
-        assert_eq!(paragraphs("a `b` c `d"), "<p>a <code>b</code> c `d</p>\n");
+        assert_eq!(paragraphs("a <b>\nc\n\n\nd").into_string(), "<p>a &lt;b&gt; c</p>\n<p>d</p>\n");
+        assert_eq!(paragraphs("a `b` c `d").into_string(), "<p>a <code>b</code> c `d</p>\n");
         assert_eq!(slug("a/b c"), "a_b_c");
     }
 }

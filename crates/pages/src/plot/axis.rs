@@ -1,17 +1,17 @@
-//! Axes: units, round ticks, and what stands at them.
+//! Axes: units, ranges, round ticks and their labels.
 
-/// What an axis counts. Values are in the base unit; the prefix is chosen by how large they get.
+/// The unit of an axis. Values are in the base unit; the prefix is chosen for the largest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds.
     Time,
     /// bit/s.
     Rate,
-    /// Nothing but a number.
+    /// A plain number.
     Count,
     /// A number a second.
     PerSecond,
-    /// A part of one, shown in per cent.
+    /// A fraction of 1, shown in per cent.
     Part,
 }
 
@@ -20,30 +20,30 @@ pub enum Unit {
 pub struct Axis {
     /// What it shows.
     pub label: String,
-    /// In what unit.
+    /// Its unit.
     pub unit: Unit,
-    /// In decades rather than in steps.
+    /// Logarithmic rather than linear.
     pub log: bool,
 }
 
 impl Axis {
-    /// An axis in steps.
+    /// A linear axis.
     pub fn new(label: &str, unit: Unit) -> Axis {
         Axis { label: label.to_owned(), unit, log: false }
     }
 
-    /// An axis in decades.
+    /// A logarithmic axis.
     pub fn log(label: &str, unit: Unit) -> Axis {
         Axis { log: true, ..Axis::new(label, unit) }
     }
 }
 
 impl Unit {
-    /// The scale and the word for values up to `most`.
+    /// The size of the unit to be shown for values up to `most`, and its name.
     pub(super) fn scale(self, most: f64) -> (f64, &'static str) {
         match (self, most) {
             (Unit::Time, ..1e-6) => (1e-9, "ns"),
-            (Unit::Time, ..1e-3) => (1e-6, "us"),
+            (Unit::Time, ..1e-3) => (1e-6, "µs"),
             (Unit::Time, ..1.0) => (1e-3, "ms"),
             (Unit::Time, _) => (1.0, "s"),
             (Unit::Rate, ..1e3) => (1.0, "bit/s"),
@@ -63,20 +63,20 @@ pub(super) struct Scale {
     log: bool,
     from: f64,
     to: f64,
-    /// Where the ticks are, and what stands there.
+    /// The value of each tick, and its label.
     pub ticks: Vec<(f64, String)>,
     /// The label with its unit.
     pub label: String,
 }
 
 impl Scale {
-    /// For values from `least` to `most`. A stepped axis begins at 0 if its values are not
-    /// negative.
+    /// For values from `least` to `most`. A linear axis begins at 0 if its values are not negative,
+    /// and ends with a tick.
     pub fn new(axis: &Axis, least: f64, most: f64) -> Scale {
-        if axis.log { Scale::decades(axis, least, most) } else { Scale::steps(axis, least, most) }
+        if axis.log { Scale::logarithmic(axis, least, most) } else { Scale::linear(axis, least, most) }
     }
 
-    /// [`new`](Scale::new), but a stepped axis ends with its values, not with a tick.
+    /// [`new`](Scale::new), but a linear axis ends with its values.
     pub fn snug(axis: &Axis, least: f64, most: f64) -> Scale {
         let mut scale = Scale::new(axis, least, most);
         if !axis.log && most > scale.from {
@@ -86,7 +86,7 @@ impl Scale {
         scale
     }
 
-    fn steps(axis: &Axis, least: f64, most: f64) -> Scale {
+    fn linear(axis: &Axis, least: f64, most: f64) -> Scale {
         let (from, most) = (least.min(0.0), if most > least.min(0.0) { most } else { least.min(0.0) + 1.0 });
         let (unit, word) = axis.unit.scale(most.abs().max(from.abs()));
         let step = round_step((most - from) / unit / 7.0) * unit;
@@ -103,25 +103,35 @@ impl Scale {
         }
     }
 
-    fn decades(axis: &Axis, least: f64, most: f64) -> Scale {
+    fn logarithmic(axis: &Axis, least: f64, most: f64) -> Scale {
         let most = if most > 0.0 { most } else { 1.0 };
         let least = if least > 0.0 && least < most { least } else { most / 10.0 };
         let (first, last) = ((least.log10() + 1e-9).floor() as i32, (most.log10() - 1e-9).ceil() as i32);
-        // More than nine decades are more than anyone reads.
+        // At most nine decades are shown: the largest.
         let last = last.max(first + 1);
         let first = first.max(last - 9);
         let (unit, word) = axis.unit.scale(10f64.powi(last - 1));
         let tick = |n: i32| {
-            let value = 10f64.powi(n) / unit;
-            let zeros = (-value.log10().round()).max(0.0) as usize;
-            (10f64.powi(n), format!("{value:.zeros$}"))
+            let value = 10f64.powi(n);
+            let label = match axis.unit {
+                // Every decade has the unit that fits it: 100 µs, 1 ms, 10 ms.
+                Unit::Time => {
+                    let (unit, word) = axis.unit.scale(value * 1.001);
+                    format!("{:.0} {word}", value / unit)
+                }
+                _ => {
+                    let zeros = (-(value / unit).log10().round()).max(0.0) as usize;
+                    format!("{:.zeros$}", value / unit)
+                }
+            };
+            (value, label)
         };
-        let ticks = (first..=last).map(tick).collect();
+        let label = if axis.unit == Unit::Time { axis.label.clone() } else { labelled(&axis.label, word) };
         let (from, to) = (10f64.powi(first), 10f64.powi(last));
-        Scale { log: true, from, to, ticks, label: labelled(&axis.label, word) }
+        Scale { log: true, from, to, ticks: (first..=last).map(tick).collect(), label }
     }
 
-    /// Where a value lies between the axis's ends, 0 to 1. Values beyond lie at the ends.
+    /// Where a value lies between the axis's ends, from 0 to 1. Values beyond an end lie at it.
     pub fn place(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.from).log10() - self.from.log10()) / (self.to.log10() - self.from.log10())
@@ -143,7 +153,7 @@ fn round_step(least: f64) -> f64 {
     digits * power
 }
 
-/// Digits behind the point that a step needs.
+/// Digits behind the decimal point that a step needs.
 fn decimals(step: f64) -> usize {
     (-(step.log10() + 1e-9).floor()).max(0.0) as usize
 }
@@ -169,15 +179,17 @@ mod tests {
         assert_eq!(shown(&Axis::new("", Unit::Count), 0.0, 0.9).1.join(" "), "0.0 0.2 0.4 0.6 0.8 1.0");
         let scale = Scale::snug(&Axis::new("time", Unit::Time), 0.0, 11.9);
         assert_eq!((scale.ticks.len(), scale.ticks[5].1.as_str(), scale.place(11.9)), (6, "10", 1.0));
-        // Nothing at all is an axis, too.
+        // An axis without values.
         assert_eq!(shown(&Axis::new("drops", Unit::PerSecond), 0.0, 0.0).1.len(), 6);
     }
 
     #[test]
-    fn decades_and_places() {
+    fn logarithmic_and_places() {
         let axis = Axis::log("delay", Unit::Time);
         let (label, ticks) = shown(&axis, 0.000_25, 0.06);
-        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("delay [ms]", "0.1 1 10 100"));
+        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("delay", "100 µs 1 ms 10 ms 100 ms"));
+        let (label, ticks) = shown(&Axis::log("rate", Unit::Rate), 2e3, 5e6);
+        assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("rate [Mbit/s]", "0.001 0.01 0.1 1 10"));
         let scale = Scale::new(&axis, 0.001, 0.1);
         assert_eq!(
             [0.001, 0.01, 0.1, 5.0, 0.0].map(|v| (scale.place(v) * 100.0).round()),

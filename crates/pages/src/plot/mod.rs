@@ -1,54 +1,40 @@
-//! Small plots as SVG, made by ourselves: line and bar charts for docs and reports. No fonts,
-//! scripts or files from elsewhere.
+//! Charts as SVG. No fonts, scripts or files from elsewhere; the same data give the same bytes.
 //!
-//! A [`Figure`] is a grid of [`Chart`]s with one legend. Colours are those of Okabe and Ito (2008),
-//! which people with any kind of colour vision tell apart; from the eighth on a line is dashed as
-//! well. Same data, same bytes.
+//! ```text
+//!  axis    units, ranges, round ticks          mark     lines, dots, bars, bands, strokes
+//!  chart   panels that share one axis          figure   charts in rows, as a file of its own
+//!  case    what `altq sim --plot` draws
+//! ```
+//!
+//! Drawn elements have classes and no colours. A page's style sheet colours them, so that one
+//! drawing does for light and dark; a [`Figure`] brings the light colours along. The colours start
+//! from those of Okabe and Ito (2008), which people with any kind of colour vision tell apart; the
+//! shapes of dots differ as well.
+//!
+//! No library draws this: plotters has had no release since 2024, and poloto draws 3 of the 10
+//! kinds of marks (lines, dots, bars), and no panels that share an axis.
 
 mod axis;
-pub(crate) mod draw;
-mod panels;
-pub mod sheet;
+pub mod case;
+mod chart;
+mod figure;
+mod mark;
 
 pub use axis::{Axis, Unit};
-pub use panels::{By, PANELS, Panel, figure, overlay};
+pub use chart::{Chart, Panel, Side};
+pub use figure::Figure;
+pub use mark::{Bar, Mark, STYLES, Style, dot};
 
-/// A grid of charts, with one legend.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figure {
-    /// What it shows.
-    pub title: String,
-    /// What the colours stand for, in order.
-    pub legend: Vec<String>,
-    /// Charts by row. Rows may be of different lengths.
-    pub rows: Vec<Vec<Chart>>,
-}
+/// Colours as variables of a style sheet: the light ones, then the dark ones.
+pub const COLOURS: &str = include_str!("colours.css");
 
-/// A chart.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chart {
-    /// Its heading; may be empty.
-    pub title: String,
-    /// The horizontal axis.
-    pub x: Axis,
-    /// The vertical axis.
-    pub y: Axis,
-    /// What is drawn.
-    pub data: Data,
-}
+/// How drawn elements look, with the colours as variables.
+pub const CHART_STYLE: &str = include_str!("chart.css");
 
-/// What is drawn. Series are numbered as the legend is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Data {
-    /// Lines through points (x, y), x rising. A gap is where a point is not finite.
-    Lines(Vec<Vec<(f64, f64)>>),
-    /// Groups of bars: the name of each, and a height a series.
-    Bars(Vec<(String, Vec<f64>)>),
-}
+/// About how wide a character of a label is.
+const CHARACTER: f64 = 7.2;
 
-impl Figure {
-    /// The figure as an SVG document.
-    pub fn svg(&self) -> String {
-        draw::svg(self)
-    }
+/// How wide a text is, about.
+fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * CHARACTER
 }

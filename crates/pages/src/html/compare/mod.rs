@@ -1,0 +1,251 @@
+//! Published, classic and altq: the figures of a case, row by row, as charts and as a table.
+//!
+//! ```text
+//!  chart    a figure over the rows     table    all figures with errors and verdicts
+//! ```
+
+mod chart;
+mod table;
+
+use altq_cases::case::Bound;
+use altq_cases::result::{CaseResult, FigureResult, Outcome};
+use maud::{Markup, html};
+
+use super::Source;
+use super::element::{Sign, charts, column_style, legend};
+use crate::plot::Style;
+
+/// A figure over the rows of a case: what was published, and what came out by column.
+struct Comparison<'a> {
+    /// The figure's name.
+    figure: &'a str,
+    /// The unit of all its numbers.
+    unit: &'a str,
+    /// The columns' names, in order; with the world where there are two.
+    columns: Vec<String>,
+    /// Row by row.
+    rows: Vec<Row<'a>>,
+}
+
+/// A row of a comparison.
+struct Row<'a> {
+    /// Its name; empty where the case has no rows.
+    name: &'a str,
+    /// What was published, and where.
+    published: Option<(f64, &'a str)>,
+    /// What came out, by column.
+    cells: Vec<Option<Cell<'a>>>,
+}
+
+/// What came out for a row in a column.
+struct Cell<'a> {
+    /// The figure; `None` if there was nothing to measure.
+    measured: Option<f64>,
+    /// The least and the greatest of its samples.
+    samples: Option<(f64, f64)>,
+    /// Measured over published, less one; only of columns that are to be as published.
+    error: Option<f64>,
+    /// What it had to be, and whether it was.
+    judged: Option<Judged>,
+    /// Why the published figure does not come out here.
+    not_reproduced: Option<&'a str>,
+    /// Whether the result can be trusted.
+    valid: bool,
+}
+
+/// What a figure had to be, in its own unit.
+#[derive(Clone, Copy)]
+struct Judged {
+    /// The least that passes; minus infinity where there is no least.
+    from: f64,
+    /// The greatest that passes; infinity where there is no greatest.
+    to: f64,
+    /// What was expected, where that is not what was published.
+    own: Option<f64>,
+    /// Whether it passed.
+    pass: bool,
+}
+
+impl Judged {
+    /// The range that passes, where it has two ends.
+    fn range(&self) -> Option<(f64, f64)> {
+        (self.from.is_finite() && self.to.is_finite()).then_some((self.from, self.to))
+    }
+}
+
+/// A case in a few numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// How many rows it has.
+    pub rows: usize,
+    /// How many figures were published.
+    pub published: usize,
+    /// How many expectations hold.
+    pub passed: usize,
+    /// Of the expectations of the column `altq`, or of a case without columns, how many hold, and
+    /// how many there are.
+    pub altq: (usize, usize),
+    /// The largest error of the column `classic`, and its row and figure. Figures that are known
+    /// not to come out are left out.
+    pub worst: Option<(f64, String)>,
+    /// Published figures that do not come out in the column `classic`: row, figure, reason.
+    pub not_reproduced: Vec<(String, String, String)>,
+}
+
+/// The summary of a result.
+pub fn summary(result: &CaseResult) -> Summary {
+    let distinct = |mut all: Vec<(Option<&str>, &str)>| {
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    };
+    let figures = || result.figures.iter();
+    let row = |figure: &FigureResult| figure.row.clone();
+    let published = figures().filter(|f| f.published.is_some());
+    let classic = || figures().filter(|figure| figure.column.as_deref() == Some("classic"));
+    let errors = classic().filter(|figure| figure.not_reproduced.is_none()).filter_map(|figure| {
+        let name = row(figure).map_or(String::new(), |row| format!("{row} ")) + &figure.figure;
+        Some((figure.error?, name))
+    });
+    let of_altq = |outcome: &&Outcome| matches!(outcome.column.as_deref(), None | Some("altq"));
+    let altq = result.expectations.iter().filter(of_altq);
+    Summary {
+        rows: distinct(figures().filter(|f| f.row.is_some()).map(|f| (f.row.as_deref(), "")).collect()),
+        published: distinct(published.map(|f| (f.row.as_deref(), f.figure.as_str())).collect()),
+        passed: result.expectations.iter().filter(|outcome| outcome.pass).count(),
+        altq: (altq.clone().filter(|outcome| outcome.pass).count(), altq.count()),
+        worst: errors.max_by(|(a, _), (b, _)| a.abs().total_cmp(&b.abs())),
+        not_reproduced: classic()
+            .filter_map(|f| Some((row(f).unwrap_or_default(), f.figure.clone(), f.not_reproduced.clone()?)))
+            .collect(),
+    }
+}
+
+/// The charts and the table. Empty where the case has no figures.
+pub fn section(sources: &[&Source<'_>]) -> Markup {
+    let all = comparisons(sources);
+    let Some(first) = all.first() else { return Markup::default() };
+    let published = all.iter().any(Comparison::has_published);
+    let captions: Vec<&str> = all.iter().map(|comparison| comparison.figure).collect();
+    html! {
+        h2 { @if published { "Published and measured" } @else { "Figures" } } "\n"
+        (first.legend())
+        (charts(&captions, &|n, width| all.get(n).map_or_else(Markup::default, |one| one.chart(width).svg())))
+        p.quiet.small {
+            "Shaded, or as a level stroke: what the tolerance allows."
+            @if published {
+                " Errors are against what was published; of a column that is not to be as published, against what it \
+                 is to be."
+            }
+        } "\n"
+        (table::table(&all, published))
+    }
+}
+
+/// The comparisons of a case, from its results of one or both worlds.
+fn comparisons<'a>(sources: &[&'a Source<'a>]) -> Vec<Comparison<'a>> {
+    let mut all: Vec<Comparison<'a>> = Vec::new();
+    for source in sources {
+        let result = source.result;
+        for figure in &result.figures {
+            let column = figure.column.as_deref().unwrap_or("altq");
+            let column = match sources.len() {
+                1 => column.to_owned(),
+                _ => format!("{column}, {}", result.world.name()),
+            };
+            let at = all.iter().position(|c| c.figure == figure.figure && c.unit == figure.unit).unwrap_or_else(|| {
+                let (figure, unit) = (figure.figure.as_str(), figure.unit.as_str());
+                all.push(Comparison { figure, unit, columns: Vec::new(), rows: Vec::new() });
+                all.len() - 1
+            });
+            all[at].add(column, figure, result);
+        }
+    }
+    all
+}
+
+impl<'a> Comparison<'a> {
+    fn add(&mut self, column: String, figure: &'a FigureResult, result: &'a CaseResult) {
+        let place = self.columns.iter().position(|c| *c == column).unwrap_or_else(|| {
+            self.columns.push(column);
+            self.columns.len() - 1
+        });
+        let name = figure.row.as_deref().unwrap_or("");
+        let at = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
+            self.rows.push(Row { name, published: None, cells: Vec::new() });
+            self.rows.len() - 1
+        });
+        let row = &mut self.rows[at];
+        row.published = row.published.or(figure.published.map(|value| (value, figure.source.as_deref().unwrap_or(""))));
+        row.cells.resize_with(row.cells.len().max(place + 1), || None);
+        let samples = figure.samples.iter().flatten().copied();
+        let samples = samples
+            .fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))));
+        row.cells[place] = Some(Cell {
+            measured: figure.measured,
+            samples,
+            error: figure.error.filter(|_| is_to_be_as_published(figure, result)),
+            judged: judged(figure, result),
+            not_reproduced: figure.not_reproduced.as_deref(),
+            valid: result.valid,
+        });
+    }
+
+    fn has_published(&self) -> bool {
+        self.rows.iter().any(|row| row.published.is_some())
+    }
+
+    /// The unit, where it says more than the figure's name.
+    fn unit(&self) -> Option<&str> {
+        Some(self.unit).filter(|unit| !unit.is_empty() && *unit != self.figure)
+    }
+
+    fn style(&self, column: usize) -> Style {
+        let name = self.columns.get(column).map_or("", |name| name.as_str());
+        match name.split_once(", ") {
+            Some((name, "lab")) => Style::new(column_style(name, column).number + 4),
+            Some((name, _)) => column_style(name, column),
+            None => column_style(name, column),
+        }
+    }
+
+    fn legend(&self) -> Markup {
+        let published = self.has_published().then_some((Style::PUBLISHED, Sign::LineAndDot, "published"));
+        let columns = self.columns.iter().enumerate();
+        legend(published.into_iter().chain(columns.map(|(n, name)| (self.style(n), Sign::LineAndDot, name.as_str()))))
+    }
+}
+
+/// Whether a figure's column is to be as published: `classic`, and every column whose expectations
+/// are published figures.
+fn is_to_be_as_published(figure: &FigureResult, result: &CaseResult) -> bool {
+    let expected = |outcome: &Outcome| outcome.published && outcome.column == figure.column;
+    figure.column.as_deref().is_none_or(|column| column == "classic") || result.expectations.iter().any(expected)
+}
+
+/// What a figure had to be, if a promise is about it.
+fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
+    let about = |outcome: &&Outcome| {
+        outcome.figure.as_deref() == Some(&figure.figure)
+            && outcome.row == figure.row
+            && outcome.column == figure.column
+    };
+    let all = || result.expectations.iter().filter(about);
+    // Of several expectations the published one is shown; all of them must hold.
+    let outcome = all().find(|outcome| outcome.published).or(all().next())?;
+    let pass = all().all(|outcome| outcome.pass);
+    // Expectations are in the measure's unit, of which the figure's own is a multiple.
+    let factor = match (outcome.measured, figure.measured) {
+        (Some(theirs), Some(own)) if own != 0.0 && theirs != 0.0 => theirs / own,
+        _ => f64::NAN,
+    };
+    let (low, high) =
+        ((outcome.expected - outcome.tolerance) / factor, (outcome.expected + outcome.tolerance) / factor);
+    let (from, to) = match outcome.bound {
+        Bound::Within => (low, high),
+        Bound::AtMost => (f64::NEG_INFINITY, high),
+        Bound::AtLeast => (low, f64::INFINITY),
+    };
+    let own = Some(outcome.expected / factor).filter(|own| !outcome.published && own.is_finite());
+    Some(Judged { from, to, own, pass })
+}

@@ -1,0 +1,129 @@
+//! What happened in the runs of a case.
+//!
+//! ```text
+//!  over_time   rates, waits, drops and marks      delays     distributions of delays
+//!  shares      what classes had of the link       reclaims   how fast classes came back
+//! ```
+
+mod delays;
+mod over_time;
+mod reclaims;
+mod shares;
+
+use altq_cases::result::{CaseResult, ClassResult, RunSeries, SeriesRow};
+use maud::{Markup, html};
+
+use super::element::{Sign, charts, legend};
+use crate::plot::{Chart, Style};
+
+/// A row of a case: a run for each column.
+pub struct Row<'a> {
+    /// Its name, where the case has rows.
+    pub name: Option<&'a str>,
+    /// Its runs over time.
+    runs: Vec<&'a RunSeries>,
+    /// The counters of its classes.
+    classes: Vec<&'a ClassResult>,
+}
+
+/// The rows of a result, in order.
+pub fn rows(result: &CaseResult) -> Vec<Row<'_>> {
+    let of_runs = result.series.iter().map(|run| run.row.as_deref());
+    let names = distinct(of_runs.chain(result.classes.iter().map(|class| class.row.as_deref())));
+    let row = |name| Row {
+        name,
+        runs: result.series.iter().filter(|run| run.row.as_deref() == name).collect(),
+        classes: result.classes.iter().filter(|class| class.row.as_deref() == name).collect(),
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// Each value once, in the order in which values come first.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
+        }
+    }
+    distinct
+}
+
+/// What has a line of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Class,
+    Flow,
+}
+
+/// The runs of a row, by class or by flow.
+#[derive(Clone, Copy)]
+struct Runs<'a> {
+    runs: &'a [&'a RunSeries],
+    by: By,
+}
+
+impl<'a> Runs<'a> {
+    /// The classes or flows of a run.
+    fn of(self, run: &'a RunSeries) -> &'a [SeriesRow] {
+        match self.by {
+            By::Class => &run.classes,
+            By::Flow => &run.flows,
+        }
+    }
+
+    /// The classes or flows of all runs.
+    fn all(self) -> impl Iterator<Item = &'a SeriesRow> {
+        self.runs.iter().flat_map(move |run| self.of(run))
+    }
+
+    /// Their names, each once.
+    fn names(self) -> Vec<&'a str> {
+        distinct(self.all().map(|row| row.name.as_str()))
+    }
+
+    /// A legend with a line for each name.
+    fn legend(self) -> Markup {
+        legend(self.names().into_iter().enumerate().map(|(n, name)| (Style::nth(n), Sign::Line, name)))
+    }
+
+    /// A chart for each run.
+    fn charts(self, draw: &dyn Fn(&'a RunSeries, f64) -> Chart) -> Markup {
+        let captions: Vec<&str> = self.runs.iter().map(|run| column(run)).collect();
+        charts(&captions, &|n, width| self.runs.get(n).map_or_else(Markup::default, |run| draw(run, width).svg()))
+    }
+}
+
+/// The name of a run's column; empty where it has none.
+fn column(run: &RunSeries) -> &str {
+    run.column.as_deref().unwrap_or("")
+}
+
+/// All that is shown of a row.
+pub fn section(row: &Row<'_>, result: &CaseResult) -> Markup {
+    let classes = Runs { runs: &row.runs, by: By::Class };
+    let flows = Runs { by: By::Flow, ..classes };
+    let (has_classes, has_flows) = (classes.all().next().is_some(), flows.all().next().is_some());
+    let left_out: u64 = row.runs.iter().map(|run| run.left_out).sum();
+    html! {
+        @if has_classes || has_flows {
+            @let shown = if has_classes { classes } else { flows };
+            h3 { "Over time" } "\n"
+            (over_time::section(shown, result))
+            h3 { "Delays" } "\n"
+            (delays::section(shown))
+            @if has_classes && has_flows && row.name.is_none() {
+                details {
+                    summary { "The same by flow: what arrived, and the time from source to destination" } "\n"
+                    (over_time::section(flows, result))
+                    (delays::section(flows))
+                } "\n"
+            }
+            @if left_out > 0 {
+                p.quiet.small { (left_out) " more classes and flows were not kept over time." } "\n"
+            }
+        }
+        (shares::section(&row.classes, result))
+        (reclaims::section(&row.runs))
+    }
+}
