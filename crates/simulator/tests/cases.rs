@@ -67,7 +67,7 @@ fn case(rest: &str) -> String {
 
 fn run(text: &str) -> Result<CaseResult, String> {
     let case = Case::parse(text, Path::new("t.toml")).map_err(|error| error.to_string())?;
-    sim::run(&case, case.seed, None).map_err(|error| error.to_string())
+    sim::run_watched(&case, case.seed, None, &mut watch()).map_err(|error| error.to_string())
 }
 
 const UDP: &str = "kind = 'udp'\nfrom = 'a'\nto = 'b'\n";
