@@ -97,7 +97,7 @@ impl Edge for Channel {
         Ok(true)
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], _: &[Nanos]) -> Result<Sent, Error> {
         if self.blocked_until().is_some() {
             self.counters.blocked += 1;
             return Ok(Sent { done: 0, blocked: Some(Blocked::Full) });

@@ -91,19 +91,15 @@ pub trait Edge {
 
     /// Gives frames out, in order. The slots stay the caller's.
     ///
-    /// # Errors
-    /// What ends the loop.
-    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error>;
-
-    /// Gives frames out whose last bits leave at these times, one a frame, before what lies beyond;
-    /// as [`send`](Edge::send) otherwise. An edge that holds nothing gives them out at once.
+    /// `ends`: when the last bit of each frame leaves, where the loop's [`Output`] knows that; else
+    /// it is empty, and they leave now. Only an edge that stands for what lies behind the wire has
+    /// a use for it; any other gives the frames out at once.
+    ///
+    /// [`Output`]: crate::output::Output
     ///
     /// # Errors
-    /// Those of [`send`](Edge::send).
-    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
-        let _ = ends;
-        self.send(pool, frames)
-    }
+    /// What ends the loop.
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error>;
 
     /// Waits until there is what is wanted, or the deadline (an absolute time) has passed, or the
     /// loop is to stop.

@@ -10,30 +10,29 @@
 //! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn
 //! to turn.
 
+use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::mpsc::Receiver;
 
 use altq_config::Link;
 use altq_engine::classify::{CacheSettings, FlowHash};
+use altq_engine::drive::{self, Event, Filled, Taken, Transmitter};
 use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
-use altq_engine::spec::{ClassId, Regulator};
+use altq_engine::spec::{ClassId, LinkSpec, Regulator, Timer};
 use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Change, Departure, Engine};
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
-use crate::host::Host;
+use crate::output::{DeviceOutput, Output};
 use crate::pacer::Pacer;
 use crate::pool::Pool;
+use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::sketch::Sketch;
 use crate::stats::{ClassStat, Snapshot, Work};
-
-mod hosted;
-
-use hosted::Hosted;
 
 /// A super-packet that takes longer than this at the link's rate is cut; and the burst that a link
 /// sends after idleness takes no longer (1 ms of rate, as a token bucket that wakes by a timer
@@ -72,17 +71,17 @@ impl Default for Tuning {
     }
 }
 
-/// The loop of a link on an edge.
-pub struct Shaper<E> {
+/// The loop of a link on an edge, and what it sends by.
+pub struct Shaper<E, O = DeviceOutput> {
     name: String,
     edge: E,
     engine: Engine,
     pool: Pool,
-    wire: Option<Pacer>,
-    /// What the link has in its place, on a host of its own.
-    hosted: Option<Hosted>,
-    /// The packet that came last is not to make the scheduler run.
-    silent: bool,
+    output: O,
+    /// When timers fire.
+    timer: Timer,
+    /// What came of asking the engine last.
+    filled: Filled,
     fragments: FragmentCache,
     /// Where some queue looks at flows.
     flows: Option<FlowHash>,
@@ -96,8 +95,11 @@ pub struct Shaper<E> {
     octets: Vec<u8>,
     /// Handed over by the engine, not yet taken by the edge.
     leaving: Vec<u32>,
+    /// When the last bit of each of them leaves, where the output knows that.
+    ends: Vec<Nanos>,
+    /// Why the edge did not take all of them.
     blocked: Option<Blocked>,
-    /// The wire was free and nothing might be sent when the loop looked last.
+    /// The output had room and nothing might be sent when the loop looked last.
     idle: bool,
     /// The edge had no slot to receive into.
     starved: bool,
@@ -121,9 +123,35 @@ fn octet_of(packet: &Packet) -> u8 {
     packet.dscp << 2 | packet.ecn & 3
 }
 
+/// What the loop sends by, with room for what the edge can take at once.
+struct Batch<'a, O> {
+    output: &'a mut O,
+    room: usize,
+}
+
+impl<O: Output> Transmitter for Batch<'_, O> {
+    type Error = Infallible;
+
+    #[inline]
+    fn has_room(&self, now: Nanos) -> bool {
+        self.room > 0 && self.output.has_room(now)
+    }
+
+    #[inline]
+    fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, Infallible> {
+        self.room -= 1;
+        self.output.take(now, departure)
+    }
+
+    #[inline]
+    fn rest(&mut self, now: Nanos) {
+        self.output.rest(now);
+    }
+}
+
 impl<E: Edge> Shaper<E> {
-    /// A loop for `link` on `edge`. `interface` is the name of the one by which packets come, for
-    /// rules that speak of it.
+    /// A loop for `link` on `edge`, before a device that takes what it is given. `interface` is the
+    /// name of the one by which packets come, for rules that speak of it.
     ///
     /// The link's regulator: a depth that is written is the engine's token bucket. `auto` means
     /// that the loop keeps the rate itself, as a wire would, which is closer than a bucket that a
@@ -132,32 +160,43 @@ impl<E: Edge> Shaper<E> {
     /// # Errors
     /// [`Error::Spec`] where the engine refuses the link.
     pub fn new(link: &Link, interface: &str, edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
-        Shaper::on_host(link, interface, edge, tuning, None)
+        let mut spec = link.spec.clone();
+        let paced = spec.regulator == Regulator::Auto;
+        if paced {
+            spec.regulator = Regulator::None;
+        }
+        let pacer = paced.then(|| Pacer::new(spec.rate, tuning.catch_up, LONGEST));
+        Shaper::build(link, &spec, interface, edge, tuning, DeviceOutput { pacer })
     }
+}
 
-    /// A loop for `link` on a host of its own: its ring and its wire give the rhythm, the regulator
-    /// is the engine's as the policy has it, and timers fire when the host says. `edge` keeps what
-    /// is sent until its last bit has left ([`Edge::send_at`]). `None`: as [`new`](Shaper::new).
+impl<E: Edge, O: Output> Shaper<E, O> {
+    /// A loop for `link` that sends by `output` on a host whose timers fire as `timer` says. The
+    /// regulator is the engine's as the policy has it.
     ///
     /// # Errors
     /// Those of [`new`](Shaper::new).
-    pub fn on_host(
+    pub fn with_output(
         link: &Link,
+        interface: &str,
+        edge: E,
+        tuning: Tuning,
+        output: O,
+        timer: Timer,
+    ) -> Result<Shaper<E, O>, Error> {
+        let spec = LinkSpec { timer, ..link.spec.clone() };
+        Shaper::build(link, &spec, interface, edge, tuning, output)
+    }
+
+    fn build(
+        link: &Link,
+        spec: &LinkSpec,
         interface: &str,
         mut edge: E,
         tuning: Tuning,
-        host: Option<Host>,
-    ) -> Result<Shaper<E>, Error> {
-        let mut spec = link.spec.clone();
-        if let Some(host) = &host {
-            spec.timer = host.timer;
-        }
-        let paced = host.is_none() && spec.regulator == Regulator::Auto;
-        let wire = paced.then(|| Pacer::new(spec.rate, tuning.catch_up, LONGEST));
-        if wire.is_some() {
-            spec.regulator = Regulator::None;
-        }
-        let mut engine = Engine::new(&spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
+        output: O,
+    ) -> Result<Shaper<E, O>, Error> {
+        let mut engine = Engine::new(spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
         // Packets here are strangers': none of them is to know which flows meet where, or whose lot
         // falls when.
         engine.set_seed(secret());
@@ -171,9 +210,9 @@ impl<E: Edge> Shaper<E> {
             edge,
             engine,
             pool: Pool::new(heads, bodies),
-            wire,
-            hosted: host.map(|host| Hosted::new(host, spec.classes.len())),
-            silent: false,
+            output,
+            timer: spec.timer,
+            filled: Filled::Waiting(None),
             fragments: FragmentCache::new(),
             flows,
             interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
@@ -182,6 +221,7 @@ impl<E: Edge> Shaper<E> {
             parts: Vec::with_capacity(BATCH),
             octets: vec![0; heads],
             leaving: Vec::with_capacity(BATCH),
+            ends: Vec::new(),
             blocked: None,
             idle: true,
             starved: false,
@@ -217,26 +257,16 @@ impl<E: Edge> Shaper<E> {
                 self.work.unchanged += 1;
             } else if let Change::SetRate(rate) = change {
                 self.longest = rate.bytes_in(LONGEST);
-                if let Some(wire) = &mut self.wire {
-                    wire.set_rate(rate);
-                }
-                if let Some(hosted) = &mut self.hosted {
-                    hosted.set_rate(rate);
-                }
+                self.output.set_rate(rate);
             }
             // Classes that are new have their places from now on.
             let classes = self.engine.all_counters().len();
             self.sojourn.resize_with(classes.max(self.sojourn.len()), Default::default);
-            if let Some(hosted) = &mut self.hosted {
-                hosted.wire.resize(classes.max(hosted.wire.len()), 0);
-            }
-            for drop in self.engine.drops() {
-                self.pool.free(drop.packet.handle);
-            }
+            self.free_dropped();
             changed = true;
         }
-        if changed {
-            self.ask(now);
+        if changed && O::BY_EVENTS {
+            self.fill(now);
         }
     }
 
@@ -250,8 +280,8 @@ impl<E: Edge> Shaper<E> {
         let result = loop {
             let now = self.edge.now();
             self.work.turns += 1;
-            if self.hosted.is_some() {
-                self.advance(now);
+            if O::BY_EVENTS {
+                self.catch_up(now);
             }
             if self.changes.is_some() {
                 self.change(now);
@@ -281,24 +311,31 @@ impl<E: Edge> Shaper<E> {
         result
     }
 
-    fn turn(&mut self, now: Nanos, frames: bool) -> Result<Next, Error> {
-        if self.hosted.is_some() {
-            return self.turn_on_host(now, frames);
+    /// All that was due by now, each at its own time.
+    fn catch_up(&mut self, now: Nanos) {
+        while let Some((at, event)) = drive::first(self.output.next_end(), self.filled.wakeup(), None)
+            && at <= now
+        {
+            if event == Event::Complete {
+                self.output.complete();
+            }
+            self.fill(at);
         }
-        if let Some(wire) = self.wire.as_mut().filter(|_| self.idle) {
-            wire.idle(now);
+    }
+
+    fn turn(&mut self, now: Nanos, frames: bool) -> Result<Next, Error> {
+        if self.idle && !O::BY_EVENTS {
+            self.output.idle(now);
         }
         if frames || self.starved {
             self.starved = !self.edge.receive(&mut self.pool, &mut self.arrived)?;
         }
         let full_batch = self.arrived.len() >= BATCH;
-        let free = self.leaving.is_empty();
         for at in 0..self.arrived.len() {
-            self.admit(now, self.arrived[at]);
             // As on a wire, a packet leaves as soon as it may: a batch that was read at once must
             // not overflow a queue that would have been empty had its packets been seen one by one.
-            if free {
-                self.pull(now);
+            if self.admit(now, self.arrived[at]) && self.blocked.is_none() {
+                self.fill(now);
             }
         }
         self.arrived.clear();
@@ -319,8 +356,9 @@ impl<E: Edge> Shaper<E> {
         Ok(Next::Wait(deadline, want))
     }
 
-    /// A frame came in: its class, its length on the wire, and into the queue.
-    fn admit(&mut self, now: Nanos, handle: u32) {
+    /// A frame came in: its class, its length on the wire, and into the queue. True if the engine
+    /// is to be asked what leaves now.
+    fn admit(&mut self, now: Nanos, handle: u32) -> bool {
         let (head, vnet, len) = (self.pool.head(handle), *self.pool.vnet(handle), self.pool.len(handle));
         let mut found = headers::parse_ethernet(head, len as u32);
         if found.fragment.is_some() {
@@ -333,11 +371,8 @@ impl<E: Edge> Shaper<E> {
         }
         let Some(whole) = Super::read(&vnet, head, len) else {
             let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
-            let refused = self.enqueue(now, class, packet);
-            if self.hosted.is_some() {
-                self.told(&found.key, refused);
-            }
-            return;
+            let dropped = self.enqueue(now, class, packet);
+            return self.output.arrived(&found.key, dropped);
         };
         self.work.supers += 1;
         // Rules speak of packets as they are on the wire.
@@ -349,7 +384,7 @@ impl<E: Edge> Shaper<E> {
         let most = (self.longest / segment).max(1) as usize;
         if whole.segments() <= most {
             self.enqueue(now, class, packet);
-            return;
+            return true;
         }
         let mut parts = std::mem::take(&mut self.parts);
         if segment::cut(&mut self.pool, handle, &whole, most, &mut parts) {
@@ -367,6 +402,7 @@ impl<E: Edge> Shaper<E> {
             self.enqueue(now, class, packet);
         }
         self.parts = parts;
+        true
     }
 
     /// True if a packet was dropped, this one or another.
@@ -377,22 +413,27 @@ impl<E: Edge> Shaper<E> {
         self.engine.enqueue(now, class, packet);
         let dropped = self.engine.has_drops();
         if dropped {
-            for drop in self.engine.drops() {
-                self.pool.free(drop.packet.handle);
-            }
+            self.free_dropped();
         }
         dropped
     }
 
-    /// Sends what may leave now. Returns the time at which it is to be called again if nothing else
-    /// happens.
+    fn free_dropped(&mut self) {
+        for drop in self.engine.drops() {
+            self.pool.free(drop.packet.handle);
+        }
+    }
+
+    /// Gives the edge what leaves now. Returns the time at which the loop is to look again if
+    /// nothing else happens.
     fn transmit(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
         loop {
             if !self.leaving.is_empty() {
-                let sent = self.edge.send(&mut self.pool, &self.leaving)?;
+                let sent = self.edge.send(&mut self.pool, &self.leaving, &self.ends)?;
                 for handle in self.leaving.drain(..sent.done) {
                     self.pool.free(handle);
                 }
+                self.ends.drain(..sent.done.min(self.ends.len()));
                 self.blocked = sent.blocked;
                 if !self.leaving.is_empty() {
                     // Held, not lost, and nothing more is asked of the engine meanwhile: the
@@ -403,27 +444,44 @@ impl<E: Edge> Shaper<E> {
                     });
                 }
             }
-            self.idle = self.pull(now);
+            if !O::BY_EVENTS {
+                self.fill(now);
+                self.idle = self.filled != Filled::Full;
+            }
             if self.leaving.is_empty() {
-                let engine = self.engine.next_wakeup();
-                return Ok(match (&self.wire, engine) {
-                    (Some(wire), Some(at)) => Some(at.max(wire.free_at())),
-                    (_, at) => at,
+                return Ok(match self.filled {
+                    Filled::Waiting(at) => at,
+                    // With nothing queued, nothing is to be done when the output has room again.
+                    Filled::Full => {
+                        let end = self.output.next_end();
+                        self.engine.next_wakeup().map(|at| end.map_or(at, |end| at.max(end)))
+                    }
                 });
             }
         }
     }
 
-    /// Takes what may leave now from the engine. True if that was all, and the wire is still free.
-    fn pull(&mut self, now: Nanos) -> bool {
-        while self.leaving.len() < BATCH && self.wire.as_ref().is_none_or(|wire| wire.ready(now)) {
-            let Some(Departure { class, packet }) = self.engine.dequeue(now) else { return true };
-            if let Some(wire) = &mut self.wire {
-                wire.sent(now, packet.wire);
+    /// Takes from the engine what may leave at a time.
+    fn fill(&mut self, now: Nanos) {
+        let room = if O::BY_EVENTS { usize::MAX } else { BATCH.saturating_sub(self.leaving.len()) };
+        let mut batch = Batch { output: &mut self.output, room };
+        let Ok(filled) = drive::fill(&mut self.engine, now, self.timer, &mut batch, |departure, taken| {
+            let Departure { class, packet } = departure;
+            if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
+                recent.add(now.saturating_sub(packet.arrived));
             }
-            self.depart(now, class, &packet);
+            // A meter or a queue has marked it: the frame says so too.
+            if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
+                remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
+            }
+            self.leaving.push(packet.handle);
+            self.ends.extend(taken.end);
+            Ok::<_, Infallible>(())
+        });
+        self.filled = filled;
+        if self.engine.has_drops() {
+            self.free_dropped();
         }
-        false
     }
 
     fn note_lateness(&mut self, deadline: Option<Nanos>) {
@@ -455,10 +513,7 @@ impl<E: Edge> Shaper<E> {
                     dropped,
                     rate_bit_s: rate(now.0, before.0),
                     wire_bit_s: rate(now.1, before.1),
-                    wire_bytes: match &self.hosted {
-                        Some(hosted) => hosted.wire.get(class).copied().unwrap_or(0),
-                        None => now.1,
-                    },
+                    wire_bytes: self.output.wire_bytes(class as ClassId).unwrap_or(now.1),
                     overlimits: told
                         .iter()
                         .find(|(name, _)| matches!(*name, "over" | "overlimits"))
@@ -482,7 +537,8 @@ impl<E: Edge> Shaper<E> {
             if let (Some(parent), Some(child)) = (above.get_mut(parent as usize), below.first()) {
                 parent.sojourn.merge(&child.sojourn);
                 parent.sojourn_total.merge(&child.sojourn_total);
-                if self.hosted.is_some() {
+                // What the link charged is the sum already.
+                if self.output.wire_bytes(class as ClassId).is_some() {
                     parent.wire_bytes += child.wire_bytes;
                 }
                 for (reason, packets) in &child.dropped {

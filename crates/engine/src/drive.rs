@@ -14,7 +14,6 @@
 //! go through here, so that a link does the same in each of them.
 
 use crate::engine::{Departure, Engine};
-use crate::packet::Packet;
 use crate::spec::Timer;
 use crate::units::{Nanos, SECOND};
 
@@ -30,7 +29,7 @@ pub trait Transmitter {
     ///
     /// # Errors
     /// What kind of transmitter it is says why.
-    fn take(&mut self, now: Nanos, packet: &Packet) -> Result<Taken, Self::Error>;
+    fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, Self::Error>;
 
     /// There was room, and no packet that may leave now.
     fn rest(&mut self, now: Nanos) {
@@ -92,7 +91,7 @@ pub fn fill<T: Transmitter, E: From<T::Error>>(
             // The engine has just said that nothing leaves now: to ask at `now` again is no use.
             return Ok(Filled::Waiting(wakeup.and_then(|at| round_up(at.max(now.saturating_add(1)), timer))));
         };
-        let taken = transmitter.take(now, &departure.packet)?;
+        let taken = transmitter.take(now, &departure)?;
         sent(departure, taken)?;
     }
     Ok(Filled::Full)
@@ -139,6 +138,7 @@ pub fn first(complete: Option<Nanos>, timer: Option<Nanos>, arrival: Option<Nano
 mod tests {
     use super::*;
     use crate::link::Overhead;
+    use crate::packet::Packet;
     use crate::settings::{Limit, Settings};
     use crate::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, Regulator, SchedulerSpec};
     use crate::units::Rate;
@@ -175,7 +175,7 @@ mod tests {
             self.taken.len() < self.room
         }
 
-        fn take(&mut self, now: Nanos, packet: &Packet) -> Result<Taken, String> {
+        fn take(&mut self, now: Nanos, Departure { packet, .. }: &Departure) -> Result<Taken, String> {
             if packet.len == 666 {
                 return Err("666 bytes".into());
             }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use altq_dataplane::host::Ear;
 use altq_dataplane::netns::Namespace;
 use altq_traffic::connect::{AdmitAll, Close};
+use altq_traffic::local::SendResults;
 use altq_traffic::meter::{Keep, Meter};
 use altq_traffic::request::Sizes;
 use altq_traffic::run::{Epoch, Shared};
@@ -97,9 +97,9 @@ pub enum Kind {
 impl Flow {
     /// The record of what became of its packets at the queue, if its program is on the queue's
     /// host.
-    pub fn ear(&self) -> Option<&Arc<Ear>> {
+    pub fn send_results(&self) -> Option<&Arc<SendResults>> {
         match &self.kind {
-            Kind::Datagrams(datagrams) => datagrams.local.as_ref().map(|local| &local.ear),
+            Kind::Datagrams(datagrams) => datagrams.local.as_ref().map(|local| &local.results),
             _ => None,
         }
     }

@@ -1,44 +1,58 @@
-//! The host that a lab's altq stands for, where it is not simply a wire of the policy's rate: a
+//! The host of the queue, where altq in the lab stands for more than a wire of the policy's rate: a
 //! link with a rate of its own, a medium with its own framing, a driver's ring, timers that fire on
 //! ticks, programs beside the queue.
+//!
+//! The wire and its ring are the simulator's, and the loop asks the engine at the same events as
+//! the simulator does ([`Output::BY_EVENTS`]), so that both do the same.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use altq_cases::case::{CaseLink, Medium};
 use altq_config::Link;
-use altq_dataplane::host::{Ear, Host, Program, Transmitter};
-use altq_engine::Packet;
+use altq_dataplane::output::Output;
+use altq_engine::Departure;
+use altq_engine::drive::{Taken, Transmitter};
+use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
-use altq_engine::spec::Timer;
+use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
 use altq_simulator::wire::Wire;
+use altq_traffic::local::SendResults;
 
-use crate::distant::{Beyond, Goes};
-
-/// What one way of the shaped link has.
+/// The host of one way of the shaped link.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct Host {
     /// It sends the way from `to` to `from`.
     pub back: bool,
     /// Of its wire.
     pub rate: Rate,
+    /// When its timers fire.
+    pub timer: Timer,
     medium: Option<Overhead>,
     ring: usize,
-    timer: Timer,
-    programs: Vec<Addressed>,
+    programs: Vec<LocalProgram>,
 }
 
-/// A program on the host of the queue: where its packets go, and what it hears of them.
+/// A program on the host of the queue: where its packets go, and where it learns what became of
+/// them. It sends UDP.
 #[derive(Clone, Debug)]
-pub struct Addressed {
+pub struct LocalProgram {
     /// As in a classifier's key.
     pub src: u128,
     /// Where to.
     pub dst: u128,
     /// The port there.
     pub dport: u16,
-    /// What it hears.
-    pub ear: Arc<Ear>,
+    /// What became of its packets.
+    pub results: Arc<SendResults>,
+}
+
+impl LocalProgram {
+    /// Whether a packet is its.
+    fn sent(&self, key: &Key) -> bool {
+        key.proto == 17 && key.dport == Some(self.dport) && key.src == self.src && key.dst == self.dst
+    }
 }
 
 /// The governed ways of a link: the policy's link of each, and whether it is the way back.
@@ -51,43 +65,63 @@ pub fn is_needed(link: &CaseLink, ways: &Ways<'_>, timer: Timer) -> bool {
     timer != Timer::Exact || link.tx_ring > 1 || !ways.iter().all(|(way, back)| framed(way) && rated(way, *back))
 }
 
-impl Machine {
+impl Host {
     /// The host of a way, of a link's `ways`.
-    pub fn new(link: &CaseLink, ways: &Ways<'_>, back: bool, timer: Timer, programs: Vec<Addressed>) -> Machine {
+    pub fn new(link: &CaseLink, ways: &Ways<'_>, back: bool, timer: Timer, programs: Vec<LocalProgram>) -> Host {
         // As in the simulator: a way without a rate of its own has that of the first way with a
         // policy.
         let rate = link.ways[usize::from(back)].rate.or_else(|| ways.first().map(|(way, _)| way.spec.rate));
-        Machine {
+        Host {
             back,
             rate: rate.unwrap_or(Rate::ZERO),
+            timer,
             medium: link.medium.map(Medium::overhead),
             ring: link.tx_ring,
-            timer,
             programs,
         }
     }
 
-    /// As the loop wants it.
-    pub fn host(&self) -> Host {
-        let program = |own: &Addressed| Program { src: own.src, dst: own.dst, dport: own.dport, ear: own.ear.clone() };
-        Host {
-            transmitter: Box::new(Card { wire: Wire::new(self.rate, self.ring), medium: self.medium }),
-            timer: self.timer,
-            programs: self.programs.iter().map(program).collect(),
-        }
+    /// What its loop sends by.
+    pub fn output(&self) -> HostOutput {
+        let wire = Wire::new(self.rate, self.ring).with_medium(self.medium);
+        HostOutput { wire, sent: Vec::new(), programs: self.programs.clone() }
     }
 }
 
-/// The simulator's wire.
-struct Card {
+/// A host's ring and wire, and the programs that send through them.
+pub struct HostOutput {
     wire: Wire,
-    medium: Option<Overhead>,
+    /// By class: bytes on the wire of its own packets.
+    sent: Vec<u64>,
+    programs: Vec<LocalProgram>,
 }
 
-impl Transmitter for Card {
-    fn has_room(&self) -> bool {
+impl Transmitter for HostOutput {
+    type Error = Infallible;
+
+    fn has_room(&self, _: Nanos) -> bool {
         self.wire.has_room()
     }
+
+    fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, Infallible> {
+        // What would end after more than 584 years is held for ever.
+        let never = Taken { end: Some(Nanos::MAX), bytes: self.wire.bytes(&departure.packet) };
+        let taken = Transmitter::take(&mut self.wire, now, departure).unwrap_or(never);
+        let class = departure.class as usize;
+        if self.sent.len() <= class {
+            self.sent.resize(class + 1, 0);
+        }
+        self.sent[class] += u64::from(taken.bytes);
+        Ok(taken)
+    }
+
+    fn rest(&mut self, _: Nanos) {
+        self.wire.rest();
+    }
+}
+
+impl Output for HostOutput {
+    const BY_EVENTS: bool = true;
 
     fn next_end(&self) -> Option<Nanos> {
         self.wire.next_end()
@@ -97,30 +131,25 @@ impl Transmitter for Card {
         self.wire.complete();
     }
 
-    fn rest(&mut self) {
-        self.wire.rest();
-    }
-
-    fn take(&mut self, now: Nanos, packet: &Packet) -> Option<(Nanos, u32)> {
-        let bytes = self.medium.map_or(packet.wire, |medium| medium.charge_segments(packet.len, packet.segments));
-        Some((self.wire.send(now, bytes).ok()?, bytes))
-    }
-
     fn set_rate(&mut self, rate: Rate) {
         self.wire.set_rate(rate);
     }
-}
 
-/// Nothing lies behind the wire: a frame arrives when its last bit has left.
-pub struct Near;
-
-impl Beyond for Near {
-    fn enter(&mut self, _: &[u8]) -> u32 {
-        0
+    /// The program that sent the packet, if one on this host did, learns what became of it. A
+    /// packet that it lost there does not make the scheduler run: 4.4BSD's `ether_output` returns
+    /// ENOBUFS without a call of `if_start`.
+    fn arrived(&mut self, key: &Key, dropped: bool) -> bool {
+        match self.programs.iter().find(|program| program.sent(key)) {
+            Some(program) => {
+                program.results.note(dropped);
+                !dropped
+            }
+            None => true,
+        }
     }
 
-    fn onward(&mut self, now: Nanos, _: u32, _: usize) -> Goes {
-        Goes::Arrives(now)
+    fn wire_bytes(&self, class: ClassId) -> Option<u64> {
+        Some(self.sent.get(class as usize).copied().unwrap_or(0))
     }
 }
 
@@ -143,7 +172,7 @@ mod tests {
     use altq_simulator::replay::{self, Arrivals, Observer, Options};
 
     use super::*;
-    use crate::distant::Distant;
+    use crate::networked::{Network, Networked, Onward};
 
     const MS: Nanos = 1_000_000;
 
@@ -152,7 +181,7 @@ mod tests {
     }
 
     /// The host of a case's only link, with these words of it.
-    fn machine(link: &Link, words: &str, timer: Timer, programs: Vec<Addressed>) -> Machine {
+    fn host(link: &Link, words: &str, timer: Timer, programs: Vec<LocalProgram>) -> Host {
         let text = format!(
             "name = 't'\ndescription = 'd'\nduration = '1s'\n\
              policy = 'link wan {{ rate 1Mbit/s scheduler fifo class all {{ default }} }}'\n\
@@ -163,7 +192,7 @@ mod tests {
         let case = Case::parse(&text, Path::new("t.toml")).unwrap_or_else(|error| panic!("{error}"));
         let ways = [(link, false)];
         assert!(is_needed(&case.links[0], &ways, timer));
-        Machine::new(&case.links[0], &ways, false, timer, programs)
+        Host::new(&case.links[0], &ways, false, timer, programs)
     }
 
     /// A datagram of `length` bytes at layer 3 from 10.0.0.1 to 10.0.0.2; its last two bytes are
@@ -183,20 +212,20 @@ mod tests {
     /// Notes when each frame's last bit leaves the wire, and the frame's number.
     struct Recorder(Arc<Mutex<Vec<(Nanos, usize)>>>);
 
-    impl Beyond for Recorder {
+    impl Network for Recorder {
         fn enter(&mut self, head: &[u8]) -> u32 {
             head.last_chunk::<2>().map_or(0, |last| u32::from(u16::from_be_bytes(*last)))
         }
 
-        fn onward(&mut self, now: Nanos, ticket: u32, _: usize) -> Goes {
+        fn onward(&mut self, now: Nanos, ticket: u32, _: usize) -> Onward {
             self.0.lock().unwrap().push((now, ticket as usize));
-            Goes::Arrives(now)
+            Onward::Arrives(now)
         }
     }
 
     /// A loop that its host wakes up so much too late.
     struct Late {
-        edge: Distant<Channel>,
+        edge: Networked<Channel>,
         by: Nanos,
     }
 
@@ -209,12 +238,8 @@ mod tests {
             self.edge.receive(pool, out)
         }
 
-        fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, altq_dataplane::Error> {
-            self.edge.send(pool, frames)
-        }
-
-        fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, altq_dataplane::Error> {
-            self.edge.send_at(pool, frames, ends)
+        fn send(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, altq_dataplane::Error> {
+            self.edge.send(pool, frames, ends)
         }
 
         fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, altq_dataplane::Error> {
@@ -232,18 +257,12 @@ mod tests {
 
     /// Runs a link on a host over frames: when they left the wire, by number, and the last
     /// snapshot. The loop looks up every millisecond.
-    fn run(
-        link: &Link,
-        machine: &Machine,
-        frames: Vec<Timed>,
-        end: Nanos,
-        late: Nanos,
-    ) -> (Vec<(Nanos, usize)>, Snapshot) {
+    fn run(link: &Link, host: &Host, frames: Vec<Timed>, end: Nanos, late: Nanos) -> (Vec<(Nanos, usize)>, Snapshot) {
         let (left, mut channel) = (Arc::new(Mutex::new(Vec::new())), Channel::new(end));
         frames.into_iter().for_each(|frame| channel.arrive(frame));
-        let edge = Late { edge: Distant::new(channel, None, Some(Box::new(Recorder(left.clone())))), by: late };
+        let edge = Late { edge: Networked::new(channel, None, Some(Box::new(Recorder(left.clone())))), by: late };
         let tuning = Tuning { memory: 16 << 20, interval: Some(MS + late), ..Tuning::default() };
-        let mut shaper = Shaper::on_host(link, "a", edge, tuning, Some(machine.host())).unwrap();
+        let mut shaper = Shaper::with_output(link, "a", edge, tuning, host.output(), host.timer).unwrap();
         let mut last = None;
         shaper.run(|snapshot| last = Some(snapshot)).unwrap();
         let left = left.lock().unwrap().clone();
@@ -263,12 +282,12 @@ mod tests {
             frames
         };
         for (ring, order) in [(1, [0, 9, 1, 2, 3, 4]), (3, [0, 1, 2, 9, 3, 4]), (64, [0, 1, 2, 3, 4, 9])] {
-            let machine = machine(&link, &format!("rate = '8Mbit/s', tx_ring = {ring}"), Timer::Exact, Vec::new());
+            let host = host(&link, &format!("rate = '8Mbit/s', tx_ring = {ring}"), Timer::Exact, Vec::new());
             // A loop that is late loses nothing of the wire's time.
             for late in [0, 300_000, 1_700_000] {
                 let expected: Vec<(Nanos, usize)> = (1..).map(|k| k * MS).zip(order).collect();
                 let frames = if late == 0 { frames() } else { frames().into_iter().take(5).collect() };
-                let (left, _) = run(&link, &machine, frames, SECOND, late);
+                let (left, _) = run(&link, &host, frames, SECOND, late);
                 match late {
                     0 => assert_eq!(left, expected, "ring {ring}"),
                     _ => assert_eq!(
@@ -286,9 +305,9 @@ mod tests {
         // 1000 bytes with LLC/SNAP and AAL5 are 22 cells (1016 / 48 = 21.2), 60 bytes are 2:
         // whatever the policy charges.
         let link = policy("link wan { rate 100Mbit/s overhead 12 bytes scheduler fifo class all { default } }");
-        let machine = machine(&link, "rate = '5139cells/s', medium = 'atm', tx_ring = 4", Timer::Exact, Vec::new());
+        let host = host(&link, "rate = '5139cells/s', medium = 'atm', tx_ring = 4", Timer::Exact, Vec::new());
         let frames = [1000, 1000, 60].into_iter().enumerate().map(|(n, length)| frame(0, 2000, length, n)).collect();
-        let (left, last) = run(&link, &machine, frames, SECOND, 0);
+        let (left, last) = run(&link, &host, frames, SECOND, 0);
         let end = |cells: u64| (cells * SECOND).div_ceil(5139);
         assert_eq!(left, [(end(22), 0), (end(44), 1), (end(46), 2)]);
         let root = &last.classes[0];
@@ -300,17 +319,17 @@ mod tests {
         let link = policy(
             "link wan { rate 100Mbit/s scheduler fifo class all { default queue drop_tail { limit 2packets } } }",
         );
-        let ear = Arc::new(Ear::default());
-        let own = Addressed { src: 0x0a00_0001, dst: 0x0a00_0002, dport: 2000, ear: ear.clone() };
-        let machine = machine(&link, "rate = '8Mbit/s', medium = 'ethernet'", Timer::Exact, vec![own]);
+        let results = Arc::new(SendResults::default());
+        let own = LocalProgram { src: 0x0a00_0001, dst: 0x0a00_0002, dport: 2000, results: results.clone() };
+        let host = host(&link, "rate = '8Mbit/s', medium = 'ethernet'", Timer::Exact, vec![own]);
         // One on the wire, two in the queue, the others find it full; one to another port is not
         // the program's.
         let frames = (0..5).map(|n| frame(n as u64, 2000, 1000, n)).chain([frame(10, 2001, 1000, 7)]).collect();
-        let (left, last) = run(&link, &machine, frames, SECOND, 0);
+        let (left, last) = run(&link, &host, frames, SECOND, 0);
         assert_eq!(left.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(last.classes[0].counters.dropped_packets, 3);
-        let heard = ear.heard();
-        assert_eq!((heard.packets, heard.refused), (5, 2));
+        let counts = results.counts();
+        assert_eq!((counts.packets, counts.refused), (5, 2));
     }
 
     /// What a replay sent: when it left the wire, and its place.
@@ -358,8 +377,8 @@ mod tests {
                 Options { wire_rate: Some(rate), timer: Timer::Tick(tick), tx_ring: ring, ..Options::default() };
             let mut sends = Sends::default();
             replay::run(&link, &arrivals, &options, &mut sends).unwrap();
-            let machine = machine(&link, &format!("rate = '{wire}', tx_ring = {ring}"), Timer::Tick(tick), Vec::new());
-            let (left, _) = run(&link, &machine, frames, 20 * SECOND, 0);
+            let host = host(&link, &format!("rate = '{wire}', tx_ring = {ring}"), Timer::Tick(tick), Vec::new());
+            let (left, _) = run(&link, &host, frames, 20 * SECOND, 0);
             assert!(left.len() > 1000);
             assert_eq!(left, sends.0.iter().map(|(_, end, at)| (*end, *at)).collect::<Vec<_>>(), "ring {ring} {wire}");
             // Some begin on a tick, where nothing came and nothing left.

@@ -14,7 +14,6 @@
 //!  series      a run over time, for plots      engine      cost of the engine, without traffic
 //! ```
 
-mod distant;
 mod engine;
 mod figures;
 mod file;
@@ -25,6 +24,7 @@ mod lower;
 pub mod made;
 mod measure;
 mod need;
+mod networked;
 mod parts;
 mod path;
 mod peer;

@@ -278,7 +278,7 @@ fn lower_flow(
                 What::FlowRate { flow, rate } if flow == at => Some((event.at, rate)),
                 _ => None,
             });
-            let local = (local && runs).then(|| Local { ear: Arc::default(), tick: tick(timer) });
+            let local = (local && runs).then(|| Local { results: Arc::default(), timer });
             Kind::Datagrams(Datagrams {
                 udp: udp.clone(),
                 seed: options.seed,
@@ -300,14 +300,6 @@ fn lower_flow(
         kind,
         flood: flood(case, at, flow, from.is_ipv4()),
     })
-}
-
-/// The time, in ns, at whose multiples timers fire.
-pub fn tick(timer: Timer) -> Nanos {
-    match timer {
-        Timer::Exact => 1,
-        Timer::Tick(tick) => tick.max(1),
-    }
 }
 
 /// For a case with `overload`: the flood that a flow of one size at a constant rate is.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use altq_engine::units::Nanos;
+use altq_engine::spec::Timer;
 use altq_traffic::clock::{self, BOUND, Lateness, Processors};
 use altq_traffic::meter::{Meter, Reading};
 use altq_traffic::run::Epoch;
@@ -62,10 +62,10 @@ pub struct TimedAction<'a> {
 }
 
 /// Runs the flows until the last of `moments`, which are in order of time, and reads the meters at
-/// each of them. `clock` has the end of the warm-up, from which gaps are measured, and the tick:
-/// the run begins on a multiple of so many nanoseconds of the kernel's clock. `check` is called ten
-/// times a second and fails if the bridge has failed. `actions` are in order of time. `title`
-/// begins the progress line on a terminal; `None` shows no progress.
+/// each of them. `clock` has the end of the warm-up, from which gaps are measured, and the timer:
+/// the run begins when such a timer of the kernel's clock fires. `check` is called ten times a
+/// second and fails if the bridge has failed. `actions` are in order of time. `title` begins the
+/// progress line on a terminal; `None` shows no progress.
 ///
 /// # Errors
 /// If a generator, an action or the check fails. All threads have ended then.
@@ -73,7 +73,7 @@ pub fn run(
     topology: &Topology,
     flows: &[Flow],
     moments: &[Duration],
-    clock: (Duration, Nanos),
+    clock: (Duration, Timer),
     check: &dyn Fn() -> anyhow::Result<()>,
     actions: &[TimedAction<'_>],
     title: Option<&str>,
@@ -97,14 +97,14 @@ fn drive(
     topology: &Topology,
     flows: &[Flow],
     moments: &[Duration],
-    (warmup, tick): (Duration, Nanos),
+    (warmup, timer): (Duration, Timer),
     check: &dyn Fn() -> anyhow::Result<()>,
     actions: &[TimedAction<'_>],
     title: Option<&str>,
 ) -> anyhow::Result<Run> {
     let mut actions = actions.iter().peekable();
     let end = moments.last().copied().unwrap_or_default();
-    let run = Epoch::on_tick(LEAD, tick);
+    let run = Epoch::on_tick(LEAD, timer);
     let running = generator::start(topology, flows, run, (warmup, end))?;
     let epoch = run.start();
     let mut progress = Progress::new(title, end);

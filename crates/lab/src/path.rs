@@ -16,7 +16,7 @@ use altq_simulator::sim::{self, Fate, Fifo, flow_key};
 use altq_simulator::wire::Wire;
 
 use super::topology::Side;
-use crate::distant::{Beyond, Goes};
+use crate::networked::{Network, Onward};
 
 /// Bytes of a frame before layer 3.
 const ETHERNET: usize = 14;
@@ -143,7 +143,7 @@ impl Net {
     }
 
     /// The net as an edge uses it; `None` if it does nothing.
-    pub fn beyond(&self, seed: u64) -> Option<Box<dyn Beyond>> {
+    pub fn network(&self, seed: u64) -> Option<Box<dyn Network>> {
         if self.is_short() {
             return None;
         }
@@ -207,7 +207,7 @@ struct NetState {
     routes: HashMap<Pair, u32>,
 }
 
-impl Beyond for NetState {
+impl Network for NetState {
     fn enter(&mut self, head: &[u8]) -> u32 {
         let key = headers::parse_ethernet(head, head.len() as u32).key;
         // Frames of no flow, such as ICMP errors from a router, take the empty route.
@@ -216,17 +216,17 @@ impl Beyond for NetState {
 
     /// Packets reach a link by different routes, so a link decides about a packet only at the time
     /// at which it arrives there.
-    fn onward(&mut self, now: Nanos, mut at: u32, len: usize) -> Goes {
+    fn onward(&mut self, now: Nanos, mut at: u32, len: usize) -> Onward {
         let len = len.saturating_sub(ETHERNET) as u32;
         let mut time = now;
         loop {
             match self.steps.get(at as usize).copied().unwrap_or(Step::End) {
-                Step::End => return Goes::Arrives(time),
+                Step::End => return Onward::Arrives(time),
                 Step::Delay(delay) => time = time.saturating_add(delay),
-                Step::Link(..) if time > now => return Goes::Meets(time, at),
+                Step::Link(..) if time > now => return Onward::Meets(time, at),
                 Step::Link(link, more) => match self.links.get_mut(link).and_then(|link| link.pass(time, len + more)) {
                     Some(end) => time = end,
-                    None => return Goes::Lost,
+                    None => return Onward::Lost,
                 },
             }
             at += 1;
@@ -303,18 +303,18 @@ mod tests {
 
     /// When frames that leave at these times arrive, by the order in which they leave.
     fn pass(net: &Net, frames: &[(Nanos, Vec<u8>)]) -> Vec<Option<Nanos>> {
-        let mut beyond = net.beyond(1).unwrap();
+        let mut network = net.network(1).unwrap();
         // By time, then in order: of which frame it is asked, and with which ticket.
         let mut asks: BTreeMap<(Nanos, usize), (usize, u32)> = BTreeMap::new();
         for (n, (at, bytes)) in frames.iter().enumerate() {
-            asks.insert((*at, n), (n, beyond.enter(bytes)));
+            asks.insert((*at, n), (n, network.enter(bytes)));
         }
         let (mut out, mut asked) = (vec![None; frames.len()], frames.len());
         while let Some(((now, _), (n, ticket))) = asks.pop_first() {
-            match beyond.onward(now, ticket, frames[n].1.len()) {
-                Goes::Arrives(at) => out[n] = Some(at),
-                Goes::Meets(at, ticket) => _ = asks.insert((at, asked), (n, ticket)),
-                Goes::Lost => {}
+            match network.onward(now, ticket, frames[n].1.len()) {
+                Onward::Arrives(at) => out[n] = Some(at),
+                Onward::Meets(at, ticket) => _ = asks.insert((at, asked), (n, ticket)),
+                Onward::Lost => {}
             }
             asked += 1;
         }

@@ -15,7 +15,7 @@ use altq_simulator::sim::{ChangePlanner, encapsulate, flow_key};
 
 use super::figures::{self, nanos};
 use super::generator::{Flow, Kind};
-use super::host::{self, Addressed, Machine};
+use super::host::{self, Host, LocalProgram};
 use super::lower::{self, Lowered, Options};
 use super::shaper;
 use super::topology::{Side, Unsupported};
@@ -38,11 +38,11 @@ pub struct Prepared<'a> {
     /// Places of the expectations that the lab cannot judge.
     pub unjudged: Vec<usize>,
     /// True if the length of a packet on the shaped wire is known: it is the length that the link
-    /// charges, or `machines` give it.
+    /// charges, or `hosts` give it.
     pub framed: bool,
     /// The hosts of the shaped links, by their places, where these are not simply wires of the
     /// policy's rate; none there.
-    pub machines: Vec<Machine>,
+    pub hosts: Vec<Host>,
     /// No progress is shown on the terminal.
     pub quiet: bool,
     /// Reads counters as `tc -s` prints them.
@@ -75,18 +75,18 @@ impl<'a> Prepared<'a> {
         let shaped = lowered.link;
         let ways: Vec<(&Link, bool)> =
             link.map(|link| (link, false)).into_iter().chain(reverse.map(|link| (link, true))).collect();
-        let apart =
-            host::is_needed(shaped, &ways, column.timer) || lowered.flows.iter().any(|flow| flow.ear().is_some());
+        let apart = host::is_needed(shaped, &ways, column.timer)
+            || lowered.flows.iter().any(|flow| flow.send_results().is_some());
         if apart && lowered.hosts.offload {
             lowered.hosts.offload = false;
             lowered.notes.push("hosts send no super-packets: what the link's ring holds is packets".into());
         }
-        let machine = |(_, back): &(&Link, bool)| {
+        let host = |(_, back): &(&Link, bool)| {
             let side = if *back { Side::Sinks } else { Side::Sources };
             let programs = lowered.flows.iter().filter(|flow| flow.side == side).filter_map(program);
-            Machine::new(shaped, &ways, *back, column.timer, programs.collect())
+            Host::new(shaped, &ways, *back, column.timer, programs.collect())
         };
-        let machines: Vec<Machine> = if apart { ways.iter().map(machine).collect() } else { Vec::new() };
+        let hosts: Vec<Host> = if apart { ways.iter().map(host).collect() } else { Vec::new() };
         for (way, side) in [(link, Side::Sources), (reverse, Side::Sinks)] {
             if let Some(flow) = lowered.flows.iter().find(|flow| way.is_none() && flow.side == side) {
                 lowered.notes.push(format!(
@@ -135,7 +135,7 @@ impl<'a> Prepared<'a> {
             policy: policy.links,
             unjudged,
             framed,
-            machines,
+            hosts,
             quiet: options.quiet,
             counters: options.counters,
         })
@@ -287,7 +287,8 @@ fn key(flow: &Flow) -> Key {
 }
 
 /// The program of a flow that runs on the queue's host.
-fn program(flow: &Flow) -> Option<Addressed> {
+fn program(flow: &Flow) -> Option<LocalProgram> {
     let key = key(flow);
-    Some(Addressed { src: key.src, dst: key.dst, dport: flow.to.port(), ear: flow.ear()?.clone() })
+    let results = flow.send_results()?.clone();
+    Some(LocalProgram { src: key.src, dst: key.dst, dport: flow.to.port(), results })
 }

@@ -11,18 +11,17 @@ use altq_cases::stat::LinkStat;
 use altq_cases::table::{self, ColumnResult};
 use altq_config::{Link, Promises};
 use altq_engine::Change;
+use altq_engine::spec::Timer;
 use anyhow::{Context, anyhow};
 
 use super::figures::{Figures, nanos};
 use super::generator::Kind;
-use super::host::{Machine, Near};
-use super::lower::tick;
 use super::measure::{self, Run, TimedAction};
 use super::prepared::{Prepared, of_engine};
 use super::shaper::{Around, Readings, Shaper};
 use super::topology::{Side, Topology, Unsupported};
 use super::{engine, kernel_htb, peer, series};
-use crate::distant::Beyond;
+use crate::networked::{Direct, Network};
 
 /// The result of a run with kernel HTB in altq's place.
 struct Peer {
@@ -62,7 +61,7 @@ impl Prepared<'_> {
         let tc = if peer || speaks_of_peer {
             let plain = self.lowered.paths.iter().all(|path| path.is_short())
                 && self.lowered.link.tunnel.is_none()
-                && self.machines.is_empty();
+                && self.hosts.is_empty();
             if !self.changes.is_empty() || !plain {
                 let why = "kernel HTB is measured beside a wire of the policy's rate without delays, losses, tunnels \
                     and changes only";
@@ -78,9 +77,9 @@ impl Prepared<'_> {
             self.distrust_starved(case, &run, &readings, &classes, &mut doubts);
         }
         let links: Vec<(Link, Readings)> = self.grown.iter().cloned().zip(readings).collect();
-        let wires: Vec<u64> = match self.machines.is_empty() {
+        let wires: Vec<u64> = match self.hosts.is_empty() {
             true => links.iter().map(|(link, _)| link.spec.rate.as_bit_s()).collect(),
-            false => self.machines.iter().map(|machine| machine.rate.as_bit_s()).collect(),
+            false => self.hosts.iter().map(|host| host.rate.as_bit_s()).collect(),
         };
         let figures =
             Figures { case, flows: &self.lowered.flows, run: &run, links: &links, wires: &wires, framed: self.framed };
@@ -190,12 +189,11 @@ impl Prepared<'_> {
         let seed = self.lowered.seed;
         let ways = |side| {
             let path = if side == Side::Sources { there } else { back };
-            let machine = self.machines.iter().find(|machine| machine.back == (side == Side::Sinks));
-            let [before, behind] = [&path.before, &path.behind].map(|net| net.beyond(seed));
+            let host = self.hosts.iter().find(|host| host.back == (side == Side::Sinks));
+            let [before, behind] = [&path.before, &path.behind].map(|net| net.network(seed));
             // On an emulated host's wire a frame is held until its last bit has left.
-            let behind = behind.or_else(|| machine.map(|_| Box::new(Near) as Box<dyn Beyond>));
-            let (tunnel, host) = (self.lowered.tunnel(side), machine.map(Machine::host));
-            Around { before, behind, tunnel, host }
+            let behind = behind.or_else(|| host.map(|_| Box::new(Direct) as Box<dyn Network>));
+            Around { before, behind, tunnel: self.lowered.tunnel(side), host: host.cloned() }
         };
         let shaper = Shaper::start(&topology, &self.links, &ways)?;
         let happen = |(at, link, change): &(Duration, usize, Change)| {
@@ -219,7 +217,7 @@ impl Prepared<'_> {
         };
         let moments = self.moments(case, series::moments(case, bins));
         let title = (!self.quiet).then_some(title);
-        let clock = (nanos(case.warmup), tick(self.column.timer));
+        let clock = (nanos(case.warmup), self.column.timer);
         let run = measure::run(&topology, &self.lowered.flows, &moments, clock, &check, &actions, title);
         drop(actions);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
@@ -257,7 +255,7 @@ impl Prepared<'_> {
             &topology,
             &self.lowered.flows,
             &self.moments(case, []),
-            (nanos(case.warmup), 1),
+            (nanos(case.warmup), Timer::Exact),
             &check,
             &[],
             (!self.quiet).then_some(format!("{title}, kernel HTB")).as_deref(),

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use altq_cases::stat::LinkStat;
 use altq_config::{Device, Link};
 use altq_dataplane::Error;
-use altq_dataplane::bridge::{self, Extra, OneWay, Options, Running};
-use altq_dataplane::host::Host;
-use altq_dataplane::shaper::{Look, Tuning};
+use altq_dataplane::bridge::{self, Loop, OneWay, Options, Running};
+use altq_dataplane::edge::Edge;
+use altq_dataplane::output::Output;
+use altq_dataplane::shaper::{self, Look, Tuning};
 use altq_dataplane::sketch::{Packed, Sketch};
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_dataplane::stop::Stop;
@@ -19,7 +20,8 @@ use altq_engine::units::Nanos;
 use altq_engine::{Change, Engine};
 use anyhow::Context;
 
-use super::distant::{Beyond, Distant};
+use super::host::Host;
+use super::networked::{Network, Networked};
 use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
 use super::tunnel::{Tunnel, Tunnelled};
 
@@ -48,13 +50,28 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub struct Around {
     /// What lies before it; `None`: what comes was sent at once.
-    pub before: Option<Box<dyn Beyond>>,
+    pub before: Option<Box<dyn Network>>,
     /// What lies behind it; `None`: what leaves arrives at once.
-    pub behind: Option<Box<dyn Beyond>>,
+    pub behind: Option<Box<dyn Network>>,
     /// A tunnel around it: from before its rules to behind its queue.
     pub tunnel: Option<Tunnel>,
     /// What it has in the place of a wire of its policy's rate.
     pub host: Option<Host>,
+}
+
+/// What reaches a link's loop while it runs.
+struct Steering {
+    changes: Option<mpsc::Receiver<Change>>,
+    looks: Option<mpsc::Receiver<Look>>,
+}
+
+impl Steering {
+    /// The loop, with these.
+    fn run(self, mut shaper: shaper::Shaper<impl Edge + Send + 'static, impl Output + Send + 'static>) -> Loop {
+        self.changes.into_iter().for_each(|changes| shaper.listen(changes));
+        self.looks.into_iter().for_each(|looks| shaper.show(looks));
+        Box::new(move |snapshots| shaper.run(snapshots))
+    }
 }
 
 /// The bridge, running, and its readings so far.
@@ -136,18 +153,30 @@ impl Shaper {
             let (senders, mut receivers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
             let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
             let (lenders, mut lookers): (Vec<_>, Vec<_>) = channels.into_iter().map(|(s, r)| (s, Some(r))).unzip();
-            let prepare = |from: &str, _: &str, edge: OneWay| {
+            let make = |from: &str, link: Option<&Link>, edge: OneWay| {
                 let side = if from == INSIDE { Side::Sources } else { Side::Sinks };
                 let of = |link: &&Link| matches!(&link.device, Some(Device::Bridge { from: own, .. }) if own == from);
                 let at = links.iter().position(of);
-                let changes = at.and_then(|at| receivers.get_mut(at)?.take());
-                let looks = at.and_then(|at| lookers.get_mut(at)?.take());
+                let steering = Steering {
+                    changes: at.and_then(|at| receivers.get_mut(at)?.take()),
+                    looks: at.and_then(|at| lookers.get_mut(at)?.take()),
+                };
                 let Around { before, behind, tunnel, host } = ways(side);
-                let edge = Tunnelled::new(Distant::new(edge, before, behind), tunnel);
-                (edge, Extra { changes, looks, host })
+                let edge = Tunnelled::new(Networked::new(edge, before, behind), tunnel);
+                let Some(link) = link else {
+                    let forward: Loop = Box::new(move |_| bridge::forward(edge));
+                    return Ok(forward);
+                };
+                Ok(match host {
+                    Some(host) => {
+                        let (output, timer) = (host.output(), host.timer);
+                        steering.run(shaper::Shaper::with_output(link, from, edge, tuning, output, timer)?)
+                    }
+                    None => steering.run(shaper::Shaper::new(link, from, edge, tuning)?),
+                })
             };
             (steering, looking) = (senders, lenders);
-            match topology.middle().run(|| bridge::run_with(&links, options, prepare))? {
+            match topology.middle().run(|| bridge::run_with(&links, options, make))? {
                 Err(Error::Interface { .. }) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(10))
                 }

@@ -189,16 +189,13 @@ fn set_ethertype(pool: &mut Pool, handle: u32, at: usize, kind: u16) {
 }
 
 impl<E: Edge> Tunnelled<E> {
-    /// Decapsulates frames and sends them; `ends`: with the times at which their last bits leave.
-    fn give(&mut self, pool: &mut Pool, frames: &[u32], ends: Option<&[Nanos]>) -> Result<Sent, Error> {
+    /// Decapsulates frames and sends them; `ends`: when their last bits leave, if that is known.
+    fn give(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
             // A frame that the edge did not take the last time is decapsulated already.
             let run = rest.iter().take_while(|handle| decapsulate(pool, **handle)).count();
-            let sent = match ends.and_then(|ends| ends.get(done..done + run)) {
-                Some(ends) => self.edge.send_at(pool, &rest[..run], ends)?,
-                None => self.edge.send(pool, &rest[..run])?,
-            };
+            let sent = self.edge.send(pool, &rest[..run], ends.get(done..done + run).unwrap_or_default())?;
             done += sent.done;
             if sent.done < run || sent.blocked.is_some() {
                 return Ok(Sent { done, blocked: sent.blocked });
@@ -226,18 +223,11 @@ impl<E: Edge> Edge for Tunnelled<E> {
         had_room
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
         if self.tunnel.is_none() {
-            return self.edge.send(pool, frames);
+            return self.edge.send(pool, frames, ends);
         }
-        self.give(pool, frames, None)
-    }
-
-    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
-        if self.tunnel.is_none() {
-            return self.edge.send_at(pool, frames, ends);
-        }
-        self.give(pool, frames, Some(ends))
+        self.give(pool, frames, ends)
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {

@@ -11,10 +11,10 @@
 use std::collections::VecDeque;
 
 use altq_cases::limits::MOST_QUEUES;
-use altq_engine::Packet;
 use altq_engine::drive::{Taken, Transmitter};
 use altq_engine::link::Overhead;
 use altq_engine::units::{Nanos, Rate};
+use altq_engine::{Departure, Packet};
 
 use crate::wire::{BeyondTime, Wire};
 
@@ -226,8 +226,8 @@ impl Transmitter for OneRing<'_> {
     /// Puts a packet into the ring. When its transmission ends depends on the other rings, and is
     /// not known before.
     #[inline]
-    fn take(&mut self, _: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
-        Ok(Taken { end: None, bytes: self.rings.take(self.queue, packet) })
+    fn take(&mut self, _: Nanos, departure: &Departure) -> Result<Taken, BeyondTime> {
+        Ok(Taken { end: None, bytes: self.rings.take(self.queue, &departure.packet) })
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use altq_engine::Packet;
 use altq_engine::drive::{Taken, Transmitter};
 use altq_engine::link::Overhead;
 use altq_engine::units::{Nanos, Rate, SECOND};
+use altq_engine::{Departure, Packet};
 
 /// The end of a transmission does not fit 64 bits of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,8 +147,8 @@ impl Transmitter for Wire {
     }
 
     #[inline]
-    fn take(&mut self, now: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
-        let bytes = self.bytes(packet);
+    fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, BeyondTime> {
+        let bytes = self.bytes(&departure.packet);
         Ok(Taken { end: Some(self.send(now, bytes)?), bytes })
     }
 

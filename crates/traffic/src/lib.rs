@@ -12,7 +12,8 @@
 //!  measuring    meter      a flow's counters and times
 //!               sequence   datagrams that come late or twice
 //!               clock      how late threads run, and the bound for it
-//!  shared       run        the start of a run, and what a flow's threads share
+//!  shared       local      what a program on the queue's host learns of its packets
+//!               run        the start of a run, and what a flow's threads share
 //!               socket     opens and tunes sockets
 //!               throttle   a rate limit for several threads
 //!  two hosts    client, server, protocol, token
@@ -32,6 +33,7 @@ pub mod connect;
 pub mod echo;
 mod error;
 pub mod flood;
+pub mod local;
 pub mod meter;
 pub mod plan;
 pub mod plan_file;

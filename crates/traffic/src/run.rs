@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use altq_engine::drive::round_up;
+use altq_engine::spec::Timer;
 use altq_engine::units::Nanos;
 
 use crate::clock;
@@ -37,11 +39,11 @@ impl Epoch {
         Epoch { instant: instant + lead, ns: ns.saturating_add(lead.as_nanos() as u64) }
     }
 
-    /// A run that starts at the first multiple of `tick` ns of CLOCK_MONOTONIC after `lead`, so
-    /// that timers that fire on ticks of that clock fire on ticks of the run.
-    pub fn on_tick(lead: Duration, tick: Nanos) -> Epoch {
+    /// A run that starts when a timer of CLOCK_MONOTONIC first fires after `lead`, so that timers that
+    /// fire on ticks of that clock fire on ticks of the run.
+    pub fn on_tick(lead: Duration, timer: Timer) -> Epoch {
         let Epoch { instant, ns } = Epoch::after(lead);
-        let more = ns.checked_next_multiple_of(tick).unwrap_or(ns) - ns;
+        let more = round_up(ns, timer).unwrap_or(ns) - ns;
         Epoch { instant: instant + Duration::from_nanos(more), ns: ns + more }
     }
 
@@ -123,7 +125,7 @@ mod tests {
     fn a_run_begins_on_a_tick_of_the_kernels_clock() {
         let (tick, lead) = (7_000_000, Duration::from_millis(5));
         let before = clock::monotonic();
-        let epoch = Epoch::on_tick(lead, tick);
+        let epoch = Epoch::on_tick(lead, Timer::Tick(tick));
         let after = clock::monotonic();
         let begin = epoch.stamp(0);
         assert!(begin.is_multiple_of(tick));

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use altq_cases::case::Udp;
 use altq_cases::random::Random;
 use altq_cases::source::{Endpoint, Outbox, Source};
-use altq_dataplane::host::Ear;
+use altq_engine::drive::round_up;
+use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate};
 
 use crate::bulk::waiting;
 use crate::clock;
 use crate::echo::put;
 use crate::error::{Doing, Error};
+use crate::local::SendResults;
 use crate::run::Shared;
 use crate::sequence::{Arrival, Sequence};
 
@@ -45,9 +47,9 @@ pub struct Datagrams {
 #[derive(Clone, Debug)]
 pub struct Local {
     /// Where it learns what became of its packets.
-    pub ear: Arc<Ear>,
-    /// It wakes up only at multiples of this time of the run, in ns; at least 1.
-    pub tick: Nanos,
+    pub results: Arc<SendResults>,
+    /// When it can wake up, in the run's time.
+    pub timer: Timer,
 }
 
 /// How long a source waits to learn what became of a packet; then it goes on.
@@ -106,13 +108,13 @@ pub fn send(
             source.wake(due, &mut out);
             let mut sleep = None;
             for (size, _) in out.packets.drain(..) {
-                let before = datagrams.local.as_ref().map(|local| local.ear.heard());
+                let before = datagrams.local.as_ref().map(|local| local.results.counts());
                 match sender.put((size as usize).saturating_sub(headers), moment) {
                     Ok(true) => {
                         if let Some((local, before)) = datagrams.local.as_ref().zip(before)
-                            && local.ear.wait(before.packets + 1, ANSWER).refused > before.refused
+                            && local.results.wait(before.packets + 1, ANSWER).refused > before.refused
                         {
-                            sleep = source.refused().map(|sleep| awake(due.saturating_add(sleep), local.tick));
+                            sleep = source.refused().map(|sleep| awake(due.saturating_add(sleep), local.timer));
                         }
                     }
                     Ok(false) => break 'spans,
@@ -132,9 +134,9 @@ pub fn send(
     result
 }
 
-/// The first tick at or after a time.
-fn awake(at: Nanos, tick: Nanos) -> Nanos {
-    at.checked_next_multiple_of(tick).unwrap_or(at)
+/// The first time at or after `at` at which a timer fires.
+fn awake(at: Nanos, timer: Timer) -> Nanos {
+    round_up(at, timer).unwrap_or(at)
 }
 
 struct Sender<'a> {

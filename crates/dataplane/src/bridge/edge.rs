@@ -121,7 +121,7 @@ impl Edge for OneWay {
         }
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], _: &[Nanos]) -> Result<Sent, Error> {
         let mut done = 0;
         while done < frames.len() {
             match self.sender.send(pool, &frames[done..]) {

@@ -8,7 +8,7 @@ use crate::pool::Pool;
 ///
 /// # Errors
 /// Those of the edge.
-pub fn run(mut edge: impl Edge) -> Result<(), Error> {
+pub fn forward(mut edge: impl Edge) -> Result<(), Error> {
     let mut pool = Pool::new(4 * BATCH, 4 * BATCH);
     let mut frames: Vec<u32> = Vec::with_capacity(BATCH);
     let mut blocked = None;
@@ -21,7 +21,7 @@ pub fn run(mut edge: impl Edge) -> Result<(), Error> {
             frames.len() >= BATCH
         };
         if !frames.is_empty() {
-            let sent = edge.send(&mut pool, &frames)?;
+            let sent = edge.send(&mut pool, &frames, &[])?;
             for handle in frames.drain(..sent.done) {
                 pool.free(handle);
             }

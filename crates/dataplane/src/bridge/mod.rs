@@ -15,17 +15,15 @@ use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
 use altq_config::{Device, Link};
-use altq_engine::Change;
 
-use crate::edge::Edge;
 use crate::error::Error;
-use crate::host::Host;
-use crate::shaper::{Look, Shaper, Tuning};
+use crate::shaper::{Shaper, Tuning};
 use crate::stats::Snapshot;
 use crate::stop::Stop;
 use crate::sys::interface::Interface;
 use crate::sys::{bpf, thread};
 pub use edge::OneWay;
+pub use forward::forward;
 
 /// Options for running links.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,17 +35,9 @@ pub struct Options {
     pub realtime: bool,
 }
 
-/// What a way of a bridge has besides its link.
-#[derive(Default)]
-pub struct Extra {
-    /// What changes the link that shapes the way while it runs.
-    pub changes: Option<mpsc::Receiver<Change>>,
-    /// What looks at its engine while it runs.
-    pub looks: Option<mpsc::Receiver<Look>>,
-    /// What the link has in the place of a wire of its policy's rate; around its edge is then
-    /// something that holds each frame until its last bit has left.
-    pub host: Option<Host>,
-}
+/// The loop of one way of a bridge, ready to run in a thread of its own. It is given what takes the
+/// snapshots, and returns when the edge says that it is to stop.
+pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
 /// Running links. Dropping it stops them.
 pub struct Running {
@@ -118,18 +108,26 @@ impl Drop for Running {
 /// [`Error::NoInterface`], [`Error::Interface`] for one that is not there or carries no frames;
 /// [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
-    run_with(links, options, |_, _, edge| (edge, Extra::default()))
+    run_with(links, options, |from, link, one_way| {
+        Ok(match link {
+            Some(link) => {
+                let mut shaper = Shaper::new(link, from, one_way, options.tuning)?;
+                Box::new(move |snapshots| shaper.run(snapshots))
+            }
+            None => Box::new(move |_| forward(one_way)),
+        })
+    })
 }
 
-/// [`run`], with the edge and what else `prepare` makes of the edge of each way. It is called once
-/// with the names of the interface where frames come in and of the one by which they leave.
+/// [`run`], with the loops that `make` makes of the edge of each way. It is called once a way, with
+/// the name of the interface where frames come in, and the link that shapes them, if one does.
 ///
 /// # Errors
-/// Those of [`run`].
-pub fn run_with<E: Edge + Send + 'static>(
+/// Those of [`run`], and those of `make`.
+pub fn run_with(
     links: &[&Link],
     options: Options,
-    mut prepare: impl FnMut(&str, &str, OneWay) -> (E, Extra),
+    mut make: impl FnMut(&str, Option<&Link>, OneWay) -> Result<Loop, Error>,
 ) -> Result<Running, Error> {
     let ways = ways(links)?;
     let stop = Stop::new().map_err(|e| Error::of("event descriptors", e))?;
@@ -151,20 +149,8 @@ pub fn run_with<E: Edge + Send + 'static>(
             }
         };
         describe(&input, &output, *link, &mut notes);
-        let (one_way, extra) = prepare(from, to, OneWay::open(input, output, guard, stop.clone())?);
-        let Extra { changes, looks, host } = extra;
-        let work: Worker = match link {
-            Some(link) => {
-                let mut shaper = Shaper::on_host(link, from, one_way, options.tuning, host)?;
-                changes.into_iter().for_each(|changes| shaper.listen(changes));
-                looks.into_iter().for_each(|looks| shaper.show(looks));
-                let send = send.clone();
-                // Where nobody listens any more the loop goes on.
-                Box::new(move || shaper.run(|snapshot| _ = send.send(snapshot)))
-            }
-            None => Box::new(move || forward::run(one_way)),
-        };
-        let (stop, realtime) = (stop.clone(), options.realtime);
+        let work = make(from, *link, OneWay::open(input, output, guard, stop.clone())?)?;
+        let (stop, realtime, send) = (stop.clone(), options.realtime, send.clone());
         let work = move || {
             // If it fails, timers fire up to 50 µs late, which the pacer makes up for.
             let _ = thread::exact_timers();
@@ -175,7 +161,8 @@ pub fn run_with<E: Edge + Send + 'static>(
                 let _ = thread::prompt();
                 Ok(())
             };
-            let result = ready.and_then(|()| work());
+            // Nobody may be listening any more: the loop goes on.
+            let result = ready.and_then(|()| work(&mut |snapshot| _ = send.send(snapshot)));
             // When one direction ends, the other ends too.
             stop.set();
             result

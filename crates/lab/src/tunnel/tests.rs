@@ -49,7 +49,7 @@ fn plain(bytes: &[u8]) -> (Vec<u8>, Vnet) {
 fn departed(edge: &mut Tunnelled<Channel>, pool: &mut Pool, frames: &[u32]) -> Vec<Timed> {
     let mut done = 0;
     while done < frames.len() {
-        done += edge.send(pool, &frames[done..]).unwrap().done;
+        done += edge.send(pool, &frames[done..], &[]).unwrap().done;
     }
     frames.iter().for_each(|handle| pool.free(*handle));
     edge.edge.departed()
@@ -199,8 +199,8 @@ fn what_was_not_taken_is_given_again() {
     head[35] &= 0xcf;
     remark(head, 0, CE);
     edge.edge.gulp(1);
-    assert_eq!(edge.send(&mut pool, &frames).unwrap(), Sent { done: 1, blocked: Some(Blocked::Until(0)) });
-    assert_eq!(edge.send(&mut pool, &frames[1..]).unwrap(), Sent { done: 3, blocked: None });
+    assert_eq!(edge.send(&mut pool, &frames, &[]).unwrap(), Sent { done: 1, blocked: Some(Blocked::Until(0)) });
+    assert_eq!(edge.send(&mut pool, &frames[1..], &[]).unwrap(), Sent { done: 3, blocked: None });
     let out = edge.edge.departed();
     assert!(out.len() == 3 && out.iter().all(|frame| frame.bytes == PLAIN));
     assert_eq!(edge.counters().refused, 1);

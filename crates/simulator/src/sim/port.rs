@@ -19,7 +19,7 @@ use altq_engine::settings::{Kind, Limit, Settings, Value, Word};
 use altq_engine::shape::service_curve::ServiceCurve;
 use altq_engine::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec, SpecError, Timer};
 use altq_engine::units::{Nanos, Rate};
-use altq_engine::{Change, Departure, Engine, Packet};
+use altq_engine::{Change, Departure, Engine};
 
 use super::fifo::Fifo;
 use super::flight::Flight;
@@ -92,7 +92,7 @@ impl Transmitter for Station {
 
     /// Puts a packet into the ring. The end of its transmission is not known before the station
     /// gets the medium.
-    fn take(&mut self, _: Nanos, packet: &Packet) -> Result<Taken, BeyondTime> {
+    fn take(&mut self, _: Nanos, Departure { packet, .. }: &Departure) -> Result<Taken, BeyondTime> {
         let bytes = bytes_on(self.framing, packet);
         self.ring.push_back((packet.handle, bytes));
         Ok(Taken { end: None, bytes })

@@ -2,7 +2,7 @@
 //! the loop has sent them, or both. So the lab emulates links before and behind the shaped link.
 //!
 //! Frames in transit are copied, so that the loop's slots are free at once, as after any other
-//! send. A [`Beyond`] decides when a frame arrives: it stands for the links on its side.
+//! send. A [`Network`] decides when a frame arrives: it stands for the links on its side.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,11 +14,11 @@ use altq_engine::units::Nanos;
 
 /// What is known of a frame's transit so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goes {
+pub enum Onward {
     /// It arrives at the end, at this time.
     Arrives(Nanos),
     /// It comes to a link that it shares with other frames, at this time. Frames that left later
-    /// may come there earlier, so the link decides at that time, when [`Beyond::onward`] is called
+    /// may come there earlier, so the link decides at that time, when [`Network::onward`] is called
     /// again, with this ticket.
     Meets(Nanos, u32),
     /// It is lost.
@@ -26,14 +26,27 @@ pub enum Goes {
 }
 
 /// The emulated links on one side of an edge.
-pub trait Beyond: Send {
-    /// A frame enters: returns the ticket that [`onward`](Beyond::onward) is called with first.
+pub trait Network: Send {
+    /// A frame enters: returns the ticket that [`onward`](Network::onward) is called with first.
     /// `head`: the frame's first bytes, from layer 2 on (all bytes of a frame of an ordinary MTU).
     fn enter(&mut self, head: &[u8]) -> u32;
 
-    /// A frame is at the beginning of its route, or at a link where it [meets](Goes::Meets) others.
+    /// A frame is at the beginning of its route, or at a link where it [meets](Onward::Meets) others.
     /// Calls come in order of time. `len`: the frame's length, without the check sequence.
-    fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes;
+    fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Onward;
+}
+
+/// No links: a frame arrives when its last bit has left.
+pub struct Direct;
+
+impl Network for Direct {
+    fn enter(&mut self, _: &[u8]) -> u32 {
+        0
+    }
+
+    fn onward(&mut self, now: Nanos, _: u32, _: usize) -> Onward {
+        Onward::Arrives(now)
+    }
 }
 
 /// The most frames in transit on one side: 98 ms of full frames at 1 Gbit/s. Further frames are
@@ -46,7 +59,7 @@ type UnderWay = (Nanos, u64, u32, Option<u32>);
 
 /// All frames in transit on one side.
 struct InTransit {
-    beyond: Box<dyn Beyond>,
+    network: Box<dyn Network>,
     pool: Pool,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     serial: u64,
@@ -56,9 +69,9 @@ struct InTransit {
 }
 
 impl InTransit {
-    fn new(beyond: Box<dyn Beyond>) -> InTransit {
+    fn new(network: Box<dyn Network>) -> InTransit {
         let (under_way, arrived) = (BinaryHeap::new(), VecDeque::with_capacity(BATCH));
-        InTransit { beyond, pool: Pool::new(MOST, MOST), under_way, serial: 0, arrived, refused: 0 }
+        InTransit { network, pool: Pool::new(MOST, MOST), under_way, serial: 0, arrived, refused: 0 }
     }
 
     /// Copies a frame from the loop's pool; its transit begins at `at`.
@@ -68,19 +81,19 @@ impl InTransit {
             return;
         };
         if self.pool.copy_from(copy, pool, frame) {
-            let ticket = self.beyond.enter(pool.head(frame));
-            self.note(copy, Goes::Meets(at, ticket));
+            let ticket = self.network.enter(pool.head(frame));
+            self.proceed(copy, Onward::Meets(at, ticket));
         } else {
             self.pool.free(copy);
             self.refused += 1;
         }
     }
 
-    fn note(&mut self, frame: u32, progress: Goes) {
+    fn proceed(&mut self, frame: u32, progress: Onward) {
         let (at, ticket) = match progress {
-            Goes::Arrives(at) => (at, None),
-            Goes::Meets(at, ticket) => (at, Some(ticket)),
-            Goes::Lost => return self.pool.free(frame),
+            Onward::Arrives(at) => (at, None),
+            Onward::Meets(at, ticket) => (at, Some(ticket)),
+            Onward::Lost => return self.pool.free(frame),
         };
         self.under_way.push(Reverse((at, self.serial, frame, ticket)));
         self.serial += 1;
@@ -95,8 +108,8 @@ impl InTransit {
             match ticket {
                 None => self.arrived.push_back(frame),
                 Some(ticket) => {
-                    let progress = self.beyond.onward(at, ticket, self.pool.len(frame));
-                    self.note(frame, progress);
+                    let progress = self.network.onward(at, ticket, self.pool.len(frame));
+                    self.proceed(frame, progress);
                 }
             }
         }
@@ -109,39 +122,39 @@ impl InTransit {
 }
 
 /// An edge with emulated links before and behind it.
-pub struct Distant<E> {
+pub struct Networked<E> {
     edge: E,
     before: Option<InTransit>,
-    beyond: Option<InTransit>,
+    behind: Option<InTransit>,
     /// Frames being received or sent in a call; kept to reuse its memory.
     batch: Vec<u32>,
 }
 
-impl<E: Edge> Distant<E> {
-    /// Frames that come in pass `before`, frames that are sent pass `beyond`. `None`: no links on
+impl<E: Edge> Networked<E> {
+    /// Frames that come in pass `before`, frames that are sent pass `behind`. `None`: no links on
     /// that side.
-    pub fn new(edge: E, before: Option<Box<dyn Beyond>>, beyond: Option<Box<dyn Beyond>>) -> Distant<E> {
-        Distant {
+    pub fn new(edge: E, before: Option<Box<dyn Network>>, behind: Option<Box<dyn Network>>) -> Networked<E> {
+        Networked {
             edge,
             before: before.map(InTransit::new),
-            beyond: beyond.map(InTransit::new),
+            behind: behind.map(InTransit::new),
             batch: Vec::with_capacity(BATCH),
         }
     }
 
     /// Sends the frames that have arrived behind the edge by now.
     fn flush(&mut self) -> Result<(), Error> {
-        let Some(beyond) = &mut self.beyond else { return Ok(()) };
+        let Some(behind) = &mut self.behind else { return Ok(()) };
         loop {
-            beyond.advance(self.edge.now());
+            behind.advance(self.edge.now());
             self.batch.clear();
-            self.batch.extend(beyond.arrived.iter().take(BATCH));
+            self.batch.extend(behind.arrived.iter().take(BATCH));
             if self.batch.is_empty() {
                 return Ok(());
             }
-            let sent = self.edge.send(&mut beyond.pool, &self.batch)?;
-            for handle in beyond.arrived.drain(..sent.done) {
-                beyond.pool.free(handle);
+            let sent = self.edge.send(&mut behind.pool, &self.batch, &[])?;
+            for handle in behind.arrived.drain(..sent.done) {
+                behind.pool.free(handle);
             }
             if sent.blocked.is_some() {
                 return Ok(());
@@ -150,7 +163,7 @@ impl<E: Edge> Distant<E> {
     }
 }
 
-impl<E: Edge> Edge for Distant<E> {
+impl<E: Edge> Edge for Networked<E> {
     fn now(&mut self) -> Nanos {
         self.edge.now()
     }
@@ -179,37 +192,34 @@ impl<E: Edge> Edge for Distant<E> {
         Ok(had_room)
     }
 
-    fn send(&mut self, pool: &mut Pool, frames: &[u32]) -> Result<Sent, Error> {
-        let Some(beyond) = &mut self.beyond else { return self.edge.send(pool, frames) };
-        let now = self.edge.now();
-        frames.iter().for_each(|frame| beyond.launch(now, pool, *frame));
-        self.flush()?;
-        Ok(Sent { done: frames.len(), blocked: None })
-    }
-
-    fn send_at(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
-        let Some(beyond) = &mut self.beyond else { return self.edge.send_at(pool, frames, ends) };
-        frames.iter().zip(ends).for_each(|(frame, end)| beyond.launch(*end, pool, *frame));
+    fn send(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
+        let Some(behind) = &mut self.behind else { return self.edge.send(pool, frames, ends) };
+        if ends.is_empty() {
+            let now = self.edge.now();
+            frames.iter().for_each(|frame| behind.launch(now, pool, *frame));
+        } else {
+            frames.iter().zip(ends).for_each(|(frame, end)| behind.launch(*end, pool, *frame));
+        }
         self.flush()?;
         Ok(Sent { done: frames.len(), blocked: None })
     }
 
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error> {
-        if self.before.is_none() && self.beyond.is_none() {
+        if self.before.is_none() && self.behind.is_none() {
             return self.edge.wait(deadline, want);
         }
         self.flush()?;
         loop {
-            let held = self.beyond.as_ref().is_some_and(|beyond| !beyond.arrived.is_empty());
-            let beyond = match held {
-                false => self.beyond.as_ref().and_then(InTransit::next),
+            let held = self.behind.as_ref().is_some_and(|behind| !behind.arrived.is_empty());
+            let behind = match held {
+                false => self.behind.as_ref().and_then(InTransit::next),
                 // The device was full: it is tried again when it reports room, or after 50 µs.
                 true => Some(self.edge.now() + 50_000),
             };
             let before = self.before.as_ref().filter(|_| want.frames);
             // If frames have arrived already, the wait is over at once.
             let before = before.and_then(|before| if before.arrived.is_empty() { before.next() } else { Some(0) });
-            let first = [deadline, beyond, before].into_iter().flatten().min();
+            let first = [deadline, behind, before].into_iter().flatten().min();
             let mut woken = self.edge.wait(first, Want { room: want.room || held, ..want })?;
             self.flush()?;
             let now = self.edge.now();
@@ -229,7 +239,7 @@ impl<E: Edge> Edge for Distant<E> {
 
     fn counters(&mut self) -> EdgeCounters {
         let mut counters = self.edge.counters();
-        counters.refused += self.beyond.as_ref().map_or(0, |beyond| beyond.refused);
+        counters.refused += self.behind.as_ref().map_or(0, |behind| behind.refused);
         counters.missed += self.before.as_ref().map_or(0, |before| before.refused);
         counters
     }
@@ -252,35 +262,35 @@ mod tests {
     /// Decides by time, length and number of a frame when it arrives.
     struct By<F>(F);
 
-    impl<F: FnMut(Nanos, usize, u32) -> Option<Nanos> + Send> Beyond for By<F> {
+    impl<F: FnMut(Nanos, usize, u32) -> Option<Nanos> + Send> Network for By<F> {
         fn enter(&mut self, head: &[u8]) -> u32 {
             u32::from(head[59])
         }
 
-        fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes {
-            (self.0)(now, len, ticket).map_or(Goes::Lost, Goes::Arrives)
+        fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Onward {
+            (self.0)(now, len, ticket).map_or(Onward::Lost, Onward::Arrives)
         }
     }
 
-    fn by(beyond: impl FnMut(Nanos, usize, u32) -> Option<Nanos> + Send + 'static) -> Option<Box<dyn Beyond>> {
-        Some(Box::new(By(beyond)))
+    fn by(behind: impl FnMut(Nanos, usize, u32) -> Option<Nanos> + Send + 'static) -> Option<Box<dyn Network>> {
+        Some(Box::new(By(behind)))
     }
 
     /// Passes frames through an edge with these links; times and numbers of the frames that come
     /// out.
     fn pass(
-        before: Option<Box<dyn Beyond>>,
-        beyond: Option<Box<dyn Beyond>>,
+        before: Option<Box<dyn Network>>,
+        behind: Option<Box<dyn Network>>,
         frames: &[(Nanos, u8)],
     ) -> Vec<(Nanos, u8)> {
         let mut channel = Channel::new(1_000_000);
         frames.iter().for_each(|(at, number)| channel.arrive(frame(*at, *number)));
-        let mut edge = Distant::new(channel, before, beyond);
+        let mut edge = Networked::new(channel, before, behind);
         let mut pool = Pool::new(256, 256);
         let mut here = Vec::new();
         while !edge.stopped() {
             edge.receive(&mut pool, &mut here).unwrap();
-            let sent = edge.send(&mut pool, &here).unwrap();
+            let sent = edge.send(&mut pool, &here, &[]).unwrap();
             here.drain(..sent.done).for_each(|handle| pool.free(handle));
             edge.wait(None, Want { frames: true, room: false }).unwrap();
         }
@@ -302,7 +312,7 @@ mod tests {
 
     #[test]
     fn some_are_lost_and_some_pass_others() {
-        let beyond = |at: Nanos, bytes: usize, number: u32| {
+        let behind = |at: Nanos, bytes: usize, number: u32| {
             assert_eq!(bytes, 60);
             match number {
                 1 => Some(at + 30_000),
@@ -311,8 +321,8 @@ mod tests {
             }
         };
         let frames = [(0, 1), (10, 2), (20, 3)];
-        assert_eq!(pass(None, by(beyond), &frames), [(1_020, 3), (30_000, 1)]);
-        assert_eq!(pass(by(beyond), None, &frames), [(1_020, 3), (30_000, 1)]);
+        assert_eq!(pass(None, by(behind), &frames), [(1_020, 3), (30_000, 1)]);
+        assert_eq!(pass(by(behind), None, &frames), [(1_020, 3), (30_000, 1)]);
     }
 
     /// Odd frames are far from a wire that takes 5 µs a frame, even ones near.
@@ -321,19 +331,19 @@ mod tests {
     /// Added to the ticket of a frame that has come to the wire.
     const THERE: u32 = 256;
 
-    impl Beyond for Wire {
+    impl Network for Wire {
         fn enter(&mut self, head: &[u8]) -> u32 {
             u32::from(head[59])
         }
 
-        fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Goes {
+        fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Onward {
             assert_eq!(len, 60);
             match ticket {
-                0..THERE => Goes::Meets(now + if ticket % 2 == 1 { 10_000 } else { 1_000 }, ticket + THERE),
-                _ if ticket == THERE + 5 => Goes::Lost,
+                0..THERE => Onward::Meets(now + if ticket % 2 == 1 { 10_000 } else { 1_000 }, ticket + THERE),
+                _ if ticket == THERE + 5 => Onward::Lost,
                 _ => {
                     self.0 = self.0.max(now) + 5_000;
-                    Goes::Arrives(self.0)
+                    Onward::Arrives(self.0)
                 }
             }
         }
