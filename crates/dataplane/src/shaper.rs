@@ -80,8 +80,11 @@ pub struct Shaper<E, O = DeviceOutput> {
     output: O,
     /// When timers fire.
     timer: Timer,
-    /// What came of asking the engine last.
+    /// Whether the output was full when the engine was asked last.
     filled: Filled,
+    /// The time at which it is to be asked again if nothing happens before, and the output was not
+    /// full.
+    wakeup: Option<Nanos>,
     fragments: FragmentCache,
     /// Where some queue looks at flows.
     flows: Option<FlowHash>,
@@ -212,7 +215,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             pool: Pool::new(heads, bodies),
             output,
             timer: spec.timer,
-            filled: Filled::Waiting(None),
+            filled: Filled::Waiting,
+            wakeup: None,
             fragments: FragmentCache::new(),
             flows,
             interface: place.and_then(|at| u16::try_from(at).ok()).unwrap_or(Key::NO_INTERFACE),
@@ -266,16 +270,16 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             changed = true;
         }
         if changed && O::BY_EVENTS {
-            self.fill(now);
+            self.ask(now);
         }
     }
 
-    /// Runs until the edge says that it is to stop. `tell` hears every snapshot, one at the end
-    /// included, also where it ends with an error.
+    /// Runs until the edge says that it is to stop. `on_snapshot` is called with every snapshot, one
+    /// at the end included, also where the loop ends with an error.
     ///
     /// # Errors
     /// What the edge ends with: the interface went away.
-    pub fn run(&mut self, mut tell: impl FnMut(Snapshot)) -> Result<(), Error> {
+    pub fn run(&mut self, mut on_snapshot: impl FnMut(Snapshot)) -> Result<(), Error> {
         let mut frames = true;
         let result = loop {
             let now = self.edge.now();
@@ -290,7 +294,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 look(&self.engine);
             }
             if self.next_snapshot.is_some_and(|at| at <= now) {
-                tell(self.snapshot(now, false));
+                on_snapshot(self.snapshot(now, false));
             }
             match self.turn(now, frames) {
                 Ok(Next::Again) if self.edge.stopped() => break Ok(()),
@@ -307,19 +311,19 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             }
         };
         let now = self.edge.now();
-        tell(self.snapshot(now, true));
+        on_snapshot(self.snapshot(now, true));
         result
     }
 
-    /// All that was due by now, each at its own time.
+    /// Does what was due by now, each at its own time: packets end, timers fire.
     fn catch_up(&mut self, now: Nanos) {
-        while let Some((at, event)) = drive::first(self.output.next_end(), self.filled.wakeup(), None)
+        while let Some((at, event)) = drive::first(self.output.next_end(), self.wakeup, None)
             && at <= now
         {
             if event == Event::Complete {
                 self.output.complete();
             }
-            self.fill(at);
+            self.ask(at);
         }
     }
 
@@ -334,8 +338,13 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         for at in 0..self.arrived.len() {
             // As on a wire, a packet leaves as soon as it may: a batch that was read at once must
             // not overflow a queue that would have been empty had its packets been seen one by one.
-            if self.admit(now, self.arrived[at]) && self.blocked.is_none() {
-                self.fill(now);
+            if !self.admit(now, self.arrived[at]) {
+                continue;
+            }
+            if O::BY_EVENTS {
+                self.ask(now);
+            } else if self.blocked.is_none() {
+                _ = self.fill(now);
             }
         }
         self.arrived.clear();
@@ -445,27 +454,47 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 }
             }
             if !O::BY_EVENTS {
-                self.fill(now);
-                self.idle = self.filled != Filled::Full;
+                let filled = self.fill(now);
+                self.idle = filled == Filled::Waiting;
+                if !self.leaving.is_empty() {
+                    continue;
+                }
+                self.set_wakeup(now, filled);
             }
-            if self.leaving.is_empty() {
-                return Ok(match self.filled {
-                    Filled::Waiting(at) => at,
-                    // With nothing queued, nothing is to be done when the output has room again.
-                    Filled::Full => {
-                        let end = self.output.next_end();
-                        self.engine.next_wakeup().map(|at| end.map_or(at, |end| at.max(end)))
-                    }
-                });
-            }
+            return Ok(match self.filled {
+                Filled::Waiting => self.wakeup,
+                // With nothing queued, nothing is to be done when the output has room again.
+                Filled::Full => {
+                    let end = self.output.next_end();
+                    self.engine.next_wakeup().map(|at| end.map_or(at, |end| at.max(end)))
+                }
+            });
         }
     }
 
+    /// Takes from the engine what may leave at a time, and sets the time at which it is to be asked
+    /// again.
+    fn ask(&mut self, now: Nanos) {
+        let filled = self.fill(now);
+        self.set_wakeup(now, filled);
+    }
+
+    fn set_wakeup(&mut self, now: Nanos, filled: Filled) {
+        self.filled = filled;
+        self.wakeup = filled.wakeup(&mut self.engine, now, self.timer);
+    }
+
     /// Takes from the engine what may leave at a time.
-    fn fill(&mut self, now: Nanos) {
+    #[inline]
+    fn fill(&mut self, now: Nanos) -> Filled {
+        // Most calls find a busy output: that is looked at here, in line.
+        if self.output.has_room(now) { self.fill_batch(now) } else { Filled::Full }
+    }
+
+    fn fill_batch(&mut self, now: Nanos) -> Filled {
         let room = if O::BY_EVENTS { usize::MAX } else { BATCH.saturating_sub(self.leaving.len()) };
         let mut batch = Batch { output: &mut self.output, room };
-        let Ok(filled) = drive::fill(&mut self.engine, now, self.timer, &mut batch, |departure, taken| {
+        let Ok(filled) = drive::fill(&mut self.engine, now, &mut batch, |departure, taken| {
             let Departure { class, packet } = departure;
             if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
                 recent.add(now.saturating_sub(packet.arrived));
@@ -478,10 +507,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             self.ends.extend(taken.end);
             Ok::<_, Infallible>(())
         });
-        self.filled = filled;
         if self.engine.has_drops() {
             self.free_dropped();
         }
+        filled
     }
 
     fn note_lateness(&mut self, deadline: Option<Nanos>) {

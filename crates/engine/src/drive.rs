@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Whoever owns an engine calls [`fill`] when a packet has arrived, when the transmitter has room
-//! again, and when the timer fires that [`fill`] asked for. Things that happen at the same instant
+//! again, and when the timer fires for which [`Filled::wakeup`] gave the time. Things that happen at the same instant
 //! happen in the order of [`first`]. `altq replay`, the simulator, the lab and the live loop all
 //! go through here, so that a link does the same in each of them.
 
@@ -52,19 +52,22 @@ pub struct Taken {
 pub enum Filled {
     /// The transmitter has no room.
     Full,
-    /// No packet may leave now. The engine is to be asked again at this time, if nothing happens
-    /// before; `None`: only an arrival or a change can bring a packet.
-    Waiting(Option<Nanos>),
+    /// No packet may leave now.
+    Waiting,
 }
 
 impl Filled {
-    /// The time for which a timer is to be set, if one is.
+    /// The time for which the caller's timer is to be set, behind a [`fill`] of `engine` at `now`.
+    /// `timer`: when it can fire. `None`: no timer is needed, because the transmitter is full, or
+    /// because only an arrival or a change can bring a packet.
     #[inline]
-    pub fn wakeup(self) -> Option<Nanos> {
-        match self {
-            Filled::Full => None,
-            Filled::Waiting(at) => at,
+    pub fn wakeup(self, engine: &mut Engine, now: Nanos, timer: Timer) -> Option<Nanos> {
+        if self == Filled::Full {
+            return None;
         }
+        let at = engine.next_wakeup().filter(|at| *at < NEVER)?;
+        // The engine has just said that nothing leaves now: to ask at `now` again is no use.
+        round_up(at.max(now.saturating_add(1)), timer)
     }
 }
 
@@ -72,7 +75,7 @@ impl Filled {
 const NEVER: Nanos = 3_155_760_000 * SECOND;
 
 /// Hands packets from the engine to the transmitter until it is full or no packet may leave now.
-/// `sent` is called for each. `timer`: when the caller's timers can fire.
+/// `sent` is called for each.
 ///
 /// # Errors
 /// The first one of the transmitter, or of `sent`. The packet has left the engine then.
@@ -80,16 +83,13 @@ const NEVER: Nanos = 3_155_760_000 * SECOND;
 pub fn fill<T: Transmitter, E: From<T::Error>>(
     engine: &mut Engine,
     now: Nanos,
-    timer: Timer,
     transmitter: &mut T,
     mut sent: impl FnMut(Departure, Taken) -> Result<(), E>,
 ) -> Result<Filled, E> {
     while transmitter.has_room(now) {
         let Some(departure) = engine.dequeue(now) else {
             transmitter.rest(now);
-            let wakeup = engine.next_wakeup().filter(|at| *at < NEVER);
-            // The engine has just said that nothing leaves now: to ask at `now` again is no use.
-            return Ok(Filled::Waiting(wakeup.and_then(|at| round_up(at.max(now.saturating_add(1)), timer))));
+            return Ok(Filled::Waiting);
         };
         let taken = transmitter.take(now, &departure)?;
         sent(departure, taken)?;
@@ -112,7 +112,7 @@ pub fn round_up(at: Nanos, timer: Timer) -> Option<Nanos> {
 pub enum Event {
     /// The transmitter has sent a packet.
     Complete,
-    /// The timer fires that [`fill`] asked for.
+    /// The timer fires for which [`Filled::wakeup`] gave the time.
     Timer,
     /// A packet arrives.
     Arrival,
@@ -188,10 +188,12 @@ mod tests {
         }
     }
 
-    /// [`fill`], and what `sent` was called with.
-    fn filled(engine: &mut Engine, now: Nanos, timer: Timer, fake: &mut Fake) -> (Result<Filled, String>, Vec<u32>) {
+    /// What came of [`fill`], and the handles of what was sent.
+    type Seen = (Result<Filled, String>, Vec<u32>);
+
+    fn filled(engine: &mut Engine, now: Nanos, fake: &mut Fake) -> Seen {
         let mut seen = Vec::new();
-        let filled = fill(engine, now, timer, fake, |departure, taken| {
+        let filled = fill(engine, now, fake, |departure, taken| {
             assert_eq!(taken, Taken { end: Some(now + 7), bytes: departure.packet.len });
             seen.push(departure.packet.handle);
             Ok(())
@@ -205,13 +207,14 @@ mod tests {
         (0..3).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 100)));
         // No room: the engine is not asked, and nobody rests.
         let mut fake = Fake::default();
-        assert_eq!(filled(&mut engine, 1, Timer::Exact, &mut fake), (Ok(Filled::Full), vec![]));
+        assert_eq!(filled(&mut engine, 1, &mut fake), (Ok(Filled::Full), vec![]));
         fake.room = 2;
-        assert_eq!(filled(&mut engine, 2, Timer::Exact, &mut fake), (Ok(Filled::Full), vec![0, 1]));
+        assert_eq!(filled(&mut engine, 2, &mut fake), (Ok(Filled::Full), vec![0, 1]));
         assert_eq!((engine.backlog(), fake.rests.len()), (1, 0));
         fake.room = 4;
-        assert_eq!(filled(&mut engine, 3, Timer::Exact, &mut fake), (Ok(Filled::Waiting(None)), vec![2]));
+        assert_eq!(filled(&mut engine, 3, &mut fake), (Ok(Filled::Waiting), vec![2]));
         assert_eq!((fake.taken, fake.rests), (vec![0, 1, 2], vec![3]));
+        assert_eq!(Filled::Waiting.wakeup(&mut engine, 3, Timer::Exact), None);
     }
 
     #[test]
@@ -219,8 +222,8 @@ mod tests {
         let mut engine = fifo(Regulator::None);
         [100, 666, 100, 100].into_iter().for_each(|len| engine.enqueue(0, ROOT, Packet::new(len, len)));
         let mut fake = Fake { room: 9, ..Fake::default() };
-        assert_eq!(filled(&mut engine, 0, Timer::Exact, &mut fake), (Err("666 bytes".into()), vec![100]));
-        let stop = fill(&mut engine, 0, Timer::Exact, &mut fake, |_, _| Err("stop".to_string()));
+        assert_eq!(filled(&mut engine, 0, &mut fake), (Err("666 bytes".into()), vec![100]));
+        let stop = fill(&mut engine, 0, &mut fake, |_, _| Err("stop".to_string()));
         assert_eq!((stop, fake.taken.len(), engine.backlog()), (Err("stop".into()), 2, 1));
     }
 
@@ -232,9 +235,14 @@ mod tests {
             let mut engine = fifo(Regulator::Depth(125));
             (0..2).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 250)));
             let mut fake = Fake { room: 9, ..Fake::default() };
-            assert_eq!(filled(&mut engine, 0, timer, &mut fake), (Ok(Filled::Waiting(Some(at))), vec![0]));
+            assert_eq!(filled(&mut engine, 0, &mut fake), (Ok(Filled::Waiting), vec![0]));
             assert_eq!(fake.rests, [0]);
-            assert_eq!(filled(&mut engine, at, timer, &mut fake), (Ok(Filled::Waiting(None)), vec![1]));
+            assert_eq!(Filled::Waiting.wakeup(&mut engine, 0, timer), Some(at));
+            assert_eq!(Filled::Full.wakeup(&mut engine, 0, timer), None);
+            // A timer that fires late, or for a time that has passed, fires behind `now`.
+            assert_eq!(Filled::Waiting.wakeup(&mut engine, 5_000_000, Timer::Exact), Some(5_000_001));
+            assert_eq!(filled(&mut engine, at, &mut fake), (Ok(Filled::Waiting), vec![1]));
+            assert_eq!(Filled::Waiting.wakeup(&mut engine, at, timer), None);
         }
     }
 
@@ -248,9 +256,10 @@ mod tests {
         assert_eq!(round_up(0, Timer::Tick(10)), Some(0));
         assert_eq!([1, 9, 10, 11].map(|at| round_up(at, Timer::Tick(10))), [10, 10, 10, 20].map(Some));
         // At the end of time nothing overflows.
-        let mut fake = Fake { room: 1, ..Fake::default() };
         let mut engine = fifo(Regulator::None);
-        assert_eq!(filled(&mut engine, u64::MAX, Timer::Exact, &mut fake).0, Ok(Filled::Waiting(None)));
+        engine.enqueue(0, ROOT, Packet::new(0, 100));
+        assert_eq!(Filled::Waiting.wakeup(&mut engine, u64::MAX, Timer::Exact), Some(u64::MAX));
+        assert_eq!(Filled::Waiting.wakeup(&mut engine, u64::MAX - 4, Timer::Tick(10)), None);
     }
 
     #[test]
@@ -261,8 +270,8 @@ mod tests {
             engine.apply(0, &crate::Change::SetRate(Rate::bit_s(1))).unwrap();
             (0..2).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 2 * depth)));
             let mut fake = Fake { room: 9, ..Fake::default() };
-            let (filled, _) = filled(&mut engine, 0, Timer::Exact, &mut fake);
-            assert_eq!(filled.unwrap().wakeup().is_some(), waits, "{depth}");
+            let (filled, _) = filled(&mut engine, 0, &mut fake);
+            assert_eq!(filled.unwrap().wakeup(&mut engine, 0, Timer::Exact).is_some(), waits, "{depth}");
         }
     }
 

@@ -164,13 +164,13 @@ pub fn run(
                 next += 1;
             }
         }
-        let filled = drive::fill(&mut engine, now, options.timer, &mut wire, |departure, taken| {
+        let filled = drive::fill(&mut engine, now, &mut wire, |departure, taken| {
             let packet = &departure.packet;
             last_end = taken.end.unwrap_or(now);
             collector.sent(now, departure.class, packet.len, packet.arrived);
             observer.sent(now, packet.handle as usize, &departure, last_end).map_err(ReplayError::Io)
         });
-        timer = filled?.wakeup();
+        timer = filled?.wakeup(&mut engine, now, options.timer);
         if engine.has_drops() {
             for drop in engine.drops() {
                 if let Some(class) = drop.class {

@@ -107,13 +107,13 @@ pub(super) fn run(
             }
         }
         for (queue, engine) in engines.iter_mut().enumerate().filter(|(queue, _)| asked & (1 << queue) != 0) {
-            let filled = drive::fill(engine, now, options.timer, &mut rings.ring(queue), |departure, _| {
+            let filled = drive::fill(engine, now, &mut rings.ring(queue), |departure, _| {
                 let packet = &departure.packet;
                 collector.sent(now, departure.class, packet.len, packet.arrived);
                 pending.push_back(Pending { at: now, departure, end: None });
                 Ok::<_, ReplayError>(())
             });
-            timers[queue] = filled?.wakeup();
+            timers[queue] = filled?.wakeup(engine, now, options.timer);
             for drop in engine.drops() {
                 if let Some(class) = drop.class {
                     collector.dropped(drop.at, class, drop.packet.len);

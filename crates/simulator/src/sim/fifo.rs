@@ -75,7 +75,7 @@ impl Fifo {
 mod tests {
     use altq_engine::drive::{self, Taken};
     use altq_engine::settings::Settings;
-    use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec, Timer};
+    use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, ROOT, SchedulerSpec};
     use altq_engine::units::Rate;
     use altq_engine::{Departure, Engine, Packet};
     use rand_pcg::Pcg32;
@@ -101,7 +101,7 @@ mod tests {
                 left.push((departure.packet.handle, taken.end.unwrap()));
                 Ok(())
             };
-            _ = drive::fill(engine, now, Timer::Exact, wire, sent).unwrap();
+            _ = drive::fill(engine, now, wire, sent).unwrap();
         };
         for (at, (time, len)) in arrivals.iter().enumerate() {
             while let Some(end) = wire.next_end().filter(|end| end <= time) {

@@ -271,15 +271,16 @@ impl Port {
         let Some(rings) = &mut self.rings else {
             let engine = self.engine.of(0);
             let filled = match &mut self.station {
-                Some(station) => drive::fill(engine, now, timer, station, sent),
-                None => drive::fill(engine, now, timer, &mut self.wire, sent),
+                Some(station) => drive::fill(engine, now, station, sent),
+                None => drive::fill(engine, now, &mut self.wire, sent),
             };
-            return Ok(filled?.wakeup());
+            return Ok(filled?.wakeup(engine, now, timer));
         };
         let mut wakeup: Option<Nanos> = None;
         for queue in 0..rings.queues() {
-            let filled = drive::fill(self.engine.of(queue), now, timer, &mut rings.ring(queue), &mut sent)?;
-            wakeup = [wakeup, filled.wakeup()].into_iter().flatten().min();
+            let engine = self.engine.of(queue);
+            let filled = drive::fill(engine, now, &mut rings.ring(queue), &mut sent)?;
+            wakeup = [wakeup, filled.wakeup(engine, now, timer)].into_iter().flatten().min();
         }
         Ok(wakeup)
     }
