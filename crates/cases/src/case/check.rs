@@ -1,30 +1,23 @@
-//! From what is written to a checked case.
+//! Checks a case as it is written: names, ranges, and what does not go together.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use altq_config::Language;
 use altq_engine::spec::Timer;
-use altq_engine::units::Nanos;
 use toml::Spanned;
 
-use super::file::Context;
+use super::column::{Column, Only, PolicySource};
+use super::events::events;
 use super::flows::flows;
 use super::links::links;
-use super::{Case, CaseLink, Column, Flow, Host, Kind, Only, PolicySource, Shape, TimedEvent, What, WordValue};
-use super::{expect, raw};
+use super::table::Context;
+use super::topology::Host;
+use super::words::{unique, world};
+use super::wrong::{Result, bad};
+use super::{Case, expect, raw};
 use crate::limits::tick;
-use crate::world::World;
-use altq_config::suggest::nearest;
-
-pub type Place = Option<Range<usize>>;
-pub type Result<T> = std::result::Result<T, (Place, String)>;
-
-pub fn bad<T, U>(at: &Spanned<T>, message: impl Into<String>) -> Result<U> {
-    Err((Some(at.span()), message.into()))
-}
 
 pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case> {
     let (name, duration) = (raw.name.get_ref().clone(), raw.duration.get_ref().0);
@@ -56,7 +49,7 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
         duration,
         warmup,
         offload: raw.offload.unwrap_or(true),
-        only: place(&raw.only)?,
+        only: only(&raw.only)?,
         overload: raw.overload.unwrap_or(false),
         turns: turns(&raw.turns)?,
         hosts,
@@ -72,28 +65,6 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
     case.figures = expect::figures(&raw.figures, &case, context)?;
     case.expectations = expect::expectations(&raw.expect, &case, context)?;
     Ok(case)
-}
-
-/// Names given once each, and not empty.
-pub fn unique(seen: &mut HashSet<String>, name: &Spanned<String>, what: &str) -> Result<()> {
-    if name.get_ref().is_empty() {
-        return bad(name, format!("a {what} needs a name"));
-    }
-    if !seen.insert(name.get_ref().clone()) {
-        return bad(name, format!("there are two {what}s called {:?}", name.get_ref()));
-    }
-    Ok(())
-}
-
-/// The place of a name among others.
-pub fn find<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
-    match names.clone().position(|n| n == name.get_ref()) {
-        Some(at) => Ok(at),
-        None => {
-            let hint = nearest(name.get_ref(), names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
-            bad(name, format!("there is no {what} called {:?}{hint}", name.get_ref()))
-        }
-    }
 }
 
 fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
@@ -123,7 +94,8 @@ fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
+/// The columns of a case. `wanted`: the only one to be read; `None`: all.
+fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
     let timer = |word: &Option<Spanned<raw::TimerWord>>| match word {
         None => Ok(Timer::Exact),
         Some(word) => match word.get_ref() {
@@ -157,7 +129,7 @@ fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
     for column in &raw.columns {
         let c = column.get_ref();
         unique(&mut names, &c.name, "column")?;
-        if only.is_some_and(|only| only != c.name.get_ref()) {
+        if wanted.is_some_and(|wanted| wanted != c.name.get_ref()) {
             continue;
         }
         let Some(policy) = policy(&c.policy, &c.policy_file)?.or_else(|| top.clone()) else {
@@ -177,13 +149,13 @@ fn columns(raw: &raw::Case, only: Option<&str>) -> Result<Vec<Column>> {
             replace,
             mtu: mtu(if c.mtu.is_some() { &c.mtu } else { &raw.mtu })?,
             overhead: overhead(if c.overhead.is_some() { &c.overhead } else { &raw.overhead })?,
-            only: place(&c.only)?,
+            only: only(&c.only)?,
         });
     }
     Ok(columns)
 }
 
-/// Most copies of a stretch of text.
+/// The most copies of a stretch of text.
 const MOST_TIMES: u32 = 1_000_000;
 
 fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
@@ -203,16 +175,7 @@ fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
     raw.iter().map(one).collect()
 }
 
-/// A world's word.
-pub fn world(word: &Spanned<String>) -> Result<World> {
-    match word.get_ref().as_str() {
-        "sim" => Ok(World::Sim),
-        "lab" => Ok(World::Lab),
-        _ => bad(word, "a world is \"sim\" or \"lab\""),
-    }
-}
-
-/// Most turns.
+/// The most turns.
 const MOST_TURNS: u32 = 1000;
 
 fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {
@@ -224,11 +187,13 @@ fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {
     }
 }
 
-fn place(raw: &Option<Spanned<raw::Only>>) -> Result<Option<Only>> {
-    let Some(only) = raw else { return Ok(None) };
-    let (world, reason) = (world(&only.get_ref().world)?, only.get_ref().reason.get_ref().trim());
+/// The world in which something makes sense.
+fn only(raw: &Option<Spanned<raw::Only>>) -> Result<Option<Only>> {
+    let Some(written) = raw else { return Ok(None) };
+    let written = written.get_ref();
+    let (world, reason) = (world(&written.world)?, written.reason.get_ref().trim());
     if reason.is_empty() {
-        return bad(&only.get_ref().reason, "why not in the other world?");
+        return bad(&written.reason, "why not in the other world?");
     }
     Ok(Some(Only { world, reason: reason.to_owned() }))
 }
@@ -245,88 +210,4 @@ fn overhead(raw: &Option<Spanned<i32>>) -> Result<Option<i32>> {
         Some(bytes) if !(-64..=256).contains(bytes.get_ref()) => bad(bytes, "an overhead is -64 to 256 bytes"),
         bytes => Ok(bytes.as_ref().map(|bytes| *bytes.get_ref())),
     }
-}
-
-fn events(raw: &[Spanned<raw::Event>], links: &[CaseLink], flows: &[Flow], duration: Nanos) -> Result<Vec<TimedEvent>> {
-    let mut events = Vec::new();
-    for event in raw {
-        let (place, event) = (event, event.get_ref());
-        let at = event.at.get_ref().0;
-        if at >= duration {
-            return bad(&event.at, "the case is over by then");
-        }
-        macro_rules! only {
-            ($($key:ident)*; $known:expr) => {
-                for (key, span) in [$((stringify!($key), event.$key.as_ref().map(|v| v.span()))),*] {
-                    if span.is_some() && !$known.contains(&key) {
-                        let event = $known.first().unwrap_or(&"this event");
-                        return Err((span, format!("{key} does not go with {event}")));
-                    }
-                }
-            };
-        }
-        let only = |known: &[&str]| -> Result<()> {
-            only!(link flow class add remove rate active parent heir flows set; known);
-            Ok(())
-        };
-        let text = |key: &Option<Spanned<String>>| key.as_ref().map(|k| k.get_ref().clone());
-        let set = || {
-            let words = event.set.as_ref().map(|set| set.get_ref().iter()).into_iter().flatten();
-            words
-                .map(|(word, value)| {
-                    let value = match value {
-                        raw::Word::Flag(flag) => WordValue::Flag(*flag),
-                        raw::Word::Number(n) => WordValue::Number(*n),
-                        raw::Word::Text(text) => WordValue::Text(text.clone()),
-                    };
-                    (word.clone(), value)
-                })
-                .collect::<Vec<_>>()
-        };
-        let what = if let Some(class) = &event.class {
-            only(&["class", "parent", "set"])?;
-            if event.set.is_none() && event.parent.is_none() {
-                return bad(place, "what changes about the class? Write set or parent");
-            }
-            What::SetClass { class: class.get_ref().clone(), parent: text(&event.parent), set: set() }
-        } else if let Some(class) = &event.add {
-            only(&["add", "parent", "set", "flows"])?;
-            let names = event.flows.iter().flat_map(|list| list.get_ref().iter());
-            let flows = names.map(|f| find(f, "flow", flows.iter().map(|f| f.name.as_str()))).collect::<Result<_>>()?;
-            What::AddClass { class: class.get_ref().clone(), parent: text(&event.parent), set: set(), flows }
-        } else if let Some(class) = &event.remove {
-            only(&["remove", "heir"])?;
-            What::RemoveClass { class: class.get_ref().clone(), heir: text(&event.heir) }
-        } else if let Some(link) = &event.link {
-            only(&["link", "rate"])?;
-            let link = find(link, "link", links.iter().map(|l| l.name.as_str()))?;
-            match &event.rate {
-                Some(rate) if rate.get_ref().0.is_zero() => return bad(rate, "a link at 0 bit/s carries nothing"),
-                Some(rate) => What::LinkRate { link, rate: rate.get_ref().0 },
-                None => return bad(place, "what changes about the link? Write rate"),
-            }
-        } else if let Some(name) = &event.flow {
-            only(&["flow", "rate", "active"])?;
-            let flow = find(name, "flow", flows.iter().map(|f| f.name.as_str()))?;
-            match (&event.rate, &event.active) {
-                (Some(rate), None) if rate.get_ref().0.is_zero() => return bad(rate, "write active = false instead"),
-                (Some(rate), None) => {
-                    let unpaced = |shape: &Shape| matches!(shape, Shape::Bursts { .. } | Shape::Local { .. });
-                    let paced = matches!(&flows[flow].kind, Kind::Udp(udp) if !unpaced(&udp.shape));
-                    if !paced {
-                        return bad(rate, "only UDP flows with a pace have a rate");
-                    }
-                    What::FlowRate { flow, rate: rate.get_ref().0 }
-                }
-                (None, Some(active)) => What::FlowActive { flow, active: *active.get_ref() },
-                _ => return bad(place, "what changes about the flow? Write rate or active, one of them"),
-            }
-        } else {
-            return bad(place, "what changes? Write one of class, add, remove, link, flow");
-        };
-        events.push(TimedEvent { at, what });
-    }
-    // Those of one time stay in the order in which they were written.
-    events.sort_by_key(|event| event.at);
-    Ok(events)
 }

@@ -1,4 +1,4 @@
-//! Expectations and figures: from what is written to what is measured.
+//! Reads what is expected and what is measured: `[[expect]]` and `[[figures]]`.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,15 +6,14 @@ use std::ops::Range;
 use altq_engine::units::{Nanos, Rate};
 use toml::Spanned;
 
-use super::check::{Result, bad, find};
-use super::file::Context;
-use super::measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
+use super::measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Subject, UNITS, Unit};
+use super::table::Context;
+use super::words::{bound, find, number, unique, world};
+use super::wrong::{Result, bad, did_you_mean};
 use super::{Case, raw};
 use crate::world::World;
-use altq_config::literal;
-use altq_config::suggest::nearest;
 
-/// The words of a probe, as expectations and figures have them.
+/// The keys of a measurement, which `[[expect]]` and `[[figures]]` share.
 struct Words<'a> {
     measure: &'a Spanned<String>,
     class: &'a Option<Spanned<String>>,
@@ -25,8 +24,9 @@ struct Words<'a> {
     level: &'a Option<Spanned<raw::Rate>>,
     over: &'a Option<Spanned<raw::Time>>,
     counter: &'a Option<Spanned<String>>,
-    /// Where all of them stand.
+    /// The whole entry.
     place: Range<usize>,
+    /// Whether the simulator need not know the measure.
     lab_only: bool,
 }
 
@@ -34,7 +34,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     let word = words.measure.get_ref().as_str();
     let Some((_, measure)) = Measure::ALL.iter().find(|(name, _)| *name == word) else {
         let all = Measure::ALL.map(|(name, _)| name);
-        let hint = nearest(word, all).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
+        let hint = did_you_mean(word, all);
         return bad(words.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
     };
     if measure.of_lab() && !words.lab_only {
@@ -72,7 +72,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     Ok(Probe { measure: *measure, subject, of: text(words.of), from, to, level, over, counter: text(words.counter) })
 }
 
-/// `level` and `over`, which belong to `reach` and to nothing else.
+/// `level` and `over`, which only the measure `reach` has.
 fn reach(words: &Words<'_>, measure: Measure, window: Nanos) -> Result<(Rate, Nanos)> {
     match (measure == Measure::Reach, words.level, words.over) {
         (true, Some(level), Some(over)) => {
@@ -97,7 +97,7 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
     let mut list: Vec<Figure> = Vec::new();
     for figure in raw {
         let (place, f) = (figure.span(), figure.get_ref());
-        super::check::unique(&mut names, &f.name, "figure")?;
+        unique(&mut names, &f.name, "figure")?;
         let what = match (&f.measure, &f.ratio) {
             (Some(measure), None) => Figured::Probe(probe(
                 &Words {
@@ -154,16 +154,6 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
     Ok(list)
 }
 
-/// On which side a figure may lie.
-pub fn bound(word: &Spanned<String>) -> Result<Bound> {
-    match word.get_ref().as_str() {
-        "within" => Ok(Bound::Within),
-        "at_most" => Ok(Bound::AtMost),
-        "at_least" => Ok(Bound::AtLeast),
-        _ => bad(word, "a bound is \"within\", \"at_most\" or \"at_least\""),
-    }
-}
-
 /// The expectations of a case: those about its row and column.
 pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context<'_>) -> Result<Vec<Expectation>> {
     let mut names = HashSet::new();
@@ -182,8 +172,8 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
             let at = e.name.as_ref().map_or(place, |n| n.span());
             return Err((Some(at), "an expectation needs a name".into()));
         }
-        let world = e.world.as_ref().map(super::check::world).transpose()?;
-        // What the whole case says of itself holds for what it expects.
+        let world = e.world.as_ref().map(world).transpose()?;
+        // A case that only the lab can run expects what only the lab can measure.
         let in_lab =
             |world| world == Some(World::Lab) || case.only.as_ref().is_some_and(|only| only.world == World::Lab);
         if !in_row(&e.rows, context)? {
@@ -202,8 +192,8 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
                     return bad(&e.expected, "only a figure has been published; write figure");
                 };
                 let shown = &case.figures[at];
-                // A row of which nothing was published, or of which it is known why it does not
-                // come out, is expected nothing of.
+                // Nothing is expected where nothing was published for the row, or where it is known
+                // why the published figure does not come out.
                 let known = context.row.and_then(|row| row.published.get(&shown.name));
                 let Some(known) = known.filter(|_| !context.not_reproduced.contains(shown.name.as_str())) else {
                     continue;
@@ -258,7 +248,7 @@ fn in_row(rows: &Option<Spanned<Vec<Spanned<String>>>>, context: &Context<'_>) -
     Ok(here)
 }
 
-/// What an expectation is about: a figure of the case, or something of its own.
+/// What an expectation is about: a figure of the case by its place, or a measurement of its own.
 fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -> Result<(Option<usize>, Probe)> {
     let words = |measure| Words {
         measure,
@@ -297,52 +287,4 @@ fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -
         (Some(_), Some(figure)) => bad(figure, "the measure already says what is meant"),
         (None, None) => Err((Some(place.clone()), "what is measured? Write measure or figure".into())),
     }
-}
-
-/// A share of packets, from 0 to 1.
-pub fn share(raw: &Spanned<raw::Figure>) -> Result<f64> {
-    match number(raw, Unit::Fraction, None)? {
-        share if share <= 1.0 => Ok(share),
-        _ => bad(raw, "a share is 0 to 1, or \"0%\" to \"100%\""),
-    }
-}
-
-/// A figure in the measure's unit. `relative_to`: what a percentage is of; `None`: of 1, for
-/// fractions only.
-fn number(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) -> Result<f64> {
-    let value = match raw.get_ref() {
-        raw::Figure::Number(value) => *value,
-        raw::Figure::Text(text) => match text.trim().strip_suffix('%') {
-            Some(percent) => {
-                let base = match (relative_to, unit) {
-                    (Some(base), _) => base.abs(),
-                    (None, Unit::Fraction) => 1.0,
-                    (None, _) => return bad(raw, "a percentage of what?"),
-                };
-                match percent.trim().parse::<f64>() {
-                    Ok(percent) => base * percent / 100.0,
-                    Err(_) => return bad(raw, "that is no percentage"),
-                }
-            }
-            None => match unit {
-                Unit::Rate => kilobytes(text).map_or_else(
-                    || literal::rate(text).map(|r| r.as_bit_s() as f64).or_else(|message| bad(raw, message)),
-                    Ok,
-                )?,
-                Unit::Time => literal::time(text).map(|t| t as f64).or_else(|message| bad(raw, message))?,
-                Unit::Fraction => return bad(raw, "a fraction is written as 0.2 or \"20%\""),
-                Unit::Count => return bad(raw, "a count is a number"),
-            },
-        },
-    };
-    if !value.is_finite() || value < 0.0 {
-        return bad(raw, "a figure is a number from 0");
-    }
-    Ok(value)
-}
-
-/// A rate in KB/s of 1024 bytes, as ttcp counts.
-fn kilobytes(text: &str) -> Option<f64> {
-    let shown: &Shown = UNITS.iter().find(|shown| shown.name == "KB/s")?;
-    text.trim().strip_suffix(shown.name)?.trim_end().parse::<f64>().ok().map(|n| n * shown.factor)
 }

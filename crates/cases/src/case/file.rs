@@ -5,16 +5,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use toml::Spanned;
-
-use super::measure::{Bound, Measure};
+use super::comparisons::comparisons;
+use super::error::CaseError;
+use super::measure::Figure;
+use super::table::{Comparison, Context, Names, NotReproduced, Published, Row};
 use super::template::{self, Values};
-use super::{Case, CaseError, check, raw};
+use super::words::{find, unique};
+use super::wrong::{Result, Stretch};
+use super::{Case, check, raw};
 use crate::world::World;
-use altq_config::suggest::nearest;
-
-type Place = Option<Range<usize>>;
-type Result<T> = std::result::Result<T, (Place, String)>;
 
 /// Most runs of one file.
 const MOST_RUNS: usize = 10_000;
@@ -47,24 +46,6 @@ pub struct CaseFile {
     pub runs: Vec<Run>,
 }
 
-/// A row of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// Its name.
-    pub name: String,
-    /// Figures that were published for it, by the figure's name.
-    pub published: BTreeMap<String, Published>,
-}
-
-/// A published figure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Published {
-    /// The number, in the figure's unit, as printed.
-    pub value: f64,
-    /// Document and line.
-    pub source: String,
-}
-
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -78,92 +59,10 @@ pub struct Run {
     pub case: Case,
 }
 
-/// Something that must be true of several rows, or columns, together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
-    /// Its name.
-    pub name: String,
-    /// The figure that it is about.
-    pub figure: String,
-    /// What is judged.
-    pub judged: Judged,
-    /// What it must be.
-    pub expected: f64,
-    /// How far off it may be.
-    pub tolerance: f64,
-    /// On which side.
-    pub bound: Bound,
-    /// Where that comes from.
-    pub source: String,
-    /// The only world in which it is judged; `None`: both.
-    pub world: Option<World>,
-}
-
-/// What a [`Comparison`] judges. Rows and columns by their places.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Judged {
-    /// The figure of the first row over that of the second, in a column (`None`: in every one).
-    Rows(Option<usize>, usize, usize),
-    /// The figure of the first column over that of the second, in these rows.
-    Columns(usize, usize, Vec<usize>),
-    /// The worst step from a row to the next in a column (`None`: in every one), where all are to
-    /// rise (or, if false, to fall).
-    Monotone(Option<usize>, bool, Vec<usize>),
-}
-
-impl Comparison {
-    /// What its number is.
-    pub fn measure(&self) -> Measure {
-        match self.judged {
-            Judged::Monotone(..) => Measure::Monotone,
-            _ => Measure::Ratio,
-        }
-    }
-
-    /// Whether a measured figure will do.
-    pub fn holds(&self, measured: f64) -> bool {
-        self.bound.holds(measured, self.expected, self.tolerance)
-    }
-}
-
-/// A published figure that is known not to come out.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NotReproduced {
-    /// The figure.
-    pub figure: String,
-    /// The column, by its place.
-    pub column: usize,
-    /// The rows, by their places.
-    pub rows: Vec<usize>,
-    /// Why.
-    pub reason: String,
-}
-
-/// What a run's case is checked with besides its text.
-pub(super) struct Context<'a> {
-    /// The row, and the figures published for it.
-    pub row: Option<&'a Row>,
-    /// All rows' names.
-    pub rows: &'a [Row],
-    /// The only column that is wanted; `None`: all.
-    pub column: Option<&'a str>,
-    /// All columns' names.
-    pub columns: &'a [String],
-    /// Flows that run in this row; `None`: all.
-    pub flows: Option<&'a [String]>,
-    /// Figures of this run's row and column that do not come out.
-    pub not_reproduced: HashSet<&'a str>,
-}
-
 impl CaseFile {
     /// Reads and checks a case file.
     pub fn load(path: &Path) -> std::result::Result<CaseFile, CaseError> {
-        let text =
-            std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
-        let text = String::from_utf8(text).map_err(|error| {
-            CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to()))
-        })?;
-        CaseFile::parse(&text, path)
+        CaseFile::parse(&read_file(path)?, path)
     }
 
     /// Checks a case file's text. `path` is what messages call it; files that it names are looked
@@ -203,8 +102,17 @@ impl CaseFile {
         self.columns.iter().position(|column| column == name)
     }
 
+    /// The names of its rows, columns and figures.
+    fn names(&self) -> Names<'_> {
+        Names {
+            rows: self.rows.iter().map(|row| row.name.as_str()).collect(),
+            columns: self.columns.iter().map(String::as_str).collect(),
+            figures: self.figures().iter().map(|figure| figure.name.as_str()).collect(),
+        }
+    }
+
     /// The figures of the table, as its first run has them.
-    pub fn figures(&self) -> &[super::Figure] {
+    pub fn figures(&self) -> &[Figure] {
         self.runs.first().map_or(&[], |run| &run.case.figures)
     }
 
@@ -215,8 +123,31 @@ impl CaseFile {
     }
 }
 
-fn named<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
-    check::find(name, what, names)
+impl Case {
+    /// Reads and checks a case file.
+    pub fn load(path: &Path) -> std::result::Result<Case, CaseError> {
+        Case::parse(&read_file(path)?, path)
+    }
+
+    /// Checks a case's text. `path` is what messages call it; files that it names are looked for
+    /// beside that.
+    pub fn parse(text: &str, path: &Path) -> std::result::Result<Case, CaseError> {
+        let mut file = CaseFile::parse(text, path)?;
+        match (file.runs.pop(), file.runs.is_empty()) {
+            (Some(run), true) if !file.is_table() => Ok(run.case),
+            _ => Err(CaseError::plain(
+                path,
+                "it has rows, or columns with values of their own; only `altq sim` can run it".into(),
+            )),
+        }
+    }
+}
+
+/// The text of a file.
+fn read_file(path: &Path) -> std::result::Result<String, CaseError> {
+    let text = std::fs::read(path).map_err(|error| CaseError::plain(path, format!("it cannot be read: {error}")))?;
+    String::from_utf8(text)
+        .map_err(|error| CaseError::plain(path, format!("byte {} is not UTF-8 text", error.utf8_error().valid_up_to())))
 }
 
 fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
@@ -225,7 +156,7 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
     let mut rows = Vec::new();
     for row in &head.rows {
         let row = row.get_ref();
-        check::unique(&mut seen, &row.name, "row")?;
+        unique(&mut seen, &row.name, "row")?;
         let mut published = BTreeMap::new();
         for (figure, given) in &row.published {
             let (value, line) = given.get_ref();
@@ -250,7 +181,7 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
     let mut seen = HashSet::new();
     let mut columns = Vec::new();
     for column in &head.columns {
-        check::unique(&mut seen, &column.get_ref().name, "column")?;
+        unique(&mut seen, &column.get_ref().name, "column")?;
         columns.push(column.get_ref().name.get_ref().clone());
     }
     check_values(&head)?;
@@ -266,20 +197,20 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
         columns,
         runs: Vec::new(),
     };
-    file.not_reproduced = not_reproduced(&head, &file)?;
+    file.not_reproduced = not_reproduced(&head, &file.names())?;
     let table = !head.rows.is_empty()
         || head.columns.iter().any(|c| c.get_ref().samples.is_some() || !c.get_ref().values.is_empty());
     file.runs = runs(&head, &file, table, text, path)?;
-    file.comparisons = comparisons(&head, &file, table)?;
-    // What a row or an excuse says of a figure is of one that there is.
-    let figures: Vec<&str> = file.figures().iter().map(|f| f.name.as_str()).collect();
+    file.comparisons = comparisons(&head, &file.names(), table)?;
+    // Rows and excuses may only name figures that exist.
+    let names = file.names();
     for row in &head.rows {
         for figure in row.get_ref().published.keys() {
-            named(figure, "figure", figures.iter().copied())?;
+            names.figure(figure)?;
         }
     }
     for excuse in &head.not_reproduced {
-        named(&excuse.get_ref().figure, "figure", figures.iter().copied())?;
+        names.figure(&excuse.get_ref().figure)?;
     }
     Ok(file)
 }
@@ -358,7 +289,7 @@ fn runs(head: &raw::Head, file: &CaseFile, table: bool, text: &str, path: &Path)
             if let (Some(wanted), Some(column)) = (wanted, column) {
                 let mut here = false;
                 for name in wanted.get_ref() {
-                    here |= named(name, "column", file.columns.iter().map(String::as_str))? == column;
+                    here |= file.names().column(name)? == column;
                 }
                 if !here {
                     continue;
@@ -418,7 +349,7 @@ fn one(
         (Some(row), Some(column)) => format!("row {row}, column {column}: {message}"),
     };
     let filled = template::fill(text, &values).map_err(|(span, message)| (Some(span), whose(message)))?;
-    let place = |span: Place| span.map(|span| filled.original(&span));
+    let place = |span: Stretch| span.map(|span| filled.original(&span));
     let raw: raw::Case = match toml::from_str(&filled.text) {
         Ok(raw) => raw,
         Err(error) => return Err((place(error.span()), whose(error.message().to_string()))),
@@ -428,7 +359,7 @@ fn one(
         Some(list) => {
             let names = raw.flows.iter().map(|f| f.get_ref().name.get_ref().as_str());
             for name in list.get_ref() {
-                named(name, "flow", names.clone())?;
+                find(name, "flow", names.clone())?;
             }
             Some(list.get_ref().iter().map(|f| f.get_ref().clone()).collect())
         }
@@ -445,7 +376,8 @@ fn one(
     check::check(raw, path, &context).map_err(|(span, message)| (place(span), whose(message)))
 }
 
-fn not_reproduced(head: &raw::Head, file: &CaseFile) -> Result<Vec<NotReproduced>> {
+/// The published figures that are known not to come out.
+fn not_reproduced(head: &raw::Head, names: &Names<'_>) -> Result<Vec<NotReproduced>> {
     let mut list = Vec::new();
     for excuse in &head.not_reproduced {
         let excuse = excuse.get_ref();
@@ -454,107 +386,9 @@ fn not_reproduced(head: &raw::Head, file: &CaseFile) -> Result<Vec<NotReproduced
         }
         list.push(NotReproduced {
             figure: excuse.figure.get_ref().clone(),
-            column: named(&excuse.column, "column", file.columns.iter().map(String::as_str))?,
-            rows: places(&excuse.rows, file)?,
+            column: names.column(&excuse.column)?,
+            rows: names.rows(&excuse.rows)?,
             reason: excuse.reason.get_ref().trim().to_owned(),
-        });
-    }
-    Ok(list)
-}
-
-/// Rows by their names; all of them where none are named.
-fn places(rows: &Option<Spanned<Vec<Spanned<String>>>>, file: &CaseFile) -> Result<Vec<usize>> {
-    match rows {
-        None => Ok((0..file.rows.len()).collect()),
-        Some(list) => {
-            list.get_ref().iter().map(|name| named(name, "row", file.rows.iter().map(|r| r.name.as_str()))).collect()
-        }
-    }
-}
-
-fn comparisons(head: &raw::Head, file: &CaseFile, table: bool) -> Result<Vec<Comparison>> {
-    let mut list = Vec::new();
-    for whole in &head.shape {
-        let shape = whole.get_ref();
-        let bad = |message: &str| Err((Some(whole.span()), message.to_owned()));
-        if !table {
-            return bad("a shape is of rows or of columns, and the case has neither");
-        }
-        named(&shape.figure, "figure", file.figures().iter().map(|f| f.name.as_str()))?;
-        let column = |name: &Spanned<String>| named(name, "column", file.columns.iter().map(String::as_str));
-        let row = |name: &Spanned<String>| named(name, "row", file.rows.iter().map(|r| r.name.as_str()));
-        let of = shape.column.as_ref().map(column).transpose()?;
-        let (judged, unit) = match (&shape.ratio, &shape.columns, &shape.monotone) {
-            (Some(pair), None, None) => {
-                let (first, second) = pair.get_ref();
-                if let Some(rows) = &shape.rows {
-                    return Err((Some(rows.span()), "ratio already names its rows".into()));
-                }
-                (Judged::Rows(of, row(first)?, row(second)?), 1.0)
-            }
-            (None, Some(pair), None) => {
-                let (first, second) = pair.get_ref();
-                if let Some(at) = &shape.column {
-                    return Err((Some(at.span()), "columns already names them".into()));
-                }
-                (Judged::Columns(column(first)?, column(second)?, places(&shape.rows, file)?), 1.0)
-            }
-            (None, None, Some(word)) => {
-                let rising = match word.get_ref().as_str() {
-                    "rising" => true,
-                    "falling" => false,
-                    other => {
-                        let hint = nearest(other, ["rising", "falling"]).map(|n| format!("; did you mean {n:?}?"));
-                        let message = format!("figures are \"rising\" or \"falling\"{}", hint.unwrap_or_default());
-                        return Err((Some(word.span()), message));
-                    }
-                };
-                if let Some(at) = shape.expected.as_ref().map(|e| e.span()).or(shape.bound.as_ref().map(|b| b.span())) {
-                    return Err((
-                        Some(at),
-                        "what is monotone expects nothing more; write how far a step may go back as tolerance".into(),
-                    ));
-                }
-                (Judged::Monotone(of, rising, places(&shape.rows, file)?), 0.0)
-            }
-            _ => return bad("what about the figure? Write one of ratio (two rows), columns (two of them), monotone"),
-        };
-        let monotone = unit == 0.0;
-        let number = |figure: &Spanned<raw::Figure>, of: f64| match figure.get_ref() {
-            raw::Figure::Number(n) if n.is_finite() && *n >= 0.0 => Ok(*n),
-            raw::Figure::Text(text) => match text.trim().strip_suffix('%').map(|n| n.trim().parse::<f64>()) {
-                Some(Ok(n)) if n.is_finite() && n >= 0.0 => Ok(of * n / 100.0),
-                _ => Err((Some(figure.span()), "a ratio is a number or a percentage".into())),
-            },
-            raw::Figure::Number(_) => Err((Some(figure.span()), "a figure is a number from 0".into())),
-        };
-        let expected = match &shape.expected {
-            Some(expected) => number(expected, 1.0)?,
-            None if monotone => 0.0,
-            None => return bad("what must the ratio be? Write expected"),
-        };
-        let bound = match &shape.bound {
-            None if monotone => Bound::AtLeast,
-            None => Bound::Within,
-            Some(word) => super::expect::bound(word)?,
-        };
-        let tolerance = match &shape.tolerance {
-            Some(tolerance) => number(tolerance, if monotone { 1.0 } else { expected })?,
-            None if bound == Bound::Within => return bad("how far off may it be? Write a tolerance"),
-            None => 0.0,
-        };
-        if shape.source.get_ref().trim().is_empty() {
-            return Err((Some(shape.source.span()), "where does the expected figure come from?".into()));
-        }
-        list.push(Comparison {
-            name: shape.name.get_ref().clone(),
-            figure: shape.figure.get_ref().clone(),
-            world: shape.world.as_ref().map(super::check::world).transpose()?,
-            judged,
-            expected,
-            tolerance,
-            bound,
-            source: shape.source.get_ref().clone(),
         });
     }
     Ok(list)

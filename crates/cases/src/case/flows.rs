@@ -1,16 +1,17 @@
-//! Flows of a case: from what is written to what is checked.
+//! Reads `[[flows]]`.
 
 use std::collections::HashSet;
 
 use altq_engine::units::Nanos;
 use toml::Spanned;
 
-use super::check::{Result, bad, find, unique};
 use super::raw;
-use super::{Flow, Host, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
+use super::topology::Host;
+use super::traffic::{Flow, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
+use super::words::{find, unique};
+use super::wrong::{Result, bad, did_you_mean};
 use crate::limits::LARGEST_PACKET;
 use altq_config::literal;
-use altq_config::suggest::nearest;
 
 /// IPv4 and UDP headers.
 pub const LEAST_UDP_V4: u32 = 28;
@@ -101,7 +102,7 @@ fn dscp(word: &raw::Number) -> std::result::Result<u8, literal::Wrong> {
     }
 }
 
-/// Keys that a kind of flow does not know.
+/// Checks that a flow has no key that its kind does not know.
 fn only(flow: &raw::Flow, kind: &str, known: &[&str]) -> Result<()> {
     macro_rules! keys {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(|v| v.span()))),*] };
@@ -196,13 +197,13 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
         }
         other => {
             let kinds = ["udp", "udp_rr", "tcp_bulk", "tcp_rr", "tcp_connect", "pcap"];
-            let hint = nearest(other, kinds).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
+            let hint = did_you_mean(other, kinds);
             bad(&flow.kind, format!("there is no kind {other:?}{hint} Kinds: {}", kinds.join(", ")))
         }
     }
 }
 
-/// What the ends of a TCP connection are told.
+/// The options of the ends of a TCP connection.
 fn tcp(flow: &raw::Flow) -> Result<Tcp> {
     let buffers = match &flow.buffers {
         // What the kernel takes as it is written: less is raised to its least, more is beyond a
@@ -322,7 +323,7 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
         }
         other => {
             let shapes = ["constant", "on_off", "poisson", "pareto", "voice", "local", "bursts"];
-            let hint = nearest(other, shapes).map(|k| format!("; did you mean {k:?}?")).unwrap_or_default();
+            let hint = did_you_mean(other, shapes);
             let message = format!("there is no shape {other:?}{hint} Shapes: {}", shapes.join(", "));
             return match &flow.shape {
                 Some(at) => bad(at, message),
@@ -333,7 +334,7 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
     Ok(Udp { sizes, shape })
 }
 
-/// What a codec sends.
+/// The packets of a codec.
 struct Voice {
     size: u32,
     interval: Nanos,

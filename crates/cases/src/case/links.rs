@@ -1,4 +1,4 @@
-//! Links of a case: from what is written to what is checked.
+//! Reads `[[links]]`.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use altq_engine::settings::Limit;
 use toml::Spanned;
 
-use super::check::{Result, bad, find, unique};
-use super::expect::share;
 use super::raw;
-use super::{CaseLink, Host, Loss, Medium, Tunnel, Way};
+use super::topology::{CaseLink, Host, Loss, Medium, Tunnel, Way};
+use super::words::{find, share, unique};
+use super::wrong::{Result, bad};
 use crate::limits::MOST_QUEUES;
 use altq_config::literal;
 
@@ -82,8 +82,8 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
     Ok(links)
 }
 
-/// What the keys of a link say of its two ways; the other way has what the first has, where it says
-/// nothing of its own.
+/// The two directions of a link. The reverse direction has what the first one has, where no key of
+/// its own says otherwise.
 fn ways(link: &raw::Link) -> Result<[Way; 2]> {
     let loss = |loss: &Option<Spanned<raw::Loss>>| match loss {
         None => Ok(None),
