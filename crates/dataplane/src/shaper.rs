@@ -274,8 +274,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// Runs until the edge says that it is to stop. `on_snapshot` is called with every snapshot, one
-    /// at the end included, also where the loop ends with an error.
+    /// Runs until the edge says that it is to stop. `on_snapshot` is called with every snapshot,
+    /// one at the end included, also where the loop ends with an error.
     ///
     /// # Errors
     /// What the edge ends with: the interface went away.

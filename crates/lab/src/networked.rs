@@ -31,8 +31,8 @@ pub trait Network: Send {
     /// `head`: the frame's first bytes, from layer 2 on (all bytes of a frame of an ordinary MTU).
     fn enter(&mut self, head: &[u8]) -> u32;
 
-    /// A frame is at the beginning of its route, or at a link where it [meets](Onward::Meets) others.
-    /// Calls come in order of time. `len`: the frame's length, without the check sequence.
+    /// A frame is at the beginning of its route, or at a link where it [meets](Onward::Meets)
+    /// others. Calls come in order of time. `len`: the frame's length, without the check sequence.
     fn onward(&mut self, now: Nanos, ticket: u32, len: usize) -> Onward;
 }
 

@@ -39,8 +39,8 @@ impl Epoch {
         Epoch { instant: instant + lead, ns: ns.saturating_add(lead.as_nanos() as u64) }
     }
 
-    /// A run that starts when a timer of CLOCK_MONOTONIC first fires after `lead`, so that timers that
-    /// fire on ticks of that clock fire on ticks of the run.
+    /// A run that starts when a timer of CLOCK_MONOTONIC first fires after `lead`, so that timers
+    /// that fire on ticks of that clock fire on ticks of the run.
     pub fn on_tick(lead: Duration, timer: Timer) -> Epoch {
         let Epoch { instant, ns } = Epoch::after(lead);
         let more = round_up(ns, timer).unwrap_or(ns) - ns;

@@ -103,7 +103,9 @@ impl<'a> Column<'a> {
                     @if let Some(n) = note { sup { (n + 1) } }
                 }
                 @if self.error > 0.0 {
-                    span.error style=(format!("--room:{:.1}rem", self.error)) { @if let Some(cell) = cell { (cell.error()) } }
+                    span.error style=(format!("--room:{:.1}rem", self.error)) {
+                        @if let Some(cell) = cell { (cell.error()) }
+                    }
                 }
                 @if self.verdict > 0.0 {
                     span.judged style=(format!("--room:{:.1}rem", self.verdict)) {
