@@ -208,7 +208,7 @@ fn bad_tables_are_refused_with_place_and_reason() {
         ("values = { policy = \"wan\" }", "values = { }", "give it one here, or a usual one in [values]"),
         ("name = \"40\", values = { percent = 40 }", "name = \"40\"", "give it one here"),
         ("name = \"40\"", "name = \"20\"", "two rows called"),
-        ("flows = [\"y\"]", "flows = [\"z\"]", "no flow called \"z\"; did you mean \"x\"?"),
+        ("flows = [\"y\"]", "flows = [\"z\"]", "there is no flow called \"z\""),
         ("columns = [\"shaped\"] }", "columns = [\"shapet\"] }", "did you mean \"shaped\"?"),
         ("samples = 3", "samples = 0", "samples are 1 to 1000"),
         ("published_in = \"Doe 1999\"", "", "published where?"),

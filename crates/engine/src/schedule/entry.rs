@@ -13,7 +13,7 @@ use crate::units::Rate;
 ///
 /// [`Entry::new`] has what holds for a scheduler that says nothing; an entry states what differs:
 ///
-/// ```ignore
+/// ```text
 /// pub const ENTRY: Entry = Entry { class_words: &[…], promises, ..Entry::new("drr", "in turn", build) };
 /// ```
 #[derive(Clone, Copy)]
