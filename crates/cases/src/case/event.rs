@@ -16,7 +16,7 @@ pub struct TimedEvent {
 pub enum What {
     /// The link's rate, and that of its wire. Classes keep the rates that they have.
     LinkRate {
-        /// Which, as a place in [`Case::links`].
+        /// Which, as a place in [`Case::links`](super::Case::links).
         link: usize,
         /// The new rate.
         rate: Rate,
@@ -38,7 +38,7 @@ pub enum What {
         parent: Option<String>,
         /// Its words.
         set: Vec<(String, WordValue)>,
-        /// Flows whose packets go there, as places in [`Case::flows`].
+        /// Flows whose packets go there, as places in [`Case::flows`](super::Case::flows).
         flows: Vec<usize>,
     },
     /// A class goes, and the rules that lead to it.
@@ -50,14 +50,14 @@ pub enum What {
     },
     /// A flow starts or stops sending, whatever its times say.
     FlowActive {
-        /// Which, as a place in [`Case::flows`].
+        /// Which, as a place in [`Case::flows`](super::Case::flows).
         flow: usize,
         /// True: it sends from now on.
         active: bool,
     },
     /// A UDP flow's pace.
     FlowRate {
-        /// Which, as a place in [`Case::flows`].
+        /// Which, as a place in [`Case::flows`](super::Case::flows).
         flow: usize,
         /// The new rate.
         rate: Rate,

@@ -23,7 +23,7 @@ pub struct Host {
 pub struct CaseLink {
     /// Its name.
     pub name: String,
-    /// The host at one end, as a place in [`Case::hosts`].
+    /// The host at one end, as a place in [`Case::hosts`](super::Case::hosts).
     pub from: usize,
     /// The host at the other.
     pub to: usize,

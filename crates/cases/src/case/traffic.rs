@@ -9,7 +9,8 @@ use altq_engine::units::{Nanos, Rate};
 pub struct Flow {
     /// Its name.
     pub name: String,
-    /// Who sends, as a place in [`Case::hosts`]. For request/response: who asks.
+    /// Who sends, as a place in [`Case::hosts`](super::Case::hosts). For request/response: who
+    /// asks.
     pub from: usize,
     /// Who receives.
     pub to: usize,

@@ -5,8 +5,8 @@
 //! - [`altqstat`]: ALTQ's `altqstat` and `tbrconfig` (docs/reference/altq.md 13).
 //!
 //! Each has two layers: the block that the tool prints, as a struct whose `Display` is the text to
-//! the byte, and the way from a [`LinkStat`] to such blocks. A figure that our engine does not keep
-//! is never made up: `-` stands in its place.
+//! the byte, and the way from a [`LinkStat`](altq_cases::stat::LinkStat) to such blocks. A figure
+//! that our engine does not keep is never made up: `-` stands in its place.
 
 pub mod altqstat;
 pub mod tc;

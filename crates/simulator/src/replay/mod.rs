@@ -34,12 +34,12 @@ mod tests;
 pub struct Options {
     /// The wire's rate; `None`: the link's.
     pub wire_rate: Option<Rate>,
-    /// When timers can fire. See [`tick`].
+    /// When timers can fire. See [`tick`](altq_cases::limits::tick).
     pub timer: Timer,
     /// Packets that the driver's ring holds, the one on the wire included. At least 1.
     pub tx_ring: usize,
     /// Transmit queues of the card, each with a ring of that size, 1 to
-    /// [`MOST_QUEUES`](crate::rings::MOST_QUEUES).
+    /// [`MOST_QUEUES`](altq_cases::limits::MOST_QUEUES).
     pub tx_queues: usize,
     /// When the window begins in which packets are counted.
     pub from: Nanos,
