@@ -1,5 +1,5 @@
-//! Runs several cases in the lab, as many runs at a time as the host can carry (`plan.rs`). A case's
-//! result is reported as soon as all its runs are over.
+//! Runs several cases in the lab, as many runs at a time as the host can carry (`plan.rs`). A
+//! case's result is reported as soon as all its runs are over.
 
 mod plan;
 
