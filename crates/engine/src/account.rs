@@ -11,7 +11,7 @@ use std::ops::AddAssign;
 pub enum DropReason {
     /// The queue was full.
     QueueFull,
-    /// It was at the head of a queue that was full, and made room for a newer packet.
+    /// It was at the head of a full queue, and was dropped to make room for a newer packet.
     HeadDropped,
     /// Its class was removed.
     ClassRemoved,
@@ -19,7 +19,7 @@ pub enum DropReason {
     NoClass,
     /// The queue's limit was lowered below what it held.
     LimitLowered,
-    /// A policer or a meter dropped it: it came beyond the rate of its class.
+    /// A policer or a meter dropped it: it exceeded the rate of its class.
     Policed,
     /// Active queue management (RED, CoDel, PIE, …) dropped it before the queue was full, as a
     /// signal to the sender.
@@ -77,7 +77,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Packets that came in.
+    /// Packets that have arrived.
     pub fn received_packets(&self) -> u64 {
         self.sent_packets + self.dropped_packets + self.queued_packets
     }

@@ -28,10 +28,10 @@ pub trait Transmitter {
     /// Takes a packet. Called only while there is room.
     ///
     /// # Errors
-    /// What kind of transmitter it is says why.
+    /// As the kind of transmitter defines them.
     fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, Self::Error>;
 
-    /// There was room, and no packet that may leave now.
+    /// Tells the transmitter that it has room, but no packet may leave now.
     fn rest(&mut self, now: Nanos) {
         let _ = now;
     }
@@ -57,28 +57,28 @@ pub enum Filled {
 }
 
 impl Filled {
-    /// The time for which the caller's timer is to be set, behind a [`fill`] of `engine` at `now`.
-    /// `timer`: when it can fire. `None`: no timer is needed, because the transmitter is full, or
-    /// because only an arrival or a change can bring a packet.
+    /// The time for which the caller is to set its timer after a [`fill`] from `engine` at `now`.
+    /// `timer` says when the timer can fire. `None`: no timer is needed, because the transmitter is
+    /// full, or because no packet can leave before an arrival or a change.
     #[inline]
     pub fn wakeup(self, engine: &mut Engine, now: Nanos, timer: Timer) -> Option<Nanos> {
         if self == Filled::Full {
             return None;
         }
         let at = engine.next_wakeup().filter(|at| *at < NEVER)?;
-        // The engine has just said that nothing leaves now: to ask at `now` again is no use.
+        // The engine has just said that no packet leaves at `now`, so asking again then is no use.
         round_up(at.max(now.saturating_add(1)), timer)
     }
 }
 
-/// Nothing is waited for that is 100 years ahead or more.
+/// No timer is set for a time of 100 years or more.
 const NEVER: Nanos = 3_155_760_000 * SECOND;
 
-/// Hands packets from the engine to the transmitter until it is full or no packet may leave now.
-/// `sent` is called for each.
+/// Hands packets from the engine to the transmitter until the transmitter is full or no packet may
+/// leave now. Calls `sent` for each.
 ///
 /// # Errors
-/// The first one of the transmitter, or of `sent`. The packet has left the engine then.
+/// The first error of the transmitter or of `sent`. The packet at fault has left the engine.
 #[inline]
 pub fn fill<T: Transmitter, E: From<T::Error>>(
     engine: &mut Engine,
@@ -97,8 +97,8 @@ pub fn fill<T: Transmitter, E: From<T::Error>>(
     Ok(Filled::Full)
 }
 
-/// The first time at or after `at` at which a timer can fire; `None`: 64 bits of nanoseconds do
-/// not hold it.
+/// The first time at or after `at` at which a timer can fire; `None` if it does not fit into 64
+/// bits of nanoseconds.
 #[inline]
 pub fn round_up(at: Nanos, timer: Timer) -> Option<Nanos> {
     match timer {
@@ -107,7 +107,7 @@ pub fn round_up(at: Nanos, timer: Timer) -> Option<Nanos> {
     }
 }
 
-/// Things that happen to a link, in the order in which they happen at one instant.
+/// Events of a link, in the order in which those of one instant take place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// The transmitter has sent a packet.
@@ -118,7 +118,7 @@ pub enum Event {
     Arrival,
 }
 
-/// What happens first, and when, of three things that may be due.
+/// The first of three events, and its time; each is `None` if it is not expected.
 #[inline]
 pub fn first(complete: Option<Nanos>, timer: Option<Nanos>, arrival: Option<Nanos>) -> Option<(Nanos, Event)> {
     let at = [complete, timer, arrival].into_iter().flatten().min()?;
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// What came of [`fill`], and the handles of what was sent.
+    /// The result of [`fill`], and the handles of the packets sent.
     type Seen = (Result<Filled, String>, Vec<u32>);
 
     fn filled(engine: &mut Engine, now: Nanos, fake: &mut Fake) -> Seen {
@@ -205,7 +205,7 @@ mod tests {
     fn it_fills_until_full_or_empty() {
         let mut engine = fifo(Regulator::None);
         (0..3).for_each(|handle| engine.enqueue(0, ROOT, Packet::new(handle, 100)));
-        // No room: the engine is not asked, and nobody rests.
+        // No room: the engine is not asked, and `rest` is not called.
         let mut fake = Fake::default();
         assert_eq!(filled(&mut engine, 1, &mut fake), (Ok(Filled::Full), vec![]));
         fake.room = 2;
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(fake.rests, [0]);
             assert_eq!(Filled::Waiting.wakeup(&mut engine, 0, timer), Some(at));
             assert_eq!(Filled::Full.wakeup(&mut engine, 0, timer), None);
-            // A timer that fires late, or for a time that has passed, fires behind `now`.
+            // A wakeup in the past becomes the next nanosecond.
             assert_eq!(Filled::Waiting.wakeup(&mut engine, 5_000_000, Timer::Exact), Some(5_000_001));
             assert_eq!(filled(&mut engine, at, &mut fake), (Ok(Filled::Waiting), vec![1]));
             assert_eq!(Filled::Waiting.wakeup(&mut engine, at, timer), None);
@@ -250,12 +250,12 @@ mod tests {
     fn ticks_end_where_64_bits_do() {
         assert_eq!(round_up(u64::MAX, Timer::Exact), Some(u64::MAX));
         assert_eq!(round_up(u64::MAX, Timer::Tick(1)), Some(u64::MAX));
-        // 2^64 - 1 is 5 · 3689348814741910323.
+        // 2^64 - 1 is a multiple of 5: 5 · 3689348814741910323.
         assert_eq!(round_up(u64::MAX - 4, Timer::Tick(5)), Some(u64::MAX));
         assert_eq!(round_up(u64::MAX - 4, Timer::Tick(10)), None);
         assert_eq!(round_up(0, Timer::Tick(10)), Some(0));
         assert_eq!([1, 9, 10, 11].map(|at| round_up(at, Timer::Tick(10))), [10, 10, 10, 20].map(Some));
-        // At the end of time nothing overflows.
+        // Nothing overflows at the largest times.
         let mut engine = fifo(Regulator::None);
         engine.enqueue(0, ROOT, Packet::new(0, 100));
         assert_eq!(Filled::Waiting.wakeup(&mut engine, u64::MAX, Timer::Exact), Some(u64::MAX));

@@ -11,8 +11,9 @@
 //! apply(now, change)            change classes, rates, rules while packets are queued
 //! ```
 //!
-//! The loop that takes packets out, and knows when to ask again, is in [`drive`]: whoever owns an
-//! engine says what takes the packets, a wire, a ring or a device, and when its timers fire.
+//! The loop that takes packets out, and knows when to ask again, is in [`drive`]. The owner of an
+//! engine gives it what takes the packets (a wire, a ring or a device) and says when timers can
+//! fire.
 //!
 //! The modules stand in the order in which a packet meets them: [`packet`], [`headers`],
 //! [`classify`], [`link`], [`queue`], [`schedule`], [`shape`], [`drive`], [`account`], [`trace`].

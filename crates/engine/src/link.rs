@@ -16,8 +16,8 @@ pub enum Framing {
     Ptm,
 }
 
-/// What a link charges for a packet: its length at layer 3, plus `bytes`, at least `mpu`, then
-/// framed.
+/// What a link charges for a packet: its length at layer 3 plus `bytes`, but at least `mpu`; to
+/// that, the framing is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
     /// Bytes added to every packet; may be negative, as with CAKE's `raw` on a device that counts
@@ -69,8 +69,8 @@ impl Overhead {
         })
     }
 
-    /// The bytes charged for a GSO super-packet: `segments` packets of `len` bytes in all. Their
-    /// lengths are not known here; they are taken as equal, but for a shorter last one.
+    /// The bytes charged for a GSO super-packet: `segments` packets of `len` bytes in all. All are
+    /// taken as equally long, except that the last one may be shorter.
     #[inline]
     pub fn charge_segments(&self, len: u32, segments: u16) -> u32 {
         // As `*self == Overhead::NONE`, in one comparison.

@@ -27,7 +27,7 @@ pub struct Packet {
     pub segments: u16,
     /// DSCP, 0 to 63.
     pub dscp: u8,
-    /// The ECN field of the IP header (RFC 3168 5): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    /// The ECN field of the IP header (RFC 3168, 5): 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// True for a packet that the queue `two_level` serves first: it opens a TCP connection, or
     /// acknowledges without data (docs/reference/altq.md 9).
@@ -37,7 +37,7 @@ pub struct Packet {
     pub hosts: [u16; 2],
 }
 
-/// Congestion experienced: the ECN field of a marked packet (RFC 3168).
+/// Congestion experienced: the ECN field of a marked packet (RFC 3168, 5).
 pub(crate) const CE: u8 = 3;
 
 impl Packet {
@@ -53,8 +53,8 @@ pub(crate) const NIL: u32 = u32::MAX;
 /// All queued packets of a link, in one slab with a free list. A queue is a chain of cells, linked
 /// by their indices.
 ///
-/// A packet takes 32 bytes. The slab grows when it must and never shrinks, so a warm engine does
-/// not allocate.
+/// A packet takes 32 bytes. The slab grows when it is full and never shrinks. So once it has held
+/// the most packets, nothing is allocated.
 ///
 /// A cell holds the charged length of the *next* packet of its queue, not its own. A departure has
 /// to tell the scheduler that length, and so it does not have to fetch the next packet from memory.
@@ -142,7 +142,7 @@ impl Slab {
         self.cells.push(Cell::EMPTY);
     }
 
-    /// Of the packet in cell `at`: its length, its charged length, the cell of the next packet of
+    /// The length and the charged length of the packet in cell `at`, the cell of the next packet in
     /// its queue, and that packet's charged length.
     #[inline]
     pub(crate) fn first(&self, at: u32, overhead: &Overhead) -> (u32, u32, u32, u32) {
@@ -187,8 +187,8 @@ impl Slab {
         prefetch(&self.cells, at as usize);
     }
 
-    /// Sets CE on the packet in cell `at` if its transport is ECN-capable (RFC 3168). False if it
-    /// is not.
+    /// Sets CE on the packet in cell `at` if its transport is ECN-capable (RFC 3168, 5). False if
+    /// it is not.
     pub(crate) fn mark(&mut self, at: u32) -> bool {
         let ecn = &mut self.cells[at as usize].ecn;
         let understands = *ecn & CE != 0;

@@ -3,8 +3,8 @@
 
 use crate::units::Nanos;
 
-/// Bits below the leading one by which buckets differ: percentiles are within 1/32 of the true
-/// value.
+/// Number of bits below the leading one that select a bucket. With 5, percentiles are within 1/32
+/// of the true value.
 const BITS: u32 = 5;
 /// The highest leading bit: buckets reach up to 2^41 ns, 36 minutes. Longer times count in the last
 /// bucket.
@@ -21,7 +21,7 @@ pub struct Sketch {
     max: Nanos,
 }
 
-/// A sketch that stores only buckets with values, for keeping many sketches of few values.
+/// A sketch that stores only the buckets with values. For keeping many sketches of few values each.
 #[derive(Clone, Debug, Default)]
 pub struct Packed {
     /// Buckets with values, and their counts.
@@ -117,13 +117,13 @@ impl Sketch {
     }
 }
 
-/// Number of buckets that differ by `bits` bits below the leading one.
+/// Number of buckets if `bits` bits below the leading one select a bucket.
 pub const fn buckets(bits: u32) -> usize {
     (TOP_BIT - bits + 2) as usize * (1 << bits)
 }
 
-/// The bucket of a value, below [`buckets`] of the same number of bits. Values of 2^41 ns and more
-/// are in the last bucket.
+/// The bucket of a value, less than [`buckets`] of the same number of bits. Values of 2^41 ns and
+/// more are in the last bucket.
 #[inline]
 pub fn bucket<const BITS: u32>(value: Nanos) -> usize {
     let sub = 1 << BITS;

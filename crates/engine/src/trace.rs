@@ -8,13 +8,13 @@ use crate::units::Nanos;
 /// Something that happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Nanos,
-    /// To a packet of which class.
+    /// The packet's class.
     pub class: ClassId,
     /// The packet.
     pub packet: Packet,
-    /// What.
+    /// What happened to it.
     pub what: What,
 }
 
@@ -25,14 +25,15 @@ pub enum What {
     Queued,
     /// It was handed to the device.
     Sent {
-        /// True if it went on bandwidth beyond the class's own.
+        /// True if it used bandwidth beyond the class's own.
         borrowed: bool,
     },
     /// It was dropped.
     Dropped(DropReason),
 }
 
-/// The latest events, in a ring of fixed size. Old events are overwritten, but stay counted.
+/// The latest events, in a ring of fixed size. Old events are overwritten, but still count in the
+/// total.
 #[derive(Debug, Default)]
 pub struct Trace {
     ring: Vec<Event>,

@@ -1,13 +1,13 @@
-//! BLUE (Feng, Kandlur, Saha, Shin 1999): a queue that drops at random, and learns how often from
-//! overflow and idleness.
+//! BLUE (Feng, Kandlur, Saha, Shin 1999): a queue that drops at random. It adjusts the drop
+//! probability by overflows and idle time.
 //!
-//! No queue length is measured. A queue that overflows drops too little: the probability goes up,
-//! at most once a `holdtime`. A queue that runs empty drops too much: it goes down. So it settles
-//! where the link is just busy.
+//! The queue length is not measured. An overflow shows that too few packets are dropped: the
+//! probability is raised, at most once per `holdtime`. An empty queue shows that too many are: the
+//! probability is lowered. So it settles where the link is just busy.
 //!
-//! Numbers and rules are ALTQ's (docs/reference/altq.md 7.4), with one difference: when the queue
-//! is full the arriving packet is dropped, as in the paper, where ALTQ takes one from anywhere in
-//! the queue.
+//! Numbers and rules are ALTQ's (docs/reference/altq.md 7.4), with one difference. When the queue
+//! is full, the arriving packet is dropped, as in the paper; ALTQ drops one from anywhere in the
+//! queue.
 
 use super::aqm::{self, Aqm, ECN};
 use super::{Context, Entry, List, Store, Taken};
@@ -18,7 +18,8 @@ use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, SECOND};
 
-/// The registry's entry. ALTQ counts in 1/4000: up by an eighth of all, down by one.
+/// The registry's entry. In units of 1/4000, as ALTQ counts, the probability rises by 500 and falls
+/// by 1.
 pub const ENTRY: Entry = Entry {
     words: &[
         Word { name: "increment", kind: Kind::Fraction, help: "by so much the probability goes up", default: "0.125" },
@@ -35,17 +36,18 @@ pub const ENTRY: Entry = Entry {
     )
 };
 
+/// What the policy's words say.
 #[derive(Clone, Copy)]
-struct Law {
-    /// Billionths.
+struct Parameters {
+    /// Steps of the probability up and down, in billionths.
     increment: u32,
     decrement: u32,
     holdtime: Nanos,
     ecn: bool,
 }
 
-impl Law {
-    fn read(settings: &Settings) -> Result<Law, SpecError> {
+impl Parameters {
+    fn read(settings: &Settings) -> Result<Parameters, SpecError> {
         let increment = settings.fraction("increment").unwrap_or(ONE / 8);
         let decrement = settings.fraction("decrement").unwrap_or(ONE / 4000);
         let holdtime = settings.time("holdtime").unwrap_or(1_000_000);
@@ -60,16 +62,16 @@ impl Law {
                 SpecError::word("holdtime", "the probability may wait for a second at most").help("write holdtime 1ms")
             );
         }
-        Ok(Law { increment, decrement, holdtime, ecn: settings.flag("ecn") })
+        Ok(Parameters { increment, decrement, holdtime, ecn: settings.flag("ecn") })
     }
 }
 
 struct Blue {
-    law: Law,
+    parameters: Parameters,
     limit: Limit,
-    /// Billionths.
+    /// In billionths.
     probability: u32,
-    /// When it went up last.
+    /// When the probability was last raised.
     raised: Option<Nanos>,
     idle_since: Option<Nanos>,
     random: SplitMix64,
@@ -78,18 +80,19 @@ struct Blue {
 }
 
 impl Blue {
-    /// A packet finds the queue empty, that has been so for a while.
+    /// Lowers the probability when a packet arrives at a queue that has been empty for `time`.
     fn was_idle(&mut self, time: Nanos) {
         if time > SECOND {
-            self.probability = self.probability.min(self.law.decrement);
-        } else if time > self.law.holdtime {
-            self.probability = self.probability.saturating_sub(self.law.decrement);
+            self.probability = self.probability.min(self.parameters.decrement);
+        } else if time > self.parameters.holdtime {
+            self.probability = self.probability.saturating_sub(self.parameters.decrement);
         }
     }
 
+    /// Raises the probability when a packet does not fit.
     fn overflow(&mut self, now: Nanos) {
-        if self.raised.is_none_or(|at| now.saturating_sub(at) > self.law.holdtime) {
-            self.probability = self.probability.saturating_add(self.law.increment).min(ONE);
+        if self.raised.is_none_or(|at| now.saturating_sub(at) > self.parameters.holdtime) {
+            self.probability = self.probability.saturating_add(self.parameters.increment).min(ONE);
             self.raised = Some(now);
         }
     }
@@ -98,7 +101,7 @@ impl Blue {
 impl Aqm for Blue {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Blue, SpecError> {
         Ok(Blue {
-            law: Law::read(&spec.settings)?,
+            parameters: Parameters::read(&spec.settings)?,
             limit: spec.limit,
             probability: 0,
             raised: None,
@@ -119,7 +122,7 @@ impl Aqm for Blue {
             return Err(DropReason::QueueFull);
         }
         if list.packets() > 1 && self.random.chance(self.probability.into(), ONE.into()) {
-            if !(self.law.ecn && store.mark(packet)) {
+            if !(self.parameters.ecn && store.mark(packet)) {
                 self.dropped += 1;
                 return Err(DropReason::Early);
             }
@@ -137,7 +140,7 @@ impl Aqm for Blue {
     }
 
     fn change(&mut self, now: Nanos, new: Blue, list: &mut List, store: &mut Store<'_>) {
-        (self.law, self.limit) = (new.law, new.limit);
+        (self.parameters, self.limit) = (new.parameters, new.limit);
         if store.cut(list, self.limit) && list.is_empty() {
             self.idle_since = Some(now);
         }

@@ -24,11 +24,11 @@ pub const ENTRY: Entry = Entry {
     ..Entry::new("codel", "drops by time spent in the queue (RFC 8289)", Limit::Packets(1000), aqm::build::<Codel>)
 };
 
-/// The sojourn that the control law aims at.
+/// The word for the sojourn time that the control law aims at.
 pub(super) const TARGET: Word =
     Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" };
 
-/// How long the sojourn must be above the target before packets are dropped.
+/// The word for how long sojourn times must be above the target before packets are dropped.
 pub(super) const INTERVAL: Word = Word {
     name: "interval",
     kind: Kind::Time,
@@ -38,22 +38,22 @@ pub(super) const INTERVAL: Word = Word {
 
 /// The parameters of the control law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Law {
+pub struct Parameters {
     /// The acceptable sojourn time, ns.
     pub target: Nanos,
     /// How long sojourn times must be at or above the target before a packet is dropped, ns.
     pub interval: Nanos,
     /// A backlog of at most this many bytes is no standing queue: the link's MTU.
     pub mtu: u32,
-    /// Marks rather than drops.
+    /// Marks packets of ECN-capable transports instead of dropping them.
     pub ecn: bool,
 }
 
-impl Law {
+impl Parameters {
     /// Reads the parameters from a queue's words.
-    pub fn read(context: &Context, settings: &Settings) -> Result<Law, SpecError> {
-        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits the round trips of the Internet, with
-        // a target of 5 % of it.
+    pub fn read(context: &Context, settings: &Settings) -> Result<Parameters, SpecError> {
+        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits round trips in the Internet; the
+        // target is 5 % of it.
         let target = settings.time("target").unwrap_or(5_000_000);
         let interval = settings.time("interval").unwrap_or(100_000_000);
         if target == 0 {
@@ -64,7 +64,7 @@ impl Law {
             return Err(SpecError::word("interval", "the interval is at least the target and at most an hour")
                 .help("write interval 100ms, about the longest round trip"));
         }
-        Ok(Law { target, interval, mtu: context.mtu, ecn: settings.flag("ecn") })
+        Ok(Parameters { target, interval, mtu: context.mtu, ecn: settings.flag("ecn") })
     }
 }
 
@@ -78,8 +78,8 @@ pub struct Control {
     drop_next: Nanos,
     /// Packets dropped since dropping began.
     count: u32,
-    /// RFC 8289's `lastcount`, the value of `count` when dropping last began, times 2; plus 1 while
-    /// it is dropping.
+    /// Two fields in one. The upper 31 bits are RFC 8289's `lastcount`, the value of `count` when
+    /// dropping last began. The lowest bit is 1 in the dropping state.
     last: u32,
 }
 
@@ -107,21 +107,30 @@ impl Control {
 
     /// Whether the state of an empty queue can still change a later decision: it remembers for 16
     /// intervals how fast it was dropping.
-    pub fn remembers(&self, law: &Law, now: Nanos) -> bool {
+    pub fn remembers(&self, parameters: &Parameters, now: Nanos) -> bool {
         let delta = self.count.saturating_sub(self.last_count());
-        self.dropping() || self.first_above != 0 || delta > 1 && now.saturating_sub(self.drop_next) < 16 * law.interval
+        self.dropping()
+            || self.first_above != 0
+            || delta > 1 && now.saturating_sub(self.drop_next) < 16 * parameters.interval
     }
 
     /// Whether the sojourn times of this packet and of all in the last interval were too long (RFC
     /// 8289, 5.6). `backlog` is the bytes that stay in the queue.
-    fn too_long(&mut self, law: &Law, now: Nanos, packet: &Option<Taken>, backlog: u32, store: &Store<'_>) -> bool {
+    fn too_long(
+        &mut self,
+        parameters: &Parameters,
+        now: Nanos,
+        packet: &Option<Taken>,
+        backlog: u32,
+        store: &Store<'_>,
+    ) -> bool {
         let sojourn = packet.as_ref().map_or(0, |packet| now.saturating_sub(store.arrived_of(packet)));
-        if sojourn < law.target || backlog <= law.mtu {
+        if sojourn < parameters.target || backlog <= parameters.mtu {
             self.first_above = 0;
             return false;
         }
         if self.first_above == 0 {
-            self.first_above = now + law.interval;
+            self.first_above = now + parameters.interval;
             return false;
         }
         now >= self.first_above
@@ -139,7 +148,7 @@ impl Control {
     /// (RFC 8289, 5.5). `backlog` is the bytes of the whole queue, those of this list included.
     pub fn dequeue(
         &mut self,
-        law: &Law,
+        parameters: &Parameters,
         now: Nanos,
         list: &mut List,
         backlog: u32,
@@ -148,40 +157,40 @@ impl Control {
         // The bytes of the queue's other lists do not change here.
         let others = backlog.saturating_sub(list.bytes());
         let mut packet = store.pop(list);
-        let mut too_long = self.too_long(law, now, &packet, others + list.bytes(), store);
+        let mut too_long = self.too_long(parameters, now, &packet, others + list.bytes(), store);
         if self.dropping() {
             self.drops_on(too_long);
             while self.dropping() && now >= self.drop_next {
                 self.count = self.count.saturating_add(1);
-                if law.ecn && packet.as_ref().is_some_and(|packet| store.mark_taken(packet)) {
-                    self.drop_next = control_law(self.drop_next, law.interval, self.count);
+                if parameters.ecn && packet.as_ref().is_some_and(|packet| store.mark_taken(packet)) {
+                    self.drop_next = control_law(self.drop_next, parameters.interval, self.count);
                     return packet;
                 }
                 if let Some(packet) = packet.take() {
                     store.lose(packet, DropReason::Early);
                 }
                 packet = store.pop(list);
-                too_long = self.too_long(law, now, &packet, others + list.bytes(), store);
+                too_long = self.too_long(parameters, now, &packet, others + list.bytes(), store);
                 if too_long {
-                    self.drop_next = control_law(self.drop_next, law.interval, self.count);
+                    self.drop_next = control_law(self.drop_next, parameters.interval, self.count);
                 } else {
                     self.drops_on(false);
                 }
             }
         } else if too_long {
-            if !(law.ecn && packet.as_ref().is_some_and(|packet| store.mark_taken(packet))) {
+            if !(parameters.ecn && packet.as_ref().is_some_and(|packet| store.mark_taken(packet))) {
                 if let Some(packet) = packet.take() {
                     store.lose(packet, DropReason::Early);
                 }
                 packet = store.pop(list);
-                self.too_long(law, now, &packet, others + list.bytes(), store);
+                self.too_long(parameters, now, &packet, others + list.bytes(), store);
             }
             // If dropping ended less than 16 intervals ago, it starts again with the drop rate that
             // controlled the queue then.
             let delta = self.count.saturating_sub(self.last_count());
-            let recent = now.saturating_sub(self.drop_next) < 16 * law.interval;
+            let recent = now.saturating_sub(self.drop_next) < 16 * parameters.interval;
             self.count = if delta > 1 && recent { delta } else { 1 };
-            self.drop_next = control_law(now, law.interval, self.count);
+            self.drop_next = control_law(now, parameters.interval, self.count);
             // One bit of `last` is taken, so counts above 2^31 - 1 are stored as that.
             self.last = self.count.min(u32::MAX >> 1) << 1 | 1;
         }
@@ -198,15 +207,15 @@ pub fn control_law(from: Nanos, interval: Nanos, count: u32) -> Nanos {
 }
 
 struct Codel {
-    law: Law,
+    parameters: Parameters,
     limit: Limit,
     control: Control,
 }
 
 impl Aqm for Codel {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Codel, SpecError> {
-        let law = Law::read(context, &spec.settings)?;
-        Ok(Codel { law, limit: spec.limit, control: Control::default() })
+        let parameters = Parameters::read(context, &spec.settings)?;
+        Ok(Codel { parameters, limit: spec.limit, control: Control::default() })
     }
 
     #[inline(always)]
@@ -216,11 +225,11 @@ impl Aqm for Codel {
     }
 
     fn dequeue(&mut self, now: Nanos, list: &mut List, store: &mut Store<'_>) -> Option<Taken> {
-        self.control.dequeue(&self.law, now, list, list.bytes(), store)
+        self.control.dequeue(&self.parameters, now, list, list.bytes(), store)
     }
 
     fn change(&mut self, _: Nanos, new: Codel, list: &mut List, store: &mut Store<'_>) {
-        (self.law, self.limit) = (new.law, new.limit);
+        (self.parameters, self.limit) = (new.parameters, new.limit);
         while list.over(self.limit) {
             let Some(packet) = store.pop(list) else { break };
             store.lose(packet, DropReason::LimitLowered);
@@ -235,7 +244,7 @@ impl Aqm for Codel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::store::Tub;
+    use super::super::store::Backing;
     use super::*;
 
     #[test]
@@ -247,23 +256,23 @@ mod tests {
 
     #[test]
     fn first_drop_after_an_interval_above_target() {
-        let mut tub = Tub::default();
-        let law = Law { target: 5_000_000, interval: 100_000_000, mtu: 1500, ecn: false };
+        let mut backing = Backing::default();
+        let parameters = Parameters { target: 5_000_000, interval: 100_000_000, mtu: 1500, ecn: false };
         let (mut control, mut list) = (Control::default(), List::NEW);
         for handle in 0..100 {
-            tub.store().push(&mut list, &Packet::new(handle, 1000));
+            backing.store().push(&mut list, &Packet::new(handle, 1000));
         }
-        // A packet a millisecond: above the target from 5 ms on, so the first is dropped at 105 ms,
-        // but then nothing waits any more; with a packet each 2 ms it goes at 106 ms (above from 6
-        // ms on), and the next one 100 ms later.
+        // 100 packets wait from 0 on, and one is asked for every 2 ms. The first with a sojourn
+        // time of at least 5 ms leaves at 6 ms, so the first drop is at 106 ms. The next one would
+        // be 100 ms later, when the list is empty.
         let mut lost = Vec::new();
         for step in 0..110 {
             let now = 2_000_000 * step;
-            let (backlog, mut store) = (list.bytes(), tub.store());
-            if let Some(taken) = control.dequeue(&law, now, &mut list, backlog, &mut store) {
+            let (backlog, mut store) = (list.bytes(), backing.store());
+            if let Some(taken) = control.dequeue(&parameters, now, &mut list, backlog, &mut store) {
                 store.packet(taken);
             }
-            lost.extend(tub.lost.drain(..).map(|(packet, reason)| (now, packet.handle, reason)));
+            lost.extend(backing.lost.drain(..).map(|(packet, reason)| (now, packet.handle, reason)));
         }
         assert_eq!(lost, [(106_000_000, 53, DropReason::Early)]);
     }

@@ -12,7 +12,7 @@
 //! the fattest flow, which [`flows`](super::flows) knows at any time.
 
 use super::aqm::ECN;
-use super::codel::{Control, INTERVAL, Law, TARGET};
+use super::codel::{Control, INTERVAL, Parameters, TARGET};
 use super::flow_queue::{self, FlowScheduler};
 use super::flows::{ByBytes, Chain, Flow, Flows, Hash, MOST, QUANTUM};
 use super::{Context, Entry, Store, Taken};
@@ -56,7 +56,7 @@ const _: () = assert!(size_of::<Flow<Control>>() == 64);
 
 /// The words of the queue, checked.
 struct Words {
-    law: Law,
+    parameters: Parameters,
     flows: u32,
     quantum: i32,
     batch: u32,
@@ -68,7 +68,7 @@ impl Words {
         // they are clamped.
         let mtu = u64::from(context.overhead.charge(context.mtu));
         Ok(Words {
-            law: Law::read(context, settings)?,
+            parameters: Parameters::read(context, settings)?,
             flows: settings.int("flows").unwrap_or(1024).clamp(1, MOST) as u32,
             quantum: settings.bytes("quantum").unwrap_or(mtu).clamp(256, 1 << 20) as i32,
             batch: settings.int("drop_batch").unwrap_or(64).clamp(1, 1024) as u32,
@@ -105,7 +105,7 @@ impl FqCodel {
     /// A flow leaves the rounds.
     #[inline]
     fn retire(&mut self, now: Nanos, at: u32) {
-        if self.flows.get(at).state.remembers(&self.words.law, now) {
+        if self.flows.get(at).state.remembers(&self.words.parameters, now) {
             self.resting += 1;
         } else {
             self.flows.close(at);
@@ -121,7 +121,7 @@ impl FqCodel {
             self.swept = (at + 1) % self.flows.records().max(1);
             if self.flows.is_open(at)
                 && !self.flows.in_chain(at)
-                && !self.flows.get(at).state.remembers(&self.words.law, now)
+                && !self.flows.get(at).state.remembers(&self.words.parameters, now)
             {
                 self.flows.close(at);
                 self.resting -= 1;
@@ -133,9 +133,9 @@ impl FqCodel {
     /// first.
     #[inline]
     fn depart(&mut self, now: Nanos, at: u32, store: &mut Store<'_>, decide: bool) -> Option<Taken> {
-        let (law, (_, total), marked) = (&self.words.law, self.flows.backlog(), store.marked());
+        let (parameters, (_, total), marked) = (&self.words.parameters, self.flows.backlog(), store.marked());
         let packet = self.flows.update(at, |flow| match decide {
-            true => flow.state.dequeue(law, now, &mut flow.list, total, store),
+            true => flow.state.dequeue(parameters, now, &mut flow.list, total, store),
             false => store.pop(&mut flow.list),
         });
         self.marked += store.marked() - marked;

@@ -53,7 +53,7 @@ pub const QUEUES: &[&Entry] = &[
     &sfq::ENTRY,
 ];
 
-/// The queue of who asks for none.
+/// The queue of a class whose policy names none.
 pub const PLAIN: &Entry = &drop_tail::ENTRY;
 
 /// Entries that a test has added.
@@ -64,16 +64,16 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
     QUEUES.iter().copied().chain(ADDED.get().into_iter().flatten().copied())
 }
 
-/// The queue of a name.
+/// The queue of this name, if there is one.
 pub fn find(name: &str) -> Option<&'static Entry> {
     all().find(|entry| entry.name == name)
 }
 
-/// Adds entries, once in a process and for tests only: a queue of this crate has its line in
-/// [`QUEUES`].
+/// Adds entries, for tests only; a queue of this crate has its line in [`QUEUES`]. May be called
+/// once in a process.
 ///
 /// # Errors
-/// A name that an entry has already; a second call.
+/// The name, if another entry has it already; a message, on a second call.
 #[doc(hidden)]
 pub fn add_for_tests(entries: Vec<&'static Entry>) -> Result<(), &'static str> {
     if let Some(taken) = entries.iter().find(|entry| find(entry.name).is_some()) {
@@ -84,46 +84,47 @@ pub fn add_for_tests(entries: Vec<&'static Entry>) -> Result<(), &'static str> {
 
 /// What the registry knows of a queue. Every queue takes `limit` as well.
 ///
-/// [`Entry::new`] has what holds for a queue that says nothing; an entry states what differs.
+/// [`Entry::new`] fills in defaults; an entry states what differs from them.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// Its name in policies.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line of help.
     pub about: &'static str,
-    /// What it holds when nothing is written.
+    /// Its limit where the policy states none.
     pub limit: Limit,
     /// Its own words, besides `limit`.
     pub words: &'static [Word],
-    /// First in, first out: no packet overtakes another, so that what is before a packet when it
-    /// comes bounds its wait.
+    /// True if packets leave in the order of their arrival. Then the packets before one when it
+    /// arrives bound its wait.
     pub in_order: bool,
-    /// What `tc -s` and `altqstat` print of it.
+    /// What `tc -s` and `altqstat` print for it.
     pub form: Form,
-    /// What tc calls it with a limit in packets, and in bytes, where that is not its name.
+    /// Its name in tc with a limit in packets, and with one in bytes; `None` where tc has the same
+    /// name.
     pub tc_names: [Option<&'static str>; 2],
     /// Makes one.
     pub build: Build,
 }
 
-/// What other tools print of a queue.
+/// The form in which other tools print a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Its words, and what it counts.
+    /// Its words and its counters.
     Words,
-    /// Its words; drops and marks by an average length, under RED's names for them.
+    /// As RED: its words, then its drops and marks under RED's names.
     Average,
-    /// Flows kept apart, perhaps with an average length each (tc-sfq(8)).
+    /// As SFQ, with the counters of a RED in each flow if it has one (tc-sfq(8)).
     Flows,
 }
 
 impl Entry {
-    /// A queue without words of its own, of which nothing is known but what it does.
+    /// A queue without words of its own, with a default for everything else.
     pub const fn new(name: &'static str, about: &'static str, limit: Limit, build: Build) -> Entry {
         Entry { name, about, limit, words: &[], in_order: false, form: Form::Words, tc_names: [None; 2], build }
     }
 
-    /// What tc calls it under a limit.
+    /// Its name in tc, with a limit of this unit.
     pub fn tc_name(&self, limit: Limit) -> &'static str {
         let [packets, bytes] = self.tc_names;
         let named = match limit {
@@ -140,8 +141,8 @@ pub type Build = fn(&Context, &QueueSpec) -> Result<Policy, SpecError>;
 /// What a queue knows of its class and link.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// The rate that the class's words guarantee. Without a guarantee: the rate by which its
-    /// scheduler measures shares.
+    /// The rate that the class is guaranteed. Without a guarantee, the rate by which its scheduler
+    /// measures shares.
     pub rate: Rate,
     /// The rate of the link.
     pub link_rate: Rate,

@@ -1,19 +1,19 @@
-//! PIE (Pan et al. 2013; RFC 8033): a queue whose drop probability a controller moves until packets
-//! wait for about `target`.
+//! PIE (Pan et al. 2013; RFC 8033): drops arriving packets at random. A controller moves the drop
+//! probability until packets wait for about `target`.
 //!
-//! Every `tupdate` the probability grows with how far the delay is above the target, and with how
-//! fast it grows; a packet that arrives is dropped with that probability. Unlike CoDel it decides
-//! at the tail, on arrival, and by chance. Steps are scaled down while the probability is small, so
-//! that no parameter depends on the link.
+//! Every `tupdate` the probability changes with the distance of the delay from the target, and with
+//! how much the delay has changed since the last update. Unlike CoDel, PIE decides when a packet
+//! arrives, and at random. While the probability is small its steps are scaled down, so that no
+//! parameter depends on the link's rate.
 //!
-//! This is the pseudo-code of the RFC's appendix A, with the options of section 5 that change
-//! decisions: ECN (5.1) and de-randomisation (5.4) on request. The delay is that of the packet that
-//! left last (timestamps, not the estimated rate of 5.2: the engine knows when each packet arrived,
-//! and a scheduler above makes a class's rate jump); when the queue is empty at an update it is 0.
+//! This is the pseudo-code of RFC 8033, appendix A, with two options of section 5: ECN (5.1) and
+//! de-randomization (5.4), both on request. The delay is the sojourn time of the packet that left
+//! last, or 0 when the queue is empty at an update. The rate estimate of 5.2 is not used: the
+//! engine knows when each packet arrived, and the scheduler above makes the rate of a class jump.
 //!
-//! There is no timer: updates that are due are made up for when the queue is next looked at.
-//! Between two looks nothing changes that they go by, so the result is the same. After a long
-//! silence what is left is worked out at once.
+//! There is no timer. Updates that are due are made when the queue is next used. What an update
+//! reads does not change in between, so the result is the same. After a long pause, updates beyond
+//! [`ONE_BY_ONE`] are computed in one step.
 
 use super::aqm::{self, Aqm, ECN};
 use super::{Context, Entry, List, Store, Taken};
@@ -68,26 +68,32 @@ const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
 const UPDATE: Nanos = 15_000_000;
 
-/// Updates that are made up for one by one: 15 s of them at 15 ms. So long takes any probability
-/// that decays to 0.
+/// How many missed updates are made one by one: 15 s of them at 15 ms. By then a probability that
+/// decays has reached 0.
 const ONE_BY_ONE: u64 = 1024;
 
+/// What the policy's words say.
 #[derive(Clone, Copy, Debug)]
-struct Law {
-    /// Seconds.
+struct Parameters {
+    /// In seconds.
     target: f64,
+    /// Time between two updates.
     update: Nanos,
+    /// Weights of the delay's distance from the target and of its change, 1/s.
     alpha: f64,
     beta: f64,
+    /// The allowance for bursts (RFC 8033, 4.4).
     burst: Nanos,
+    /// With `ecn`: up to this probability packets are marked instead of dropped.
     ecn: Option<f64>,
     derand: bool,
-    /// A queue of at most so many bytes drops nothing: two packets.
+    /// A queue of at most this many bytes drops nothing at random: two full packets (RFC 8033,
+    /// 4.1).
     few: u32,
 }
 
-impl Law {
-    fn read(context: &Context, settings: &Settings) -> Result<Law, SpecError> {
+impl Parameters {
+    fn read(context: &Context, settings: &Settings) -> Result<Parameters, SpecError> {
         let target = settings.time("target").unwrap_or(15_000_000);
         let update = settings.time("tupdate").unwrap_or(UPDATE);
         let burst = settings.time("max_burst").unwrap_or(150_000_000);
@@ -101,8 +107,8 @@ impl Law {
                 return Err(SpecError::word(word, message).help("leave it out for the RFC's"));
             }
         }
-        // RFC 8033 4.2: half the time between updates takes half of alpha, and a quarter of alpha
-        // more for beta.
+        // RFC 8033, 4.2: with half the time between updates alpha is halved, and beta grows by a
+        // quarter of the former alpha.
         let ratio = update as f64 / UPDATE as f64;
         let ecn = settings.flag("ecn");
         if settings.get("max_ecnth").is_some() && !ecn {
@@ -111,7 +117,7 @@ impl Law {
             );
         }
         let threshold = f64::from(settings.fraction("max_ecnth").unwrap_or(ONE / 10)) / f64::from(ONE);
-        Ok(Law {
+        Ok(Parameters {
             target: seconds(target),
             update,
             alpha: ALPHA * ratio,
@@ -128,24 +134,25 @@ fn seconds(time: Nanos) -> f64 {
     time as f64 / SECOND as f64
 }
 
-/// What the controller knows. Floating point is the same everywhere here: additions,
-/// multiplications and divisions of IEEE 754.
+/// The state of the controller. It is the same on every machine: only additions, multiplications
+/// and divisions of IEEE 754 are used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Control {
     probability: f64,
-    /// Delay now, and at the last update: seconds.
+    /// The delay now, and at the last update, in seconds.
     delay: f64,
     old_delay: f64,
-    /// What is left of the time in which nothing is dropped.
+    /// What is left of the allowance for bursts; until it is 0, nothing is dropped at random.
     burst: Nanos,
-    /// Probabilities since the last drop, added up.
+    /// The sum of the probabilities of all packets since the last drop (RFC 8033, 5.4).
     accumulated: f64,
 }
 
 impl Control {
-    /// How much one update changes the probability (RFC 8033 4.2, 5.5).
-    fn step(&self, law: &Law) -> f64 {
-        let step = law.alpha * (self.delay - law.target) + law.beta * (self.delay - self.old_delay);
+    /// By how much one update changes the probability (RFC 8033, 4.2 and 5.5).
+    fn step(&self, parameters: &Parameters) -> f64 {
+        let step =
+            parameters.alpha * (self.delay - parameters.target) + parameters.beta * (self.delay - self.old_delay);
         match self.probability {
             p if p < 0.000001 => step / 2048.0,
             p if p < 0.00001 => step / 512.0,
@@ -157,38 +164,39 @@ impl Control {
         }
     }
 
-    /// Both delays are below half of the target.
-    fn relaxed(&self, law: &Law) -> bool {
-        self.delay < law.target / 2.0 && self.old_delay < law.target / 2.0
+    /// True if the delay is below half of the target, now and at the last update.
+    fn relaxed(&self, parameters: &Parameters) -> bool {
+        self.delay < parameters.target / 2.0 && self.old_delay < parameters.target / 2.0
     }
 
-    fn update(&mut self, law: &Law) {
-        self.probability += self.step(law);
-        if self.relaxed(law) {
+    fn update(&mut self, parameters: &Parameters) {
+        self.probability += self.step(parameters);
+        if self.relaxed(parameters) {
             self.probability *= 0.98;
         }
         self.probability = self.probability.clamp(0.0, 1.0);
         self.old_delay = self.delay;
     }
 
-    /// So many updates while nothing arrives and nothing leaves.
-    fn updates(&mut self, law: &Law, count: u64) {
-        self.burst = self.burst.saturating_sub(law.update.saturating_mul(count));
+    /// Makes `count` updates between which no packet arrives and none leaves.
+    fn updates(&mut self, parameters: &Parameters, count: u64) {
+        self.burst = self.burst.saturating_sub(parameters.update.saturating_mul(count));
         for _ in 0..count.min(ONE_BY_ONE) {
             let before = (self.probability, self.old_delay);
-            self.update(law);
+            self.update(parameters);
             if before == (self.probability, self.old_delay) {
                 break;
             }
         }
         let mut left = count.saturating_sub(ONE_BY_ONE);
-        if left > 0 && self.relaxed(law) {
+        if left > 0 && self.relaxed(parameters) {
             self.probability = 0.0;
         }
-        // The delay stands, so steps are equal until the probability passes a bound of the table.
+        // The delay does not change any more, so all steps are equal until the probability passes a
+        // bound of the table in `step`.
         const BOUNDS: [f64; 8] = [0.0, 0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0];
         for _ in 0..2 * BOUNDS.len() {
-            let step = self.step(law);
+            let step = self.step(parameters);
             let bound = if step > 0.0 {
                 BOUNDS.iter().find(|bound| **bound > self.probability)
             } else {
@@ -202,12 +210,13 @@ impl Control {
         }
     }
 
-    /// Whether the lot falls on a packet that arrives (RFC 8033 4.1, 5.4). `bytes`: waiting.
-    fn drops_early(&mut self, law: &Law, bytes: u32, random: &mut SplitMix64) -> bool {
-        if self.old_delay < law.target / 2.0 && self.probability < 0.2 || bytes <= law.few {
+    /// Decides at random whether an arriving packet is dropped or marked (RFC 8033, 4.1 and 5.4).
+    /// `bytes` wait.
+    fn drops_early(&mut self, parameters: &Parameters, bytes: u32, random: &mut SplitMix64) -> bool {
+        if self.old_delay < parameters.target / 2.0 && self.probability < 0.2 || bytes <= parameters.few {
             return false;
         }
-        if law.derand {
+        if parameters.derand {
             if self.probability == 0.0 {
                 self.accumulated = 0.0;
             }
@@ -220,7 +229,7 @@ impl Control {
                 return true;
             }
         }
-        // 53 bits: as many as a fraction has.
+        // 53 bits: the precision of an f64.
         let drawn = (random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let drops = drawn < self.probability;
         if drops {
@@ -231,7 +240,7 @@ impl Control {
 }
 
 struct Pie {
-    law: Law,
+    parameters: Parameters,
     limit: Limit,
     control: Control,
     next_update: Option<Nanos>,
@@ -241,31 +250,31 @@ struct Pie {
 }
 
 impl Pie {
-    /// Makes up for the updates that are due.
+    /// Makes the updates that are due.
     #[inline]
     fn catch_up(&mut self, now: Nanos, list: &List) {
-        let next = *self.next_update.get_or_insert(now.saturating_add(self.law.update));
+        let next = *self.next_update.get_or_insert(now.saturating_add(self.parameters.update));
         if now >= next {
             self.catch_up_from(now, next, list);
         }
     }
 
     fn catch_up_from(&mut self, now: Nanos, next: Nanos, list: &List) {
-        let count = 1 + (now - next) / self.law.update;
+        let count = 1 + (now - next) / self.parameters.update;
         if list.is_empty() {
             self.control.delay = 0.0;
         }
-        self.control.updates(&self.law, count);
-        self.next_update = Some(next.saturating_add(count.saturating_mul(self.law.update)));
+        self.control.updates(&self.parameters, count);
+        self.next_update = Some(next.saturating_add(count.saturating_mul(self.parameters.update)));
     }
 }
 
 impl Aqm for Pie {
     fn new(context: &Context, spec: &QueueSpec) -> Result<Pie, SpecError> {
-        let law = Law::read(context, &spec.settings)?;
-        let control = Control { burst: law.burst, ..Control::default() };
+        let parameters = Parameters::read(context, &spec.settings)?;
+        let control = Control { burst: parameters.burst, ..Control::default() };
         let random = SplitMix64::new(context.seed);
-        Ok(Pie { law, limit: spec.limit, control, next_update: None, random, dropped: 0, marked: 0 })
+        Ok(Pie { parameters, limit: spec.limit, control, next_update: None, random, dropped: 0, marked: 0 })
     }
 
     #[inline(always)]
@@ -275,16 +284,16 @@ impl Aqm for Pie {
             self.control.accumulated = 0.0;
             return Err(DropReason::QueueFull);
         }
-        let (law, control) = (&self.law, &mut self.control);
-        if control.burst == 0 && control.drops_early(law, list.bytes(), &mut self.random) {
-            if !(law.ecn.is_some_and(|most| control.probability <= most) && store.mark(packet)) {
+        let (parameters, control) = (&self.parameters, &mut self.control);
+        if control.burst == 0 && control.drops_early(parameters, list.bytes(), &mut self.random) {
+            if !(parameters.ecn.is_some_and(|most| control.probability <= most) && store.mark(packet)) {
                 self.dropped += 1;
                 return Err(DropReason::Early);
             }
             self.marked += 1;
         }
-        if control.probability == 0.0 && control.relaxed(law) {
-            control.burst = law.burst;
+        if control.probability == 0.0 && control.relaxed(parameters) {
+            control.burst = parameters.burst;
         }
         Ok(())
     }
@@ -298,9 +307,9 @@ impl Aqm for Pie {
 
     fn change(&mut self, now: Nanos, new: Pie, list: &mut List, store: &mut Store<'_>) {
         self.catch_up(now, list);
-        (self.law, self.limit) = (new.law, new.limit);
-        self.next_update = Some(now.saturating_add(self.law.update));
-        self.control.burst = self.control.burst.min(self.law.burst);
+        (self.parameters, self.limit) = (new.parameters, new.limit);
+        self.next_update = Some(now.saturating_add(self.parameters.update));
+        self.control.burst = self.control.burst.min(self.parameters.burst);
         store.cut(list, self.limit);
     }
 

@@ -1,18 +1,23 @@
 //! RED (Floyd and Jacobson 1993): a queue that drops a few packets, at random, before it is full.
 //!
-//! The average length, not the momentary one, says whether there is congestion: bursts pass, a
-//! standing queue does not. Below `min` nothing is dropped; from there to `max` the probability
-//! grows from 0 to `probability`, and drops are spread evenly over the packets that arrive (the
-//! more have passed since the last one, the more likely is the next); above `max` everything is
-//! dropped. `gentle` (Floyd 2000) lets the probability grow on from `probability` to 1 at twice
-//! `max` instead. Packets that understand ECN are marked instead, if asked for.
+//! RED measures congestion by a moving average of the queue length. A short burst hardly moves the
+//! average; a standing queue does. Below `min` no packet is dropped. From `min` to `max` the drop
+//! probability grows from 0 to `probability`. Drops are spread evenly over the arriving packets:
+//! the more packets have passed since the last drop, the more likely is the next one. From `max` on
+//! every packet is dropped. With `gentle` (Floyd 2000) the probability grows on instead, from
+//! `probability` at `max` to 1 at twice `max`. With `ecn`, packets of ECN-capable transports are
+//! marked instead of dropped.
 //!
-//! `variant altq` is ALTQ's to the letter (docs/reference/altq.md 7.1): half as many drops for the
-//! same probability, none on the packet that first finds the average above `min` or at most one
-//! packet waiting, forced drops never as marks, and no decay of the average while a class is idle,
-//! because ALTQ's classes never ask an empty queue.
+//! `variant altq` does what ALTQ's RED does (docs/reference/altq.md 7.1):
+//! - half as many drops for the same probability;
+//! - no drop of the first packet that finds the average at `min` or above, nor of one that finds at
+//!   most one packet waiting;
+//! - from `max` on packets are dropped, never marked;
+//! - the average does not decay while a class is idle, because ALTQ's classes never ask an empty
+//!   queue.
 //!
-//! [`Thresholds`] and [`Average`] are the law without a queue, as rio has three.
+//! [`Thresholds`] and [`Average`] are the algorithm without a queue: rio has three of each, sfq one
+//! average for each flow.
 
 use super::aqm::{self, Aqm, ECN};
 use super::{Context, Entry, Form, List, Store, Taken};
@@ -23,8 +28,8 @@ use crate::settings::{Kind, Limit, ONE, Settings, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate, SECOND};
 
-/// The registry's entry. ALTQ's numbers (docs/reference/altq.md 7.1), but for `max`: three times
-/// `min`, as Floyd advises and as ALTQ's classes have it.
+/// The registry's entry. Defaults are ALTQ's (docs/reference/altq.md 7.1), except `max`: three
+/// times `min`, as Floyd advises and as ALTQ's classes have it.
 pub const ENTRY: Entry = Entry {
     words: &[
         Word {
@@ -67,7 +72,7 @@ pub const ENTRY: Entry = Entry {
     )
 };
 
-/// How fast the average follows.
+/// The word for how fast the average follows the length.
 pub(super) const WEIGHT: Word = Word {
     name: "weight",
     kind: Kind::Int { min: 1, max: 1 << 16 },
@@ -75,7 +80,7 @@ pub(super) const WEIGHT: Word = Word {
     default: "512; 128 below 300 packets/s, 64 below 50",
 };
 
-/// What idleness is measured by.
+/// The word for the packet length that turns idle time into a number of packets.
 pub(super) const PACKETSIZE: Word = Word {
     name: "packetsize",
     kind: Kind::Bytes { min: 1, max: 65_535 },
@@ -83,36 +88,36 @@ pub(super) const PACKETSIZE: Word = Word {
     default: "1000",
 };
 
-/// Bits of a fraction in averages: 2^-24 packets or bytes.
+/// Bits of an average behind the binary point: its unit is 2^-24 packets or bytes.
 const BITS: u32 = 24;
 
-/// What an average is measured by.
+/// The parameters of the moving average (EWMA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Clock {
-    /// The length counts by one part in 2^this.
+pub(super) struct Ewma {
+    /// n, where a new length enters the average with a weight of 1/2^n.
     weight: u32,
-    /// The weight that the policy writes.
+    /// The weight that the policy states, if it does.
     written: Option<u32>,
-    /// The charged length of a usual packet.
+    /// The charged length of a usual packet, in bytes.
     packet: u32,
-    /// The time of a usual packet at the class's rate.
+    /// How long a usual packet takes at the class's rate; at least 1.
     packet_time: Nanos,
 }
 
-impl Clock {
-    /// One for averages that know no idleness: the length counts by one part in 2^`log`.
-    pub fn of_weight(log: u32) -> Clock {
-        Clock { weight: log.min(31), written: Some(log.min(31)), packet: 0, packet_time: 1 }
+impl Ewma {
+    /// A weight of 1/2^`log`, for averages that do not decay in idle time.
+    pub fn of_weight(log: u32) -> Ewma {
+        Ewma { weight: log.min(31), written: Some(log.min(31)), packet: 0, packet_time: 1 }
     }
 
-    /// The length counts by one part in 2^n.
+    /// n, where a new length enters the average with a weight of 1/2^n.
     pub fn weight(&self) -> u32 {
         self.weight
     }
 
-    /// From a queue's words.
-    pub fn read(context: &Context, settings: &Settings) -> Result<Clock, SpecError> {
-        // docs/reference/altq.md 7.1: 1000 bytes; weights that suit slow links.
+    /// Reads `weight` and `packetsize`.
+    pub fn read(context: &Context, settings: &Settings) -> Result<Ewma, SpecError> {
+        // docs/reference/altq.md 7.1: packets of 1000 bytes, and other weights on slow links.
         let size = settings.bytes("packetsize").unwrap_or(1000) as u32;
         let written = match settings.int("weight") {
             Some(weight) if weight.is_power_of_two() => Some(weight.ilog2()),
@@ -123,12 +128,13 @@ impl Clock {
             }
             None => None,
         };
-        let mut clock = Clock { weight: 0, written, packet: context.overhead.charge(size), packet_time: 1 };
-        clock.set_rate(context.rate);
-        Ok(clock)
+        let mut ewma = Ewma { weight: 0, written, packet: context.overhead.charge(size), packet_time: 1 };
+        ewma.set_rate(context.rate);
+        Ok(ewma)
     }
 
-    /// The class has another rate.
+    /// Follows a change of the class's rate. A weight that the policy does not state changes with
+    /// the rate.
     pub fn set_rate(&mut self, rate: Rate) {
         self.packet_time = rate.time_for(u64::from(self.packet)).max(1);
         self.weight = self.written.unwrap_or(match SECOND / self.packet_time {
@@ -139,20 +145,21 @@ impl Clock {
     }
 }
 
-/// Where dropping begins and ends, and how likely it is between.
+/// The averages from which on some and all packets are dropped, and the drop probability between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thresholds {
-    /// In units of the average.
+    /// From this average on some packets are dropped; in 2^-24 packets or bytes, as `max`.
     min: u64,
     max: u64,
-    /// Probability (2^-64) for each unit of the average above `min`, times 2^32.
+    /// By how much the probability (in 2^-64) grows for each unit of the average above `min`, times
+    /// 2^32.
     slope: u128,
-    /// From `max` on to twice that: the probability there, and its slope beyond.
+    /// With `gentle`: the probability at `max`, and its slope from there to twice `max`.
     gentle: Option<(u64, u128)>,
 }
 
 impl Thresholds {
-    /// `min` and `max` in packets or bytes, `probability` in billionths. `min` is below `max`.
+    /// `min` and `max` are in packets or bytes, `probability` in billionths. `min` is below `max`.
     pub fn new(min: u32, max: u32, probability: u32, gentle: bool) -> Thresholds {
         let slope =
             |part: u32, over: u32| (u128::from(part) << (64 + 32 - BITS)) / (u128::from(ONE) * u128::from(over.max(1)));
@@ -165,9 +172,10 @@ impl Thresholds {
         }
     }
 
-    /// The part, in 2^-64, that is to be dropped at an average of at least `min`; `None`: all.
+    /// The drop probability, in 2^-64, at an average of at least `min`; `None` where every packet
+    /// is dropped.
     fn probability(&self, average: u64) -> Option<u64> {
-        // A slope times its span is a probability: below 2^96.
+        // A slope times its span is a probability of at most 1, that is 2^96: no overflow.
         let on = |slope: u128, above: u64| u64::try_from((u128::from(above) * slope) >> 32).unwrap_or(u64::MAX);
         if average < self.max {
             return Some(on(self.slope, average.saturating_sub(self.min)));
@@ -177,33 +185,33 @@ impl Thresholds {
     }
 }
 
-/// What is to be done with an arriving packet.
+/// What RED decides about an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is queued.
     Pass,
-    /// The lot fell on it.
+    /// It is dropped or marked at random, below `max`.
     Early,
-    /// The average is above all bounds.
+    /// It is dropped or marked because the average is too long for any packet to pass.
     Forced,
 }
 
-/// An average length, and what has passed since the last drop.
+/// The moving average of the length, and the packets that have passed since the last drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Average {
     /// The average, in 2^-24 packets or bytes.
     average: u64,
-    /// Packets since the last drop, -1 below `min` (Floyd and Jacobson, figure 2).
+    /// Packets since the last drop; -1 below `min` (Floyd and Jacobson, figure 2).
     count: i32,
-    /// ALTQ: the average was above `min` when the last packet came.
+    /// For `variant altq`: the last packet found the average at `min` or above.
     above: bool,
 }
 
 impl Average {
-    /// One of an empty queue.
+    /// The average of a queue that has always been empty.
     pub const NEW: Average = Average { average: 0, count: -1, above: false };
 
-    /// One that has settled on a length.
+    /// An average that equals `length`, in packets or bytes.
     pub fn of(length: u32) -> Average {
         Average { average: u64::from(length) << BITS, ..Average::NEW }
     }
@@ -213,31 +221,32 @@ impl Average {
         ((u128::from(self.average) * 1000) >> BITS) as u64
     }
 
-    /// A packet finds so many packets or bytes.
-    pub fn sample(&mut self, clock: &Clock, length: u32) {
+    /// Follows one sample of the length: an arriving packet finds `length` packets or bytes.
+    pub fn sample(&mut self, ewma: &Ewma, length: u32) {
         let length = u64::from(length) << BITS;
         if length >= self.average {
-            self.average += (length - self.average) >> clock.weight;
+            self.average += (length - self.average) >> ewma.weight;
         } else {
-            self.average -= (self.average - length) >> clock.weight;
+            self.average -= (self.average - length) >> ewma.weight;
         }
     }
 
-    /// The queue was empty for so long: as if it had been found so by each of the packets that
-    /// could have been sent (Floyd and Jacobson, section 4); by this one at least, or an average
-    /// would stand still that is fed by short pauses. Returns the time that is left over.
-    pub fn idle(&mut self, clock: &Clock, time: Nanos) -> Nanos {
-        // Nothing is left to decay, so it does not matter from when on.
+    /// Decays after the queue was empty for `time`, as if every packet that the link could have
+    /// sent in it had found the queue empty (Floyd and Jacobson, section 4). The arriving packet
+    /// counts at least; otherwise many pauses, each shorter than a packet, would never lower the
+    /// average. Returns the rest of `time` that is less than a packet's.
+    pub fn idle(&mut self, ewma: &Ewma, time: Nanos) -> Nanos {
+        // An average of 0 does not decay, so the rest of the time does not matter.
         if self.average == 0 {
             return 0;
         }
-        if time < clock.packet_time {
-            self.sample(clock, 0);
+        if time < ewma.packet_time {
+            self.sample(ewma, 0);
             return 0;
         }
         // (1 - 2^-weight)^n, by squaring, in 2^-63.
-        let mut n = time / clock.packet_time;
-        let mut base: u64 = (1 << 63) - (1 << (63 - clock.weight));
+        let mut n = time / ewma.packet_time;
+        let mut base: u64 = (1 << 63) - (1 << (63 - ewma.weight));
         let times = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 63) as u64;
         while n > 0 && self.average > 0 {
             if n & 1 == 1 {
@@ -246,10 +255,10 @@ impl Average {
             base = times(base, base);
             n >>= 1;
         }
-        time % clock.packet_time
+        time % ewma.packet_time
     }
 
-    /// What becomes of a packet that arrives (Floyd and Jacobson, figure 2).
+    /// Decides about an arriving packet (Floyd and Jacobson, figure 2).
     pub fn judge(&mut self, thresholds: &Thresholds, random: &mut SplitMix64) -> Verdict {
         if self.average < thresholds.min {
             self.count = -1;
@@ -263,7 +272,7 @@ impl Average {
         self.draw(probability, 1, random)
     }
 
-    /// The same as ALTQ has it. `packets`: waiting.
+    /// [`judge`](Average::judge) as in ALTQ (docs/reference/altq.md 7.1). `packets` wait.
     pub fn judge_altq(&mut self, thresholds: &Thresholds, packets: u32, random: &mut SplitMix64) -> Verdict {
         self.count = self.count.saturating_add(1);
         if self.average < thresholds.min || packets <= 1 {
@@ -281,13 +290,13 @@ impl Average {
         self.draw(probability, 2, random)
     }
 
-    /// A packet arrives whose fate is another average's to decide.
+    /// Counts an arriving packet about which another average decides.
     pub fn pass(&mut self, thresholds: &Thresholds) {
         self.count = if self.average < thresholds.min { -1 } else { self.count.saturating_add(1) };
     }
 
-    /// Draws with p / (whole - count p): so that the packets between two drops are 1 to whole/p,
-    /// all as likely.
+    /// Drops with a probability of p / (whole - count p). So the number of packets from one drop to
+    /// the next is uniform from 1 to whole/p (Floyd and Jacobson, section 7).
     fn draw(&mut self, probability: u64, whole: u64, random: &mut SplitMix64) -> Verdict {
         let passed = u128::from(self.count.max(0) as u32) * u128::from(probability);
         let left = (u128::from(whole) << 64).saturating_sub(passed);
@@ -299,13 +308,13 @@ impl Average {
         Verdict::Pass
     }
 
-    /// A packet was dropped, by another average or because nothing more fits.
+    /// A packet was dropped by another average, or because the queue is full.
     pub fn dropped(&mut self) {
         self.count = 0;
     }
 }
 
-/// What was dropped or marked, and why.
+/// Drops and marks by cause: at random, or because the average was too long.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub prob_drop: u64,
@@ -315,7 +324,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Carries a verdict out. False: the packet is to be dropped.
+    /// Marks the packet if the verdict and `(ecn, harddrop)` ask for it, and counts. False: the
+    /// packet is to be dropped.
     pub fn carry_out(
         &mut self,
         verdict: Verdict,
@@ -341,11 +351,11 @@ impl Tally {
     }
 }
 
-/// Words that a change may bring.
+/// What the policy's words say.
 #[derive(Clone)]
 struct Words {
     limit: Limit,
-    clock: Clock,
+    ewma: Ewma,
     thresholds: Thresholds,
     altq: bool,
     ecn: bool,
@@ -375,9 +385,10 @@ impl Words {
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
         let (min, max) = match (length("min")?, length("max")?) {
-            // A tenth and three tenths of the limit; where that is none, 5 and 15
-            // (docs/reference/altq.md 2.10). What they are to each other or to the limit is not
-            // asked: from min on all is dropped then, or nothing ever.
+            // A tenth and three tenths of the limit, or 5 and 15 where these are 0
+            // (docs/reference/altq.md 2.10). ALTQ does not check them against each other or the
+            // limit: with max below min, all are dropped from min on; with min above the limit,
+            // none ever is.
             (min, max) if altq => {
                 let tenths =
                     |n: u64, or: u32| Some((u64::from(limit) * n / 10) as u32).filter(|n| *n > 0).unwrap_or(or);
@@ -414,8 +425,8 @@ impl Words {
             );
         }
         let thresholds = Thresholds::new(min, max, probability, gentle);
-        let clock = Clock::read(context, settings)?;
-        Ok(Words { limit: spec.limit, clock, thresholds, altq, ecn, harddrop: harddrop || altq })
+        let ewma = Ewma::read(context, settings)?;
+        Ok(Words { limit: spec.limit, ewma, thresholds, altq, ecn, harddrop: harddrop || altq })
     }
 }
 
@@ -428,12 +439,12 @@ struct Red {
 }
 
 impl Red {
-    /// The length of a list in the unit of the limit.
+    /// The length of a list, in the unit of the limit.
     fn length(&self, list: &List) -> u32 {
         if matches!(self.words.limit, Limit::Bytes(_)) { list.bytes() } else { list.packets() }
     }
 
-    /// Packets have left the list.
+    /// Notes that packets have left the list: idle time begins when it is empty.
     fn left(&mut self, now: Nanos, list: &List) {
         if list.is_empty() {
             self.idle_since = Some(now);
@@ -456,15 +467,16 @@ impl Aqm for Red {
     fn admit(&mut self, now: Nanos, packet: &mut Packet, list: &List, store: &mut Store<'_>) -> Result<(), DropReason> {
         let words = &self.words;
         let verdict = if words.altq {
-            self.average.sample(&words.clock, self.length(list));
+            self.average.sample(&words.ewma, self.length(list));
             self.average.judge_altq(&words.thresholds, list.packets(), &mut self.random)
         } else {
             match self.idle_since {
-                // What is left over counts the next time, if this packet is dropped.
+                // If this packet is dropped, idle time goes on from the end of the last whole
+                // packet time.
                 Some(since) if list.is_empty() => {
-                    self.idle_since = Some(now - self.average.idle(&words.clock, now.saturating_sub(since)));
+                    self.idle_since = Some(now - self.average.idle(&words.ewma, now.saturating_sub(since)));
                 }
-                _ => self.average.sample(&words.clock, self.length(list)),
+                _ => self.average.sample(&words.ewma, self.length(list)),
             }
             self.average.judge(&words.thresholds, &mut self.random)
         };
@@ -496,7 +508,7 @@ impl Aqm for Red {
     }
 
     fn set_rate(&mut self, rate: Rate) {
-        self.words.clock.set_rate(rate);
+        self.words.ewma.set_rate(rate);
     }
 
     fn seed(&mut self, seed: u64) {

@@ -1,16 +1,18 @@
-//! RIO (Clark and Fang 1998): RED that drops what is out of its profile before what is in.
+//! RIO, "RED with In and Out" (Clark and Fang 1998): a RED that drops packets out of their traffic
+//! profile before those within it.
 //!
-//! The drop precedence in the DSCP (RFC 2597 6) says what is which: three levels, each with its own
-//! RED. A packet is judged by the average of the packets of its own level and of those below it in
-//! precedence: packets that are to go first under congestion (`high`) see the whole queue, those
-//! that are to stay (`low`) only themselves. So `low` is dropped only when the queue is full of its
-//! kind.
+//! The drop precedence in the DSCP (RFC 2597, 6) has three levels, each with a RED of its own. A
+//! packet is judged by the average length of its own level and of those that are lower. So a packet
+//! of high precedence, which is to be dropped first, is judged by the whole queue, and one of low
+//! precedence by the packets of low precedence alone: these are dropped only when they alone make a
+//! queue.
 //!
-//! ALTQ's numbers and rules (docs/reference/altq.md 7.2); `variant altq` has ALTQ's formula (see
-//! red), `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks for it.
+//! Defaults and rules are ALTQ's (docs/reference/altq.md 7.2). `variant altq` has ALTQ's formula of
+//! RED (see `red.rs`), `variant paper` that of RED's paper. ALTQ's rio never marks; here `ecn` asks
+//! for marks.
 
 use super::aqm::{self, Aqm, ECN};
-use super::red::{Average, Clock, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
+use super::red::{Average, Ewma, PACKETSIZE, Tally, Thresholds, Verdict, WEIGHT};
 use super::{Context, Entry, List, Store, Taken};
 use crate::account::DropReason;
 use crate::packet::Packet;
@@ -63,18 +65,18 @@ const fn part(name: &'static str) -> Word {
     Word { name, kind: Kind::Fraction, help: "part that is dropped just below max", default: "0.1" }
 }
 
-/// Levels of precedence.
+/// Levels of drop precedence.
 const LEVELS: usize = 3;
 
-/// Words of each, and ALTQ's thresholds in sixtieths of the limit.
+/// The words of each level, and ALTQ's thresholds in sixtieths of the limit.
 const NAMES: [(&str, &str, &str, [u64; 2]); LEVELS] = [
     ("low-min", "low-max", "low-probability", [35, 45]),
     ("medium-min", "medium-max", "medium-probability", [20, 30]),
     ("high-min", "high-max", "high-probability", [5, 15]),
 ];
 
-/// The drop precedence of a DSCP: AFx1 is low, AFx2 medium, AFx3 high; of any other the same two
-/// bits decide, none is low (docs/reference/altq.md 7.2).
+/// The drop precedence of a DSCP: AFx1 is low, AFx2 medium, AFx3 high. Of any other DSCP the same
+/// two bits decide; 00 is low (docs/reference/altq.md 7.2).
 fn level(dscp: u8) -> usize {
     usize::from((dscp >> 1) & 3).saturating_sub(1)
 }
@@ -82,7 +84,7 @@ fn level(dscp: u8) -> usize {
 #[derive(Clone)]
 struct Words {
     limit: Limit,
-    clock: Clock,
+    ewma: Ewma,
     thresholds: [Thresholds; LEVELS],
     altq: bool,
     ecn: bool,
@@ -129,7 +131,7 @@ impl Words {
         }
         Ok(Words {
             limit: spec.limit,
-            clock: Clock::read(context, settings)?,
+            ewma: Ewma::read(context, settings)?,
             thresholds,
             altq,
             ecn: settings.flag("ecn"),
@@ -137,7 +139,7 @@ impl Words {
     }
 }
 
-/// The packets of a precedence and of all below it.
+/// The state of a level. It counts the packets of this precedence and of those below it.
 #[derive(Clone, Copy)]
 struct Level {
     average: Average,
@@ -154,7 +156,8 @@ struct Rio {
 }
 
 impl Rio {
-    /// A packet arrives: the averages that it belongs to, and what the first of them says.
+    /// Updates the averages of all levels that count a packet of level `at`, and decides about the
+    /// packet by the average of its own level.
     fn judge(&mut self, now: Nanos, at: usize) -> Verdict {
         let words = &self.words;
         let in_bytes = matches!(words.limit, Limit::Bytes(_));
@@ -162,9 +165,9 @@ impl Rio {
         for (nth, level) in self.levels.iter_mut().enumerate().skip(at) {
             match level.idle_since {
                 Some(since) if level.packets == 0 => {
-                    level.idle_since = Some(now - level.average.idle(&words.clock, now.saturating_sub(since)));
+                    level.idle_since = Some(now - level.average.idle(&words.ewma, now.saturating_sub(since)));
                 }
-                _ => level.average.sample(&words.clock, if in_bytes { level.bytes } else { level.packets }),
+                _ => level.average.sample(&words.ewma, if in_bytes { level.bytes } else { level.packets }),
             }
             let thresholds = &words.thresholds[nth];
             if nth > at {
@@ -178,13 +181,14 @@ impl Rio {
         verdict
     }
 
-    /// A packet of this level is dropped or marked: the next one is as far away for all that it
-    /// belongs to.
+    /// Notes that a packet of level `at` was dropped or marked: all levels that count it count
+    /// anew the packets since the last drop.
     fn hit(&mut self, at: usize) {
         self.levels.iter_mut().skip(at).for_each(|level| level.average.dropped());
     }
 
-    /// A packet is in the queue no more.
+    /// Notes that a packet has left the queue. With `now`, idle time begins for levels that are
+    /// empty then.
     fn left(&mut self, now: Option<Nanos>, packet: &Taken, dscp: u8) {
         for level in self.levels.iter_mut().skip(level(dscp)) {
             level.packets = level.packets.saturating_sub(1);
@@ -209,7 +213,7 @@ impl Aqm for Rio {
         if verdict != Verdict::Pass {
             self.hit(at);
         }
-        // Beyond max ALTQ never marks, in red neither.
+        // Above max ALTQ drops and never marks, as in its RED.
         let harddrop = self.words.altq;
         if !self.levels[at].tally.carry_out(verdict, (self.words.ecn, harddrop), packet, store) {
             return Err(DropReason::Early);
@@ -241,7 +245,7 @@ impl Aqm for Rio {
         let limit = new.words.limit;
         let same_unit = limit.same_unit(self.words.limit);
         self.words = new.words;
-        // What is beyond a lower limit goes from the end; all are counted anew.
+        // Packets beyond a lower limit are dropped at the tail. All levels are counted anew.
         let (mut kept, mut full) = (List::NEW, false);
         for level in &mut self.levels {
             (level.packets, level.bytes) = (0, 0);
@@ -271,7 +275,7 @@ impl Aqm for Rio {
     }
 
     fn set_rate(&mut self, rate: Rate) {
-        self.words.clock.set_rate(rate);
+        self.words.ewma.set_rate(rate);
     }
 
     fn seed(&mut self, seed: u64) {
@@ -279,7 +283,7 @@ impl Aqm for Rio {
     }
 
     fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
-        const TOLD: [[&str; 5]; LEVELS] = [
+        const COUNTERS: [[&str; 5]; LEVELS] = [
             ["low_average_thousandths", "low_prob_drop", "low_prob_mark", "low_forced_drop", "low_forced_mark"],
             [
                 "medium_average_thousandths",
@@ -290,7 +294,7 @@ impl Aqm for Rio {
             ],
             ["high_average_thousandths", "high_prob_drop", "high_prob_mark", "high_forced_drop", "high_forced_mark"],
         ];
-        for (level, names) in self.levels.iter().zip(TOLD) {
+        for (level, names) in self.levels.iter().zip(COUNTERS) {
             let Tally { prob_drop, prob_mark, forced_drop, forced_mark } = level.tally;
             let figures = [level.average.thousandths(), prob_drop, prob_mark, forced_drop, forced_mark];
             names.into_iter().zip(figures).for_each(|(name, figure)| counter(name, figure));

@@ -98,7 +98,7 @@ impl<'e> Store<'e> {
         Store { slab, overhead, lost, marked: 0 }
     }
 
-    /// Puts a packet at the end of a list.
+    /// Copies a packet into the slab, and puts it at the end of a list.
     #[inline]
     pub fn push(&mut self, list: &mut List, packet: &Packet) {
         let at = self.slab.insert(packet);
@@ -188,7 +188,7 @@ impl<'e> Store<'e> {
         (list.packets > 0).then(|| self.slab.arrived(list.head))
     }
 
-    /// Hints that the first packet of a list is needed soon.
+    /// Prefetches the first packet of a list from memory. A hint, without effect on results.
     #[inline]
     pub fn fetch(&self, list: &List) {
         self.slab.fetch(list.head);
@@ -254,17 +254,17 @@ impl<'e> Store<'e> {
     }
 }
 
-/// A store without an engine, for tests of queues.
+/// What a [`Store`] borrows from the engine, for tests of queues without one.
 #[cfg(test)]
 #[derive(Default)]
-pub(crate) struct Tub {
+pub(crate) struct Backing {
     slab: Slab,
     overhead: Overhead,
     pub lost: Vec<(Packet, DropReason)>,
 }
 
 #[cfg(test)]
-impl Tub {
+impl Backing {
     pub fn store(&mut self) -> Store<'_> {
         Store::new(&mut self.slab, &self.overhead, &mut self.lost)
     }

@@ -1,14 +1,15 @@
-//! Two levels (DragonFly BSD, 2013; docs/reference/altq.md 9): connections that open and
-//! acknowledgements without data do not wait behind data.
+//! Two levels (DragonFly BSD, 2013; docs/reference/altq.md 9): packets that open TCP connections,
+//! and acknowledgements without data, do not wait behind data.
 //!
-//! A high and a normal list, counted in packets and in bytes; the normal one is served when the
-//! high one is empty. TCP of the other direction lives by its acknowledgements, and connections by
-//! their first packets: behind a deep queue of data both starve. What is high comes with the packet
-//! ([`Packet::high`], from [`Headers::high`](crate::headers::Headers::high)).
+//! There is a high and a normal list. The normal one is served when the high one is empty. The
+//! limits, in packets and in bytes, hold for both together. Without the high list,
+//! acknowledgements behind a deep queue of data would slow down TCP in the other direction, and new
+//! connections would open late. Each packet says whether it is high ([`Packet::high`], from
+//! [`Headers::high`](crate::headers::Headers::high)).
 //!
-//! When the queue is full, a high packet throws out the head of the normal list, as long as the
-//! high list is below half of the limits; any other packet is dropped itself. So the high list
-//! cannot take more than half of a queue from the normal one.
+//! At a full queue, a high packet drops the head of the normal list, as long as the high list is
+//! below half of both limits. Any other packet is dropped itself. So the high list takes at most
+//! half of a full queue from the normal one.
 
 use super::{Context, Entry, List, Policy, Queue, Store, Taken};
 use crate::account::DropReason;
@@ -17,8 +18,8 @@ use crate::settings::{Kind, Limit, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::Nanos;
 
-/// The registry's entry. DragonFly's own limit is that of the interface's queue, 50 packets and
-/// what its processors stage.
+/// The registry's entry. The default limit is that of DragonFly's interface queue, 50 packets,
+/// without the packets that its processors hold back to enqueue them in batches.
 pub const ENTRY: Entry = Entry {
     words: &[
         Word {
@@ -42,7 +43,7 @@ pub const ENTRY: Entry = Entry {
     )
 };
 
-/// An mbuf cluster, by which DragonFly turns a limit in packets into one in bytes.
+/// The bytes of an mbuf cluster. DragonFly's limit in bytes is its limit in packets times this.
 const CLUSTER: u32 = 2048;
 
 #[derive(Clone, Copy)]
@@ -71,9 +72,9 @@ struct TwoLevel {
     words: Words,
     high: List,
     normal: List,
-    /// Normal packets that made room for high ones.
+    /// Normal packets dropped to make room for high ones.
     thrown_out: u64,
-    /// High packets queued.
+    /// High packets queued, of all time.
     high_queued: u64,
 }
 
@@ -98,14 +99,14 @@ impl Queue for TwoLevel {
         let high = packet.high && self.words.prio;
         if !self.fits(packet) {
             let below = self.high.packets() < self.words.packets / 2 && self.high.bytes() < self.words.bytes / 2;
-            // What is left when the normal list is empty must do: or packets would be thrown out
-            // for one that is dropped then.
+            // The packet must fit once the normal list is empty; otherwise normal packets would be
+            // dropped for one that is dropped as well.
             let enough = u64::from(self.high.bytes()) + u64::from(packet.len) <= u64::from(self.words.bytes);
             if !(high && below && enough) || self.normal.is_empty() {
                 return Err(DropReason::QueueFull);
             }
-            // One as a rule; more where they are shorter than the packet and bytes are what is
-            // short.
+            // One drop is enough as a rule; it takes more where the limit in bytes is reached and
+            // the packets dropped are shorter than the arriving one.
             while !self.fits(packet) {
                 let Some(head) = store.pop(&mut self.normal) else { break };
                 store.lose(head, DropReason::HeadDropped);

@@ -1,5 +1,4 @@
-//! What the registry knows of a scheduler: all that others ask, so that nobody else needs to know
-//! one by its name.
+//! What the registry knows of a scheduler. All other code asks here, and names no scheduler.
 
 use super::Build;
 use super::check::{Finding, View};
@@ -11,7 +10,7 @@ use crate::units::Rate;
 /// What the registry knows of a scheduler. Parsers, checks, promises, printers, benchmarks and docs
 /// read it from here.
 ///
-/// [`Entry::new`] has what holds for a scheduler that says nothing; an entry states what differs:
+/// [`Entry::new`] fills in defaults; an entry states what differs from them:
 ///
 /// ```text
 /// pub const ENTRY: Entry = Entry { class_words: &[…], promises, ..Entry::new("drr", "in turn", build) };
@@ -20,108 +19,111 @@ use crate::units::Rate;
 pub struct Entry {
     /// Its name in policies.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line of help.
     pub about: &'static str,
-    /// Words behind the scheduler's own name.
+    /// The scheduler's own words.
     pub words: &'static [Word],
-    /// Words in a class that it serves.
+    /// Words of a class that it serves.
     pub class_words: &'static [Word],
-    /// What some of the class's words mean to those who do not know the scheduler.
+    /// The meaning of some of the class's words, for code that does not know the scheduler.
     pub roles: &'static [(&'static str, Role)],
-    /// Words that others use, and what to write here.
+    /// Words of other schedulers or tools for the same thing, and what to write here instead.
     pub foreign: &'static [(&'static str, &'static str)],
-    /// The scheduler's word that says which of its variants it is: shown with its default where it
+    /// The scheduler's word that selects a variant, if it has one. Summaries show it even where it
     /// is not written.
     pub variant: Option<&'static str>,
-    /// Its classes stand side by side: the engine refuses one below another.
+    /// True if none of its classes may be the parent of another: the engine refuses that.
     pub side_by_side: bool,
-    /// Packets leave in the order in which they came, whatever their class.
+    /// True if packets leave in the order of their arrival, whatever their class.
     pub in_order: bool,
-    /// In which order it serves classes, as people are told.
+    /// In which order it serves classes, as text for people.
     pub order: Order,
-    /// By its own words: among equals classes go in the order in which they were made.
+    /// Whether the order in which classes were made decides between equal ones, by the scheduler's
+    /// own words.
     pub order_of_making: fn(&Settings) -> bool,
     /// The queue of a class that names none, from the words of the scheduler and of the class.
     pub queue: fn(&Settings, &Settings) -> QueueSpec,
     /// A word of a class that stands for a queue.
     pub queue_word: Option<QueueWord>,
-    /// What a class is guaranteed by its words, if the scheduler guarantees anything.
+    /// The rate that a class is guaranteed by its words, if the scheduler guarantees any.
     pub guarantee: fn(&Settings) -> Option<Rate>,
-    /// Its own [`check`](Entry::check) adds up what classes are guaranteed; else that is a sum of
-    /// rates that may be no more than the class above has.
+    /// True if its own [`check`](Entry::check) compares the guarantees of classes with what their
+    /// parent has. Otherwise the general check does: their rates may not add up to more than the
+    /// parent's.
     pub adds_up_itself: bool,
     /// What the classes of a place are promised: rates and latencies.
     pub promises: Promised,
-    /// Why no class has a delay bound, by the scheduler's own words.
+    /// Why no class has a delay bound, by the scheduler's own words; `None` where they may have
+    /// one.
     pub no_bound: fn(&Settings) -> Option<&'static str>,
-    /// Delay bounds of the classes of the link's own scheduler, where it knows better ones than
-    /// follow from its promises.
+    /// Delay bounds of its classes, where the scheduler is the link's own and knows tighter ones
+    /// than follow from its promises.
     pub bounds: Option<Bounds>,
     /// What a class may send at once within its guarantee, in bytes on the wire.
     pub burst: fn(&LinkSpec, &Settings) -> u64,
-    /// What is known of packets of the class that holds the scheduler.
+    /// How it serves packets of the class that holds it.
     pub own_packets: OwnPackets,
-    /// What classes must keep to, beyond what [`Scheduler`](super::Scheduler) refuses.
+    /// Checks of its classes, beyond what [`Scheduler`](super::Scheduler) refuses.
     pub check: fn(&View<'_>, &mut Vec<Finding>),
-    /// What `tc -s` prints of it and of its classes.
+    /// What `tc -s` prints for it and its classes.
     pub tc: TcForm,
-    /// What `altqstat` prints of it and of its classes.
+    /// What `altqstat` prints for it and its classes.
     pub altqstat: AltqstatForm,
     /// Makes one.
     pub build: Build,
 }
 
-/// What a class's word means to those who do not know the scheduler.
+/// What a word of a class means, for code that does not know the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A rate that it can count on.
+    /// A rate that the class is guaranteed.
     Guarantee,
-    /// A rate that it can count on and is served at before others.
+    /// A guaranteed rate up to which the class is served before others.
     Urgent,
-    /// A curve by which classes with packets are served, whatever others want.
+    /// A curve by which the class is served while it has packets, whatever other classes demand.
     Deadline,
-    /// A curve: its part of what others leave.
+    /// A curve by which the class shares in what guarantees leave over.
     Share,
-    /// Its weight against others.
+    /// The class's weight against other classes.
     Weight,
-    /// Who goes first.
+    /// The class's priority: which class goes first.
     Priority,
-    /// The most that it may have: a rate, or a curve of which the last rate counts.
+    /// The most that the class may have: a rate, or a curve of which the last rate counts.
     Ceiling,
-    /// The most that it may have; where it is not written, its guarantee is.
+    /// The most that the class may have. Where the word is not written, that is its guarantee.
     CeilingOrGuarantee,
-    /// A rate to which it is held, and by which a scheduler inside of it measures shares.
+    /// A rate to which the class is shaped, and by which a scheduler inside it measures shares.
     Shape,
-    /// A flag: without it, its guarantee is the most that it may have.
+    /// A flag that lets the class have more than its guarantee.
     Borrow,
 }
 
-/// In which order a scheduler serves classes, as people are told.
+/// In which order a scheduler serves classes, as text for people.
 #[derive(Clone, Copy)]
 pub enum Order {
-    /// By its name: that says as much as a line could.
+    /// The scheduler's name says it.
     Name,
-    /// In half a sentence.
+    /// This text says it.
     Said(&'static str),
-    /// By [`Role::Priority`] within guarantee, the highest number first; then what the function
-    /// makes of the scheduler's own words.
+    /// By [`Role::Priority`] within guarantee, the highest number first; then as the text says that
+    /// the function makes from the scheduler's own words.
     Priority(fn(&Settings) -> &'static str),
 }
 
-/// What is known of packets that go to the class that holds a scheduler, beside those that it
-/// serves.
+/// How a scheduler serves packets that go to the class that holds it, and to none of its own
+/// classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnPackets {
-    /// Nothing: where there are any, nobody is promised anything.
+    /// Unknown: where there are such packets, no class is promised anything.
     Unknown,
-    /// They take part as a class without words.
+    /// As those of a class without words.
     Plain,
-    /// They take part as a class that is guaranteed what the others are not.
+    /// As those of a class that is guaranteed what the others leave of the rate.
     Rest,
 }
 
-/// A word of a class that stands for a queue: it goes when a policy has been read, and the queue is
-/// the class's.
+/// A word of a class that stands for a queue. When a policy has been read, the word is replaced by
+/// that queue.
 #[derive(Clone, Copy)]
 pub struct QueueWord {
     /// The word.
@@ -131,10 +133,10 @@ pub struct QueueWord {
     pub queue: fn(&Settings, &Settings, Rate, u32) -> Option<QueueSpec>,
 }
 
-/// What `tc -s` prints of a scheduler.
+/// What `tc -s` prints for a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcForm {
-    /// The words of scheduler and class, and what they count.
+    /// The words of scheduler and class, and their counters.
     Words,
     /// The words of a class that are written, under tc's names for them.
     Renamed(&'static [(&'static str, &'static str)]),
@@ -142,16 +144,16 @@ pub enum TcForm {
     Tokens,
 }
 
-/// What `altqstat` prints of a scheduler.
+/// What `altqstat` prints for a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AltqstatForm {
     /// A list of queues, the ten with the highest rates.
     Queues,
-    /// A class with its place in the tree and its idle time.
+    /// Each class with its place in the tree and its idle time.
     Tree,
-    /// A class with its service curves.
+    /// Each class with its service curves.
     Curves,
-    /// A class with its priority.
+    /// Each class with its priority.
     Priorities,
     /// All classes as one queue.
     One,
@@ -199,8 +201,8 @@ impl Entry {
         self.words_of(role).next()
     }
 
-    /// What a class has for its [`Role::Priority`]: what is written, or the word's default. `None`
-    /// where the scheduler knows no such word.
+    /// A class's [`Role::Priority`]: as written, or the word's default. `None` where the scheduler
+    /// has no word of that role.
     pub fn priority(&self, class: &Settings) -> Option<u64> {
         let word = self.class_words.iter().find(|word| Some(word.name) == self.word_of(Role::Priority))?;
         class.int(word.name).or_else(|| word.default.parse().ok())
@@ -218,20 +220,21 @@ impl Entry {
         self.roles.iter().filter_map(one).min()
     }
 
-    /// What the classes below a class share: what it is shaped to, or else guaranteed.
+    /// The rate that the classes below a class share: the one to which it is shaped, or else its
+    /// guarantee.
     pub fn capacity(&self, class: &Settings) -> Option<Rate> {
         self.words_of(Role::Shape).find_map(|word| class.rate(word)).or_else(|| (self.guarantee)(class))
     }
 
-    /// By which rate a scheduler inside a class of these words measures shares: what the class is
-    /// shaped to, or else guaranteed; `None` where that is nothing, and the rate counts by which
-    /// the class is measured itself.
+    /// The rate by which a scheduler inside a class of these words measures shares: the
+    /// [`capacity`](Entry::capacity). `None` where that is 0 or unknown; then the rate by which the
+    /// class itself is measured counts.
     pub fn rate_inside(&self, class: &Settings) -> Option<Rate> {
         self.capacity(class).filter(|rate| !rate.is_zero())
     }
 }
 
-/// A rate that is written, or the last of a curve.
+/// The value of a word: a rate, or the last rate of a curve.
 fn rate(settings: &Settings, word: &str) -> Option<Rate> {
     match settings.get(word)? {
         Value::Rate(rate) => Some(rate),

@@ -1,8 +1,7 @@
-//! First in, first out: no promise to anyone, and the baseline that every other scheduler is
-//! compared with.
+//! First in, first out: the baseline with which every other scheduler is compared.
 //!
-//! Packets leave in the order in which they came, whatever their class; a class only keeps its own
-//! count and its own limit.
+//! Packets leave in the order of their arrival, whatever their class, so no class is guaranteed
+//! anything. Classes have counters and queue limits of their own.
 
 use std::collections::VecDeque;
 
@@ -29,9 +28,9 @@ pub(super) struct Fifo {
 
 #[derive(Clone, Copy, Default)]
 struct Class {
-    /// Entries of `order`, the oldest of the class, whose packets are lost.
+    /// How many of the class's oldest entries in `order` are of packets that were dropped.
     lost: u32,
-    /// Entries taken out of `order` while the scheduler inside the class holds back.
+    /// Entries taken out of `order` while the scheduler inside the class may send nothing.
     aside: u32,
     blocked: bool,
 }
@@ -48,8 +47,8 @@ impl Fifo {
         }
     }
 
-    /// Takes what cannot go from the front of `order`. Every entry is taken once, so this costs
-    /// nothing per packet.
+    /// Takes entries off the front of `order` until the first one is of a packet that may leave.
+    /// Every entry is taken once, so a packet costs a constant number of steps on average.
     fn settle(&mut self) {
         while let Some(&slot) = self.order.front() {
             let class = &mut self.classes[slot as usize];
@@ -94,7 +93,8 @@ impl Scheduler for Fifo {
 
     fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
         let class = &mut self.classes[slot as usize];
-        // Who has nothing holds nothing back: what comes next is not announced as released.
+        // A class without packets is not blocked any more: `queued`, not `unblocked`, tells of its
+        // next packet.
         class.blocked &= next.is_some();
         if class.aside > 0 {
             class.aside -= 1;

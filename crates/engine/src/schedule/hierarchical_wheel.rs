@@ -1,15 +1,15 @@
 //! Hierarchical timing wheels (Varghese and Lauck 1987, scheme 7), exact to the nanosecond.
 //!
-//! Time is cut into ticks of 256 ns. What is due in the next 256 ticks lies in a slot for each
-//! tick, what is due in the next 256 times as many in a slot for each 256 ticks, and so on; bitmaps
-//! say which slots are in use. Filing is putting at the head of a list; a slot whose beginning has
-//! come is filed anew one wheel below. So an entry is touched once a wheel, three times for what is
-//! a second away, however many there are. Only those of a tick that has begun and is not over wait
-//! in a heap, by their exact time.
+//! Time is divided into ticks of 256 ns. The lowest wheel has a slot for each of the next 256
+//! ticks, the wheel above it a slot for each 256 ticks, and so on; bitmaps show which slots are in
+//! use. An entry is filed at the head of its slot's list. When the time of a slot begins, its
+//! entries are filed anew in the wheels below. So an entry is moved at most once per wheel (three
+//! times if it is due in a second), however many entries there are. Only the entries of the tick
+//! that has begun and is not over are in a heap, ordered by their exact times.
 //!
-//! Entries that are due come out in no particular order, so it is for timers that may take effect
-//! in any order at one time. An entry may lie too early, because its owner's time has moved on: the
-//! owner files it again when it comes out.
+//! Entries that are due at one time come out in no particular order, so the order in which such
+//! timers take effect must not matter. An entry may be earlier than its owner's time, because that
+//! has moved on: the owner files it again when it comes out.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,21 +17,22 @@ use std::collections::BinaryHeap;
 /// Log2 of the nanoseconds in a tick, and of the slots in a wheel.
 const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
-/// Enough for all times.
+/// Seven wheels and the tick have 8 bits each: enough for every time of 64 bits.
 const WHEELS: usize = 7;
-/// "None", in links.
+/// The end of a list.
 const NIL: u32 = u32::MAX;
 
-/// In [`Link::previous`]: it is filed nowhere.
+/// The value of [`Link::previous`] for an entry that is not filed.
 const OUT: u32 = u32::MAX;
-/// In the heap.
+/// The value of [`Link::previous`] for an entry in the heap.
 const NEAR: u32 = u32::MAX - 1;
-/// From here on: the first of a list, and of which one.
+/// A [`Link::previous`] of this value or above marks the first entry of a list; the lower bits name
+/// the list: wheel and slot.
 const FIRST: u32 = 1 << 31;
-/// The list of those that are taken out of a tick that is over.
+/// The name of the list of entries from a tick that is over ([`HierarchicalWheel::over`]).
 const OVER: u32 = FIRST | (WHEELS as u32) << BITS;
 
-/// Where an entry lies.
+/// An owner's entry: its time, and its neighbours in the list of its slot.
 #[derive(Clone, Copy)]
 struct Link {
     due: u64,
@@ -41,9 +42,11 @@ struct Link {
 
 /// The slots of a wheel.
 struct Slots {
+    /// A bit for each slot that has entries.
     used: [u64; SLOTS / 64],
-    /// Which of these are not 0.
+    /// A bit for each word of `used` that is not 0.
     words: u8,
+    /// The first entry of each slot.
     first: [u32; SLOTS],
 }
 
@@ -58,17 +61,18 @@ impl Slots {
     }
 }
 
-/// The wheels. Every owner, a number, has at most one entry.
+/// The wheels. An owner is a number, and has at most one entry.
 pub struct HierarchicalWheel {
-    /// No entry is due before.
+    /// No entry is due before this time.
     soonest: u64,
-    /// The last tick that has begun. What is due in it or before lies in the heap.
+    /// The last tick that has begun. Entries that are due in it or before are in the heap.
     tick: u64,
-    /// Wheels in which something lies.
+    /// A bit for each wheel that has entries.
     used: u8,
+    /// The first entry of a tick that is over; all in this list are due.
     over: u32,
     wheels: [Option<Box<Slots>>; WHEELS],
-    /// Time and owner; void if the owner's entry does not say the same.
+    /// The heap: time and owner. An item is void if the owner's entry has another time or place.
     near: BinaryHeap<Reverse<u128>>,
     links: Vec<Link>,
 }
@@ -95,7 +99,8 @@ impl HierarchicalWheel {
         }
     }
 
-    /// Files an entry, so that it comes out at `due` or before. `due` is later than `now`.
+    /// Files an entry, so that it comes out at `due` or before. `due` is later than `now`. An
+    /// earlier entry of the same owner stays.
     #[inline]
     pub fn file(&mut self, now: u64, owner: u32, due: u64) {
         if self.links[owner as usize].previous != OUT {
@@ -104,8 +109,8 @@ impl HierarchicalWheel {
             }
             self.remove(owner);
         }
-        // Nothing lies before the first entry: the present may be the beginning, so that entries
-        // lie as low as they can.
+        // No entry is due before `now`, so the present tick may move up to `now`: the new entry
+        // lies in a wheel as low as possible.
         if now < self.soonest {
             self.tick = self.tick.max(now >> BITS);
         }
@@ -118,8 +123,8 @@ impl HierarchicalWheel {
         if tick <= self.tick {
             return self.put_near(owner, due);
         }
-        // The wheel of the highest digit in which it differs from the present; its slot is that
-        // digit.
+        // In base 256: the wheel is the highest digit in which the entry's tick differs from the
+        // present one, and the slot is the value of that digit.
         let wheel = (63 - (tick ^ self.tick).leading_zeros()) / BITS;
         let slot = (tick >> (wheel * BITS)) as usize % SLOTS;
         let start = tick >> (wheel * BITS) << (wheel * BITS) << BITS;
@@ -149,7 +154,7 @@ impl HierarchicalWheel {
         let Link { next, previous, .. } = self.links[owner as usize];
         self.links[owner as usize].previous = OUT;
         if previous >= NEAR {
-            // In the heap it is void now.
+            // If it is in the heap, its item there is void now.
             return;
         }
         if next != NIL {
@@ -170,7 +175,7 @@ impl HierarchicalWheel {
         }
     }
 
-    /// A slot holds nothing any more.
+    /// Clears the bits of a slot that has no entries any more.
     #[inline]
     fn empty(&mut self, wheel: usize, slot: usize) {
         if let Some(slots) = &mut self.wheels[wheel % WHEELS] {
@@ -187,8 +192,8 @@ impl HierarchicalWheel {
     /// The first slot in use: its wheel, its number, and its first tick.
     #[inline]
     fn first_slot(&self) -> Option<(usize, usize, u64)> {
-        // Whoever differs from the present in a low digit only is earlier than who does in a higher
-        // one.
+        // Entries of a lower wheel are earlier than those of a higher one: they agree with the
+        // present tick in all higher digits.
         let wheel = self.used.trailing_zeros() as usize;
         let slot = self.wheels.get(wheel)?.as_ref()?.first_used()?;
         let shift = wheel as u32 * BITS;
@@ -196,7 +201,7 @@ impl HierarchicalWheel {
         Some((wheel, slot, above | (slot as u64) << shift))
     }
 
-    /// Takes all out of a slot: the first of them.
+    /// Empties a slot, and returns the first entry of its list.
     #[inline]
     fn take_slot(&mut self, wheel: usize, slot: usize) -> u32 {
         let first =
@@ -205,8 +210,8 @@ impl HierarchicalWheel {
         first
     }
 
-    /// Files what lies in a slot whose beginning has come in the wheels below; what lies in a tick,
-    /// in the heap.
+    /// Files the entries of a slot whose time has begun anew: in the wheels below, or in the heap
+    /// if the slot is a single tick.
     fn open(&mut self, wheel: usize, slot: usize, start: u64) {
         self.tick = start;
         let mut owner = self.take_slot(wheel, slot);
@@ -217,7 +222,7 @@ impl HierarchicalWheel {
         }
     }
 
-    /// The first entry of the heap.
+    /// The first item of the heap that is not void: its time and owner.
     #[inline]
     fn first_near(&mut self) -> Option<(u64, u32)> {
         while let Some(&Reverse(first)) = self.near.peek() {
@@ -231,13 +236,13 @@ impl HierarchicalWheel {
         None
     }
 
-    /// Whether an entry may be due.
+    /// False if no entry is due. If true, one may be.
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
         now >= self.soonest
     }
 
-    /// Takes an entry out that is due, and tells whose it is. To be called until there is none.
+    /// Takes an entry out that is due, and returns its owner. To be called until it returns `None`.
     pub fn pop(&mut self, now: u64) -> Option<u32> {
         if now < self.soonest {
             return None;
@@ -267,7 +272,7 @@ impl HierarchicalWheel {
             match first {
                 Some((wheel, slot, start)) if start <= now >> BITS => {
                     if wheel == 0 && start < now >> BITS {
-                        // All of it is due.
+                        // The tick is over, so all its entries are due.
                         self.tick = start;
                         self.over = self.take_slot(0, slot);
                         if let Some(link) = self.links.get_mut(self.over as usize) {
@@ -289,7 +294,7 @@ impl HierarchicalWheel {
     /// The first entry of all: its time and owner.
     pub fn first(&mut self) -> Option<(u64, u32)> {
         while self.over != NIL {
-            // Nobody asks for it amid a walk through those that are due.
+            // Rare: `pop` was not called until it returned `None`.
             let owner = self.over;
             let due = self.links[owner as usize].due;
             self.remove(owner);
@@ -306,8 +311,8 @@ impl HierarchicalWheel {
         }
     }
 
-    /// Two owners whose entries are probably due soon, the sooner one first, as far as that is
-    /// known at once; [`NIL`] otherwise. For hints.
+    /// Two owners whose entries are probably due soon, the sooner one first; [`NIL`] where finding
+    /// them would take a search. For prefetching.
     #[inline]
     pub fn likely_next(&self) -> [u32; 2] {
         let Some(slots) = self.wheels[0].as_ref().filter(|_| self.used & 1 != 0) else { return [NIL; 2] };
@@ -349,8 +354,8 @@ mod tests {
 
     use super::*;
 
-    /// Against an ordered set: times near and far, entries that come and go, looks at the clock at
-    /// any time.
+    /// The wheels and an ordered set get the same calls: times near and far, entries filed, moved
+    /// and removed, and `pop` at random times.
     #[test]
     fn as_an_ordered_set() {
         let mut state = 7_u64;
@@ -398,7 +403,8 @@ mod tests {
                         let time = due[owner as usize].take().unwrap();
                         assert!(time <= now && set.remove(&(time, owner)) && popped.insert((owner, time)));
                         if random(9) == 0 {
-                            // Others change meanwhile, also those that are due as well.
+                            // Other entries change in the meantime, among them entries that are
+                            // due.
                             let other = random(50) as u32;
                             wheel.remove(other);
                             due[other as usize].take().map(|old| set.remove(&(old, other)));

@@ -1,10 +1,10 @@
-//! Schedulers: who goes next.
+//! Schedulers: which class sends next.
 //!
 //! A scheduler orders the classes below one node of the tree. It never sees a queue or a packet's
-//! bytes: the engine tells it which class has something to send and what was sent, and asks it who
-//! is next. A class's content is a queue or another scheduler; the engine walks from the root
-//! scheduler down to a queue and reports what was sent on the way back up, so nesting is no concern
-//! of a scheduler.
+//! bytes: the engine tells it which class has something to send and what was sent, and asks it
+//! which class is next. A class holds a queue or another scheduler. The engine walks from the root
+//! scheduler down to a queue, and reports what was sent on the way back up. So a scheduler need not
+//! know about nesting.
 //!
 //! To add one: a file that opens with its paper and idea, implements [`Scheduler`], and states an
 //! [`Entry`]; then one line in [`SCHEDULERS`].
@@ -48,7 +48,7 @@ pub const NOBODY: Slot = Slot::MAX;
 pub const SCHEDULERS: &[&Entry] =
     &[&cbq::ENTRY, &hfsc::ENTRY, &fifo::ENTRY, &drr::ENTRY, &fairq::ENTRY, &priq::ENTRY, &htb::ENTRY, &wfq::ENTRY];
 
-/// The scheduler of who asks for none: it tells no classes apart.
+/// The scheduler where a policy names none. It treats all classes alike.
 pub const PLAIN: &Entry = &fifo::ENTRY;
 
 /// Entries that a test has added.
@@ -59,16 +59,16 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
     SCHEDULERS.iter().copied().chain(ADDED.get().into_iter().flatten().copied())
 }
 
-/// The scheduler of a name.
+/// The scheduler of this name, if there is one.
 pub fn find(name: &str) -> Option<&'static Entry> {
     all().find(|entry| entry.name == name)
 }
 
-/// Adds entries, once in a process and for tests only: a scheduler of this crate has its line in
-/// [`SCHEDULERS`].
+/// Adds entries, for tests only; a scheduler of this crate has its line in [`SCHEDULERS`]. May be
+/// called once in a process.
 ///
 /// # Errors
-/// A name that an entry has already; a second call.
+/// The name, if another entry has it already; a message, on a second call.
 #[doc(hidden)]
 pub fn add_for_tests(entries: Vec<&'static Entry>) -> Result<(), &'static str> {
     if let Some(taken) = entries.iter().find(|entry| find(entry.name).is_some()) {
@@ -77,10 +77,10 @@ pub fn add_for_tests(entries: Vec<&'static Entry>) -> Result<(), &'static str> {
     ADDED.set(entries).map_err(|_| "entries were added before")
 }
 
-/// Makes a scheduler for a place, from its own words.
+/// Makes a scheduler for a place in the tree, from its own words.
 pub type Build = fn(&Context, &Settings) -> Result<Box<dyn Scheduler>, SpecError>;
 
-/// What a scheduler says to a packet that arrives.
+/// What a scheduler decides about an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admit {
     /// It may go on to its queue.
@@ -89,7 +89,7 @@ pub enum Admit {
     Drop(DropReason),
 }
 
-/// What a scheduler is told about the place it works in.
+/// What a scheduler knows of its place in the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     /// The rate by which shares are measured: the link's, or the guarantee of the class that holds
@@ -122,7 +122,7 @@ pub trait Scheduler: Send {
         Ok(())
     }
 
-    /// The rate of the place it works in is another one.
+    /// The rate of its place in the tree or of the link has changed.
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate);
 
     /// True if [`admit`](Scheduler::admit) and [`queued`](Scheduler::queued) are to be called for
@@ -175,17 +175,18 @@ pub trait Scheduler: Send {
 
     /// A packet of `len` bytes of the class that [`choose`](Scheduler::choose) named was sent.
     /// `next` is the length of the next one, `None` if there is none. Where the class's queue
-    /// reorders or drops on its own (fq_codel, codel), a length told before is a guess: what counts
-    /// is `len` here. Returns whether it went on bandwidth beyond the class's own.
+    /// reorders or drops packets, lengths reported earlier are guesses: `len` here is what counts.
+    /// Returns whether the packet used bandwidth beyond the class's own.
     fn sent(&mut self, now: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool;
 
-    /// The packet of which [`sent`](Scheduler::sent) has just answered "beyond its own" has this
-    /// many bytes of its own. For those that hear arrivals and keep
-    /// [`borrowed_bytes`](Scheduler::borrowed_bytes) themselves.
+    /// The packet for which [`sent`](Scheduler::sent) has just returned true has `bytes` bytes of
+    /// its own, without what the link charges. For schedulers that [want
+    /// arrivals](Scheduler::wants_arrivals) and count [`borrowed_bytes`](Scheduler::borrowed_bytes)
+    /// themselves.
     fn count_borrowed(&mut self, _slot: Slot, _bytes: u32) {}
 
     /// The earliest time at which [`choose`](Scheduler::choose) may name a class if nothing else
-    /// happens. A time that has passed means now; `None` that something else must happen first.
+    /// happens. A time in the past means now; `None` means that something else must happen first.
     fn next_wakeup(&mut self) -> Option<Nanos>;
 
     /// Own bytes of packets that used another class's bandwidth, if the scheduler counts them
@@ -195,15 +196,17 @@ pub trait Scheduler: Send {
         None
     }
 
-    /// Tells what else it counts for a class, by name: `over`, `delays`, … A figure that may be
-    /// negative (tokens in debt) is told as an `i64` in two's complement.
+    /// Calls `counter` with the name and value of everything else that it counts for a class:
+    /// `over`, `delays`, … A value that may be negative (tokens in debt) is an `i64` in two's
+    /// complement.
     fn report_counters(&self, _slot: Slot, _counter: &mut dyn FnMut(&'static str, u64)) {}
 
     /// Hints that the records of the class are needed soon. Changes nothing.
     fn fetch(&self, _slot: Slot) {}
 
     /// The two classes that are likely to send after `slot`, the sooner one first; [`NOBODY`] where
-    /// that is not known at once. Only for prefetching: a wrong answer costs time and nothing else.
+    /// finding out would take a search. Only for prefetching: a wrong answer costs time, nothing
+    /// else.
     fn likely_next(&self, _slot: Slot) -> [Slot; 2] {
         [NOBODY; 2]
     }

@@ -1,18 +1,18 @@
-//! A heap of timers with four children an entry, in which every class has at most one entry.
+//! A 4-ary heap of timers, in which every class has at most one entry.
 //!
 //! A class's time only becomes later while it waits, unless its words change. So an entry may be
-//! too early; it is corrected when it comes to the front. Entries of equal times are in the order
-//! of their slots, so the result does not depend on when the heap is asked.
+//! earlier than the class's time; it is corrected when it comes to the front. Entries of equal
+//! times are in the order of their slots, so the result does not depend on when the heap is asked.
 
-/// "Not in the heap."
+/// The place of a slot that is not in the heap.
 const OUT: u32 = u32::MAX;
 
 /// The heap.
 #[derive(Default)]
 pub struct TimerHeap {
-    /// Time and slot in one number, so that they are compared at once.
+    /// Time and slot in one number, so that one comparison orders both.
     heap: Vec<u128>,
-    /// Where each slot's entry lies.
+    /// The index in `heap` of each slot's entry.
     places: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ impl TimerHeap {
         }
     }
 
-    /// Files a timer, so that the slot comes to the front at `due` or before.
+    /// Files a timer for a slot at `due`. An earlier one that it has already stays.
     #[inline]
     pub fn file(&mut self, slot: u32, due: u64) {
         let (place, entry) = (self.places[slot as usize], entry(due, slot));
@@ -90,7 +90,7 @@ impl TimerHeap {
         }
     }
 
-    /// Puts an entry at `at` or, as far as it belongs there, above.
+    /// Puts an entry at `at`, or moves it up from there to where it belongs.
     #[inline]
     fn up(&mut self, mut at: usize, entry: u128) {
         while at > 0 {
@@ -104,7 +104,7 @@ impl TimerHeap {
         self.set(at, entry);
     }
 
-    /// Puts an entry at `at` or, as far as it belongs there, below.
+    /// Puts an entry at `at`, or moves it down from there to where it belongs.
     fn down(&mut self, mut at: usize, entry: u128) {
         loop {
             let first = at * 4 + 1;

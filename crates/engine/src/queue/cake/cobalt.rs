@@ -11,16 +11,16 @@ use super::super::{Store, Taken};
 use crate::random::SplitMix64;
 use crate::units::Nanos;
 
-/// What the law goes by.
+/// The parameters of CoDel and BLUE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Law {
+pub struct Parameters {
     pub target: Nanos,
     pub interval: Nanos,
-    /// The time of a full packet.
+    /// How long a full packet takes at the class's rate.
     pub packet: Nanos,
 }
 
-/// BLUE's probability rises by 1/256 and sinks by 1/4096, at most once a target each.
+/// Steps of BLUE's probability: up by 1/256, down by 1/4096, each at most once per target.
 const RISE: u32 = 1 << 24;
 const SINK: u32 = 1 << 20;
 
@@ -28,30 +28,30 @@ const SINK: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cobalt {
     drop_next: Nanos,
-    /// When the probability changed last.
+    /// When BLUE's probability last changed.
     changed: Nanos,
     count: u32,
-    /// In 2^-32.
+    /// BLUE's probability, in 2^-32.
     probability: u32,
     dropping: bool,
 }
 
 impl Cobalt {
-    /// Whether a packet that leaves is to be dropped; it may have been marked instead.
+    /// Whether a packet that leaves is to be dropped. CoDel marks it instead, if it can.
     pub fn drops(
         &mut self,
-        law: &Law,
+        parameters: &Parameters,
         now: Nanos,
         packet: &Taken,
         store: &mut Store<'_>,
         random: &mut SplitMix64,
     ) -> bool {
         let sojourn = now.saturating_sub(store.arrived_of(packet));
-        let over = sojourn > law.target && sojourn > 4 * law.packet;
+        let over = sojourn > parameters.target && sojourn > 4 * parameters.packet;
         let mut due = self.count > 0 && now >= self.drop_next;
         if over && !self.dropping {
             self.dropping = true;
-            self.drop_next = control_law(now, law.interval, self.count);
+            self.drop_next = control_law(now, parameters.interval, self.count);
         }
         self.dropping = over;
         if over && self.count == 0 {
@@ -62,31 +62,31 @@ impl Cobalt {
         if due && self.dropping {
             drops = !store.mark_taken(packet);
             self.count = self.count.saturating_add(1);
-            self.drop_next = control_law(self.drop_next, law.interval, self.count);
+            self.drop_next = control_law(self.drop_next, parameters.interval, self.count);
             later = now > self.drop_next;
         } else {
             while due {
                 self.count -= 1;
-                self.drop_next = control_law(self.drop_next, law.interval, self.count);
+                self.drop_next = control_law(self.drop_next, parameters.interval, self.count);
                 due = self.count > 0 && now >= self.drop_next;
                 later = now > self.drop_next;
             }
         }
-        // BLUE drops and never marks: these flows have not reacted to marks.
+        // BLUE drops and never marks: it is for flows that have not reacted to marks.
         if self.probability > 0 {
             drops |= ((random.bits() >> 32) as u32) < self.probability;
         }
         if self.count == 0 {
-            self.drop_next = now.saturating_add(law.interval);
+            self.drop_next = now.saturating_add(parameters.interval);
         } else if later && !drops {
             self.drop_next = now;
         }
         drops
     }
 
-    /// The queue overflowed at this flow.
-    pub fn full(&mut self, law: &Law, now: Nanos) {
-        if now.saturating_sub(self.changed) > law.target {
+    /// The queue overflowed, and this flow lost a packet.
+    pub fn full(&mut self, parameters: &Parameters, now: Nanos) {
+        if now.saturating_sub(self.changed) > parameters.target {
             self.probability = self.probability.saturating_add(RISE);
             self.changed = now;
         }
@@ -95,18 +95,18 @@ impl Cobalt {
         self.count = self.count.max(1);
     }
 
-    /// The flow has been empty, or out of the rounds, until now.
-    pub fn decay(&mut self, law: &Law, now: Nanos) {
+    /// Lets the state decay for a flow that has been empty, or out of the rounds, until now.
+    pub fn decay(&mut self, parameters: &Parameters, now: Nanos) {
         self.dropping = false;
         if self.probability > 0 {
-            let steps = now.saturating_sub(self.changed) / law.target.max(1);
+            let steps = now.saturating_sub(self.changed) / parameters.target.max(1);
             let sunk = steps.saturating_mul(u64::from(SINK)).min(u64::from(self.probability));
             self.probability -= sunk as u32;
-            self.changed = self.changed.saturating_add(steps.saturating_mul(law.target));
+            self.changed = self.changed.saturating_add(steps.saturating_mul(parameters.target));
         }
         while self.count > 0 && now >= self.drop_next {
             self.count -= 1;
-            self.drop_next = control_law(self.drop_next, law.interval, self.count);
+            self.drop_next = control_law(self.drop_next, parameters.interval, self.count);
         }
     }
 

@@ -12,7 +12,8 @@ struct Host {
     bulk: u32,
 }
 
-/// Sources and destinations, in sets of eight as the flows are.
+/// Tables of source and destination hosts. Like that of the flows, they are eight-way
+/// set-associative.
 pub struct Hosts([Box<[Host]>; 2]);
 
 impl Hosts {
@@ -22,7 +23,7 @@ impl Hosts {
         Hosts([(); 2].map(|()| vec![Host::default(); places].into_boxed_slice()))
     }
 
-    /// The places of a new flow's hosts.
+    /// Counts a new flow for its hosts, and returns their places in the tables.
     pub fn enter(&mut self, tags: [u16; 2]) -> [u16; 2] {
         let mut places = [0; 2];
         for (side, place) in places.iter_mut().enumerate() {
@@ -32,14 +33,14 @@ impl Hosts {
         places
     }
 
-    /// A flow is forgotten.
+    /// A flow's record is freed, or goes to other hosts.
     pub fn leave(&mut self, places: [u16; 2]) {
         for (table, place) in self.0.iter_mut().zip(places) {
             table[usize::from(place)].flows -= 1;
         }
     }
 
-    /// A flow becomes bulk, or no longer is.
+    /// Counts one bulk flow more (`by` is 1) or less (-1) for these hosts.
     pub fn count(&mut self, places: [u16; 2], by: i32) {
         for (table, place) in self.0.iter_mut().zip(places) {
             let bulk = &mut table[usize::from(place)].bulk;
@@ -53,7 +54,7 @@ impl Hosts {
         [self.0[0][usize::from(places[0])].bulk, self.0[1][usize::from(places[1])].bulk]
     }
 
-    /// What is known of these hosts is needed soon.
+    /// Prefetches the records of these hosts from memory. A hint.
     #[inline]
     pub fn fetch(&self, places: [u16; 2]) {
         for (table, place) in self.0.iter().zip(places) {
@@ -66,8 +67,8 @@ impl Hosts {
     }
 }
 
-/// A host's place: its own, or one of the other seven of its set. If other hosts have them all, it
-/// shares its own.
+/// A host's place: the one that its hash names, or one of the other seven of its set. If other
+/// hosts have all eight, it shares the first.
 fn find(table: &mut [Host], tag: u16) -> u16 {
     let ways = WAYS as usize;
     let place = usize::from(tag) % table.len();

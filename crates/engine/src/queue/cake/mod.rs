@@ -1,21 +1,21 @@
 //! CAKE (Høiland-Jørgensen, Täht and Morton 2018): fairness between hosts and between the flows of
 //! a host, each flow with a COBALT.
 //!
-//! Flows have queues of their own that are served in rounds, new ones first, as in fq_codel; but in
-//! a round a flow sends a quantum divided by the number of its host's bulk flows. So a host gets
-//! its share whatever the number of its flows: by source, by destination, or by the busier of the
-//! two (triple isolation). The hash is eight-way set-associative: two flows share a queue only if
-//! all eight queues of their set are taken. [`Cobalt`] is CoDel for flows that react to drops, and
-//! BLUE for those that do not.
+//! Flows have queues of their own that are served in rounds, new ones first, as in fq_codel. But in
+//! a round a flow sends only a quantum divided by the number of its host's bulk flows. So a host
+//! gets its share whatever the number of its flows: as a source, as a destination, or by whichever
+//! of the two has more bulk flows (triple isolation). The hash is eight-way set-associative: two
+//! flows share a queue only if all eight queues of their set are taken. [`Cobalt`] is CoDel for
+//! flows that react to drops, and BLUE for those that do not.
 //!
 //! The engine has its own shaper, and classes do what CAKE's tins do by DSCP. So this queue is CAKE
 //! with one tin, `besteffort`.
 //!
-//! A flow with a small share needs many rounds for a packet. These rounds are not walked through: a
-//! calendar has the flow in the round in which it may send again, so a packet costs the same
-//! however many flows its host has. The state of an idle flow decays. The decay is worked out when
-//! the state is next looked at, as if the empty queue had been asked all the time; the record is
-//! freed when there is nothing left in it.
+//! A flow with a small share needs many rounds for a packet. These rounds are skipped: a calendar
+//! holds the flow in the round in which it may send again. So a packet costs the same however many
+//! flows its host has. The state of an idle flow decays. The decay is computed when the state is
+//! next used, with the same result as if the empty queue had been served all the time. The record
+//! is freed when the state has decayed to nothing.
 
 mod cobalt;
 mod hosts;
@@ -37,7 +37,7 @@ use crate::settings::{Kind, Limit, Word};
 use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
-/// Queues to a set of the hash.
+/// Queues in a set of the hash.
 const WAYS: u32 = 8;
 
 /// The registry's entry.
@@ -76,21 +76,21 @@ const fn isolation(name: &'static str, help: &'static str, default: &'static str
     Word { name, kind: Kind::Flag, help, default }
 }
 
-/// From so many packets on what is kept of them and of their flows does not stay in a processor's
-/// nearest cache.
+/// From this many queued packets on, records of packets and flows do not stay in a processor's
+/// nearest cache, and are prefetched.
 const PREFETCH_FROM: u32 = 1024;
 
-/// The set that a flow is in (sch_cake.c).
+/// The state of a flow in the rounds (`enum` of `CAKE_SET_…` in sch_cake.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Set {
-    /// In no round: what its COBALT remembers is decaying.
+    /// In no round, while the state of its COBALT decays.
     #[default]
     Resting,
-    /// It sends less than its part: among the new ones.
+    /// Among the new flows: it sends less than its part of a round.
     Sparse,
-    /// It was sparse, is empty, and waits for its turn among the bulk flows.
-    Waits,
-    /// It sends all that it may.
+    /// It was sparse, is empty, and still is in a round.
+    SparseWait,
+    /// It uses its part of every round.
     Bulk,
 }
 
@@ -98,9 +98,9 @@ enum Set {
 #[derive(Default)]
 struct State {
     cobalt: Cobalt,
-    /// Its hash, in full.
+    /// The number of the flow before it is hashed into a bucket.
     tag: u32,
-    /// Places of its hosts.
+    /// Places of its hosts in [`Hosts`].
     hosts: [u16; 2],
     set: Set,
 }
@@ -117,17 +117,18 @@ struct Cake {
     random: SplitMix64,
     resting: u32,
     swept: u32,
-    /// Of the present: flows that are sparse and bulk; of all time: how often a flow was found
-    /// beside its own place, got a new place, or had to share one.
+    /// Flows that are sparse and bulk now.
     sparse: u32,
     bulk: u32,
+    /// How often, of all time, a flow was found in another place of its set than its own, got a new
+    /// place, or had to share one.
     ways: [u64; 3],
     overflowed: u64,
 }
 
 impl Cake {
-    /// The flow of a packet: its own place, or one of the seven beside it; where all are taken it
-    /// shares its own with who is there.
+    /// The flow of a packet, in the place that its hash names or in one of the other seven of the
+    /// set. If other flows have all eight, it shares the first.
     fn find(&mut self, packet: &Packet, hash: &Hash) -> u32 {
         let tag = self.words.tag(packet);
         let place = hash.bucket(tag, self.words.queues);
@@ -147,7 +148,7 @@ impl Cake {
         if let Some(place) = free {
             self.ways[1] += 1;
             let at = self.flows.open(place);
-            // Not in the rounds yet: as one that rests.
+            // It is not in the rounds yet, so it counts as resting.
             self.resting += 1;
             let state = &mut self.flows.get_mut(at).state;
             state.tag = tag;
@@ -170,7 +171,8 @@ impl Cake {
         at
     }
 
-    /// By how many a flow's part of a round is divided: the bulk flows of its host.
+    /// The number of bulk flows of a flow's host, by which its part of a round is divided; at least
+    /// 1.
     fn load(&self, at: u32) -> u32 {
         let [source, destination] = self.hosts.bulk(self.flows.get(at).state.hosts);
         let source = if self.words.by_source { source } else { 1 };
@@ -188,7 +190,7 @@ impl Cake {
     /// A flow leaves the rounds.
     fn rest(&mut self, now: Nanos, at: u32) {
         let state = &mut self.flows.get_mut(at).state;
-        state.cobalt.decay(&self.words.law, now);
+        state.cobalt.decay(&self.words.parameters, now);
         match std::mem::replace(&mut state.set, Set::Resting) {
             Set::Bulk => {
                 self.hosts.count(state.hosts, -1);
@@ -197,11 +199,11 @@ impl Cake {
             _ => self.sparse -= 1,
         }
         self.resting += 1;
-        self.forget(at);
+        self.free_if_at_rest(at);
     }
 
-    /// Frees a record if there is nothing in it.
-    fn forget(&mut self, at: u32) {
+    /// Frees a resting flow's record if nothing is left of its state.
+    fn free_if_at_rest(&mut self, at: u32) {
         let state = &self.flows.get(at).state;
         if state.cobalt.at_rest() {
             self.hosts.leave(state.hosts);
@@ -216,19 +218,19 @@ impl Cake {
             let at = self.swept;
             self.swept = (at + 1) % self.flows.records().max(1);
             if self.flows.records() > 0 && self.flows.is_open(at) && !self.flows.in_chain(at) {
-                self.flows.get_mut(at).state.cobalt.decay(&self.words.law, now);
-                self.forget(at);
+                self.flows.get_mut(at).state.cobalt.decay(&self.words.parameters, now);
+                self.free_if_at_rest(at);
             }
         }
     }
 
-    /// Moves a flow that has used up its quantum to the round in which it has credit again.
-    fn on(&mut self, at: u32) {
+    /// Puts a flow that has used up its credit into the round in which it has credit again.
+    fn next_round(&mut self, at: u32) {
         let flow = self.flows.get(at);
         if flow.state.set == Set::Sparse {
             if flow.list.is_empty() {
                 // It still counts as sparse.
-                self.flows.get_mut(at).state.set = Set::Waits;
+                self.flows.get_mut(at).state.set = Set::SparseWait;
             } else {
                 self.sparse -= 1;
                 self.becomes_bulk(at);
@@ -236,8 +238,8 @@ impl Cake {
         }
         let load = self.load(at);
         let missing = 1 - i64::from(self.flows.get(at).deficit);
-        // Rounds of quantum/load each; what division leaves over is drawn, so that nothing is lost
-        // in the mean.
+        // Each round gives quantum/load. The sum is rounded up or down at random, so that its mean
+        // is exact.
         let quantum = u64::from(self.words.quantum);
         let rounds = (missing.max(1).unsigned_abs() * u64::from(load)).div_ceil(quantum).clamp(1, Rounds::MOST);
         let (whole, rest) = (rounds * quantum / u64::from(load), rounds * quantum % u64::from(load));
@@ -295,12 +297,12 @@ impl FlowScheduler for Cake {
                 self.sparse += 1;
                 let part = (self.words.quantum / self.load(at)).max(1);
                 let flow = self.flows.get_mut(at);
-                flow.state.cobalt.decay(&self.words.law, now);
+                flow.state.cobalt.decay(&self.words.parameters, now);
                 flow.state.set = Set::Sparse;
                 flow.deficit = part as i32;
                 self.flows.append(&mut self.new, at);
             }
-            Set::Waits => {
+            Set::SparseWait => {
                 self.sparse -= 1;
                 self.becomes_bulk(at);
             }
@@ -317,7 +319,7 @@ impl FlowScheduler for Cake {
             };
             if self.flows.get(at).deficit <= 0 {
                 self.shift(new);
-                self.on(at);
+                self.next_round(at);
                 continue;
             }
             if self.flows.packets() >= PREFETCH_FROM {
@@ -327,7 +329,7 @@ impl FlowScheduler for Cake {
                 let flow = self.flows.get_mut(at);
                 // The last packet of a flow may be marked, but is not dropped.
                 if decide
-                    && flow.state.cobalt.drops(&self.words.law, now, &packet, store, &mut self.random)
+                    && flow.state.cobalt.drops(&self.words.parameters, now, &packet, store, &mut self.random)
                     && !flow.list.is_empty()
                 {
                     store.lose(packet, DropReason::Early);
@@ -335,7 +337,7 @@ impl FlowScheduler for Cake {
                 }
                 flow.deficit = flow.deficit.saturating_sub_unsigned(packet.wire);
                 if flow.deficit <= 0 {
-                    // The next packet begins with this flow's new round.
+                    // The next call computes this flow's next round, from its hosts.
                     self.hosts.fetch(flow.state.hosts);
                 }
                 return Some(packet);
@@ -345,7 +347,7 @@ impl FlowScheduler for Cake {
         }
     }
 
-    /// One packet is dropped, from the head of the fattest flow, and its BLUE hears of it.
+    /// Drops one packet from the head of the fattest flow, and raises the probability of its BLUE.
     #[cold]
     fn overflow(&mut self, now: Nanos, _: Limit, store: &mut Store<'_>, reason: DropReason) {
         let Some(at) = self.flows.fattest() else { return };
@@ -353,7 +355,7 @@ impl FlowScheduler for Cake {
             self.overflowed += 1;
             store.lose(packet, reason);
         }
-        self.flows.get_mut(at).state.cobalt.full(&self.words.law, now);
+        self.flows.get_mut(at).state.cobalt.full(&self.words.parameters, now);
     }
 
     fn clear(&mut self) {
@@ -363,8 +365,8 @@ impl FlowScheduler for Cake {
         (self.resting, self.swept, self.sparse, self.bulk) = (0, 0, 0, 0);
     }
 
-    /// A packet that waits does not carry the hashes of its hosts. So those of packets that are put
-    /// in again are unknown.
+    /// A waiting packet does not carry the hashes of its hosts. So packets that are put in again
+    /// count as those of one unknown host.
     fn change(&mut self, place: &Context, new: &QueueSpec) -> Result<bool, SpecError> {
         let words = Words::read(place, &new.settings)?;
         let moved = words.keeps_apart() != self.words.keeps_apart();
@@ -390,9 +392,9 @@ impl FlowScheduler for Cake {
         // As `tc -s qdisc` names them.
         counter("sp_flows", u64::from(self.sparse));
         counter("bk_flows", u64::from(self.bulk));
-        let deaf =
+        let unresponsive =
             (0..self.flows.records()).filter(|at| self.flows.is_open(*at) && self.flows.get(*at).state.cobalt.blue());
-        counter("un_flows", deaf.count() as u64);
+        counter("un_flows", unresponsive.count() as u64);
         counter("way_inds", self.ways[0]);
         counter("way_miss", self.ways[1]);
         counter("way_cols", self.ways[2]);

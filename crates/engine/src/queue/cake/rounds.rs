@@ -1,50 +1,51 @@
-//! A calendar of coming rounds: each flow is in the round in which it may send again.
+//! A calendar of the coming rounds: each flow is in the round in which it may send again.
 
 use super::super::flows::{ByBytes, Chain, Flows};
 use super::State;
 
-/// Rounds in the calendar. A flow that needs more waits in the last one, and is moved on from
-/// there.
+/// Rounds in the calendar. A flow that needs more rounds waits in the last one, and is moved again
+/// when that is served.
 const SPAN: u64 = 256;
 
 pub struct Rounds {
     /// The round that is served.
     now: u64,
     rounds: Box<[Chain]>,
-    /// A bit for each that has flows.
-    some: [u64; SPAN as usize / 64],
+    /// A bit for each round that has flows.
+    occupied: [u64; SPAN as usize / 64],
 }
 
 impl Rounds {
-    /// Rounds that a flow may go on at once.
+    /// The most rounds by which a flow is moved at once.
     pub const MOST: u64 = SPAN - 1;
 
     pub fn new() -> Rounds {
-        Rounds { now: 0, rounds: vec![Chain::NEW; SPAN as usize].into_boxed_slice(), some: [0; SPAN as usize / 64] }
+        Rounds { now: 0, rounds: vec![Chain::NEW; SPAN as usize].into_boxed_slice(), occupied: [0; SPAN as usize / 64] }
     }
 
-    /// Puts a flow at the end of a round, so many after the present one.
+    /// Puts a flow at the end of a round, `after` rounds behind the present one.
     pub fn append(&mut self, flows: &mut Flows<State, ByBytes>, at: u32, after: u64) {
         let round = ((self.now + after) % SPAN) as usize;
         flows.append(&mut self.rounds[round], at);
-        self.some[round / 64] |= 1 << (round % 64);
+        self.occupied[round / 64] |= 1 << (round % 64);
     }
 
-    /// The first flow of the present round, or where that is over of the next one that has any.
+    /// The first flow of the present round or, if that is over, of the next round that has flows.
     pub fn first(&mut self) -> Option<u32> {
         let round = (self.now % SPAN) as usize;
         if let Some(at) = self.rounds[round].first() {
             return Some(at);
         }
-        // The rest of this word, the other words, and the beginning of this one.
+        // First the rest of this word of bits, then the other words, last the beginning of this
+        // one.
         let (word, bit) = (round / 64, round % 64);
-        let ahead = self.some[word] & !0 << bit;
-        let words = self.some.len();
+        let ahead = self.occupied[word] & !0 << bit;
+        let words = self.occupied.len();
         let next = match ahead {
             0 => (1..=words)
                 .map(|n| (word + n) % words)
-                .find(|word| self.some[*word] != 0)
-                .map(|word| (word, self.some[word]))?,
+                .find(|word| self.occupied[*word] != 0)
+                .map(|word| (word, self.occupied[word]))?,
             ahead => (word, ahead),
         };
         let next = next.0 * 64 + next.1.trailing_zeros() as usize;
@@ -52,12 +53,12 @@ impl Rounds {
         self.rounds[next].first()
     }
 
-    /// The flow that [`first`](Rounds::first) named goes out of its round.
+    /// Takes the flow that [`first`](Rounds::first) named out of its round.
     pub fn shift(&mut self, flows: &mut Flows<State, ByBytes>) {
         let round = (self.now % SPAN) as usize;
         flows.shift(&mut self.rounds[round]);
         if self.rounds[round].is_empty() {
-            self.some[round / 64] &= !(1 << (round % 64));
+            self.occupied[round / 64] &= !(1 << (round % 64));
         }
     }
 

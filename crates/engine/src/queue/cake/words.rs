@@ -1,15 +1,15 @@
-//! What a cake is told.
+//! The words of cake, checked.
 
 use super::super::Context;
 use super::super::flows::MOST;
 use super::WAYS;
-use super::cobalt::Law;
+use super::cobalt::Parameters;
 use crate::packet::Packet;
 use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::{Nanos, SECOND};
 
-/// What makes a flow.
+/// What packets of one flow have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Apart {
     Flows,
@@ -21,13 +21,13 @@ enum Apart {
 
 pub struct Words {
     apart: Apart,
-    /// Hosts have even parts, at this end.
+    /// Hosts get equal shares, as sources and as destinations.
     pub by_source: bool,
     pub by_destination: bool,
     pub queues: u32,
     rtt: Nanos,
-    pub law: Law,
-    /// Bytes a flow and round.
+    pub parameters: Parameters,
+    /// Bytes that a flow may send in a round if its host has no other bulk flow.
     pub quantum: u32,
 }
 
@@ -61,14 +61,15 @@ impl Words {
         if !(20..=3600 * SECOND).contains(&rtt) {
             return Err(SpecError::word("rtt", "a round trip takes 20 ns to an hour").help("write rtt 100ms"));
         }
-        let law = Law { target: 0, interval: 0, packet: 0 };
-        let mut words = Words { apart, by_source, by_destination, queues, rtt, law, quantum: 0 };
+        let parameters = Parameters { target: 0, interval: 0, packet: 0 };
+        let mut words = Words { apart, by_source, by_destination, queues, rtt, parameters, quantum: 0 };
         words.tune(context);
         Ok(words)
     }
 
-    /// What depends on the rate: a quantum of 1/4096 s between 300 bytes and a packet, a target of
-    /// at least one packet and a half, and an interval that grows with it (as sch_cake.c has it).
+    /// Sets what depends on the rate, as in sch_cake.c: a quantum of 1/4096 s at the rate, from 300
+    /// bytes to a full packet; a target of rtt/20, and of at least the time of a packet and a half;
+    /// an interval of rtt, and more where the target is more than rtt/20.
     pub fn tune(&mut self, context: &Context) {
         let full = context.overhead.charge(context.mtu).max(300);
         let packet = context.rate.time_for(u64::from(full));
@@ -76,15 +77,15 @@ impl Words {
         let asked = self.rtt / 20;
         let target = asked.max(packet.saturating_add(packet / 2)).clamp(1, 3600 * SECOND);
         let interval = (self.rtt + target).saturating_sub(asked).max(2 * target);
-        self.law = Law { target, interval, packet: packet.min(3600 * SECOND) };
+        self.parameters = Parameters { target, interval, packet: packet.min(3600 * SECOND) };
     }
 
-    /// What makes the queues other ones.
+    /// The words by which flows have other buckets or hosts when they change.
     pub fn keeps_apart(&self) -> (bool, bool, u32, u8) {
         (self.by_source, self.by_destination, self.queues, self.apart as u8)
     }
 
-    /// What a packet's flow goes by.
+    /// The number of a packet's flow, before it is hashed into a bucket.
     pub fn tag(&self, packet: &Packet) -> u32 {
         let [source, destination] = packet.hosts.map(u32::from);
         match self.apart {

@@ -1,10 +1,10 @@
-//! From a flow's number to its bucket.
+//! The hash from a flow's number to its bucket.
 
 use crate::random::SplitMix64;
 
-/// Multiply-shift (Dietzfelbinger 1996): (a x + b) / 2^32 for random a and b of 64 bits. Two flows
-/// meet in one of n buckets with a probability of about 1/n, over the seeds; the numbers need not
-/// be hashes themselves.
+/// Multiply-shift (Dietzfelbinger 1996): (a x + b) / 2^32 for random a and b of 64 bits. For a
+/// random seed, two flows share one of n buckets with a probability of about 1/n. The flows'
+/// numbers need not be hashes themselves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Hash {
     a: u64,
@@ -17,7 +17,7 @@ impl Hash {
         Hash { a: random.bits() | 1, b: random.bits() }
     }
 
-    /// The bucket of `flow`, of `buckets`.
+    /// The bucket of `flow`, below `buckets`.
     #[inline]
     pub fn bucket(&self, flow: u32, buckets: u32) -> u32 {
         let hash = self.of(flow);
@@ -31,8 +31,8 @@ impl Hash {
     }
 }
 
-/// A seed that came while packets waited. The hash stays until none do, so that no flow changes its
-/// bucket between two of its packets.
+/// A seed that was set while packets waited. The old hash stays until the queue is empty, so that
+/// no flow changes its bucket while it has packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct NextSeed(Option<u64>);
 

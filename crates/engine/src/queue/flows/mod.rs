@@ -21,7 +21,7 @@ use crate::settings::{Kind, Limit, Word};
 /// The most buckets of a table.
 pub(super) const MOST: u64 = 1 << 20;
 
-/// The word for the bytes that a flow may send a round.
+/// The word for the bytes that a flow may send in a round.
 pub(super) const QUANTUM: Word = Word {
     name: "quantum",
     kind: Kind::Bytes { min: 256, max: 1 << 20 },
@@ -29,20 +29,21 @@ pub(super) const QUANTUM: Word = Word {
     default: "the link's MTU and its overhead",
 };
 
-/// In [`Flow::next`]: it stands in no chain.
-const OUT: u32 = NIL - 1;
+/// The value of [`Flow::next`] for a flow in no chain.
+const NO_CHAIN: u32 = NIL - 1;
 
-/// In [`Flow::bucket`]: it has none.
-const NOWHERE: u32 = NIL - 1;
+/// The value of [`Flow::bucket`] for a flow without one.
+const NO_BUCKET: u32 = NIL - 1;
 
-/// The measure by which a flow is the fattest.
+/// The measure of how fat a flow is, rounded to a number of ranks.
 pub(super) trait Rank: Send {
-    /// The list for flows of this backlog: less than 128, greater for fatter ones, 0 for none.
+    /// The rank of a flow with this backlog: 0 if it is empty, else 1 to 127, greater for a fatter
+    /// one.
     fn of(list: &List) -> usize;
 }
 
-/// By bytes, four lists an octave: [`Flows::fattest`] holds more than 4/5 of the most that any flow
-/// holds.
+/// Ranks by bytes, four for each power of two: [`Flows::fattest`] holds more than 4/5 of the bytes
+/// of the flow that holds most.
 pub(super) struct ByBytes;
 
 impl Rank for ByBytes {
@@ -56,12 +57,13 @@ impl Rank for ByBytes {
             return 1 + bytes as usize;
         }
         let octave = bytes.ilog2();
-        // 4..8 is octave 2, whose quarters are 5 to 8: the greatest is 31, up to 124.
+        // 4 to 7 bytes are octave 2, with the ranks 5 to 8. The highest octave is 31, with ranks up
+        // to 124.
         (4 * octave + (bytes >> (octave - 2) & 3)) as usize - 3
     }
 }
 
-/// By packets: exact to 127 packets, which is the most that such a queue lets a flow hold.
+/// Ranks by packets, exact up to 127 packets: no queue with these ranks lets a flow hold more.
 pub(super) struct ByPackets;
 
 impl Rank for ByPackets {
@@ -71,25 +73,25 @@ impl Rank for ByPackets {
     }
 }
 
-/// A flow's record: 40 bytes and what its queue keeps.
+/// A flow's record: 40 bytes and the queue's state.
 pub(super) struct Flow<S> {
     /// Its packets.
     pub list: List,
-    /// Bytes that it may send before its turn ends.
+    /// Bytes that it may still send in this round.
     pub deficit: i32,
-    /// What the queue keeps of it.
+    /// What the queue keeps for it.
     pub state: S,
-    /// The next one in its chain, or of the free records.
+    /// The next record in its chain, or among the free ones.
     next: u32,
     bucket: u32,
-    /// Neighbours in the list of its rank.
+    /// Neighbours in the list of flows of its rank.
     up: u32,
     down: u32,
 }
 
 /// The flows of a queue.
 pub(super) struct Flows<S, R> {
-    /// The record of the flow in each bucket.
+    /// The index of the record of the flow in each bucket.
     buckets: Box<[u32]>,
     records: Vec<Flow<S>>,
     free: u32,
@@ -97,9 +99,9 @@ pub(super) struct Flows<S, R> {
     /// Packets of all flows, and their own bytes.
     packets: u32,
     bytes: u32,
-    /// The first flow of each rank, and a bit for each that has one.
+    /// The first flow of each rank, and a bit for each rank that has flows.
     ranks: [u32; 128],
-    some: u128,
+    occupied: u128,
     rank: PhantomData<R>,
 }
 
@@ -112,7 +114,7 @@ pub(super) fn drain(queue: &mut impl Queue, store: &mut Store<'_>) -> Vec<Packet
     packets
 }
 
-/// Flows in a row, first in, first out. A flow stands in one at most.
+/// A list of flows, first in, first out. A flow is in at most one.
 #[derive(Clone, Copy)]
 pub(super) struct Chain {
     head: u32,
@@ -140,7 +142,7 @@ impl Chain {
 }
 
 impl<S: Default, R: Rank> Flows<S, R> {
-    /// A table of so many buckets, 1 to [`MOST`].
+    /// A table of `buckets` buckets, 1 to [`MOST`].
     pub fn new(buckets: u32) -> Flows<S, R> {
         let buckets = buckets.clamp(1, MOST as u32);
         Flows {
@@ -151,7 +153,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
             packets: 0,
             bytes: 0,
             ranks: [NIL; 128],
-            some: 0,
+            occupied: 0,
             rank: PhantomData,
         }
     }
@@ -169,7 +171,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
         (at != NIL).then_some(at)
     }
 
-    /// A record for the flow of a bucket that has none.
+    /// Makes a record for a flow in a bucket that has none.
     #[inline]
     pub fn open(&mut self, bucket: u32) -> u32 {
         if self.free == NIL {
@@ -185,13 +187,14 @@ impl<S: Default, R: Rank> Flows<S, R> {
             });
         }
         let at = self.free;
-        // Field by field: a record made elsewhere and copied would be read before it is written.
+        // Field by field: a copy of a record just made would read it with wide loads before the
+        // narrow stores to it are done.
         let record = &mut self.records[at as usize];
         self.free = record.next;
         record.list = List::NEW;
         record.deficit = 0;
         record.state = S::default();
-        record.next = OUT;
+        record.next = NO_CHAIN;
         record.bucket = bucket;
         (record.up, record.down) = (NIL, NIL);
         self.buckets[bucket as usize] = at;
@@ -199,7 +202,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
         at
     }
 
-    /// The flow has no packets, stands in no chain, and is forgotten.
+    /// Frees the record of a flow that has no packets and is in no chain.
     #[inline]
     pub fn close(&mut self, at: u32) {
         let record = &mut self.records[at as usize];
@@ -213,10 +216,10 @@ impl<S: Default, R: Rank> Flows<S, R> {
         }
     }
 
-    /// Gives a flow another bucket, or none.
-    pub fn rehang(&mut self, at: u32, bucket: Option<u32>) {
-        let before = std::mem::replace(&mut self.records[at as usize].bucket, bucket.unwrap_or(NOWHERE));
-        for (bucket, place) in [(before, NIL), (bucket.unwrap_or(NOWHERE), at)] {
+    /// Moves a flow to another bucket, or out of the table.
+    pub fn set_bucket(&mut self, at: u32, bucket: Option<u32>) {
+        let before = std::mem::replace(&mut self.records[at as usize].bucket, bucket.unwrap_or(NO_BUCKET));
+        for (bucket, place) in [(before, NIL), (bucket.unwrap_or(NO_BUCKET), at)] {
             if let Some(held) = self.buckets.get_mut(bucket as usize) {
                 *held = place;
             }
@@ -233,12 +236,12 @@ impl<S: Default, R: Rank> Flows<S, R> {
         &mut self.records[at as usize]
     }
 
-    /// Records that there are, used ones and free ones.
+    /// How many records there are, used and free.
     pub fn records(&self) -> u32 {
         self.records.len() as u32
     }
 
-    /// Whether a record is a flow's.
+    /// Whether a record is in use.
     pub fn is_open(&self, at: u32) -> bool {
         self.records[at as usize].bucket != NIL
     }
@@ -257,8 +260,8 @@ impl<S: Default, R: Rank> Flows<S, R> {
         (self.packets, self.bytes)
     }
 
-    /// Whether a packet of `len` bytes may come in, where an overflow makes room for it afterwards:
-    /// it is within the limit by itself, and the sum of bytes can be counted.
+    /// Whether a packet of `len` bytes may come in before others are dropped to make room for it:
+    /// it is within the limit by itself, and the sum of bytes does not overflow.
     #[inline]
     pub fn admits(&self, limit: Limit, len: u32) -> bool {
         let possible = match limit {
@@ -274,7 +277,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
         limit.is_exceeded(self.packets, self.bytes)
     }
 
-    /// Calls `change` with a flow, whose packets it may take or add to, and updates the totals and
+    /// Calls `change`, which may add packets to a flow or take some out, and updates the totals and
     /// the flow's rank.
     #[inline]
     pub fn update<T>(&mut self, at: u32, change: impl FnOnce(&mut Flow<S>) -> T) -> T {
@@ -282,7 +285,6 @@ impl<S: Default, R: Rank> Flows<S, R> {
         let (before, packets, bytes) = (R::of(&record.list), record.list.packets(), record.list.bytes());
         let answer = change(record);
         let after = R::of(&record.list);
-        // What the other flows hold stays as it is.
         self.packets = self.packets - packets + record.list.packets();
         self.bytes = self.bytes - bytes + record.list.bytes();
         if before != after {
@@ -301,13 +303,14 @@ impl<S: Default, R: Rank> Flows<S, R> {
         self.update(at, |flow| store.pop(&mut flow.list))
     }
 
-    /// A flow than which none is fatter, as far as [`Rank`] tells them apart.
+    /// The fattest flow, as far as [`Rank`] tells flows apart.
     #[inline]
     pub fn fattest(&self) -> Option<u32> {
-        (self.some != 0).then(|| self.ranks[self.some.ilog2() as usize])
+        (self.occupied != 0).then(|| self.ranks[self.occupied.ilog2() as usize])
     }
 
-    /// Makes a flow the latest of its rank.
+    /// Makes a flow the first of its rank, and so the one that [`fattest`](Flows::fattest) names
+    /// among those of its rank.
     pub fn touch(&mut self, at: u32) {
         let rank = R::of(&self.records[at as usize].list);
         self.move_rank(at, rank, rank);
@@ -319,7 +322,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
             if up == NIL {
                 self.ranks[before] = down;
                 if down == NIL {
-                    self.some &= !(1 << before);
+                    self.occupied &= !(1 << before);
                 }
             } else {
                 self.records[up as usize].down = down;
@@ -333,7 +336,7 @@ impl<S: Default, R: Rank> Flows<S, R> {
             if first != NIL {
                 self.records[first as usize].up = at;
             }
-            self.some |= 1 << after;
+            self.occupied |= 1 << after;
             let record = &mut self.records[at as usize];
             (record.up, record.down) = (NIL, first);
         }
@@ -369,20 +372,20 @@ impl<S: Default, R: Rank> Flows<S, R> {
     #[inline]
     pub fn shift(&mut self, chain: &mut Chain) -> Option<u32> {
         let at = chain.first()?;
-        chain.head = std::mem::replace(&mut self.records[at as usize].next, OUT);
+        chain.head = std::mem::replace(&mut self.records[at as usize].next, NO_CHAIN);
         chain.len -= 1;
         Some(at)
     }
 
-    /// Whether a flow stands in a chain.
+    /// Whether a flow is in a chain.
     #[inline]
     pub fn in_chain(&self, at: u32) -> bool {
-        self.records[at as usize].next != OUT
+        self.records[at as usize].next != NO_CHAIN
     }
 
-    /// Fetches from memory what the flows behind this one in its chain will need: of the next one
-    /// its first packet, of the one after it the record, in which that packet's place stands. A
-    /// hint, for queues whose flows do not follow each other in memory.
+    /// Prefetches from memory what the next flows of a chain will need: the first packet of the
+    /// next flow, and the record of the flow after it. A hint, for queues whose flows do not follow
+    /// each other in memory.
     #[inline]
     pub fn prefetch_next(&self, at: u32, store: &Store<'_>) {
         if let Some(near) = self.records.get(self.records[at as usize].next as usize) {
@@ -391,14 +394,15 @@ impl<S: Default, R: Rank> Flows<S, R> {
         }
     }
 
-    /// The flow behind one in a chain.
+    /// The next flow in a chain.
     pub fn behind(&self, at: u32) -> Option<u32> {
         let next = self.records[at as usize].next;
-        (next < OUT).then_some(next)
+        (next < NO_CHAIN).then_some(next)
     }
 
-    /// The charged length of the packet that leaves next by rounds of these chains, one after the
-    /// other: that of the first flow with packets and credit, if one of the first few is it.
+    /// A guess at the charged length of the packet that leaves next when these chains are served
+    /// one after the other: that of the first flow with packets and credit. `None` if it is not
+    /// among the first four flows.
     pub fn guess(&self, chains: &[Chain]) -> Option<u32> {
         let mut looks = 0;
         for chain in chains {

@@ -1,26 +1,27 @@
-use super::super::store::Tub;
+use super::super::store::Backing;
 use super::*;
 use crate::random::SplitMix64;
 
-/// A random crowd of flows; after each step the fattest is compared with all.
+/// Random packets come to 50 flows and leave; after each step the fattest flow is compared with
+/// all.
 fn crowd<R: Rank>(seed: u64, measure: fn(&List) -> u32, least: fn(u32) -> u32) {
-    let mut tub = Tub::default();
+    let mut backing = Backing::default();
     let mut flows = Flows::<u32, R>::new(50);
-    let mut lots = SplitMix64::new(seed);
-    let mut random = |n: u64| lots.bits() % n;
+    let mut random_bits = SplitMix64::new(seed);
+    let mut random = |n: u64| random_bits.bits() % n;
     for step in 0..20_000u32 {
         let bucket = random(50) as u32;
         let grow = random(100) < if step / 2000 % 2 == 0 { 60 } else { 35 };
         match flows.find(bucket) {
             Some(at) if !grow => {
-                if flows.pop(at, &mut tub.store()).is_none() {
+                if flows.pop(at, &mut backing.store()).is_none() {
                     flows.close(at);
                 }
             }
             at => {
                 let at = at.unwrap_or_else(|| flows.open(bucket));
                 if flows.get(at).list.packets() < 127 {
-                    flows.push(at, &Packet::new(step, random(1500) as u32), &mut tub.store());
+                    flows.push(at, &Packet::new(step, random(1500) as u32), &mut backing.store());
                 }
             }
         }
@@ -45,17 +46,18 @@ fn the_fattest_is_known() {
 
 #[test]
 fn ranks_by_bytes_grow_by_a_quarter_of_an_octave() {
-    let mut tub = Tub::default();
-    let rank = |bytes: u32, tub: &mut Tub| {
+    let mut backing = Backing::default();
+    let rank = |bytes: u32, backing: &mut Backing| {
         let mut list = List::NEW;
-        tub.store().push(&mut list, &Packet::new(0, bytes));
+        backing.store().push(&mut list, &Packet::new(0, bytes));
         ByBytes::of(&list)
     };
-    // By hand: 0 to 3 alone, then quarters of 4..8, 8..16, …: 4 5 6 7, 8-9 10-11 12-13 14-15, 16-19
-    // …
-    let ranks: Vec<usize> = [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 19, 20].map(|bytes| rank(bytes, &mut tub)).to_vec();
+    // By hand: 0 to 3 bytes have a rank each; then each of 4..8, 8..16, … has four: 4, 5, 6, 7,
+    // 8-9, 10-11, 12-13, 14-15, 16-19, …
+    let ranks: Vec<usize> =
+        [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 19, 20].map(|bytes| rank(bytes, &mut backing)).to_vec();
     assert_eq!(ranks, [1, 2, 3, 4, 5, 6, 8, 9, 9, 10, 12, 13, 13, 14]);
-    assert_eq!(rank(u32::MAX, &mut tub), 124);
+    assert_eq!(rank(u32::MAX, &mut backing), 124);
     assert_eq!(ByBytes::of(&List::NEW), 0);
 }
 
@@ -71,8 +73,9 @@ fn records_are_used_again() {
 
 #[test]
 fn buckets_are_met_evenly() {
-    // 100,000 numbers in a row, as a list of arrivals may have them, into 1024 buckets: the sum of
-    // squares of what is in them is that of even chances, n + n(n-1)/1024, within 2 %.
+    // The flows 0 to 99,999, as a file of arrivals may number them, into 1024 buckets. The sum of
+    // the squares of the buckets' counts is at most 2 % above that of a uniform hash, n +
+    // n(n-1)/1024.
     for seed in 0..10 {
         let hash = Hash::new(seed);
         let mut counts = [0u64; 1024];

@@ -1,17 +1,17 @@
-//! SFQ (McKenney 1990), stochastic fairness queueing, with RED inside as Linux has it since 3.3
-//! (tc-sfq(8)): flows apart, in rounds.
+//! SFQ (McKenney 1990), stochastic fairness queueing: a queue for each flow, served round robin. A
+//! flow may have a RED of its own, as in Linux since 3.3 (tc-sfq(8)).
 //!
-//! Flows are hashed into `divisor` queues, at most `flows` of them active, which are served in turn
-//! for a `quantum` of bytes each; two flows that meet in one share it until the hash is changed
-//! (`perturb`). When the queue is full the longest flow loses a packet, its last one or with
-//! `headdrop` its first one, so that who sends most is told, and told early.
+//! Flows are hashed into `divisor` queues, of which at most `flows` hold packets at a time. A round
+//! serves a `quantum` of bytes from each. Two flows with the same hash share a queue until the hash
+//! changes (`perturb`). When the queue is full, the longest flow loses its last packet, or with
+//! `headdrop` its first one. So the flow that sends most gets the signal.
 //!
-//! With `redflowlimit` each flow has a RED of its own on its bytes: what early CeroWrt ran as
-//! SFQ-RED before there was fq_codel. With `headdrop` the packet at the head is the one that is
-//! marked or dropped: the sender hears of it a queue's length sooner.
+//! With `redflowlimit` each flow has a RED that measures its bytes: early CeroWrt ran this as
+//! SFQ-RED before there was fq_codel. With `headdrop` RED marks or drops the packet at the flow's
+//! head, so the sender notices without the delay of the flow's queue.
 //!
-//! A change of the hash moves flows over a few at a time: packets of a flow stay in order, and no
-//! call has more to do than a flow's packets.
+//! After a change of the hash, one queue of the old hash is moved per call. So packets of a flow
+//! stay in order, and no call moves more than one flow's packets.
 
 mod perturb;
 mod words;
@@ -139,7 +139,7 @@ pub const ENTRY: Entry = Entry {
     )
 };
 
-/// What a flow keeps of its RED.
+/// The state that SFQ keeps for a flow: the average of its RED.
 struct Slot(Average);
 
 impl Default for Slot {
@@ -150,7 +150,7 @@ impl Default for Slot {
 
 const _: () = assert!(size_of::<Flow<Slot>>() <= 64);
 
-/// Marks and drops of all REDs, by the names of `tc -s qdisc`.
+/// Marks and drops of the REDs of all flows, under the names of `tc -s qdisc`.
 #[derive(Default)]
 struct Tally {
     prob_mark: u64,
@@ -192,7 +192,7 @@ impl Sfq {
         })
     }
 
-    /// What a packet's flow goes by.
+    /// The number by which a packet's flow is told from others: a hash of the flow or of a host.
     fn key(&self, packet: &Packet) -> u32 {
         match self.words.by {
             By::Flow => packet.flow,
@@ -201,14 +201,14 @@ impl Sfq {
         }
     }
 
-    /// Starts again without flows. Nothing waits.
+    /// Starts again without flows, with this hash. The queue is empty.
     fn clear(&mut self, hash: Hash) {
         self.flows = Flows::new(self.words.buckets());
         (self.ring, self.active) = (Chain::NEW, 0);
         self.perturb = Perturb::new(&self.words, hash);
     }
 
-    /// Puts a packet at the end of its flow. `front`: a new flow is served next.
+    /// Puts a packet at the end of its flow. With `front` a new flow is served next.
     #[inline]
     fn append(&mut self, at: u32, packet: &Packet, front: bool, store: &mut Store<'_>) {
         if self.flows.get(at).list.is_empty() {
@@ -216,12 +216,11 @@ impl Sfq {
             if !self.flows.in_chain(at) {
                 self.flows.get_mut(at).deficit = self.words.quantum;
                 if front {
-                    // Linux 3.3 (d47a0ac7b6), taken back in 3.4 (cc34eb672e): who is new all the
-                    // time starves the others.
+                    // As in Linux 3.3 (d47a0ac7b6). 3.4 took it back (cc34eb672e): a flow that is
+                    // new again and again starves the others.
                     self.flows.prepend(&mut self.ring, at);
                 } else {
-                    // A new flow waits for its turn behind the old ones, or new flows could starve
-                    // them.
+                    // Behind the others; otherwise new flows could starve them.
                     self.flows.append(&mut self.ring, at);
                 }
             }
@@ -236,16 +235,18 @@ impl Sfq {
         Some(packet)
     }
 
+    /// Counts a flow that has just lost or sent a packet as inactive if it is empty.
     fn account(&mut self, at: u32) {
         self.active -= u32::from(self.flows.get(at).list.is_empty());
     }
 
-    /// What a flow's RED does with a packet that arrives. False if one is to be dropped.
+    /// Asks a flow's RED about an arriving packet, and marks one if it says so. False if a packet
+    /// is to be dropped.
     #[inline]
     fn red(&mut self, at: u32, packet: &mut Packet, store: &mut Store<'_>) -> bool {
         let Some(red) = &self.words.red else { return true };
         let flow = self.flows.get_mut(at);
-        flow.state.0.sample(&red.clock, flow.list.bytes());
+        flow.state.0.sample(&red.ewma, flow.list.bytes());
         let tally = &mut self.tally;
         let (may_mark, marks, marks_head, drops) = match flow.state.0.judge(&red.thresholds, &mut self.random) {
             Verdict::Pass => return true,
@@ -265,11 +266,11 @@ impl Sfq {
         true
     }
 
-    /// One packet of the longest flow is dropped.
+    /// Drops one packet of the longest flow.
     fn drop_one(&mut self, store: &mut Store<'_>, reason: DropReason) {
         let Some(mut at) = self.flows.fattest() else { return };
         if self.flows.get(at).list.packets() == 1 {
-            // All have one: the flow whose turn it is.
+            // Every flow has one packet: the flow that is served next loses its.
             while let Some(first) = self.ring.first() {
                 if !self.flows.get(first).list.is_empty() {
                     at = first;
@@ -294,7 +295,7 @@ impl Sfq {
         }
     }
 
-    /// The first flow of the ring is empty, and forgotten.
+    /// Takes the first flow, which is empty, out of the ring and frees its record.
     fn leave(&mut self) {
         if let Some(at) = self.flows.shift(&mut self.ring) {
             self.flows.close(at);
@@ -307,7 +308,7 @@ impl Sfq {
             let at = self.ring.first()?;
             let flow = self.flows.get_mut(at);
             if flow.list.is_empty() {
-                // A change of the hash left it behind.
+                // A change of the hash has moved its packets elsewhere.
                 self.leave();
                 continue;
             }
@@ -339,7 +340,7 @@ impl Queue for Sfq {
         if let Some(hash) = self.seed.due(self.flows.packets() == 0) {
             self.clear(hash);
         }
-        self.turn_hash(now, store);
+        self.perturb_if_due(now, store);
         let bucket = self.bucket(self.key(packet));
         let at = match self.flows.find(bucket) {
             Some(at) => at,
@@ -356,7 +357,7 @@ impl Queue for Sfq {
         if !passes || deep || long {
             let reason = if passes { DropReason::QueueFull } else { DropReason::Early };
             if flow.list.is_empty() {
-                // Longer than all that the flow may have.
+                // The packet alone is more than the flow may hold.
                 if !self.flows.in_chain(at) {
                     self.flows.close(at);
                 }
@@ -365,14 +366,14 @@ impl Queue for Sfq {
             if !self.words.headdrop {
                 return Err(reason);
             }
-            // The head goes in place of it: as many packets as before, so that no limit of packets
-            // is passed.
+            // The packet at the head is dropped in its place, so there are as many packets as
+            // before and no limit in packets is exceeded.
             if let Some(head) = self.pop(at, store) {
                 store.lose(head, if passes { DropReason::HeadDropped } else { DropReason::Early });
             }
         } else if !self.words.headdrop && self.limit == Limit::Packets(self.flows.packets()) {
-            // If this is one of the longest flows now, its last packet is the one that goes: the
-            // arriving one.
+            // The queue is full. If this flow would be one of the longest, it loses its last
+            // packet: the arriving one.
             let longest = self.flows.fattest().map_or(0, |at| self.flows.get(at).list.packets());
             if flow.list.packets() > 0 && flow.list.packets() + 1 >= longest {
                 self.flows.touch(at);
@@ -387,7 +388,7 @@ impl Queue for Sfq {
     }
 
     fn dequeue(&mut self, now: Nanos, store: &mut Store<'_>) -> Option<Taken> {
-        self.turn_hash(now, store);
+        self.perturb_if_due(now, store);
         self.next(store)
     }
 
@@ -409,8 +410,9 @@ impl Queue for Sfq {
         self.words = words;
         self.limit = new.limit;
         if moved {
-            // All packets are put again, in the order in which they would have left. Hosts are not
-            // kept: where these are told apart, they are one flow until they have left.
+            // All packets are taken out and put in again, in the order in which they would have
+            // left. A waiting packet does not carry the hashes of its hosts: with `hash src` or
+            // `dst` all of these packets are one flow.
             let waiting = drain(self, store);
             self.clear(self.perturb.hash());
             for packet in waiting {
@@ -438,8 +440,8 @@ impl Queue for Sfq {
     fn report_counters(&self, counter: &mut dyn FnMut(&'static str, u64)) {
         counter("flows", u64::from(self.active));
         if let Some(red) = &self.words.red {
-            // The weight of the average, 1 in 2^n: worked out from burst where it is not written.
-            counter("ewma", u64::from(red.clock.weight()));
+            // n, where the average has a weight of 1/2^n; computed from `burst` if not written.
+            counter("ewma", u64::from(red.ewma.weight()));
             counter("prob_mark", self.tally.prob_mark);
             counter("prob_mark_head", self.tally.prob_mark_head);
             counter("prob_drop", self.tally.prob_drop);

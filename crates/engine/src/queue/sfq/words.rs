@@ -1,13 +1,13 @@
-//! What an sfq is told.
+//! The words of sfq, checked.
 
 use super::super::Context;
 use super::super::flows::MOST;
-use super::super::red::{Clock, Thresholds};
+use super::super::red::{Ewma, Thresholds};
 use crate::settings::{ONE, Settings};
 use crate::spec::SpecError;
 use crate::units::{Nanos, SECOND};
 
-/// What is kept apart.
+/// What packets of one flow have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Flow,
@@ -15,12 +15,12 @@ pub(super) enum By {
     Destination,
 }
 
-/// The RED of every flow.
+/// The parameters of the RED that every flow has.
 #[derive(Clone, Copy)]
 pub(super) struct Red {
-    /// Bytes that a flow may have.
+    /// The most bytes of a flow.
     pub limit: u32,
-    pub clock: Clock,
+    pub ewma: Ewma,
     pub thresholds: Thresholds,
     pub ecn: bool,
     pub harddrop: bool,
@@ -34,11 +34,12 @@ pub(super) struct Words {
     pub quantum: i32,
     pub perturb: Option<Nanos>,
     pub headdrop: bool,
-    /// A new flow is served next.
+    /// A new flow is served next, not behind the others.
     pub front: bool,
     pub red: Option<Red>,
 }
 
+/// Words that need `redflowlimit`.
 const OF_RED: [&str; 8] = ["min", "max", "probability", "ewma", "avpkt", "burst", "ecn", "harddrop"];
 
 impl Words {
@@ -88,14 +89,14 @@ impl Words {
         })
     }
 
-    /// Places in the table: twice as many where two hashes may hold at a time.
+    /// Buckets of the table: one half for each of two hashes where the hash changes.
     pub fn buckets(&self) -> u32 {
         self.divisor * if self.perturb.is_some() { 2 } else { 1 }
     }
 }
 
 impl Red {
-    /// tc-sfq(8) and tc-red(8).
+    /// Reads the words of RED, with the defaults of tc-sfq(8) and tc-red(8).
     fn read(limit: u64, settings: &Settings) -> Result<Red, SpecError> {
         let limit = limit.clamp(1, 1 << 30);
         let max = settings.bytes("max").unwrap_or(limit / 4).max(1);
@@ -152,13 +153,13 @@ impl Red {
             }
         };
         let thresholds = Thresholds::new(min as u32, max as u32, probability, false);
-        Ok(Red { limit: limit as u32, clock: Clock::of_weight(ewma), thresholds, ecn, harddrop })
+        Ok(Red { limit: limit as u32, ewma: Ewma::of_weight(ewma), thresholds, ecn, harddrop })
     }
 }
 
-/// The least W for which a burst into an empty queue leaves the average below `min`: burst + 1 -
-/// min/avpkt <= (1 - (1 - w)^burst)/w with w = 2^-W (Floyd and Jacobson 1993, section 6, equation
-/// 3, with a packet less in the power, as tc has it).
+/// The least W for which a burst into an empty queue leaves the average below `min`, with w = 2^-W:
+/// burst + 1 - min/avpkt <= (1 - (1 - w)^burst)/w. This is equation 3 of Floyd and Jacobson 1993,
+/// section 6, with burst in place of burst + 1 in the power, as in tc.
 fn weight(min: u64, burst: u64, avpkt: u64) -> Option<u32> {
     let least = burst as f64 + 1.0 - min as f64 / avpkt as f64;
     if least < 1.0 {
@@ -166,7 +167,7 @@ fn weight(min: u64, burst: u64, avpkt: u64) -> Option<u32> {
     }
     (1..32).find(|log| {
         let w = 1.0 / (1u64 << log) as f64;
-        // (1 - w)^burst by squaring: sums and products are the same on every machine.
+        // (1 - w)^burst by squaring, because products are the same on every machine.
         let (mut power, mut base, mut n) = (1.0, 1.0 - w, burst);
         while n > 0 {
             if n & 1 == 1 {
@@ -188,9 +189,9 @@ mod tests {
         // min 5 packets, burst 50, the example of Floyd and Jacobson: 46 <= 256 (1 - (255/256)^50)
         // = 45.5 does not hold, 46 <= 512 (1 - (511/512)^50) = 47.7 does.
         assert_eq!(weight(5000, 50, 1000), Some(9));
-        // burst 1: 2 - 3 < 1: one packet cannot bring the average near 3.
+        // burst 1, min 3 packets: 1 + 1 - 3 < 1. One packet cannot bring the average near 3.
         assert_eq!(weight(3000, 1, 1000), None);
-        // burst 2, min 2 packets: 1 <= (1 - 0.25)/0.5 = 1.5 at once.
+        // burst 2, min 2 packets: 1 <= (1 - 0.25)/0.5 = 1.5 holds for W = 1.
         assert_eq!(weight(2000, 2, 1000), Some(1));
     }
 }
