@@ -1,4 +1,4 @@
-//! Formats a case's result for people, for a case of the simulator as of the lab.
+//! Formats the result of a case as text, whether the case ran in the simulator or in the lab.
 
 use altq_cases::case::{Bound, Unit};
 use altq_cases::result::CaseResult;
@@ -65,7 +65,7 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         out += "\n";
         out += &output::table(&rows);
     }
-    // Columns that only some kinds of flows have.
+    // Columns that are shown only if a flow of the case has them.
     let (has_requests, has_losses) = (
         result.flows.iter().any(|flow| flow.transactions_per_s.is_some()),
         result.flows.iter().any(|flow| flow.sent_packets.is_some() && flow.received_packets.is_some()),

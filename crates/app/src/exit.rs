@@ -10,7 +10,7 @@ pub enum Exit {
     Failed = 1,
     /// Wrong usage, or a configuration error; nothing was started.
     Usage = 2,
-    /// Differences were found, or an expectation did not hold.
+    /// Differences were found, an expectation did not hold, or a result is INVALID.
     Differs = 3,
     /// The request was refused: by a limit, or because there is no room.
     Refused = 5,

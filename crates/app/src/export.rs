@@ -1,5 +1,5 @@
-//! The options that have a run written as a file of flent's, the same for `altq report`, `altq sim`
-//! and `altq lab`.
+//! The options that write a run as a flent file, the same for `altq report`, `altq sim` and
+//! `altq lab`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use altq_cases::result::CaseResult;
 use altq_pages::flent::{self, Test};
 use anyhow::Context as _;
 
-/// A test of flent whose plots a file opens with.
+/// The flent test as which a file is written; flent opens the file with this test's plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum FlentTest {
     /// N uploads and a ping
@@ -33,10 +33,10 @@ impl From<FlentTest> for Test {
 /// The options.
 #[derive(Debug, clap::Args)]
 pub struct Export {
-    /// Writes a run as a file of flent's, which `flent -i` opens, prints and plots
+    /// Writes a run as a flent file, which `flent -i` opens, prints and plots
     #[arg(long, value_name = "FILE.flent.gz")]
     pub flent: Option<PathBuf>,
-    /// The test of flent's that it stands for
+    /// The flent test as which the file is written
     #[arg(long, value_enum, default_value_t = FlentTest::TcpNup, requires = "flent")]
     flent_test: FlentTest,
 }
@@ -52,7 +52,7 @@ impl Export {
             let row = run.case.row.as_deref();
             for column in &run.case.columns {
                 let name = flent::Name { column: column.name.as_deref(), row };
-                // Several samples are runs of one name.
+                // Several samples are runs with one name.
                 if !runs.contains(&name) {
                     runs.push(name);
                 }

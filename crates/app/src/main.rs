@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{check, convert};
 use crate::exit::Exit;
 
-/// Records of many classes lie in large pages.
+/// Allocates from large pages, so that the records of many classes need few TLB entries.
 #[global_allocator]
 static MEMORY: altq_dataplane::LargePages = altq_dataplane::LargePages;
 
@@ -36,12 +36,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The first minute: the same traffic through a FIFO and through altq, side by side
+    /// Shows in a minute what altq does: the same traffic through a FIFO and through altq
     #[cfg(feature = "experiments")]
     Demo(commands::demo::Args),
-    /// Reads a policy, says what is wrong with it and what it promises; changes nothing
+    /// Reads a policy, and prints what is wrong with it and what it promises; changes nothing
     Check(check::Args),
-    /// Prints a policy of any language in the native one
+    /// Prints a policy of any language in the native language
     Convert(convert::Args),
     /// Runs a list of packets through a policy in virtual time
     #[cfg(feature = "experiments")]
@@ -52,17 +52,17 @@ enum Command {
     /// Runs a case in network namespaces with the kernel's own TCP
     #[cfg(feature = "experiments")]
     Lab(commands::lab::Args),
-    /// Runs the published cases, all at once; writes results, pages and EXPERIMENTS.md
+    /// Runs the published cases, and writes results, pages and EXPERIMENTS.md
     #[cfg(feature = "experiments")]
     Experiments(commands::experiments::Args),
     /// Makes a self-contained HTML page of results
     #[cfg(feature = "experiments")]
     Report(commands::report::Args),
-    /// Shapes real interfaces until stopped
+    /// Shapes traffic between real interfaces until stopped
     Run(commands::run::Args),
-    /// Load and latency between hosts: TCP and UDP, up and down
+    /// Makes load and measures latency between hosts: TCP and UDP, up and down
     Traffic(commands::traffic::Args),
-    /// Measures the engine, and the simulator
+    /// Measures the speed of the engine and of the simulator
     #[cfg(feature = "experiments")]
     Bench(commands::bench::Args),
 }

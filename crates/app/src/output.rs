@@ -37,12 +37,12 @@ pub fn table(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// A rate with three digits that count: `9.87 Mbit/s`.
+/// A rate with three significant digits: `9.87 Mbit/s`.
 pub fn rate(bit_s: u64) -> String {
     rate_with(bit_s, 3)
 }
 
-/// The same with as many digits that count as are asked for, 3 at least.
+/// A rate with `count` significant digits, at least 3.
 pub fn rate_with(bit_s: u64, count: usize) -> String {
     let (unit, word) = match bit_s {
         0..1_000 => return format!("{bit_s} bit/s"),
@@ -53,16 +53,16 @@ pub fn rate_with(bit_s: u64, count: usize) -> String {
     format!("{} {word}", digits(bit_s as f64 / unit, count))
 }
 
-/// A time with three digits that count: `1.19 ms`.
+/// A time with three significant digits: `1.19 ms`.
 pub fn time(ns: u64) -> String {
     time_with(ns, 3)
 }
 
-/// The same with as many digits that count as are asked for, 3 at least.
+/// A time with `count` significant digits, at least 3.
 pub fn time_with(ns: u64, count: usize) -> String {
     let (unit, word) = match ns {
         0..1_000 => return format!("{ns} ns"),
-        // What three digits would round up to a thousand has the next unit.
+        // A time that three digits would round up to a thousand gets the next unit.
         1_000..999_500 => (1e3, "us"),
         999_500..999_500_000 => (1e6, "ms"),
         _ => (1e9, "s"),

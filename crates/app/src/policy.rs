@@ -5,26 +5,26 @@ use std::path::{Path, PathBuf};
 
 use altq_config::{Diagnostic, Language, Policy, Sources, load, render};
 
-/// The file that a command reads its policy from, and its language.
+/// The file from which a command reads its policy, and its language.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PolicyFile {
-    /// The policy: .altq native, .conf altq.conf or cbq.conf
+    /// The policy: a file .altq (native language), or .conf (altq.conf or cbq.conf)
     #[arg(value_name = "POLICY")]
     pub file: PathBuf,
-    /// The language of the policy: native, altq, pf, tc or mqc; without it the file's name tells
+    /// The policy's language: native, altq, pf, tc or mqc [default: by the file's name]
     #[arg(long)]
     pub language: Option<Language>,
 }
 
 impl PolicyFile {
-    /// Loads it. Warnings and errors go to standard error; `None` after errors: exit with
-    /// [`Usage`](crate::exit::Exit::Usage).
+    /// Loads the policy. Warnings and errors are printed on standard error. `None` after errors;
+    /// the exit code is then [`Usage`](crate::exit::Exit::Usage).
     pub fn load(&self) -> Option<Policy> {
         load_policy(&self.file, self.language)
     }
 }
 
-/// Loads a policy. Warnings and errors go to standard error; `None` after errors.
+/// Loads a policy. Warnings and errors are printed on standard error; `None` after errors.
 pub fn load_policy(file: &Path, language: Option<Language>) -> Option<Policy> {
     match load(file, language) {
         Ok(policy) => {

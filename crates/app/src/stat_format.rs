@@ -3,16 +3,16 @@
 use altq_cases::stat::LinkStat;
 use altq_pages::stat::{altqstat, tc};
 
-/// Whose form.
+/// The tool whose form is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// `tc -s qdisc` and `tc -s class`
+    /// As `tc -s qdisc` and `tc -s class` print them
     Tc,
-    /// The same with the names of classes, as `tc -nm`
+    /// The same, with the names of classes, as `tc -nm` prints them
     TcNames,
-    /// ALTQ's altqstat
+    /// As ALTQ's altqstat prints them
     Altqstat,
-    /// ALTQ's tbrconfig: the regulator
+    /// As ALTQ's tbrconfig prints the token bucket regulator
     Tbrconfig,
 }
 

@@ -1,8 +1,9 @@
-//! Nobody knows a scheduler or a queue by its name: each is copied into the registry under another
-//! one, and every command says the same of the copy, but for the name.
+//! No code knows a scheduler or a queue by its name. To show it, the test copies each one into the
+//! registry under another name, and compares what every command prints for the copy and for the
+//! original: only the name may differ.
 //!
 //! The commands print on stdout, so they run in a process of their own: this test's own program,
-//! which runs the commands of a list with the copies in its registry.
+//! which runs a list of commands with the copies in its registry.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,14 +22,14 @@ use crate::Cli;
 const LIST: &str = "ALTQ_TEST_COMMANDS";
 const MARK: &str = "=====";
 
-/// The name of a copy: as long as the first one's, so that columns stay where they are.
+/// The name of a copy. It is as long as the original name, so that columns stay where they are.
 fn other_name(name: &str) -> &'static str {
     let mut other = name.to_owned();
     other.pop();
     (other + "x").leak()
 }
 
-/// The names of all, and of their copies.
+/// The names of all schedulers and queues, each with the name of its copy.
 fn names() -> BTreeMap<&'static str, &'static str> {
     let schedulers = schedule::SCHEDULERS.iter().map(|entry| entry.name);
     let queues = queue::QUEUES.iter().map(|entry| entry.name);
@@ -46,11 +47,11 @@ fn add_copies() {
         &*Box::leak(Box::new(copy))
     });
     queue::add_for_tests(queues.collect()).unwrap();
-    // Nobody takes a name that is taken, or comes later.
+    // A name that is taken is refused, and so is a second addition.
     assert!(schedule::add_for_tests(vec![schedule::PLAIN]).is_err() && queue::add_for_tests(Vec::new()).is_err());
 }
 
-/// Not a test: what the other process does.
+/// Not a test: this runs in the other process.
 #[test]
 fn runs_a_list_of_commands() {
     let Some(list) = std::env::var_os(LIST) else { return };
@@ -72,7 +73,7 @@ fn mark(text: &str) {
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-/// Runs commands in a folder; what each printed, and its exit code.
+/// Runs commands in a folder. Returns what each of them printed, and its exit code.
 fn outputs(folder: &Path, commands: &[String]) -> Vec<String> {
     let list = folder.join("commands");
     std::fs::write(&list, commands.join("\n")).unwrap();
@@ -86,7 +87,7 @@ fn outputs(folder: &Path, commands: &[String]) -> Vec<String> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let split = |bytes: &[u8]| -> Vec<String> {
-        // Before the first mark stands what the harness says, then come two marks a command.
+        // The test harness prints a line before the first mark. Each command prints two marks.
         String::from_utf8(bytes.to_vec()).unwrap().split(&format!("\n{MARK} ")).skip(1).map(str::to_owned).collect()
     };
     let (out, err) = (split(&output.stdout), split(&output.stderr));
@@ -95,7 +96,7 @@ fn outputs(folder: &Path, commands: &[String]) -> Vec<String> {
     each.map(|(out, err)| format!("{}{}\nexit {}", out[0], err[0], out[1])).collect()
 }
 
-/// A text in which every word that is a name in the map is what stands there.
+/// The text with every word replaced that is a key of the map.
 fn renamed(text: &str, names: &BTreeMap<&str, &str>) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut out = String::with_capacity(text.len());
@@ -111,7 +112,7 @@ fn renamed(text: &str, names: &BTreeMap<&str, &str>) -> String {
     out
 }
 
-/// A text without the hashes of files, which a name is enough to change.
+/// The text without hashes of files, because another name changes them.
 fn without_hashes(text: &str) -> String {
     let parts = text.split_inclusive("\"sha256\":\"").map(|part| match part.get(..64) {
         Some(start) if start.bytes().all(|byte| byte.is_ascii_hexdigit()) => &part[64..],
@@ -120,7 +121,7 @@ fn without_hashes(text: &str) -> String {
     parts.collect()
 }
 
-/// Files, and what is to be run on them.
+/// Files, and the commands that are to be run on them.
 #[derive(Default)]
 struct Corpus {
     files: Vec<(String, String)>,
@@ -128,11 +129,11 @@ struct Corpus {
 }
 
 impl Corpus {
-    /// A policy: what it says of it. `replay`: it is right, and packets go through its classes `a`,
-    /// `b` and `c`.
+    /// Adds a policy, which `check` and `convert` read. With `replay` it must be valid, and packets
+    /// are sent through its classes `a`, `b` and `c`.
     fn policy(&mut self, text: String, replay: bool) {
         let name = format!("{}.altq", self.files.len());
-        // Lines so short that what is said of them shows names whole.
+        // Lines are so short that messages show names unbroken.
         let lines = ["scheduler", "class", "queue", "match"]
             .into_iter()
             .fold(text, |text, word| text.replace(&format!(" {word} "), &format!("\n {word} ")));
@@ -149,7 +150,7 @@ impl Corpus {
         }
     }
 
-    /// A case of a second with this policy.
+    /// Adds a case of one second with this policy.
     fn case(&mut self, policy: &str) {
         let name = format!("{}.toml", self.files.len());
         let text = format!(
@@ -163,7 +164,7 @@ impl Corpus {
         self.commands.push(format!("altq sim {name} --json"));
     }
 
-    /// Three packets of 1000 bytes a millisecond: 24 Mbit/s.
+    /// Writes arrivals of three packets of 1000 bytes per millisecond: 24 Mbit/s.
     fn arrivals(&mut self) {
         let mut list = "time_ns,class,bytes,id,flow\n".to_owned();
         for at in 0..400_u64 {
@@ -191,7 +192,7 @@ fn sample(word: &Word) -> String {
     format!("{} {value}", word.name)
 }
 
-/// Words of the `at`th class of three that share a link.
+/// Typical words of the `at`th of three classes that share a link.
 fn usual(entry: &schedule::Entry, at: usize, rate: &str) -> String {
     let rates = entry.roles.iter().any(|(_, role)| matches!(role, Role::Guarantee | Role::Share));
     let words = entry.roles.iter().filter_map(|(word, role)| match role {
@@ -206,14 +207,15 @@ fn usual(entry: &schedule::Entry, at: usize, rate: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Three classes, with more words in each.
+/// Three classes with typical words, and with `more` in each.
 fn three(entry: &schedule::Entry, rate: &str, more: &str) -> String {
     let class = |at: usize, name: &str| format!("class {name} {{ {} {more} }} ", usual(entry, at, rate));
     class(0, "a") + &class(1, "b") + &class(2, "c")
 }
 
-/// What is said of a scheduler: its usual classes, each of its words alone and above others, those
-/// that others use, and it in and around every other one.
+/// Adds policies of a scheduler: typical classes; each of its words alone and in a class with
+/// classes below it; the words that other schedulers use; the scheduler inside and around every
+/// other one.
 fn of_scheduler(entry: &schedule::Entry, corpus: &mut Corpus) {
     let name = entry.name;
     let link = |words: &str, classes: &str| {
@@ -222,7 +224,8 @@ fn of_scheduler(entry: &schedule::Entry, corpus: &mut Corpus) {
     let typical = link("", &three(entry, "3Mbit/s", ""));
     corpus.case(&typical.replace("match all -> c", "match proto udp -> a match all -> b"));
     corpus.policy(typical, true);
-    // More than there is, and all of it; packets of the link itself.
+    // Guarantees of more than the link's rate, without and with `overcommit`; and packets that the
+    // rules send to the link itself.
     corpus.policy(link("", &three(entry, "4Mbit/s", "")), false);
     corpus.policy(link("overcommit", &three(entry, "4Mbit/s", "queue fq_codel")), false);
     corpus.policy(link("", &three(entry, "3Mbit/s", "")).replace("all -> c", "all -> l"), false);
@@ -256,8 +259,8 @@ fn of_scheduler(entry: &schedule::Entry, corpus: &mut Corpus) {
     }
 }
 
-/// What is said of a queue: with limits in packets and bytes, and each of its words, under a
-/// scheduler that bounds delays.
+/// Adds policies of a queue: with limits in packets and in bytes, and with each of its words, under
+/// a scheduler that bounds delays.
 fn of_queue(entry: &queue::Entry, corpus: &mut Corpus) {
     let scheduler = schedule::SCHEDULERS[0];
     let link = |words: &str| {
@@ -273,7 +276,7 @@ fn of_queue(entry: &queue::Entry, corpus: &mut Corpus) {
     }
 }
 
-/// Writes the corpus to a folder, and runs it.
+/// Writes the files to a folder, and runs the commands.
 fn run(corpus: &Corpus, folder: &Path, names: &BTreeMap<&str, &str>) -> Vec<String> {
     std::fs::create_dir_all(folder).unwrap();
     for (name, text) in &corpus.files {

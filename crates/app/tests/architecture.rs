@@ -1,5 +1,5 @@
-//! What ARCHITECTURE.md promises of the crates: dependencies point one way, and `unsafe` lives in
-//! one place.
+//! Checks what ARCHITECTURE.md says of the crates: dependencies point one way, and `unsafe` code
+//! stands in one crate.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,16 +47,16 @@ fn dependencies_point_one_way() {
         let name = package["name"].as_str().unwrap();
         let allowed = may[name];
         for dependency in package["dependencies"].as_array().unwrap() {
-            // Tests may look further: a dev-dependency carries no code into the product.
+            // A dev-dependency may be any crate: tests are not part of the product.
             let (on, dev) = (dependency["name"].as_str().unwrap(), dependency["kind"] == "dev");
             assert!(dev || !on.starts_with("altq") || allowed.contains(&on), "{name} must not depend on {on}");
         }
     }
 }
 
-/// What shapes live traffic is linked with neither simulator nor lab nor pages: the data plane by
-/// its own dependencies, and the commands that a router needs (`run` among them) as the binary
-/// without its default features.
+/// The code that shapes live traffic is not linked with simulator, lab or pages. Checked for the
+/// data plane, and for the binary without its default features, which has the commands of a router
+/// (`run` among them).
 #[test]
 fn the_live_path_links_no_simulator() {
     for (package, options) in [("altq-dataplane", &[][..]), ("altq", &["--no-default-features"])] {

@@ -27,9 +27,10 @@ fn one_json_line_a_configuration() {
                 ns > 1.0 && number("fastest_ns_per_packet") <= ns && ns <= number("slowest_ns_per_packet"),
                 "{line}"
             );
-            // The two say the same, but for rounding to a tenth.
+            // Both figures state the same speed, up to rounding to a tenth.
             assert!((number("packets_per_s") * ns / 1e9 - 1.0).abs() < 0.05 / ns + 1e-6, "{line}");
-            // At least the counters of a class, and no more than the engine's tables could hold.
+            // A class takes at least the bytes of its counters, and no more than the engine's
+            // tables can hold.
             assert!((64.0..1000.0).contains(&number("bytes_per_class")), "{line}");
         }
     }
@@ -42,8 +43,8 @@ fn the_simulator_is_measured_too() {
     let line: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!((&line["schema"], line["rate_bit_s"].as_u64()), (&"altq.bench/1".into(), Some(10_000_000)));
     let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
-    // 10 Mbit/s for 5 s, full but for its start: 4166 packets of 1500 bytes, or a few more as some
-    // are shorter.
+    // 10 Mbit/s for 5 s, full except at the start: 4166 packets of 1500 bytes, or a few more
+    // because some are shorter.
     assert!((3500.0..6000.0).contains(&number("bottleneck_packets")), "{line}");
     assert!(
         (number("packets_per_cpu_s") * number("cpu_s") / number("bottleneck_packets") - 1.0).abs() < 0.01,

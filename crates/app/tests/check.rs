@@ -9,7 +9,7 @@ fn altq(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_altq")).args(args).env_remove("NO_COLOR").output().expect("altq runs")
 }
 
-/// A file in a directory of its own test.
+/// A file in a folder of this test's own.
 fn file(test: &str, name: &str, text: &[u8]) -> String {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -91,7 +91,8 @@ fn errors_for_people() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     let said = String::from_utf8(output.stderr).unwrap();
-    // Not a terminal: no colours. Place, caret, arithmetic, way out.
+    // Not on a terminal, so there are no colours. The error has place, caret, arithmetic and a way
+    // out.
     assert!(!said.contains('\u{1b}'), "{said}");
     for part in ["people.altq:5:13", "^^^^^", "a 6Mbit/s + b 6Mbit/s", "12Mbit/s of the link's 10Mbit/s", "overcommit"]
     {
@@ -136,7 +137,7 @@ fn what_is_no_policy() {
         (output.status.code(), json(&output)["diagnostics"][0]["code"].as_str()),
         (Some(2), Some("cannot-read"))
     );
-    // --language goes before the name.
+    // `--language` has precedence over the file's name.
     let path = file("what", "native.txt", GOOD.as_bytes());
     assert_eq!(altq(&["check", &path, "--language", "native"]).status.code(), Some(0));
     assert_eq!(altq(&["check", &path, "--language", "klingon"]).status.code(), Some(2));
@@ -170,7 +171,7 @@ fn convert_prints_what_check_takes() {
     let path = file("convert", "converted.altq", &output.stdout);
     let report = json(&altq(&["check", &path, "--json"]));
     assert_eq!(report["ok"], true);
-    // 96 per cent: 98 less the control class's 2.
+    // 96 per cent: 98 minus the control class's 2.
     let rates: Vec<u64> = report["links"][0]["classes"]
         .as_array()
         .unwrap()

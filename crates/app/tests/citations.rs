@@ -1,19 +1,20 @@
-//! No citation leads nowhere: what comments, cases and pages name by path, by page and section, by
-//! Markdown link or by a document's short name is there.
+//! Every citation leads somewhere: whatever comments, cases and pages name by path, by page and
+//! section, by Markdown link or by a document's short name exists.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Folders of the repository whose files are read, and whose paths count as citations.
 const FOLDERS: [&str; 6] = ["benches", "cases", "crates", "docs", "examples", "fuzz"];
-/// What is not the repository's own text.
+/// Folders and files that are not read: build output, and this file, which holds planted errors.
 const SKIPPED: [&str; 4] = ["target", "corpus", "artifacts", "citations.rs"];
-/// Written for the folder in which the finished document lies: the root.
+/// A template that lies in docs; its links are relative to the root, where the document made from
+/// it lies.
 const TEMPLATE: &str = "EXPERIMENTS.in.md";
-/// Names of what is not in the repository.
+/// Words that cite what is not in the repository.
 const NOWHERE: [&str; 3] = ["design rule", "design/", "seeds/00"];
 
-/// What the finder asks the repository.
+/// The repository as the finder sees it.
 trait Repository {
     /// True if a file or a folder has this path from the root.
     fn has(&self, path: &str) -> bool;
@@ -34,7 +35,7 @@ impl Repository for Disk {
 }
 
 impl Disk {
-    /// Paths, from the root, of all files whose text is looked at.
+    /// Paths, from the root, of all files that are read.
     fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.walk("", &mut found);
@@ -59,11 +60,11 @@ impl Disk {
     }
 }
 
-/// A file's text with the marks of comments taken off and its lines joined, so that a citation may
-/// go over the end of a line. A line that is no comment ends with a `\n`.
+/// A file's text without the marks of comments and with lines joined, so that a citation may go
+/// over the end of a line. A line that is not a comment ends with `\n`.
 struct Flat {
     text: String,
-    /// Where each line begins, and whether all of it is prose.
+    /// The offset at which each line begins, and whether the whole line is prose.
     lines: Vec<(usize, bool)>,
 }
 
@@ -90,7 +91,7 @@ impl Flat {
         self.lines.partition_point(|(start, _)| *start <= at)
     }
 
-    /// False in Rust's code, up to a comment at the end of its line.
+    /// False in Rust code; true in a comment, also in one behind code.
     fn is_prose(&self, at: usize) -> bool {
         let (start, prose) = self.lines[self.line(at) - 1];
         prose || self.text[start..at].contains("// ")
@@ -122,14 +123,14 @@ fn headings(page: &str) -> impl Iterator<Item = &str> {
     page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim())
 }
 
-/// The number that a heading begins with, as in `### 2.10 Flags`.
+/// The number at the beginning of a heading, as in `### 2.10 Flags`.
 fn number(text: &str) -> Option<&str> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = text[..end].trim_end_matches('.');
     number.starts_with(|c: char| c.is_ascii_digit()).then_some(number)
 }
 
-/// The sections named behind a page: `2.2, 2.10 and 14`, `rules 8 to 10`.
+/// The section numbers that follow the name of a page: `2.2, 2.10 and 14`, `rules 8 to 10`.
 fn sections(mut rest: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut between: &[&str] = &[" "];
@@ -144,13 +145,13 @@ fn sections(mut rest: &str) -> Vec<&str> {
     }
 }
 
-/// The name that a heading has in links.
+/// The anchor of a heading, as links name it.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>();
     kept.replace(' ', "-")
 }
 
-/// The finder: what the text of a file cites and the repository has not.
+/// The finder: what a file's text cites and the repository does not have.
 fn nowhere(path: &str, text: &str, repository: &dyn Repository) -> Vec<String> {
     let flat = Flat::new(path, text);
     let mut found = Vec::new();
@@ -172,7 +173,7 @@ fn nowhere(path: &str, text: &str, repository: &dyn Repository) -> Vec<String> {
             }
         }
     }
-    // `seed 002`, and in prose `(002, line 5)`.
+    // `seed 002`, and in prose `(002, line 5)`: documents by number.
     let numbered = lower.match_indices("seed 00").map(|(at, _)| at);
     let bracketed = lower.match_indices("(00").map(|(at, _)| at).filter(|at| {
         let rest = lower[at + 3..].trim_start_matches(|c: char| c.is_ascii_digit());
@@ -185,7 +186,7 @@ fn nowhere(path: &str, text: &str, repository: &dyn Repository) -> Vec<String> {
     found
 }
 
-/// Markdown links. They are taken out of `plain`.
+/// Checks Markdown links, and removes them from `plain`.
 fn links(path: &str, flat: &Flat, repository: &dyn Repository, plain: &mut String, found: &mut Vec<String>) {
     let base = if path.ends_with(TEMPLATE) { "" } else { folder(path) };
     for (at, _) in flat.text.match_indices("](") {
@@ -218,13 +219,14 @@ fn links(path: &str, flat: &Flat, repository: &dyn Repository, plain: &mut Strin
     }
 }
 
-/// The name of a page whose `.md` stands at `at`, and the sections behind it.
+/// Checks the page whose `.md` stands at `at`, and the section numbers behind it.
 fn page(path: &str, flat: &Flat, plain: &str, at: usize, repository: &dyn Repository, found: &mut Vec<String>) {
     let end = at + 3;
     let begin =
         plain[..at].rfind(|c: char| !in_path(c)).map_or(0, |b| b + plain[b..].chars().next().map_or(1, char::len_utf8));
     let name = plain[begin..end].trim_start_matches("./");
-    // Patterns, addresses, longer words, and names of files that code makes.
+    // Not a page of the repository: patterns, web addresses, parts of longer words, and names of
+    // files that programs make.
     if plain[end..].starts_with(|c: char| c.is_ascii_alphanumeric() || "_-".contains(c))
         || plain[..begin].ends_with(['*', '{', '}', '$', '…', '~'])
         || name.starts_with('/')
@@ -248,7 +250,7 @@ fn page(path: &str, flat: &Flat, plain: &str, at: usize, repository: &dyn Reposi
     }
 }
 
-/// Paths into the folders of the repository: in pages, and in comments of code.
+/// Checks paths into the folders of the repository, in pages and in comments of code.
 fn paths(path: &str, flat: &Flat, plain: &str, repository: &dyn Repository, found: &mut Vec<String>) {
     for folder in FOLDERS {
         for (at, _) in plain.match_indices(&format!("{folder}/")) {
@@ -263,7 +265,7 @@ fn paths(path: &str, flat: &Flat, plain: &str, repository: &dyn Repository, foun
             {
                 continue;
             }
-            // A name that ends in `_` or `-` is how several begin.
+            // A name that ends in `_` or `-` is the common beginning of several names.
             if !repository.has(name) && !name.ends_with(['_', '-']) {
                 found.push(format!("{path}:{}: there is no {name}", flat.line(at)));
             }

@@ -33,9 +33,9 @@ fn row(text: &str, class: &str) -> Vec<f64> {
 #[test]
 fn its_figures_are_the_policys() {
     let Some(text) = demo("80", true) else { return };
-    // sends, then through the FIFO got, p50, p99, lost; through altq asked, got, borrowed, p50,
-    // p99, lost. By hand, from line.altq and traffic.rs: phone and orders stay below their shares;
-    // backup borrows what they leave of acme's 6 Mbit/s.
+    // Columns: sends; through the FIFO got, p50, p99, lost; through altq asked, got, borrowed, p50,
+    // p99, lost. Worked out by hand from line.altq and traffic.rs: phone and orders send less than
+    // their shares; backup borrows what they leave of acme's 6 Mbit/s.
     for (class, asked, got, borrowed) in [
         ("phone", 0.5, 0.4, 0.0),
         ("orders", 2.5, 2.0, 0.0),
@@ -50,14 +50,14 @@ fn its_figures_are_the_policys() {
         }
     }
     let (phone, link) = (row(&text, "phone"), 10.0);
-    // Ahead of it: at most one packet of 1500 bytes and what is left of another call's, at 10
-    // Mbit/s.
+    // A packet of phone waits for at most one packet of 1500 bytes and the rest of another call's
+    // packets, at 10 Mbit/s.
     assert!(phone[9] <= (1500.0 + 400.0) * 8.0 / (link * 1000.0), "phone waits {} ms", phone[9]);
-    // A full FIFO of 100 packets holds each for about 100 ms, and somebody loses what is beyond the
-    // link.
+    // A full FIFO of 100 packets delays each packet by about 100 ms, and drops what exceeds the
+    // link's rate.
     assert!(phone[2] > 50.0 && phone[4] > 20.0, "{phone:?}");
-    // 1997, as the compiled BSD code does it: 8.40 and 9.77 Mbit/s, within 2 %; today's estimator
-    // keeps its 10.
+    // The compiled BSD code of 1997 gives 8.40 and 9.77 Mbit/s; altq must be within 2 %. The exact
+    // estimator gives the full 10.
     let rate = |line: &str| -> f64 {
         let line = text.lines().find(|l| l.trim_start().starts_with(line)).unwrap();
         line.split_whitespace().rev().nth(1).unwrap().parse().unwrap()

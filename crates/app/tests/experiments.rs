@@ -1,4 +1,5 @@
-//! `altq experiments`: cases found, run, written down; kept when it is interrupted.
+//! `altq experiments`: it finds cases, runs them and writes their results, and keeps what was
+//! finished when it is interrupted.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -23,7 +24,7 @@ fn altq(folder: &Path, args: &[&str]) -> (i32, String, String) {
     (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
-/// A case whose class gets the share that it asks for, or is expected to get another one.
+/// A case whose class gets 20 % of the link, and whose expectation asks for `expected`.
 fn case(name: &str, seconds: u32, expected: &str) -> String {
     format!(
         "name = '{name}'\ndescription = 'd'\nduration = '{seconds}s'\n\
@@ -53,7 +54,7 @@ fn all_or_some_and_what_went_before_stays() {
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((list["schema"].as_str(), list["cases"][0]["name"].as_str()), (Some("altq.experiments/1"), Some("two")));
 
-    // One fails: exit 3, and all is written.
+    // One case fails: the exit code is 3, and everything is written.
     let (code, out, error) = altq(&folder, &["run", "--out", "out"]);
     assert_eq!(code, 3, "{error}");
     assert!(
@@ -79,10 +80,12 @@ fn all_or_some_and_what_went_before_stays() {
     assert_eq!(json["made"]["command"], "altq sim cases/published/deeper/one.toml --json");
     assert!(json["series"][0]["classes"][0]["bytes"].is_array());
 
-    // One case alone: the other's result stays in the summary, unless its case has changed since.
+    // Only one case runs: the other's result stays in the summary, unless its case has changed
+    // since.
     let (code, _, _) = altq(&folder, &["run", "one", "--out", "out", "--document", "E.md"]);
     assert_eq!(code, 0);
-    // The document that stays in a tree leads to the cases, not to pages that are not in it.
+    // EXPERIMENTS.md in the repository links to the case files, because the pages are not in the
+    // repository.
     let document = std::fs::read_to_string(folder.join("E.md")).unwrap();
     assert!(document.contains("| [one](cases/published/deeper/one.toml) | sim |"), "{document}");
     assert_eq!(
@@ -149,7 +152,7 @@ fn an_interrupt_keeps_what_was_finished() {
     let folder = folder("experiments-interrupt");
     std::fs::create_dir_all(folder.join("c")).unwrap();
     std::fs::write(folder.join("c/short.toml"), case("short", 1, "20%")).unwrap();
-    // Hours of virtual time, at some thousand times its pace.
+    // Hours of virtual time, which the simulator runs some thousand times faster than real time.
     std::fs::write(folder.join("c/long.toml"), case("long", 360_000, "20%")).unwrap();
     let mut child = command(&folder, &["run", "--cases", "c", "--out", "out", "--jobs", "2"])
         .stderr(Stdio::piped())
@@ -179,7 +182,8 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let only = "only = { world = 'sim', reason = 'it takes a year' }\nduration";
     std::fs::write(folder.join("c/year.toml"), case("year", 2, "20%").replace("duration", only)).unwrap();
     let (code, out, error) = altq(&folder, &["run", "--cases", "c", "--out", "out", "--world", "lab"]);
-    // Nothing could be run: no success. Without root the lab itself is missing.
+    // Nothing could run, so the command does not succeed. Without root the lab itself is not
+    // available.
     assert_eq!(code, 7, "{out}{error}");
     if !error.contains("--world sim needs none of it") {
         assert!(
@@ -194,12 +198,13 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     let (code, out, _) = altq(&folder, &["list", "--cases", "c", "--lab", "--json"]);
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, list["cases"][1]["lab"]["seconds"].as_u64()), (0, Some(0)), "{out}");
-    // In virtual time both run; in both worlds what was skipped takes nothing from that.
+    // In virtual time both run. With both worlds, what the lab skips does not change that.
     let (code, out, _) = altq(&folder, &["run", "--cases", "c", "--out", "out"]);
     assert!(code == 0 && out.matches("PASS     sim").count() == 2, "{out}");
 }
 
-/// A table whose second row runs longer than its first, in two columns of which one is judged.
+/// A table whose second row runs longer than its first, in two columns, one of which has the
+/// expectation.
 fn table(name: &str) -> String {
     let text = case(name, 2, "20%").replace("duration = '2s'", "duration = '${seconds}'");
     let (head, rest) = text.split_once("policy = '''").unwrap();
@@ -221,7 +226,8 @@ fn runs_of_the_lab_go_side_by_side() {
     for (name, text) in
         [("table", table("table")), ("single", case("single", 3, "20%")), ("other", case("other", 3, "20%"))]
     {
-        // Without a warmup what the first readings miss is some percent of a second.
+        // There is no warm-up, so the time before the first reading makes an error of some percent
+        // of a second.
         std::fs::write(folder.join(format!("c/{name}.toml")), text.replace("tolerance = '1%'", "tolerance = '10%'"))
             .unwrap();
     }
@@ -229,8 +235,8 @@ fn runs_of_the_lab_go_side_by_side() {
     assert_eq!(code, 0, "{error}");
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
     let whole = |name: &str| list["lab"][name].as_u64().unwrap();
-    // 2 · (1 + 2) + 3 + 3 and what namespaces take; side by side as long as the longest: 30 Mbit/s
-    // together are little for any host.
+    // 2 · (1 + 2) + 3 + 3 seconds and the time for making namespaces. Side by side it takes as long
+    // as the longest run, because 30 Mbit/s together are little for any host.
     assert!((12..=15).contains(&whole("seconds")), "{out}");
     assert_eq!(whole("side_by_side_seconds"), 4, "{out}");
 
@@ -249,11 +255,12 @@ fn runs_of_the_lab_go_side_by_side() {
     if let Some(bad) = results.iter().find(|result| result["valid"] != true) {
         return eprintln!("SKIPPED: the host could not keep time: {}", bad["notes"]);
     }
-    // What was not to be trusted ran again, alone: that takes longer, and its result says so.
+    // Runs that were not valid ran again, one at a time. That takes longer, and the result's notes
+    // say so.
     let again = results.iter().any(|result| result["notes"].to_string().contains("second run"));
     assert!(again || took < Duration::from_secs(9), "{took:?}");
     assert_eq!(code, 0, "{out}{error}");
-    // The rows stand in the case's order, though the long ones began first.
+    // The rows stand in the case's order, although the long runs began first.
     let table = &results[0];
     let places: Vec<String> =
         table["flows"].as_array().unwrap().iter().map(|flow| format!("{} {}", flow["row"], flow["column"])).collect();
@@ -262,7 +269,8 @@ fn runs_of_the_lab_go_side_by_side() {
         table["expectations"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["table/fifth/short/share", "table/fifth/long/share"]);
     assert_eq!(table["made"]["command"], "altq lab c/table.toml --json");
-    // In virtual time too: how far the lab is from that is in the document.
+    // The cases run in virtual time as well; then the document states how much the lab differs from
+    // that.
     let (_, _, error) = altq(&folder, &["run", "--cases", "c", "--out", "out"]);
     let document = std::fs::read_to_string(folder.join("out/EXPERIMENTS.md")).unwrap();
     let row =
@@ -270,7 +278,7 @@ fn runs_of_the_lab_go_side_by_side() {
     assert!(row.contains(" % (") && row.contains(", x) | 2 of 2 | PASS |"), "{row}");
 }
 
-/// Network namespaces that a process holds by descriptor.
+/// The number of network namespaces that a process holds by descriptor.
 fn namespaces(process: u32) -> usize {
     let Ok(list) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return 0 };
     let held = list.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -286,7 +294,7 @@ fn an_interrupt_ends_the_lab() {
     let args = ["run", "--cases", "c", "--out", "out", "--world", "lab", "--lab-jobs", "2"];
     let mut child = command(&folder, &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    // Two labs of three namespaces.
+    // Two runs of the lab, each with three namespaces.
     while namespaces(child.id()) < 6 {
         if child.try_wait().unwrap().is_some() {
             let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();

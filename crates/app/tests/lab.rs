@@ -1,9 +1,9 @@
-//! `altq lab` on this host: every case of cases/lab, as it comes out in virtual time too, what it
-//! leaves behind, and what it says where it cannot run.
+//! `altq lab` on this host: it runs every case of cases/lab and compares it with virtual time,
+//! looks for what a run leaves behind, and reads what is printed where the lab cannot run.
 //!
-//! These tests run in real time on a host that others use too. A run that says by itself that it
-//! cannot be trusted (`valid` false) or misses a figure is repeated; one that never comes out valid
-//! is skipped, aloud; one that misses its figures every time fails.
+//! These tests run in real time on a host that others use too. A run whose result is not valid, or
+//! that misses a figure, is repeated. A test is skipped with a message if no run was valid, and
+//! fails if valid runs missed their figures each time.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ use altq_dataplane::netns::Namespace;
 
 const TRIES: usize = 4;
 
-/// One run at a time: they share two processors.
+/// Lets one lab run at a time, because the tests share two processors.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,8 +31,8 @@ fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../cases/lab")
 }
 
-/// Why this host cannot run a lab, if it cannot: what the program itself says, and it must be right
-/// about root.
+/// Why this host cannot run a lab, if it cannot: the program's own message. If the message is about
+/// root, that is checked.
 fn lacking(output: &Output) -> Option<String> {
     (output.status.code() == Some(7)).then(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
 }
@@ -40,7 +40,7 @@ fn lacking(output: &Output) -> Option<String> {
 fn write_case(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("altq-lab-{}-{name}.toml", std::process::id()));
     fs::write(&path, text).unwrap();
-    // Others are to read it too, whatever the umask.
+    // Other users must be able to read the file, whatever the umask is.
     fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     path
 }
@@ -68,9 +68,9 @@ flows = [
 
 const POLICY: &str = "link wan { rate 20Mbit/s  scheduler cbq  class all { share 100%  default } }";
 
-/// The same file in virtual time: what a class sends, if it is 5 % of the link at least, differs by
-/// no more than 5 % of that. (Less is what waits for answers, as fast as this host is.) What
-/// differs, if something does.
+/// Runs the same file in virtual time. The rate of a class that has at least 5 % of the link's may
+/// differ by 5 %; smaller rates depend on how fast this host answers requests. Returns the first
+/// difference.
 fn apart(path: &Path, lab: &serde_json::Value) -> Option<String> {
     let output = altq().args(["sim", "--json"]).arg(path).output().unwrap();
     let sim: serde_json::Value = serde_json::from_slice(&output.stdout)
@@ -107,7 +107,7 @@ fn run_case_file(path: &Path) {
         assert_eq!(result["world"], "lab");
         let passed = result["expectations"].as_array().unwrap().iter().all(|expectation| expectation["pass"] == true);
         let valid = result["valid"] == true;
-        // The exit code says what the result says.
+        // The exit code agrees with the result.
         assert_eq!(output.status.code(), Some(if valid && passed { 0 } else { 3 }), "{name}");
         let apart = if valid && passed { apart(path, &result) } else { None };
         if valid && passed && apart.is_none() {
@@ -121,7 +121,7 @@ fn run_case_file(path: &Path) {
     eprintln!("SKIPPED {name}: this host could not keep time in {TRIES} tries");
 }
 
-/// What the bridge saw over time, in flent's words: there is an axis, and the class sent.
+/// The flent file of a run has a time axis, and the class sent packets.
 #[test]
 fn a_run_goes_to_flent() {
     use std::io::Read;
@@ -162,9 +162,9 @@ fn every_case_of_the_lab_comes_out() {
     }
 }
 
-/// The same file in virtual time and on real packets: what each class gets of the link differs by
-/// less than a percent of the link. As with the cases, a busy host gets more than one try: it fails
-/// if a valid run missed and none passed.
+/// The same file in virtual time and on real packets: the part of the link that each class gets
+/// differs by less than one percent of the link. A busy host gets several tries, as with the cases:
+/// the test fails if a valid run missed and none passed.
 #[test]
 fn one_file_runs_in_both_worlds() {
     let _one = alone();
@@ -271,13 +271,13 @@ fn namespaces(process: u32) -> Vec<PathBuf> {
     paths.filter(|path| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("net:["))).collect()
 }
 
-/// Processes of a process group, zombies aside.
+/// The processes of a process group, without zombies.
 fn group(leader: u32) -> Vec<String> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        // proc(5): pid (comm) state ppid pgrp …; comm may hold anything, so from its last
-        // parenthesis on.
+        // proc(5): pid (comm) state ppid pgrp …; comm may contain anything, so fields are read from
+        // its last parenthesis on.
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         let fields: Vec<&str> = rest.split_whitespace().collect();
         if fields.get(2) == Some(&leader.to_string().as_str()) && fields.first() != Some(&"Z") {
@@ -298,9 +298,9 @@ fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// A namespace cannot be seen from outside once nobody holds it. So a veth pair is laid from a
-/// namespace of this test into each of the lab's: it goes when the lab's namespace goes, and with
-/// it everything in it.
+/// A namespace without a holder cannot be seen from outside. So this test lays a veth pair from a
+/// namespace of its own into each of the lab's. When the kernel removes a namespace, it removes
+/// everything in it, and the veth pair disappears here too.
 #[test]
 fn nothing_is_left_of_a_lab_that_was_killed() {
     let _one = alone();
@@ -349,7 +349,7 @@ fn an_ordinary_user_is_told_in_one_line() {
     let mut command = altq();
     command.arg("lab").arg(&path);
     if fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t") {
-        // Give root away, as far as this host lets us run the program without it.
+        // Starts the program without root, as far as this host allows that.
         command.uid(65534).gid(65534);
     }
     match command.output() {
@@ -370,7 +370,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
     let _one = alone();
     let link = |words: &str| case("1s", POLICY).replace("policy = \"wan\" }", &format!("policy = \"wan\", {words} }}"));
     let refusals = [
-        // A policy with an error, at its place.
+        // A policy with an error, which is reported at its place.
         ("policy", case("1s", "link wan { rate 20Mbit/s  scheduler cbq  class all { shar 100% } }"), 2, "shar"),
         (
             "link",
@@ -380,7 +380,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
         ),
         ("class", case("1s", POLICY) + EXPECT_OTHER, 2, "`other`"),
         ("key", case("1s", POLICY) + "nonsense = 1\n", 2, "nonsense"),
-        // What only the simulator has.
+        // Things that only the simulator has.
         ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
         ("narrow", link("tunnel = \"6to4\", mtu = 1280"), 7, "leaves 1260 bytes"),
         ("bsd", case("1s", POLICY).replace("dport = 80", "dport = 80, stack = \"bsd\""), 7, "1997"),

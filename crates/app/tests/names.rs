@@ -1,13 +1,13 @@
-//! A scheduler or a queue is known by its name in its own files only: everybody else asks its
-//! entry. So a new one needs its file, its line in the registry, its case and its page, and a name
-//! in code elsewhere is a question that entries do not answer yet.
+//! Schedulers and queues are known by name only in their own files; all other code asks their
+//! registry entries. So a new one needs its file, its line in the registry, its case and its page.
+//! A name anywhere else in the code means that the entry does not answer a question yet.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use altq_engine::{queue, schedule};
 
-/// Names that stand elsewhere, and why. A folder stands for all in it.
+/// Names that other files may contain, and why. A folder stands for all files in it.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("config/src/altq_conf", &[], "altq.conf is a language about ALTQ's disciplines"),
     ("lab/src/kernel_htb.rs", &["htb"], "a language about HTB: its classes in tc's words, for the kernel's HTB"),
@@ -21,11 +21,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     // The registries.
     ("engine/src/schedule/mod.rs", &[], "a line for each scheduler"),
     ("engine/src/queue/mod.rs", &[], "a line for each queue"),
-    // Which queues a scheduler gives its classes, or names in what it says.
+    // Queues that a scheduler gives its classes, or names in a message.
     ("engine/src/schedule/cbq/mod.rs", &["drop_head", "drop_tail"], "the classic estimator's queue; what to write"),
     ("engine/src/schedule/htb/words.rs", &["drop_tail"], "what to write for a word of tc"),
     ("engine/src/schedule/wfq", &["sfq"], "the queue of a class with `fair-queue`"),
-    // What is built of the parts of another.
+    // Disciplines that are built from parts of another one.
     ("engine/src/schedule/wfq/mod.rs", &["fifo"], "low-latency classes of a level are served as they come"),
     ("engine/src/queue/fq_codel.rs", &["codel"], "RFC 8290: a CoDel for each flow"),
     ("engine/src/queue/cake/cobalt.rs", &["codel"], "COBALT is CoDel and BLUE together"),
@@ -63,7 +63,7 @@ fn own(file: &str, name: &str) -> bool {
     })
 }
 
-/// What a program is made of, as far as names are concerned.
+/// A token of a Rust file.
 enum Piece {
     /// A word of the code.
     Word(String),
@@ -73,7 +73,7 @@ enum Piece {
     Text(String),
 }
 
-/// Reads code: comments are left out.
+/// The tokens of code, without comments.
 fn pieces(code: &str) -> Vec<Piece> {
     let mut found = Vec::new();
     let mut rest = code;
@@ -90,8 +90,8 @@ fn pieces(code: &str) -> Vec<Piece> {
             found.push(Piece::Word(rest[..end].to_owned()));
             rest = &rest[end..];
         } else if rest.starts_with("'\\") {
-            // A character that is written with a backslash; others are a sign and what stands in
-            // it.
+            // Skips a character literal that is written with a backslash. Other character literals
+            // become a sign and their content.
             rest = &rest[3 + rest[3..].find('\'').unwrap() + 1..];
         } else if rest.starts_with("'\"'") {
             rest = &rest[3..];
@@ -105,7 +105,7 @@ fn pieces(code: &str) -> Vec<Piece> {
     found
 }
 
-/// A literal of a text at the start of `code`, and what follows.
+/// The literal at the start of `code`, if there is one, and the code behind it.
 fn literal(code: &str) -> Option<(&str, &str)> {
     let plain = code.strip_prefix('b').unwrap_or(code);
     if let Some(text) = plain.strip_prefix('"') {
@@ -125,7 +125,7 @@ fn literal(code: &str) -> Option<(&str, &str)> {
     Some((&text[..at], &text[at + end.len()..]))
 }
 
-/// The pieces without items under `#[cfg(test)]`.
+/// The tokens without items under `#[cfg(test)]`.
 fn without_tests(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut kept: Vec<Piece> = Vec::new();
     let mut all = pieces.into_iter();
@@ -156,7 +156,7 @@ fn without_tests(pieces: Vec<Piece>) -> Vec<Piece> {
     kept
 }
 
-/// The names that code knows: words of a text, and modules on a path.
+/// The names in code: words inside string literals, and modules on a path.
 fn known(code: &str, names: &BTreeSet<&'static str>) -> Vec<&'static str> {
     let pieces = without_tests(pieces(code));
     let mut found = Vec::new();

@@ -1,5 +1,6 @@
-//! How wide lines are: prose of Markdown files and of comments in Rust files at most 100 columns,
-//! Rust code at most 120. Tables, drawings, code fences, and what cannot be broken may be wider.
+//! Lines are not too wide: prose of Markdown files and of comments in Rust files has at most 100
+//! columns, Rust code at most 120. Tables, drawings, code fences, and lines that cannot be broken
+//! may be wider.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,9 +24,8 @@ fn no_line_is_wider_than_a_reader_likes() {
     );
 }
 
-/// Every Markdown and Rust file under the repository's root: path and text. Asks git for the
-/// tracked ones; where there is no git, as in an unpacked archive, all that lie in the folders of
-/// sources.
+/// Every Markdown and Rust file of the repository: path and text. Git lists the tracked files;
+/// without git, as in an unpacked archive, all files in the source folders are taken.
 fn tracked() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let git = Command::new("git").args(["ls-files", "-z", "*.md", "*.rs"]).current_dir(&root).output();
@@ -74,8 +74,8 @@ fn wide_in_markdown(text: &str) -> Vec<usize> {
     wide
 }
 
-/// Numbers, from 1, of the lines of Rust that are too wide: code wider than [`CODE`], or a line of
-/// comment, unless it is of a table or a drawing, that is wider than [`PROSE`].
+/// Numbers, from 1, of the lines of Rust that are too wide: code wider than [`CODE`], or a comment
+/// wider than [`PROSE`] that is not part of a table or a drawing.
 fn wide_in_rust(text: &str) -> Vec<usize> {
     let mut fence = None;
     let mut wide = Vec::new();
@@ -122,7 +122,7 @@ fn fenced(fence: &mut Option<String>, line: &str) -> bool {
 }
 
 /// Whether a line of more than `limit` columns would become narrower if it were broken where
-/// Markdown may be: at a space after its indentation and mark that is not inside code or a link.
+/// Markdown allows it: at a space behind its indentation and list mark, outside code and links.
 fn breakable(line: &str, limit: usize) -> bool {
     let body = line.trim_start().trim_start_matches(['-', '*', '+', '>', '#', ' ']);
     // A heading is one line however long it is.
@@ -159,7 +159,7 @@ fn the_finder_finds() {
     assert!(wide_in_markdown(&format!("| {long} |\n# {long}\n{}\n", "x".repeat(130))).is_empty());
     assert!(wide_in_markdown(&format!("- `{}`\n", long.trim())).is_empty());
     assert!(wide_in_markdown(&format!("[a link](https://{})\n", "x".repeat(120))).is_empty());
-    // A fence ends where it ends: what stands behind it is prose again.
+    // A fence ends at its own closing line; what follows is prose again.
     assert_eq!(wide_in_markdown(&format!("```\n{long}\n```\n{long}\n")), [4]);
     assert_eq!(wide_in_markdown(&format!("````\n```\n{long}\n````\n{long}\n")), [5]);
 

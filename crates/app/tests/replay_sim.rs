@@ -11,7 +11,7 @@ const POLICY: &str = "link wan { rate 10Mbit/s scheduler cbq
     match dport 5001 -> slow }
 ";
 
-/// A folder of its own that goes with the test.
+/// A folder for one test, which is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -53,7 +53,8 @@ fn parts(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
-/// Both classes offered the whole link for two seconds, 1250 bytes a millisecond.
+/// A list in which each class is offered the whole link for two seconds: 1250 bytes per
+/// millisecond.
 fn list() -> String {
     let mut list = "time_ns,class,bytes,id\n".to_string();
     for n in 0..2000 {
@@ -78,7 +79,7 @@ fn replay_writes_what_it_promises() {
         let n = |field: &str| class[field].as_u64().unwrap();
         assert_eq!(n("arrived_packets"), n("sent_packets") + n("dropped_packets") + n("queued_packets"), "{class}");
     }
-    // The wire ends one packet when it begins the next, to the nanosecond; a packet of 1250 bytes
+    // The wire ends one packet and begins the next at the same nanosecond. A packet of 1250 bytes
     // takes 1 ms.
     let departures = folder.read("d.csv").unwrap();
     let mut lines = departures.lines();
@@ -95,7 +96,7 @@ fn replay_writes_what_it_promises() {
         drops.starts_with("time_ns,class,bytes,id,reason\n") && drops.lines().nth(1).unwrap().ends_with(",queue_full")
     );
     assert_eq!(drops.lines().count() as u64 - 1, classes[0]["dropped_packets"].as_u64().unwrap());
-    // In the second second each has its share, to a packet.
+    // In the second second each class has its share, up to one packet.
     let (_, out, _) = folder.altq(&["replay", "p.altq", "--arrivals", "a.csv", "--from", "1s", "--to", "2s", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((report["from_ns"].as_u64(), report["to_ns"].as_u64()), (Some(1_000_000_000), Some(2_000_000_000)));
@@ -139,7 +140,8 @@ fn every_scheduler_and_queue_by_its_name() {
             classes.iter().find(|c| c["name"] == class).and_then(|c| c[word].as_u64()).unwrap()
         };
         let rates = [sum("slow", "rate_bit_s"), sum("fast", "rate_bit_s")];
-        // Twice the link is offered: all of it is used, and shares are kept where there are any.
+        // Twice the link's rate is offered. The whole link is used, and shares are kept if there
+        // are any.
         let all = rates[0] + rates[1];
         assert!((9_980_000..=10_020_000).contains(&all), "{scheduler} {queue}: {rates:?}");
         if !slow.is_empty() {
@@ -183,7 +185,7 @@ fn replay_refuses_and_writes_nothing() {
         (&["replay", "p.altq", "--arrivals", "a.csv", "--timer", "1024"], "1000 and 1250"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--wire-rate", "10mbps"], "for bits a second write 10Mbit/s"),
         (&["replay", "p.altq", "--arrivals", "a.csv", "--tx-ring", "0"], "--tx-ring"),
-        (&["replay", "p.altq", "--arrivals", "a.csv", "--from", "2s", "--to", "1s"], "--to is not behind --from"),
+        (&["replay", "p.altq", "--arrivals", "a.csv", "--from", "2s", "--to", "1s"], "--to must be later than --from"),
         (&["replay", "p.altq"], "--arrivals"),
     ] {
         let all: Vec<&str> = args.iter().copied().chain(["--departures", "d.csv", "--json"]).collect();
@@ -218,7 +220,7 @@ fn replay_reads_stdin_and_bears_a_closed_pipe() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // The reader goes away before anything is printed.
+    // The reader of the pipe goes away before anything is printed.
     drop(child.stdout.take());
     child.stdin.take().unwrap().write_all(list().as_bytes()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -273,8 +275,8 @@ fn sim_exits_by_what_came_out() {
     assert_eq!(result["valid"], true);
     assert_eq!(result["expectations"][0]["pass"], true);
     assert_eq!(result["flows"][0]["class"], "slow");
-    // Every packet in the capture: a record's header, Ethernet, and 1000 bytes; 2 Mbit/s for 3 s
-    // and what idleness earned.
+    // The capture has every packet: the record's header, Ethernet, and 1000 bytes. The class sends
+    // 2 Mbit/s for 3 s, and what it earned while it was idle.
     let size = fs::metadata(folder.0.join("x.pcap")).unwrap().len();
     assert_eq!((size - 24) % (16 + 14 + 1000), 0);
     assert!((750..=755).contains(&((size - 24) / 1030)), "{size}");
@@ -282,7 +284,7 @@ fn sim_exits_by_what_came_out() {
     let (code, out, err) = folder.altq(&["sim", "bad.toml"]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("bad.toml:8:1: a flow of kind udp needs the size"), "{err}");
-    // TCP that is held at 20 % of the link: the payload of what the class sends.
+    // TCP that is held at 20 % of the link: goodput is the payload of what the class sends.
     let (code, out, err) = folder.altq(&["sim", "tcp.toml", "--json"]);
     assert_eq!((code, err.as_str()), (0, ""));
     let result: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -341,7 +343,7 @@ fn counters_in_the_form_of_other_tools() {
     assert!(out.starts_with("qdisc cbq 1: root refcnt 2 "), "{out}");
     let blocks = altq_pages::stat::tc::read(&out).unwrap();
     assert_eq!(altq_pages::stat::tc::disagreements(&blocks), Vec::<String>::new());
-    // The root's packets are all 4000 but those dropped.
+    // The root counts all 4000 packets, except those that were dropped.
     assert_eq!(blocks[0].counts.packets + blocks[0].counts.dropped, 4000);
     assert!(stat("tc-names").1.contains("class cbq slow#1:2 parent wan#1:1 leaf 20: rate 2000Kbit "));
     assert!(stat("altqstat").1.contains("Default Class for Interface wan: fast\n"));
@@ -359,7 +361,7 @@ fn several_transmit_queues() {
         ["replay", "f.altq", "--arrivals", "a.csv", "--tx-queues", "2", "--tx-ring", "512", "--departures", "d.csv"];
     let (code, _, err) = folder.altq(&args);
     assert_eq!(code, 0, "{err}");
-    // A byte a microsecond; the single packet goes between two segments.
+    // The wire takes a microsecond per byte; the single packet goes between two segments.
     assert_eq!(
         folder.read("d.csv").unwrap(),
         "time_ns,class,bytes,id,wire_end_ns\n0,a,300,1,310000\n0,a,10,2,110000\n"
@@ -383,7 +385,7 @@ fn plots_are_the_same_every_time() {
     let svg = draw("a.svg", &[]);
     assert_eq!(svg, draw("b.svg", &[]));
     assert!(svg.starts_with("<svg ") && svg.contains(">rate [Mbit/s]</text>") && svg.contains(">slow</text>"));
-    // The legend, and rate, drops and delay of two classes.
+    // Lines of the legend, and of rate, drops and delay, for two classes.
     assert_eq!(svg.matches("<path class=\"line ").count(), 2 + 6);
     assert_eq!(draw("c.svg", &["--panels", "wait", "--by-flow"]).matches(">median delay [ms]</text>").count(), 1);
     assert_eq!(folder.altq(&["sim", case, "--plot", "d.svg", "--panels", "pie"]).0, 2);

@@ -1,4 +1,5 @@
-//! `altq report`: pages that are whole, fetch nothing and run nothing; files that are no results.
+//! `altq report`: pages are well-formed, load nothing and run nothing; files that are not results
+//! are refused.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -27,7 +28,7 @@ fn result(folder: &Path, case: &str) -> String {
     path.display().to_string()
 }
 
-/// Every element is closed, in order; none but those that HTML leaves open.
+/// Every element is closed in the right order, except those that HTML leaves open.
 fn whole(page: &str) {
     let body = page.replace("<!doctype html>", "");
     let style = body.find("<style>").unwrap()..body.find("</style>").unwrap();
@@ -47,7 +48,7 @@ fn whole(page: &str) {
     assert!(open.is_empty(), "{open:?}");
 }
 
-/// Nothing comes from elsewhere, nothing runs.
+/// The page loads nothing from elsewhere and has no scripts.
 fn alone(page: &str) {
     for word in ["http:", "https:", "//cdn", "<script", "@import", "url(http", " onclick", " src="] {
         assert!(!page.contains(word), "{word}");
@@ -87,10 +88,10 @@ fn a_page_holds_everything() {
     ] {
         assert!(page.contains(text), "{text}");
     }
-    // Both classes of 2 and 8 Mbit/s have the link for themselves for a while: 20 and 80 %
-    // guaranteed, of 100 % at most.
+    // The classes of 2 and 8 Mbit/s each have the link alone for a while. The plot shows guarantees
+    // of 20 and 80 %, and a ceiling of 100 %.
     assert!(page.contains("<title>guaranteed 2 Mbit/s</title>") && page.contains("<title>ceiling 10 Mbit/s</title>"));
-    // The file's hash is what sha256sum says.
+    // The hash of the file is the one that sha256sum prints.
     if let Ok(sum) = Command::new("sha256sum")
         .arg("cases/borrow.toml")
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
@@ -119,7 +120,7 @@ fn several_in_one_page_or_a_page_each() {
         whole(&text);
         alone(&text);
     }
-    // The same results, the same bytes.
+    // The same results give the same bytes.
     assert!(altq(&["report", &one, &two, "-o", &format!("{page}2")]).status.success());
     assert_eq!(text, std::fs::read_to_string(format!("{page}2")).unwrap());
 }
@@ -132,7 +133,7 @@ fn both_worlds_stand_beside_one_another() {
     lab["world"] = "lab".into();
     let slow = lab["classes"].as_array_mut().unwrap().iter_mut().find(|class| class["name"] == "slow").unwrap();
     let rate = slow["rate_bit_s"].as_u64().unwrap();
-    // A twentieth more than in virtual time.
+    // The lab's result is made from the simulator's, with a rate that is a twentieth higher.
     slow["rate_bit_s"] = (rate + rate / 20).into();
     let path = folder.join("lab.json").display().to_string();
     std::fs::write(&path, lab.to_string()).unwrap();
@@ -182,7 +183,7 @@ fn what_is_no_result_is_refused_with_place_and_way_out() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("no/such/file.json: it cannot be read"));
 }
 
-/// A file of flent's as the JSON that is in it.
+/// The JSON in a flent file.
 fn flent(path: &Path) -> serde_json::Value {
     use std::io::Read;
     let bytes = std::fs::read(path).unwrap();
@@ -262,12 +263,13 @@ fn files_of_flent_have_its_fields() {
                 .all(|v| v["t"].is_number())
         );
     }
-    // Alone on a link of 10 Mbit/s the slow flow has all of it: at 2 s, bin 20.
+    // The slow flow is alone on a link of 10 Mbit/s and has all of it: at 2 s, in bin 20.
     let file = flent(&folder.join("tcp_nup.flent.gz"));
     let rate = file["results"]["TCP upload::1"][20].as_f64().unwrap();
     assert!((rate - 10.0).abs() < 0.1, "{rate}");
 
-    // Of several runs one must be chosen; another file name is none of flent's.
+    // If a result has several runs, one must be chosen. A file name without flent's ending is
+    // refused.
     let columns = result(&folder, "cases/published/cbwfq-c.toml");
     let path = folder.join("x.flent.gz").display().to_string();
     let out = altq(&["report", &columns, "--flent", &path]);
@@ -286,7 +288,7 @@ fn files_of_flent_have_its_fields() {
 fn a_run_goes_to_flent_at_once() {
     let folder = folder("flent-at-once");
     let path = |name: &str| folder.join(name).display().to_string();
-    // What sim writes is what report makes of its result; the tables are printed all the same.
+    // `sim` writes the same file as `report` does from its result, and still prints the tables.
     let json = result(&folder, "cases/borrow.toml");
     let out = altq(&["sim", "cases/borrow.toml", "--flent", &path("sim.flent.gz"), "--flent-test", "qdisc-stats"]);
     assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("expectation"));
@@ -301,7 +303,7 @@ fn a_run_goes_to_flent_at_once() {
     let out = altq(&["sim", table, "--column", "classic", "--row", "cbwfq", "--flent", &path("row.flent.gz")]);
     assert!(folder.join("row.flent.gz").exists(), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(flent(&folder.join("row.flent.gz"))["metadata"]["TITLE"], "cbwfq-c classic cbwfq");
-    // What cannot be had is said before anything runs, in both worlds.
+    // What cannot be written is refused before anything runs, in both worlds.
     for (args, wanted) in [
         (
             &[table, "--flent", "x.flent.gz"][..],
@@ -330,8 +332,8 @@ fn a_run_goes_to_flent_at_once() {
     }
 }
 
-/// What a browser says of a page on its console, nothing of which is wanted. `None`: there is no
-/// browser here.
+/// Everything that a browser writes to its console about a page; it should be nothing. `None` if
+/// there is no browser here.
 fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
     let browser = ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -351,7 +353,7 @@ fn console(page: &Path, profile: &Path, width: u32) -> Option<String> {
     Some(said.lines().filter(|line| line.contains("CONSOLE")).collect::<Vec<_>>().join("\n"))
 }
 
-/// A drawing that cannot be drawn is an error on the console.
+/// A drawing with an error is reported on the console, so the test would see one.
 #[test]
 fn a_browser_has_nothing_to_say() {
     let folder = folder("browser");
@@ -370,7 +372,7 @@ fn a_browser_has_nothing_to_say() {
     }
 }
 
-/// flent itself opens, sums up and draws them. `ALTQ_FLENT` names its program
+/// flent itself opens the files, sums them up and draws them. `ALTQ_FLENT` names its program
 /// (`pip install flent numpy matplotlib`).
 #[test]
 #[ignore = "needs flent: ALTQ_FLENT=/path/to/flent cargo test -p altq --test report -- --ignored"]

@@ -1,5 +1,5 @@
-//! `altq run` as its user sees it: exit codes, what it prints, and what it leaves behind. Skipped,
-//! aloud, where the host does not let us.
+//! `altq run` as its user sees it: exit codes, what it prints, and what it leaves behind. The tests
+//! are skipped with a message where the host does not allow them.
 
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
@@ -17,7 +17,7 @@ const POLICY: &str = "link wan { device bridge a b  rate 100Mbit/s  scheduler cb
     class high { share 80% borrow default }
     match dport 7 -> low }";
 
-/// A policy file that goes when the test ends.
+/// A policy file that is removed when the test ends.
 struct File(std::path::PathBuf);
 
 impl File {
@@ -48,8 +48,8 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Its first line on standard output: then it runs. `None`, said aloud, where the host lacks
-/// something.
+/// The program's first line on standard output, after which it is running. `None`, with a message,
+/// if the host lacks something.
 fn first_line(child: &mut Child) -> Option<(String, impl Read + use<>)> {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -86,7 +86,7 @@ fn lines_of_json_until_a_signal() {
     let names: Vec<&str> = classes.iter().map(|class| class["name"].as_str().unwrap()).collect();
     assert_eq!(names[1..], ["low", "high"]);
     assert_eq!(classes[1]["parent"], names[0]);
-    // 50 datagrams of one byte: 29 bytes at layer 3 each.
+    // 50 datagrams with one byte of payload: 29 bytes each at layer 3.
     assert_eq!((&classes[1]["received_packets"], &classes[1]["sent_bytes"]), (&50.into(), &1450.into()));
     assert_eq!(classes[0]["sent_packets"].as_u64(), Some(50 + classes[2]["sent_packets"].as_u64().unwrap()));
     for word in [

@@ -1,7 +1,7 @@
-//! `altq traffic` as its user sees it: exit codes, what it says of wrong inputs, its JSON, a narrow
-//! terminal, without root; and every kind of flow between two namespaces with `altq run` in the
-//! middle, whose classes count what is on the wire. Figures are counts and relations, not speeds:
-//! these tests run on hosts that others use too.
+//! `altq traffic` as its user sees it: exit codes, messages about wrong inputs, JSON, a narrow
+//! terminal, a user without root; and every kind of flow between two namespaces, with `altq run`
+//! between them, whose classes count what is on the wire. The tests check counts and relations, not
+//! speeds, because they run on hosts that others use too.
 
 #[path = "../../dataplane/tests/world/mod.rs"]
 mod world;
@@ -31,7 +31,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A server that ends with the test.
+/// A server that stops when the test ends.
 struct Server {
     child: Child,
     address: String,
@@ -70,7 +70,7 @@ impl Drop for Server {
     }
 }
 
-/// The result of a client: it did what it was told, and may say that this host could not keep time.
+/// The result of a client that did what it was told. It may say that this host did not keep time.
 fn result(output: &Output) -> Value {
     assert!(matches!(output.status.code(), Some(0 | 3)), "{:?}: {}", output.status, said(output));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -107,15 +107,15 @@ fn wrong_words_are_told_with_the_way_out() {
         (&["udp", "127.0.0.1", "--rate", "1Mbit/s", "--dscp", "64"], "a number from 0 to 63, or ef"),
         (&["udp", "127.0.0.1", "--rate", "1Mbit/s", "--every", "1ms"], "cannot be used with"),
         (&["bulk", "127.0.0.1", "-t", "5"], "5 of what? write the unit, s, ms or min, such as 5s"),
-        (&["bulk", "127.0.0.1", "-t", "0s"], "--duration: longer than nothing"),
-        (&["bulk", "127.0.0.1", "-t", "1s", "--warmup", "1s"], "--warmup: of 1.00 s nothing is left"),
+        (&["bulk", "127.0.0.1", "-t", "0s"], "--duration must be longer than 0"),
+        (&["bulk", "127.0.0.1", "-t", "1s", "--warmup", "1s"], "--warmup 1.00 s leaves nothing of the 1.00 s"),
         (&["bulk", "127.0.0.1", "--interval", "1ms"], "--interval: 10ms to 1min"),
         (&["bulk", "127.0.0.1", "--up", "--down"], "cannot be used with"),
         (&["bulk", "127.0.0.1", "-6"], "127.0.0.1 has no IPv6 address"),
-        (&["bulk", "localhost:99999"], "behind the colon is a port"),
-        (&["bulk", "127.0.0.1", "--bind", "::1"], "--bind: no address of ipv4"),
+        (&["bulk", "localhost:99999"], "after the colon comes a port"),
+        (&["bulk", "127.0.0.1", "--bind", "::1"], "--bind: none of the addresses is of ipv4"),
         (&["bulk", "127.0.0.1", "--cc", "../x"], "1 to 15 letters"),
-        (&["rr", "127.0.0.1", "--udp", "--cc", "cubic"], "--cc and --buffers are of TCP"),
+        (&["rr", "127.0.0.1", "--udp", "--cc", "cubic"], "--cc and --buffers are options of TCP"),
         (&["rr", "127.0.0.1", "--udp", "--request", "70000"], "at most 65487"),
         (&["mix", "127.0.0.1", "--plan", "/no/such.toml"], "/no/such.toml: cannot be read"),
         (&["mix", "127.0.0.1", "--plan", &plan], "traffic-bad-plan.toml:4:1"),
@@ -133,13 +133,13 @@ fn wrong_words_are_told_with_the_way_out() {
         (&["bulk", "127.0.0.1", "--token", "/no/such"], "/no/such: No such file"),
         (&["bulk", "127.0.0.1", "--token", "short"], "at least 8 characters"),
         (&["server", "--listen", "nonsense"], "an address of this host, with or without a port"),
-        (&["server", "--max-clients", "0"], "caps of nothing"),
+        (&["server", "--max-clients", "0"], "a limit is too low"),
         (&["server", "--for", "5"], "5 of what?"),
     ] {
         let output = traffic(args);
         assert!(output.status.code() == Some(2) && said(&output).contains(wanted), "{args:?}: {}", said(&output));
     }
-    // Nobody there: no usage, but failed.
+    // Nobody listens there: that is no wrong usage, but a failure.
     let output = traffic(&["bulk", "127.0.0.1:1", "--token", SECRET]);
     assert!(
         output.status.code() == Some(1) && said(&output).contains("does `altq traffic server` run there?"),
@@ -174,14 +174,14 @@ fn tokens_and_caps() {
             "{args:?} {code:?} {text}"
         );
     }
-    // A congestion control that no kernel has: the host lacks it, and says what it has.
+    // No kernel has this congestion control. The host reports that, and lists those that it has.
     let (code, text) = at(&["bulk", "--cc", "no-such-cc", "-t", "1s"], SECRET);
     assert!(
         code == Some(7) && text.contains("no congestion control `no-such-cc`") && text.contains("cubic"),
         "{code:?} {text}"
     );
-    // What is within the caps is done, and TCP is held to the rate: 2 Mbit/s in 1 s are 250 kB, and
-    // the socket may hold a little beyond.
+    // A run within the limits works, and TCP is held to the rate: 2 Mbit/s in 1 s are 250 kB, and
+    // the socket may hold a little more.
     let output = traffic(&["bulk", &server.address, "--token", SECRET, "-t", "1s", "--json", "--quiet"]);
     let result = result(&output);
     let bytes = result["flows"][0]["bytes"].as_u64().unwrap();
@@ -213,7 +213,7 @@ fn json_is_lines_and_a_result() {
     assert_eq!((last["seed"].as_u64(), last["warmup_ns"].as_u64()), (Some(7), Some(0)));
     for (flow, way) in last["flows"].as_array().unwrap().iter().zip(["up", "down"]) {
         assert_eq!((&flow["kind"], &flow["direction"], &flow["family"]), (&"udp".into(), &way.into(), &"ipv4".into()));
-        // 1000 packets of 100 bytes; 72 of them are payload.
+        // 1000 packets of 100 bytes, 72 of which are payload.
         let (sent, received) =
             (flow["packets"]["sent"].as_u64().unwrap(), flow["packets"]["received"].as_u64().unwrap());
         assert!((995..=1001).contains(&sent) && received <= sent, "{flow}");
@@ -231,7 +231,7 @@ fn json_is_lines_and_a_result() {
     }
 }
 
-/// `script` gives a program a terminal; `stty` makes it narrow.
+/// `script` gives a program a terminal, and `stty` makes the terminal narrow.
 #[test]
 fn a_narrow_terminal_is_not_overrun() {
     if !Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success()) {
@@ -252,7 +252,7 @@ fn a_narrow_terminal_is_not_overrun() {
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
     assert!(text.contains("goodput") && text.contains("\n  jitter "), "a paragraph a flow: {text}");
     for line in text.lines().filter(|line| !line.contains("INVALID")) {
-        // Escape sequences take no room.
+        // Escape sequences take no columns.
         let shown: String = line
             .split('\u{1b}')
             .enumerate()
@@ -268,13 +268,13 @@ fn a_narrow_terminal_is_not_overrun() {
     }
 }
 
-/// Neither side needs root: where this test has it, both run as nobody.
+/// Neither side needs root: if this test has root, both run as nobody.
 #[test]
 fn without_root() {
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     let folder = std::env::temp_dir().join(format!("altq-traffic-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // The build's folder may not be nobody's to enter.
+    // User nobody may have no access to the build's folder.
     let program: PathBuf = folder.join("altq");
     std::fs::copy(env!("CARGO_BIN_EXE_altq"), &program).unwrap();
     for path in [&folder, &program] {
@@ -312,7 +312,7 @@ fn without_root() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Classes by what packets carry, both ways.
+/// Classes by DSCP and address family, in both directions.
 const BY_DSCP: &str = "
 link there { device bridge a b  rate 1Gbit/s  scheduler drr
     class ef { }  class af41 { }  class cs1 { }  class ef6 { }  class other { default }
@@ -338,7 +338,7 @@ fn every_kind_between_two_hosts() {
         assert_eq!(middle.wait().unwrap().code(), Some(7), "{why}");
         return eprintln!("SKIPPED: this host cannot run a bridge: {why}");
     }
-    // Nobody may wait for a reader that is not there.
+    // The program's output must be read, because it waits when the pipe is full.
     let lines = std::thread::spawn(move || {
         let mut rest = String::new();
         out.read_to_string(&mut rest).unwrap();
@@ -366,8 +366,8 @@ fn every_kind_between_two_hosts() {
     for flow in tcp.iter().chain(&udp).chain(&connections) {
         assert!(number(flow, "transactions_per_s") > 10.0 && flow["rtt_ns"]["p50"].as_u64() > Some(1_000), "{flow}");
     }
-    // Datagrams with a DSCP, by both families: none is lost on an empty wire, and each is seen
-    // there in its class.
+    // Datagrams with a DSCP over both families: none is lost on an empty wire, and the class of
+    // that DSCP counts each one.
     let datagrams = ["--rate", "800kbit/s", "--size", "200", "--dscp", "ef", "--both"];
     let v4 = client(&[&["udp", four], &datagrams[..]].concat());
     let v6 = client(&[&["udp", "fd09::2"], &datagrams[..]].concat());
@@ -390,7 +390,7 @@ fn every_kind_between_two_hosts() {
     let cs1 = number(&udp[0], "transactions_per_s") as u64;
     for (link, way) in [("there", 0), ("back", 1)] {
         for (class, flows) in [("ef", &v4), ("ef6", &v6)] {
-            // What was sent, and the few by which both ends found each other.
+            // The datagrams that were sent, and the few with which both ends agreed on the flow.
             let sent = flows[way]["packets"]["sent"].as_u64().unwrap();
             assert!(
                 (sent..=sent + 20).contains(&packets(link, class)),
@@ -399,7 +399,7 @@ fn every_kind_between_two_hosts() {
             );
         }
         assert!(packets(link, "cs1") >= cs1, "{link}: {} for {cs1} requests a second", packets(link, "cs1"));
-        // Super-packets of up to 64 KiB count as one.
+        // A super-packet of up to 64 KiB counts as one packet.
         assert!(
             packets(link, "af41") * 65_536 >= number(&bulk[way], "bytes") as u64 && packets(link, "other") > 20,
             "{link}"
@@ -407,7 +407,7 @@ fn every_kind_between_two_hosts() {
     }
 }
 
-/// The kernel says which congestion control each connection has.
+/// The kernel tells which congestion control each connection has.
 #[test]
 fn congestion_control_flow_by_flow() {
     let Some(world) = world::world() else { return };
@@ -431,7 +431,7 @@ fn congestion_control_flow_by_flow() {
         altq(&["traffic", "mix", "127.0.0.1:2601", "--plan", &plan.display().to_string(), "--token", SECRET]);
     client.args(["--quiet", "--json"]).stdout(Stdio::piped());
     let client = world.right.run(|| client.spawn().unwrap()).unwrap();
-    // ss prints the control of each connection, by both ends' view: the sender's is asked for.
+    // ss prints each connection's congestion control at both ends; the sender's is checked.
     let begin = Instant::now();
     let (mut seen, wanted) = (Vec::new(), ["up 2601 reno", "up 2602 cubic", "down 2603 reno"]);
     while begin.elapsed() < Duration::from_secs(4) && !wanted.iter().all(|w| seen.iter().any(|s: &String| s == w)) {
@@ -448,7 +448,8 @@ fn congestion_control_flow_by_flow() {
             let (Some(local), Some(peer)) = (words.get(3), words.get(4)) else { continue };
             let Some(control) = details.split_whitespace().next() else { continue };
             for port in ports {
-                // The server's end has its port here, the client's there.
+                // At the server's end the port is the local one, at the client's end the remote
+                // one.
                 if peer.ends_with(&format!(":{port}")) {
                     seen.push(format!("up {port} {control}"));
                 } else if local.ends_with(&format!(":{port}")) {

@@ -11,13 +11,13 @@ use crate::policy::PolicyFile;
 pub struct Args {
     #[command(flatten)]
     policy: PolicyFile,
-    /// The language to print it in
+    /// The language to print
     #[arg(long, default_value = "native", value_parser = ["native"])]
     to: String,
 }
 
-/// Runs the command: prints the policy on standard output. What could not be carried over is
-/// printed on standard error, too.
+/// Runs the command: prints the policy on standard output. What the other language cannot say is
+/// listed on standard error.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let printed = print(&policy);

@@ -1,4 +1,4 @@
-//! `altq experiments`: all cases at once (docs/experiments.md).
+//! `altq experiments`: runs many cases and collects their results (docs/experiments.md).
 
 mod progress;
 
@@ -33,7 +33,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Runs cases side by side; writes results, pages, an index and EXPERIMENTS.md
+    /// Runs cases side by side, and writes results, pages, an index and EXPERIMENTS.md
     Run(Run),
     /// Lists the cases
     List(List),
@@ -42,22 +42,23 @@ enum What {
 /// Options of `altq experiments run`.
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// Only cases whose names hold one of these
+    /// Only cases whose names contain one of these texts
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
     /// Folders and files of cases [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
-    /// Virtual time, network namespaces with the kernel's own TCP (root), or both
+    /// Where to run: in virtual time (sim), in network namespaces with the kernel's own TCP (lab,
+    /// needs root), or both
     #[arg(long, value_enum, default_value_t = Where::Sim)]
     world: Where,
-    /// Where results go; those of cases that are not run again stay
+    /// Folder for the results; results of cases that are not run now stay there
     #[arg(long, value_name = "DIR", default_value = "experiments")]
     out: PathBuf,
-    /// How many cases at once in virtual time [default: one a processor]
+    /// How many cases run at once in virtual time [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// How many runs of the lab at once; 1: one after another [default: 8 a processor]
+    /// How many runs of the lab go at once; 1: one after another [default: 8 per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     lab_jobs: Option<u16>,
     /// Seed of every random choice [default: each case's own]
@@ -74,13 +75,13 @@ struct Run {
 /// Options of `altq experiments list`.
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only cases whose names hold one of these
+    /// Only cases whose names contain one of these texts
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
     /// Folders and files of cases [default: cases/published]
     #[arg(long, value_name = "PATH")]
     cases: Vec<PathBuf>,
-    /// Also says what the lab runs of each, and how long that takes
+    /// Also shows what the lab can run of each case, and how long that takes
     #[arg(long)]
     lab: bool,
     /// Prints the list as JSON
@@ -96,7 +97,7 @@ enum Where {
     Both,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let (places, filters) = match &args.what {
         What::Run(run) => (&run.cases, &run.filters),
@@ -115,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
 }
 
-/// Prints the cases.
+/// Prints the list of cases.
 fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     if args.json {
         let rows: Vec<serde_json::Value> = cases
@@ -168,7 +169,7 @@ fn listed(cases: &[CaseFile], args: &List) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Seconds as one reads them.
+/// Seconds as a text for people.
 fn time(seconds: u64) -> String {
     match (seconds / 3600, seconds.div_ceil(60)) {
         (0, _) if seconds < 100 => format!("{seconds} s"),
@@ -177,7 +178,7 @@ fn time(seconds: u64) -> String {
     }
 }
 
-/// The case files, by name of the case, as a document links to them.
+/// The path of each case file relative to the document, by the case's name, for links.
 fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String, String>> {
     let folder = match document.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -191,8 +192,8 @@ fn links(document: &Path, cases: &[CaseFile]) -> anyhow::Result<BTreeMap<String,
         .with_context(|| format!("{} cannot be written", document.display()))
 }
 
-/// How many seconds the lab takes for a case, 0 if it has nothing of it, and why it leaves
-/// something out.
+/// How many seconds the lab takes for a case, 0 if it can run nothing of it, and the reasons for
+/// what it leaves out.
 fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
     let mut file = case.clone();
     let options = Options::of_case(case, None, tc::measured);
@@ -200,17 +201,18 @@ fn in_lab(case: &CaseFile) -> (u64, Vec<String>) {
     (side_by_side::time(&file, &options).div_ceil(1000), left_out.reasons)
 }
 
-/// How many seconds the lab takes for all cases, one run after another.
+/// How many seconds the lab takes for all cases if runs go one after another.
 fn alone(cases: &[CaseFile]) -> u64 {
     cases.iter().map(|case| in_lab(case).0).sum()
 }
 
-/// The processors of this host.
+/// The number of processors of this host.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many seconds the lab takes for all cases, side by side as far as this host bears it.
+/// How many seconds the lab takes for all cases if as many runs go side by side as this host can
+/// carry.
 fn together(cases: &[CaseFile]) -> u64 {
     let task = |case: &CaseFile| Task { file: Arc::new(case.clone()), world: World::Lab };
     let in_lab =
@@ -230,9 +232,9 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         eprintln!("altq experiments: {lacking}; --world sim needs none of it");
         return Ok(Exit::Unsupported);
     }
-    // All cases of these places have their part in the summary, whether they run now or ran before.
+    // The summary has all cases of these folders, whether they run now or ran earlier.
     let (all, _) = find::find(&args.cases, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
-    // Said before anything runs: where the document cannot be written.
+    // Checked before anything runs: a document that cannot be written is an error.
     let files = args.document.as_deref().map(|path| links(path, &all)).transpose()?.unwrap_or_default();
     let mut results = Results::open(&args.out, &all, |told| eprintln!("altq experiments: {told}"))?;
     let stop = Stop::new().context("signals cannot be watched")?;
@@ -281,7 +283,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         if args.json {
             rows.push(serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why }));
         } else {
-            // One line each, as soon as it is known.
+            // Each outcome is printed as soon as it is known.
             let _ = output::print(&format!("{word:8} {world}  {name}: {why}\n"));
         }
     };
@@ -298,7 +300,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     if let Some(error) = failed {
         return Err(error.into());
     }
-    // What has no place in these worlds is said even if it was not asked for.
+    // Cases that none of these worlds can run are listed even if the filters left them out.
     let said: Vec<String> = missing.iter().map(|one| one.case.clone()).collect();
     for case in all.iter().filter(|case| !said.contains(&case.name)) {
         let why = worlds.iter().map(|world| Some((*world, case.elsewhere(*world)?))).collect::<Option<Vec<_>>>();

@@ -1,4 +1,4 @@
-//! `altq lab`.
+//! `altq lab`: runs a case in network namespaces with the kernel's own TCP (docs/lab.md).
 
 use std::path::PathBuf;
 
@@ -21,22 +21,21 @@ pub struct Args {
     /// Prints the result as JSON
     #[arg(long)]
     json: bool,
-    /// Runs the same traffic through something else afterwards, and gives the ratio of the bulk
-    /// rates
+    /// Runs the same traffic through this as well, afterwards, and prints the ratio of the rates
     #[arg(long, value_name = lab::PEER)]
     peer: Option<Peer>,
-    /// Congestion control of TCP flows that name none, as in
+    /// Congestion control of TCP flows that name none, one of
     /// net.ipv4.tcp_available_congestion_control [default: cubic]
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
-    /// Send and receive buffers of TCP flows that name none, in bytes; without it the kernel tunes
-    /// them
+    /// Send and receive buffers of TCP flows that name none, in bytes [default: the kernel tunes
+    /// them]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(2048..=1 << 30))]
     buffers: Option<u32>,
-    /// The hosts send no super-packets, as with network cards without segmentation offload
+    /// Hosts send no super-packets, as if their network cards had no segmentation offload
     #[arg(long)]
     no_offload: bool,
-    /// Seed of the sources' random choices instead of the case's own
+    /// Seed of the sources' random choices [default: the case's own]
     #[arg(long)]
     seed: Option<u64>,
     /// Only this row of the case
@@ -49,15 +48,15 @@ pub struct Args {
     export: Export,
 }
 
-/// What to compare with.
+/// The values of `--peer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Peer {
-    /// The kernel's HTB: with the policy's classes where it is one of htb, else one class at the
-    /// link's rate.
+    /// The kernel's HTB: with the policy's classes if the policy's scheduler is `htb`, else with
+    /// one class at the link's rate.
     Htb,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut file = match CaseFile::load(&args.case) {
         Ok(file) => file,
@@ -81,7 +80,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let whole = file.clone();
     let left_out = lab::retain_possible(&mut file, &options);
     if file.runs.is_empty() {
-        // All of it is said as one of its runs says it.
+        // The lab can run nothing of the case. The case is kept whole, so that the first run states
+        // the reason.
         file = whole;
     }
     let mut result = match lab::run_file(&file, &options, args.peer == Some(Peer::Htb)) {
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(if result.passed() { Exit::Ok } else { Exit::Differs })
 }
 
-/// Leaves of a case what is to run.
+/// Removes from a case the runs that the options do not ask for.
 fn chosen(file: &mut CaseFile, args: &Args) -> Result<(), String> {
     let among = |word: &str, name: &str, names: Vec<&str>| match names.as_slice() {
         [] => Err(format!("--{word}: the case has no {word}s")),
@@ -127,7 +127,7 @@ fn chosen(file: &mut CaseFile, args: &Args) -> Result<(), String> {
         .map_err(|message| format!("--flent: {message}"))
 }
 
-/// What the user is told of a case that did not run.
+/// Prints why a case did not run, and returns the exit code for it.
 fn refused(error: anyhow::Error) -> anyhow::Result<Exit> {
     if let Some(lacking) = error.downcast_ref::<Unsupported>() {
         eprintln!("altq lab: {lacking}");

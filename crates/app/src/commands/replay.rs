@@ -25,51 +25,51 @@ use crate::stat_format::Format;
 pub struct Args {
     #[command(flatten)]
     policy: PolicyFile,
-    /// The packets: CSV, sorted by time, with the header time_ns,class,bytes,id and perhaps flow,
-    /// dscp, ecn; - reads stdin
+    /// The packets: a CSV file sorted by time, with the header time_ns,class,bytes,id, to which
+    /// flow, dscp and ecn may be added; - reads stdin
     #[arg(long, value_name = "FILE")]
     arrivals: PathBuf,
-    /// Which of the policy's links, if it has several
+    /// Name of the link to run, if the policy has several
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
     /// Rate of the wire, such as 100Mbit/s [default: the link's rate]
     #[arg(long, value_name = "RATE", value_parser = literal::rate)]
     wire_rate: Option<Rate>,
-    /// When timers can fire: at any nanosecond, or at ticks of this many a second
+    /// When timers fire: at any nanosecond (exact), or at ticks, this many per second
     #[arg(long, value_name = "exact|HZ", default_value = "exact", value_parser = timer)]
     timer: Timer,
-    /// Packets that the driver holds, the one on the wire included
+    /// Size of the driver's transmit ring in packets, the one on the wire included
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     tx_ring: u32,
-    /// Transmit queues of the card, each behind its own instance of the policy and with its own
-    /// ring; the wire takes turns among them
+    /// Transmit queues of the card, each with its own ring and its own instance of the policy; the
+    /// wire takes packets from them in turn
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES as i64))]
     tx_queues: u32,
-    /// What is counted begins here, such as 1s
+    /// Beginning of the time window that is counted, such as 1s
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = literal::time)]
     from: Nanos,
-    /// What is counted ends before here [default: when the last packet has left the wire]
+    /// End of that window [default: when the last packet has left the wire]
     #[arg(long, value_name = "TIME", value_parser = literal::time)]
     to: Option<Nanos>,
-    /// Writes what departs: CSV time_ns,class,bytes,id,wire_end_ns
+    /// Writes the departures to this file, as CSV time_ns,class,bytes,id,wire_end_ns
     #[arg(long, value_name = "FILE")]
     departures: Option<PathBuf>,
-    /// Writes what is dropped: CSV time_ns,class,bytes,id,reason
+    /// Writes the drops to this file, as CSV time_ns,class,bytes,id,reason
     #[arg(long, value_name = "FILE")]
     drops: Option<PathBuf>,
-    /// Seed of queues that draw lots, as red does
+    /// Seed of the random choices of queues such as red
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Prints altq.replay/1 instead of a table
+    /// Prints JSON (altq.replay/1) instead of a table
     #[arg(long)]
     json: bool,
-    /// Prints the counters of the whole run in another tool's form instead of a table
+    /// Prints the counters of the whole run as another tool would, instead of a table
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
     stat: Option<Format>,
 }
 
-/// Writes files while it runs, and keeps the counters of the end.
+/// Writes the files during the run, and keeps the counters of its end.
 struct Watch<'a, O> {
     files: O,
     link: &'a Link,
@@ -104,12 +104,12 @@ fn timer(word: &str) -> Result<Timer, String> {
     }
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let Some(link) = choose(&policy, args.link.as_deref()) else { return Ok(Exit::Usage) };
     if args.to.is_some_and(|to| to <= args.from) {
-        eprintln!("altq replay: --to is not behind --from");
+        eprintln!("altq replay: --to must be later than --from");
         return Ok(Exit::Usage);
     }
     let arrivals = match read(&args.arrivals, link) {
@@ -172,7 +172,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The link that is meant. What is wrong is said on stderr.
+/// The link to run, chosen by `--link`. Prints what is wrong on stderr.
 fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Option<&'a Link> {
     let names = || policy.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(", ");
     match (name, policy.links.as_slice()) {
@@ -206,7 +206,7 @@ fn create(path: &Option<PathBuf>) -> anyhow::Result<Option<impl Write + use<>>> 
         .transpose()
 }
 
-/// What people read: a row a class, children below their parent and indented.
+/// The table for people: one row per class, with children below their parent and indented.
 fn table(link: &Link, report: &Report) -> String {
     let window = format!("{} to {}", output::time(report.from_ns), output::time(report.to_ns));
     let mut text = format!("link {} at {}, packets handed over from {window}\n\n", link.name, link.spec.rate);

@@ -14,30 +14,30 @@ use crate::output;
 /// Options of `altq report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Results as `altq sim --json` and `altq lab --json` print them; `-`: stdin. Those of one case
-    /// stand together
+    /// Results, as `altq sim --json` and `altq lab --json` print them; `-` reads stdin. Several
+    /// results of one case are put together
     #[arg(value_name = "RESULT", required = true)]
     results: Vec<PathBuf>,
-    /// Where the page goes [default: stdout]
+    /// File for the page [default: stdout]
     #[arg(short, long, value_name = "FILE.html", conflicts_with = "flent")]
     output: Option<PathBuf>,
-    /// A page a case and an index.html instead, in this folder
+    /// Writes a page for each case and an index.html to this folder instead
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "flent"])]
     each: Option<PathBuf>,
     #[command(flatten)]
     export: Export,
-    /// The run's column, for flent
+    /// The column of the run that the flent file is about
     #[arg(long, value_name = "NAME", requires = "flent")]
     column: Option<String>,
-    /// The run's row, for flent
+    /// The row of the run that the flent file is about
     #[arg(long, value_name = "NAME", requires = "flent")]
     row: Option<String>,
-    /// The heading where there are several cases
+    /// The heading of a page that has several cases
     #[arg(long, value_name = "TEXT", default_value = "altq report")]
     title: String,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut loaded: Vec<Loaded> = Vec::new();
     for path in &args.results {
@@ -77,10 +77,10 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Writes a run as a file of flent's.
+/// Writes one run as a flent file.
 fn as_flent(args: &Args, loaded: &[Loaded]) -> anyhow::Result<Exit> {
     let [one] = loaded else {
-        eprintln!("altq report: a file of flent is of one result; there are {}", loaded.len());
+        eprintln!("altq report: a flent file takes one result; {} were given", loaded.len());
         return Ok(Exit::Usage);
     };
     let (column, row) = (args.column.as_deref(), args.row.as_deref());
@@ -93,7 +93,7 @@ fn as_flent(args: &Args, loaded: &[Loaded]) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A page a case, by file name, and the index.
+/// A page for each case, with its file name, and the index.
 fn each(title: &str, sources: &[Source<'_>]) -> Vec<(String, String)> {
     let name = |case: &str| format!("{}.html", slug(case));
     let page = |(case, own): (&str, Vec<&Source<'_>>)| {
@@ -106,7 +106,7 @@ fn each(title: &str, sources: &[Source<'_>]) -> Vec<(String, String)> {
     pages
 }
 
-/// Writes a file, or says which one could not be written.
+/// Writes a file; the error names the file.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
 }

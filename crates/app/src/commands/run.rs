@@ -26,10 +26,10 @@ use crate::policy::PolicyFile;
 pub struct Args {
     #[command(flatten)]
     policy: PolicyFile,
-    /// Only this link of the policy [default: all that have a device]
+    /// Name of the link to run [default: all links that have a device]
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
-    /// Prints altq.stat/1, a line an interval, instead of a table
+    /// Prints one line of JSON (altq.stat/1) per interval instead of a table
     #[arg(long)]
     json: bool,
     /// Time between two tables or lines, such as 500ms
@@ -38,21 +38,19 @@ pub struct Args {
     /// Stops after this time, such as 30s [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
-    /// Goes before all ordinary processes (SCHED_FIFO): timers stay exact on a busy machine
+    /// Runs with real-time priority (SCHED_FIFO), so that timers stay exact on a busy machine
     #[arg(long)]
     realtime: bool,
 }
 
 fn interval(word: &str) -> Result<Nanos, String> {
     match literal::time_with_unit(word)? {
-        time if time < 10_000_000 => {
-            Err("at least 10ms: a table is read by people, a line costs a walk over all classes".into())
-        }
+        time if time < 10_000_000 => Err("at least 10ms: each table or line costs a walk over all classes".into()),
         time => Ok(time),
     }
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let Some(policy) = args.policy.load() else { return Ok(Exit::Usage) };
     let links = match choose(&policy, args.link.as_deref()) {
@@ -62,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
             return Ok(Exit::Usage);
         }
     };
-    // This must be before the loops are started, because their threads inherit the blocked signals.
+    // Signals must be blocked before the loops start, because the loops' threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let tuning = Tuning { interval: Some(args.interval), ..Tuning::default() };
     let running = match bridge::run(&links, Options { tuning, realtime: args.realtime }) {
@@ -86,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
 }
 
-/// The links to run: the one with this name, or all.
+/// The links to run: the one with this name, or all that have a device.
 fn choose<'a>(policy: &'a Policy, name: Option<&str>) -> Result<Vec<&'a Link>, String> {
     let Some(name) = name else { return Ok(policy.links.iter().collect()) };
     match policy.links.iter().find(|link| link.name == name) {
@@ -108,7 +106,7 @@ fn refused(error: &Error) -> Exit {
     }
 }
 
-/// Prints the snapshots of the loops until they end or the time is over.
+/// Prints the snapshots of the loops until the loops end or the time is over.
 fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
     let mut out = io::stdout().lock();
@@ -117,7 +115,7 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
     } else {
         table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     };
-    // The latest snapshot of every link, and how many came since the last table.
+    // The latest snapshot of every link, and the number of snapshots since the last table.
     let mut latest: BTreeMap<String, Snapshot> = BTreeMap::new();
     let mut news = 0;
     loop {

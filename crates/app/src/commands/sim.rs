@@ -1,4 +1,4 @@
-//! `altq sim`: a case in virtual time (docs/cases.md).
+//! `altq sim`: runs a case in virtual time (docs/cases.md).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -29,34 +29,33 @@ pub struct Args {
     /// Only this row of the case
     #[arg(long, value_name = "NAME")]
     row: Option<String>,
-    /// Only this column of a case with rows; of another case, with --flent, the column that is
-    /// written
+    /// Only this column of a case with rows; without rows, the column that --flent writes
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
-    /// How many runs of a case with rows at once [default: one a processor]
+    /// How many runs of a case with rows go at once [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
-    /// Writes what the first link with a policy sends, as pcap with times to the nanosecond (of the
-    /// first column)
+    /// Writes what the first link with a policy sends in the first column, as pcap with nanosecond
+    /// times
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Prints altq.result/1 instead of tables
+    /// Prints JSON (altq.result/1) instead of tables
     #[arg(long)]
     json: bool,
-    /// Prints the counters of every link with a policy in another tool's form instead of tables
+    /// Prints the counters of every link with a policy as another tool would, instead of tables
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
     stat: Option<Format>,
-    /// Draws what came out over time, as SVG
+    /// Draws the run over time, as SVG
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// The charts of the plot from top to bottom, of rate, drops, delay, wait, share [default:
-    /// rate, drops if any, delay]
+    /// The plot's charts from top to bottom, out of rate, drops, delay, wait and share [default:
+    /// rate, drops if there were any, delay]
     #[arg(long, value_name = "CHART,…", value_delimiter = ',', requires = "plot", value_parser = panel)]
     panels: Vec<Shown>,
-    /// Lines of flows rather than of classes: bytes that arrived, time from source to destination
+    /// Plots flows instead of classes: bytes that arrived, and the time from source to destination
     #[arg(long, requires = "plot")]
     by_flow: bool,
-    /// Lines of all columns in the same charts
+    /// Draws the lines of all columns in the same charts
     #[arg(long, requires = "plot")]
     overlay: bool,
     #[command(flatten)]
@@ -72,7 +71,7 @@ fn panel(word: &str) -> Result<Shown, String> {
         .ok_or_else(|| format!("a chart is one of {}", names()))
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let file = match CaseFile::load(&args.case) {
         Ok(file) => file,
@@ -131,14 +130,14 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     for note in &result.notes {
         eprintln!("altq sim: {note}");
     }
-    // What came before the cut stands, but the case did not run as it is written.
+    // The figures hold for the packets before the cut, but the case did not run as it is written.
     if result.notes.iter().any(|note| note.starts_with(sim::CUT_SHORT)) {
         return Ok(Exit::Failed);
     }
     Ok(if result.passed() { Exit::Ok } else { Exit::Differs })
 }
 
-/// What of a case with rows is to run.
+/// The runs of a case that the options ask for.
 fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
     let known = |names: &mut dyn Iterator<Item = &str>| names.collect::<Vec<_>>().join(", ");
     let row = match &args.row {
@@ -153,7 +152,7 @@ fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
     };
     let column = match &args.column {
         None => None,
-        // All of them run, and one is written.
+        // All columns run, and `--flent` writes this one.
         Some(_) if !file.is_table() && args.export.flent.is_some() => None,
         Some(_) if !file.is_table() => {
             return Err("--column: the case has no rows; all its columns run together".into());
@@ -169,7 +168,7 @@ fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
         .check(file, args.column.as_deref(), args.row.as_deref())
         .map_err(|message| format!("--flent: {message}"))?;
     if file.rows.len() > 1 && row.is_none() && (args.plot.is_some() || args.stat.is_some()) {
-        return Err("--plot and --stat are of one row; name it with --row".into());
+        return Err("--plot and --stat show one row; name it with --row".into());
     }
     Ok(RunOptions { seed: args.seed, row, column, jobs: args.jobs.map(usize::from) })
 }

@@ -42,9 +42,9 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Serves clients that know its token, within caps
+    /// Serves clients that know its token, up to limits of rate, time and number
     Server(server::Args),
-    /// Sends as much as TCP takes: up, down, or both ways
+    /// Sends as much as TCP carries: up (to the server), down, or both ways
     #[command(after_help = "\
 Examples:
   altq traffic bulk HOST                                 up for 10 s
@@ -52,20 +52,20 @@ Examples:
   altq traffic bulk HOST --both -4 -6                    both ways, over IPv4 and IPv6 at once
   altq traffic bulk HOST --bytes 10Mbytes                how long ten megabytes take")]
     Bulk(Bulk),
-    /// Asks and waits for the answer, again and again: transactions a second, round trips
+    /// Sends a request, waits for the answer, and repeats: transactions a second, round trips
     #[command(after_help = "\
 Examples:
   altq traffic rr HOST                                   one byte each way over TCP, as netperf TCP_RR
   altq traffic rr HOST --udp --request 1024 --response 64
   altq traffic rr HOST --udp --every 20ms --request 160 --response 160 --dscp ef")]
     Rr(Rr),
-    /// Makes and closes connections: connections a second
+    /// Opens and closes connections: connections a second
     #[command(after_help = "\
 Examples:
   altq traffic connect HOST --clients 16
   altq traffic connect HOST --close fin                  closes as programs do; ports wait for a minute")]
     Connect(Connect),
-    /// Sends numbered datagrams by a schedule: loss, order, gaps, jitter
+    /// Sends numbered datagrams at given times: loss, order, gaps, jitter
     #[command(after_help = "\
 Examples:
   altq traffic udp HOST --rate 10Mbit/s --size 1500      sizes and rates are those of IP packets
@@ -73,8 +73,8 @@ Examples:
   altq traffic udp HOST --rate 5Mbit/s --size 1000 --on 1s --off 2s --random
   altq traffic udp HOST --rate 5Mbit/s --size 300,1500 --poisson")]
     Udp(Udp),
-    /// Many flows at once: four bulk each way and latency in three service classes, or a plan of
-    /// your own
+    /// Runs many flows at once: four bulk flows each way and round trips in three service classes,
+    /// or a plan of your own
     #[command(after_help = "\
 Examples:
   altq traffic mix HOST                                  like the test RRUL
@@ -82,65 +82,65 @@ Examples:
     Mix(Mix),
 }
 
-/// What all clients have in common.
+/// Options that all clients have.
 #[derive(Debug, clap::Args)]
 struct Common {
     /// The server: HOST or HOST:PORT, an IPv6 address with a port in square brackets
     #[arg(value_name = "HOST")]
     server: String,
-    /// What the server asks for: a file that holds it, or the token itself [default: $ALTQ_TOKEN]
+    /// The server's token: a file that holds it, or the token itself [default: $ALTQ_TOKEN]
     #[arg(long, value_name = "FILE|TEXT")]
     token: Option<String>,
-    /// How long [default: 10s]
+    /// How long the flows send [default: 10s]
     #[arg(short = 't', long, value_name = "TIME", value_parser = literal::time_with_unit)]
     duration: Option<Nanos>,
-    /// Figures count from so long after each flow's start [default: 0s]
+    /// Time after each flow's start that the figures leave out [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
     warmup: Option<Nanos>,
-    /// Over IPv4 [default: what HOST has first]
+    /// Over IPv4 [default: the first address that HOST has]
     #[arg(short = '4', long)]
     ipv4: bool,
-    /// Over IPv6; with -4, over both at once
+    /// Over IPv6; with -4 too, over both at once
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// Address of this host to send from, once a family
+    /// Address of this host to send from; may be given once for IPv4 and once for IPv6
     #[arg(long, value_name = "ADDR")]
     bind: Vec<IpAddr>,
-    /// JSON Lines on stdout: how it goes, and at last the result (altq.traffic/1)
+    /// Prints JSON Lines on stdout: one per interval, and at last the result (altq.traffic/1)
     #[arg(long)]
     json: bool,
-    /// Time between two lines, such as 500ms
+    /// Time between two lines of progress, such as 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = literal::time_with_unit)]
     interval: Nanos,
-    /// No lines on the way
+    /// Prints no lines of progress
     #[arg(short, long)]
     quiet: bool,
-    /// Of what is drawn at random
+    /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What one flow, or two of opposite ways, may have.
+/// Options of a flow, or of two flows in opposite directions.
 #[derive(Debug, clap::Args)]
 struct Marks {
-    /// DSCP of the packets of both ends: a number, or ef, va, be, le, afXY, csX
+    /// DSCP of the packets that both ends send: a number, or ef, va, be, le, afXY, csX
     #[arg(long, default_value = "be", value_parser = literal::dscp)]
     dscp: u8,
-    /// The server's port, one of those that it listens on [default: HOST's]
+    /// The server's port for the flow, one of those that it listens on [default: HOST's port]
     #[arg(long)]
     port: Option<u16>,
-    /// This host's first port; further connections have the next ones [default: the system's
-    /// choice]
+    /// This host's port of the first connection; further connections take the ports after it
+    /// [default: the system chooses]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     sport: u16,
 }
 
 #[derive(Debug, clap::Args)]
 struct Tcp {
-    /// Congestion control of both ends, as in net.ipv4.tcp_available_congestion_control
+    /// Congestion control of both ends, one of net.ipv4.tcp_available_congestion_control
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
-    /// Send and receive buffers of both ends, such as 56kbytes; without it the kernel tunes them
+    /// Send and receive buffers of both ends, such as 56kbytes [default: the kernel tunes them]
     #[arg(long, value_name = "SIZE", value_parser = buffers)]
     buffers: Option<u32>,
 }
@@ -180,10 +180,10 @@ struct Bulk {
     common: Common,
     #[command(flatten)]
     way: Way,
-    /// Connections side by side, each way
+    /// Connections at once in each direction
     #[arg(short = 'P', long, default_value_t = 1)]
     streams: u32,
-    /// Each connection carries so much and ends, such as 10Mbytes; at most for the duration
+    /// Bytes after which each connection ends, such as 10Mbytes; at the latest it ends with the run
     #[arg(long, value_name = "SIZE", value_parser = literal::size)]
     bytes: Option<u64>,
     #[command(flatten)]
@@ -196,7 +196,7 @@ struct Bulk {
 struct Rr {
     #[command(flatten)]
     common: Common,
-    /// Over UDP; one without an answer in a second counts as failed
+    /// Over UDP; a request without an answer after a second counts as failed
     #[arg(long)]
     udp: bool,
     /// Payload of a request
@@ -208,8 +208,8 @@ struct Rr {
     /// Clients side by side
     #[arg(short = 'P', long, default_value_t = 1)]
     clients: u32,
-    /// From one request to the next; over UDP answered or not [default: as fast as they are
-    /// answered]
+    /// Time from one request to the next; over UDP also if no answer came [default: the next
+    /// request goes when the answer is here]
     #[arg(long = "every", value_name = "TIME", value_parser = literal::time_with_unit)]
     every: Option<Nanos>,
     #[command(flatten)]
@@ -225,7 +225,7 @@ struct Connect {
     /// Clients side by side
     #[arg(short = 'P', long, default_value_t = 1)]
     clients: u32,
-    /// How the client closes
+    /// How the client closes a connection
     #[arg(long, default_value = "reset")]
     close: CloseWord,
     #[command(flatten)]
@@ -236,9 +236,9 @@ struct Connect {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum CloseWord {
-    /// With a reset: its port is free at once
+    /// With a reset: the client's port is free at once
     Reset,
-    /// With FIN, as programs do: its port waits for a minute
+    /// With FIN, as programs do: the client's port is blocked for a minute (TIME-WAIT)
     Fin,
 }
 
@@ -248,25 +248,25 @@ struct Udp {
     common: Common,
     #[command(flatten)]
     way: Way,
-    /// Bits of IP packets a second, such as 10Mbit/s
+    /// Rate in bits of IP packets, such as 10Mbit/s
     #[arg(long, value_parser = literal::rate_with_unit, conflicts_with = "every", required_unless_present = "every")]
     rate: Option<Rate>,
-    /// From one packet to the next, such as 20ms, instead of a rate
+    /// Time from one packet to the next, such as 20ms, instead of a rate
     #[arg(long, value_name = "TIME", value_parser = literal::time_with_unit)]
     every: Option<Nanos>,
-    /// Bytes of an IP packet, headers included; of several, each packet's is drawn
+    /// Bytes of an IP packet, headers included; of several sizes one is chosen at random per packet
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "1500")]
     size: Vec<u32>,
-    /// A Poisson process of this mean
+    /// Random gaps (a Poisson process) with the given rate as the mean
     #[arg(long, conflicts_with_all = ["on", "off"])]
     poisson: bool,
-    /// Sends for so long, then is silent
+    /// Time for which the flow sends before it pauses
     #[arg(long, value_name = "TIME", value_parser = literal::time, requires = "off")]
     on: Option<Nanos>,
-    /// Is silent for so long
+    /// Time for which the flow pauses
     #[arg(long, value_name = "TIME", value_parser = literal::time, requires = "on")]
     off: Option<Nanos>,
-    /// On and off are means of exponential distributions
+    /// Makes --on and --off the means of exponential distributions
     #[arg(long, requires = "on")]
     random: bool,
     #[command(flatten)]
@@ -277,14 +277,14 @@ struct Udp {
 struct Mix {
     #[command(flatten)]
     common: Common,
-    /// Flows of your own: a TOML file, as docs/traffic.md describes it
+    /// The flows as a TOML file, which docs/traffic.md describes
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     #[command(flatten)]
     tcp: Tcp,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     socket::more_descriptors();
     let (common, flows) = match &args.command {
@@ -312,7 +312,7 @@ impl Rr {
     fn options(&self) -> Result<FlowOptions, String> {
         let (streams, request, response, interval_ns) = (self.clients, self.request, self.response, self.every);
         if self.udp && (self.tcp.cc.is_some() || self.tcp.buffers.is_some()) {
-            return Err("--cc and --buffers are of TCP; --udp has none".into());
+            return Err("--cc and --buffers are options of TCP; --udp has neither".into());
         }
         let work = match self.udp {
             false => Work::TcpRr { streams, request, response, interval_ns },
@@ -366,7 +366,7 @@ impl Mix {
 }
 
 impl Tcp {
-    /// What the flow does not say itself, the command line does.
+    /// Sets what the flow does not set itself from the command line.
     fn on(&self, flow: FlowOptions) -> FlowOptions {
         if flow.work.is_udp() {
             return flow;
@@ -390,7 +390,7 @@ fn usage(why: &str) -> anyhow::Result<Exit> {
     Ok(Exit::Usage)
 }
 
-/// The token that is named, or the environment's.
+/// The token from the command line, or else from the environment.
 fn token(given: Option<&str>) -> Result<Option<Token>, String> {
     let said = |error: Error| error.to_string();
     let Some(given) = given else {
@@ -401,7 +401,7 @@ fn token(given: Option<&str>) -> Result<Option<Token>, String> {
     };
     match std::fs::read_to_string(given) {
         Ok(text) => Token::new(&text).map(Some).map_err(|error| format!("{given}: {error}")),
-        // What looks like a path is meant as one.
+        // A text with a slash is meant as a path.
         Err(error) if given.contains('/') || error.kind() != io::ErrorKind::NotFound => {
             Err(format!("{given}: {error}"))
         }
@@ -414,11 +414,11 @@ fn client(common: &Common, flows: &[FlowOptions], duration: Nanos, warmup: Nanos
     let duration = common.duration.unwrap_or(duration);
     let warmup = common.warmup.unwrap_or(warmup);
     if duration == 0 {
-        return usage("--duration: longer than nothing, such as 10s");
+        return usage("--duration must be longer than 0, such as 10s");
     }
     if warmup >= duration {
         let (warmup, duration) = (output::time(warmup), output::time(duration));
-        return usage(&format!("--warmup: of {duration} nothing is left after {warmup}"));
+        return usage(&format!("--warmup {warmup} leaves nothing of the {duration} of the run"));
     }
     if !(10_000_000..=60_000_000_000).contains(&common.interval) {
         return usage("--interval: 10ms to 1min");
@@ -432,7 +432,7 @@ fn client(common: &Common, flows: &[FlowOptions], duration: Nanos, warmup: Nanos
             return Ok(Exit::Failed);
         }
     };
-    // Before any thread is started: they inherit it.
+    // Signals must be blocked before any thread starts, because threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let stop = Stop::new().context("signals cannot be watched")?;
     watch.stop_on_signal(stop.clone()).context("signals cannot be watched")?;
@@ -472,13 +472,13 @@ fn client(common: &Common, flows: &[FlowOptions], duration: Nanos, warmup: Nanos
     Ok(if result.valid { Exit::Ok } else { Exit::Differs })
 }
 
-/// Why nothing was begun.
+/// Why the run did not begin.
 enum Trouble {
     Usage(String),
     Name(String),
 }
 
-/// A server's address and what is to go there.
+/// A server's address, the address to send from, and the flows that go there.
 struct Place {
     server: SocketAddr,
     from: SocketAddr,
@@ -497,7 +497,7 @@ fn prepare(common: &Common, flows: &[FlowOptions], duration: Nanos) -> Result<(T
         }
         Err(why) => return usage(why),
     };
-    // Both families for what a plan names one of.
+    // Also the families that single flows of a plan ask for.
     let named = |family| flows.iter().any(|flow| flow.family == Some(family));
     let servers = resolve(&common.server, common.ipv4 || named(Family::Ipv4), common.ipv6 || named(Family::Ipv6))?;
     let several = servers.len() > 1;
@@ -513,7 +513,7 @@ fn prepare(common: &Common, flows: &[FlowOptions], duration: Nanos) -> Result<(T
         }
         let from = common.bind.iter().find(|address| address.is_ipv4() == server.is_ipv4());
         if !common.bind.is_empty() && from.is_none() {
-            return usage(format!("--bind: no address of {} among them", family.name()));
+            return usage(format!("--bind: none of the addresses is of {}", family.name()));
         }
         let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
         if !flows.is_empty() {
@@ -523,7 +523,7 @@ fn prepare(common: &Common, flows: &[FlowOptions], duration: Nanos) -> Result<(T
     Ok((token, places))
 }
 
-/// The addresses of a server: one, or one of each family that is asked for.
+/// The addresses of a server: one of each family that is asked for, or else the first one found.
 fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Trouble> {
     // An IPv6 address without a port has colons of its own.
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
@@ -534,7 +534,7 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
             if name.rsplit_once(':').is_some() { name.to_socket_addrs() } else { (name, PORT).to_socket_addrs() };
         if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
             return Err(Trouble::Usage(format!(
-                "{name}: behind the colon is a port, 1 to 65535; an IPv6 address with a port stands in [ ]"
+                "{name}: after the colon comes a port from 1 to 65535; an IPv6 address with a port is written in [ ]"
             )));
         }
         found.map_err(|error| Trouble::Name(format!("{name}: {error}")))?.collect()
@@ -543,7 +543,9 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
     let wanted = |four: bool| {
         let family = if four { "IPv4" } else { "IPv6" };
         first(four).ok_or_else(|| {
-            Trouble::Usage(format!("{name} has no {family} address; without -4 and -6 it is asked for what it has"))
+            Trouble::Usage(format!(
+                "{name} has no {family} address; without -4 and -6 the first address that it has is taken"
+            ))
         })
     };
     match (ipv4, ipv6) {
@@ -557,7 +559,7 @@ fn resolve(name: &str, ipv4: bool, ipv6: bool) -> Result<Vec<SocketAddr>, Troubl
     }
 }
 
-/// What the user is told of a run that did not come to its end.
+/// Prints why a run did not come to its end, and returns the exit code for it.
 fn refused(error: &Error, server: Option<SocketAddr>) -> Exit {
     let (hint, exit) = match error {
         Error::Wrong(_) => ("", Exit::Usage),
@@ -583,7 +585,7 @@ fn refused(error: &Error, server: Option<SocketAddr>) -> Exit {
     exit
 }
 
-/// What was typed, without the token.
+/// The command line as it was typed, without the token.
 fn command_line() -> String {
     let mut words = Vec::new();
     let mut hide = false;

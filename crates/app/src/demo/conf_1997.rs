@@ -22,13 +22,13 @@ pub const PUBLISHED: [u64; 2] = [7_940_000, 9_160_000];
 
 /// The rates that the class gets, in bit/s.
 pub struct Conf1997 {
-    /// `estimator classic`, timers of 100 Hz and of 1000 Hz.
+    /// Rates with `estimator classic` and timers of 100 Hz and of 1000 Hz.
     pub classic: [u64; 2],
-    /// `estimator exact`, timer of 100 Hz.
+    /// The rate with `estimator exact` and a timer of 100 Hz.
     pub exact: u64,
 }
 
-/// Runs the file with the timers of 1997, and with the estimator of today.
+/// Runs the file with both estimators.
 pub fn run() -> anyhow::Result<Conf1997> {
     let link =
         parse_str(CONF, "1997.conf", Language::Altq)?.links.into_iter().next().context("the file has an interface")?;
@@ -38,8 +38,8 @@ pub fn run() -> anyhow::Result<Conf1997> {
 }
 
 /// The rate that the class gets in seconds 1 to 11, in bit/s. Its packets arrive in bursts of half
-/// a second's worth, so that it always has packets, and only timers and the wire make the engine
-/// run.
+/// a second's worth, so it always has packets. Then only timers and the end of a transmission make
+/// the engine run.
 fn rate(link: &Link, hz: u64) -> anyhow::Result<u64> {
     let class = link.class(CLASS).context("the file has its class")?;
     let mut link = link.clone();

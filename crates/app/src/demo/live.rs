@@ -12,11 +12,11 @@ use super::share::POLICY;
 
 /// The outcome of the run.
 pub enum Live {
-    /// This host cannot run it: why, and what to do about it.
+    /// This host cannot run it. The text says why, and what to do about it.
     Skipped(String),
     /// A row for each class.
     Measured(Vec<Row>),
-    /// The result is not valid because the host could not keep time: why.
+    /// The result is not valid because the host did not keep time. The texts say why.
     Invalid(Vec<String>),
 }
 
@@ -30,7 +30,7 @@ pub struct Row {
     pub borrowed: u64,
     /// How long its packets waited, in ns: the median and the 99th percentile.
     pub delay: (Option<u64>, Option<u64>),
-    /// What sent its packets.
+    /// The traffic that sent its packets.
     pub sent_by: &'static str,
 }
 
@@ -43,8 +43,8 @@ const SENT_BY: [(&str, &str); 5] = [
     ("video", "1 TCP connection"),
 ];
 
-/// The case: the demo's policy, and more traffic than the line carries in every class but the
-/// phone's.
+/// The case: the demo's policy, with more traffic in every class than the line carries, except for
+/// the phone.
 const CASE: &str = r#"
 name = "demo"
 description = "the demo's policy on kernel TCP"

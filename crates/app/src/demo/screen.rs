@@ -161,7 +161,7 @@ impl Screen {
                 let _ = write!(out, "{asked:7.2}");
                 let got = format!("{:7.2}", rate(sum(acts, |counts| counts.sent), 0));
                 let _ = write!(out, "{}", if leaf { self.paint("1", &got) } else { got });
-                // A company's row shows nothing borrowed: its classes borrow from each other, too,
+                // A company's row shows nothing borrowed. Its classes also borrow from each other,
                 // so their sum is more than the company borrowed.
                 let borrowed =
                     if leaf { format!("{:.2}", rate(sum(acts, |counts| counts.borrowed), 0)) } else { String::new() };
@@ -211,8 +211,8 @@ impl Screen {
                 CLASS = "tcp_class"
             ))
         );
-        // The published rates are of TCP payload, 1448 bytes of a packet of 1500; CBQ counts whole
-        // packets.
+        // The published rates count the payload of TCP, 1448 bytes of a packet of 1500. CBQ counts
+        // whole packets.
         let measured =
             |hz: &str, payload: u64| (format!("1997, {hz}: {} of payload, is", mbit(payload)), payload * 1500 / 1448);
         let rows = [
@@ -296,7 +296,7 @@ fn mbit(bit_s: u64) -> String {
     format!("{:.2}", bit_s as f64 / 1e6)
 }
 
-/// Milliseconds, with a digit behind the point where it says something.
+/// A time in milliseconds, with one decimal if it is short.
 fn time(time: Option<Nanos>) -> String {
     match time {
         None => "-".into(),

@@ -24,11 +24,12 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Classify, enqueue and dequeue on one core, in CPU time of the thread
+    /// Measures classification, enqueue and dequeue on one core, in CPU time of the thread
     Engine(EngineArgs),
-    /// The simulator: packets of a dumbbell's bottleneck a second of CPU time, and bytes a flow
+    /// Measures the simulator on a dumbbell: the bottleneck's packets per second of CPU time, and
+    /// bytes of memory per flow
     Sim(simulator::Args),
-    /// A fixed amount of work without taking the time, for instruction counters
+    /// Does a fixed amount of work without timing it, for tools that count instructions
     #[command(hide = true)]
     Work(WorkArgs),
 }
@@ -40,38 +41,38 @@ struct EngineArgs {
     /// Leaf classes [default: 10, 100, 1000, 10000 and 100000 in turn]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     classes: Option<u32>,
-    /// How packets come
+    /// In which pattern packets arrive
     #[arg(long, default_value = "all")]
     mode: Modes,
-    /// Runs of which the median counts
+    /// Number of runs; the median is printed
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..=1000))]
     runs: u32,
-    /// One JSON line for each configuration
+    /// Prints one JSON line for each configuration
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Tree {
-    /// The scheduler; cbq is measured with the exact estimator, cbq-classic with ALTQ's
+    /// The scheduler; `cbq` has the exact estimator, `cbq-classic` ALTQ's
     #[arg(long, value_name = "S", default_value = schedule::SCHEDULERS[0].name)]
     #[arg(value_parser = PossibleValuesParser::new(workload::scheduler_names()))]
     scheduler: String,
     /// The queue of every leaf class [default: the scheduler's]
     #[arg(long, value_name = "Q", value_parser = PossibleValuesParser::new(workload::queue_names()))]
     queue: Option<String>,
-    /// --classes are flows of one leaf class, for queues that keep flows apart
+    /// Makes --classes flows of a single leaf class, for queues that keep flows apart
     #[arg(long)]
     flows: bool,
-    /// Levels of the tree, link and leaves included; 3: about sqrt(N) agencies between them
-    /// [default: 3, or 2 where classes stand side by side]
+    /// Levels of the tree, link and leaves included; with 3, about sqrt(N) agencies stand between
+    /// them [default: 3, or 2 for schedulers whose classes cannot be nested]
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(2..=8))]
     depth: Option<u32>,
 }
 
 impl Tree {
-    /// A scheduler whose classes stand side by side has one of its kind in every agency, if
-    /// agencies are asked for.
+    /// The number of levels. If the scheduler takes no class below another and more levels are
+    /// asked for, every agency holds a scheduler of the same kind.
     fn depth(&self) -> u32 {
         self.depth.unwrap_or_else(|| if workload::is_flat(&self.scheduler) { 2 } else { 3 })
     }
@@ -87,7 +88,7 @@ impl Tree {
     }
 }
 
-/// What `--mode` takes.
+/// The values of `--mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Modes {
     /// Every leaf is backlogged
@@ -110,19 +111,19 @@ impl Modes {
 
 #[derive(Debug, clap::Args)]
 struct WorkArgs {
-    /// Which part
+    /// Which part of the work
     part: Part,
     #[command(flatten)]
     tree: Tree,
     /// Leaf classes
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     classes: u32,
-    /// Packets
+    /// Number of packets
     #[arg(long)]
     packets: u64,
 }
 
-/// Parts of the work.
+/// The parts of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     Parse,
@@ -153,7 +154,7 @@ struct Line<'a> {
     slowest_ns_per_packet: f64,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match &args.what {
         What::Engine(args) => engine(args),
@@ -247,7 +248,7 @@ fn tenths(n: f64) -> f64 {
     (n * 10.0).round() / 10.0
 }
 
-/// A line on a terminal that says what goes on.
+/// A line on the terminal that says what is being measured.
 struct Progress {
     shown: bool,
 }
@@ -259,7 +260,7 @@ impl Progress {
 
     fn say(&self, what: &str) {
         if self.shown {
-            // Erase to the end of the line (ECMA-48), so that no longer text stays.
+            // Erases to the end of the line (ECMA-48), so that nothing of a longer text stays.
             eprint!("\r{what} …\x1b[K");
         }
     }

@@ -1,5 +1,5 @@
-//! `altq bench sim`: how many packets of a bottleneck the simulator carries a second of CPU time,
-//! and what a flow takes.
+//! `altq bench sim`: how many packets of a bottleneck the simulator carries per second of CPU time,
+//! and how much memory a flow takes.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -17,14 +17,14 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 
-/// A dumbbell: every flow has a source and a sink of its own, up to five of each; more flows share
-/// them
+/// A dumbbell with up to five sources and five sinks; each flow goes from one source to one sink,
+/// and flows beyond the fifth share them
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// TCP flows
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tcp: u32,
-    /// UDP flows, at a tenth of the rate together
+    /// UDP flows, which together send a tenth of the bottleneck's rate
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
     udp: u32,
     /// Rates of the bottleneck in Mbit/s
@@ -43,11 +43,11 @@ pub struct Args {
     json: bool,
 }
 
-/// The word of a class that says what it can count on.
+/// The word of a class that states its guaranteed rate.
 const RATE: &str = "rate";
 
-/// What `--scheduler` takes: the one that tells no classes apart, and those whose classes can count
-/// on a rate.
+/// The values of `--scheduler`: the one that has a single queue for all classes, and those whose
+/// classes can have a guaranteed rate.
 fn names() -> impl Iterator<Item = &'static str> {
     let rates = schedule::all().filter(|entry| has_rate(entry)).map(|entry| entry.name);
     std::iter::once(schedule::PLAIN.name).chain(rates)
@@ -73,7 +73,7 @@ struct Line<'a> {
     bytes_per_flow: Option<u64>,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     if !args.json {
@@ -86,7 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         )?;
     }
     for mbit in &args.mbit {
-        // What one flow takes is what more flows take more, as far as the system tells.
+        // The memory of a flow is the growth of the process's peak memory from one flow to all,
+        // divided by the number of flows.
         let before = (args.tcp >= 100).then(|| once(args, 1, *mbit, 1).and_then(|_| peak())).transpose()?;
         let (cpu, packets, events) = once(args, args.tcp, *mbit, args.seconds)?;
         let bytes = match before {
@@ -117,7 +118,8 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A run: CPU time in seconds, packets that the bottleneck sent, events.
+/// One run. Returns its CPU time in seconds, the packets that the bottleneck sent, and the
+/// simulator's events.
 fn once(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> anyhow::Result<(f64, u64, u64)> {
     let text = case(args, tcp, mbit, seconds);
     let case = Case::parse(&text, Path::new("dumbbell")).map_err(|error| anyhow!("{error}"))?;
@@ -129,8 +131,8 @@ fn once(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> anyhow::Result<(f64, 
     Ok((took, link.report.sent_packets, watch.events))
 }
 
-/// The default dumbbell at 100 Mbit/s for as long as its bottleneck takes for so many packets of
-/// 1500 bytes.
+/// Runs the default dumbbell at 100 Mbit/s for as long as its bottleneck needs to send this many
+/// packets of 1500 bytes.
 pub fn work(packets: u64) -> anyhow::Result<()> {
     let args =
         Args { tcp: 4, udp: 1, mbit: vec![100], seconds: 1, scheduler: schedule::PLAIN.name.into(), json: false };
@@ -143,8 +145,8 @@ pub fn work(packets: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A dumbbell with access links of ten times the bottleneck's rate, 5 ms each, and 10 ms of
-/// bottleneck: a round trip of 40 ms.
+/// The case as text: access links of ten times the bottleneck's rate with 5 ms of delay each, and a
+/// bottleneck with 10 ms, so that a round trip takes 40 ms.
 fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
     let pairs = (tcp + args.udp).clamp(1, 5);
     let queue = (mbit * 1_000_000 / 8 * 40 / 1000 / 1500).max(10);
@@ -172,7 +174,7 @@ fn case(args: &Args, tcp: u32, mbit: u64, seconds: u64) -> String {
         let _ = write!(text, "{{ name = 'd{n}', from = 'r', to = 'd{n}', rate = '{access}Mbit/s', delay = '5ms' }}, ");
     }
     text += "]\n";
-    // Flows of one pair of hosts are streams of one flow.
+    // The flows of one pair of hosts are written as one flow with several streams.
     for n in 0..pairs.min(tcp) {
         let streams = tcp / pairs.min(tcp) + u32::from(n < tcp % pairs.min(tcp));
         let _ = writeln!(
@@ -198,7 +200,7 @@ fn cpu() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / SECOND as f64
 }
 
-/// The most memory that this process has had, in bytes.
+/// The peak memory of this process, in bytes.
 fn peak() -> anyhow::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status cannot be read")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("/proc/self/status has no VmHWM")?;

@@ -1,4 +1,5 @@
-//! Work for the engine: a tree of classes, a flow for each leaf, and packets that go through.
+//! The work that is measured: a tree of classes, a flow for each leaf class, and packets that pass
+//! through the engine.
 
 use altq_engine::classify::{Address, BATCH, Field, Rule, RuleSet, Term, Values};
 use altq_engine::headers::Key;
@@ -11,24 +12,24 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
 use anyhow::{Context, bail};
 
-/// Bytes of every packet.
+/// Length of every packet, in bytes.
 pub const PACKET: u32 = 512;
 
 /// The link's rate in bit/s.
 const RATE: u64 = 10_000_000_000;
 
-/// What `--queue` takes.
+/// The values of `--queue`.
 pub fn queue_names() -> impl Iterator<Item = &'static str> {
     queue::all().map(|entry| entry.name)
 }
 
-/// What `--scheduler` takes: the registry's names, and behind them each variant of a scheduler that
-/// is not its default, as `cbq-classic`.
+/// The values of `--scheduler`: the names in the registry, each followed by the scheduler's
+/// variants other than the default, such as `cbq-classic`.
 pub fn scheduler_names() -> impl Iterator<Item = String> {
     schedulers().map(|(name, _)| name)
 }
 
-/// The schedulers by these names.
+/// All schedulers and variants, with these names.
 fn schedulers() -> impl Iterator<Item = (String, SchedulerSpec)> {
     let plain = schedule::all().map(|entry| (entry.name.to_owned(), SchedulerSpec::new(entry.name)));
     let variants = schedule::all().flat_map(|entry| {
@@ -47,44 +48,45 @@ fn schedulers() -> impl Iterator<Item = (String, SchedulerSpec)> {
     plain.chain(variants)
 }
 
-/// What the work is done with.
+/// The configuration of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// The scheduler: one of [`scheduler_names`].
     pub scheduler: &'a str,
-    /// The queue of every leaf class; `None`: the scheduler's.
+    /// The queue of every leaf class; `None` means the scheduler's own.
     pub queue: Option<&'a str>,
-    /// One leaf class with so many flows instead of so many leaf classes.
+    /// True if there is one leaf class with `classes` flows, instead of `classes` leaf classes.
     pub flows: bool,
     /// Leaf classes, or flows.
     pub classes: u32,
-    /// Levels of the tree.
+    /// Levels of the tree, link and leaves included.
     pub depth: u32,
 }
 
 impl<'a> Load<'a> {
-    /// So many leaf classes with the scheduler's own queue.
+    /// A configuration with this many leaf classes and the scheduler's own queue.
     #[cfg(test)]
     pub fn new(scheduler: &'a str, classes: u32, depth: u32) -> Load<'a> {
         Load { scheduler, queue: None, flows: false, classes, depth }
     }
 }
 
-/// A link of so many leaf classes. Depth 2: link and leaves; every level more puts inner classes
-/// between: with n leaves, n to the power of k / (depth - 1) at level k, so about the square root
-/// of n at depth 3. Half of the link is guaranteed, in equal parts; all borrow; leaf i has priority
-/// i mod 8. What a scheduler has no word for is left out. Where a scheduler's classes stand side by
-/// side, an inner class holds another of its kind.
+/// A link with the leaf classes of `load`. With depth 2 the leaves are below the link; every
+/// further level puts inner classes between. With n leaves, level k has n to the power of k /
+/// (depth - 1) classes, so about the square root of n at depth 3. Half of the link's rate is
+/// guaranteed, in equal parts. All classes borrow. Leaf i has priority i mod 8. Words that the
+/// scheduler does not have are left out. If the scheduler takes no class below another, every inner
+/// class holds a scheduler of the same kind.
 pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
     let Load { scheduler, depth, .. } = *load;
     let classes = if load.flows { 1 } else { load.classes };
     let queue = load.queue.map(|name| {
         let entry = queue::find(name).with_context(|| format!("no queue is called {name}"))?;
-        // Long enough that what is measured is passing through, not dropping.
+        // The limit is so high that nothing is dropped: forwarding is measured, not dropping.
         let limit = Limit::Packets(if load.flows { load.classes.saturating_mul(64) } else { 0 }.max(1000));
         let mut settings = Settings::new();
         if load.flows {
-            // Room for all flows, with about two places to each.
+            // Room for all flows, with about two places for each.
             let places = u64::from(load.classes).saturating_mul(2).next_power_of_two().max(1024);
             for word in entry.words.iter().filter(|word| ["flows", "divisor", "queues", "buckets"].contains(&word.name))
             {
@@ -92,8 +94,8 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
                     settings.set(word.name, Value::Int(places.clamp(min, max)));
                 }
             }
-            // With many flows a packet waits its turn for long: CoDel is to judge it, not to drop
-            // it.
+            // With many flows a packet waits long for its turn. CoDel is to run its checks, but not
+            // to drop it.
             let has = |word: &str| entry.words.iter().any(|known| known.name == word);
             if has("interval") {
                 settings.set("target", Value::Time(100 * SECOND)).set("interval", Value::Time(3000 * SECOND));
@@ -110,13 +112,13 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
         .with_context(|| format!("no scheduler is called {scheduler}"))?;
     let entry = schedule::find(scheduler.name).context("every scheduler has an entry")?;
 
-    // How many at each level, the link's own above them.
+    // The number of classes on each level, from the link down.
     let mut levels = vec![1];
     for level in 1..depth {
         let power = f64::from(level) / f64::from(depth - 1);
         levels.push(if level + 1 == depth { classes } else { f64::from(classes).powf(power).round().max(1.0) as u32 });
     }
-    // Leaves below each class, level by level, from the leaves up.
+    // The number of leaves below each class, computed from the leaves up.
     let parent =
         |level: usize, at: u32| (u64::from(at) * u64::from(levels[level - 1]) / u64::from(levels[level])) as u32;
     let mut below = vec![vec![1_u64; classes as usize]];
@@ -167,14 +169,14 @@ pub fn link(load: &Load<'_>) -> anyhow::Result<LinkSpec> {
     Ok(spec)
 }
 
-/// Whether a scheduler takes no class below another.
+/// True if the scheduler takes no class below another.
 pub fn is_flat(scheduler: &str) -> bool {
     let load = Load { scheduler, queue: None, flows: false, classes: 4, depth: 3 };
     link(&load).is_ok_and(|spec| spec.classes.iter().any(|class| class.scheduler.is_some()))
 }
 
-/// Whether a link's scheduler takes no class below another: tried with the first class below the
-/// root and the first below that.
+/// True if the link's scheduler takes no class below another. Tried with a tree of two levels: the
+/// first class below the root, and the first class below that.
 fn side_by_side(link: &LinkSpec) -> bool {
     let Some(below) = link.classes.iter().find(|class| class.parent == 1) else { return false };
     let mut spec = link.clone();
@@ -200,14 +202,14 @@ pub fn key(at: u32) -> Key {
     }
 }
 
-/// What tells leaf `at`'s flow from others: addresses and source port.
+/// The fields in which leaf `at`'s flow differs from others: addresses and source port.
 #[inline]
 fn fields(at: u32) -> (u128, u128, Option<u16>) {
     (u128::from(0x0a00_0000 | at & 0xff), u128::from(0x2000_0000 + at), Some(1024 + (at & 0x3fff) as u16))
 }
 
-/// A rule for each leaf (or each of so many flows, to the first), that names all five fields of its
-/// flow.
+/// A rule for each leaf, or for each of `flows` flows to the first leaf. Each names all five fields
+/// of its flow.
 pub fn rules(leaves: std::ops::Range<ClassId>, flows: Option<u32>) -> RuleSet {
     let address = |bits| Values::Addresses(vec![Address { v6: false, bits, mask: u128::from(u32::MAX) }]);
     let number = |n: Option<u16>| Values::Ranges(n.map(|n| (n.into(), n.into())).into_iter().collect());
@@ -227,17 +229,17 @@ pub fn rules(leaves: std::ops::Range<ClassId>, flows: Option<u32>) -> RuleSet {
     RuleSet { rules: rules.collect(), ..RuleSet::default() }
 }
 
-/// An engine with packets going through it, at the pace of its link.
+/// An engine and the packets that pass through it, at the rate of its link.
 pub struct Work {
     engine: Engine,
-    /// Leaf classes, or flows of the one.
+    /// Number of leaf classes, or of flows in the single leaf class.
     flows: u32,
     leaves: std::ops::Range<ClassId>,
-    /// Packets since the start: the time is their time on the wire.
+    /// Packets sent since the start; the current time is the time that they take on the wire.
     packets: u64,
     random: u64,
     keys: Vec<Key>,
-    /// The places of the keys' flows.
+    /// The flow of each key in `keys`.
     places: Vec<u32>,
     classes: Vec<Option<ClassId>>,
 }
@@ -251,7 +253,7 @@ fn packet(at: u32) -> Packet {
 }
 
 impl Work {
-    /// Builds the engine, and lets every flow be seen until the cache knows all.
+    /// Builds the engine, and classifies packets of all flows until the flow cache has them all.
     pub fn new(load: &Load<'_>) -> anyhow::Result<Work> {
         let mut spec = link(load)?;
         let end = spec.classes.len() as ClassId;
@@ -285,8 +287,8 @@ impl Work {
         now(self.packets)
     }
 
-    /// Queues packets in every leaf: enough that none is empty when a batch has been sent and its
-    /// successors have not come.
+    /// Queues packets in every leaf, so many that none runs empty between the packets sent in one
+    /// batch and the next batch of arrivals.
     pub fn fill(&mut self) -> anyhow::Result<()> {
         let each = (512 / self.flows).clamp(2, 48);
         let now = self.now();
@@ -299,8 +301,8 @@ impl Work {
         self.no_drops()
     }
 
-    /// Sends `packets` packets while every leaf is backlogged: a new one takes the place of each
-    /// that leaves. As a feeder does, it classifies a batch at a time.
+    /// Sends `packets` packets while every leaf is backlogged: each packet that leaves is replaced
+    /// by a new one of its class. Packets are classified in batches, as the data path does it.
     pub fn saturated(&mut self, packets: u64) -> anyhow::Result<()> {
         let mut left = packets;
         while left > 0 {
@@ -323,8 +325,8 @@ impl Work {
         self.no_drops()
     }
 
-    /// Lets `packets` packets through an empty link, each alone, the leaves in random order. As a
-    /// feeder does, it classifies a batch at a time.
+    /// Sends `packets` packets one at a time through an empty link, to leaves in random order.
+    /// Packets are classified in batches, as the data path does it.
     pub fn one_at_a_time(&mut self, packets: u64) -> anyhow::Result<()> {
         let flows = u64::from(self.flows);
         let mut left = packets;
@@ -346,7 +348,7 @@ impl Work {
                 let now = now(self.packets);
                 let place = self.places[at];
                 self.engine.enqueue(now, class, packet(place));
-                // By reference: a departure is read where it was written, not copied first.
+                // The departure is read where it was written; copying it first would cost time.
                 let departure = self.engine.dequeue(now);
                 let Some(departure) = &departure else { bail!("a packet alone on the link was held back") };
                 if departure.packet.handle != place {
@@ -358,13 +360,13 @@ impl Work {
         self.no_drops()
     }
 
-    /// Makes room for a batch of packets, all alike but for what tells their flows apart.
+    /// Makes a batch of equal packets; `expect` then sets the fields that tell flows apart.
     fn empty_batch(&mut self, packets: usize) {
         self.keys.resize_with(packets, || key(0));
         self.places.resize(packets, 0);
     }
 
-    /// The next packet of the batch is one of flow `place`.
+    /// Makes packet `nth` of the batch one of flow `place`.
     #[inline]
     fn expect(&mut self, nth: usize, place: u32) {
         if let (Some(slot), Some(kept)) = (self.keys.get_mut(nth), self.places.get_mut(nth)) {
@@ -378,7 +380,7 @@ impl Work {
         self.engine.classify_batch(&self.keys, &mut self.classes);
     }
 
-    /// Classifies `packets` packets and does nothing more.
+    /// Classifies `packets` packets, and does nothing else with them.
     pub fn classify(&mut self, packets: u64) {
         let flows = u64::from(self.flows);
         for packet in 0..packets {
@@ -394,13 +396,13 @@ impl Work {
     }
 }
 
-/// When `packets` packets have left on the wire.
+/// The time at which the wire has sent `packets` packets.
 fn now(packets: u64) -> Nanos {
     (packets * u64::from(PACKET) * 8).div_ceil(RATE / 1_000_000_000)
 }
 
-/// Bytes of memory of an engine of so many classes through each of which a packet has gone;
-/// packets, flows and rules not counted.
+/// Bytes of memory of an engine with these classes, after a packet has gone through each. Packets,
+/// flows and rules are not counted.
 pub fn memory(load: &Load<'_>) -> anyhow::Result<usize> {
     let spec = link(load)?;
     let mut engine = Engine::new(&spec).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -420,8 +422,8 @@ pub fn memory(load: &Load<'_>) -> anyhow::Result<usize> {
     Ok(engine.memory())
 }
 
-/// Frames as they come: TCP over IPv4, UDP behind a VLAN tag, TCP over IPv6, UDP behind two
-/// extension headers.
+/// Four frames as a network has them: TCP over IPv4, UDP over IPv4 with a VLAN tag, TCP over IPv6,
+/// UDP over IPv6 with two extension headers.
 pub fn frames() -> [Vec<u8>; 4] {
     fn ethernet(kind: &[u8], rest: &[&[u8]]) -> Vec<u8> {
         let mut frame = [&[2; 12], kind, &rest.concat()[..]].concat();
@@ -445,7 +447,7 @@ pub fn frames() -> [Vec<u8>; 4] {
     ]
 }
 
-/// Reads `packets` frames.
+/// Reads the headers of `packets` frames.
 pub fn parse(packets: u64) {
     let frames = frames();
     for packet in 0..packets {
@@ -465,7 +467,8 @@ mod tests {
             assert_eq!(spec.classes.len() as u32, 1 + agencies + n);
             let rate = |at: usize| spec.classes[at].settings.rate("rate").unwrap_or_default().as_bit_s();
             let children = |of: u32| (1..spec.classes.len()).filter(move |at| spec.classes[*at].parent == of);
-            // Half of the link is guaranteed, and every agency has what its leaves have.
+            // Half of the link's rate is guaranteed, and every agency has the sum of its leaves'
+            // rates.
             assert_eq!(children(0).map(rate).sum::<u64>(), RATE / 2 / u64::from(n) * u64::from(n));
             for agency in 1..=agencies {
                 assert!(children(agency).next().is_some(), "agency {agency} of {agencies} has no leaf");
@@ -519,7 +522,8 @@ mod tests {
             work.fill().unwrap();
             work.saturated(1000).unwrap();
         }
-        // A packet is in the link already: what goes in is not what comes out.
+        // A packet is in the link already, so the first that comes out is not the first that goes
+        // in.
         let mut work = Work::new(&Load::new("fifo", 100, 3)).unwrap();
         work.fill().unwrap();
         assert!(work.one_at_a_time(10).is_err());

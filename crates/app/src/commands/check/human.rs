@@ -124,14 +124,14 @@ fn table(link: &Link) -> String {
     output::table(&rows).lines().fold(String::new(), |out, line| out + "  " + line + "\n")
 }
 
-/// The priority of a class whose scheduler serves by it within guarantee.
+/// The priority of a class, if its scheduler serves by priority within the guarantees.
 fn priority_of(link: &Link, class: ClassId) -> Option<u64> {
     let entry = link.entry_of(class)?;
     let Order::Priority(_) = entry.order else { return None };
     entry.priority(&link.spec.classes.get(class as usize)?.settings)
 }
 
-/// In which order classes are served.
+/// Writes in which order classes are served.
 fn served(out: &mut String, link: &Link) -> std::fmt::Result {
     let scheduler = &link.spec.scheduler;
     writeln!(out)?;
@@ -156,7 +156,7 @@ fn served(out: &mut String, link: &Link) -> std::fmt::Result {
     writeln!(out, "  {}", left(&scheduler.settings))
 }
 
-/// Who never has more than its rate.
+/// Writes which classes never get more than their rate.
 fn held(out: &mut String, link: &Link) -> std::fmt::Result {
     let mut by_word: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
@@ -173,13 +173,13 @@ fn held(out: &mut String, link: &Link) -> std::fmt::Result {
     Ok(())
 }
 
-/// The first twelve of some names, and how many more there are.
+/// The first twelve of these names, and the number of the others.
 fn some(names: &[&str]) -> String {
     let more = if names.len() > 12 { format!(" and {} more", names.len() - 12) } else { String::new() };
     format!("{}{more}", names[..names.len().min(12)].join(" "))
 }
 
-/// A rate in the largest unit in which three decimals say it exactly.
+/// A rate in the largest unit that needs no more than three decimals to be exact.
 fn rate(rate: Rate) -> String {
     let bits = rate.as_bit_s();
     for (unit, word) in [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")] {
@@ -191,7 +191,7 @@ fn rate(rate: Rate) -> String {
     format!("{bits} bit/s")
 }
 
-/// A bound, rounded up to three digits so that it still is one.
+/// A time with three digits, rounded up so that a bound stays one.
 fn time(nanos: Nanos) -> String {
     for (unit, word) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
         if u128::from(nanos) >= unit {

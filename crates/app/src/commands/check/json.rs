@@ -1,4 +1,4 @@
-//! The report for programs: `altq.check/1`.
+//! The report as JSON, schema `altq.check/1`.
 
 use altq_config::{Diagnostic, Link, Policy, Promises, Sources};
 use altq_engine::link::Framing;
@@ -55,7 +55,7 @@ struct ClassReport<'a> {
     delay_bound_ns: Bound,
     #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<Queue>,
-    /// Made by the language it was read from, not written.
+    /// True if the policy's author did not write this class; the language's reader made it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     made: bool,
 }
@@ -76,7 +76,7 @@ struct Queue {
     limit_bytes: Option<u32>,
 }
 
-/// The report on one line.
+/// The report as one line.
 pub fn report(policy: Option<&Policy>, findings: &[Diagnostic], sources: &Sources) -> serde_json::Result<String> {
     let diagnostics = findings.iter().map(|finding| {
         let (line, column) = sources.line_column(finding.span);

@@ -7,21 +7,21 @@ use altq_cases::task::{Outcome, Task, Watcher};
 use altq_dataplane::stop::Stop;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Watches tasks: shows the progress, passes on the outcomes, and says when to stop.
+/// Watches tasks: shows the progress bar, passes on the outcomes, and says when to stop.
 pub struct Progress<F> {
     bar: ProgressBar,
-    /// Estimated work of the tasks before the present ones, in milliseconds.
+    /// Estimated work of the parts that are finished, in milliseconds.
     before: u64,
-    /// Estimated work of the tasks after the present ones.
+    /// Estimated work of the parts that have not begun, in milliseconds.
     after: u64,
     stop: Stop,
     finished: F,
 }
 
 impl<F: FnMut(Task, Outcome)> Progress<F> {
-    /// A bar over `first` milliseconds of work and `then` after it, which is hidden unless standard
-    /// error is a terminal. No task is begun once `stop` is set; `finished` is called for each task
-    /// that is over.
+    /// A bar over two parts of work, of `first` and `then` milliseconds. It is hidden unless
+    /// standard error is a terminal. Once `stop` is set, no further task begins. `finished` is
+    /// called for each task that ends.
     pub fn new(first: u64, then: u64, stop: Stop, finished: F) -> Progress<F> {
         let target =
             if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -35,14 +35,14 @@ impl<F: FnMut(Task, Outcome)> Progress<F> {
         Progress { bar, before: 0, after: then, stop, finished }
     }
 
-    /// The second part of the work begins. The time left is estimated anew, because it may go
-    /// faster or slower than the first part.
+    /// Begins the second part of the work. The time left is estimated anew, because this part may
+    /// go faster or slower than the first.
     pub fn next(&mut self) {
         self.bar.reset_eta();
         (self.before, self.after) = (self.bar.position(), 0);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar from the terminal.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

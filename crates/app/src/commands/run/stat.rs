@@ -1,4 +1,5 @@
-//! `altq.stat/1`: what a link's classes have done and are doing.
+//! The JSON lines of `altq run --json`, schema `altq.stat/1`: what the classes of each link have
+//! done.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
 use serde::Serialize;
 
-/// One line: all links at an instant.
+/// One line: the state of all links at one time.
 #[derive(Debug, Serialize)]
 pub struct Stat {
     schema: &'static str,
@@ -31,13 +32,13 @@ struct DeviceStat {
     received_frames: u64,
     received_bytes: u64,
     sent_frames: u64,
-    /// All that were lost, and of them by kind.
+    /// All frames that were lost here; the next four fields divide them by cause.
     device_dropped: u64,
     missed: u64,
     unreadable: u64,
     refused: u64,
     lost: u64,
-    /// Times at which the device was full and frames waited for it.
+    /// How often the device was full, so that frames had to wait for it.
     blocked: u64,
     super_packets: u64,
     super_packets_cut: u64,
@@ -71,8 +72,8 @@ struct Sojourn {
 }
 
 impl Stat {
-    /// Of these links. Rates and sojourn times are those of the interval before, counters those
-    /// since the start.
+    /// A line about these links. Rates and sojourn times are those of the last interval, counters
+    /// those since the start.
     pub fn of(links: &[(&Link, &Snapshot)]) -> Stat {
         Stat { schema: "altq.stat/1", links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
     }
@@ -134,14 +135,15 @@ fn of_class(link: &Link, snapshot: &Snapshot, class: usize) -> Option<Class> {
     })
 }
 
-/// The class above.
+/// The class above this one; none for the link itself.
 pub fn parent(link: &Link, class: usize) -> Option<usize> {
     (class != ROOT as usize).then(|| link.spec.classes.get(class).map(|spec| spec.parent as ClassId as usize))?
 }
 
-/// What keeps a class from sending more: what it was offered, when nothing waits; else the nearest
-/// limit from it up that it, or what is above it, has come to (within 3 %, the interval's own
-/// grain), and last the link.
+/// What keeps a class from sending more. `offered` if it has no packets waiting. Otherwise the
+/// limit that it has reached: its own guarantee or ceiling, or the name of the nearest class above
+/// it that has reached one; last the link. Reached means within 3 %, because rates of an interval
+/// are no more precise than that.
 fn limited_by(link: &Link, stats: &[ClassStat], class: usize) -> String {
     let Some(stat) = stats.get(class) else { return "offered".into() };
     if stat.counters.queued_packets == 0 {

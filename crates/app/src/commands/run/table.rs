@@ -1,4 +1,4 @@
-//! The live table: a row a class, parents before children.
+//! The live table: a row per class, parents before children.
 
 use altq_config::Link;
 use altq_dataplane::stats::Snapshot;
@@ -7,24 +7,25 @@ use altq_engine::spec::ROOT;
 use super::stat::parent;
 use crate::output;
 
-/// Where it is shown.
+/// Where the table is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// A file or a pipe: one table after the other.
+    /// A file or a pipe: tables follow one another.
     Plain,
-    /// A terminal: drawn anew in the same place.
+    /// A terminal: each table is drawn over the one before.
     Terminal {
-        /// Headings stand out.
+        /// True if headings are printed bold.
         color: bool,
     },
 }
 
-/// The tables of all links as one text. The last ones stay, and say so.
+/// The tables of all links as one text. `last` is true for the tables at the end, which show the
+/// whole run instead of an interval.
 pub fn draw(links: &[(&Link, &Snapshot)], screen: Screen, last: bool) -> String {
     let mut text = String::new();
     if matches!(screen, Screen::Terminal { .. }) {
-        // To the top left; every line ends with "clear to the end of the line", so that nothing
-        // flickers.
+        // The cursor goes to the top left. Every line ends with "clear to the end of the line", so
+        // that nothing flickers.
         text.push_str("\x1b[H");
     }
     for (link, snapshot) in links {
@@ -66,7 +67,7 @@ fn rows(link: &Link, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
         } else {
             link.spec.classes.get(class).and_then(|spec| spec.settings.rate("rate"))
         };
-        // What a class did in the end is in its totals: nothing moves any more.
+        // The last table is about the whole run.
         let sojourn = if last { &stat.sojourn_total } else { &stat.sojourn };
         let time =
             |per_cent| if sojourn.count() == 0 { "-".to_owned() } else { output::time(sojourn.percentile(per_cent)) };
@@ -88,8 +89,8 @@ fn rows(link: &Link, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
     rows
 }
 
-/// Rates of a class in own bytes and in those charged: of the interval, and in the end of the whole
-/// time.
+/// Rates of a class in bit/s, by its own bytes and by charged bytes: over the interval, or with
+/// `last` over the whole run.
 fn rates(snapshot: &Snapshot, class: usize, last: bool) -> (u64, u64) {
     let Some(stat) = snapshot.classes.get(class) else { return (0, 0) };
     if !last {
@@ -116,7 +117,7 @@ fn footer(snapshot: &Snapshot) -> String {
     if said.is_empty() { String::new() } else { format!("outside the queues: {}\n", said.join(", ")) }
 }
 
-/// Classes with what is below each behind it, in the policy's order.
+/// The classes in the policy's order, each followed by the classes below it.
 fn order(link: &Link) -> Vec<usize> {
     let mut children = vec![Vec::new(); link.spec.classes.len()];
     for class in (1..link.spec.classes.len()).rev() {

@@ -1,4 +1,5 @@
-//! How a run goes: a line a second on stderr, or JSON Lines on stdout.
+//! Shows how a run of `altq traffic` goes: one line per interval, on stderr for people or as JSON
+//! Lines on stdout.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use crate::output;
 
-/// The lines.
+/// Prints the lines.
 pub struct Live {
     flows: Vec<Flow>,
     how: How,
@@ -24,7 +25,7 @@ enum How {
     Silent,
 }
 
-/// A line of JSON.
+/// A line of JSON, schema `altq.traffic_live/1`.
 #[derive(Serialize)]
 struct Line<'a> {
     schema: &'static str,
@@ -35,15 +36,16 @@ struct Line<'a> {
 #[derive(Serialize)]
 struct FlowLine<'a> {
     name: &'a str,
-    /// Payload received so far, and lately.
+    /// Payload bytes received since the start; `rate_bit_s` is the rate over the last interval.
     bytes: u64,
     rate_bit_s: u64,
-    /// Datagrams, transactions, connections so far, and lately a second.
+    /// Datagrams, transactions or connections since the start; `per_second` is over the last
+    /// interval.
     received: u64,
     per_second: f64,
     sent: u64,
     failed: u64,
-    /// Round trips, or one-way delays that the client sees, lately.
+    /// Round trips, or one-way delays that the client measures, over the last interval.
     p50_ns: Option<Nanos>,
     p99_ns: Option<Nanos>,
     tcp_rtt_ns: Option<Nanos>,
@@ -51,7 +53,7 @@ struct FlowLine<'a> {
 }
 
 impl Live {
-    /// Lines about these flows.
+    /// Prints lines about these flows.
     pub fn new(flows: &[(Flow, bool, bool)], json: bool, quiet: bool, duration: Nanos) -> Live {
         let how = match (quiet, json) {
             (true, _) => How::Silent,
@@ -61,13 +63,13 @@ impl Live {
         Live { flows: flows.iter().map(|(flow, ..)| flow.clone()).collect(), how, duration }
     }
 
-    /// Shows how it goes.
+    /// Prints the line of an interval.
     pub fn show(&mut self, progress: &Progress) {
         match self.how {
             How::Silent => {}
             How::Json => {
                 let line = self.json(progress);
-                // Whoever read it may have gone; the result will say so.
+                // If the reader of the pipe has gone, printing the result will report it.
                 let _ = output::print_json(&line);
             }
             How::Lines => {
@@ -104,7 +106,7 @@ impl Live {
         Line { schema: "altq.traffic_live/1", at_ns: progress.at, flows }
     }
 
-    /// All flows in a line: what they carry each way, and the round trips.
+    /// The line for people: the rate in each direction over all flows, and the round trips.
     fn line(&self, progress: &Progress) -> String {
         let all = || self.flows.iter().zip(&progress.flows);
         let carried = |direction: Direction| {
@@ -143,7 +145,7 @@ impl Live {
     }
 }
 
-/// Columns of a terminal.
+/// The number of columns of a terminal.
 pub fn width(terminal: &impl AsFd) -> Option<usize> {
     rustix::termios::tcgetwinsize(terminal).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }

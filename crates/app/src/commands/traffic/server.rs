@@ -19,34 +19,34 @@ use crate::output;
 /// Options of `altq traffic server`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It does nothing for whoever does not know the token, and sends nothing to an address that has not proved itself.
+It serves only clients that know the token, and sends only to addresses that have proved that its packets reach them.
 
 Examples:
   altq traffic server                                    on port 2587 of all addresses; prints a random token
   altq traffic server --token secret.txt --max-rate 100Mbit/s
   altq traffic server --listen 192.0.2.1:5001 --listen 192.0.2.1:5002   two ports, for rules that tell flows by port")]
 pub struct Args {
-    /// Where it listens, TCP and UDP: ADDR or ADDR:PORT, an IPv6 address with a port in square
+    /// Address to listen on, TCP and UDP: ADDR or ADDR:PORT, an IPv6 address with a port in square
     /// brackets; port 0 takes a free one [default: port 2587 of all addresses]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen)]
     listen: Vec<SocketAddr>,
-    /// What clients must know: a file that holds it, or the token itself [default: $ALTQ_TOKEN, or
-    /// a random one]
+    /// The token that clients must know: a file that holds it, or the token itself [default:
+    /// $ALTQ_TOKEN, or a random one]
     #[arg(long, value_name = "FILE|TEXT")]
     token: Option<String>,
-    /// All flows of a client together, each way
+    /// Highest rate of all flows of one client together, in each direction
     #[arg(long, value_name = "RATE", default_value = "1Gbit/s", value_parser = literal::rate_with_unit)]
     max_rate: Rate,
-    /// The longest run
+    /// Longest run of a client
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = literal::time_with_unit)]
     max_duration: Nanos,
-    /// Clients at a time
+    /// Most clients at a time
     #[arg(long, value_name = "N", default_value_t = CAPS.clients)]
     max_clients: u32,
-    /// Flows of a client
+    /// Most flows of a client at a time
     #[arg(long, value_name = "N", default_value_t = CAPS.flows)]
     max_flows: u32,
-    /// Connections of a client's flows
+    /// Most connections of all flows of a client
     #[arg(long, value_name = "N", default_value_t = CAPS.streams)]
     max_streams: u32,
     /// Stops after this time [default: at SIGINT or SIGTERM]
@@ -63,7 +63,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let given = match token(args.token.as_deref()) {
         Ok(given) => given,
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     };
     let (max_rate, max_duration) = (args.max_rate.as_bit_s(), args.max_duration);
     if max_rate < 1_000 || max_duration == 0 || args.max_clients == 0 || args.max_flows == 0 || args.max_streams == 0 {
-        return usage("caps of nothing: at least 1kbit/s, and one of each of the others");
+        return usage("a limit is too low: --max-rate takes at least 1kbit/s, the others more than 0");
     }
     let random = given.is_none();
     let token = match given {
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         flows: args.max_flows.min(u32::from(u16::MAX)),
         streams: args.max_streams,
     };
-    // Before any thread is started: they inherit it.
+    // Signals must be blocked before any thread starts, because threads inherit the mask.
     let watch = Watch::new().context("signals cannot be watched")?;
     let stop = Stop::new().context("signals cannot be watched")?;
     let server = match start(&args.listen, &token, caps) {
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     }
 }
 
-/// On the addresses that are named, or on all of those that the host has.
+/// Starts the server on these addresses, or without any on all addresses of the host.
 fn start(listen: &[SocketAddr], token: &Token, caps: Caps) -> Result<Server, altq_traffic::Error> {
     let with = |listen: Vec<SocketAddr>| {
         let log = Box::new(|what: &str| eprintln!("altq traffic server: {what}"));
@@ -128,7 +128,7 @@ fn start(listen: &[SocketAddr], token: &Token, caps: Caps) -> Result<Server, alt
     }
     let four = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let six = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
-    // A host may be without IPv6.
+    // A host may have no IPv6.
     match std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
         Ok(_) => with(vec![four, six]),
         Err(_) => with(vec![four]),

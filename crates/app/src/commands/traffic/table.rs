@@ -5,11 +5,11 @@ use altq_traffic::result::{FlowResult, TrafficResult};
 
 use crate::output;
 
-/// The result as a table; where that is wider than `width`, a paragraph a flow.
+/// The result as a table; if the table is wider than `width`, as one paragraph per flow.
 pub fn text(result: &TrafficResult, width: Option<usize>) -> String {
     let rows: Vec<Vec<(&str, String)>> = result.flows.iter().map(row).collect();
     let mut heads: Vec<&str> = Vec::new();
-    // In this order, as far as any flow has them.
+    // The columns in this order, without those that no flow has.
     for head in HEADS {
         if rows.iter().any(|row| row.iter().any(|(name, _)| *name == head)) {
             heads.push(head);
@@ -103,7 +103,7 @@ fn times(of: &Distribution) -> [(&'static str, String); 4] {
     ]
 }
 
-/// A line about the gaps of a flow of datagrams.
+/// A line about the gaps between the datagrams of a flow.
 fn gaps(flow: &FlowResult) -> String {
     let words = gap_words(flow);
     if words.is_empty() { String::new() } else { format!("{}: gaps {}\n", flow.name, words.join(", ")) }
