@@ -187,7 +187,7 @@ fn what_the_lab_does_not_have_is_skipped_with_a_reason() {
     assert_eq!(code, 7, "{out}{error}");
     if !error.contains("--world sim needs none of it") {
         assert!(
-            out.contains("SKIP     lab  high: what is `high` is told by the packet")
+            out.contains("SKIP     lab  high: the lab's queues see packets only")
                 && out.contains("SKIP     lab  year: it takes a year\n"),
             "{out}"
         );

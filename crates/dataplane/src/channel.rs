@@ -1,4 +1,5 @@
-//! An edge in memory, with a clock that only tests move. A loop on it does the same in every run.
+//! An edge in memory, whose clock moves only when a test moves it. A loop on it does the same in
+//! every run.
 
 use std::collections::VecDeque;
 
@@ -10,14 +11,14 @@ use crate::pool::Pool;
 use crate::segment;
 use crate::vnet::Vnet;
 
-/// A frame with its time.
+/// A frame, and the time at which it arrives or leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
     /// When it arrives, or left.
     pub at: Nanos,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Its virtio header: checksum and segmentation that are left to do.
+    /// Its virtio header: the checksum and segmentation that are left to the device.
     pub vnet: Vnet,
 }
 
@@ -30,9 +31,9 @@ pub struct Channel {
     outbox: Vec<Timed>,
     /// Spans (from, to) in which the other side accepts nothing, in order.
     full: VecDeque<(Nanos, Nanos)>,
-    /// The most frames that the other side accepts in one call.
+    /// Most frames that the other side accepts in one call.
     gulp: usize,
-    /// Open checksums are filled in when frames are sent.
+    /// True if checksums that are left to the device are filled in when frames are sent.
     complete: bool,
     counters: EdgeCounters,
 }

@@ -1,10 +1,10 @@
-//! The Internet checksum (RFC 1071), over bytes that lie in pieces.
+//! The Internet checksum (RFC 1071) over bytes that are given piece by piece.
 
 /// A running one's-complement sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     sum: u64,
-    /// An odd number of bytes so far: the next one is the lower half of a word.
+    /// True after an odd number of bytes: the next byte is the lower half of a word.
     odd: bool,
 }
 
@@ -17,7 +17,8 @@ impl Sum {
             self.sum += u64::from(*first);
             (self.odd, bytes) = (false, rest);
         }
-        // Words of 32 bits: their carries are folded in the end (RFC 1071, section 2 (C)).
+        // Words of 32 bits are summed. Their carries are folded at the end (RFC 1071, section 2
+        // (C)).
         let mut words = bytes.chunks_exact(4);
         for word in &mut words {
             self.sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
@@ -29,14 +30,14 @@ impl Sum {
         self
     }
 
-    /// Adds a 16-bit word. Only between whole words.
+    /// Adds a 16-bit word. An even number of bytes must have been added before.
     pub fn word(&mut self, word: u16) -> &mut Sum {
         self.sum += u64::from(word);
         self
     }
 
-    /// The sum folded to 16 bits, not inverted: what a checksum field holds while the rest is still
-    /// to be added.
+    /// The sum folded to 16 bits, not inverted. A checksum field holds it while other bytes still
+    /// have to be added.
     pub fn folded(&self) -> u16 {
         let mut sum = self.sum;
         while sum > 0xffff {

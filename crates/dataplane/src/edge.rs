@@ -1,116 +1,117 @@
-//! Where a loop meets the world: an [`Edge`] brings frames, takes them, tells the time and waits.
+//! How a loop receives and sends frames: an [`Edge`] delivers frames, takes them, tells the time
+//! and waits.
 
 use altq_engine::units::Nanos;
 
 use crate::error::Error;
 use crate::pool::Pool;
 
-/// Most frames taken in or given out in one call: what a system call costs is spread over them (32
-/// to 64 is where it stops to matter).
+/// Most frames that are received or sent in one call, so that the cost of a system call is shared.
+/// More than 32 to 64 gain hardly anything.
 pub const BATCH: usize = 64;
 
-/// What a loop waits for, besides its deadline and being stopped.
+/// What a loop waits for, in addition to its deadline and the signal to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Frames that arrive. False while there is no slot for one.
+    /// Frames that arrive. False while there is no free slot.
     pub frames: bool,
-    /// The other side taking frames again, after [`Sent::blocked`].
+    /// The other side accepting frames again, after [`Sent::blocked`].
     pub room: bool,
 }
 
-/// Why [`Edge::send`] took less than all.
+/// Why [`Edge::send`] did not take all frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// The other side is full; [`Edge::wait`] tells when it is not.
+    /// The other side is full; [`Edge::wait`] returns when it has room.
     Full,
-    /// The other side is full and does not tell: to be tried again at this time.
+    /// The other side is full and will not report room; the loop tries again at this time.
     Until(Nanos),
 }
 
-/// What [`Edge::send`] did.
+/// The outcome of [`Edge::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames that it is done with, from the first on: sent, or refused and counted.
+    /// Number of frames, from the first on, that were sent, or were refused and counted.
     pub done: usize,
-    /// Set where it was not all: the rest is to be given again.
+    /// Set if that is not all of them; the loop must send the others again.
     pub blocked: Option<Blocked>,
 }
 
 /// What woke a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken {
-    /// There may be frames.
+    /// There may be frames to receive.
     pub frames: bool,
-    /// It is to end.
+    /// The loop must end.
     pub stop: bool,
 }
 
 /// What happened to frames outside the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounters {
-    /// Frames taken in.
+    /// Frames received.
     pub received: u64,
-    /// Their bytes, layer 2.
+    /// Their bytes at layer 2.
     pub received_bytes: u64,
-    /// Frames given out.
+    /// Frames sent.
     pub sent: u64,
-    /// Lost before altq saw them: the receive buffer was full.
+    /// Frames lost before altq received them, because the receive buffer was full.
     pub missed: u64,
-    /// Longer than a slot, or with a super-packet's header that the kernel could not tell: dropped
-    /// on arrival.
+    /// Frames dropped on arrival, because they were longer than a slot, or because the kernel could
+    /// not describe them with a virtio header.
     pub unreadable: u64,
-    /// Given out and refused for good: longer than the device's MTU, or a header that the kernel
-    /// does not take.
+    /// Frames that the device refused to send: longer than its MTU, or with a header that the kernel
+    /// does not accept.
     pub refused: u64,
-    /// Longer than a tunnel's MTU: dropped on arrival.
+    /// Frames dropped on arrival because they were longer than a tunnel's MTU.
     pub too_large: u64,
     /// Taken by the device and dropped there, as its own statistics say.
     pub lost: u64,
-    /// Times at which the other side was full, and frames waited for it.
+    /// How often the other side was full, so that frames had to wait.
     pub blocked: u64,
 }
 
 impl EdgeCounters {
-    /// Frames that were lost outside the engine's queues, on either side.
+    /// Frames that were lost outside the engine's queues, before or behind it.
     pub fn dropped(&self) -> u64 {
         self.missed + self.unreadable + self.refused + self.too_large + self.lost
     }
 }
 
-/// A place where frames come in and go out.
+/// Where a loop receives and sends frames.
 pub trait Edge {
     /// The time. Never goes back.
     fn now(&mut self) -> Nanos;
 
-    /// Takes what has arrived, at most [`BATCH`] frames, into slots of the pool; their handles are
-    /// added to `out`. False if it had no slot to take any into.
+    /// Receives frames that have arrived, at most [`BATCH`], into slots of the pool, and adds their
+    /// handles to `out`. False if there was no free slot.
     ///
-    /// # Errors
+    /// Errors that end the loop: the interface is gone.
     /// What ends the loop: the interface went away.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error>;
 
-    /// Gives frames out, in order. The slots stay the caller's.
+    /// Sends frames, in order. Their slots still belong to the caller.
     ///
-    /// `ends`: when the last bit of each frame leaves, where the loop's [`Output`] knows that; else
-    /// it is empty, and they leave now. Only an edge that stands for what lies behind the wire has
-    /// a use for it; any other gives the frames out at once.
+    /// `ends`: when the last bit of each frame leaves, if the loop's [`Output`] knows that;
+    /// otherwise it is empty, and the frames leave now. Only an edge that emulates what is behind
+    /// the wire uses these times; any other edge sends the frames at once.
     ///
     /// [`Output`]: crate::output::Output
     ///
     /// # Errors
-    /// What ends the loop.
+    /// Errors that end the loop.
     fn send(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error>;
 
-    /// Waits until there is what is wanted, or the deadline (an absolute time) has passed, or the
-    /// loop is to stop.
+    /// Waits until something of `want` has happened, the deadline (an absolute time) has passed, or
+    /// the loop must stop.
     ///
     /// # Errors
-    /// What ends the loop.
+    /// Errors that end the loop.
     fn wait(&mut self, deadline: Option<Nanos>, want: Want) -> Result<Woken, Error>;
 
-    /// Whether the loop is to stop, without waiting.
+    /// Whether the loop must stop; does not wait.
     fn stopped(&mut self) -> bool;
 
-    /// What happened so far outside the engine.
+    /// Counters of what has happened outside the engine.
     fn counters(&mut self) -> EdgeCounters;
 }

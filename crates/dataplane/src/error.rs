@@ -23,11 +23,11 @@ pub enum Error {
         /// What the kernel answered.
         source: io::Error,
     },
-    /// The link cannot be run as it is written; the message says why, with the way out.
+    /// The link cannot be run as it is written. The message has the reason and a way out.
     #[error("{0}")]
     Link(String),
     /// There is no such interface in this network namespace.
-    #[error("no interface `{name}` here; `ip link` lists those that there are")]
+    #[error("no interface `{name}` here; `ip link` lists the interfaces")]
     NoInterface {
         /// Its name.
         name: String,
@@ -37,7 +37,7 @@ pub enum Error {
     Interface {
         /// Its name.
         name: String,
-        /// What is the matter, and the way out.
+        /// What is wrong, and a way out.
         state: &'static str,
     },
     /// The engine refuses the link.
@@ -59,7 +59,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Sorts a system call's error: not permitted, not supported, or failed.
+    /// Sorts the error of a system call into not permitted, not supported, or failed.
     pub(crate) fn of(what: &'static str, source: io::Error) -> Error {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Error::NotPermitted { what, source },
@@ -70,7 +70,7 @@ impl Error {
         }
     }
 
-    /// True where the host is at fault, not the policy: it lacks a right or a kernel feature.
+    /// True if the reason is the host, not the policy: a right or a kernel feature is missing.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. })
     }

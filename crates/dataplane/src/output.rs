@@ -1,4 +1,4 @@
-//! What the loop of a link sends by: it decides how many packets may leave, and when.
+//! The output of a link's loop: it decides how many packets may leave, and when.
 
 use std::convert::Infallible;
 
@@ -12,51 +12,52 @@ use crate::pacer::Pacer;
 
 /// The transmitter of a loop.
 ///
-/// A loop wakes up later than it wanted to. What that means depends on what it sends by. Where the
-/// device takes packets when it is given them, the engine is asked at every turn of the loop, at
-/// the time that it is then, and behind what has arrived. A transmitter in software that knows
-/// beforehand when each of its packets ends ([`BY_EVENTS`](Output::BY_EVENTS)) loses nothing by a
-/// late loop: what was due happens at its own time and in its own order, before anything that has
-/// arrived since.
+/// A loop wakes up later than it asked for, and outputs deal with that in two ways. Before a device
+/// that takes packets whenever it is given some, the engine is asked in every turn of the loop, for
+/// the time of that turn and after the packets that have arrived. A transmitter in software knows
+/// beforehand when each of its packets ends ([`BY_EVENTS`](Output::BY_EVENTS)), so a late loop
+/// loses nothing: the events that were due are handled in order and at their own times, before
+/// anything that has arrived since.
 pub trait Output: Transmitter<Error = Infallible> {
-    /// Whether the engine is asked at events only: when a packet has ended, when a timer fires,
-    /// when one has arrived or the link has changed.
+    /// Whether the engine is asked at events only: when a packet has ended, a timer fires, a packet
+    /// arrives, or the link changes.
     const BY_EVENTS: bool = false;
 
     /// When a full transmitter has room again, if that is known.
     fn next_end(&self) -> Option<Nanos>;
 
-    /// The packet that [`next_end`](Output::next_end) is about has ended. Called only where the
+    /// Takes note that the packet of [`next_end`](Output::next_end) has ended. Called only if the
     /// engine is asked at events.
     fn complete(&mut self) {}
 
-    /// There has been nothing to send since the last turn of the loop; it is `now` now. Called only
-    /// where the engine is asked at every turn.
+    /// Takes note that nothing was there to send from the last turn of the loop until `now`. Called
+    /// only if the engine is asked in every turn.
     fn idle(&mut self, now: Nanos) {
         let _ = now;
     }
 
-    /// Another rate, for packets taken from now on.
+    /// Sets the rate, for packets taken from now on.
     fn set_rate(&mut self, rate: Rate);
 
-    /// A packet has been put into a queue. `dropped`: one was dropped for it, that one or another.
-    /// False if the engine need not be asked for that.
+    /// Takes note that a packet was put into a queue. `dropped`: it, or another packet in its
+    /// place, was dropped. Returns false if the engine need not be asked because of that.
     fn arrived(&mut self, key: &Key, dropped: bool) -> bool {
         let _ = (key, dropped);
         true
     }
 
-    /// Bytes on the wire of a class's own packets, if that is not what the link charged for them.
+    /// Bytes that a class's own packets took on the wire, if they differ from what the link
+    /// charged.
     fn wire_bytes(&self, class: ClassId) -> Option<u64> {
         let _ = class;
         None
     }
 }
 
-/// A device that takes what it is given.
+/// A device that takes packets whenever it is given some.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceOutput {
-    /// What keeps the link's rate; `None`: the device takes what it can.
+    /// Keeps the link's rate; `None`: the device takes what it can.
     pub pacer: Option<Pacer>,
 }
 

@@ -1,32 +1,33 @@
-//! A wire of the link's rate, kept by the clock.
+//! Limits a loop to the link's rate by the clock.
 //!
-//! A live device takes frames faster than the link's rate: a virtual one as fast as it is called.
-//! Where the policy names no regulator, the loop keeps the rate itself, as `altq replay` does with
-//! its wire: one packet after the other, each for as long as its bytes take, fractions carried.
+//! A live device takes frames faster than the link's rate; a virtual one takes them as fast as it
+//! is called. If the policy names no regulator, the loop itself keeps the rate, in the way in which
+//! `altq replay` does it with its wire: one packet after another, each for as long as its bytes
+//! take, with fractions of nanoseconds carried over.
 
 use altq_engine::units::{Nanos, Rate, SECOND};
 
-/// When the wire is free.
+/// An imaginary wire, and when it becomes free.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     rate: u64,
     free_at: Nanos,
-    /// Bit-nanoseconds beyond `free_at`, less than `rate`.
+    /// The fraction of a nanosecond beyond `free_at`, in bit-nanoseconds; less than `rate`.
     rest: u64,
     catch_up: Nanos,
     credit: Nanos,
 }
 
 impl Pacer {
-    /// A wire of this rate. A loop that was kept from running, by the scheduler of a busy machine,
-    /// makes good the time lost with packets waiting, at most `catch_up` of it. Of time without
-    /// packets at most `credit` is made good: frames are seen a little after they came, and the
-    /// wire was free then.
+    /// A wire of this rate. If a busy machine kept the loop from running while packets waited, the
+    /// wire makes up for the lost time, for at most `catch_up` of it. For time without packets it
+    /// makes up for at most `credit`, because frames are seen a little after they came, when the
+    /// wire was free already.
     pub fn new(rate: Rate, catch_up: Nanos, credit: Nanos) -> Pacer {
         Pacer { rate: rate.as_bit_s().max(1), free_at: 0, rest: 0, catch_up, credit }
     }
 
-    /// Whether a packet may begin.
+    /// Whether a packet may begin now.
     pub fn ready(&self, now: Nanos) -> bool {
         self.free_at <= now
     }
@@ -36,7 +37,7 @@ impl Pacer {
         self.free_at
     }
 
-    /// A packet of `bytes` begins as soon as the wire is free.
+    /// Begins a packet of `bytes` as soon as the wire is free.
     pub fn sent(&mut self, now: Nanos, bytes: u32) {
         let earliest = now.saturating_sub(self.catch_up);
         if self.free_at < earliest {
@@ -48,14 +49,15 @@ impl Pacer {
         self.rest = (work % u128::from(self.rate)) as u64;
     }
 
-    /// Another rate, for packets that begin from now on. What is left of the last nanosecond is
-    /// given away.
+    /// Sets the rate, for packets that begin from now on. The fraction of a nanosecond left by the
+    /// last packet is dropped.
     pub fn set_rate(&mut self, rate: Rate) {
         self.free_at = self.free_at.saturating_add(u64::from(self.rest > 0));
         (self.rate, self.rest) = (rate.as_bit_s().max(1), 0);
     }
 
-    /// Nothing was there to send: the time until now is lost, but for the credit.
+    /// Takes note that there was nothing to send until now. That time is lost, except for the
+    /// credit.
     pub fn idle(&mut self, now: Nanos) {
         let earliest = now.saturating_sub(self.credit);
         if self.free_at < earliest {
@@ -99,11 +101,12 @@ mod tests {
             sent
         };
         assert_eq!(sent_at(&mut pacer, 0), 1);
-        // 2.5 ms late: packets that would have begun at 1, 2 and 3 ms; the wire is free again at 4.
+        // 2.5 ms late: the packets that would have begun at 1, 2 and 3 ms go; then the wire is free
+        // at 4 ms.
         assert_eq!(sent_at(&mut pacer, 3_500_000), 3);
-        // 96 ms late: 3 ms are made good, and the packet of this instant.
+        // 96 ms late: three packets for the 3 ms of catch_up, and the one of this time.
         assert_eq!(sent_at(&mut pacer, 100_000_000), 4);
-        // Idle until 500 ms: 2 ms of that, and the packet of this instant.
+        // Idle until 500 ms: two packets for the 2 ms of credit, and the one of this time.
         pacer.idle(500_000_000);
         assert_eq!(sent_at(&mut pacer, 500_000_000), 3);
     }

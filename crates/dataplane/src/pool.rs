@@ -1,4 +1,4 @@
-//! The memory of frames: slots that are allocated once and named by numbers.
+//! The memory of frames: slots that are allocated once and have numbers.
 //!
 //! A frame's first bytes lie in a *head* of 2 KB, which holds any frame of an ordinary MTU. A
 //! longer frame, a super-packet or jumbo frame, goes on in a *body* of 64 KB. Frames cut from a
@@ -183,9 +183,8 @@ impl Pool {
         &mut self.frames[handle as usize].vnet
     }
 
-    /// Inserts a VLAN tag after the two addresses, where the kernel has removed it before passing
-    /// the frame to the packet socket. False if the frame is too short to have addresses, or has no
-    /// room.
+    /// Inserts a VLAN tag after the two addresses. The kernel removes it before it passes a frame
+    /// to the packet socket. False if the frame is too short to have addresses, or has no room.
     pub fn insert_tag(&mut self, handle: u32, tpid: u16, tci: u16) -> bool {
         if self.frames[handle as usize].head < 14 {
             return false;
@@ -194,8 +193,8 @@ impl Pool {
         self.insert(handle, 12, &tag.to_be_bytes())
     }
 
-    /// Inserts bytes before byte `at` of a frame, between two headers. The offsets in the virtio
-    /// header, which point behind them, are adjusted. False without room, or if the frame's head is
+    /// Inserts bytes before byte `at` of a frame, between two headers. Offsets in the virtio header
+    /// that point behind them are adjusted. False if there is no room, or if the frame's head is
     /// shorter.
     pub fn insert(&mut self, handle: u32, at: usize, bytes: &[u8]) -> bool {
         let frame = &mut self.frames[handle as usize];
@@ -301,8 +300,8 @@ impl Pool {
     pub fn copy_from(&mut self, handle: u32, other: &Pool, of: u32) -> bool {
         let (first, second) = (other.head(of), other.body(of));
         let (head, body) = self.room_mut(handle);
-        // A cut frame may have less in its head than fits there, a tagged one more, so the bytes
-        // are distributed anew.
+        // A cut frame may have less in its head than fits there, and a tagged frame more, so the
+        // bytes are divided anew between head and body.
         let (here, over) = first.split_at(first.len().min(HEAD_ROOM));
         let (beside, rest) = second.split_at(second.len().min(HEAD_ROOM - here.len()));
         if over.len() + rest.len() > body.len() {

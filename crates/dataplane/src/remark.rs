@@ -31,7 +31,7 @@ pub fn remark(frame: &mut [u8], dscp: u8, ecn: u8) -> bool {
         let kind = u16::from_be_bytes([high, low]);
         at += 2;
         match kind {
-            // IEEE 802.1Q, 802.1ad, and what came before it.
+            // IEEE 802.1Q, 802.1ad, and their predecessors.
             0x8100 | 0x88a8 | 0x9100 | 0x9200 => at += 2,
             0x0800 => return frame.get_mut(at..).is_some_and(|packet| remark_v4(packet, octet)),
             0x86dd => return frame.get_mut(at..).is_some_and(|packet| remark_v6(packet, octet)),
@@ -111,8 +111,8 @@ mod tests {
                     let key = parse_ethernet(&after, after.len() as u32).key;
                     assert_eq!((key.dscp(), key.ecn()), (to >> 2, to & 3), "{from:#x} to {to:#x}");
                     if !v6 {
-                        // RFC 1071: over a header with its checksum the sum is all ones, whichever
-                        // of the two zeros it has.
+                        // RFC 1071: the sum over a header with its checksum is all ones, whichever
+                        // of the two forms of zero the checksum has.
                         assert_eq!(Sum::default().add(&after[at..at + 24]).folded(), 0xffff, "{from:#x} to {to:#x}");
                     }
                     assert!(remark(&mut after, from >> 2, from & 3) || from == to);
@@ -123,8 +123,8 @@ mod tests {
         }
     }
 
-    /// RFC 1624, section 4: where the sum comes to FFFF the checksum becomes 0000, as it would when
-    /// summed anew, and not FFFF as by the equation of RFC 1141.
+    /// RFC 1624, section 4: if the sum is FFFF the checksum becomes 0000, as it would when computed
+    /// anew, and not FFFF, as the equation of RFC 1141 gives.
     #[test]
     fn rfc_1624_zero() {
         let mut header = [0u8; 20];

@@ -1,11 +1,11 @@
-//! Super-packets: their length on the wire, and cutting them into shorter ones.
+//! Super-packets: computes their length on the wire, and cuts them into shorter ones.
 //!
-//! With segmentation offload (TSO, USO) TCP and UDP pass up to 64 KB to the device at once, with
-//! the size of a segment; the device, or the kernel before it, makes packets of it. A scheduler
-//! must charge the bytes of these packets, and one super-packet must not block the link for longer
-//! than a millisecond: 64 KB take 52 µs at 10 Gbit/s and 524 ms at 1 Mbit/s. If one takes too long,
-//! it is cut into several that are short enough, down to single segments. Segmentation and
-//! checksums of the parts are still left to the device.
+//! With segmentation offload (TSO, USO) TCP and UDP pass up to 64 KB to the device at once,
+//! together with the size of a segment; the device, or the kernel before it, makes packets of it. A
+//! scheduler must charge the bytes of these packets. And one super-packet must not block the link
+//! for more than a millisecond: 64 KB take 52 µs at 10 Gbit/s, but 524 ms at 1 Mbit/s. A
+//! super-packet that takes longer is cut into several that are short enough, down to single
+//! segments. Segmentation and checksums of the parts are still left to the device.
 
 use crate::checksum::Sum;
 use crate::pool::Pool;
@@ -24,9 +24,9 @@ pub struct Super {
     pub frame: usize,
     /// Payload bytes of every segment but the last.
     pub size: usize,
-    /// IPv6.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
-    /// UDP, not TCP.
+    /// True for UDP, false for TCP.
     pub udp: bool,
 }
 
@@ -115,20 +115,20 @@ fn put(bytes: &mut [u8], at: usize, word: u16) {
     }
 }
 
-/// A part of a super-packet: a frame, its segments, and their lengths at layer 3 together.
+/// A part of a super-packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The frame.
+    /// The handle of the part's frame.
     pub handle: u32,
-    /// Packets on the wire.
+    /// Number of packets that it becomes on the wire.
     pub segments: u16,
-    /// Sum of their lengths at layer 3.
+    /// The sum of their lengths at layer 3.
     pub len: u32,
 }
 
-/// Cuts the super-packet `handle` into parts of at most `most` segments (at least 1), in order,
-/// into `parts`. The frame itself becomes the first part. On false the pool had no room, and the
-/// frame is as it was.
+/// Cuts the super-packet `handle` into parts of at most `most` segments (at least 1), and writes
+/// them to `parts` in order. The frame itself becomes the first part. False if the pool has no
+/// room; the frame is then unchanged.
 pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut Vec<Part>) -> bool {
     let step = most.max(1) * whole.size;
     let count = (whole.frame - whole.payload).div_ceil(step);
@@ -139,7 +139,7 @@ pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut
     for part in 0..count {
         let from = whole.payload + part * step;
         let to = (from + step).min(whole.frame);
-        // The first part is what is left of the frame itself, cut off last.
+        // The first part is the frame itself, which is shortened last.
         let made = if part == 0 { Some(handle) } else { pool.cut(handle, whole.payload, from, to) };
         let Some(made) = made else {
             for part in parts.drain(before..).skip(1) {
@@ -158,8 +158,8 @@ pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut
         let single = parts[before + part].segments == 1;
         *vnet = Vnet {
             flags: NEEDS_CSUM,
-            // The ECN bit says that the first segment alone carries CWR: only the first part does
-            // (RFC 3168, 6.1.2).
+            // The ECN bit says that only the first segment carries CWR, so only the first part
+            // keeps it (RFC 3168, 6.1.2).
             gso_type: if single { GSO_NONE } else { kind | if part == 0 { vnet.gso_type & GSO_ECN } else { 0 } },
             hdr_len: whole.payload as u16,
             gso_size: if single { 0 } else { whole.size as u16 },
@@ -173,7 +173,7 @@ pub fn cut(pool: &mut Pool, handle: u32, whole: &Super, most: usize, parts: &mut
     true
 }
 
-/// Where a part stands in its super-packet.
+/// The place of a part in its super-packet.
 struct Place {
     part: usize,
     last: bool,
@@ -193,7 +193,7 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
         put(head, network + 4, (frame - network - 40) as u16);
     } else {
         put(head, network + 2, (frame - network) as u16);
-        // One id a segment, counting on (RFC 6864 asks no more of packets that may not be
+        // Each segment has the next id (RFC 6864 asks no more of packets that may not be
         // fragmented).
         let id = word(head, network + 4).unwrap_or(0).wrapping_add(place.segment as u16);
         put(head, network + 4, id);
@@ -227,8 +227,8 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
     put(head, transport + if whole.udp { 6 } else { 16 }, sum.folded());
 }
 
-/// Completes a checksum that was left open, for edges whose other side does not. False if the
-/// virtio header's offsets are not in the frame's head.
+/// Computes a checksum that was left to the device, for edges whose other side does not compute it.
+/// False if the virtio header's offsets are not in the frame's head.
 pub fn complete(pool: &mut Pool, handle: u32) -> bool {
     let vnet = *pool.vnet(handle);
     if vnet.flags & NEEDS_CSUM == 0 {

@@ -1,5 +1,5 @@
-//! The loop of a link: reception, engine, timers and transmission, in one thread and with one
-//! deadline.
+//! The loop of a link: it receives, asks the engine, waits for timers and sends, in one thread and
+//! with one deadline.
 //!
 //! ```text
 //! edge.receive ─► headers ─► classify ─► enqueue ─► dequeue ─► edge.send
@@ -7,7 +7,7 @@
 //!                    └─ cut super-packets   └─ deadline: the engine's next wake-up, and the wire's
 //! ```
 //!
-//! Nothing here allocates per packet: frames lie in a [`Pool`], lists keep their memory from turn
+//! Nothing is allocated per packet: frames lie in a [`Pool`], and lists keep their memory from turn
 //! to turn.
 
 use std::convert::Infallible;
@@ -34,30 +34,31 @@ use crate::segment::{self, Part, Super};
 use crate::sketch::Sketch;
 use crate::stats::{ClassStat, Snapshot, Work};
 
-/// A super-packet that takes longer than this at the link's rate is cut; and the burst that a link
-/// sends after idleness takes no longer (1 ms of rate, as a token bucket that wakes by a timer
-/// needs).
+/// A super-packet that takes longer than this at the link's rate is cut. The burst that a link
+/// sends after idle time takes no longer either: 1 ms of the rate, which a token bucket that is
+/// woken by a timer needs.
 pub const LONGEST: Nanos = 1_000_000;
 
-/// A number that no class has: packets for it are dropped with the reason `no_class`.
+/// A class number that does not exist: packets for it are dropped with the reason `no_class`.
 const NO_CLASS: ClassId = ClassId::MAX;
 
-/// A number that nobody outside knows: the system's random bytes, of which the standard library
-/// makes the keys of its hash tables.
+/// A number that nobody outside can know. It is made of the system's random bytes, which the
+/// standard library takes for the keys of its hash tables.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Looks at the engine of a loop, between two packets.
+/// A function that looks at the engine of a loop, between two packets.
 pub type Look = Box<dyn FnOnce(&Engine) + Send>;
 
-/// How a loop works.
+/// Settings of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// How much lost time a backlogged link may make good in a burst, where the loop keeps the rate
-    /// itself.
+    /// If the loop itself keeps the rate: how much lost time a backlogged link may make up for in a
+    /// burst.
     pub catch_up: Nanos,
-    /// Bytes that the slots of packets may take. They are touched only when used.
+    /// Bytes that the slots of packets may take. The kernel provides memory only for slots that are
+    /// used.
     pub memory: usize,
     /// Time between snapshots; `None`: only one at the end.
     pub interval: Option<Nanos>,
@@ -65,13 +66,13 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        // A loop on a machine with fewer processors than work is kept waiting for 4 ms and more;
-        // less would lose rate there.
+        // On a machine with fewer processors than work a loop is kept waiting for 4 ms and more. A
+        // smaller value would lose rate there.
         Tuning { catch_up: 8_000_000, memory: 512 << 20, interval: Some(1_000_000_000) }
     }
 }
 
-/// The loop of a link on an edge, and what it sends by.
+/// The loop of a link, with its edge and its output.
 pub struct Shaper<E, O = DeviceOutput> {
     name: String,
     edge: E,
@@ -80,53 +81,52 @@ pub struct Shaper<E, O = DeviceOutput> {
     output: O,
     /// When timers fire.
     timer: Timer,
-    /// Whether the output was full when the engine was asked last.
+    /// Whether the output was full when the engine was last asked.
     filled: Filled,
-    /// The time at which it is to be asked again if nothing happens before, and the output was not
-    /// full.
+    /// When to ask the engine again if nothing happens before and the output was not full.
     wakeup: Option<Nanos>,
     fragments: FragmentCache,
-    /// Where some queue looks at flows.
+    /// Set if a queue tells flows apart.
     flows: Option<FlowHash>,
-    /// The place of the interface by which packets come in the rules' list.
+    /// The index, in the rules' list, of the interface at which packets come in.
     interface: u16,
     /// Bytes that the link carries in [`LONGEST`].
     longest: u64,
     arrived: Vec<u32>,
     parts: Vec<Part>,
-    /// By handle: DSCP and ECN as the packet brought them.
+    /// By handle: DSCP and ECN that the packet had on arrival.
     octets: Vec<u8>,
-    /// Handed over by the engine, not yet taken by the edge.
+    /// Packets that the engine has handed over and the edge has not taken yet.
     leaving: Vec<u32>,
-    /// When the last bit of each of them leaves, where the output knows that.
+    /// When the last bit of each of them leaves, if the output knows that.
     ends: Vec<Nanos>,
     /// Why the edge did not take all of them.
     blocked: Option<Blocked>,
-    /// The output had room and nothing might be sent when the loop looked last.
+    /// True if in the last turn the output had room and the engine let nothing go.
     idle: bool,
-    /// The edge had no slot to receive into.
+    /// True if the edge had no slot to receive into.
     starved: bool,
     sojourn: Vec<[Sketch; 2]>,
     work: Work,
     interval: Option<Nanos>,
     began: Nanos,
-    /// The latest snapshot's time, its own and wire bytes sent by every class, and the next one's
-    /// time.
+    /// The time of the latest snapshot, the bytes that every class had sent by then (its own, and
+    /// on the wire), and the time of the next snapshot.
     snapped: Nanos,
     sent_before: Vec<(u64, u64)>,
     next_snapshot: Option<Nanos>,
-    /// What is to change while it runs.
+    /// Changes to be made while the loop runs.
     changes: Option<Receiver<Change>>,
-    /// Who wants to look at the engine.
+    /// Functions that are to look at the engine.
     looks: Option<Receiver<Look>>,
 }
 
-/// DSCP and ECN as they lie side by side in a header.
+/// DSCP and ECN, side by side as in an IP header.
 fn octet_of(packet: &Packet) -> u8 {
     packet.dscp << 2 | packet.ecn & 3
 }
 
-/// What the loop sends by, with room for what the edge can take at once.
+/// The loop's output, limited to what the edge can take in one call.
 struct Batch<'a, O> {
     output: &'a mut O,
     room: usize,
@@ -153,15 +153,16 @@ impl<O: Output> Transmitter for Batch<'_, O> {
 }
 
 impl<E: Edge> Shaper<E> {
-    /// A loop for `link` on `edge`, before a device that takes what it is given. `interface` is the
-    /// name of the one by which packets come, for rules that speak of it.
+    /// A loop for `link` on `edge`, before a device that takes packets whenever it is given some.
+    /// `interface` is the name of the interface at which packets come in, for rules that name one.
     ///
-    /// The link's regulator: a depth that is written is the engine's token bucket. `auto` means
-    /// that the loop keeps the rate itself, as a wire would, which is closer than a bucket that a
-    /// late timer overflows. `none`: the device takes what it wants.
+    /// The link's regulator: if the policy gives a depth, the engine has a token bucket of that
+    /// depth. With `auto` the loop itself keeps the rate, as a wire would; that is closer to the
+    /// rate than a bucket, which overflows when a timer is late. With `none` the device takes what
+    /// it can.
     ///
     /// # Errors
-    /// [`Error::Spec`] where the engine refuses the link.
+    /// [`Error::Spec`] if the engine refuses the link.
     pub fn new(link: &Link, interface: &str, edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
         let mut spec = link.spec.clone();
         let paced = spec.regulator == Regulator::Auto;
@@ -174,8 +175,8 @@ impl<E: Edge> Shaper<E> {
 }
 
 impl<E: Edge, O: Output> Shaper<E, O> {
-    /// A loop for `link` that sends by `output` on a host whose timers fire as `timer` says. The
-    /// regulator is the engine's as the policy has it.
+    /// A loop for `link` that sends by `output`, on a host whose timers fire as `timer` says. If
+    /// the policy has a regulator, it is the engine's token bucket.
     ///
     /// # Errors
     /// Those of [`new`](Shaper::new).
@@ -200,8 +201,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         output: O,
     ) -> Result<Shaper<E, O>, Error> {
         let mut engine = Engine::new(spec).map_err(|error| Error::Spec { link: link.name.clone(), error })?;
-        // Packets here are strangers': none of them is to know which flows meet where, or whose lot
-        // falls when.
+        // The packets here come from strangers, who must not be able to find out which flows share
+        // a hash bucket, or which packet a random drop will hit.
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
         let (heads, bodies) = slots(link, tuning.memory);
@@ -241,15 +242,15 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         })
     }
 
-    /// From now on what comes by this channel changes the link, at the loop's next turn: a
-    /// snapshot's interval later at most. One that the engine refuses changes nothing; who sends it
-    /// has tried it on an engine of the same link before.
+    /// Makes the loop apply changes that come by this channel, in its next turn: after a snapshot's
+    /// interval at the latest. A change that the engine refuses changes nothing; the sender has
+    /// tried it on an engine of the same link before.
     pub fn listen(&mut self, changes: Receiver<Change>) {
         self.changes = Some(changes);
     }
 
-    /// From now on what comes by this channel looks at the engine, at the loop's next turn as with
-    /// changes.
+    /// Makes the loop call the functions that come by this channel with its engine, in its next
+    /// turn, as with changes.
     pub fn show(&mut self, looks: Receiver<Look>) {
         self.looks = Some(looks);
     }
@@ -263,7 +264,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 self.longest = rate.bytes_in(LONGEST);
                 self.output.set_rate(rate);
             }
-            // Classes that are new have their places from now on.
+            // New classes are known from now on.
             let classes = self.engine.all_counters().len();
             self.sojourn.resize_with(classes.max(self.sojourn.len()), Default::default);
             self.free_dropped();
@@ -274,11 +275,11 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// Runs until the edge says that it is to stop. `on_snapshot` is called with every snapshot,
-    /// one at the end included, also where the loop ends with an error.
+    /// Runs until the edge tells it to stop. `on_snapshot` is called with every snapshot, also with
+    /// the last one after an error.
     ///
     /// # Errors
-    /// What the edge ends with: the interface went away.
+    /// The error of the edge that ended the loop: the interface is gone.
     pub fn run(&mut self, mut on_snapshot: impl FnMut(Snapshot)) -> Result<(), Error> {
         let mut frames = true;
         let result = loop {
@@ -315,7 +316,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         result
     }
 
-    /// Does what was due by now, each at its own time: packets end, timers fire.
+    /// Handles what was due by now, each event at its own time: packets end, timers fire.
     fn catch_up(&mut self, now: Nanos) {
         while let Some((at, event)) = drive::first(self.output.next_end(), self.wakeup, None)
             && at <= now
@@ -336,8 +337,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         let full_batch = self.arrived.len() >= BATCH;
         for at in 0..self.arrived.len() {
-            // As on a wire, a packet leaves as soon as it may: a batch that was read at once must
-            // not overflow a queue that would have been empty had its packets been seen one by one.
+            // Each packet leaves as soon as it may, as on a wire. Otherwise a batch that was
+            // received at once could overflow a queue that is empty when its packets come one by
+            // one.
             if !self.admit(now, self.arrived[at]) {
                 continue;
             }
@@ -349,7 +351,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         self.arrived.clear();
         let deadline = self.transmit(now)?;
-        // More frames wait where these came from: the wire was not idle, they were late.
+        // More frames wait to be received, so the wire was not idle: the frames are late.
         self.idle &= !full_batch;
         if full_batch {
             return Ok(Next::Again);
@@ -365,8 +367,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         Ok(Next::Wait(deadline, want))
     }
 
-    /// A frame came in: its class, its length on the wire, and into the queue. True if the engine
-    /// is to be asked what leaves now.
+    /// Handles a frame that came in: finds its class and its length on the wire, and queues it.
+    /// True if the engine must then be asked what leaves.
     fn admit(&mut self, now: Nanos, handle: u32) -> bool {
         let (head, vnet, len) = (self.pool.head(handle), *self.pool.vnet(handle), self.pool.len(handle));
         let mut found = headers::parse_ethernet(head, len as u32);
@@ -384,7 +386,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             return self.output.arrived(&found.key, dropped);
         };
         self.work.supers += 1;
-        // Rules speak of packets as they are on the wire.
+        // Rules are about packets as they are on the wire.
         found.key.length = (whole.headers() + whole.size.min(len - whole.payload)) as u32;
         let class = self.engine.classify(&found.key).unwrap_or(NO_CLASS);
         packet.len = whole.wire_len() as u32;
@@ -414,7 +416,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         true
     }
 
-    /// True if a packet was dropped, this one or another.
+    /// Queues a packet. True if a packet was dropped, this one or another.
     fn enqueue(&mut self, now: Nanos, class: ClassId, packet: Packet) -> bool {
         if let Some(octet) = self.octets.get_mut(packet.handle as usize) {
             *octet = octet_of(&packet);
@@ -433,8 +435,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// Gives the edge what leaves now. Returns the time at which the loop is to look again if
-    /// nothing else happens.
+    /// Gives the edge what leaves now. Returns the time of the next turn if nothing else happens
+    /// before.
     fn transmit(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
         loop {
             if !self.leaving.is_empty() {
@@ -445,8 +447,8 @@ impl<E: Edge, O: Output> Shaper<E, O> {
                 self.ends.drain(..sent.done.min(self.ends.len()));
                 self.blocked = sent.blocked;
                 if !self.leaving.is_empty() {
-                    // Held, not lost, and nothing more is asked of the engine meanwhile: the
-                    // backlog stays where it is shared out.
+                    // The frames are held, not lost. Meanwhile nothing more is taken from the
+                    // engine, so the backlog stays in the queues, where the policy divides it.
                     return Ok(match self.blocked {
                         Some(Blocked::Until(at)) => Some(at),
                         _ => None,
@@ -463,7 +465,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             }
             return Ok(match self.filled {
                 Filled::Waiting => self.wakeup,
-                // With nothing queued, nothing is to be done when the output has room again.
+                // If nothing is queued, nothing happens when the output has room again.
                 Filled::Full => {
                     let end = self.output.next_end();
                     self.engine.next_wakeup().map(|at| end.map_or(at, |end| at.max(end)))
@@ -472,8 +474,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// Takes from the engine what may leave at a time, and sets the time at which it is to be asked
-    /// again.
+    /// Takes from the engine what may leave now, and sets the time at which to ask it again.
     fn ask(&mut self, now: Nanos) {
         let filled = self.fill(now);
         self.set_wakeup(now, filled);
@@ -484,10 +485,10 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         self.wakeup = filled.wakeup(&mut self.engine, now, self.timer);
     }
 
-    /// Takes from the engine what may leave at a time.
+    /// Takes from the engine what may leave now.
     #[inline]
     fn fill(&mut self, now: Nanos) -> Filled {
-        // Most calls find a busy output: that is looked at here, in line.
+        // Most calls find a full output; this check is inlined.
         if self.output.has_room(now) { self.fill_batch(now) } else { Filled::Full }
     }
 
@@ -499,7 +500,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             if let Some([recent, _]) = self.sojourn.get_mut(class as usize) {
                 recent.add(now.saturating_sub(packet.arrived));
             }
-            // A meter or a queue has marked it: the frame says so too.
+            // A meter or a queue has changed DSCP or ECN, so the frame's header is changed too.
             if self.octets.get(packet.handle as usize).is_some_and(|octet| *octet != octet_of(&packet)) {
                 remark(self.pool.head_mut(packet.handle), packet.dscp, packet.ecn);
             }
@@ -519,7 +520,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// Counters and times as they are now; times since the snapshot before start anew.
+    /// The counters and times of this moment. Times since the last snapshot begin anew.
     fn snapshot(&mut self, now: Nanos, last: bool) -> Snapshot {
         let counters = self.engine.all_counters();
         let time = u128::from(now.saturating_sub(self.snapped));
@@ -558,15 +559,15 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             }
             recent.clear();
         }
-        // Children stand behind their parents: from the last to the first, every class hands its
-        // own up.
+        // Children come after their parents, so going from the last class to the first adds every
+        // class's times to its parent.
         for class in (1..classes.len()).rev() {
             let Some(parent) = self.engine.parent(class as ClassId) else { continue };
             let (above, below) = classes.split_at_mut(class);
             if let (Some(parent), Some(child)) = (above.get_mut(parent as usize), below.first()) {
                 parent.sojourn.merge(&child.sojourn);
                 parent.sojourn_total.merge(&child.sojourn_total);
-                // What the link charged is the sum already.
+                // What the link charged is already the sum over the classes below.
                 if self.output.wire_bytes(class as ClassId).is_some() {
                     parent.wire_bytes += child.wire_bytes;
                 }
@@ -594,20 +595,20 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
     }
 
-    /// The edge, for tests that look at what came out.
+    /// The edge, for tests that read what was sent.
     pub fn edge(&mut self) -> &mut E {
         &mut self.edge
     }
 }
 
 enum Next {
-    /// There is more to do at once.
+    /// There is more to do, at once.
     Again,
     Wait(Option<Nanos>, Want),
 }
 
-/// Heads and bodies for a link: what its queues can hold, and two batches on either side, within
-/// `memory`.
+/// Numbers of heads and bodies for a link: for what its queues can hold, and two batches each for
+/// reception and sending, within `memory`.
 fn slots(link: &Link, memory: usize) -> (usize, usize) {
     let spec = &link.spec;
     let queued: usize = spec
@@ -615,15 +616,16 @@ fn slots(link: &Link, memory: usize) -> (usize, usize) {
         .iter()
         .map(|class| match class.queue.as_ref().map(|queue| queue.limit) {
             Some(Limit::Packets(packets)) => packets as usize,
-            // Packets of an ordinary size; a queue of small ones fills the pool first.
+            // Reckoned with packets of an ordinary size; a queue of small packets may fill the pool
+            // before its limit.
             Some(Limit::Bytes(bytes)) => bytes as usize / 256 + 1,
             None => 64,
         })
         .fold(0, usize::saturating_add);
     let wanted = queued.saturating_add(8 * BATCH).clamp(4096, 1 << 20);
     let each = Pool::memory(1, 1);
-    // A quarter of the memory at least stays for heads, where there is not enough for a body with
-    // each.
+    // If the memory does not suffice for a body with each head, at least a quarter of it remains
+    // for heads.
     let bodies = wanted.min(memory * 3 / 4 / each).max(2 * BATCH);
     let left = memory.saturating_sub(Pool::memory(bodies, bodies)) / Pool::memory(1, 0);
     (wanted.min(bodies + left).max(4 * BATCH), bodies)

@@ -16,7 +16,7 @@ pub struct Snapshot {
     pub at: Nanos,
     /// Time at which the loop began.
     pub began: Nanos,
-    /// Time since the snapshot before, in ns.
+    /// Time of the previous snapshot.
     pub since: Nanos,
     /// True for the last snapshot of a loop.
     pub last: bool,

@@ -1,4 +1,5 @@
-//! The virtio network header before a frame: which checksum and segmentation are left to do.
+//! The virtio network header before a frame: which checksum and segmentation are left to the
+//! device.
 //!
 //! With PACKET_VNET_HDR a packet socket receives and sends TCP and UDP super-packets whole, and
 //! frames whose checksum is left to the device (virtio 1.2, section 5.1.6).
@@ -6,11 +7,11 @@
 /// The header's length on packet sockets, in bytes.
 pub const LEN: usize = 10;
 
-/// Flag: the checksum over the bytes from `csum_start` on is to be written at `csum_start +
-/// csum_offset`. The field holds the pseudo-header's sum.
+/// Flag: the checksum over the bytes from `csum_start` on must be written at
+/// `csum_start + csum_offset`. Until then the field holds the pseudo-header's sum.
 pub const NEEDS_CSUM: u8 = 1;
 
-/// No super-packet.
+/// Not a super-packet.
 pub const GSO_NONE: u8 = 0;
 /// TCP over IPv4.
 pub const GSO_TCPV4: u8 = 1;
@@ -21,20 +22,20 @@ pub const GSO_UDP_L4: u8 = 5;
 /// Set in `gso_type` if the first segment has CWR (RFC 3168 6.1.2).
 pub const GSO_ECN: u8 = 0x80;
 
-/// The header's fields. They are input: check a field before using it as an offset.
+/// The header's fields. They come from outside: check a field before using it as an offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vnet {
     /// [`NEEDS_CSUM`] and others.
     pub flags: u8,
-    /// What the super-packet is: one of the `GSO_` types, perhaps with [`GSO_ECN`].
+    /// The kind of super-packet: one of the `GSO_` types, possibly with [`GSO_ECN`].
     pub gso_type: u8,
-    /// Bytes of all headers together; may be wrong or 0.
+    /// Bytes of all headers together; may be wrong, or 0.
     pub hdr_len: u16,
     /// Payload bytes of a segment.
     pub gso_size: u16,
     /// Where the checksum begins, from the frame's first byte.
     pub csum_start: u16,
-    /// Where it is written, from `csum_start`.
+    /// Where the checksum is written, counted from `csum_start`.
     pub csum_offset: u16,
 }
 

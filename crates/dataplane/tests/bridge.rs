@@ -1,5 +1,5 @@
-//! The bridge between two namespaces with the kernel's own TCP and UDP. Skipped, aloud, where the
-//! host does not let us.
+//! The bridge between two namespaces with the kernel's own TCP and UDP. The tests are skipped with
+//! a message where the host does not allow them.
 
 mod world;
 
@@ -14,7 +14,7 @@ fn tcp_fills_the_link_and_no_more() {
     for (rate, goodput) in [("20Mbit/s", 20e6), ("300Mbit/s", 300e6)] {
         let text = format!("link wan {{ device bridge a b  rate {rate}  scheduler fifo  class all {{ default }} }}");
         let Some(running) = run(&world, &policy(&text), Options::default()) else { return };
-        // 1448 bytes of payload to every 1500 at layer 3 (timestamps are on).
+        // 1448 bytes of payload in every 1500 at layer 3 (TCP timestamps are on).
         let most = goodput * 1448.0 / 1500.0;
         let bulk = Bulk::start(&world, "10.9.0.2:5001");
         std::thread::sleep(Duration::from_millis(300));
@@ -26,7 +26,8 @@ fn tcp_fills_the_link_and_no_more() {
         let last = running.snapshots().iter().last().unwrap();
         eprintln!("{:?} {:?}", last.edge, last.work);
         running.wait().unwrap();
-        // Never faster. How close it comes under a machine's other work is for the lab to judge.
+        // TCP is never faster than the link. How close it comes on a busy machine is a question for
+        // the lab.
         assert!(in_all <= most * 1.02 && got >= most * 0.5, "{rate}: {got}, {in_all} since the start");
     }
 }
@@ -99,7 +100,7 @@ fn tagged_frames_keep_their_tag() {
                 match vlan 5 -> tagged }";
     let Some(running) = run(&world, &policy(text), Options::default()) else { return };
     round_trips(&world, "10.8.0.2:7", 20);
-    // Super-packets too, cut and with their checksums open.
+    // TCP's super-packets too: they are cut, and their checksums are left to the device.
     let bulk = Bulk::start(&world, "10.8.0.2:5001");
     assert!(bulk.measure(Duration::from_millis(500)) > 10e6);
     drop(bulk);
@@ -135,7 +136,7 @@ fn an_interface_that_goes_ends_the_loop_with_its_name() {
         std::thread::sleep(Duration::from_millis(50));
         let Some(running) = run(&world, &policy(text), Options::default()) else { return };
         world::ip(&world.middle, command).unwrap();
-        // The channel ends when all loops have.
+        // The channel closes when all loops have ended.
         assert!(running.snapshots().iter().any(|snapshot| snapshot.last));
         let error = running.wait().unwrap_err().to_string();
         assert!(error.contains(&format!("`{name}`")) && error.contains(what), "{error}");
@@ -152,7 +153,7 @@ fn what_cannot_run_says_why() {
         ("device bridge a a", "a bridge needs two interfaces"),
     ] {
         let text = format!("link wan {{ {device}  rate 50Mbit/s  scheduler fifo  class all {{ default }} }}");
-        // Some are refused by the language before they come here.
+        // Some are refused by the language already.
         let Ok(policy) = altq_config::parse_str(&text, "test.altq", altq_config::Language::Native) else { continue };
         let links: Vec<_> = policy.links.iter().collect();
         let error = world

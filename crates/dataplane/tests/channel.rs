@@ -1,4 +1,4 @@
-//! The loop on an edge in memory, with a clock set by hand: every run is the same, to the
+//! The loop on an edge in memory, whose clock moves only by events: every run is the same, to the
 //! nanosecond.
 
 use altq_config::{Language, Link, parse_str};
@@ -63,7 +63,7 @@ fn run(link: &Link, frames: Vec<Timed>, end: u64, prepare: impl FnOnce(&mut Chan
     (shaper.edge().departed(), last.unwrap())
 }
 
-/// Both classes offer more than the link carries: `low` small frames, `high` large ones.
+/// Both classes are offered more than the link carries: `low` gets small frames, `high` large ones.
 fn overload(until: u64) -> Vec<Timed> {
     let mut frames = Vec::new();
     let (mut low, mut high) = (0, 40_000);
@@ -72,7 +72,7 @@ fn overload(until: u64) -> Vec<Timed> {
         number = number.wrapping_add(1);
         let (at, port, size) = if low <= high { (low, 5001, 300) } else { (high, 80, 1500) };
         frames.push(Timed { at, bytes: frame(17, port, size, number), vnet: Vnet::default() });
-        // 60 Mbit/s, and 120.
+        // 60 Mbit/s for `low`, 120 Mbit/s for `high`.
         if port == 5001 { low += 40_000 } else { high += 100_000 }
     }
     frames
@@ -80,8 +80,8 @@ fn overload(until: u64) -> Vec<Timed> {
 
 #[test]
 fn a_link_changes_while_it_runs() {
-    // Snapshots every 100 ms: with the one at 1 s the link becomes half as fast, and the classes
-    // change their shares.
+    // There is a snapshot every 100 ms. At the one at 1 s the link's rate is halved, and the
+    // classes get other shares.
     let mut channel = Channel::new(2 * SECOND);
     overload(2 * SECOND).into_iter().for_each(|frame| channel.arrive(frame));
     let tuning = Tuning { memory: 64 << 20, interval: Some(100 * MS), ..Tuning::default() };
@@ -101,7 +101,7 @@ fn a_link_changes_while_it_runs() {
         .run(|snapshot| {
             if snapshot.at == SECOND {
                 list.iter().for_each(|change| changes.send(change.clone()).unwrap());
-                // A class that there is not: refused and counted.
+                // A class that does not exist: the change is refused and counted.
                 changes.send(Change::RemoveClass { class: 77, heir: None }).unwrap();
             }
             last = Some(snapshot);
@@ -131,10 +131,10 @@ fn shares_of_twenty_and_eighty_to_the_packet() {
     let sent =
         |port: u16| left.iter().filter(|f| f.at >= SECOND && dport(&f.bytes) == port).map(length).sum::<u64>() as f64;
     let (low, high) = (sent(5001), sent(80));
-    // Two seconds of 100 Mbit/s are 25 MB; one large packet at either end.
+    // 100 Mbit/s for two seconds are 25 MB; a large packet may be missing at either end.
     assert!((low + high - 25e6).abs() <= 3000.0, "{}", low + high);
     assert!((low / (low + high) - 0.2).abs() <= 0.2 * 0.005, "{low} {high}");
-    // Nothing is lost that is not counted.
+    // Everything that is lost is counted.
     let root = &last.classes[0].counters;
     assert_eq!(root.received_packets(), last.edge.received);
     assert_eq!(root.sent_packets, last.edge.sent);
@@ -153,7 +153,8 @@ fn every_run_is_the_same() {
 
 #[test]
 fn the_wire_is_never_faster_than_its_rate() {
-    // Everything arrives at once after 100 ms of silence, and again while the first lot is leaving.
+    // Everything arrives at once after 100 ms of silence, and more while the first packets are
+    // leaving.
     let mut frames = Vec::new();
     for (at, count) in [(100 * MS, 48), (102 * MS, 24)] {
         frames.extend((0..count).map(|n| Timed { at, bytes: frame(17, 80, 1500, n), vnet: Vnet::default() }));
@@ -166,12 +167,12 @@ fn the_wire_is_never_faster_than_its_rate() {
         let mut bytes = 0;
         for to in &left[from..] {
             bytes += length(to);
-            // 100 Mbit/s are 80 ns a byte; 1 ms of it may go at once after idleness, and one
-            // packet.
+            // 100 Mbit/s are 80 ns per byte. After idle time, what 1 ms carries may go at once, and
+            // one packet.
             assert!(bytes * 80 <= to.at - left[from].at + MS + 120_000, "{from}");
         }
     }
-    // And not slower: it all leaves in the time that it takes.
+    // And it is not slower: everything leaves in the time that it takes on the wire.
     assert!(left[71].at <= 100 * MS + 72 * 120_000);
 }
 
@@ -209,8 +210,8 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
         // headers.
         assert_eq!(last.classes[0].counters.sent_bytes, 64_000 + 44 * 40, "{rate}");
         assert_eq!(left.len(), 44usize.div_ceil(segments), "{rate}");
-        // 1 ms at 100 Mbit/s are 12,500 bytes: eight segments of 1,500. At 1 Mbit/s a segment alone
-        // takes 12.
+        // At 100 Mbit/s 1 ms is 12,500 bytes: eight segments of 1,500. At 1 Mbit/s a single segment
+        // takes 12 ms.
         let payload: u64 = left.iter().map(|f| length(f) - 40).sum();
         assert_eq!(payload, 64_000, "{rate}");
         assert!(left.iter().all(|f| (length(f) - 40).div_ceil(1460) <= segments as u64), "{rate}");
@@ -219,7 +220,7 @@ fn super_packets_are_charged_as_they_are_on_the_wire_and_cut_to_a_millisecond() 
 
 #[test]
 fn super_packets_take_no_more_than_their_share() {
-    // `low` sends super-packets, `high` single packets, each more than the whole link.
+    // `low` sends super-packets and `high` single packets, each more than the whole link carries.
     let mut frames: Vec<Timed> = (0..600).map(|n| super_packet(n * 5 * MS, 5001, 64_000)).collect();
     frames.extend((0..30_000).map(|n| Timed {
         at: n * 100_000,
@@ -250,13 +251,13 @@ fn a_packet_without_a_class_is_counted() {
     assert_eq!((left.len(), last.unclassified), (2, (1, 500)));
 }
 
-/// A meter's DSCP stands in the frames that leave, one by one, with a header checksum that is right
-/// again; those that it drops never do.
+/// A meter's DSCP is in the frames that leave, with a header checksum that is right again. Frames
+/// that the meter drops do not leave.
 #[test]
 fn frames_leave_as_a_meter_marks_them() {
     use altq_dataplane::checksum::Sum;
-    // 8 Mbit/s bring 1000 bytes a ms: three packets at once find 2000 bytes committed and 1000 in
-    // excess; every ms one is green.
+    // 8 Mbit/s bring 1000 bytes per ms. Three packets at once find 2000 bytes of committed burst
+    // and 1000 of excess burst; after that one packet per ms is green.
     let link = link(
         "link wan { device bridge a b  rate 100Mbit/s  scheduler fifo
             class a { default  meter srtcm { cir 8Mbit/s  cbs 2000  ebs 1000  green dscp af11  yellow dscp af12  red \
@@ -274,7 +275,7 @@ fn frames_leave_as_a_meter_marks_them() {
     }
     let (left, last) = run(&link, frames, SECOND, |_| {});
     let octets: Vec<u8> = left.iter().map(|frame| frame.bytes[15]).collect();
-    // ECT(0) stays as it came.
+    // ECT(0) stays as it was.
     assert_eq!(octets, [10, 10, 12, 10].map(|dscp| dscp << 2 | 2));
     assert!(left.iter().all(|frame| Sum::default().add(&frame.bytes[14..34]).folded() == 0xffff));
     assert_eq!(last.classes[1].counters.dropped_packets, 2);

@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 /// Bytes of the packets at layer 3: 32 of payload behind IPv4 and UDP.
 const PACKET: u32 = 60;
 
-/// How many times every link is measured, and batches each time.
+/// Number of measurements of every link, and of batches in each.
 const ROUNDS: usize = 40;
 const BATCHES: usize = 100;
 
@@ -58,7 +58,7 @@ pub fn memory(link: &Link) -> anyhow::Result<usize> {
     Ok(work.engine.memory())
 }
 
-/// Measures the links; the times are in the order of `links`.
+/// Measures the time per packet in the engine of each link. The result is in the order of `links`.
 ///
 /// # Errors
 /// As [`memory`], and if no packet reaches a leaf class.
@@ -134,7 +134,8 @@ impl Work {
         Ok(())
     }
 
-    /// Fills the classifier's flow cache, and drops the flows that another rule classifies.
+    /// Fills the classifier's flow cache, and removes the flows that a rule other than their own
+    /// classifies.
     fn learn(&mut self) {
         let Work { engine, flows, .. } = self;
         let class = |frame: &[u8], engine: &mut Engine| {

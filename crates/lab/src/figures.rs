@@ -26,7 +26,7 @@ pub struct Figures<'a> {
     pub links: &'a [(Link, Readings)],
     /// Rates of the links' wires in bit/s, in the order of `links`.
     pub wires: &'a [u64],
-    /// True if the length of a packet on the shaped wire is known, with framing.
+    /// True if the length that a packet has on the shaped wire, with framing, is known.
     pub framed: bool,
 }
 
@@ -262,14 +262,14 @@ impl Figures<'_> {
     }
 }
 
-/// Whether the lab can measure this of a flow. `whole`: the window is all of the run after the
+/// Whether the lab can measure this of a flow. `whole`: the window is the whole run after the
 /// warm-up.
 pub fn measured(measure: Measure, flow: &Flow, whole: bool) -> bool {
     let (datagrams, numbered) = (matches!(flow.kind, Kind::Datagrams(_)), flow.flood.is_none());
     match measure {
         Measure::Goodput | Measure::HtbRatio => true,
         Measure::Transactions | Measure::RttP50 | Measure::RttP99 => flow.kind.has_round_trips(),
-        // The segments of TCP are not counted.
+        // The lab does not count the segments of TCP.
         Measure::Rate | Measure::Packets | Measure::Offered | Measure::Loss => datagrams,
         Measure::DelayP50 | Measure::DelayP99 | Measure::DelayMax => datagrams && numbered,
         measure if measure.of_gaps() => datagrams && numbered && whole,

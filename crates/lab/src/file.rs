@@ -10,8 +10,8 @@ use super::prepared::Prepared;
 use super::topology::Unsupported;
 
 /// Runs a case file: row by row, in each row column by column, in each column sample by sample. If
-/// the case has `turns`, all of this is repeated so many times, so that runs that are compared are
-/// close together in time. Otherwise as [`super::run_case`].
+/// the case has `turns`, all of this is repeated as often as it says, so that runs that are
+/// compared are close together in time. Otherwise as [`super::run_case`].
 ///
 /// # Errors
 /// As [`super::run_case`]. Everything is checked before anything is started.
@@ -53,8 +53,8 @@ pub fn run_file(file: &CaseFile, options: &Options, peer: bool) -> anyhow::Resul
     Ok(result)
 }
 
-/// The places of each row's runs, in the order in which they run in a turn. Every other turn
-/// reverses the order, so that no column always runs first.
+/// The indices of each row's runs, in the order in which they run in a turn. Every second turn
+/// reverses the order, so that no column is always the first.
 fn order<P>(prepared: &[(&CaseRun, P)], turn: u32) -> Vec<Vec<usize>> {
     let mut rows: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
     for (at, (run, _)) in prepared.iter().enumerate() {
@@ -93,7 +93,7 @@ impl LeftOutTurns {
         }
     }
 
-    /// Says in the result how many turns were left out and why.
+    /// Adds a note to the result: how many turns were left out, and why.
     fn note_in(self, turns: u32, place: &str, result: &mut CaseResult) {
         let Some(why) = self.why.first() else { return };
         let said = format!("{place}: {} of {turns} turns were left out, the first because {why}", self.turns);
@@ -101,10 +101,10 @@ impl LeftOutTurns {
     }
 }
 
-/// What the lab cannot run of a case file.
+/// The parts of a case file that the lab cannot run.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut {
-    /// For each reason, where in the table it holds, and the reason.
+    /// Each reason once, after the first place in the table to which it applies.
     pub notes: Vec<String>,
     /// The reasons, without places.
     pub reasons: Vec<String>,
@@ -113,13 +113,13 @@ pub struct LeftOut {
 /// Removes from a case file the columns that the lab cannot run here, and returns the reasons.
 /// Columns with errors stay: [`run_file`] reports them.
 pub fn retain_possible(file: &mut CaseFile, options: &Options) -> LeftOut {
-    // A reason, the first place where it holds, and in how many more it does.
+    // Each reason, the first place to which it applies, and the number of further places.
     let mut said: Vec<(String, String, usize)> = Vec::new();
     for run in &mut file.runs {
         let case = run.case.clone();
         run.case.columns.retain(|column| match Prepared::new(&case, column, options) {
             Err(error) if error.is::<Unsupported>() => {
-                // Only the cause: the place is said separately.
+                // Only the cause, because the place is added to the note separately.
                 let reason = error.root_cause().to_string();
                 let reason = reason.strip_prefix(SIMULATED).unwrap_or(&reason).to_owned();
                 let row = case.row.as_ref().map_or(String::new(), |row| format!("row {row}, "));

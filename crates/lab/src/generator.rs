@@ -31,7 +31,7 @@ pub struct Flow {
     pub name: String,
     /// The side that opens its connections.
     pub side: Side,
-    /// Its source address and port; port 0: the system's choice.
+    /// Its source address and port; with port 0 the system chooses one.
     pub from: SocketAddr,
     /// Its destination address and port.
     pub to: SocketAddr,
@@ -43,17 +43,17 @@ pub struct Flow {
     pub dscp: u8,
     /// What it sends.
     pub kind: Kind,
-    /// Set for datagrams of one size at a constant rate that are to exceed what the host can
-    /// forward.
+    /// Set if the case has `overload` and the flow is datagrams of one size at a constant rate. Such
+    /// a flow may send more than the host can forward.
     pub flood: Option<Flood>,
 }
 
-/// More datagrams than the host can forward.
+/// A constant stream of datagrams that may exceed what the host can forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
     /// Bytes of payload.
     pub payload: usize,
-    /// Time between two.
+    /// Time from one datagram to the next.
     pub interval: Duration,
 }
 
@@ -62,41 +62,41 @@ pub struct Flood {
 pub enum Kind {
     /// TCP that sends without pause; a new connection in every active span.
     Bulk {
-        /// Connections side by side.
+        /// Number of connections at once.
         streams: u32,
-        /// Of both ends.
+        /// Socket options of both ends.
         tuning: Tuning,
     },
-    /// One request after another over a TCP connection, the next when the answer is complete.
+    /// Requests over a TCP connection; each is sent when the answer to the one before is complete.
     Request {
-        /// Connections side by side.
+        /// Number of connections at once.
         streams: u32,
         /// Bytes of requests and answers.
         sizes: Sizes,
-        /// Of both ends.
+        /// Socket options of both ends.
         tuning: Tuning,
     },
-    /// UDP that nothing holds back.
+    /// UDP without congestion control.
     Datagrams(Datagrams),
-    /// One request after another over UDP.
+    /// Requests over UDP, one at a time.
     Echo {
-        /// Clients side by side.
+        /// Number of clients at once.
         streams: u32,
         /// Payload of requests and answers.
         sizes: Sizes,
     },
-    /// One short connection after another: made, a byte each way, closed with a reset.
+    /// Short connections, one after another: each is opened, carries a byte each way, and is closed
+    /// with a reset.
     Connect {
-        /// Clients side by side.
+        /// Number of clients at once.
         streams: u32,
-        /// Of both ends.
+        /// Socket options of both ends.
         tuning: Tuning,
     },
 }
 
 impl Flow {
-    /// The record of what became of its packets at the queue, if its program is on the queue's
-    /// host.
+    /// What happened to each of its packets at the queue, if its program runs on the queue's host.
     pub fn send_results(&self) -> Option<&Arc<SendResults>> {
         match &self.kind {
             Kind::Datagrams(datagrams) => datagrams.local.as_ref().map(|local| &local.results),
@@ -106,7 +106,7 @@ impl Flow {
 }
 
 impl Kind {
-    /// True for what the classifier sees as UDP.
+    /// True if the classifier sees its packets as UDP.
     pub fn is_udp(&self) -> bool {
         matches!(self, Kind::Datagrams(_) | Kind::Echo { .. })
     }
@@ -166,7 +166,7 @@ pub fn start(
     Ok(running)
 }
 
-/// Turns the generators' error for what the host lacks into the lab's.
+/// Makes the lab's [`Unsupported`] from a generator's error about something that the host lacks.
 fn unsupported(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(Error::Unsupported(lacks)) => Unsupported(lacks.clone()).into(),
@@ -197,7 +197,7 @@ impl Running {
                 Ok(result) => {
                     result.map_err(|error| unsupported(error.into())).with_context(|| format!("flow `{name}`"))?
                 }
-                Err(_) => bail!("flow `{name}`: its generator broke down"),
+                Err(_) => bail!("flow `{name}`: its generator thread panicked"),
             }
         }
         Ok(std::mem::take(&mut self.meters))
@@ -266,7 +266,7 @@ impl Running {
             let many = flow.flood;
             return self.thread(&flow.name, namespace, move || {
                 let socket = socket::udp(from, dscp)?;
-                socket.connect(to).doing(|| format!("no way from {from} to {to}"))?;
+                socket.connect(to).doing(|| format!("no route from {from} to {to}"))?;
                 match many {
                     Some(Flood { payload, interval }) => flood::send(&socket, payload, interval, &spans, &shared)?,
                     None => udp::send(&socket, &datagrams, &spans, &shared)?,
@@ -297,7 +297,7 @@ impl Running {
                     },
                     Kind::Echo { sizes, .. } => {
                         let socket = socket::udp(from, dscp)?;
-                        socket.connect(to).doing(|| format!("no way from {from} to {to}"))?;
+                        socket.connect(to).doing(|| format!("no route from {from} to {to}"))?;
                         echo::ask(&socket, *sizes, None, end, &shared)
                     }
                     Kind::Connect { tuning, .. } => connect::make(from, to, tuning, b"?", Close::Reset, end, &shared),
@@ -341,7 +341,7 @@ fn each(
 }
 
 impl Drop for Running {
-    /// An aborted run leaves no thread behind that goes on sending.
+    /// An aborted run leaves no thread behind that would go on sending.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for (_, thread) in self.threads.drain(..) {
@@ -350,8 +350,8 @@ impl Drop for Running {
     }
 }
 
-/// The source address of the n-th connection. A source port that is given is the first
-/// connection's; the next connections have the following ports.
+/// The source address of the n-th connection. If a source port is given, the first connection has
+/// it, and the next ones have the ports after it.
 fn nth(from: SocketAddr, n: u32) -> anyhow::Result<SocketAddr> {
     if from.port() == 0 {
         return Ok(from);

@@ -1,9 +1,9 @@
-//! The host of the queue, where altq in the lab stands for more than a wire of the policy's rate: a
-//! link with a rate of its own, a medium with its own framing, a driver's ring, timers that fire on
-//! ticks, programs beside the queue.
+//! Imitates the host that has the shaped queue: its wire with a rate of its own, a medium with its
+//! own framing, the ring of its driver, timers that fire at ticks, and programs that run on it.
+//! Used if the case asks for one of these; otherwise altq just sends at the policy's rate.
 //!
-//! The wire and its ring are the simulator's, and the loop asks the engine at the same events as
-//! the simulator does ([`Output::BY_EVENTS`]), so that both do the same.
+//! The wire and its ring are the simulator's. The loop asks the engine at the same events as the
+//! simulator does ([`Output::BY_EVENTS`]), so both give the same departures.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use altq_engine::units::{Nanos, Rate};
 use altq_simulator::wire::Wire;
 use altq_traffic::local::SendResults;
 
-/// The host of one way of the shaped link.
+/// The imitated host of one direction of the shaped link.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// It sends the way from `to` to `from`.
+    /// True if it sends in the direction from `to` to `from`.
     pub back: bool,
-    /// Of its wire.
+    /// The rate of its wire.
     pub rate: Rate,
     /// When its timers fire.
     pub timer: Timer,
@@ -34,31 +34,32 @@ pub struct Host {
     programs: Vec<LocalProgram>,
 }
 
-/// A program on the host of the queue: where its packets go, and where it learns what became of
-/// them. It sends UDP.
+/// A program on the queue's host: the addresses of the UDP packets that it sends, and where it
+/// learns what happened to each of them at the queue.
 #[derive(Clone, Debug)]
 pub struct LocalProgram {
-    /// As in a classifier's key.
+    /// Source address, as in a classifier's key.
     pub src: u128,
-    /// Where to.
+    /// Destination address.
     pub dst: u128,
-    /// The port there.
+    /// Destination port.
     pub dport: u16,
-    /// What became of its packets.
+    /// What happened to its packets.
     pub results: Arc<SendResults>,
 }
 
 impl LocalProgram {
-    /// Whether a packet is its.
+    /// Whether a packet with these header fields is one of its own.
     fn sent(&self, key: &Key) -> bool {
         key.proto == 17 && key.dport == Some(self.dport) && key.src == self.src && key.dst == self.dst
     }
 }
 
-/// The governed ways of a link: the policy's link of each, and whether it is the way back.
+/// The directions of a link that have a policy: the policy's link, and true for the direction from
+/// `to` to `from`.
 pub type Ways<'a> = [(&'a Link, bool)];
 
-/// Whether a wire of the policy's rate would be something else than what the case says.
+/// Whether the case asks for more than a wire of the policy's rate.
 pub fn is_needed(link: &CaseLink, ways: &Ways<'_>, timer: Timer) -> bool {
     let framed = |way: &Link| link.medium.is_none_or(|medium| medium.overhead() == way.spec.overhead);
     let rated = |way: &Link, back: bool| link.ways[usize::from(back)].rate.is_none_or(|rate| rate == way.spec.rate);
@@ -66,10 +67,10 @@ pub fn is_needed(link: &CaseLink, ways: &Ways<'_>, timer: Timer) -> bool {
 }
 
 impl Host {
-    /// The host of a way, of a link's `ways`.
+    /// The imitated host of one direction of a link. `ways` has the directions that have a policy.
     pub fn new(link: &CaseLink, ways: &Ways<'_>, back: bool, timer: Timer, programs: Vec<LocalProgram>) -> Host {
-        // As in the simulator: a way without a rate of its own has that of the first way with a
-        // policy.
+        // As in the simulator: a direction without a rate of its own has the rate of the first
+        // direction with a policy.
         let rate = link.ways[usize::from(back)].rate.or_else(|| ways.first().map(|(way, _)| way.spec.rate));
         Host {
             back,
@@ -81,7 +82,7 @@ impl Host {
         }
     }
 
-    /// What its loop sends by.
+    /// The output by which the loop of this host sends.
     pub fn output(&self) -> HostOutput {
         let wire = Wire::new(self.rate, self.ring).with_medium(self.medium);
         HostOutput { wire, sent: Vec::new(), programs: self.programs.clone() }
@@ -91,7 +92,7 @@ impl Host {
 /// A host's ring and wire, and the programs that send through them.
 pub struct HostOutput {
     wire: Wire,
-    /// By class: bytes on the wire of its own packets.
+    /// By class: the bytes that its packets took on the wire.
     sent: Vec<u64>,
     programs: Vec<LocalProgram>,
 }
@@ -104,7 +105,7 @@ impl Transmitter for HostOutput {
     }
 
     fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, Infallible> {
-        // What would end after more than 584 years is held for ever.
+        // A packet that would end after more than 584 years stays on the wire for ever.
         let never = Taken { end: Some(Nanos::MAX), bytes: self.wire.bytes(&departure.packet) };
         let taken = Transmitter::take(&mut self.wire, now, departure).unwrap_or(never);
         let class = departure.class as usize;
@@ -135,9 +136,9 @@ impl Output for HostOutput {
         self.wire.set_rate(rate);
     }
 
-    /// The program that sent the packet, if one on this host did, learns what became of it. A
-    /// packet that it lost there does not make the scheduler run: 4.4BSD's `ether_output` returns
-    /// ENOBUFS without a call of `if_start`.
+    /// Tells the program that sent the packet, if one on this host did, whether the packet was
+    /// dropped. A drop of such a packet does not make the scheduler run: 4.4BSD's `ether_output`
+    /// returns ENOBUFS without a call of `if_start`.
     fn arrived(&mut self, key: &Key, dropped: bool) -> bool {
         match self.programs.iter().find(|program| program.sent(key)) {
             Some(program) => {
@@ -180,7 +181,7 @@ mod tests {
         parse_str(text, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}")).links.remove(0)
     }
 
-    /// The host of a case's only link, with these words of it.
+    /// The host of a case's only link, which has these keys in the case.
     fn host(link: &Link, words: &str, timer: Timer, programs: Vec<LocalProgram>) -> Host {
         let text = format!(
             "name = 't'\ndescription = 'd'\nduration = '1s'\n\
@@ -209,7 +210,7 @@ mod tests {
         Timed { at, bytes, vnet: Vnet::default() }
     }
 
-    /// Notes when each frame's last bit leaves the wire, and the frame's number.
+    /// Records when each frame's last bit leaves the wire, with the frame's number.
     struct Recorder(Arc<Mutex<Vec<(Nanos, usize)>>>);
 
     impl Network for Recorder {
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A loop that its host wakes up so much too late.
+    /// A loop whose host wakes it up late by `by`.
     struct Late {
         edge: Networked<Channel>,
         by: Nanos,
@@ -255,8 +256,9 @@ mod tests {
         }
     }
 
-    /// Runs a link on a host over frames: when they left the wire, by number, and the last
-    /// snapshot. The loop looks up every millisecond.
+    /// Runs a link on a host with these frames. Returns when each frame left the wire, with its
+    /// number, and the last snapshot. The loop wakes up every millisecond, and `late` ns later than
+    /// it should.
     fn run(link: &Link, host: &Host, frames: Vec<Timed>, end: Nanos, late: Nanos) -> (Vec<(Nanos, usize)>, Snapshot) {
         let (left, mut channel) = (Arc::new(Mutex::new(Vec::new())), Channel::new(end));
         frames.into_iter().for_each(|frame| channel.arrive(frame));
@@ -273,8 +275,8 @@ mod tests {
 
     #[test]
     fn a_ring_holds_what_has_come_before() {
-        // 8 Mbit/s: a byte a microsecond. Five packets of 1000 bytes, and an urgent one half a
-        // millisecond later.
+        // At 8 Mbit/s a byte takes a microsecond. Five packets of 1000 bytes are queued, and half a
+        // millisecond later one of higher priority.
         let link = policy(&format!("link wan {{ rate 100Mbit/s scheduler priq {TWO}"));
         let frames = || {
             let mut frames: Vec<Timed> = (0..5).map(|n| frame(0, 2000, 1000, n)).collect();
@@ -283,7 +285,7 @@ mod tests {
         };
         for (ring, order) in [(1, [0, 9, 1, 2, 3, 4]), (3, [0, 1, 2, 9, 3, 4]), (64, [0, 1, 2, 3, 4, 9])] {
             let host = host(&link, &format!("rate = '8Mbit/s', tx_ring = {ring}"), Timer::Exact, Vec::new());
-            // A loop that is late loses nothing of the wire's time.
+            // A loop that wakes up late does not leave the wire idle.
             for late in [0, 300_000, 1_700_000] {
                 let expected: Vec<(Nanos, usize)> = (1..).map(|k| k * MS).zip(order).collect();
                 let frames = if late == 0 { frames() } else { frames().into_iter().take(5).collect() };
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn cells_are_what_the_wire_carries() {
-        // 1000 bytes with LLC/SNAP and AAL5 are 22 cells (1016 / 48 = 21.2), 60 bytes are 2:
+        // 1000 bytes with LLC/SNAP and AAL5 are 22 cells (1016 / 48 = 21.2), 60 bytes are 2 cells,
         // whatever the policy charges.
         let link = policy("link wan { rate 100Mbit/s overhead 12 bytes scheduler fifo class all { default } }");
         let host = host(&link, "rate = '5139cells/s', medium = 'atm', tx_ring = 4", Timer::Exact, Vec::new());
@@ -322,8 +324,8 @@ mod tests {
         let results = Arc::new(SendResults::default());
         let own = LocalProgram { src: 0x0a00_0001, dst: 0x0a00_0002, dport: 2000, results: results.clone() };
         let host = host(&link, "rate = '8Mbit/s', medium = 'ethernet'", Timer::Exact, vec![own]);
-        // One on the wire, two in the queue, the others find it full; one to another port is not
-        // the program's.
+        // One packet is on the wire and two are queued, so the queue is full for the others. A
+        // packet to another port is not the program's.
         let frames = (0..5).map(|n| frame(n as u64, 2000, 1000, n)).chain([frame(10, 2001, 1000, 7)]).collect();
         let (left, last) = run(&link, &host, frames, SECOND, 0);
         assert_eq!(left.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2]);
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!((counts.packets, counts.refused), (5, 2));
     }
 
-    /// What a replay sent: when it left the wire, and its place.
+    /// What a replay sent: when each packet was handed over, when it left the wire, and its number.
     #[derive(Default)]
     struct Sends(Vec<(Nanos, Nanos, usize)>);
 
@@ -347,8 +349,9 @@ mod tests {
         }
     }
 
-    /// The loop and `altq replay` are two programs by one rule: asked on arrivals, when the wire is
-    /// free, and at ticks. ALTQ's estimator minds every other question, and so would tell.
+    /// The lab's loop and `altq replay` ask the engine at the same times: when a packet arrives,
+    /// when the wire becomes free, and at ticks. The test uses ALTQ's estimator, because its
+    /// departures change with every further question.
     #[test]
     fn ticks_and_rings_are_those_of_replay() {
         let link = policy(
@@ -381,7 +384,7 @@ mod tests {
             let (left, _) = run(&link, &host, frames, 20 * SECOND, 0);
             assert!(left.len() > 1000);
             assert_eq!(left, sends.0.iter().map(|(_, end, at)| (*end, *at)).collect::<Vec<_>>(), "ring {ring} {wire}");
-            // Some begin on a tick, where nothing came and nothing left.
+            // Some packets were sent at a tick at which no packet arrived and none left the wire.
             let ends: std::collections::HashSet<Nanos> = left.iter().map(|(end, _)| *end).collect();
             let on_tick = sends.0.iter().filter(|(now, ..)| !times.contains(now) && !ends.contains(now));
             let on_tick: Vec<Nanos> = on_tick.map(|(now, ..)| *now).collect();

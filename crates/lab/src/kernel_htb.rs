@@ -21,7 +21,8 @@ use super::topology::{self, OUTSIDE, Side, Unsupported};
 /// The kernel's name for HTB.
 pub const NAME: &str = "htb";
 
-/// True if the kernel's HTB can have the classes of a link: its scheduler has HTB's words.
+/// True if the kernel's HTB can have the classes of a link, because the link's scheduler has HTB's
+/// words.
 pub fn fits(link: &Link) -> bool {
     schedule::find(link.spec.scheduler.name).is_some_and(|entry| entry.tc == TcForm::Tokens)
 }
@@ -78,7 +79,7 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
         let id = class.as_ref().and_then(|class| link.class(class));
         let Some(id) = id.filter(|id| *id == ROOT || children.get(*id as usize).is_some_and(Vec::is_empty)) else {
             return Err(Unsupported(format!(
-                "flow `{}`: kernel HTB has no packets of inner classes or of none",
+                "flow `{}`: its packets go to an inner class or to none, which kernel HTB does not have",
                 flow.name
             ))
             .into());
@@ -109,8 +110,8 @@ fn filter(flow: &Flow, class: ClassId) -> String {
     )
 }
 
-/// Measures what the kernel's classes send in a window: reads `tc -s class show` at its begin and
-/// end.
+/// Measures what the kernel's classes send in a window: reads `tc -s class show` at the beginning
+/// and at the end of the window.
 pub struct Meter<'t> {
     namespace: &'t Namespace,
     window: [Duration; 2],
@@ -133,22 +134,23 @@ impl<'t> Meter<'t> {
         Meter { namespace, window: [from, to.saturating_sub(BEFORE)], state: RefCell::default() }
     }
 
-    /// Takes a reading if one is due. To be called several times a second. The rate is computed
-    /// with the real time between the readings.
+    /// Takes a reading if one is due. Must be called several times a second. The rate is computed
+    /// from the time that really passed between the readings.
     pub fn look(&self) -> anyhow::Result<()> {
         let mut state = self.state.borrow_mut();
         let begun = *state.begun.get_or_insert_with(Instant::now);
         if self.window.get(state.readings.len()).is_some_and(|due| begun.elapsed() >= *due) {
             let before = Instant::now();
             let text = topology::tc_shows(self.namespace, &["-s", "class", "show", "dev", OUTSIDE])?;
-            // The kernel read the counters at some moment between the call and its return.
+            // The kernel read the counters at some time during the call; the middle of the call is
+            // taken.
             let at = before + before.elapsed() / 2;
             state.readings.push((at, counters(&text)));
         }
         Ok(())
     }
 
-    /// The rate at which a class sent, in bit/s, of bytes as the kernel charges them.
+    /// The rate at which a class sent, in bit/s, by the bytes that the kernel charges.
     pub fn rate(&self, class: ClassId) -> Option<u64> {
         let state = self.state.borrow();
         let [(from, before), (to, after)] = &state.readings[..] else { return None };

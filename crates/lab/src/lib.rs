@@ -4,7 +4,7 @@
 //! ```text
 //!  topology    namespaces and virtual Ethernet pairs (veth)
 //!  generator   kernel TCP and UDP, threads in the namespaces
-//!  shaper      altq between the wires          path        emulated links around its queue
+//!  shaper      altq between the sides          path        emulated links around its queue
 //!  peer        the kernel's bridge and HTB in altq's place
 //!  kernel_htb  a policy of htb as tc commands
 //!  file        all runs of a case file         prepared    a column, checked and ready to run
@@ -77,7 +77,7 @@ impl std::fmt::Display for BadCase {
 
 impl std::error::Error for BadCase {}
 
-/// Runs a case. Where `peer` is set, or an expectation is about the ratio to kernel HTB, the same
+/// Runs a case. If `peer` is set, or an expectation is about the ratio to kernel HTB, the same
 /// traffic runs through kernel HTB afterwards.
 ///
 /// # Errors

@@ -51,11 +51,12 @@ impl Options {
 pub struct Lowered<'a> {
     /// The shaped link.
     pub link: &'a CaseLink,
-    /// Its place among the case's links.
+    /// Its index among the case's links.
     pub link_at: usize,
     /// Its MTU, in bytes.
     mtu: u32,
-    /// What packets pass before and behind its queue: towards the sinks, and towards the sources.
+    /// The links and hosts that packets pass before and behind the queue: first for packets towards
+    /// the sinks, then for those towards the sources.
     pub paths: [Path; 2],
     /// Seed of the paths' random choices.
     pub seed: u64,
@@ -63,15 +64,16 @@ pub struct Lowered<'a> {
     pub hosts: topology::Plan,
     /// The flows, in the case's order.
     pub flows: Vec<Flow>,
-    /// What the reader must know.
+    /// Remarks for the reader of the result.
     pub notes: Vec<String>,
 }
 
-/// Flows that last to the end of the run go on for this long, until the last reading is taken.
+/// Flows that last to the end of the run send this much longer, so that they still send during the
+/// last reading.
 const OVERTIME: Duration = Duration::from_secs(60);
 
-/// Translates a case. `mtu` is that of links that do not name one; `timer` says when timers of the
-/// shaped link's host fire.
+/// Translates a case. `mtu` is the MTU of links that do not state one; `timer` says when timers on
+/// the shaped link's host fire.
 ///
 /// # Errors
 /// [`Unsupported`] for what only the simulator can do: several shaped links, hosts that the shaped
@@ -90,10 +92,10 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> a
     let mut notes = Vec::new();
     let paths = path::paths(case, link_at, &sides);
     let offload = options.offload && case.offload;
-    // A tunnel puts a header before each packet, so it needs packets too.
+    // A tunnel puts a header before each packet, so the hosts must not send super-packets.
     let packets = paths.iter().any(Path::needs_packets) || link.tunnel.is_some();
     if offload && packets {
-        notes.push("hosts send no super-packets: what the links delay, lose and put into tunnels is packets".into());
+        notes.push("hosts send no super-packets, because links here delay, lose or tunnel single packets".into());
     }
     let mtu6 = mtu6(case, mtu);
     tunnel_fits(case, mtu6).map_err(|why| only_simulated(&why))?;
@@ -115,8 +117,8 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> a
     Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: options.seed, notes })
 }
 
-/// The largest IPv6 packet that passes all links: a tunnel's header leaves less room. `mtu` is that
-/// of links that do not name one.
+/// The largest IPv6 packet that passes all links; a tunnel's header leaves less room. `mtu` is the
+/// MTU of links that do not state one.
 fn mtu6(case: &Case, mtu: u32) -> u32 {
     let own = |link: &CaseLink| {
         let header = if link.tunnel.is_some() { Tunnel::HEADER } else { 0 };
@@ -128,7 +130,8 @@ fn mtu6(case: &Case, mtu: u32) -> u32 {
 /// The MTU that IPv6 requires of every link, in bytes (RFC 8200 5).
 const IPV6_MTU: u32 = 1280;
 
-/// Checks that the kernel can send the case's IPv6 packets through its tunnels; if not, why.
+/// Checks that the kernel can send the case's IPv6 packets through its tunnels. The error says why
+/// not.
 fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
     if case.links.iter().all(|link| link.tunnel.is_none()) {
         return Ok(());
@@ -150,8 +153,8 @@ fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
 }
 
 impl Lowered<'_> {
-    /// The tunnel around the queue that packets from one side pass. `None` if no policy governs
-    /// that direction: then only the header's length on the wire is counted.
+    /// The tunnel around the queue for packets from one side. `None` if that direction has no
+    /// policy: then the header only counts in the packet's length on the wire.
     pub fn tunnel(&self, side: Side) -> Option<tunnel::Tunnel> {
         let back = side == Side::Sinks;
         let governed = if back { &self.link.reverse } else { &self.link.policy };
@@ -224,7 +227,7 @@ fn lower_flow(
     let (from, to) = (host(flow.from)?.address, host(flow.to)?.address);
     let side = *sides.get(flow.from).context("the host has its side")?;
     if sides.get(flow.to) == Some(&side) {
-        return Err(only_simulated("it does not cross the shaped link"));
+        return Err(only_simulated("its path does not cross the shaped link"));
     }
     let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
         // The default is cubic in both worlds, whatever the host's own default is. It is set on
@@ -239,21 +242,21 @@ fn lower_flow(
     let runs = !flow.active.is_empty();
     if let Some(tcp) = flow.kind.tcp().filter(|_| runs) {
         if tcp.stack == Stack::Bsd {
-            return Err(only_simulated("the lab's TCP is this kernel's, and not BSD's of 1997"));
+            return Err(only_simulated("the lab uses this kernel's TCP, not BSD's of 1997"));
         }
         if tcp.mss.is_some() {
-            return Err(only_simulated("its `mss` is the simulator's; a link's `mtu` is the lab's too"));
+            return Err(only_simulated("only the simulator has `mss`; the lab has `mtu` of links"));
         }
     }
     if flow.high && runs {
-        return Err(only_simulated("what is `high` is told by the packet here, and UDP is not"));
+        return Err(only_simulated("the lab's queues see packets only, and nothing in a UDP packet says `high`"));
     }
     let local = matches!(&flow.kind, CaseKind::Udp(udp) if matches!(udp.shape, Shape::Local { .. }));
     let queue = |link: &CaseLink| {
         (link.policy.is_some() && link.from == flow.from) || (link.reverse.is_some() && link.to == flow.from)
     };
     if local && runs && !case.links.iter().any(queue) {
-        return Err(only_simulated("it is `local`, and there is no queue of altq's on its host"));
+        return Err(only_simulated("it is `local`, but its host has no queue of altq"));
     }
     let kind = match &flow.kind {
         CaseKind::TcpBulk { streams, tcp } => {
@@ -287,7 +290,7 @@ fn lower_flow(
                 local,
             })
         }
-        CaseKind::Pcap { .. } => return Err(only_simulated("captures are not played into real wires")),
+        CaseKind::Pcap { .. } => return Err(only_simulated("the lab does not send captured packets")),
     };
     Ok(Flow {
         name: flow.name.clone(),
@@ -302,7 +305,8 @@ fn lower_flow(
     })
 }
 
-/// For a case with `overload`: the flood that a flow of one size at a constant rate is.
+/// The flood that a flow is, if the case has `overload` and the flow is datagrams of one size at a
+/// constant rate.
 fn flood(case: &Case, at: usize, flow: &CaseFlow, ipv4: bool) -> Option<Flood> {
     let CaseKind::Udp(udp) = &flow.kind else { return None };
     let changes = case.events.iter().any(|event| matches!(event.what, What::FlowRate { flow, .. } if flow == at));
@@ -315,7 +319,7 @@ fn flood(case: &Case, at: usize, flow: &CaseFlow, ipv4: bool) -> Option<Flood> {
     (case.overload && !changes).then_some(Flood { payload, interval: Duration::from_nanos(nanos) })
 }
 
-/// The spans of time in which a flow sends, after the case's events that start and stop it.
+/// The spans of time in which a flow sends, with the events of the case that start and stop it.
 fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Duration, Duration)>> {
     let mut spans = flow.active.clone();
     for event in &case.events {
@@ -323,7 +327,7 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
             What::FlowActive { flow, active } if *flow == at => {
                 let time = event.at;
                 if *active {
-                    // It sends from now to the end; spans that were to come later are part of that.
+                    // It sends from this time to the end, so later spans are part of that.
                     spans.retain(|(begin, _)| *begin < time);
                     match spans.last_mut() {
                         Some((_, end)) if *end >= time => *end = case.duration,
@@ -336,14 +340,17 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
                     }
                 }
             }
-            What::RemoveClass { class, .. } => return Err(only_simulated(&format!("class `{class}` goes on the way"))),
+            What::RemoveClass { class, .. } => {
+                return Err(only_simulated(&format!("class `{class}` is removed during the run")));
+            }
             _ => {}
         }
     }
     if spans.is_empty() && !flow.active.is_empty() {
         bail!("it never sends");
     }
-    // A span that lasts to the end of the run goes on until the last reading has been taken.
+    // A span that lasts to the end of the run is longer, so that the flow sends during the last
+    // reading.
     let end = |end: Nanos| Duration::from_nanos(end) + if end == case.duration { OVERTIME } else { Duration::ZERO };
     Ok(spans.into_iter().map(|(begin, last)| (Duration::from_nanos(begin), end(last))).collect())
 }

@@ -61,11 +61,11 @@ pub struct TimedAction<'a> {
     pub act: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
 }
 
-/// Runs the flows until the last of `moments`, which are in order of time, and reads the meters at
-/// each of them. `clock` has the end of the warm-up, from which gaps are measured, and the timer:
-/// the run begins when such a timer of the kernel's clock fires. `check` is called ten times a
-/// second and fails if the bridge has failed. `actions` are in order of time. `title` begins the
-/// progress line on a terminal; `None` shows no progress.
+/// Runs the flows until the last of `moments`, and reads the meters at each of them. `clock` has
+/// the end of the warm-up, from which on gaps between datagrams are measured, and the timer: the
+/// run begins at a tick of that timer by the kernel's clock. `check` is called ten times a second,
+/// and fails if the bridge has failed. `moments` and `actions` are in order of time. `title` begins
+/// the progress line on a terminal; `None` shows no progress.
 ///
 /// # Errors
 /// If a generator, an action or the check fails. All threads have ended then.
@@ -122,7 +122,7 @@ fn drive(
             if running.failed() {
                 drop(progress);
                 running.finish()?;
-                bail!("a generator ended before its time");
+                bail!("a generator ended before the run was over");
             }
         }
         let at = epoch.elapsed();

@@ -1,4 +1,4 @@
-//! How much of the host a run needs, and so whether others may run beside it.
+//! How much of the host a run needs, and so whether other runs may go beside it.
 
 use altq_cases::case::{Case, Kind, Measure, Pace, Shape, Udp, What};
 use altq_config::{Device, Link};
@@ -12,18 +12,18 @@ use super::topology::{INSIDE, OUTSIDE, Side};
 /// What a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// So many bit/s in sum: others may run beside it.
+    /// Bandwidth of all its traffic in bit/s; other runs may go beside it.
     Shared(u64),
-    /// The whole host: it runs alone.
+    /// The whole host: no other run may go beside it.
     Alone,
 }
 
 /// Every packet is counted with this many bytes, because the host's work per packet hardly depends
-/// on its size.
+/// on the packet's size.
 const FULL: u128 = 1500;
 
 /// A link is slow if a packet takes at least this long on it, in ns. The host wakes a thread within
-/// some 0.1 ms, which is then little.
+/// about 0.1 ms, which is little compared with that.
 const SLOW: u64 = 5_000_000;
 
 impl Prepared<'_> {
@@ -56,7 +56,7 @@ impl Prepared<'_> {
         for side in full {
             match self.way(side) {
                 Some(link) => sum = sum.saturating_add(most(case, link)),
-                // No link limits it.
+                // No link limits the flow.
                 None => return Need::Alone,
             }
         }
@@ -82,16 +82,16 @@ impl Prepared<'_> {
     }
 }
 
-/// True if a figure depends on the host as much as on the policy: it contains the time that threads
-/// take to wake up.
+/// True if a figure depends on the host as much as on the policy, because it contains the time in
+/// which threads wake up.
 fn of_the_host(measure: Measure) -> bool {
     use Measure::*;
     measure.of_lab() || of_engine(measure) || matches!(measure, Transactions | RttP50 | RttP99)
 }
 
-/// The highest rate of a source in bit/s, each packet counted with [`FULL`] bytes. A `local` source
-/// fills the link, which is counted elsewhere; here only its dropped packets count, one before each
-/// sleep.
+/// The highest rate of a source in bit/s, with each packet counted as [`FULL`] bytes. A `local`
+/// source fills the link, which is counted elsewhere; here only the packet counts that is dropped
+/// before each sleep.
 fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
     let sizes: u128 = udp.sizes.iter().map(|size| u128::from(*size)).sum();
     let mean = sizes.checked_div(udp.sizes.len() as u128).unwrap_or(0).max(1);
@@ -114,7 +114,7 @@ fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
 }
 
 /// The highest rate of a link in bit/s: its own, or the sum of the ceilings of its top classes if
-/// that is less and each class has one.
+/// each of them has a ceiling and the sum is less.
 fn most(case: &Case, link: &Link) -> u64 {
     let own = link.spec.rate.as_bit_s();
     let rates = case.events.iter().filter_map(|event| match event.what {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::Options;
 
-    /// What a case needs with this policy, these flows and these top-level keys.
+    /// The need of a case with this policy, these flows and these top-level keys.
     fn need(policy: &str, flows: &str, words: &str) -> Need {
         let text = format!(
             "name = 'c'\ndescription = 'd'\nduration = '2s'\n{words}\npolicy = '''{policy}'''\n\
@@ -182,7 +182,7 @@ mod tests {
         // A local source fills the link, and one packet is dropped before each sleep.
         let local = udp("u", "size = 8220, shape = 'local', interval = '1ms', sleep = '19ms'");
         assert_eq!(need(CBQ, &local, ""), Need::Shared(2_000_000 + 12_000 * 50));
-        // Of a rate that changes, the highest counts.
+        // If a rate changes during the run, the highest counts.
         let event = "{ at = '1s', flow = 'u', rate = '60Mbit/s' }";
         assert_eq!(
             need(CBQ, &udp("u", "size = 1500, rate = '5Mbit/s'"), &format!("events = [{event}]")),
@@ -203,7 +203,7 @@ mod tests {
             let figure = format!("figures = [{{ name = 'm', measure = '{measure}', {subject} }}]");
             assert_eq!(need(CBQ, &udp("f", "size = 500, rate = '1Mbit/s'"), &figure), Need::Alone, "{measure}");
         }
-        // Packets of 6 ms, and of 4 ms, at 2 Mbit/s.
+        // At 2 Mbit/s a packet takes 6 ms in the first case, 4 ms in the second.
         let figure = "figures = [{ name = 'm', measure = 'gap_mean', flow = 'f' }]";
         assert_eq!(need(CBQ, &udp("f", "size = 1500, interval = '10ms'"), figure), Need::Shared(1_200_000));
         assert_eq!(need(CBQ, &udp("f", "size = 1000, interval = '10ms'"), figure), Need::Alone);

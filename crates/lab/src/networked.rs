@@ -1,5 +1,5 @@
-//! An edge around another one, which delays or drops frames before the loop receives them, after
-//! the loop has sent them, or both. So the lab emulates links before and behind the shaped link.
+//! Wraps an edge: frames are delayed or dropped before the loop receives them, after the loop has
+//! sent them, or both. This is how the lab emulates links before and behind the shaped link.
 //!
 //! Frames in transit are copied, so that the loop's slots are free at once, as after any other
 //! send. A [`Network`] decides when a frame arrives: it stands for the links on its side.
@@ -17,9 +17,9 @@ use altq_engine::units::Nanos;
 pub enum Onward {
     /// It arrives at the end, at this time.
     Arrives(Nanos),
-    /// It comes to a link that it shares with other frames, at this time. Frames that left later
-    /// may come there earlier, so the link decides at that time, when [`Network::onward`] is called
-    /// again, with this ticket.
+    /// It comes to a link that it shares with other frames, at this time. The link decides only
+    /// then, by another call of [`Network::onward`] with this ticket, because frames that left
+    /// later may reach the link earlier.
     Meets(Nanos, u32),
     /// It is lost.
     Lost,
@@ -27,8 +27,9 @@ pub enum Onward {
 
 /// The emulated links on one side of an edge.
 pub trait Network: Send {
-    /// A frame enters: returns the ticket that [`onward`](Network::onward) is called with first.
-    /// `head`: the frame's first bytes, from layer 2 on (all bytes of a frame of an ordinary MTU).
+    /// A frame enters the network. Returns the ticket for the first call of
+    /// [`onward`](Network::onward). `head`: the frame's first bytes from layer 2 on; all bytes if
+    /// the MTU is an ordinary one.
     fn enter(&mut self, head: &[u8]) -> u32;
 
     /// A frame is at the beginning of its route, or at a link where it [meets](Onward::Meets)
@@ -49,12 +50,12 @@ impl Network for Direct {
     }
 }
 
-/// The most frames in transit on one side: 98 ms of full frames at 1 Gbit/s. Further frames are
-/// dropped and counted.
+/// Most frames in transit on one side: 98 ms of full frames at 1 Gbit/s. Further frames are dropped
+/// and counted.
 const MOST: usize = 1 << 13;
 
-/// A frame in transit: the time of its next event, a serial number that orders events of the same
-/// time, its slot, and its ticket if `onward` is to be called then.
+/// A frame in transit: the time of its next event, a serial number that orders events at the same
+/// time, its slot, and its ticket if `onward` must be called then.
 type UnderWay = (Nanos, u64, u32, Option<u32>);
 
 /// All frames in transit on one side.
@@ -126,7 +127,7 @@ pub struct Networked<E> {
     edge: E,
     before: Option<InTransit>,
     behind: Option<InTransit>,
-    /// Frames being received or sent in a call; kept to reuse its memory.
+    /// Frames of the current call; a field only to reuse its memory.
     batch: Vec<u32>,
 }
 
@@ -213,11 +214,11 @@ impl<E: Edge> Edge for Networked<E> {
             let held = self.behind.as_ref().is_some_and(|behind| !behind.arrived.is_empty());
             let behind = match held {
                 false => self.behind.as_ref().and_then(InTransit::next),
-                // The device was full: it is tried again when it reports room, or after 50 µs.
+                // The device is full: the next try is when it reports room, or after 50 µs.
                 true => Some(self.edge.now() + 50_000),
             };
             let before = self.before.as_ref().filter(|_| want.frames);
-            // If frames have arrived already, the wait is over at once.
+            // If frames have arrived already, the wait ends at once.
             let before = before.and_then(|before| if before.arrived.is_empty() { before.next() } else { Some(0) });
             let first = [deadline, behind, before].into_iter().flatten().min();
             let mut woken = self.edge.wait(first, Want { room: want.room || held, ..want })?;
@@ -253,13 +254,14 @@ mod tests {
     use super::*;
 
     fn frame(at: Nanos, number: u8) -> Timed {
-        // An Ethernet frame of an unknown type, so that no checksum is looked for.
+        // An Ethernet frame of unknown type, so that no checksum is expected in it.
         let mut bytes = vec![0; 60];
         (bytes[12], bytes[13], bytes[59]) = (0x88, 0xb5, number);
         Timed { at, bytes, vnet: Vnet::default() }
     }
 
-    /// Decides by time, length and number of a frame when it arrives.
+    /// A network whose function decides by time, length and number of a frame when the frame
+    /// arrives.
     struct By<F>(F);
 
     impl<F: FnMut(Nanos, usize, u32) -> Option<Nanos> + Send> Network for By<F> {
@@ -276,8 +278,8 @@ mod tests {
         Some(Box::new(By(behind)))
     }
 
-    /// Passes frames through an edge with these links; times and numbers of the frames that come
-    /// out.
+    /// Passes frames through an edge with these networks. Returns the times and numbers of the
+    /// frames that come out.
     fn pass(
         before: Option<Box<dyn Network>>,
         behind: Option<Box<dyn Network>>,
@@ -303,7 +305,7 @@ mod tests {
         let frames = [(0, 1), (100, 2), (50_000, 3)];
         let out = pass(None, by(|at, _, _| Some(at + 20_000)), &frames);
         assert_eq!(out, [(20_000, 1), (20_100, 2), (70_000, 3)]);
-        // On the other side it is the same, and both together.
+        // The same before the loop instead of behind it, and then on both sides.
         let out = pass(by(|at, _, _| Some(at + 20_000)), None, &frames);
         assert_eq!(out, [(20_000, 1), (20_100, 2), (70_000, 3)]);
         let out = pass(by(|at, _, _| Some(at + 20_000)), by(|at, _, _| Some(at + 1_000)), &frames);
@@ -325,10 +327,10 @@ mod tests {
         assert_eq!(pass(by(behind), None, &frames), [(1_020, 3), (30_000, 1)]);
     }
 
-    /// Odd frames are far from a wire that takes 5 µs a frame, even ones near.
+    /// Odd frames have a long way to a wire on which a frame takes 5 µs, even frames a short one.
     struct Wire(Nanos);
 
-    /// Added to the ticket of a frame that has come to the wire.
+    /// Added to the ticket of a frame that has reached the wire.
     const THERE: u32 = 256;
 
     impl Network for Wire {
@@ -351,8 +353,8 @@ mod tests {
 
     #[test]
     fn who_comes_first_is_served_first() {
-        // 1 comes to the wire at 10 µs, 2 at 7, 3 at 16, 4 at 8, 5 at 19; the wire is free from 12,
-        // 17 and 22 µs on.
+        // Frame 1 reaches the wire at 10 µs, 2 at 7, 3 at 16, 4 at 8 and 5 at 19. The wire sends 2
+        // until 12 µs, 4 until 17, 1 until 22 and so on.
         let frames = [(0, 1), (6_000, 2), (6_000, 3), (7_000, 4), (9_000, 5)];
         let out = [(12_000, 2), (17_000, 4), (22_000, 1), (27_000, 3)];
         assert_eq!(pass(None, Some(Box::new(Wire(0))), &frames), out);

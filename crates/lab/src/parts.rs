@@ -1,5 +1,5 @@
-//! Runs a case file's runs one by one, in any order, and assembles their results in the file's
-//! order.
+//! Runs the runs of a case file one by one, in any order, and assembles their results in the order
+//! of the file.
 
 use altq_cases::case::CaseFile;
 use altq_cases::result::{CaseResult, World};
@@ -11,7 +11,7 @@ use super::lower::Options;
 use super::need::Need;
 use super::prepared::Prepared;
 
-/// A run of one column. Parts are ordered as in the file.
+/// One run of the file. Parts sort in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
     run: usize,
@@ -65,7 +65,7 @@ fn seeded(options: &Options, sample: u32) -> Options {
     Options { seed: options.seed.wrapping_add(u64::from(sample)), ..options.clone() }
 }
 
-/// The result of a file, from its parts' results in any order.
+/// The result of a file, from the results of its parts in any order.
 pub fn assemble<'a>(file: &'a CaseFile, seed: u64, mut ran: Vec<(Part, ColumnResult<'a>)>) -> CaseResult {
     ran.sort_by_key(|(part, _)| *part);
     let mut result = CaseResult::new(&file.name, World::Lab, seed);
@@ -106,7 +106,7 @@ mod tests {
         Options { congestion: None, buffers: None, offload: true, seed: 1, quiet: true, counters: |_, _| None }
     }
 
-    /// A made-up result of a part; its figure is its place in the file.
+    /// A made-up result of a part; its figure is the part's index in the file.
     fn ran(file: &CaseFile, part: Part, at: usize) -> ColumnResult<'_> {
         let case = &file.runs[part.run].case;
         let column = &case.columns[part.column];
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn whichever_ended_first_the_result_is_the_same() {
-        // A table, and a case with two policies, which is one run of two columns.
+        // A table, and a case with two policies, whose one run has two columns.
         for (text, runs) in [(format!("{HEAD}{ROWS}{COLUMNS}"), 4), (format!("{HEAD}duration = '2s'\n{COLUMNS}"), 2)] {
             let file = CaseFile::parse(&text, Path::new("c.toml")).unwrap_or_else(|error| panic!("{error}"));
             let parts = Part::all(&file, &options()).unwrap();

@@ -1,9 +1,9 @@
 //! Emulates the links between the hosts, other than the shaped link's queue: rates and buffers,
 //! propagation delay, jitter, loss and reordering, and the hosts' own delays.
 //!
-//! The arithmetic and the random draws are the simulator's. A frame's source and destination decide
-//! which links it passes. Links before the queue are applied where frames come in, links behind it
-//! where they leave.
+//! The arithmetic and the random numbers are the simulator's. A frame's source and destination
+//! decide which links it passes. Links before the queue act when a frame comes in, links behind it
+//! when the frame leaves.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,28 +21,28 @@ use crate::networked::{Network, Onward};
 /// Bytes of a frame before layer 3.
 const ETHERNET: usize = 14;
 
-/// Number of the first random stream of links; as in the simulator, the port's number is added.
+/// Number of the first random generator of links; as in the simulator, the port's number is added.
 const FLIGHTS: u64 = 1 << 32;
 
 /// Address family, source and destination, as in the classifier's keys.
 type Pair = (u8, u128, u128);
 
-/// A link with state that all packets passing it share: a queue or random draws.
+/// A link with state that all packets on it share: a queue or a random generator.
 #[derive(Clone, Debug, PartialEq)]
 struct SharedLink {
     way: Way,
     /// Its medium, which decides the length of a packet on the wire.
     medium: Option<Medium>,
-    /// Packets that its driver's ring holds besides the FIFO.
+    /// Packets that its driver's ring holds in addition to the FIFO.
     ring: usize,
 }
 
-/// A step of a route, in terms of the case.
+/// A step of a route, as the case describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Hop {
     /// Links and hosts that delay every packet by the same time, in ns.
     Delay(Nanos),
-    /// A link with state, by the simulator's number of its port, and the bytes that a tunnel adds
+    /// A link with state: the number of its port in the simulator, and the bytes that a tunnel adds
     /// to a packet there.
     Link(u64, u32),
 }
@@ -54,7 +54,7 @@ pub struct Net {
     routes: HashMap<Pair, Vec<Hop>>,
 }
 
-/// What packets from one side of the lab pass on their way to the other.
+/// The links that packets from one side of the lab pass on their way to the other side.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
     /// Before the queue.
@@ -64,18 +64,18 @@ pub struct Path {
 }
 
 impl Path {
-    /// True if no packet is delayed or lost.
+    /// True if no packet is delayed or lost on it.
     pub fn is_short(&self) -> bool {
         self.before.is_short() && self.behind.is_short()
     }
 
-    /// True if it has links that must see packets one by one, not super-packets.
+    /// True if some of its links must see packets one by one, not super-packets.
     pub fn needs_packets(&self) -> bool {
         !self.before.links.is_empty() || !self.behind.links.is_empty()
     }
 }
 
-/// The paths from the sources and from the sinks. `shaped` is the shaped link's place.
+/// The paths from the sources and from the sinks. `shaped` is the index of the shaped link.
 pub fn paths(case: &Case, shaped: usize, sides: &[Side]) -> [Path; 2] {
     let mut paths = [Path::default(), Path::default()];
     for (at, flow) in case.flows.iter().enumerate().filter(|(_, flow)| !flow.active.is_empty()) {
@@ -119,7 +119,7 @@ impl Net {
         for (place, back) in way {
             let Some(link) = case.links.get(*place) else { continue };
             let mut way = link.ways[usize::from(*back)].clone();
-            // The wire behind the queue belongs to altq's loop, which has the policy's rate.
+            // The wire behind the queue is emulated by altq's loop, at the policy's rate.
             let governed = *place == shaped && if *back { &link.reverse } else { &link.policy }.is_some();
             way.rate = way.rate.filter(|_| !governed);
             if way.rate.is_some() || way.jitter > 0 || way.loss != Loss::None || way.reorder > 0.0 {
@@ -142,7 +142,7 @@ impl Net {
         hops
     }
 
-    /// The net as an edge uses it; `None` if it does nothing.
+    /// The emulation of this net; `None` if it has no links that do anything.
     pub fn network(&self, seed: u64) -> Option<Box<dyn Network>> {
         if self.is_short() {
             return None;
@@ -176,8 +176,8 @@ struct LinkState {
 }
 
 impl LinkState {
-    /// When a packet of `len` bytes (layer 3) that comes at `now` arrives at the other end; `None`
-    /// if it is lost.
+    /// Returns when a packet of `len` bytes (layer 3) that reaches the link at `now` arrives at its
+    /// other end; `None` if it is lost.
     fn pass(&mut self, now: Nanos, len: u32) -> Option<Nanos> {
         let end = match &mut self.wire {
             None => now,
@@ -201,8 +201,8 @@ enum Step {
 /// A net while the lab runs.
 struct NetState {
     links: Vec<LinkState>,
-    /// The steps of all routes, one route after another. The first route is empty: it is for frames
-    /// of no flow.
+    /// The steps of all routes, one route after another. The first route is empty; frames that
+    /// belong to no flow take it.
     steps: Vec<Step>,
     routes: HashMap<Pair, u32>,
 }
@@ -210,12 +210,12 @@ struct NetState {
 impl Network for NetState {
     fn enter(&mut self, head: &[u8]) -> u32 {
         let key = headers::parse_ethernet(head, head.len() as u32).key;
-        // Frames of no flow, such as ICMP errors from a router, take the empty route.
+        // Frames that belong to no flow, such as ICMP errors from a router, take the empty route.
         self.routes.get(&(key.family, key.src, key.dst)).copied().unwrap_or(0)
     }
 
-    /// Packets reach a link by different routes, so a link decides about a packet only at the time
-    /// at which it arrives there.
+    /// Packets reach a link by different routes, so the link decides about a packet only when it
+    /// gets there.
     fn onward(&mut self, now: Nanos, mut at: u32, len: usize) -> Onward {
         let len = len.saturating_sub(ETHERNET) as u32;
         let mut time = now;
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Paths of a case of these hosts and links, with `a` and `c` on the sources' side.
+    /// Paths of a case with these links and flows, and with hosts `a` and `c` on the sources' side.
     fn of(links: &str, flows: &[(&str, &str)]) -> [Path; 2] {
         let flows: String = flows
             .iter()
@@ -278,8 +278,8 @@ mod tests {
         paths(&case, 0, &sides)
     }
 
-    /// A frame of 1000 bytes at layer 3 of the flow from `a` to `b`, or from `c` to `d`; `back`:
-    /// the other way.
+    /// A frame of 1000 bytes at layer 3 of the flow from `a` to `b`, or with `v6` from `c` to `d`;
+    /// `back`: in the other direction.
     fn frame(v6: bool, back: bool) -> Vec<u8> {
         let mut frame = vec![0; 1014];
         let (mut source, mut target) = (1, 2);
@@ -301,10 +301,10 @@ mod tests {
         frame
     }
 
-    /// When frames that leave at these times arrive, by the order in which they leave.
+    /// When frames that leave at these times arrive, in the order in which they were given.
     fn pass(net: &Net, frames: &[(Nanos, Vec<u8>)]) -> Vec<Option<Nanos>> {
         let mut network = net.network(1).unwrap();
-        // By time, then in order: of which frame it is asked, and with which ticket.
+        // Calls of `onward` that are due, by time and order: the frame and its ticket.
         let mut asks: BTreeMap<(Nanos, usize), (usize, u32)> = BTreeMap::new();
         for (n, (at, bytes)) in frames.iter().enumerate() {
             asks.insert((*at, n), (n, network.enter(bytes)));
@@ -328,16 +328,16 @@ mod tests {
         let behind = "{ name = 'b', from = 'r', to = 'b', rate = '8Mbit/s', delay = '2ms' }";
         let [there, back] = of(&format!("{BEFORE}, {behind}"), &[("a", "b")]);
         assert!(there.needs_packets());
-        // 1000 bytes at layer 3: 1 ms on the wire before the queue and 1 ms of way; 7 µs of the
-        // router, 1 ms on the wire behind it and 2 of way.
+        // 1000 bytes at layer 3 take 1 ms on the wire before the queue, and the link's delay is 1
+        // ms. Behind the queue there are 7 µs for the router, 1 ms on the wire and 2 ms of delay.
         let two = [(0, frame(false, false)), (0, frame(false, false))];
         assert_eq!(pass(&there.before, &two), [Some(2_000_000), Some(3_000_000)]);
         assert_eq!(pass(&there.behind, &two), [Some(3_007_000), Some(4_007_000)]);
-        // Back nothing is shaped.
+        // In the other direction nothing is shaped.
         assert!(back.before.is_short());
         let one = [(0, frame(false, true))];
         assert_eq!(pass(&back.behind, &one), [Some(1_000_000 + 2_000_000 + 7_000 + 1_000_000 + 1_000_000)]);
-        // What is no flow's passes at once.
+        // Frames that belong to no flow pass without delay.
         assert_eq!(pass(&there.behind, &[(5, frame(true, false)), (6, vec![0; 60])]), [Some(5), Some(6)]);
     }
 
@@ -356,15 +356,15 @@ mod tests {
         let [there, back] = of(&links.join(", "), &[("a", "b"), ("d", "c")]);
         let both = |back| [(0, frame(false, back)), (0, frame(true, back)), (0, frame(false, back))];
         assert_eq!(pass(&there.before, &both(false)), [Some(1_001_000), Some(5_001_000), Some(1_002_000)]);
-        // On 8 Gbit/s a packet takes 1 µs; on a wire of its own 1 ms, or 2.
+        // At 8 Gbit/s a packet takes 1 µs; on a wire of its own it takes 1 or 2 ms.
         assert_eq!(pass(&there.behind, &both(false)), [Some(3_007_000), Some(5_007_000), Some(4_007_000)]);
         assert_eq!(pass(&back.behind, &both(true)), [Some(4_008_000), Some(10_008_000), Some(5_008_000)]);
     }
 
     #[test]
     fn a_shared_link_serves_who_comes_first() {
-        // From `d` it is 9 ms to the router, from `b` 1; both go on over a wire of 1 ms a packet to
-        // a host behind it.
+        // From `d` it takes 9 ms to the router, from `b` 1 ms. Both flows go on over the same link
+        // to `x`, on which a packet takes 1 ms.
         let links = [
             link("r", "b", "delay = '1ms', rate = '8Gbit/s'"),
             link("r", "d", "delay = '9ms', rate = '8Gbit/s'"),
@@ -375,7 +375,7 @@ mod tests {
         let [_, back] = of(&links.join(", "), &[("a", "b"), ("c", "d")]);
         let frames = [(0, true), (6_000_000, false), (7_500_000, false), (8_100_000, false)]
             .map(|(at, v6)| (at, frame(v6, true)));
-        // They are at the wire 8 µs after 9, 7, 8.5 and 9.1 ms, where the first waits for the
+        // They reach that link 8 µs after 9, 7, 8.5 and 9.1 ms. There the first waits for the
         // third, and the last for both.
         let out = [10_509_000, 8_009_000, 9_509_000, 11_509_000];
         assert_eq!(pass(&back.behind, &frames), out.map(Some));

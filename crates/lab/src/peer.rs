@@ -1,19 +1,19 @@
-//! The kernel in altq's place, for comparison: its bridge, plain or with one of its queueing
-//! disciplines on the way out.
+//! Puts the kernel in altq's place, for comparison: its bridge, alone or with one of its queueing
+//! disciplines on the outgoing interface.
 
 use anyhow::Context;
 
 use super::topology::{self, INSIDE, OUTSIDE, Topology, Unsupported};
 
-/// Joins the two wires of the middle namespace with the kernel's bridge. `tc` has lines for
-/// `tc -batch` that make a queueing discipline on the interface towards the sinks, which is written
-/// `$DEV`.
+/// Joins the two wires of the middle namespace with the kernel's bridge. `tc`, if given, holds
+/// lines for `tc -batch` that make a queueing discipline on the interface towards the sinks; `$DEV`
+/// stands for that interface.
 ///
 /// # Errors
 /// [`Unsupported`] if the kernel lacks the bridge or the discipline, or `tc` is missing.
 pub fn join(topology: &Topology, tc: Option<&str>) -> anyhow::Result<()> {
-    // Without spanning tree and multicast snooping the bridge forwards from the first packet on and
-    // sends none of its own.
+    // Without spanning tree and multicast snooping the bridge forwards from the first packet on,
+    // and sends no packets of its own.
     let batch = format!(
         "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
          link set dev br0 addrgenmode none up\n\
@@ -32,13 +32,13 @@ pub fn join(topology: &Topology, tc: Option<&str>) -> anyhow::Result<()> {
 fn lacking(error: anyhow::Error, what: &str) -> anyhow::Error {
     let text = error.to_string();
     if ["Unknown device type", "not supported", "kind is unknown"].iter().any(|said| text.contains(said)) {
-        return Unsupported(format!("this kernel has not {what}: {text}")).into();
+        return Unsupported(format!("this kernel lacks {what}: {text}")).into();
     }
     error
 }
 
-/// tc's lines for a single HTB class of this rate, which has all traffic. The kernel charges
-/// packets with their Ethernet header.
+/// Lines for `tc` that make one HTB class of this rate for all traffic. The kernel charges packets
+/// with their Ethernet header.
 pub fn one_htb_class(rate_bit_s: u64) -> String {
     format!(
         "qdisc add dev $DEV root handle 1: htb default 1\n\

@@ -29,19 +29,19 @@ pub struct Prepared<'a> {
     pub links: Vec<Link>,
     /// The same links with the classes that events add during the run.
     pub grown: Vec<Link>,
-    /// Changes during the run, in order of time: when, the link's place, and the change.
+    /// Changes during the run, in order of time: the time, the index of the link, and the change.
     pub changes: Vec<(Duration, usize, Change)>,
     /// The case's expectations, and whether each concerns this column and the lab can judge it.
     pub expectations: Vec<(&'a Expectation, bool)>,
-    /// All links of the policy. The engine of each can be measured without traffic.
+    /// All links of the policy. The engine of each may be measured without traffic.
     pub policy: Vec<Link>,
-    /// Places of the expectations that the lab cannot judge.
+    /// Indices of the expectations that the lab cannot judge.
     pub unjudged: Vec<usize>,
-    /// True if the length of a packet on the shaped wire is known: it is the length that the link
-    /// charges, or `hosts` give it.
+    /// True if the length that a packet has on the shaped wire is known: the link charges that
+    /// length, or `hosts` emulate the medium.
     pub framed: bool,
-    /// The hosts of the shaped links, by their places, where these are not simply wires of the
-    /// policy's rate; none there.
+    /// The hosts of the shaped links, in the order of `links`, if they must be imitated
+    /// (`host.rs`); otherwise empty.
     pub hosts: Vec<Host>,
     /// No progress is shown on the terminal.
     pub quiet: bool,
@@ -79,7 +79,7 @@ impl<'a> Prepared<'a> {
             || lowered.flows.iter().any(|flow| flow.send_results().is_some());
         if apart && lowered.hosts.offload {
             lowered.hosts.offload = false;
-            lowered.notes.push("hosts send no super-packets: what the link's ring holds is packets".into());
+            lowered.notes.push("hosts send no super-packets, because the link's ring holds single packets".into());
         }
         let host = |(_, back): &(&Link, bool)| {
             let side = if *back { Side::Sinks } else { Side::Sources };
@@ -90,7 +90,7 @@ impl<'a> Prepared<'a> {
         for (way, side) in [(link, Side::Sources), (reverse, Side::Sinks)] {
             if let Some(flow) = lowered.flows.iter().find(|flow| way.is_none() && flow.side == side) {
                 lowered.notes.push(format!(
-                    "flow `{}` goes the way of the link that no policy governs: unshaped here",
+                    "flow `{}` crosses the shaped link in the direction that has no policy, so it is not shaped",
                     flow.name
                 ));
             }
@@ -103,7 +103,7 @@ impl<'a> Prepared<'a> {
         for (at, e) in case.expectations.iter().enumerate().filter(|(_, e)| e.concerns(column, World::Lab)) {
             if !lab_measures(case, &lowered.flows, framed, &e.probe) {
                 let name = case.expectation_name(column, &e.name);
-                lowered.notes.push(format!("{name}: left out, the lab does not measure it"));
+                lowered.notes.push(format!("{name}: left out, because the lab does not measure it"));
                 unjudged.push(at);
             }
         }
@@ -141,7 +141,7 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// All probes that are to be measured in this column.
+    /// All probes that are measured in this column.
     pub fn asked<'b>(&'b self, case: &'b Case) -> impl Iterator<Item = &'b Probe> {
         let expectations = self.expectations.iter().filter(|(_, here)| *here).map(|(e, _)| &e.probe);
         expectations.chain(case.figures.iter().filter_map(|figure| figure.probe()))
@@ -160,7 +160,7 @@ impl<'a> Prepared<'a> {
     pub fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<String>>> {
         let mut names = Vec::new();
         for (flow, wanted) in self.lowered.flows.iter().zip(&case.flows) {
-            // A flow from the sinks passes the link of the reverse direction.
+            // A flow from the sinks is classified by the link of the reverse direction.
             let way = match flow.side {
                 Side::Sources => self.lowered.link.policy.as_ref(),
                 Side::Sinks => self.lowered.link.reverse.as_ref(),
@@ -170,7 +170,7 @@ impl<'a> Prepared<'a> {
                 Some(link) => {
                     let mut engine =
                         Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
-                    // In a tunnel the rules see the outer header.
+                    // Inside a tunnel the rules see the outer header.
                     let tunnel = self.lowered.link.tunnel.filter(|_| flow.from.is_ipv6());
                     let own =
                         tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), flow.side == Side::Sinks));
@@ -182,7 +182,10 @@ impl<'a> Prepared<'a> {
             };
             if let Some(wanted) = wanted.class.as_ref().filter(|wanted| name.as_ref() != Some(*wanted)) {
                 let found = name.as_deref().map_or("no class".to_string(), |name| format!("class `{name}`"));
-                result.invalid(format!("flow `{}` is for class `{wanted}`, and the rules give it {found}", flow.name));
+                result.invalid(format!(
+                    "flow `{}` belongs to class `{wanted}`, but the rules give it {found}",
+                    flow.name
+                ));
             }
             names.push(name);
         }

@@ -34,7 +34,7 @@ struct Peer {
 struct Middle {
     run: Run,
     readings: Vec<Readings>,
-    /// The links' counters at its end, if a probe asks for them.
+    /// The links' counters at the end of the run, if a probe asks for them.
     stats: Vec<LinkStat>,
 }
 
@@ -46,11 +46,12 @@ struct Measured<'a> {
 }
 
 impl Prepared<'_> {
-    /// Runs the column; `peer`: kernel HTB too. `bins`: the most bins of a series over time.
+    /// Runs the column; with `peer` also through kernel HTB. A series over time has at most `bins`
+    /// bins.
     pub fn run(&self, case: &Case, peer: bool, bins: u64) -> anyhow::Result<ColumnResult<'static>> {
         let mut own = CaseResult::new(&case.name, World::Lab, 0);
         let result = &mut own;
-        // Reasons to distrust the figures are kept apart from notes for the reader.
+        // Reasons to distrust the figures are kept apart from the notes.
         let mut doubts = CaseResult::new(&case.name, World::Lab, 0);
         let title = match &self.column.name {
             Some(column) => format!("{}, {column}", case.name),
@@ -138,7 +139,7 @@ impl Prepared<'_> {
         for (flow, meter) in self.lowered.flows.iter().zip(&run.meters) {
             let reordered = meter.read().reordered;
             if reordered > 0 {
-                result.notes.push(format!("flow `{}`: {reordered} datagrams came behind later ones", flow.name));
+                result.notes.push(format!("flow `{}`: {reordered} datagrams arrived after later ones", flow.name));
             }
         }
         for note in &self.lowered.notes {
@@ -147,7 +148,7 @@ impl Prepared<'_> {
             }
         }
         Ok(ColumnResult {
-            // Owned, because the result outlives the case.
+            // Owned, because the result lives longer than the case.
             column: Cow::Owned(self.column.clone()),
             figures: measured_figures,
             measured,
@@ -191,7 +192,7 @@ impl Prepared<'_> {
             let path = if side == Side::Sources { there } else { back };
             let host = self.hosts.iter().find(|host| host.back == (side == Side::Sinks));
             let [before, behind] = [&path.before, &path.behind].map(|net| net.network(seed));
-            // On an emulated host's wire a frame is held until its last bit has left.
+            // On the wire of an imitated host a frame is held until its last bit has left.
             let behind = behind.or_else(|| host.map(|_| Box::new(Direct) as Box<dyn Network>));
             Around { before, behind, tunnel: self.lowered.tunnel(side), host: host.cloned() }
         };
@@ -212,7 +213,7 @@ impl Prepared<'_> {
             actions.push(TimedAction { at: nanos(case.duration), act: Box::new(act) });
         }
         let check = || match shaper.failed() {
-            true => Err(anyhow!("altq's bridge ended before its time")),
+            true => Err(anyhow!("altq's bridge ended before the run was over")),
             false => Ok(()),
         };
         let moments = self.moments(case, series::moments(case, bins));
@@ -222,7 +223,8 @@ impl Prepared<'_> {
         drop(actions);
         let epoch = run.as_ref().map_or_else(|_| std::time::Instant::now(), |run| run.epoch);
         result.notes.extend(shaper.notes().iter().cloned());
-        // If the bridge failed, its error comes first: it explains those of the flows.
+        // If the bridge failed, its error is returned first, because it explains those of the
+        // flows.
         let readings = shaper.finish(epoch, &self.links)?;
         Ok(Middle { run: run?, readings, stats: stats.into_inner() })
     }
@@ -232,8 +234,8 @@ impl Prepared<'_> {
         self.links.first().is_some_and(kernel_htb::fits)
     }
 
-    /// Lines for tc: the policy's classes if its scheduler is htb, else one class of the link's
-    /// rate.
+    /// Lines for tc that make the policy's classes if its scheduler is htb, else one class of the
+    /// link's rate.
     fn kernel_htb(&self, classes: &[Option<String>]) -> anyhow::Result<String> {
         let link = self.links.first().context("a link is shaped")?;
         if self.is_htb() {
@@ -243,7 +245,7 @@ impl Prepared<'_> {
         }
     }
 
-    /// Runs the same flows through kernel HTB and compares.
+    /// Runs the same flows through kernel HTB, and compares the rates.
     fn against_htb(&self, case: &Case, altq: &Figures<'_>, tc: &str, title: &str) -> anyhow::Result<Peer> {
         let (link, own) = (self.links.first().context("a link is shaped")?, self.is_htb());
         let topology = Topology::new(&self.lowered.hosts)?;

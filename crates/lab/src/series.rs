@@ -14,10 +14,10 @@ use super::figures::{Figures, nanos};
 use super::generator::Kind;
 use super::shaper::Readings;
 
-/// The most classes, and the most flows, that have a series; as in the simulator.
+/// Most classes, and most flows, that have a series; as in the simulator.
 const MOST: usize = 64;
 
-/// The edges of a run's bins, with its begin and its end.
+/// The edges of the bins of a run, with the beginning and the end of the run.
 pub fn edges(case: &Case, bins: u64) -> Vec<Nanos> {
     let width = Series::width(case.duration, bins);
     (0..=case.duration.div_ceil(width)).map(|n| (n * width).min(case.duration)).collect()
@@ -79,7 +79,7 @@ fn class(readings: &Readings, id: usize, name: String, edges: &[Nanos], warmup: 
             let (begin, end) = window.edges(id)?;
             Some((begin.counters, end.counters, window.sojourn(id)))
         });
-        // A bin between two readings stays empty.
+        // A bin without a reading at both edges stays empty.
         let (begin, end, sojourn) = counts.unwrap_or_default();
         row.bytes.push(end.sent_bytes.saturating_sub(begin.sent_bytes));
         row.packets.push(end.sent_packets.saturating_sub(begin.sent_packets));

@@ -1,4 +1,5 @@
-//! altq in the middle: the bridge path of `altq run`, and what it counted when.
+//! Runs altq in the middle namespace, with the bridge path of `altq run`, and keeps the readings of
+//! its counters.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -25,48 +26,49 @@ use super::networked::{Network, Networked};
 use super::topology::{INSIDE, OUTSIDE, Side, Topology, Unsupported};
 use super::tunnel::{Tunnel, Tunnelled};
 
-/// Time between two readings of a link's counters: windows begin and end at a reading.
+/// Time between two readings of a link's counters. Windows begin and end at a reading.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// The least time for a class in a reading: what the loop takes to tell a class's counters, and
-/// much more.
+/// Least time between two readings of a link, for each of its classes. The loop needs much less to
+/// copy the counters of a class.
 const A_CLASS: Duration = Duration::from_micros(5);
 
-/// Packets up to here lie in a slot of 2 KB, larger ones in 64 KB more, most of which are never
-/// touched.
+/// Packets up to this length, in bytes, have a slot of 2 KB. Larger ones have 64 KB more, most of
+/// which is never touched.
 const ORDINARY: u32 = 1900;
 
-/// Bytes of slots for a link of larger packets: a queue of 13,000 of 8 KB (case timer-ceiling) is
-/// to fit.
+/// Bytes of memory for slots if the link has larger packets: a queue of 13,000 packets of 8 KB must
+/// fit (case timer-ceiling).
 const MEMORY: usize = 1536 << 20;
 
-/// How long the wires may take to come up.
+/// How long the veth interfaces may take until they carry frames.
 const CARRIER: Duration = Duration::from_secs(3);
 
-/// How long an answer of a loop may take.
+/// How long a loop may take to answer a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What lies around a link in the lab, for the packets of one direction.
+/// The emulation around a shaped link, for packets of one direction.
 #[derive(Default)]
 pub struct Around {
-    /// What lies before it; `None`: what comes was sent at once.
+    /// The links before it; `None`: packets come straight from the hosts.
     pub before: Option<Box<dyn Network>>,
-    /// What lies behind it; `None`: what leaves arrives at once.
+    /// The links behind it; `None`: a packet has arrived when it leaves.
     pub behind: Option<Box<dyn Network>>,
-    /// A tunnel around it: from before its rules to behind its queue.
+    /// A tunnel around it, whose header is added before classification and removed behind the
+    /// queue.
     pub tunnel: Option<Tunnel>,
-    /// What it has in the place of a wire of its policy's rate.
+    /// The imitated host that has the queue; `None`: a wire of the policy's rate.
     pub host: Option<Host>,
 }
 
-/// What reaches a link's loop while it runs.
+/// The channels by which a running loop gets changes and requests to look at its engine.
 struct Steering {
     changes: Option<mpsc::Receiver<Change>>,
     looks: Option<mpsc::Receiver<Look>>,
 }
 
 impl Steering {
-    /// The loop, with these.
+    /// The loop of this shaper, with these channels.
     fn run(self, mut shaper: shaper::Shaper<impl Edge + Send + 'static, impl Output + Send + 'static>) -> Loop {
         self.changes.into_iter().for_each(|changes| shaper.listen(changes));
         self.looks.into_iter().for_each(|looks| shaper.show(looks));
@@ -74,45 +76,45 @@ impl Steering {
     }
 }
 
-/// The bridge, running, and its readings so far.
+/// The running bridge, and its readings so far.
 pub struct Shaper {
     stop: Stop,
     seen: Arc<Mutex<Vec<Seen>>>,
     listener: JoinHandle<Result<(), Error>>,
     notes: Vec<String>,
-    /// Where changes of each link go.
+    /// For each link, the sender of changes to its loop.
     steering: Vec<mpsc::Sender<Change>>,
-    /// Where those go who look at the engine of each link.
+    /// For each link, the sender of functions that look at its engine.
     looking: Vec<mpsc::Sender<Look>>,
 }
 
-/// A reading, and when it came.
+/// A reading, and when it was received.
 struct Seen {
-    /// Without its sketches.
+    /// The counters, without the sketches of waiting times.
     snapshot: Snapshot,
-    /// How long what each class sent since the reading before had waited.
+    /// The waiting times of the packets that each class sent since the last reading.
     sojourns: Vec<Packed>,
     came: Instant,
 }
 
 /// All readings of a link over a run.
 pub struct Readings {
-    /// In order of time; `at` counts from the start of the run.
+    /// In order of time, each with its time since the start of the run.
     readings: Vec<(Duration, Snapshot)>,
-    /// By reading and class: how long what left since the reading before had waited.
+    /// For each reading and class, the waiting times of the packets sent since the last reading.
     sojourns: Vec<Vec<Packed>>,
 }
 
-/// The links of a lab as its middle runs them: `link` towards the sinks, `reverse` towards the
-/// sources. A lab's link is a wire of its rate, so one whose policy leaves the regulator out is
-/// paced, unless the wire is `apart`.
+/// The links as the loops in the middle run them: `link` towards the sinks, `reverse` towards the
+/// sources. A loop must send at the link's rate, so a link without a regulator gets
+/// `regulator auto`, unless an imitated wire limits the rate (`apart`).
 pub fn wires(link: Option<&Link>, reverse: Option<&Link>, apart: bool) -> Vec<Link> {
     let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
     let both = link.zip(reverse).is_some_and(|(link, reverse)| link.name == reverse.name);
     let placed = ways.into_iter().filter_map(|(link, from, to)| link.map(|link| (link.clone(), from, to)));
     placed
         .map(|(mut link, from, to)| {
-            // Readings are told apart by the link's name: one that governs both ways is two.
+            // Readings have the link's name, so a link that governs both directions becomes two.
             if from == OUTSIDE && both {
                 link.name += " reverse";
             }
@@ -126,13 +128,14 @@ pub fn wires(link: Option<&Link>, reverse: Option<&Link>, apart: bool) -> Vec<Li
 }
 
 impl Shaper {
-    /// Puts altq between the wires.
+    /// Starts altq between the two sides.
     ///
     /// # Errors
-    /// [`Unsupported`] where the kernel lacks packet sockets or what the bridge needs of them.
+    /// [`Unsupported`] if the kernel lacks packet sockets or something that the bridge needs of
+    /// them.
     ///
-    /// `ways` says what each way has, that of the packets of one side; it is asked again where the
-    /// wires are not up yet.
+    /// `ways` returns the emulation for packets of one side. It is called again if the interfaces
+    /// are not up yet.
     pub fn start(
         topology: &Topology,
         links: &[Link],
@@ -146,7 +149,7 @@ impl Shaper {
         let memory = if jumbo { MEMORY } else { Tuning::default().memory };
         let tuning = Tuning { interval: Some(every.as_nanos() as u64), memory, ..Tuning::default() };
         let options = Options { tuning, ..Options::default() };
-        // The kernel says a little after its interfaces are up that they carry frames.
+        // The kernel reports interfaces as up a little before they carry frames.
         let deadline = Instant::now() + CARRIER;
         let running = loop {
             let channels: Vec<_> = links.iter().map(|_| mpsc::channel()).collect();
@@ -193,43 +196,45 @@ impl Shaper {
         Ok(Shaper { stop, seen, listener: listener.context("cannot start a thread")?, notes, steering, looking })
     }
 
-    /// Changes a link, by its place, within a reading's interval.
+    /// Applies a change to the link with this index; it takes effect within a reading's interval.
     ///
     /// # Errors
-    /// The bridge has ended.
+    /// If the bridge has ended.
     pub fn change(&self, link: usize, change: Change) -> anyhow::Result<()> {
-        let gone = || anyhow::anyhow!("altq's bridge ended before its time");
+        let gone = || anyhow::anyhow!("altq's bridge ended before the run was over");
         self.steering.get(link).ok_or_else(gone)?.send(change).map_err(|_| gone())
     }
 
-    /// What a link's engine counts now, within a reading's interval: as of so long a run.
+    /// The counters of a link's engine at this time, for a run that has lasted `span`. Answers
+    /// within a reading's interval.
     ///
     /// # Errors
-    /// The bridge has ended.
+    /// If the bridge has ended.
     pub fn stat(&self, at: usize, link: &Link, span: Nanos) -> anyhow::Result<LinkStat> {
         let (tell, told) = mpsc::channel();
         let link = link.clone();
-        // Where nobody waits for it any more it is nobody's loss.
+        // If nobody waits for the answer any more, it is dropped.
         let look: Look = Box::new(move |engine: &Engine| _ = tell.send(LinkStat::of(&link, engine, span)));
-        let gone = || anyhow::anyhow!("altq's bridge ended before its time");
+        let gone = || anyhow::anyhow!("altq's bridge ended before the run was over");
         self.looking.get(at).ok_or_else(gone)?.send(look).map_err(|_| gone())?;
         told.recv_timeout(PATIENCE).map_err(|_| gone())
     }
 
-    /// What the bridge says of how it runs.
+    /// Remarks of the bridge about how it runs.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// True when it has ended by itself, which it does only when something failed.
+    /// True if the bridge has ended by itself, which it does only after an error.
     pub fn failed(&self) -> bool {
         self.listener.is_finished()
     }
 
-    /// Ends it. `epoch` is the start of the run; readings from before count as of its start.
+    /// Stops the bridge and returns the readings of each link. `epoch` is the start of the run;
+    /// earlier readings count as taken at the start.
     ///
     /// # Errors
-    /// What ended it before, if something did.
+    /// The error that ended the bridge, if it had ended.
     pub fn finish(self, epoch: Instant, links: &[Link]) -> anyhow::Result<Vec<Readings>> {
         self.stop.set();
         match self.listener.join() {
@@ -237,7 +242,7 @@ impl Shaper {
             Err(panic) => std::panic::resume_unwind(panic),
         }
         let mut seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        // Snapshots of many classes are large: each goes to its link as it is.
+        // Snapshots of many classes are large, so each is moved to its link, not copied.
         let mut own = |link: &Link| seen.extract_if(.., |seen| seen.snapshot.link == link.name).collect();
         Ok(links.iter().map(|link| Readings::new(own(link), epoch)).collect())
     }
@@ -249,13 +254,14 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
             Ok(mut snapshot) => {
                 let came = Instant::now();
                 if snapshot.classes.len() > super::MANY {
-                    // Readings of many classes are much memory. Those behind the last that had
-                    // packets tell nothing.
+                    // Readings of many classes take much memory. Classes after the last one that
+                    // had packets are removed.
                     let busy = snapshot.classes.iter().rposition(|class| class.counters.received_packets() > 0);
                     snapshot.classes.truncate(busy.map_or(1, |last| last + 1));
                     snapshot.classes.shrink_to_fit();
                 }
-                // A hundred a second for minutes: two sketches a class would be megabytes a second.
+                // With a hundred readings a second, two sketches per class would take megabytes a
+                // second.
                 let sojourns = snapshot.classes.iter_mut().map(|class| {
                     class.sojourn_total = Sketch::default();
                     std::mem::take(&mut class.sojourn).packed()
@@ -271,8 +277,8 @@ fn listen(running: Running, seen: &Mutex<Vec<Seen>>) -> Result<(), Error> {
 
 impl Readings {
     fn new(own: Vec<Seen>, epoch: Instant) -> Readings {
-        // The loop has a clock of its own. A reading comes a little after it was taken; the one
-        // that came most promptly tells how the clocks differ.
+        // The loop has its own clock, and a reading is received a little after it was taken. The
+        // reading with the least delay tells how the two clocks differ.
         let zero = own.iter().filter_map(|seen| seen.came.checked_sub(Duration::from_nanos(seen.snapshot.at))).min();
         let since = |at: u64| {
             zero.map_or(Duration::ZERO, |zero| (zero + Duration::from_nanos(at)).saturating_duration_since(epoch))
@@ -293,7 +299,7 @@ impl Readings {
             .min_by_key(|at| distance(*at))
     }
 
-    /// What the link did in a window, or as near to it as the readings are.
+    /// What the link did in a window; the window's ends are moved to the nearest readings.
     pub fn window(&self, from: Duration, to: Duration) -> Option<Window<'_>> {
         let (first, last) = (self.nearest(from)?, self.nearest(to)?);
         if first >= last {
@@ -302,7 +308,7 @@ impl Readings {
         Some(Window { readings: self.readings.get(first..=last)?, sojourns: self.sojourns.get(first..=last)? })
     }
 
-    /// Share of the readings in a stretch of time at which a class had nothing queued.
+    /// The share of the readings between two times in which the class had no packets queued.
     pub fn empty(&self, class: usize, from: Duration, to: Duration) -> f64 {
         let within = self.readings.iter().filter(|(at, _)| (from..to).contains(at));
         let queues =
@@ -311,8 +317,8 @@ impl Readings {
         f64::from(empty) / f64::from(all.max(1))
     }
 
-    /// When a class first had `level` or more over a span of `over`, from the window's begin to
-    /// that of the span; of charged bytes.
+    /// The time from the beginning of the window to the beginning of the first span of length
+    /// `over` in which the class had `level` or more, in charged bytes.
     pub fn reached(&self, class: usize, window: (Duration, Duration), level: u64, over: Duration) -> Option<Duration> {
         let bytes = |at: usize| Some(self.readings.get(at)?.1.classes.get(class)?.counters.sent_wire_bytes);
         let within =
@@ -335,14 +341,14 @@ impl Readings {
     }
 }
 
-/// A stretch of readings.
+/// The readings of a window.
 pub struct Window<'a> {
     readings: &'a [(Duration, Snapshot)],
     sojourns: &'a [Vec<Packed>],
 }
 
 impl<'a> Window<'a> {
-    /// Its length, by the loop's clock.
+    /// The window's length, by the loop's clock.
     pub fn length(&self) -> Duration {
         match (self.readings.first(), self.readings.last()) {
             (Some((_, first)), Some((_, last))) => Duration::from_nanos(last.at.saturating_sub(first.at)),
@@ -350,8 +356,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// A class as it was at the window's begin and at its end. One that came in between had done
-    /// nothing at its begin.
+    /// The state of a class at the beginning and at the end of the window. A class that was added
+    /// in between has zeros at the beginning.
     pub fn edges(&self, class: usize) -> Option<(&'a ClassStat, &'a ClassStat)> {
         static NOTHING: LazyLock<ClassStat> = LazyLock::new(ClassStat::default);
         let (_, first) = self.readings.first()?;
@@ -367,14 +373,14 @@ impl<'a> Window<'a> {
         (count > 0).then(|| sum as f64 / f64::from(count))
     }
 
-    /// The longest time between two readings: the loop is asked for its counters all the time, and
+    /// The longest time between two readings. The loop is asked for its counters all the time, and
     /// answers between packets.
     pub fn longest(&self) -> Option<Duration> {
         let times = self.readings.iter().zip(self.readings.iter().skip(1));
         times.map(|((_, one), (_, next))| Duration::from_nanos(next.at.saturating_sub(one.at))).max()
     }
 
-    /// How long what the class sent in the window had waited.
+    /// The waiting times of the packets that the class sent in the window.
     pub fn sojourn(&self, class: usize) -> Sketch {
         let mut sum = Sketch::default();
         self.sojourns.iter().skip(1).filter_map(|classes| classes.get(class)).for_each(|own| sum.merge_packed(own));

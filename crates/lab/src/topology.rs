@@ -40,7 +40,7 @@ pub enum Side {
     Sinks,
 }
 
-/// What the topology is made for.
+/// What the namespaces and wires must provide.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Addresses of the sources, at least one.
@@ -51,18 +51,19 @@ pub struct Plan {
     pub mtu: u32,
     /// The largest IPv6 packet, in bytes; smaller than `mtu` if there is a tunnel on the way.
     pub mtu6: u32,
-    /// False: the hosts send no super-packets, as with a network card without segmentation offload.
+    /// False if hosts must send no super-packets, as if their network cards had no segmentation
+    /// offload.
     pub offload: bool,
     /// TCP connections that offer ECN.
     pub ecn: Ecn,
 }
 
-/// Which TCP connections offer ECN. All accept it.
+/// Which TCP connections offer ECN. All accept it if the peer offers it.
 #[derive(Clone, Debug)]
 pub enum Ecn {
     /// All of them.
     All,
-    /// Those from an address of a side to an address and port.
+    /// Connections from an address on a side to an address and port.
     Some(Vec<(Side, IpAddr, SocketAddr)>),
 }
 
@@ -77,9 +78,9 @@ pub struct Topology {
     sinks: Namespace,
 }
 
-/// Interface of the middle towards the sources.
+/// The interface of the middle namespace towards the sources.
 pub const INSIDE: &str = "inside";
-/// Interface of the middle towards the sinks.
+/// The interface of the middle namespace towards the sinks.
 pub const OUTSIDE: &str = "outside";
 
 const SOURCES_MAC: &str = "02:00:00:00:00:01";
@@ -150,7 +151,7 @@ impl Topology {
             _ => error,
         })?;
         for side in [Side::Sources, Side::Sinks] {
-            // With one segment per packet TCP builds no super-packets.
+            // With at most one segment per packet TCP builds no super-packets.
             let segments = if plan.offload { "" } else { " gso_max_segs 1" };
             ip(
                 self.side(side),
@@ -206,8 +207,8 @@ impl Plan {
 }
 
 impl Topology {
-    /// Where only some connections of a side offer ECN: makes routes with ECN, and rules that
-    /// select these connections.
+    /// If only some connections of a side offer ECN: makes routes with ECN, and rules that select
+    /// them for these connections.
     fn ecn(&self, side: Side, plan: &Plan) -> anyhow::Result<()> {
         let Ecn::Some(flows) = &plan.ecn else { return Ok(()) };
         for (family, v6) in [("-4", false), ("-6", true)] {
@@ -253,9 +254,9 @@ pub fn sysctl(path: &str, value: &str) -> anyhow::Result<()> {
     fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
 }
 
-/// Runs lines of `ip -batch` in a namespace. iproute2 is called, as a topology takes five calls of
-/// some 2 ms of processor time each; neli would bring 18 crates and, for rules, metrics and veth
-/// peers, more lines than these commands.
+/// Runs lines of `ip -batch` in a namespace. Calling iproute2 costs five calls of about 2 ms of
+/// processor time each per topology. The crate neli would add 18 crates and, for rules, metrics and
+/// veth peers, more lines than these commands.
 pub fn ip(namespace: &Namespace, batch: &str) -> anyhow::Result<()> {
     tool(namespace, "ip", &[], batch)
 }
@@ -306,5 +307,5 @@ fn spawn(name: &str, with: impl Fn(&mut Command) -> &mut Command) -> anyhow::Res
             other => return other.with_context(|| format!("cannot start `{path}`")),
         }
     }
-    Err(Unsupported(format!("`{name}` is not there: install iproute2")).into())
+    Err(Unsupported(format!("`{name}` is missing: install iproute2")).into())
 }

@@ -17,7 +17,7 @@ use super::shaper::Readings;
 /// more about the host than about the policy.
 const LOST_OUTSIDE: f64 = 0.001;
 
-/// If the processors were busy for this share of the time or more, the host may have limited a
+/// If the processors were busy for at least this share of the time, the host may have limited a
 /// flow.
 const BUSY: f64 = 0.97;
 
@@ -31,7 +31,7 @@ impl Prepared<'_> {
             result.invalid(reason.clone());
         }
         for (link, readings) in self.links.iter().zip(readings) {
-            // Losses during the warm-up count too: the queue that fills then would be shorter.
+            // Losses during the warm-up count as well, because they leave a shorter queue behind.
             let Some(window) = readings.window(Duration::ZERO, nanos(case.duration)) else {
                 result.invalid(format!("link `{}`: its loop gave no readings", link.name));
                 continue;
@@ -58,9 +58,9 @@ impl Prepared<'_> {
         }
     }
 
-    /// Adds to the result each bulk flow that the host limited, not the link. Bulk TCP keeps its
-    /// class backlogged unless the host is too busy; then the class is empty, others borrow its
-    /// share, and the figures are those of the host.
+    /// Adds to the result each bulk flow that the host limited instead of the link. Bulk TCP keeps
+    /// its class backlogged unless the host is too busy. Then the class is empty, other classes
+    /// borrow its share, and the figures say more about the host than about the policy.
     pub fn distrust_starved(
         &self,
         case: &Case,
@@ -78,7 +78,7 @@ impl Prepared<'_> {
             let place =
                 self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
             let Some((link, id, readings)) = place else { continue };
-            // A flow that a slower link of its route limits does not fill this one.
+            // A flow that is limited by a slower link of its path does not fill this one.
             let slower = |(link_at, back): &(usize, bool)| {
                 let rate = case.links.get(*link_at).and_then(|link| link.ways[usize::from(*back)].rate);
                 *link_at != self.lowered.link_at && rate.is_some_and(|rate| rate < link.spec.rate)

@@ -1,5 +1,5 @@
-//! An edge with both ends of an IPv6-in-IPv4 tunnel: IPv6 packets that come in get an IPv4 header,
-//! and lose it when they are sent.
+//! Wraps an edge with both ends of an IPv6-in-IPv4 tunnel: IPv6 packets that come in get an IPv4
+//! header, and lose it when they are sent.
 //!
 //! In between the loop sees the outer packets (protocol 41, RFC 4213 3.5), as a link between the
 //! tunnel's ends would: rules, queues and charge are about them. No tunnel device of the kernel is
@@ -31,26 +31,26 @@ pub type Ends = Box<dyn Fn(Ipv6Addr, Ipv6Addr) -> [Ipv4Addr; 2] + Send>;
 
 /// A tunnel.
 pub struct Tunnel {
-    /// The addresses of its ends, by packet.
+    /// Returns the addresses of the tunnel's ends for a packet.
     pub ends: Ends,
     /// The largest outer packet, in bytes. The MTU for IPv6 is 20 bytes less and static (RFC 4213
     /// 3.2.1).
     pub mtu: u32,
 }
 
-/// An edge with a tunnel around the loop.
+/// An edge whose loop is inside a tunnel.
 pub struct Tunnelled<E> {
     edge: E,
     tunnel: Option<Tunnel>,
     /// Identification field of the next outer header.
     id: u16,
     parts: Vec<Part>,
-    /// Frames that were received and are not encapsulated yet; kept to reuse its memory.
+    /// Received frames that are not encapsulated yet; a field only to reuse its memory.
     came: Vec<u32>,
     counters: EdgeCounters,
 }
 
-/// What became of a frame that was to be encapsulated.
+/// What happened to a frame that had to be encapsulated.
 enum Fate {
     Goes,
     TooLarge,
@@ -104,7 +104,7 @@ fn encapsulate(pool: &mut Pool, handle: u32, tunnel: &Tunnel, id: &mut u16) -> F
     let Some((at, 0x86dd)) = segment::network(head) else { return Fate::Goes };
     let Some(inner) = head.get(at..).and_then(|rest| rest.first_chunk::<V6>()) else { return Fate::Unreadable };
     let len = V6 + usize::from(u16::from_be_bytes([inner[4], inner[5]]));
-    // An Ethernet frame may be longer than its packet (padding), never shorter.
+    // Padding may make an Ethernet frame longer than its packet, never shorter.
     if inner[0] >> 4 != 6 || pool.len(handle) - at < len {
         return Fate::Unreadable;
     }
@@ -168,14 +168,14 @@ fn decapsulate(pool: &mut Pool, handle: u32) -> bool {
 }
 
 /// The ECN field after decapsulation, from the inner and the outer one (RFC 6040 4.2, figure 4).
-/// `None`: the packet is dropped, because its connection does not use ECN, so that a mark would
-/// tell it nothing.
+/// `None`: the packet is dropped, because it was marked but its connection does not use ECN and
+/// would not see the mark.
 fn outgoing(inner: u8, outer: u8) -> Option<u8> {
     match (inner, outer) {
         (0, CE) => None,
         (0, _) => Some(0),
         (CE, _) | (_, CE) => Some(CE),
-        // ECT(1) in the outer header may be a mark too (PCN), and is kept.
+        // ECT(1) in the outer header may be a mark too (PCN), so it is kept.
         (_, 1) => Some(1),
         _ => Some(inner),
     }
@@ -189,11 +189,12 @@ fn set_ethertype(pool: &mut Pool, handle: u32, at: usize, kind: u16) {
 }
 
 impl<E: Edge> Tunnelled<E> {
-    /// Decapsulates frames and sends them; `ends`: when their last bits leave, if that is known.
+    /// Decapsulates frames and sends them. `ends`: when the last bits of frames leave, if that is
+    /// known.
     fn give(&mut self, pool: &mut Pool, frames: &[u32], ends: &[Nanos]) -> Result<Sent, Error> {
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
-            // A frame that the edge did not take the last time is decapsulated already.
+            // A frame that the edge did not take last time is decapsulated already.
             let run = rest.iter().take_while(|handle| decapsulate(pool, **handle)).count();
             let sent = self.edge.send(pool, &rest[..run], ends.get(done..done + run).unwrap_or_default())?;
             done += sent.done;

@@ -14,10 +14,10 @@ use crate::stop::Stop;
 use crate::sys::interface::{Interface, State};
 use crate::sys::packet::{Receiver, Sender};
 
-/// How often it is checked that the interfaces still carry frames.
+/// Time between two checks that the interfaces still carry frames.
 const LOOK: Nanos = SECOND / 2;
-/// How long to wait for a device whose queue is full (ENOBUFS): it does not tell when there is room
-/// again.
+/// Time after which a device whose queue was full (ENOBUFS) is tried again. Such a device does not
+/// report when it has room.
 const RETRY: Nanos = 50_000;
 
 /// How long the kernel may take to remove an interface after setting it down.
@@ -34,7 +34,8 @@ pub struct OneWay {
     /// Frames that the device had dropped before the start.
     dropped_before: u64,
     look_at: Nanos,
-    /// Keeps the kernel's network stack from handling what comes in, while this value lives.
+    /// While this descriptor is open, the kernel's network stack does not handle the frames that
+    /// come in.
     _guard: Option<OwnedFd>,
 }
 
@@ -56,7 +57,8 @@ impl OneWay {
     fn look(&mut self) -> Result<(), Error> {
         self.look_at = now() + LOOK;
         check(&self.from).and_then(|()| check(&self.to)).map_err(|first| {
-            // An interface that is being removed goes down first. Waiting tells which it is.
+            // An interface that is being removed goes down first. After a wait the state says
+            // whether it is down or gone.
             std::thread::sleep(GOING);
             check(&self.from).and_then(|()| check(&self.to)).err().unwrap_or(first)
         })
@@ -66,8 +68,8 @@ impl OneWay {
     fn down(&mut self) -> Error {
         match self.look() {
             Err(error) => error,
-            // It was down for a moment: frames were lost without being counted, and the socket is
-            // no longer bound to it.
+            // It was down only for a moment. Frames were lost and not counted, and the socket is no
+            // longer bound to the interface.
             Ok(()) => Error::Interface {
                 name: self.from.name.clone(),
                 state: "went down while the bridge ran; start it again",
@@ -87,7 +89,7 @@ pub(super) fn check(interface: &Interface) -> Result<(), Error> {
     Err(Error::Interface { name: interface.name.clone(), state })
 }
 
-/// CLOCK_MONOTONIC.
+/// The time by CLOCK_MONOTONIC.
 pub(super) fn now() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as Nanos * SECOND + time.tv_nsec as Nanos
@@ -160,8 +162,8 @@ impl Edge for OneWay {
         if now >= self.look_at {
             self.look()?;
         }
-        // ppoll takes nanoseconds, and under a slack of 1 ns wakes as exactly as a timerfd would,
-        // for one call instead of three.
+        // With a timer slack of 1 ns, ppoll wakes as exactly as a timerfd would, and takes one
+        // system call instead of three.
         let wait = deadline.unwrap_or(Nanos::MAX).min(self.look_at).saturating_sub(now);
         let timeout = Timespec { tv_sec: (wait / SECOND) as i64, tv_nsec: (wait % SECOND) as _ };
         let receive = if want.frames { PollFlags::IN } else { PollFlags::empty() };
@@ -175,7 +177,8 @@ impl Edge for OneWay {
             Err(error) => return Err(Error::of("waiting", error.into())),
         }
         let [receiver, stop, sender] = watched.map(|fd| fd.revents());
-        // An error of the sending socket ends the loop; polling it again would return at once.
+        // An error on the sending socket ends the loop. Polling the socket again would return at
+        // once.
         if sender.intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(self.down());
         }

@@ -1,4 +1,4 @@
-//! The direction of a bridge that no link shapes: frames are sent as they came in.
+//! Forwards the direction of a bridge that no link shapes: frames are sent as they came in.
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
@@ -14,8 +14,8 @@ pub fn forward(mut edge: impl Edge) -> Result<(), Error> {
     let mut blocked = None;
     let mut there = true;
     while !edge.stopped() {
-        // Nothing is received while frames wait to be sent: the kernel's receive buffer is the
-        // queue.
+        // Nothing is received while frames wait to be sent, so they queue up in the kernel's
+        // receive buffer.
         let full = there && frames.is_empty() && {
             edge.receive(&mut pool, &mut frames)?;
             frames.len() >= BATCH

@@ -30,13 +30,13 @@ pub use forward::forward;
 pub struct Options {
     /// Tuning of the loops.
     pub tuning: Tuning,
-    /// Loops run before all ordinary threads (SCHED_FIFO). They keep time under load, but a loop
-    /// that is always busy keeps other threads from running.
+    /// True if loops run before all ordinary threads (SCHED_FIFO). They then keep time under load,
+    /// but a loop that is always busy keeps other threads from running.
     pub realtime: bool,
 }
 
-/// The loop of one way of a bridge, ready to run in a thread of its own. It is given what takes the
-/// snapshots, and returns when the edge says that it is to stop.
+/// The loop of one direction of a bridge, which runs in a thread of its own. Its argument takes the
+/// snapshots. It returns when the edge tells it to stop.
 pub type Loop = Box<dyn FnOnce(&mut dyn FnMut(Snapshot)) -> Result<(), Error> + Send>;
 
 /// Running links. Dropping it stops them.
@@ -48,22 +48,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Notes for the user about how the links run, a line each.
+    /// Notes for the user about how the links run, one line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Snapshots of all links, as they are taken. The channel closes when all loops have ended.
+    /// The snapshots of all links. The channel closes when all loops have ended.
     pub fn snapshots(&self) -> &mpsc::Receiver<Snapshot> {
         &self.snapshots
     }
 
-    /// A handle with which others can stop it.
+    /// A handle that stops the links.
     pub fn stopper(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Asks all loops to end. Each sends one more snapshot, the last.
+    /// Asks all loops to end. Each sends a last snapshot.
     pub fn stop(&self) {
         self.stop.set();
     }
@@ -93,20 +93,20 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.set();
         for thread in self.threads.drain(..) {
-            // If it panicked, the message has been printed.
+            // If the thread panicked, the message has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// Opens the interfaces of `links` and shapes until stopped. Everything is looked for in the
-/// network namespace of the calling thread; once this has returned, nothing can fail but what
-/// happens to the interfaces.
+/// Opens the interfaces of `links`, in the network namespace of the calling thread, and shapes
+/// until stopped. Errors after this has returned come only from changes to the interfaces.
 ///
 /// # Errors
-/// [`Error::Link`] for a link without a bridge, or bridges that cannot stand together;
-/// [`Error::NoInterface`], [`Error::Interface`] for one that is not there or carries no frames;
-/// [`Error::NotPermitted`], [`Error::Unsupported`] by the host; [`Error::Spec`].
+/// [`Error::Link`] for a link without a bridge, or bridges that exclude each other;
+/// [`Error::NoInterface`], [`Error::Interface`] if an interface is missing or carries no frames;
+/// [`Error::NotPermitted`], [`Error::Unsupported`] if the host does not allow or cannot do it;
+/// [`Error::Spec`] if the engine refuses a link.
 pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     run_with(links, options, |from, link, one_way| {
         Ok(match link {
@@ -119,8 +119,9 @@ pub fn run(links: &[&Link], options: Options) -> Result<Running, Error> {
     })
 }
 
-/// [`run`], with the loops that `make` makes of the edge of each way. It is called once a way, with
-/// the name of the interface where frames come in, and the link that shapes them, if one does.
+/// As [`run`], with loops made by `make` from the edge of each direction. `make` is called once per
+/// direction, with the name of the interface at which frames come in, and the link that shapes
+/// them, if there is one.
 ///
 /// # Errors
 /// Those of [`run`], and those of `make`.
@@ -152,18 +153,18 @@ pub fn run_with(
         let work = make(from, *link, OneWay::open(input, output, guard, stop.clone())?)?;
         let (stop, realtime, send) = (stop.clone(), options.realtime, send.clone());
         let work = move || {
-            // If it fails, timers fire up to 50 µs late, which the pacer makes up for.
+            // If this fails, timers fire up to 50 µs late. The pacer makes up for that.
             let _ = thread::exact_timers();
             let ready = if realtime {
                 thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e))
             } else {
-                // Optional: it only makes the kernel run the loop sooner.
+                // Optional: the kernel then runs the loop sooner.
                 let _ = thread::prompt();
                 Ok(())
             };
-            // Nobody may be listening any more: the loop goes on.
+            // If nobody receives the snapshots any more, the loop goes on.
             let result = ready.and_then(|()| work(&mut |snapshot| _ = send.send(snapshot)));
-            // When one direction ends, the other ends too.
+            // When one direction ends, the other one must end too.
             stop.set();
             result
         };
@@ -171,7 +172,7 @@ pub fn run_with(
     }
     let mut threads = Vec::new();
     for (name, work) in workers {
-        // The kernel keeps 15 bytes of a thread's name.
+        // The kernel keeps 15 bytes of the name of a thread.
         let thread = Builder::new().name(name).spawn(work);
         match thread {
             Ok(thread) => threads.push(thread),
@@ -189,7 +190,7 @@ type Way<'a> = (&'a str, &'a str, Option<&'a Link>);
 
 type Worker = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-/// All directions to run: those of the links, and the reverse ones that no link shapes.
+/// All directions to run: those of the links, and the opposite ones that no link shapes.
 fn ways<'a>(links: &[&'a Link]) -> Result<Vec<Way<'a>>, Error> {
     let mut ways: Vec<Way<'a>> = Vec::new();
     let mut partner: BTreeMap<&str, (&str, &str)> = BTreeMap::new();

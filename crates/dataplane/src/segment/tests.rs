@@ -1,12 +1,12 @@
-//! Segmentation, judged by a receiver written for it: it reads the frames as bytes from RFC 791,
-//! 8200, 9293 and 768, and sums checksums word by word.
+//! Segmentation, checked by a receiver written for this test. It reads the frames' bytes by RFC
+//! 791, 8200, 9293 and 768, and sums checksums word by word.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// The one's-complement sum over bytes, in the plainest way there is.
+/// The one's-complement sum over bytes, computed in the simplest way.
 fn plain_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for (at, byte) in bytes.iter().enumerate() {
@@ -22,7 +22,7 @@ struct Made {
     payload: Vec<u8>,
 }
 
-/// A super-packet as a kernel hands it over. Flags: CWR, ACK, PSH, FIN.
+/// A super-packet as a kernel hands it over, with the TCP flags CWR, ACK, PSH and FIN.
 fn super_packet(v6: bool, udp: bool, tags: usize, options: usize, payload: usize, size: u16) -> Made {
     let mut rng = Pcg32::seed_from_u64((payload * 31 + usize::from(size)) as u64);
     let payload: Vec<u8> = (0..payload).map(|_| rng.next_u32() as u8).collect();
@@ -69,7 +69,7 @@ fn super_packet(v6: bool, udp: bool, tags: usize, options: usize, payload: usize
     Made { bytes, vnet, payload }
 }
 
-/// What the receiver found in a frame.
+/// What the receiver reads from a frame.
 struct Seen {
     id: u16,
     sequence: u32,
@@ -182,7 +182,7 @@ fn lying_headers_are_refused_and_never_panic() {
         let made =
             super_packet(round % 2 == 0, round % 3 == 0, round % 4, 12, 1 + round % 4_000, 1 + (round % 1500) as u16);
         let (mut bytes, mut vnet) = (made.bytes, made.vnet);
-        // Noise in the headers and in the virtio header, or a cut.
+        // Changes bytes in the headers or in the virtio header, or cuts the frame.
         for _ in 0..rng.next_u32() % 4 {
             let at = rng.next_u32() as usize % bytes.len().min(120);
             bytes[at] = rng.next_u32() as u8;

@@ -85,8 +85,8 @@ pub fn drop_ingress(interface: u32) -> io::Result<OwnedFd> {
 /// A bpf(2) command that returns a descriptor.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: `attributes` is the beginning of the kernel's bpf_attr for this command; the kernel
-    // takes the rest as zero and reads no further than the size given. What it points to is static.
-    // Both commands answer with a new descriptor or an error. Neither std nor rustix has bpf(2).
+    // takes the rest as zero and reads no further than the given size. Its pointers are to statics.
+    // Both commands return a new descriptor or an error. Neither std nor rustix has bpf(2).
     unsafe {
         let fd = libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>());
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as libc::c_int)) }

@@ -57,7 +57,7 @@ impl Interface {
         match flags {
             Err(_) => State::Gone,
             Ok(flags) if flags & libc::IFF_UP == 0 => State::Down,
-            // IFF_RUNNING is up to a second late. The driver knows at once, if it answers ethtool.
+            // IFF_RUNNING may be a second late. The driver knows at once, if it answers ethtool.
             Ok(flags) => match self.ethtool(GLINK) {
                 Some(true) => State::Up,
                 None if flags & libc::IFF_RUNNING != 0 => State::Up,
@@ -97,7 +97,7 @@ impl Interface {
     /// Frames that the device accepted and dropped on sending, from its statistics; `None` if it
     /// has none.
     pub fn dropped_on_sending(&self) -> Option<u64> {
-        // The calling thread's namespace, where the loop runs. Columns: 8 of reception, then bytes,
+        // The thread runs in the interface's namespace. Columns: 8 of reception, then bytes,
         // packets, errors, drops.
         let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
         let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&self.name)?.strip_prefix(':'))?;

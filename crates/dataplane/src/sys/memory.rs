@@ -1,8 +1,8 @@
 //! An allocator that uses large pages for large pieces of memory.
 //!
 //! The records of 100,000 classes take tens of megabytes, and each packet touches a few cache lines
-//! far apart. With pages of 4 KiB the processor then waits for address translation too; large pages
-//! made a packet a third faster there.
+//! far apart. With pages of 4 KiB the processor also waits for address translation. There large
+//! pages made a packet a third faster.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
@@ -27,8 +27,7 @@ fn large(layout: Layout) -> Option<usize> {
 /// Maps `size` bytes, a multiple of [`PAGE`], aligned to it, zeroed. Null if there is no memory.
 fn map(size: usize) -> *mut u8 {
     let Some(more) = size.checked_add(PAGE) else { return null_mut() };
-    // SAFETY: a new private mapping at a place of the kernel's choice touches no memory that anyone
-    // has.
+    // SAFETY: a new private mapping at an address chosen by the kernel overlaps no memory in use.
     let start = unsafe {
         libc::mmap(null_mut(), more, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     };
@@ -137,7 +136,7 @@ mod tests {
             }
             LargePages.dealloc(piece, layout);
         }
-        // Zeroed, aligned, and given back.
+        // The piece is zeroed, aligned and given back.
         let layout = Layout::from_size_align(5 * PAGE + 7, 4096).unwrap();
         // SAFETY: as above.
         unsafe {

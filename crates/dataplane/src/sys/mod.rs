@@ -1,5 +1,5 @@
 //! Calls to the kernel that neither the standard library nor rustix has. All `unsafe` code of this
-//! crate is here, but for one call in `netns`.
+//! crate is here, except for one call in `netns`.
 
 pub mod bpf;
 pub mod interface;

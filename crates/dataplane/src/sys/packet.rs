@@ -10,9 +10,10 @@ use crate::edge::BATCH;
 use crate::pool::{HEAD_ROOM, Pool, START};
 use crate::vnet::{LEN, Vnet};
 
-/// Receive buffer in bytes. With 64 MB nothing was lost where the default lost a third of a burst.
+/// Receive buffer in bytes. With 64 MB nothing was lost of a burst of which the default lost a
+/// third.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
-/// Send buffer in bytes: the most that a device may hold of a socket's frames.
+/// Send buffer in bytes: most bytes of a socket's frames that a device may hold.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 
 /// Options of linux/if_packet.h that libc lacks.
@@ -50,7 +51,7 @@ impl Receiver {
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENOPROTOOPT on a kernel without one of the options.
     pub fn open(interface: u32) -> io::Result<Receiver> {
-        // Protocol 0: nothing is received until it is bound, after all options are set.
+        // Protocol 0: nothing is received until the socket is bound, after all options are set.
         let socket = open()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1i32)?;
@@ -58,7 +59,7 @@ impl Receiver {
         if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
         }
-        // Promiscuous mode, which ends with the socket.
+        // Promiscuous mode, which ends when the socket is closed.
         let membership = libc::packet_mreq {
             mr_ifindex: interface as libc::c_int,
             mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -70,7 +71,7 @@ impl Receiver {
         Ok(Receiver { socket, messages: Messages::new(), staged: Vec::with_capacity(BATCH), missed: 0 })
     }
 
-    /// Receives frames that have come, at most [`BATCH`], without waiting.
+    /// Receives frames that have arrived, at most [`BATCH`], without waiting.
     ///
     /// # Errors
     /// EAGAIN: no frame has come. ENETDOWN: the interface is down or gone. EINVAL: a frame could
@@ -152,7 +153,7 @@ impl Sender {
     pub fn open(interface: u32) -> io::Result<Sender> {
         let socket = open()?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
-        // Directly to the device: a qdisc's queue would hide the backlog from altq.
+        // Frames go directly to the device. The queue of a qdisc would hide the backlog from altq.
         set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)?;
         if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
             set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER)?;
@@ -250,7 +251,7 @@ impl Messages {
         for (to, from) in bytes.chunks_exact_mut(8).zip(&self.controls[at]) {
             to.copy_from_slice(&from.to_ne_bytes());
         }
-        // Another integer under musl.
+        // The type of this field is another one under musl.
         #[allow(clippy::unnecessary_cast)]
         let len = (header.msg_controllen as usize).min(bytes.len());
         find_tag(&bytes[..len])

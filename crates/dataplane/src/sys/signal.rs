@@ -8,12 +8,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::check;
 use crate::stop::Stop;
 
-/// Receives SIGINT and SIGTERM, which no longer end the process.
+/// Receives SIGINT and SIGTERM, which then no longer end the process.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
 impl Watch {
-    /// Blocks both signals. To be called before other threads are started, because they inherit the
+    /// Blocks both signals. Must be called before other threads start, because they inherit the
     /// signal mask.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Watch {
         }
     }
 
-    /// Sets `stop` at the first signal. The second ends the process.
+    /// Sets `stop` at the first signal. A second signal ends the process.
     ///
     /// # Errors
     /// That of starting a thread.
@@ -38,7 +38,8 @@ impl Watch {
             let mut watched = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
             while poll(&mut watched, None).is_err() {}
             stop.set();
-            // Reads the signal and unblocks both in this thread, which the next one then reaches.
+            // Reads the signal and unblocks both signals in this thread, so that the next one ends
+            // the process.
             let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
             let _ = mask(libc::SIG_UNBLOCK, &both());
             loop {
@@ -62,7 +63,7 @@ fn both() -> libc::sigset_t {
     }
 }
 
-/// Changes the calling thread's mask.
+/// Changes the calling thread's signal mask.
 fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
     // SAFETY: the kernel only reads `set`, which outlives the call. Neither std nor rustix changes
     // signal masks.

@@ -38,7 +38,7 @@ pub struct TcpInfo {
 /// Reads TCP_INFO of a socket.
 ///
 /// # Errors
-/// Those of getsockopt(2): the socket is none of TCP.
+/// Those of getsockopt(2), if the socket is not a TCP socket.
 pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut bytes = [0u8; 256];
     let mut len = bytes.len() as libc::socklen_t;
@@ -80,7 +80,7 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         near.write_all(&[1; 5000]).unwrap();
         far.read_exact(&mut [0; 5000]).unwrap();
-        // An answer brings the acknowledgement along, which otherwise may take its time.
+        // The answer carries the acknowledgement, which otherwise may come later.
         far.write_all(&[2]).unwrap();
         near.read_exact(&mut [0]).unwrap();
         let info = tcp_info(&near).unwrap();

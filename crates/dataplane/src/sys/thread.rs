@@ -26,8 +26,8 @@ pub fn realtime() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the kernel run the calling thread, which stays an ordinary one, sooner: nice -10 gives it
-/// a larger share of a busy processor, and slices of 0.1 ms earlier turns.
+/// Makes the kernel run the calling thread sooner, as an ordinary thread: nice -10 gives it a
+/// larger share of a busy processor, and a slice of 0.1 ms lets it run earlier.
 ///
 /// # Errors
 /// EPERM or EACCES without CAP_SYS_NICE.
@@ -50,7 +50,7 @@ pub fn prompt() -> io::Result<()> {
         flags: 0,
         nice: -10,
         priority: 0,
-        // Since Linux 6.12 the slice of an ordinary thread; ignored before.
+        // The slice of an ordinary thread, since Linux 6.12; older kernels ignore it.
         runtime: 100_000,
         deadline: 0,
         period: 0,

@@ -6,15 +6,15 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::check;
 
-/// linux/udp.h; libc has it for some systems only.
+/// From linux/udp.h; libc has it for some systems only.
 const UDP_SEGMENT: libc::c_int = 103;
 
-/// The most datagrams of one call on a segmenting socket: UDP_MAX_SEGMENTS of kernels before 6.7.
-/// Later ones allow 128.
+/// Most datagrams in one call on a segmenting socket: UDP_MAX_SEGMENTS of kernels before 6.7. Later
+/// kernels allow 128.
 pub const SEGMENTS: usize = 64;
 
-/// Makes the kernel cut everything that is sent into datagrams of so many bytes (UDP_SEGMENT,
-/// udp(7)); 0: each call sends one datagram.
+/// Makes the kernel cut everything that is sent into datagrams of `bytes` bytes (UDP_SEGMENT,
+/// udp(7)); with 0 each call sends one datagram.
 ///
 /// # Errors
 /// That of the kernel; kernels before 4.18 lack the option.
@@ -23,12 +23,12 @@ pub fn set_segment(socket: impl AsFd, bytes: u16) -> io::Result<()> {
     set(socket, libc::SOL_UDP, UDP_SEGMENT, &value)
 }
 
-/// Makes the kernel drop everything that comes to the socket; [`dropped`] counts it.
+/// Makes the kernel drop everything that arrives at the socket; [`dropped`] returns how much.
 ///
 /// # Errors
 /// That of the kernel.
 pub fn set_drop_all(socket: impl AsFd) -> io::Result<()> {
-    // BPF_RET | BPF_K, 0: of every packet nothing is kept.
+    // BPF_RET | BPF_K with 0: nothing is kept of any packet.
     let mut code = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: code.as_mut_ptr() };
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
@@ -37,9 +37,9 @@ pub fn set_drop_all(socket: impl AsFd) -> io::Result<()> {
 /// Number of packets that the kernel has dropped at the socket, modulo 2^32.
 ///
 /// # Errors
-/// That of the kernel; kernels before 4.12 do not tell.
+/// That of the kernel; kernels before 4.12 do not count.
 pub fn dropped(socket: impl AsFd) -> io::Result<u32> {
-    /// linux/sock_diag.h.
+    /// From linux/sock_diag.h.
     const SK_MEMINFO_DROPS: usize = 8;
     let mut values = [0u32; SK_MEMINFO_DROPS + 1];
     let mut len = size_of_val(&values) as libc::socklen_t;
@@ -86,7 +86,7 @@ mod tests {
         from.send(b"abcdefgh").unwrap();
         set_segment(&from, 0).unwrap();
         from.send(b"abcdefgh").unwrap();
-        // On the loopback a datagram has come when `send` returns.
+        // On the loopback interface a datagram has arrived when `send` returns.
         assert_eq!(dropped(&to).unwrap() - before, 4);
     }
 }

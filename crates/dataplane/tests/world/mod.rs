@@ -1,5 +1,5 @@
-//! Two hosts with a bridge between them, in namespaces that go with the process, and what they say
-//! to each other.
+//! Two hosts with a bridge between them, in namespaces that end with the process, and traffic
+//! between the hosts.
 
 #![allow(dead_code)]
 
@@ -23,7 +23,7 @@ pub struct World {
     pub right: Namespace,
 }
 
-/// The two hosts, or `None`, said aloud, where this host has no namespaces for us.
+/// The two hosts, or `None`, with a message, if this host allows no namespaces.
 pub fn world() -> Option<World> {
     let made = || -> std::io::Result<World> {
         Ok(World { left: Namespace::new()?, middle: Namespace::new()?, right: Namespace::new()? })
@@ -55,7 +55,7 @@ pub fn world() -> Option<World> {
             ),
         )
         .unwrap();
-        // Neighbours are known, so that nothing but the test's own packets is on the wire.
+        // Neighbour entries are static, so that only the test's own packets are on the wire.
         let other = 3 - host;
         ip(
             side,
@@ -70,8 +70,8 @@ pub fn world() -> Option<World> {
 }
 
 impl World {
-    /// Gives the middle an address on `a`, known to the left: whoever connects to it is refused, if
-    /// the middle's stack hears of it.
+    /// Gives the middle an address on `a`, with a static neighbour entry at the left host. If the
+    /// middle's network stack sees a connection to that address, it refuses it.
     pub fn answer_in_the_middle(&self) {
         ip(
             &self.middle,
@@ -83,7 +83,7 @@ impl World {
             .unwrap();
     }
 
-    /// Whether it does.
+    /// Whether the middle's network stack answers.
     pub fn middle_answers(&self) -> bool {
         let connect = || TcpStream::connect_timeout(&"10.7.0.9:1".parse().unwrap(), Duration::from_millis(300));
         self.left.run(connect).unwrap().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
@@ -110,7 +110,7 @@ pub fn policy(text: &str) -> Policy {
     parse_str(text, "test.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"))
 }
 
-/// Runs all links of a policy in the middle; `None`, said aloud, where the kernel lacks something.
+/// Runs all links of a policy in the middle; `None`, with a message, if the kernel lacks something.
 pub fn run(world: &World, policy: &Policy, options: Options) -> Option<Running> {
     let links: Vec<_> = policy.links.iter().collect();
     match world.middle.run(|| bridge::run(&links, options)).unwrap() {
@@ -123,7 +123,7 @@ pub fn run(world: &World, policy: &Policy, options: Options) -> Option<Running> 
     }
 }
 
-/// Bulk TCP from left to right, to be stopped; counts what arrived.
+/// Bulk TCP from left to right, until it is dropped; counts the bytes that arrived.
 pub struct Bulk {
     pub arrived: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -166,14 +166,14 @@ impl Bulk {
         Bulk { arrived, stop, threads, begun }
     }
 
-    /// Payload in bit/s since the start: no more than the link let through, however late the
-    /// receiver was to read some of it.
+    /// Payload in bit/s since the start. It is never more than the link let through, however late
+    /// the receiver reads.
     pub fn since_start(&self) -> f64 {
         let arrived = self.arrived.load(Ordering::Relaxed);
         arrived as f64 * 8.0 / self.begun.elapsed().as_secs_f64()
     }
 
-    /// Payload in bit/s over a time.
+    /// Payload in bit/s over the given time.
     pub fn measure(&self, over: Duration) -> f64 {
         let (before, start) = (self.arrived.load(Ordering::Relaxed), Instant::now());
         thread::sleep(over);
@@ -190,7 +190,7 @@ impl Drop for Bulk {
     }
 }
 
-/// Round trips of one byte over UDP, one after the other; sorted.
+/// Times of `count` round trips of one byte over UDP, one after another; sorted.
 pub fn round_trips(world: &World, to: &str, count: usize) -> Vec<Duration> {
     let to: SocketAddr = to.parse().unwrap();
     let server = world.right.run(|| UdpSocket::bind(to).unwrap()).unwrap();

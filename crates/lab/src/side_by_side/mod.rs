@@ -22,31 +22,32 @@ use plan::{Job, Plan};
 use crate::topology::Unsupported;
 use crate::{Need, Options, Part};
 
-/// Time that a run needs besides its traffic, in ms: to make and to remove namespaces and wires.
+/// Time that a run needs in addition to its traffic, in ms: to make and to remove namespaces and
+/// wires.
 const SETUP: u64 = 200;
 
 /// Least time between the starts of two runs.
 const APART: Duration = Duration::from_millis(200);
 
-/// A case with runs that are not over.
+/// A case of which some runs are not over.
 struct OpenCase {
     task: Task,
     /// The runs that are possible in the lab.
     file: Arc<CaseFile>,
     options: Options,
-    /// Why the others were left out.
+    /// Why other runs were left out.
     notes: Vec<String>,
     ran: Vec<(Part, ColumnResult<'static>)>,
     /// Number of its jobs that are not over.
     left: usize,
-    /// A run failed, and the case was reported: results of its other runs are ignored.
+    /// True if a run failed and the case was reported; results of its other runs are then ignored.
     failed: bool,
 }
 
 /// What a job of the plan runs.
 #[derive(Clone)]
 struct Work {
-    /// Place of its case.
+    /// Index of its case.
     case: usize,
     /// The run; `None`: the whole case, because it has `turns`.
     part: Option<Part>,
@@ -69,8 +70,8 @@ pub struct InLab {
 }
 
 impl InLab {
-    /// Plans the runs of `tasks`. Cases that cannot run here, or are wrong, go to `finished` at
-    /// once. `seed` replaces the cases' own seeds.
+    /// Plans the runs of `tasks`. Cases that have errors, or that cannot run here, go to `finished`
+    /// at once. `seed` replaces the cases' own seeds.
     pub fn new(
         tasks: Vec<Task>,
         seed: Option<u64>,
@@ -112,8 +113,8 @@ impl InLab {
     }
 
     /// Runs all cases and reports their results to the watcher. Returns true if the watcher stopped
-    /// it. Runs that are not over then are not waited for: the caller is to end the process, which
-    /// removes their namespaces.
+    /// it. Then it does not wait for the runs that are not over: the caller must end the process,
+    /// which removes their namespaces.
     pub fn run(mut self, watcher: &mut dyn Watcher) -> bool {
         descriptors();
         let (sender, said) = mpsc::channel();
@@ -179,10 +180,10 @@ impl InLab {
             None => Ok(JobResult::Whole(Box::new(crate::run_file(&file, &options, false)?))),
         };
         let thread = move || {
-            // A panic has printed its message; other runs go on. AssertUnwindSafe holds because no
-            // state of the panicked run is used again.
+            // A panic has printed its message, and other runs go on. AssertUnwindSafe holds because
+            // the state of the panicked run is not used again.
             let got = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(anyhow!("it panicked")));
-            // The receiver is gone if the watcher has stopped all runs.
+            // There is no receiver any more if the watcher has stopped all runs.
             drop(told.send((job, got)));
         };
         if let Err(error) = std::thread::Builder::new().name(format!("run {job}")).spawn(thread) {
@@ -190,8 +191,8 @@ impl InLab {
         }
     }
 
-    /// Takes the result of a job, and returns its case's outcome if that was the last one.
-    /// `beside`: the most runs that ran beside it.
+    /// Takes the result of a job. Returns the outcome of its case if that was its last job.
+    /// `beside`: the highest number of runs that went beside it.
     fn ended(&mut self, job: usize, got: anyhow::Result<JobResult>, beside: usize) -> Option<(Task, Outcome)> {
         let work = self.work.get_mut(job)?;
         let open = self.cases.get_mut(work.case)?;
@@ -229,8 +230,8 @@ impl InLab {
     }
 }
 
-/// Raises this process's limit of open files to the most that is allowed. A run has some twenty
-/// open files, and two per connection.
+/// Raises this process's limit of open files to the allowed maximum. A run needs about twenty open
+/// files, and two for each connection.
 fn descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let own = getrlimit(Resource::Nofile);
@@ -238,11 +239,14 @@ fn descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: own.maximum, ..own });
 }
 
-/// Returns the note on why a run is repeated alone, or `None` if it is not. A run is repeated once,
-/// if its figures cannot be trusted and others ran beside it. `was`: it was repeated already.
+/// The note on why a run is repeated alone, or `None` if it is not repeated. A run is repeated
+/// once, if its figures cannot be trusted and other runs went beside it. `was`: it was repeated
+/// already.
 fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
     let why = invalid.first().filter(|_| beside > 0 && !was)?;
-    Some(format!("this is its second run, alone; the first, with up to {beside} beside it, was no good: {why}"))
+    Some(format!(
+        "these figures are from a second run, alone; the first, with up to {beside} beside it, could not be trusted: {why}"
+    ))
 }
 
 /// The jobs of a case. A case with `turns` is a single job, because its runs are to be close
@@ -263,7 +267,7 @@ pub fn time(file: &CaseFile, options: &Options) -> u64 {
     jobs_of(file, options).map_or(0, |jobs| jobs.iter().map(|(_, job)| job.time).sum())
 }
 
-/// The outcome of a case that an error ended.
+/// The outcome of a case that ended with an error.
 fn outcome(error: anyhow::Error) -> Outcome {
     match error.downcast_ref::<Unsupported>() {
         Some(lacking) => Outcome::Cannot(lacking.to_string()),

@@ -1,34 +1,34 @@
-//! Decides which runs of the lab run side by side, and in which order. It has no clock and no
+//! Decides which runs of the lab go side by side, and in which order. It has no clock and no
 //! threads.
 
 use std::cmp::Reverse;
 
 use crate::Need;
 
-/// How much may run at a time.
+/// The limits of what may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The most runs.
+    /// Most runs at a time.
     pub runs: usize,
-    /// The most that they carry together, in bit/s.
+    /// Most traffic of all runs together, in bit/s.
     pub rate: u64,
 }
 
-/// Runs per processor. A run of 2 Mbit/s needs some 4 % of one, most of it for measuring lateness
-/// (every 2 ms) and for its readings.
+/// Most runs per processor. A run of 2 Mbit/s needs about 4 % of a processor, most of it to measure
+/// how late timers are (every 2 ms) and to take readings.
 const RUNS: usize = 8;
 
-/// bit/s per processor. 40 Mbit/s of the kernel's TCP in full packets need some 15 % of one.
+/// Most bit/s per processor. 40 Mbit/s of the kernel's TCP in full packets need about 15 % of one.
 const RATE: u64 = 50_000_000;
 
 impl Bound {
-    /// The bound for a host with so many processors; `runs` replaces the number of runs.
+    /// The limits for a host with this many processors; `runs` replaces the number of runs.
     pub fn new(processors: usize, runs: Option<usize>) -> Bound {
         Bound { runs: runs.unwrap_or(processors * RUNS).max(1), rate: RATE.saturating_mul(processors as u64) }
     }
 }
 
-/// Something to run.
+/// A run, or several that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// How much of the host it needs.
@@ -41,28 +41,28 @@ pub struct Job {
 #[derive(Clone, Copy, Debug)]
 struct Running {
     job: usize,
-    /// It runs alone.
+    /// True if no other job may run beside it.
     alone: bool,
-    /// What it carries, in bit/s.
+    /// Its traffic, in bit/s.
     rate: u64,
-    /// The most runs that ran beside it at a time.
+    /// The highest number of jobs that ran beside it at a time.
     beside: usize,
 }
 
-/// Jobs that wait and jobs that run. A job's number is its place in `jobs`.
+/// Jobs that wait and jobs that run. A job's number is its index in `jobs`.
 #[derive(Clone, Debug)]
 pub struct Plan {
     bound: Bound,
     jobs: Vec<Job>,
-    /// Waiting jobs in order of preference; those that run alone come last.
+    /// Waiting jobs in order of preference; those that must run alone come last.
     waiting: Vec<usize>,
     running: Vec<Running>,
 }
 
 impl Plan {
-    /// A plan for these jobs. Two orders are compared, longest job first and largest use of the
-    /// host first; the one that ends sooner is taken. If only one run at a time is allowed, jobs
-    /// keep their order.
+    /// A plan for these jobs. Two orders are compared, longest job first and heaviest load first,
+    /// and the one that ends sooner is taken. If only one job at a time is allowed, jobs keep their
+    /// order.
     pub fn new(jobs: Vec<Job>, bound: Bound) -> Plan {
         let plan = Plan { bound, waiting: (0..jobs.len()).collect(), jobs, running: Vec::new() };
         if bound.runs == 1 {
@@ -84,12 +84,12 @@ impl Plan {
         let mut plan = self.clone();
         let order =
             |at: &usize| self.jobs.get(*at).map(|job| (self.rate(job).is_none(), Reverse(weight(job).to_bits())));
-        // The bit patterns of non-negative floats are in the order of their values.
+        // For floats that are not negative, the order of bit patterns is the order of values.
         plan.waiting.sort_by_key(order);
         plan
     }
 
-    /// The rate of a job that others may run beside; `None` if it runs alone.
+    /// The traffic of a job beside which others may run; `None` if it must run alone.
     fn rate(&self, job: &Job) -> Option<u64> {
         match job.need {
             Need::Shared(rate) if self.bound.runs > 1 && rate <= self.bound.rate => Some(rate),
@@ -114,13 +114,13 @@ impl Plan {
         Some(job)
     }
 
-    /// Notes that a job is over. Returns the most runs that ran beside it at a time.
+    /// Notes that a job is over. Returns the highest number of jobs that ran beside it at a time.
     pub fn ended(&mut self, job: usize) -> usize {
         let place = self.running.iter().position(|own| own.job == job);
         place.map_or(0, |place| self.running.remove(place).beside)
     }
 
-    /// Queues a job once more: last of all, and alone.
+    /// Queues a job once more, as the last one and to run alone.
     pub fn again(&mut self, job: usize) {
         if let Some(job) = self.jobs.get_mut(job) {
             job.need = Need::Alone;
@@ -138,8 +138,8 @@ impl Plan {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Estimate of the time until all jobs are over, in ms. `ran`: how long a job has been running,
-    /// in ms.
+    /// Estimate of the time until all jobs are over, in ms. `ran` returns for how many ms a job has
+    /// been running.
     pub fn left(&self, ran: impl Fn(usize) -> u64) -> u64 {
         let mut plan = self.clone();
         let time = |job: usize| self.jobs.get(job).map_or(0, |job| job.time);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn the_host_bears_so_much_at_once() {
         let mut plan = Plan::new(vec![shared(60, 50), shared(60, 40), shared(40, 30), shared(1, 20)], BOUND);
-        // The second has no room beside the first; the third fills it.
+        // The second does not fit beside the first; the third does, and fills the limit.
         assert_eq!(begin(&mut plan), [0, 2]);
         assert_eq!(plan.ended(2), 1);
         assert_eq!(begin(&mut plan), [3]);
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(begin(&mut plan), [1]);
         assert_eq!((plan.ended(3), plan.ended(1)), (1, 1));
         assert!(plan.is_over());
-        // No more than four, however little they carry.
+        // Never more than four jobs, however little traffic they have.
         let mut plan = Plan::new(vec![shared(0, 1); 9], BOUND);
         assert_eq!(begin(&mut plan), [0, 1, 2, 3]);
         assert_eq!(plan.ended(1), 3);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_needs_the_host_has_it() {
-        // More than the bound is as good as alone.
+        // A job with more traffic than the limit runs alone.
         let mut plan = Plan::new(vec![alone(90), shared(1, 10), shared(101, 50), shared(1, 20)], BOUND);
         assert_eq!(begin(&mut plan), [3, 1]);
         plan.ended(3);
@@ -239,7 +239,7 @@ mod tests {
         let mut plan = Plan::new(vec![shared(60, 50), shared(60, 40), shared(40, 30), alone(7)], BOUND);
         assert_eq!(plan.left(|_| 0), 50 + 40 + 7);
         assert_eq!(begin(&mut plan), [0, 2]);
-        // Thirty have gone: the third is over.
+        // After 30 ms the third job is over.
         plan.ended(2);
         assert_eq!(plan.left(|_| 30), 20 + 40 + 7);
         plan.forget(|job| job == 1);
@@ -251,13 +251,13 @@ mod tests {
 
     #[test]
     fn the_better_of_two_orders() {
-        // The longest first leaves the two that cannot share to the end: 10 + 9 + 9. They first,
-        // and the others fit beside them.
+        // With the longest first, the two that cannot go together come last: 10 + 9 + 9 ms. With
+        // these two first, the others fit beside them.
         let jobs = vec![shared(50, 10), shared(50, 10), shared(60, 9), shared(60, 9), shared(40, 9)];
         let plan = Plan::new(jobs.clone(), BOUND);
         assert_eq!(plan.sorted(|job| job.time as f64).left(|_| 0), 28);
         assert!(plan.left(|_| 0) <= 28);
-        // One long thin job is what all waits for in the end.
+        // With the heaviest first, everything waits for the one long job at the end.
         let jobs = [vec![shared(1, 100)], vec![shared(100, 30); 3]].concat();
         assert_eq!(Plan::new(jobs, BOUND).left(|_| 0), 190);
         let jobs = [vec![shared(1, 100)], vec![shared(99, 30); 3]].concat();

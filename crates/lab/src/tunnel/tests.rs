@@ -20,8 +20,8 @@ const PLAIN: [u8; 66] = [
 ];
 
 /// The header that RFC 4213 3.5 puts before it, between 192.0.2.1 and 192.0.2.2: 72 bytes in all,
-/// id 0, no flags, TTL 64, protocol 41. 45ba + 0048 + 0000 + 0000 + 4029 + c000 + 0201 + c000 +
-/// 0202 = 20a2e, folded 0a30, inverted f5cf.
+/// id 0, no flags, TTL 64, protocol 41. By hand: 45ba + 0048 + 0000 + 0000 + 4029 + c000 + 0201 +
+/// c000 + 0202 = 20a2e, folded 0a30, inverted f5cf.
 const OUTER: [u8; 20] = [0x45, 0xba, 0, 72, 0, 0, 0, 0, 64, 41, 0xf5, 0xcf, 192, 0, 2, 1, 192, 0, 2, 2];
 
 fn between(ends: [[u8; 4]; 2], mtu: u32) -> Option<Tunnel> {
@@ -32,7 +32,7 @@ fn configured(mtu: u32) -> Option<Tunnel> {
     between([[192, 0, 2, 1], [192, 0, 2, 2]], mtu)
 }
 
-/// An edge at which these frames are, what came in of them, and where.
+/// An edge that receives these frames, its pool, and the frames that came out of `receive`.
 fn receive(tunnel: Option<Tunnel>, frames: &[(Vec<u8>, Vnet)]) -> (Tunnelled<Channel>, Pool, Vec<u32>) {
     let mut channel = Channel::new(1_000);
     frames.iter().for_each(|(bytes, vnet)| channel.arrive(Timed { at: 0, bytes: bytes.clone(), vnet: *vnet }));
@@ -45,7 +45,7 @@ fn plain(bytes: &[u8]) -> (Vec<u8>, Vnet) {
     (bytes.to_vec(), Vnet::default())
 }
 
-/// Sends all and gives back what left.
+/// Sends all frames and returns those that left.
 fn departed(edge: &mut Tunnelled<Channel>, pool: &mut Pool, frames: &[u32]) -> Vec<Timed> {
     let mut done = 0;
     while done < frames.len() {
@@ -55,7 +55,7 @@ fn departed(edge: &mut Tunnelled<Channel>, pool: &mut Pool, frames: &[u32]) -> V
     edge.edge.departed()
 }
 
-/// The frame of [`PLAIN`] in the tunnel.
+/// The frame [`PLAIN`] inside the tunnel.
 fn inside(outer: &[u8; 20]) -> Vec<u8> {
     [&PLAIN[..12], &[8, 0], outer, &PLAIN[14..]].concat()
 }
@@ -64,7 +64,7 @@ fn inside(outer: &[u8; 20]) -> Vec<u8> {
 fn a_header_goes_before_and_comes_off() {
     let (mut edge, mut pool, frames) = receive(configured(1500), &[plain(&PLAIN)]);
     assert_eq!(pool.bytes(frames[0]), inside(&OUTER));
-    // What rules, hash and charge go by.
+    // The header fields by which rules, hash and charge work are those of the outer header.
     let key = parse_ethernet(pool.head(frames[0]), 86).key;
     assert_eq!((key.family, key.proto, key.tos, key.length, key.sport), (4, 41, 0xba, 72, None));
     assert_eq!((key.src, key.dst), (0xc000_0201, 0xc000_0202));
@@ -78,7 +78,7 @@ fn packets_are_counted_in_their_ids() {
     for (at, handle) in frames.iter().enumerate() {
         let header = &pool.head(*handle)[14..34];
         assert_eq!(header[4..6], [0, at as u8]);
-        // RFC 1071: over a header with its checksum the sum is all ones.
+        // RFC 1071: the sum over a header with its checksum is all ones.
         assert_eq!(Sum::default().add(header).folded(), 0xffff);
     }
 }
@@ -93,7 +93,7 @@ fn the_ends_are_of_the_packet() {
 
 #[test]
 fn padding_and_tags_stay_where_they_are() {
-    // Behind two tags, with 6 bytes to fill up the frame: the outer length is without them.
+    // Two VLAN tags, and 6 bytes of padding at the end: the outer length counts neither.
     let tags = [0x88, 0xa8, 0, 5, 0x81, 0, 0x20, 7];
     let frame = [&PLAIN[..12], &tags, &PLAIN[12..], &[9; 6]].concat();
     let (mut edge, mut pool, frames) = receive(configured(1500), &[plain(&frame)]);
@@ -103,7 +103,8 @@ fn padding_and_tags_stay_where_they_are() {
 
 #[test]
 fn an_open_checksum_moves_with_its_packet() {
-    // In its place stands the sum of addresses, length and next header: 22c68, folded 2c6a.
+    // The checksum is left to the device. Its field holds the sum of addresses, length and next
+    // header: 22c68, folded 2c6a.
     let mut frame = PLAIN;
     (frame[60], frame[61]) = (0x2c, 0x6a);
     let open = Vnet { flags: NEEDS_CSUM, hdr_len: 62, csum_start: 54, csum_offset: 6, ..Vnet::default() };
@@ -113,8 +114,8 @@ fn an_open_checksum_moves_with_its_packet() {
     assert_eq!((out[0].bytes.as_slice(), out[0].vnet), (&PLAIN[..], Vnet { flags: 0, ..open }));
 }
 
-/// RFC 6040 4.2, figure 4: rows Not-ECT, ECT(0), ECT(1), CE of the inner header, columns the same
-/// of the outer one.
+/// RFC 6040 4.2, figure 4: rows are Not-ECT, ECT(0), ECT(1), CE of the inner header, columns the
+/// same of the outer header.
 #[test]
 fn marks_come_out_as_rfc_6040_says() {
     const CODES: [u8; 4] = [0, 2, 1, 3];
@@ -130,7 +131,7 @@ fn marks_come_out_as_rfc_6040_says() {
             frame[15] = 0x80 | inner << 4 | 1;
             let (mut edge, mut pool, frames) = receive(configured(1500), &[plain(&frame)]);
             assert_eq!(pool.head(frames[0])[15], 0xb8 | inner, "copied in (4.1)");
-            // A queue marks, a meter writes another DSCP: AF11.
+            // A queue sets an ECN mark, and a meter writes another DSCP, AF11.
             remark(pool.head_mut(frames[0]), 10, outer);
             let before = edge.counters();
             let out = departed(&mut edge, &mut pool, &frames);
@@ -151,7 +152,7 @@ fn marks_come_out_as_rfc_6040_says() {
 
 #[test]
 fn what_is_too_large_is_counted() {
-    // 1480 bytes of IPv6 go, 1481 do not.
+    // 1480 bytes of IPv6 fit, 1481 do not.
     let of = |len: usize| {
         let mut frame = PLAIN.to_vec();
         frame.resize(14 + len, 7);
@@ -162,7 +163,7 @@ fn what_is_too_large_is_counted() {
     assert_eq!(frames.iter().map(|handle| pool.len(*handle)).collect::<Vec<_>>(), [1514, 74]);
     assert_eq!((edge.counters().too_large, edge.counters().dropped()), (1, 1));
     assert_eq!(pool.free_heads(), 254);
-    // A length that no header of IPv4 can say.
+    // A length that does not fit in an IPv4 header.
     let mut most = of(60);
     most.0.resize(14 + 65_575, 0);
     most.0[18..20].copy_from_slice(&[0xff, 0xff]);
@@ -174,7 +175,7 @@ fn what_is_too_large_is_counted() {
 fn others_pass_untouched() {
     let mut arp = PLAIN.to_vec();
     (arp[12], arp[13]) = (8, 6);
-    // Somebody else's tunnel, even between the same ends: its own header stays on.
+    // A tunnel of another host, even between the same addresses: its own header stays.
     let foreign = inside(&OUTER);
     let frames = [plain(&arp), plain(&foreign), plain(&PLAIN), plain(&[1; 13]), plain(&[])];
     let (mut edge, mut pool, here) = receive(configured(1500), &frames);
@@ -194,7 +195,7 @@ fn without_a_tunnel_nothing_happens() {
 #[test]
 fn what_was_not_taken_is_given_again() {
     let (mut edge, mut pool, frames) = receive(configured(1500), &vec![plain(&PLAIN); 4]);
-    // The third one must be dropped: marked, while its ends do not know marks.
+    // The third frame must be dropped: it is marked, but its connection does not use ECN.
     let head = pool.head_mut(frames[2]);
     head[35] &= 0xcf;
     remark(head, 0, CE);
@@ -206,8 +207,8 @@ fn what_was_not_taken_is_given_again() {
     assert_eq!(edge.counters().refused, 1);
 }
 
-/// Twice what a link carries, in a tunnel: its rules see protocol 41, it charges 20 bytes more a
-/// packet, and what its queue marks comes out marked and otherwise as it was.
+/// A link in a tunnel that is offered twice its rate. Its rules see protocol 41, it charges 20
+/// bytes more per packet, and packets that its queue marks come out marked and otherwise unchanged.
 #[test]
 fn a_link_in_a_tunnel() {
     let policy = "link wan { device bridge a b  rate 10Mbit/s  scheduler cbq
@@ -237,7 +238,7 @@ fn a_link_in_a_tunnel() {
     assert!(out.iter().all(|sent| sent.bytes == frame || sent.bytes == marked));
 }
 
-/// TCP over IPv6 with 3 segments of 1000 bytes and one of 500: four packets in the tunnel.
+/// TCP over IPv6 with 3 segments of 1000 bytes and one of 500 becomes four packets in the tunnel.
 #[test]
 fn a_super_packet_goes_as_its_packets() {
     let mut frame = PLAIN[..54].to_vec();
@@ -264,8 +265,8 @@ fn a_super_packet_goes_as_its_packets() {
     assert_eq!(pool.free_heads(), 256);
 }
 
-/// Frames of chance, cut and bent, and headers of virtio that say anything: nothing panics, no slot
-/// is lost, what comes out is what came in.
+/// Random frames, cut and changed, with any content in their virtio headers: nothing panics, no
+/// slot is lost, and what comes out is what came in.
 #[test]
 fn odd_frames_do_no_harm() {
     let mut random = SplitMix64::new(1);
@@ -292,7 +293,7 @@ fn odd_frames_do_no_harm() {
             csum_offset: word(&mut draw),
         };
         let (mut edge, mut pool, frames) = receive(configured(1500), &[(frame.clone(), vnet)]);
-        // In between anything may be done to what is there.
+        // Meanwhile the bytes of the frames may be changed in any way.
         if draw(2) == 0 {
             for handle in &frames {
                 let head = pool.head_mut(*handle);
