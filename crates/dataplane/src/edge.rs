@@ -86,8 +86,8 @@ pub trait Edge {
     /// Receives frames that have arrived, at most [`BATCH`], into slots of the pool, and adds their
     /// handles to `out`. False if there was no free slot.
     ///
+    /// # Errors
     /// Errors that end the loop: the interface is gone.
-    /// What ends the loop: the interface went away.
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error>;
 
     /// Sends frames, in order. Their slots still belong to the caller.

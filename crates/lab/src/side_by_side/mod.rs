@@ -245,7 +245,8 @@ fn descriptors() {
 fn again(invalid: &[String], beside: usize, was: bool) -> Option<String> {
     let why = invalid.first().filter(|_| beside > 0 && !was)?;
     Some(format!(
-        "these figures are from a second run, alone; the first, with up to {beside} beside it, could not be trusted: {why}"
+        "these figures are from a second run, alone; the first, with up to {beside} beside it, could not be trusted: \
+         {why}"
     ))
 }
 
