@@ -163,7 +163,7 @@ fn tokens_and_caps() {
     for (args, wanted) in [
         (
             &["udp", "--rate", "3Mbit/s", "-t", "1s"][..],
-            "3Mbit/s of UDP up, and the server allows 2Mbit/s (--max-rate)",
+            "3Mbit/s of UDP up, but the server allows 2Mbit/s (--max-rate)",
         ),
         (&["bulk", "-t", "3s"], "(--max-duration)"),
         (&["bulk", "-P", "4", "-t", "1s"], "(--max-streams)"),

@@ -1,8 +1,8 @@
 //! Accepts many connections on one thread. The first bytes that a client sends on a connection
 //! decide what is done with it.
 //!
-//! A slow or silent client holds up no other: it has a few seconds to send its first bytes, and
-//! when too many connections are pending, the one that has waited longest is closed.
+//! A slow or silent client does not hold up others: it has a few seconds to send its first bytes,
+//! and when too many connections are pending, the one that has waited longest is closed.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use rustix::time::Timespec;
 
 use crate::error::{Doing, Error};
 
-/// What is done with a connection whose first bytes have come.
+/// What happens to a connection whose first bytes have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is closed.
@@ -28,7 +28,7 @@ pub enum Verdict {
     Take,
 }
 
-/// Decides what is done with connections.
+/// Decides what happens to connections.
 pub trait Admission {
     /// Decides about a connection by its first bytes and the address that it comes from.
     fn judge(&self, bytes: &[u8], from: SocketAddr) -> Verdict;
@@ -40,25 +40,25 @@ pub trait Admission {
 /// How many connections may be pending, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many first bytes a client sends.
+    /// Number of first bytes that a client sends.
     pub bytes: usize,
-    /// The most connections at a time whose first bytes have not all come, or that were answered
+    /// Most connections at a time that have not sent all their first bytes, or that were answered
     /// and are not closed.
     pub pending: usize,
-    /// How long a client may take to send its first bytes, and to close.
+    /// Time that a client has to send its first bytes, and to close.
     pub patience: Duration,
 }
 
-/// The listener's number among epoll's events; those of connections are places in `slots`.
+/// The listener's number among epoll's events. The numbers of connections are indices in `slots`.
 const LISTENER: u64 = u64::MAX;
 
-/// A connection whose first bytes have not all come, or that was answered and is not closed.
+/// A connection that has not sent all its first bytes, or that was answered and is not closed.
 struct Pending {
     connection: OwnedFd,
     from: SocketAddr,
     bytes: Vec<u8>,
     answered: bool,
-    /// Tells apart connections that used the same place one after another.
+    /// Tells connections apart that used the same slot one after another.
     serial: u64,
 }
 
@@ -111,7 +111,7 @@ struct Acceptor<'a> {
     admission: &'a dyn Admission,
     slots: Vec<Option<Pending>>,
     free: Vec<usize>,
-    /// Connections in the order in which they came: place, serial number, and deadline.
+    /// Connections in the order in which they were accepted: slot, serial number, and deadline.
     queue: VecDeque<(usize, u64, Instant)>,
     count: usize,
     serial: u64,
@@ -119,7 +119,7 @@ struct Acceptor<'a> {
 
 impl Acceptor<'_> {
     fn accept(&mut self, listener: &TcpListener) -> Result<(), Error> {
-        // At most 64 in a row, so that pending connections are read as well.
+        // At most 64 in a row, so that pending connections are read in between.
         for _ in 0..64 {
             let connection = match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(connection) => connection,
@@ -141,7 +141,7 @@ impl Acceptor<'_> {
             };
             let Ok(from) = rustix::net::getpeername(&connection) else { continue };
             let Some(from) = from.and_then(|from| SocketAddr::try_from(from).ok()) else { continue };
-            // It closes with a reset, so that no port waits in TIME_WAIT.
+            // Closing sends a reset, so that no port waits in TIME_WAIT.
             let _ = rustix::net::sockopt::set_socket_linger(&connection, Some(Duration::ZERO));
             if self.count >= self.limits.pending {
                 self.close_oldest();
@@ -170,7 +170,7 @@ impl Acceptor<'_> {
             None => self.slots.push(pending),
         }
         self.count += 1;
-        // The first bytes of most connections have come by now.
+        // Most connections have sent their first bytes by now.
         self.read(place);
     }
 
@@ -186,7 +186,7 @@ impl Acceptor<'_> {
             Err(_) => return drop(self.remove(place)),
         };
         if pending.answered {
-            // After the answer anything that comes ends the connection.
+            // After the answer, anything that the client does ends the connection.
             return drop(self.remove(place));
         }
         pending.bytes.extend_from_slice(bytes);

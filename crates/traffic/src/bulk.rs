@@ -8,7 +8,7 @@ use crate::error::{Doing, Error};
 use crate::run::Shared;
 use crate::throttle::Throttle;
 
-/// Bytes of one write or read: enough for a full super-packet and the next.
+/// Bytes of one write or read: enough for a full super-packet and the next one.
 const CHUNK: usize = 128 << 10;
 
 /// Time between two readings of a connection's TCP_INFO.
@@ -17,14 +17,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Limits of a sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits<'a> {
-    /// Payload to send, in bytes; without it, it sends until its end time.
+    /// Payload to send, in bytes; `None`: it sends until its end time.
     pub bytes: Option<u64>,
     /// A rate limit, shared with other threads.
     pub throttle: Option<&'a Throttle>,
 }
 
-/// Sends until `end` or until all is sent, then closes its side and waits until all is delivered or
-/// the run is over. `number` is the connection's number in its flow.
+/// Sends until `end`, or until all bytes are sent. Then it closes its side, and waits until
+/// everything is delivered or the run is over. `number` is the connection's number in its flow.
 ///
 /// # Errors
 /// Errors of writing, if they come before `end`.
@@ -57,7 +57,7 @@ pub fn send(
         }
     }
     note(connection, number, shared);
-    // FIN, so that the kernel delivers what has been written.
+    // The FIN lets the kernel deliver what has been written.
     let _ = connection.shutdown(Shutdown::Write);
     let mut end = [0; 1];
     while !shared.stopped() {
@@ -80,7 +80,7 @@ fn note(connection: &TcpStream, number: u32, shared: &Shared) {
 }
 
 /// Receives and counts until the connection ends or the run is over. True if the sender has closed
-/// its side, so that all has come.
+/// its side, so that everything has arrived.
 pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: &Shared) -> bool {
     let mut buffer = vec![0; throttle.map_or(CHUNK, |throttle| throttle.portion(CHUNK))];
     while !shared.stopped() {
@@ -89,7 +89,7 @@ pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: 
             Ok(bytes) => {
                 shared.meter.arrived(shared.now(), bytes as u64);
                 if let Some(throttle) = throttle {
-                    // Reading slowly makes TCP's flow control hold the sender back.
+                    // Reading slowly lets TCP's flow control slow the sender down.
                     throttle.take(bytes);
                 }
             }
@@ -101,7 +101,7 @@ pub fn receive(connection: &mut TcpStream, throttle: Option<&Throttle>, shared: 
     false
 }
 
-/// True if the call ended at its time limit or was interrupted: it is to be repeated.
+/// True if the call ended at its time limit or was interrupted, and must be repeated.
 pub fn waiting(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

@@ -1,8 +1,8 @@
 //! Measures how late threads run, and whether a run can be trusted.
 //!
-//! Figures measured while the host could not keep time say nothing about the policy. So every
-//! thread with a schedule measures how late it ran, a metronome measures the same for the host, and
-//! a run in which either exceeded its bound is marked invalid, with the reason.
+//! Figures that were measured while the host did not keep time say nothing about the policy. So
+//! every thread with a schedule measures how late it runs, a metronome measures the same for the
+//! host, and a run in which either was later than its bound is marked invalid, with the reason.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use std::{fs, thread};
 
 use crate::error::{Doing, Error};
 
-/// How late events were against their schedule: a histogram with buckets of powers of two. It has
-/// 32 buckets, as a bound is enough here; distributions that are reported are `Sketch`es.
+/// How late events were compared with their schedule, as a histogram with 32 buckets of powers of
+/// two. That is enough to check a bound. Distributions that are reported are `Sketch`es.
 #[derive(Clone, Debug)]
 pub struct Lateness {
     /// `buckets[i]` counts events that were late by less than 2^i µs and at least half of it.
@@ -50,7 +50,7 @@ impl Lateness {
         self.max
     }
 
-    /// The reason why a run is invalid, if `bound` is exceeded.
+    /// The reason why a run is invalid, if it was later than `bound`.
     pub fn broken(&self, bound: Bound) -> Option<String> {
         let p99 = self.per_mille(990);
         if p99 > bound.p99 {
@@ -69,10 +69,10 @@ pub struct Bound {
     pub max: Duration,
 }
 
-/// The bound for the host and for sources with a schedule. Lateness of 10 ms does not change
+/// The bound for the host and for sources with a schedule. A lateness of 10 ms does not change
 /// shares: exact CBQ makes up for service that came late while there is a backlog
-/// (docs/reference/cbq.md rule 12), and queues hold more than that. With more lateness queues would
-/// run empty or full because of the host, not the policy.
+/// (docs/reference/cbq.md rule 12), and queues hold more than 10 ms of traffic. With more lateness
+/// queues would run empty or full because of the host, not because of the policy.
 pub const BOUND: Bound = Bound { p99: Duration::from_millis(10), max: Duration::from_millis(100) };
 
 /// Share of the processors' time that the hypervisor may take before figures cannot be trusted.
@@ -103,7 +103,7 @@ pub fn sleep_unless(stop: &AtomicBool, moment: Instant) -> bool {
 
 /// Makes the calling thread's timers fire when they are due, instead of up to 50 µs later.
 pub fn precise() {
-    // If it fails, timers are up to 50 µs later, which the measured lateness shows.
+    // If this fails, timers are up to 50 µs late, and the measured lateness includes that.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
@@ -117,15 +117,15 @@ pub fn monotonic() -> u64 {
 }
 
 /// Identifies this host's monotonic clock: the kernel's boot id and the time namespace. Empty if
-/// the kernel does not tell them.
+/// the kernel does not report them.
 pub fn identity() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = fs::read_link("/proc/self/ns/time").unwrap_or_default();
     if boot.is_empty() { String::new() } else { format!("{} {}", boot.trim(), space.display()) }
 }
 
-/// Wakes up every 2 ms until `stop` is set, and returns how late it woke up: any thread of this
-/// host was as late.
+/// Wakes up every 2 ms until `stop` is set, and returns how late it was. Any thread of this host
+/// may have been as late.
 pub fn metronome(stop: &AtomicBool) -> Lateness {
     precise();
     let mut lateness = Lateness::default();
@@ -135,7 +135,7 @@ pub fn metronome(stop: &AtomicBool) -> Lateness {
         sleep_until(beat);
         let now = Instant::now();
         lateness.note(beat, now);
-        // Missed beats count as one late event, not many.
+        // Several missed beats count as one late event.
         beat = beat.max(now - Duration::from_millis(2));
     }
     lateness
@@ -174,8 +174,8 @@ impl Processors {
         Ok(Processors { busy, stolen, total: busy + idle + iowait + stolen })
     }
 
-    /// From `earlier` to this: the share of time that was busy, and the share that the hypervisor
-    /// gave to other machines.
+    /// Between `earlier` and this: the share of the time in which the processors were busy, and the
+    /// share that the hypervisor gave to other machines.
     pub fn since(&self, earlier: &Processors) -> (f64, f64) {
         let total = self.total.saturating_sub(earlier.total).max(1) as f64;
         (

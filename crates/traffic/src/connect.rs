@@ -1,5 +1,5 @@
-//! Short TCP connections, one after another: each is opened, carries a few bytes there and one byte
-//! back, and is closed.
+//! Short TCP connections, one after another: each is opened, carries a few bytes to the server and
+//! one byte back, and is closed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ pub enum Close {
 }
 
 /// Makes connections one after another until `end`. Each sends `first` and waits for one byte. A
-/// connection that is not made, or not answered in time, counts as failed.
+/// connection that fails, or is not answered in time, is counted as failed.
 ///
 /// # Errors
 /// That of the tenth failure in a row: the host has no port or descriptor left, or nothing listens.
@@ -58,8 +58,8 @@ pub fn make(
             Err(error) => {
                 shared.meter.failed();
                 running += 1;
-                // Some failures are to be measured, such as an overflowing accept queue. Ten in a
-                // row are an error.
+                // Single failures are part of the measurement, for example when an accept queue
+                // overflows. Ten in a row are an error.
                 if running >= 10 {
                     return Err(error);
                 }

@@ -21,11 +21,11 @@ use crate::throttle::Throttle;
 /// A request without an answer for this long counts as lost.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The fewest bytes of requests and answers at an interval: several may be under way, so their
-/// numbers must differ.
+/// Least bytes of requests and answers that are sent at an interval. Several may be on their way,
+/// so their numbers must differ.
 pub const LEAST_AT_INTERVALS: usize = 4;
 
-/// The most requests under way that are remembered, at an interval.
+/// Most requests on their way that are remembered.
 const UNDER_WAY: usize = 1 << 14;
 
 /// Sends requests until `end` and measures round trips. Without `interval` each request waits for
@@ -61,7 +61,7 @@ fn one_by_one(socket: &UdpSocket, sizes: Sizes, end: Instant, shared: &Shared) -
         loop {
             let answered = match socket.recv(&mut buffer) {
                 Ok(bytes) if same_number(buffer.get(..bytes).unwrap_or_default(), &question) => Some(Instant::now()),
-                // The answer to an earlier request that was given up.
+                // The answer to an earlier request that had been given up.
                 Ok(_) => None,
                 Err(error) if waiting(&error) || gone(&error) => None,
                 Err(error) => return Err(error).doing(|| "waiting for a response"),
@@ -128,7 +128,7 @@ fn at_intervals(
         };
         let answered = Instant::now();
         let Some(of) = number_of(buffer.get(..bytes).unwrap_or_default(), number) else { continue };
-        // Removed, so that a duplicate answer is not counted.
+        // Removed, so that a second copy of the answer is not counted.
         let place =
             asked.get_mut(of as usize % UNDER_WAY).filter(|place| place.is_some_and(|(number, _)| number == of));
         if let Some((_, asked)) = place.and_then(Option::take) {
@@ -208,7 +208,7 @@ fn put_number(question: &mut [u8], number: u64) {
     question.iter_mut().zip(number.to_le_bytes()).for_each(|(to, byte)| *to = byte);
 }
 
-/// True if an answer's number is that of this request, as far as both have room for it.
+/// True if an answer has the number of this request, compared over the bytes that both have for it.
 fn same_number(answer: &[u8], question: &[u8]) -> bool {
     !answer.is_empty() && answer.iter().zip(question).take(8).all(|(a, q)| a == q)
 }
@@ -255,7 +255,7 @@ mod tests {
         );
         assert_eq!(number_of(&7u32.to_le_bytes(), 9), Some(7));
         assert_eq!(number_of(&u32::MAX.to_le_bytes(), 1 << 32), Some((1 << 32) - 1));
-        // An answer to what was never asked.
+        // A request with this number was never sent.
         assert_eq!(number_of(&[0; 3], 9), None);
         assert_eq!(number_of(&10u32.to_le_bytes(), 9), None);
         assert_eq!(number_of(&0u32.to_le_bytes(), 9), None);

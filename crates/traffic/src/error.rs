@@ -32,7 +32,7 @@ pub enum Error {
     /// The user's input is wrong.
     #[error("{0}")]
     Wrong(String),
-    /// A run ended before its time.
+    /// A run ended early.
     #[error("{0}")]
     Ended(String),
 }
@@ -53,9 +53,9 @@ pub enum Refusal {
     Message,
 }
 
-/// Adds to an error what was being done.
+/// Adds to an error what the program was doing.
 pub trait Doing<T> {
-    /// The same result; an error becomes [`Error::Io`] with `what` was being done.
+    /// The same result. An error becomes [`Error::Io`], which says that `what` was being done.
     fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T, Error>;
 }
 

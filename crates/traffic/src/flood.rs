@@ -1,7 +1,6 @@
-//! Floods: more datagrams than a host can forward. Many are sent in one call, they are not
-//! numbered, and the receiving kernel counts them without copying them to a program. The cost of
-//! sending and receiving numbered datagrams ([`crate::udp`]) would otherwise dominate what is
-//! measured.
+//! Floods: more datagrams than a host can forward. Many are sent in one call, they have no numbers,
+//! and the receiving kernel counts them without copying them to a program. Otherwise most of the
+//! measured time would be that of sending and receiving numbered datagrams ([`crate::udp`]).
 
 use std::net::UdpSocket;
 use std::thread;
@@ -21,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The most bytes of a call: the payload of the largest IPv4 datagram.
 const CALL: usize = 65_507;
 
-/// A sender that is later than this skips the datagrams that it missed.
+/// A sender that is later than this skips the datagrams that are overdue.
 const BEHIND: Duration = Duration::from_millis(10);
 
 /// Sends datagrams of `payload` bytes (at least 1), one every `interval`, in the spans. Datagrams
@@ -72,14 +71,14 @@ pub fn send(
     Ok(())
 }
 
-/// Counts the datagrams that come to the socket, of `payload` bytes each, until the run is over.
+/// Counts the datagrams that arrive at the socket, of `payload` bytes each, until the run is over.
 /// The kernel drops them at the socket.
 ///
 /// # Errors
 /// Those of the socket.
 pub fn count(socket: &UdpSocket, payload: usize, shared: &Shared) -> Result<(), Error> {
-    set_drop_all(socket).doing(|| "a filter at a socket")?;
-    let read = || dropped(socket).doing(|| "what a socket has dropped");
+    set_drop_all(socket).doing(|| "setting a filter on a socket")?;
+    let read = || dropped(socket).doing(|| "reading the number of datagrams that a socket has dropped");
     let mut last = read()?;
     while !shared.stopped() {
         thread::sleep(LOOK);

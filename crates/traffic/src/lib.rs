@@ -12,7 +12,7 @@
 //!  measuring    meter      a flow's counters and times
 //!               sequence   datagrams that come late or twice
 //!               clock      how late threads run, and the bound for it
-//!  shared       local      what a program on the queue's host learns of its packets
+//!  shared       local      tells a program on the queue's host whether its packets were dropped
 //!               run        the start of a run, and what a flow's threads share
 //!               socket     opens and tunes sockets
 //!               throttle   a rate limit for several threads

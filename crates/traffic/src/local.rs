@@ -1,23 +1,23 @@
-//! What a program learns that sends from the host of the queue: at once, of every packet, whether
-//! one was dropped for it (ENOBUFS of 4.4BSD).
+//! Tells a program that sends from the queue's host, at once and for every packet, whether the
+//! queue dropped a packet because of it (ENOBUFS of 4.4BSD).
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What became of a program's packets. The queue's side notes each, the program's side waits for
-/// its own.
+/// What happened to a program's packets at the queue. The queue's side adds one packet after
+/// another, and the program waits for the result of its own.
 #[derive(Debug, Default)]
 pub struct SendResults {
     counts: Mutex<SendCounts>,
     noted: Condvar,
 }
 
-/// What became of a program's packets so far.
+/// What has happened to a program's packets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendCounts {
-    /// All that came to the queue.
+    /// Packets that arrived at the queue.
     pub packets: u64,
-    /// Those for which a packet was dropped.
+    /// Packets because of which a packet was dropped.
     pub refused: u64,
 }
 
@@ -26,7 +26,7 @@ impl SendResults {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes one packet: put into the queue, or refused.
+    /// Counts one packet, which was put into the queue or refused.
     pub fn note(&self, refused: bool) {
         let mut counts = self.lock();
         counts.packets += 1;
@@ -35,12 +35,13 @@ impl SendResults {
         self.noted.notify_one();
     }
 
-    /// All so far.
+    /// The counts so far.
     pub fn counts(&self) -> SendCounts {
         *self.lock()
     }
 
-    /// Waits until `packets` have been noted, at most so long. Returns all so far.
+    /// Waits until `packets` packets have been counted, but no longer than `at_most`. Returns the
+    /// counts.
     pub fn wait(&self, packets: u64, at_most: Duration) -> SendCounts {
         let until = Instant::now() + at_most;
         let mut counts = self.lock();

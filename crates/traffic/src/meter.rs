@@ -27,7 +27,7 @@ pub enum Keep {
 #[derive(Debug)]
 pub struct Meter {
     keep: Keep,
-    /// The part of the run of which figures are given, in ns since its start.
+    /// The part of the run that the figures are about, in ns since its start.
     window: Range<Nanos>,
     received_bytes: AtomicU64,
     received: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Meter {
     late: AtomicU64,
     again: AtomicU64,
     failed: AtomicU64,
-    /// When the last payload came, in ns since the start of the run: the end of a transfer of given
+    /// When the last payload arrived, in ns since the start of the run. It ends a transfer of given
     /// length.
     last: AtomicU64,
     samples: Mutex<Vec<(Nanos, Nanos)>>,
@@ -52,7 +52,7 @@ pub struct Meter {
 #[derive(Debug, Default)]
 struct Times {
     window: Sketch,
-    /// Since the last call of [`Meter::recent`].
+    /// The times since the last call of [`Meter::recent`].
     recent: Sketch,
 }
 
@@ -74,9 +74,9 @@ pub struct Reading {
     pub received: u64,
     /// Datagrams or requests sent.
     pub sent: u64,
-    /// Datagrams that came after one with a higher number.
+    /// Datagrams that arrived after one with a higher number.
     pub reordered: u64,
-    /// Datagrams that came a second time.
+    /// Datagrams that arrived a second time.
     pub duplicates: u64,
     /// Requests without an answer, or connections that could not be made.
     pub failed: u64,
@@ -84,12 +84,12 @@ pub struct Reading {
     pub window_bytes: u64,
     /// The same as `received`, in the flow's window.
     pub window_received: u64,
-    /// When the last payload came, in ns since the start of the run.
+    /// When the last payload arrived, in ns since the start of the run.
     pub last: Nanos,
 }
 
 impl Meter {
-    /// A meter. `window` is the part of the run, in ns from its start, of which figures are given.
+    /// A meter. `window` is the part of the run that the figures are about, in ns from its start.
     pub fn new(keep: Keep, window: Range<Nanos>) -> Meter {
         Meter {
             keep,
@@ -128,13 +128,13 @@ impl Meter {
         }
     }
 
-    /// The part of the run of which figures are given.
+    /// The part of the run that the figures are about.
     pub fn window(&self) -> &Range<Nanos> {
         &self.window
     }
 
-    /// The times measured between two moments of the run (ns since its start), sorted; of
-    /// [`Keep::All`]. Complete once the run is over.
+    /// The times measured between two moments of the run (ns since its start), sorted. Needs
+    /// [`Keep::All`]; complete once the run is over.
     pub fn times(&self, from: Nanos, to: Nanos) -> Vec<Nanos> {
         let samples = locked(&self.samples);
         let mut times: Vec<Nanos> =
@@ -144,17 +144,17 @@ impl Meter {
     }
 
     /// Calls `each` for every measured time, with the moment of the run at which it ended and the
-    /// time; of [`Keep::All`]. Complete once the run is over.
+    /// time. Needs [`Keep::All`]; complete once the run is over.
     pub fn each_time(&self, mut each: impl FnMut(Nanos, Nanos)) {
         locked(&self.samples).iter().for_each(|(at, time)| each(*at, *time));
     }
 
-    /// The times measured in the window; of [`Keep::Distribution`].
+    /// The times measured in the window. Needs [`Keep::Distribution`].
     pub fn distribution(&self) -> Sketch {
         locked(&self.times).window.clone()
     }
 
-    /// The times measured since the last call; of [`Keep::Distribution`].
+    /// The times measured since the last call. Needs [`Keep::Distribution`].
     pub fn recent(&self) -> Sketch {
         std::mem::take(&mut locked(&self.times).recent)
     }
@@ -180,7 +180,7 @@ impl Meter {
         locked(&self.connections).clone()
     }
 
-    /// Counts payload that came at a moment of the run.
+    /// Counts payload that arrived at `now`.
     pub fn arrived(&self, now: Nanos, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last.fetch_max(now, Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Meter {
         }
     }
 
-    /// Counts several datagrams, with so many bytes of payload in all.
+    /// Counts several datagrams, with `bytes` of payload in all.
     pub fn came(&self, now: Nanos, count: u64, bytes: u64) {
         self.arrived(now, bytes);
         self.received.fetch_add(count, Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl Meter {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a round trip or delay that ended at a moment of the run.
+    /// Adds a round trip or delay that ended at `now`.
     pub(crate) fn took(&self, now: Nanos, time: Nanos) {
         match self.keep {
             Keep::All => locked(&self.samples).push((now, time)),
@@ -242,15 +242,15 @@ impl Meter {
         }
     }
 
-    /// Notes a datagram's arrival, for the gaps between datagrams.
+    /// Adds a datagram's arrival, for the gaps between datagrams.
     pub(crate) fn spaced(&self, now: Nanos) {
         if self.window.contains(&now) {
             locked(&self.gaps).arrived(now);
         }
     }
 
-    /// Notes a datagram's transit time, for jitter. A constant offset between the ends' clocks
-    /// cancels out.
+    /// Adds a datagram's transit time, for jitter. A constant difference between the clocks of both
+    /// ends cancels out.
     pub(crate) fn transit(&self, now: Nanos, transit: i128) {
         if !self.window.contains(&now) {
             return;
@@ -272,7 +272,7 @@ impl Meter {
     }
 }
 
-/// Locks; the counters of a thread that panicked can still be read.
+/// Locks a mutex. The counters of a thread that panicked can still be read.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -304,7 +304,7 @@ mod tests {
         // Transit times 0, 160, 0: D is 160 twice. By hand: J = 10, then 10 + 150/16 = 19.375.
         [0, 160, 0].into_iter().for_each(|transit| meter.transit(1, transit));
         assert_eq!(meter.jitter(), Some(19));
-        // Clocks that differ change nothing.
+        // A difference between the two clocks changes nothing.
         let meter = Meter::new(Keep::Distribution, 0..100);
         [-7_000_000, -6_999_840, -7_000_000].into_iter().for_each(|transit| meter.transit(1, transit));
         assert_eq!(meter.jitter(), Some(19));

@@ -50,25 +50,25 @@ pub enum Direction {
 pub enum Work {
     /// TCP at full speed.
     TcpBulk {
-        /// Connections side by side.
+        /// Number of connections at once.
         streams: u32,
-        /// Payload of each connection, in bytes; `None`: it sends until the flow's stop.
+        /// Payload of each connection, in bytes; `None`: it sends until the flow stops.
         bytes: Option<u64>,
     },
     /// Requests and responses over TCP.
     TcpRr {
-        /// Connections side by side.
+        /// Number of connections at once.
         streams: u32,
         /// Bytes of a request.
         request: u32,
         /// Bytes of a response.
         response: u32,
-        /// Time from one request to the next, in ns; `None`: each follows the last answer.
+        /// Time from one request to the next, in ns; `None`: each is sent after the last answer.
         interval_ns: Option<Nanos>,
     },
     /// Short connections over TCP.
     TcpConnect {
-        /// Clients side by side.
+        /// Number of clients at once.
         streams: u32,
         /// How the client closes them.
         close: Close,
@@ -77,14 +77,14 @@ pub enum Work {
     Udp(Datagrams),
     /// Requests and responses over UDP.
     UdpRr {
-        /// Clients side by side.
+        /// Number of clients at once.
         streams: u32,
         /// Payload of a request.
         request: u32,
         /// Payload of a response.
         response: u32,
-        /// Time from one request to the next, answered or not, in ns; `None`: each follows the last
-        /// answer.
+        /// Time from one request to the next, answered or not, in ns; `None`: each is sent after
+        /// the last answer.
         interval_ns: Option<Nanos>,
     },
 }
@@ -93,7 +93,7 @@ pub enum Work {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Datagrams {
-    /// Packet sizes at layer 3, in bytes. Of several, each packet's is drawn with equal
+    /// Packet sizes at layer 3, in bytes. If there are several, each packet's is chosen with equal
     /// probability.
     pub sizes: Vec<u32>,
     /// When they are sent.
@@ -116,12 +116,12 @@ pub enum Schedule {
         on_ns: Nanos,
         /// Length of an off period, in ns.
         off_ns: Nanos,
-        /// True: the lengths are means of exponential distributions.
+        /// True if the lengths are means of exponential distributions.
         random: bool,
     },
     /// Bursts of packets sent at once.
     Bursts {
-        /// Packets of a burst.
+        /// Number of packets in a burst.
         packets: u32,
         /// Time from one burst to the next, in ns.
         every_ns: Nanos,
@@ -155,14 +155,14 @@ impl Beat {
     }
 }
 
-/// The rate of so many packets in a time, in bit/s.
+/// The rate of `packets` packets of `size` bytes in `time`, in bit/s.
 fn rate(size: u32, packets: u32, time: Nanos) -> u64 {
     let bits = u128::from(size) * 8 * u128::from(packets) * u128::from(SECOND);
     u64::try_from(bits / u128::from(time.max(1))).unwrap_or(u64::MAX)
 }
 
 impl Datagrams {
-    /// The same as a source of cases.
+    /// The same datagrams, described as a source of a case (`crates/cases`).
     pub fn udp(&self) -> Udp {
         let shape = match self.schedule {
             Schedule::Constant(beat) => Shape::Constant(beat.pace()),
@@ -176,7 +176,7 @@ impl Datagrams {
         Udp { sizes: self.sizes.clone(), shape }
     }
 
-    /// Its highest rate over more than a burst, in bit/s.
+    /// Its highest rate in bit/s, averaged over at least one burst and the time to the next.
     pub fn rate(&self) -> u64 {
         let largest = self.sizes.iter().copied().max().unwrap_or(0);
         match self.schedule {
@@ -187,7 +187,7 @@ impl Datagrams {
 
     fn check(&self) -> Result<(), String> {
         if self.sizes.is_empty() || self.sizes.len() > 64 {
-            return Err("it has one to 64 sizes".into());
+            return Err("a flow has one to 64 sizes".into());
         }
         if let Some(size) = self.sizes.iter().find(|size| !(29..=65_535).contains(*size)) {
             return Err(format!(
@@ -195,8 +195,8 @@ impl Datagrams {
             ));
         }
         let beat = |beat: Beat| match beat {
-            Beat::RateBitS(0) => Err("a rate of nothing".to_string()),
-            Beat::IntervalNs(0) => Err("an interval of nothing".to_string()),
+            Beat::RateBitS(0) => Err("a rate of 0".to_string()),
+            Beat::IntervalNs(0) => Err("an interval of 0".to_string()),
             _ => Ok(()),
         };
         match self.schedule {
@@ -223,7 +223,7 @@ impl Work {
         }
     }
 
-    /// Number of connections or sockets, side by side.
+    /// Number of connections or sockets at once.
     pub fn streams(&self) -> u32 {
         match self {
             Work::TcpBulk { streams, .. }
@@ -266,7 +266,7 @@ impl Work {
 
     fn check(&self) -> Result<(), String> {
         let between = |what: &str, value: u32, most: u32| match value {
-            0 => Err(format!("{what} of nothing")),
+            0 => Err(format!("{what} of 0")),
             value if value > most => Err(format!("{what} of {value}: at most {most}")),
             _ => Ok(()),
         };
@@ -277,7 +277,7 @@ impl Work {
             );
         }
         match self {
-            Work::TcpBulk { bytes: Some(0), .. } => Err("bytes of nothing".into()),
+            Work::TcpBulk { bytes: Some(0), .. } => Err("a transfer of 0 bytes".into()),
             Work::TcpBulk { .. } | Work::TcpConnect { .. } => Ok(()),
             Work::TcpRr { request, response, .. } => {
                 between("a request", *request, 1 << 24).and_then(|()| between("a response", *response, 1 << 24))
@@ -311,7 +311,7 @@ impl FlowSpec {
     /// Checks the flow by itself.
     ///
     /// # Errors
-    /// What is wrong with it, as text.
+    /// What is wrong with the flow, as text.
     pub fn check(&self) -> Result<(), String> {
         if self.name.is_empty() || self.name.chars().count() > 64 || self.name.chars().any(char::is_control) {
             return Err("a flow's name has 1 to 64 characters that can be printed".into());
@@ -323,13 +323,13 @@ impl FlowSpec {
             return Err(format!("no DSCP is {}", self.dscp));
         }
         if self.direction == Direction::Down && self.work.has_round_trips() {
-            return Err("requests and connections are the client's: they have no direction".into());
+            return Err("requests and connections come from the client, so the flow has no direction".into());
         }
         if let Some(name) = &self.congestion {
             if self.work.is_udp() {
                 return Err("UDP has no congestion control".into());
             }
-            // TCP_CA_NAME_MAX of the kernel, with its end.
+            // The kernel's TCP_CA_NAME_MAX is 16, which includes the terminating NUL.
             if name.is_empty()
                 || name.len() > 15
                 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
@@ -338,23 +338,23 @@ impl FlowSpec {
             }
         }
         if self.buffers.is_some() && self.work.is_udp() {
-            return Err("buffers are those of TCP sockets".into());
+            return Err("only TCP has `buffers`".into());
         }
         if self.buffers.is_some_and(|bytes| !(2048..=1 << 30).contains(&bytes)) {
-            return Err("buffers have 2048 to 1073741824 bytes".into());
+            return Err("`buffers` takes 2048 to 1073741824 bytes".into());
         }
         self.work.check()
     }
 }
 
-/// Time after the last flow's stop for packets under way to arrive.
+/// Time after the last flow's stop in which packets on their way may still arrive.
 pub const GRACE: Nanos = 5 * SECOND;
 
 impl Plan {
-    /// Checks a plan, by itself and against a server's limits.
+    /// Checks that a plan makes sense, and that it is within a server's limits.
     ///
     /// # Errors
-    /// What is wrong, as text, with the numbers; the flag is true if a limit is exceeded.
+    /// What is wrong, as text with the figures; the flag is true if a limit is exceeded.
     pub fn check(&self, caps: &Caps) -> Result<(), (bool, String)> {
         let wrong = |why: String| Err((false, why));
         let cap = |why: String| Err((true, why));
@@ -363,7 +363,7 @@ impl Plan {
         }
         if self.flows.len() > caps.flows as usize {
             return cap(format!(
-                "{} flows, and the server takes {} of a client (--max-flows)",
+                "{} flows, but the server accepts {} of a client (--max-flows)",
                 self.flows.len(),
                 caps.flows
             ));
@@ -374,7 +374,7 @@ impl Plan {
         let streams: u64 = self.flows.iter().map(|flow| u64::from(flow.work.streams())).sum();
         if streams > u64::from(caps.streams) {
             return cap(format!(
-                "{streams} connections, and the server takes {} of a client (--max-streams)",
+                "{streams} connections, but the server accepts {} of a client (--max-streams)",
                 caps.streams
             ));
         }
@@ -392,7 +392,7 @@ impl Plan {
             let sum = rates.fold(0, u64::saturating_add);
             if sum > caps.rate_bit_s {
                 let most = Rate::bit_s(caps.rate_bit_s);
-                return cap(format!("{} of UDP {way}, and the server allows {most} (--max-rate)", Rate::bit_s(sum)));
+                return cap(format!("{} of UDP {way}, but the server allows {most} (--max-rate)", Rate::bit_s(sum)));
             }
         }
         if !(10_000_000..=60 * SECOND).contains(&self.interval_ns) {
@@ -449,7 +449,7 @@ mod tests {
             let (cap, why) = plan(flows).check(&CAPS).unwrap_err();
             assert!(cap && why.contains(word), "{why}");
         }
-        // Each way has the whole.
+        // The limit of the rate holds for each direction separately.
         let down = FlowSpec { direction: Direction::Down, ..flow(udp(1_000_000_000)) };
         assert_eq!(plan(vec![flow(udp(1_000_000_000)), down]).check(&CAPS), Ok(()));
         // 10 packets of 1000 bytes every ms are 80 Mbit/s; an interval of 1 us is 8 Gbit/s.
@@ -465,13 +465,13 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let rr = |request, response, interval_ns| flow(Work::UdpRr { streams: 1, request, response, interval_ns });
         for (wrong, word) in [
-            (flow(udp(0)), "rate of nothing"),
+            (flow(udp(0)), "rate of 0"),
             (
                 flow(Work::Udp(Datagrams { sizes: vec![28], schedule: Schedule::Constant(Beat::RateBitS(1)) })),
                 "28 bytes",
             ),
             (flow(Work::Udp(Datagrams { sizes: vec![], schedule: Schedule::Constant(Beat::RateBitS(1)) })), "sizes"),
-            (rr(0, 1, None), "request of nothing"),
+            (rr(0, 1, None), "request of 0"),
             (rr(1, 70_000, None), "70000"),
             (rr(1, 1, Some(SECOND)), "at least 4"),
             (rr(4, 4, Some(1)), "100us"),

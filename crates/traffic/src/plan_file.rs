@@ -1,5 +1,5 @@
 //! Flows as the user writes them, on the command line or in a plan's file, and their translation
-//! into what client and server exchange.
+//! into the form that client and server exchange.
 //!
 //! A plan is TOML. Its keys are those of a case's flows where they mean the same:
 //!
@@ -105,8 +105,9 @@ impl FlowOptions {
         }
     }
 
-    /// The flows to run over one address family, one per direction. `several`: the run has another
-    /// family too, so names get the family's. `port`: the server's; `duration`: the run's.
+    /// The flows to run over one address family, one for each direction. `several`: the run uses
+    /// the other family too, so names of flows get the family's name. `port`: the server's port;
+    /// `duration`: that of the run.
     pub fn flows(&self, family: Family, several: bool, port: u16, duration: Nanos) -> Vec<Flow> {
         if self.family.is_some_and(|own| own != family) {
             return Vec::new();
@@ -141,9 +142,9 @@ impl FlowOptions {
     }
 }
 
-/// The Realtime Response Under Load test (RRUL) of the bufferbloat project with one server: four
-/// bulk flows in each direction, with four different DSCPs, and UDP latency flows with three. The
-/// original has ICMP latency flows too.
+/// The Realtime Response Under Load test (RRUL) of the bufferbloat project, with one server: four
+/// bulk flows in each direction with four DSCPs, and three UDP latency flows with three DSCPs. The
+/// original also measures latency by ICMP.
 pub fn rrul() -> Vec<FlowOptions> {
     let bulk = |(name, dscp): (&str, u8)| FlowOptions {
         ways: Ways::Both,
@@ -167,7 +168,7 @@ pub fn rrul() -> Vec<FlowOptions> {
 pub struct PlanFile {
     /// Duration of the run, if the file gives it.
     pub duration: Option<Nanos>,
-    /// Figures begin this long after each flow's start.
+    /// Time after each flow's start that the figures leave out.
     pub warmup: Option<Nanos>,
     /// The flows, at least one.
     pub flows: Vec<FlowOptions>,
@@ -177,7 +178,7 @@ impl PlanFile {
     /// Reads a plan.
     ///
     /// # Errors
-    /// If the file cannot be read, or is wrong; with the place.
+    /// If the file cannot be read or has an error; with its place.
     pub fn load(path: &Path) -> Result<PlanFile, CaseError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| CaseError::plain(path, format!("cannot be read: {error}")))?;
@@ -187,7 +188,7 @@ impl PlanFile {
     /// Reads a plan's text.
     ///
     /// # Errors
-    /// If the text is wrong; with the place.
+    /// If the text has an error; with its place.
     pub fn parse(text: &str, path: &Path) -> Result<PlanFile, CaseError> {
         let error = |(span, message)| CaseError::at(path, text, span, message);
         let raw: RawPlan = toml::from_str(text).map_err(|e| error((e.span(), e.message().to_string())))?;
@@ -296,7 +297,7 @@ fn read(raw: RawPlan) -> Result<PlanFile, Wrong> {
         flows.push(flow);
     }
     if let Some(duration) = raw.duration.as_ref().filter(|duration| duration.get_ref().0 == 0) {
-        return Err((Some(duration.span()), "a run of no time".into()));
+        return Err((Some(duration.span()), "a run of 0 s".into()));
     }
     Ok(PlanFile {
         duration: raw.duration.map(|time| time.get_ref().0),
@@ -375,7 +376,7 @@ fn datagrams(spanned: &Spanned<RawFlow>) -> Result<Datagrams, Wrong> {
     };
     let shaping = ["rate", "interval", "on", "off", "random", "burst", "every"];
     if let Some((key, span)) = keys(flow).into_iter().find(|(key, _)| shaping.contains(key) && !allowed.contains(key)) {
-        return Err((Some(span), format!("`{key}` means nothing for the shape `{shape}`")));
+        return Err((Some(span), format!("the shape `{shape}` has no key `{key}`")));
     }
     let schedule = match shape {
         "constant" => Schedule::Constant(beat()?),
@@ -394,7 +395,7 @@ fn datagrams(spanned: &Spanned<RawFlow>) -> Result<Datagrams, Wrong> {
     Ok(Datagrams { sizes, schedule })
 }
 
-/// The written keys that only some kinds of flow have, with their places.
+/// The keys in the text that only some kinds of flow have, with their places.
 fn keys(flow: &RawFlow) -> Vec<(&'static str, std::ops::Range<usize>)> {
     macro_rules! written {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(Spanned::span))),*] };
@@ -416,7 +417,7 @@ fn only(flow: &RawFlow, kind: &str) -> Result<(), Wrong> {
     };
     match keys(flow).into_iter().find(|(key, _)| !known.contains(key)) {
         Some((key, span)) => {
-            Err((Some(span), format!("`{key}` means nothing for a flow of kind {kind}; it has {}", known.join(", "))))
+            Err((Some(span), format!("a flow of kind {kind} has no key `{key}`; it has {}", known.join(", "))))
         }
         None => Ok(()),
     }
@@ -468,7 +469,7 @@ stop = "10s"
         assert_eq!((flows[2].spec.dscp, flows[2].spec.stop_ns), (46, 10_000_000_000));
         let udp = Datagrams { sizes: vec![200], schedule: Schedule::Constant(Beat::IntervalNs(20_000_000)) };
         assert_eq!(flows[2].spec.work, Work::Udp(udp));
-        // Only what is for IPv4 goes over it.
+        // Flows for IPv6 only do not go over IPv4.
         assert_eq!(plan.flows.iter().flat_map(|flow| flow.flows(Family::Ipv4, false, 1, 1)).count(), 2);
     }
 

@@ -29,13 +29,13 @@ pub const VERSION: u8 = 1;
 
 const MAGIC: &[u8; 4] = b"ALTQ";
 
-/// The longest line in bytes that a client may send before it has proved that it knows the token.
+/// The longest line, in bytes, that a client may send before it has proved that it knows the token.
 pub const LINE_OF_A_STRANGER: usize = 1 << 10;
 
-/// The longest line in bytes.
+/// The longest line of other clients, in bytes.
 pub const LINE: usize = 1 << 20;
 
-/// The first bytes of a TCP connection: what it is for.
+/// The first bytes of a TCP connection, which say what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preamble {
     /// A control connection, with the client's random number.
@@ -47,7 +47,7 @@ pub enum Preamble {
 /// Names a connection of a flow of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The session's number, as the server gave it.
+    /// The session's number, which the server chose.
     pub session: u64,
     /// The flow's place in the plan.
     pub flow: u16,
@@ -85,7 +85,7 @@ impl Preamble {
         Preamble::Data(address, key.tag(&[b"connection", &address.bytes()]))
     }
 
-    /// True if it is that of a connection that carries traffic, and its proof was made with this
+    /// True if it belongs to a connection that carries traffic, and its proof was made with this
     /// key.
     pub fn proved(&self, key: &Key) -> bool {
         match self {
@@ -94,7 +94,7 @@ impl Preamble {
         }
     }
 
-    /// As bytes.
+    /// The preamble as bytes.
     pub fn bytes(&self) -> [u8; Preamble::BYTES] {
         let (kind, address, last) = match self {
             Preamble::Control(nonce) => (b'C', [0; 14], nonce),
@@ -106,7 +106,7 @@ impl Preamble {
         bytes
     }
 
-    /// Reads a preamble; `None` if the bytes are none.
+    /// Reads a preamble; `None` if the bytes are not a preamble.
     pub fn read(bytes: &[u8]) -> Option<Preamble> {
         let bytes: &[u8; Preamble::BYTES] = bytes.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
@@ -157,7 +157,8 @@ impl Step {
 }
 
 impl Datagram {
-    /// Bytes on the wire. All steps have the same length, so no answer is longer than its cause.
+    /// Bytes on the wire. All steps have the same length, so an answer is never longer than its
+    /// request.
     pub const BYTES: usize = 52;
 
     /// A datagram with its proof.
@@ -171,7 +172,7 @@ impl Datagram {
         key.proves(&[b"datagram", &[self.step.letter()], &self.address.bytes(), &self.cookie], &self.tag)
     }
 
-    /// As bytes.
+    /// The datagram as bytes.
     pub fn bytes(&self) -> [u8; Datagram::BYTES] {
         let mut bytes = [0; Datagram::BYTES];
         let head = MAGIC.iter().copied().chain([self.step.letter(), VERSION]);
@@ -180,7 +181,7 @@ impl Datagram {
         bytes
     }
 
-    /// Reads a datagram; `None` if the bytes are none of the handshake.
+    /// Reads a datagram; `None` if it is not one of the handshake.
     pub fn read(bytes: &[u8]) -> Option<Datagram> {
         let bytes: &[u8; Datagram::BYTES] = bytes.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
@@ -206,16 +207,16 @@ impl Datagram {
 pub enum ClientMessage {
     /// Proof that the client knows the token.
     Know {
-        /// As [`crate::token::Secrets::client`] has it.
+        /// The text of [`crate::token::Secrets::client`].
         proof: String,
     },
     /// The plan of the run.
     Plan(Plan),
-    /// All connections are open: the run is to start.
+    /// All connections are open; the server must start the run.
     Start,
-    /// A sign of life.
+    /// Shows that the client is still there.
     Here,
-    /// The run is over: the server is to send its result.
+    /// The run is over; the server must send its result.
     Stop,
 }
 
@@ -223,14 +224,14 @@ pub enum ClientMessage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The flows. A flow's place is its number.
+    /// The flows. A flow's number is its index here.
     pub flows: Vec<FlowSpec>,
     /// Figures begin this long after each flow's start, in ns.
     pub warmup_ns: u64,
     /// Time between the server's reports, in ns.
     pub interval_ns: u64,
-    /// The round trip between client and server, in ns. The server's window for what it receives is
-    /// later by this.
+    /// The round trip between client and server, in ns. The server's window for data that it
+    /// receives is later by this time.
     pub rtt_ns: u64,
     /// Client and server are on one host and so have one clock.
     pub one_clock: bool,
@@ -244,12 +245,12 @@ pub struct Plan {
 pub enum ServerMessage {
     /// The server's random number.
     Challenge {
-        /// In hexadecimal digits.
+        /// The number in hexadecimal digits.
         nonce: String,
     },
     /// The client's proof is right.
     Welcome {
-        /// As [`crate::token::Secrets::server`] has it.
+        /// The text of [`crate::token::Secrets::server`].
         proof: String,
         /// The session's number.
         session: u64,
@@ -273,12 +274,12 @@ pub enum ServerMessage {
     Report {
         /// Time since the start, in ns.
         at_ns: u64,
-        /// In the plan's order.
+        /// The counters of each flow, in the plan's order.
         flows: Vec<FlowReport>,
     },
     /// The result of the run.
     Result {
-        /// In the plan's order.
+        /// The figures of each flow, in the plan's order.
         flows: Vec<FlowEnd>,
         /// Reasons why the server's figures cannot be trusted; empty if they can.
         invalid: Vec<String>,
@@ -300,13 +301,13 @@ pub enum ServerMessage {
 pub struct Caps {
     /// Rate of all flows of a client together, in each direction, in bit/s.
     pub rate_bit_s: u64,
-    /// End of the last flow, in ns from the start.
+    /// Latest end of a flow, in ns from the start.
     pub duration_ns: u64,
-    /// Clients at a time.
+    /// Most clients at a time.
     pub clients: u32,
-    /// Flows of a client.
+    /// Most flows of a client.
     pub flows: u32,
-    /// Connections of all its flows.
+    /// Most connections of all flows of a client.
     pub streams: u32,
 }
 
@@ -401,7 +402,7 @@ mod tests {
                 let datagram = Datagram::new(step, address, cookie, &key);
                 prop_assert_eq!(Datagram::read(&datagram.bytes()), Some(datagram));
                 prop_assert!(datagram.proved(&key) && !datagram.proved(&other) && Datagram::is_one(&datagram.bytes()));
-                // No bit can be changed without the proof being wrong, or the datagram none.
+                // If any bit is changed, the proof is wrong or the datagram cannot be read.
                 for bit in 0..Datagram::BYTES * 8 {
                     let mut bytes = datagram.bytes();
                     bytes[bit / 8] ^= 1 << (bit % 8);
@@ -416,7 +417,7 @@ mod tests {
             let _ = (ClientMessage::read(&bytes), ServerMessage::read(&bytes));
         }
 
-        /// Lines are the same however the bytes are cut.
+        /// The lines are the same in whatever pieces the bytes arrive.
         #[test]
         fn lines_do_not_depend_on_how_bytes_come(
             text in "[a-c\n]{0,60}",
@@ -459,7 +460,7 @@ mod tests {
         for wrong in ["", "{}", "[]", r#"{"say":"sing"}"#, r#"{"say":"know"}"#, r#"{"say":"know","proof":1}"#] {
             assert!(ClientMessage::read(wrong.as_bytes()).is_err(), "{wrong}");
         }
-        // Deeper than anything that is said.
+        // Nested deeper than any message.
         assert!(ClientMessage::read("[".repeat(100_000).as_bytes()).is_err());
     }
 }

@@ -62,9 +62,9 @@ impl FlowReport {
 pub struct FlowEnd {
     /// The counters at the end.
     pub counts: FlowReport,
-    /// Datagrams that came after one with a higher number.
+    /// Datagrams that arrived after one with a higher number.
     pub reordered: u64,
-    /// Datagrams that came a second time.
+    /// Datagrams that arrived a second time.
     pub duplicates: u64,
     /// Payload received in the window, in bytes.
     pub window_bytes: u64,
@@ -94,13 +94,13 @@ pub struct Distribution {
     pub n: u64,
     /// Their mean.
     pub mean: Nanos,
-    /// The median, within 1/32 as all percentiles.
+    /// The median; like all percentiles within 1/32.
     pub p50: Nanos,
     /// The 90th percentile.
     pub p90: Nanos,
-    /// The 99th.
+    /// The 99th percentile.
     pub p99: Nanos,
-    /// The 99.9th.
+    /// The 99.9th percentile.
     pub p99_9: Nanos,
     /// The longest.
     pub max: Nanos,
@@ -173,8 +173,8 @@ impl Connection {
 }
 
 impl FlowEnd {
-    /// Reads a meter at `now`, in ns since the start of the run. `done`: all payload has come, so
-    /// that the window ends when the last of it came.
+    /// Reads a meter at `now`, in ns since the start of the run. `done`: all payload has arrived,
+    /// so the window ends when the last of it arrived.
     pub fn of(meter: &Meter, now: Nanos, done: bool, error: Option<String>) -> FlowEnd {
         let reading = meter.read();
         let window = meter.window();

@@ -10,7 +10,7 @@ use crate::error::{Doing, Error};
 use crate::run::Shared;
 use crate::throttle::Throttle;
 
-/// Bytes of a request and of its answer, both at least 1.
+/// Bytes of a request and of its answer; both are at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Of a request.
@@ -19,8 +19,8 @@ pub struct Sizes {
     pub response: usize,
 }
 
-/// Sends requests over a connection until `end`: the next one when the answer is complete, or at
-/// the next multiple of `interval`.
+/// Sends requests over a connection until `end`: the next one when the answer is complete, or with
+/// `interval` at its next multiple.
 ///
 /// # Errors
 /// Those of the connection, before the end of the run.
@@ -48,7 +48,7 @@ pub fn ask(
         shared.meter.completed(now);
         shared.meter.arrived(now, sizes.request as u64);
         if let Some(interval) = interval {
-            // Requests that were missed are not made up for.
+            // Requests that were missed are not sent later.
             while due <= answered {
                 due += interval;
             }

@@ -48,11 +48,11 @@ pub struct FlowResult {
     pub family: &'static str,
     /// DSCP of its packets.
     pub dscp: u8,
-    /// Connections side by side.
+    /// Number of connections at once.
     pub streams: u32,
-    /// Congestion control as asked for; `None`: the system's own.
+    /// Congestion control that was asked for; `None`: the system's own.
     pub congestion: Option<String>,
-    /// Length of the window of which figures are given.
+    /// Length of the part of the run that the figures are about.
     pub window_ns: Nanos,
     /// Payload that the receiving program read, in bit/s; for requests and responses, that of
     /// requests.
@@ -91,9 +91,9 @@ pub struct Packets {
     pub lost: u64,
     /// Lost datagrams as a fraction of those sent.
     pub loss: f64,
-    /// Datagrams that came after one with a higher number (RFC 4737, 3.3).
+    /// Datagrams that arrived after one with a higher number (RFC 4737, 3.3).
     pub reordered: u64,
-    /// Datagrams that came a second time.
+    /// Datagrams that arrived a second time.
     pub duplicates: u64,
 }
 

@@ -39,8 +39,8 @@ impl Epoch {
         Epoch { instant: instant + lead, ns: ns.saturating_add(lead.as_nanos() as u64) }
     }
 
-    /// A run that starts when a timer of CLOCK_MONOTONIC first fires after `lead`, so that timers
-    /// that fire on ticks of that clock fire on ticks of the run.
+    /// A run that starts at the first tick of a timer of CLOCK_MONOTONIC after `lead`. Timers that
+    /// fire at ticks of that clock then fire at ticks of the run.
     pub fn on_tick(lead: Duration, timer: Timer) -> Epoch {
         let Epoch { instant, ns } = Epoch::after(lead);
         let more = round_up(ns, timer).unwrap_or(ns) - ns;
@@ -52,7 +52,7 @@ impl Epoch {
         self.instant
     }
 
-    /// The moment `since` ns after the start.
+    /// The moment that is `since` ns after the start.
     pub fn at(&self, since: Nanos) -> Instant {
         self.instant + Duration::from_nanos(since)
     }
@@ -62,7 +62,7 @@ impl Epoch {
         moment.saturating_duration_since(self.instant).as_nanos() as u64
     }
 
-    /// CLOCK_MONOTONIC `since` ns after the start.
+    /// The value of CLOCK_MONOTONIC `since` ns after the start.
     pub fn stamp(&self, since: Nanos) -> Nanos {
         self.ns.saturating_add(since)
     }
@@ -95,11 +95,11 @@ impl Shared {
         self.epoch.since(Instant::now())
     }
 
-    /// Calls `work` in every span, with the span's begin and end, then waits for the end of the
-    /// run. So a thread that ends before the run has failed.
+    /// Calls `work` in every span, with the span's beginning and end, and then waits for the end of
+    /// the run. So a thread that ends before the run has failed.
     ///
     /// # Errors
-    /// The first of `work`.
+    /// The first error of `work`.
     pub fn in_spans(
         &self,
         spans: &[(Instant, Instant)],
@@ -130,7 +130,7 @@ mod tests {
         let begin = epoch.stamp(0);
         assert!(begin.is_multiple_of(tick));
         assert!((before + 5_000_000..after + 5_000_000 + tick).contains(&begin));
-        // Both forms of the clock have moved by the same.
+        // Both forms of the clock have advanced by the same time.
         let left = epoch.start().saturating_duration_since(Instant::now()).as_nanos() as u64;
         assert!(begin.abs_diff(clock::monotonic() + left) < 4_000_000, "{begin} {left}");
     }

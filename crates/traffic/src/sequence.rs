@@ -3,7 +3,7 @@
 /// How many numbers below the highest are remembered, to tell late datagrams from duplicates.
 const WINDOW: u32 = 1 << 16;
 
-/// The numbers of the datagrams that have come.
+/// The numbers of the datagrams that have arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     highest: Option<u32>,
@@ -16,9 +16,9 @@ pub struct Sequence {
 pub enum Arrival {
     /// Its number is the highest yet.
     InOrder,
-    /// One with a higher number came before (RFC 4737, 3.3).
+    /// A datagram with a higher number arrived before (RFC 4737, 3.3).
     Late,
-    /// The same number came before.
+    /// A datagram with the same number arrived before.
     Again,
 }
 
@@ -40,7 +40,8 @@ impl Sequence {
             return Arrival::Again;
         }
         if ahead <= u32::MAX / 2 {
-            // The numbers between have not come; their bits still belong to much older numbers.
+            // The numbers in between have not arrived, but their bits may be set for much older
+            // numbers.
             if ahead >= WINDOW {
                 self.seen.fill(0);
             } else {
@@ -102,7 +103,7 @@ mod tests {
         let mut sequence = Sequence::default();
         assert_eq!(sequence.note(3), Arrival::InOrder);
         assert_eq!(sequence.note(4), Arrival::InOrder);
-        // The same places again, a window later: 3 + 65536 came, 4 + 65536 did not.
+        // The same bits again, one window later: 3 had arrived, 4 had not.
         assert_eq!(sequence.note(3 + WINDOW), Arrival::InOrder);
         assert_eq!(sequence.note(5 + WINDOW), Arrival::InOrder);
         assert_eq!(sequence.note(4 + WINDOW), Arrival::Late);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set that forgets nothing.
+        /// Compared with a set that keeps all numbers.
         #[test]
         fn as_a_set_would_say(start in any::<u32>(), steps in prop::collection::vec(0u32..400, 1..400)) {
             let mut sequence = Sequence::default();

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto
 /// How a TCP socket is tuned; `None` leaves the kernel's own choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Congestion control: `cubic`, `reno`, `bbr`, … as in
+    /// Congestion control: `cubic`, `reno`, `bbr` or another of
     /// net.ipv4.tcp_available_congestion_control.
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles the values and no longer tunes them.
@@ -26,19 +26,19 @@ pub struct Tuning {
     pub dscp: u8,
 }
 
-/// Blocking calls return after this time at the latest, so that every thread notices the run's end.
+/// Blocking calls return after this time at the latest, so that every thread notices the end of the
+/// run.
 pub const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How long opening a connection may take: enough for the SYN and two retransmissions, after one
+/// Time that opening a connection may take: enough for the SYN and two retransmissions, after one
 /// and three seconds.
 pub const CONNECT: Duration = Duration::from_secs(4);
 
-/// Raises this process's limit of descriptors to the most that is allowed; every connection needs
-/// one.
+/// Raises this process's limit of descriptors to the allowed maximum; every connection needs one.
 pub fn more_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If it fails, connections that lack a descriptor say so.
+    // If this fails, connections that lack a descriptor report that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -51,8 +51,8 @@ pub fn connect_tcp(from: SocketAddr, to: SocketAddr, tuning: &Tuning) -> Result<
     patient(fd)
 }
 
-/// Opens a TCP connection and waits as long as the kernel retries and `wanted` returns true, for
-/// queues that lose many SYNs.
+/// Opens a TCP connection. Waits as long as the kernel retries and `wanted` returns true, because a
+/// queue may lose many SYNs.
 pub fn connect_tcp_while(
     from: SocketAddr,
     to: SocketAddr,
@@ -77,7 +77,7 @@ pub fn listen_tcp(at: SocketAddr, tuning: &Tuning) -> Result<TcpListener, Error>
     let fd = tcp(at.ip(), tuning)?;
     sockopt::set_socket_reuseaddr(&fd, true).doing(|| "a listening socket")?;
     if at.is_ipv6() {
-        // IPv4 has separate sockets.
+        // IPv4 has sockets of its own.
         sockopt::set_ipv6_v6only(&fd, true).doing(|| "a listening socket")?;
     }
     bind(&fd, &at).doing(|| format!("cannot listen on {at}"))?;
@@ -95,15 +95,15 @@ pub fn accepted(stream: TcpStream, tuning: &Tuning) -> Result<TcpStream, Error> 
     patient(fd)
 }
 
-/// A UDP socket at an address (port 0: any), with a large receive buffer.
+/// A UDP socket at an address (port 0: any free port), with a large receive buffer.
 pub fn udp(at: SocketAddr, dscp: u8) -> Result<UdpSocket, Error> {
     let fd = udp_unbound(at.ip(), dscp)?;
     bind(&fd, &at).doing(|| format!("cannot bind to {at}"))?;
     patient_udp(fd)
 }
 
-/// A UDP socket at an address to which other sockets of this process are bound as well. It receives
-/// what comes from `peer`.
+/// A UDP socket at an address that other sockets of this process have too. It receives only
+/// datagrams from `peer`.
 pub fn udp_of_peer(at: SocketAddr, peer: SocketAddr, dscp: u8) -> Result<UdpSocket, Error> {
     let fd = udp_unbound(at.ip(), dscp)?;
     sockopt::set_socket_reuseaddr(&fd, true).doing(|| "a socket")?;
@@ -127,8 +127,8 @@ fn udp_unbound(address: IpAddr, dscp: u8) -> Result<OwnedFd, Error> {
         sockopt::set_ipv6_v6only(&fd, true).doing(|| "a socket")?;
     }
     mark(&fd, address, dscp)?;
-    // 4 MB: the kernel memory of small packets that come in 40 ms at 1 Gbit/s. Root may exceed
-    // net.core.rmem_max; others get the largest value allowed.
+    // 4 MB: the kernel memory for the small packets that arrive in 40 ms at 1 Gbit/s. Root may
+    // exceed net.core.rmem_max; others get the largest value allowed.
     if sockopt::set_socket_recv_buffer_size_force(&fd, 4 << 20).is_err() {
         sockopt::set_socket_recv_buffer_size(&fd, 4 << 20).doing(|| "a socket's buffer")?;
     }
@@ -204,12 +204,12 @@ fn buffer(fd: &impl AsFd, bytes: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sets the DSCP of what a socket sends.
+/// Sets the DSCP of the packets that a socket sends.
 fn mark(fd: &impl AsFd, address: IpAddr, dscp: u8) -> Result<(), Error> {
     if dscp == 0 {
         return Ok(());
     }
-    // The octet's upper six bits (RFC 2474 3); the lower two are ECN's.
+    // The DSCP is the upper six bits of the octet (RFC 2474 3); the lower two are ECN.
     match address.to_canonical() {
         IpAddr::V4(_) => sockopt::set_ip_tos(fd, dscp << 2),
         IpAddr::V6(_) => sockopt::set_ipv6_tclass(fd, u32::from(dscp) << 2),

@@ -7,15 +7,15 @@ use altq_engine::units::Rate;
 
 use crate::clock;
 
-/// How much unused time may be made up for by a burst.
+/// How much unused time a burst may make up for.
 const BURST: Duration = Duration::from_millis(20);
 
 /// A rate limit.
 #[derive(Debug)]
 pub struct Throttle {
     rate: Rate,
-    /// The time at which all bytes taken so far are within the rate, and whether a thread ever
-    /// waited.
+    /// The time at which all bytes taken so far are within the rate; and true if a thread ever had
+    /// to wait.
     state: Mutex<(Instant, bool)>,
 }
 
@@ -25,13 +25,13 @@ impl Throttle {
         Throttle { rate, state: Mutex::new((Instant::now(), false)) }
     }
 
-    /// The most bytes to take at once: those of 10 ms, so that no thread waits long for another. At
-    /// most `most`.
+    /// How many bytes to take at once: those of 10 ms, so that no thread waits long for another,
+    /// and at most `most`.
     pub fn portion(&self, most: usize) -> usize {
         usize::try_from(self.rate.as_bit_s() / 800).unwrap_or(most).clamp(1448.min(most), most)
     }
 
-    /// Takes bytes: waits until they are within the rate.
+    /// Takes bytes, and waits until they are within the rate.
     pub fn take(&self, bytes: usize) {
         let time = Duration::from_nanos(self.rate.time_for(bytes as u64));
         let until = {
@@ -62,7 +62,7 @@ mod tests {
         for _ in 0..20 {
             throttle.take(5_000);
         }
-        // The last one waits for the nineteen before it: 95 ms less the burst of 20 ms.
+        // The last one waits for the nineteen before it: 95 ms minus the burst of 20 ms.
         assert!(begin.elapsed() >= Duration::from_millis(74), "{:?}", begin.elapsed());
         assert!(throttle.held());
         assert_eq!(throttle.portion(1 << 17), 10_000);

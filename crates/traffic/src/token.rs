@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 use crate::error::{Doing, Error};
 
-/// Bytes of a random number.
+/// Bytes of a random number in the handshake.
 pub const NONCE: usize = 16;
 
 /// Bytes of a proof on the wire: half of an HMAC-SHA256 (RFC 2104, 5).
@@ -59,7 +59,7 @@ impl Token {
         &self.0
     }
 
-    /// The proofs and the session's key for these random numbers of both sides.
+    /// The proofs and the session's key that follow from these random numbers of both sides.
     pub fn secrets(&self, client: &[u8; NONCE], server: &[u8; NONCE]) -> Secrets {
         let of = |what: &[u8]| digest(self.0.as_bytes(), &[b"altq traffic 1", what, client, server]);
         Secrets { client: of(b"client"), server: of(b"server"), session: Key(of(b"session")) }
@@ -131,8 +131,8 @@ impl Key {
     }
 }
 
-/// HMAC-SHA256 of `parts`, each preceded by its length, so that different lists of parts never give
-/// the same bytes.
+/// HMAC-SHA256 of `parts`. Each part is preceded by its length, so that different lists of parts
+/// never give the same bytes.
 fn digest(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     // HMAC takes keys of any length.
     let Ok(mut mac) = <Hmac<Sha256> as KeyInit>::new_from_slice(key) else { return [0; 32] };

@@ -1,5 +1,5 @@
-//! UDP datagrams on the schedules of cases' sources, with numbers and time stamps. They measure
-//! loss, reordering, gaps and jitter, and one-way delay if both ends have one clock.
+//! UDP datagrams with numbers and time stamps, sent on the schedules of cases' sources. They
+//! measure loss, reordering, gaps and jitter, and one-way delay if both ends have one clock.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::local::SendResults;
 use crate::run::Shared;
 use crate::sequence::{Arrival, Sequence};
 
-/// Bytes of a datagram's number, at its head, big-endian.
+/// Bytes of a datagram's number, at its beginning, big-endian.
 const NUMBER: usize = 4;
 
 /// Bytes of the time at which it was sent (CLOCK_MONOTONIC, ns, big-endian), after the number.
@@ -34,29 +34,29 @@ pub struct Datagrams {
     pub udp: Udp,
     /// Seed of random choices.
     pub seed: u64,
-    /// Number of the flow's random stream: its place.
+    /// Number of the flow's random generator: the flow's index.
     pub stream: u64,
-    /// Changes of the rate: from when in the run (ns), and the rate; in order of time.
+    /// Changes of the rate, in order of time: the time in the run (ns), and the rate from then on.
     pub rates: Vec<(Nanos, Rate)>,
     /// Set if the source runs on the queue's host.
     pub local: Option<Local>,
 }
 
-/// A source on the queue's host learns of each packet whether the queue dropped it, and sleeps
+/// A source on the queue's host. It learns of each packet whether the queue dropped it, and sleeps
 /// after a drop.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// Where it learns what became of its packets.
+    /// Where it learns what happened to its packets.
     pub results: Arc<SendResults>,
-    /// When it can wake up, in the run's time.
+    /// When it can wake up, in time of the run.
     pub timer: Timer,
 }
 
-/// How long a source waits to learn what became of a packet; then it goes on.
+/// Longest time that a source waits to learn what happened to a packet.
 const ANSWER: Duration = Duration::from_millis(20);
 
-/// A local source that is late by at most this, in ns, keeps its schedule: the host woke it up
-/// late. If it is later, its schedule moves.
+/// A local source that is late by at most this, in ns, keeps its schedule, because the host just
+/// woke it up late. If it is later, its schedule is moved.
 const BEHIND: Nanos = 1_000_000;
 
 /// Bytes of IP and UDP headers in a packet's length at layer 3.
@@ -65,7 +65,7 @@ pub fn headers(ipv4: bool) -> usize {
 }
 
 /// Sends to the socket's peer in the spans, on the source's schedule. A sender that is late sends
-/// at once what is due, and notes its lateness if the window of the figures has begun. Returns at
+/// at once what is due, and records its lateness if the window of the figures has begun. Returns at
 /// the end of the last span.
 ///
 /// # Errors
@@ -89,7 +89,7 @@ pub fn send(
     let mut changes = datagrams.rates.iter().peekable();
     let mut result = Ok(());
     'spans: for (begin, end) in spans {
-        // The source's times are those of the schedule, so that lateness does not shift them.
+        // The source computes its times from the schedule, so that lateness does not shift them.
         let mut due = shared.epoch.since(*begin);
         let mut out = Outbox::default();
         loop {
@@ -99,7 +99,7 @@ pub fn send(
                 break;
             }
             if datagrams.local.is_some() && shared.now() > due.saturating_add(BEHIND) {
-                // A local source has no schedule to catch up with.
+                // A local source has no schedule to keep.
                 due = shared.now();
             }
             while let Some((_, rate)) = changes.next_if(|(at, _)| *at <= due) {
@@ -152,7 +152,7 @@ impl Sender<'_> {
     fn put(&mut self, bytes: usize, due: Instant) -> Result<bool, Error> {
         let now = Instant::now();
         let since = self.shared.epoch.since(now);
-        // Lateness before the window does not matter: a burst that fills a queue may take time.
+        // Lateness before the window does not matter, for example while a burst fills a queue.
         if since >= self.shared.meter.window().start {
             self.lateness.note(due, now);
         }
@@ -172,9 +172,9 @@ impl Sender<'_> {
 /// How a receiver treats datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reception {
-    /// Both ends have one clock, so that stamps give one-way delays.
+    /// True if both ends have one clock, so that time stamps give one-way delays.
     pub one_clock: bool,
-    /// True for datagrams that are not the flow's and are ignored.
+    /// Returns true for datagrams that do not belong to the flow and are ignored.
     pub skip: Option<fn(&[u8]) -> bool>,
 }
 
@@ -188,7 +188,7 @@ pub fn receive(socket: &UdpSocket, reception: Reception, shared: &Shared) -> Res
     while !shared.stopped() {
         let bytes = match socket.recv(&mut buffer) {
             Ok(bytes) => bytes,
-            // ConnectionRefused is the kernel's report about an earlier datagram in the other
+            // ConnectionRefused is the kernel's report on an earlier datagram in the other
             // direction.
             Err(error) if waiting(&error) || error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
             Err(error) => return Err(error).doing(|| "receiving"),

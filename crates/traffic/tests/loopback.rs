@@ -1,5 +1,5 @@
-//! Server and client over loopback: what comes through, who is refused, and that nobody is sent
-//! more than he has shown he wants.
+//! Server and client over loopback: which flows pass, which clients are refused, and that an
+//! unproved address never gets more bytes than it has sent.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -64,8 +64,7 @@ fn every_kind_comes_through() {
         assert_eq!(flow.error, None, "{}", flow.name);
     }
     for name in ["bulk up", "bulk down"] {
-        // Two connections of so many bytes, all of them, and the kernel's word that they were
-        // acknowledged.
+        // Two connections with all their bytes, which the kernel reports as acknowledged.
         let flow = flow(name);
         assert_eq!((flow.bytes, flow.connections.len()), (600_000, 2), "{name}");
         assert!(flow.window_ns < SECOND && flow.connections.iter().all(|c| c.mss > 0), "{name}");
@@ -75,7 +74,7 @@ fn every_kind_comes_through() {
         assert!(flow.transactions_per_s.unwrap() > 20.0 && flow.rtt_ns.unwrap().p50 > 0, "{name}: {flow:?}");
     }
     for name in ["udp up", "udp down"] {
-        // 4 Mbit/s of 500 bytes are 1000 a second; loopback loses none.
+        // 4 Mbit/s of 500 bytes are 1000 packets a second; loopback loses none.
         let packets = flow(name).packets.unwrap();
         assert!(
             (995..=1001).contains(&packets.sent) && packets.lost == 0 && packets.duplicates == 0,
@@ -105,7 +104,7 @@ fn who_may_not_is_refused() {
     let second = Session::open(address, "127.0.0.1:0".parse().unwrap(), &token());
     assert!(matches!(second, Err(Error::Refused { why: Refusal::Busy, .. })), "{second:?}");
     drop(first);
-    // Who goes makes room.
+    // When a client leaves, another one is accepted.
     let begin = Instant::now();
     while Session::open(address, "127.0.0.1:0".parse().unwrap(), &token()).is_err() {
         assert!(begin.elapsed() < Duration::from_secs(5), "the seat stays taken");
@@ -116,7 +115,7 @@ fn who_may_not_is_refused() {
 #[test]
 fn who_says_nothing_or_nonsense_gets_nothing() {
     let (_server, address) = server(CAPS);
-    // A preamble for a session that is not there, half a preamble, and noise: no byte comes back.
+    // A preamble of an unknown session, half a preamble, and random bytes: no byte comes back.
     let preamble =
         Preamble::data(Address { session: 1, flow: 0, stream: 0 }, &altq_traffic::token::Key::random().unwrap())
             .bytes();
@@ -128,7 +127,7 @@ fn who_says_nothing_or_nonsense_gets_nothing() {
     }
 }
 
-/// Bytes that come to a socket within a time.
+/// Bytes that arrive at a socket within a time.
 fn heard(socket: &UdpSocket, time: Duration) -> usize {
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let (begin, mut bytes, mut buffer) = (Instant::now(), 0, [0; 65_536]);
@@ -158,7 +157,7 @@ fn an_address_that_has_not_proved_itself_is_sent_no_more_than_it_sent() {
     let of = Address { session: session.number, flow: 0, stream: 0 };
     let probe = Datagram::new(Step::Probe, of, [0; 16], &session.key).bytes();
 
-    // Without the key nothing comes back at all; cut or lengthened neither.
+    // Without the key nothing comes back at all, nor after a datagram that is cut or lengthened.
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.connect(address).unwrap();
     let forged = Datagram::new(Step::Probe, of, [0; 16], &altq_traffic::token::Key::random().unwrap()).bytes();
@@ -167,15 +166,15 @@ fn an_address_that_has_not_proved_itself_is_sent_no_more_than_it_sent() {
     }
     assert_eq!(heard(&stranger, Duration::from_millis(300)), 0);
 
-    // With it, a cookie as long as the probe, to the address that it came from: that of the victim,
-    // were it forged.
+    // With the key, a cookie as long as the probe goes to the address from which the probe came. If
+    // that address was forged, its owner gets the cookie.
     let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
     victim.connect(address).unwrap();
     for _ in 0..10 {
         victim.send(&probe).unwrap();
     }
     assert!(heard(&victim, Duration::from_millis(300)) <= 10 * probe.len());
-    // The cookie of another address does not prove this one.
+    // The cookie for one address does not prove another one.
     let own = UdpSocket::bind("127.0.0.1:0").unwrap();
     own.connect(address).unwrap();
     own.set_read_timeout(Some(Duration::from_millis(50))).unwrap();

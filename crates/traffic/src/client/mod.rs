@@ -27,8 +27,8 @@ use crate::{bulk, connect, echo, request, socket};
 pub struct Flow {
     /// What it does.
     pub spec: FlowSpec,
-    /// The client's port of its first connection; the others have the following ports. 0: the
-    /// system chooses.
+    /// The client's port of its first connection; further connections have the ports after it. 0:
+    /// the system chooses.
     pub sport: u16,
 }
 
@@ -72,7 +72,7 @@ pub struct Outcome {
     pub flows: Vec<(FlowEnd, FlowEnd)>,
     /// Reasons why the figures cannot be trusted; empty if they can.
     pub invalid: Vec<String>,
-    /// Notes for the reader.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
     /// How long the run took.
     pub ran: Nanos,
@@ -93,7 +93,7 @@ struct Running {
 enum Link {
     Tcp(u32, TcpStream),
     Udp(u32, UdpSocket, Datagram),
-    /// A short connection's addresses and preamble; it is opened during the run.
+    /// A short connection, which is opened during the run: its two addresses and its preamble.
     Later(SocketAddr, SocketAddr, Preamble),
 }
 
@@ -135,8 +135,8 @@ pub fn run(
     drive(sessions, options, interrupted, report, &running)
 }
 
-/// Waits until the server has assigned every connection to its flow. Proofs of UDP addresses are
-/// sent again meanwhile, as they may be lost.
+/// Waits until the server has assigned every connection to its flow. Meanwhile it sends proofs of
+/// UDP addresses again, because they may get lost.
 fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<(), Error> {
     let own = || running.iter().filter(|flow| flow.session == at);
     let wanted = |flow: &&Arc<Running>| !matches!(flow.flow.spec.work, Work::TcpConnect { .. });
@@ -164,7 +164,7 @@ fn attach(session: &mut Session, running: &[Arc<Running>], at: usize) -> Result<
             }
         }
         if begin.elapsed() > Duration::from_secs(15) {
-            return Err(Error::Ended(format!("the server has not seen {} of the connections", missing.len())));
+            return Err(Error::Ended(format!("{} of the connections have not reached the server", missing.len())));
         }
     }
     Ok(())
@@ -267,7 +267,8 @@ impl Running {
         }
     }
 
-    /// True if the flow's threads end by themselves. A receiver of datagrams does not.
+    /// True if the flow's threads end by themselves. A receiver of datagrams does not end by
+    /// itself.
     fn ends(&self) -> bool {
         !(matches!(self.flow.spec.work, Work::Udp(_)) && self.flow.spec.direction == Direction::Down)
     }
@@ -332,7 +333,7 @@ fn drive(
             }
         };
         if theirs.len() != flows.len() {
-            return Err(Error::Protocol("a result of other flows".into()));
+            return Err(Error::Protocol("its result has another number of flows".into()));
         }
         for (flow, theirs) in running.iter().filter(|flow| flow.session == at).zip(theirs) {
             let limited = matches!(flow.flow.spec.work, Work::TcpBulk { bytes: Some(_), .. });
@@ -349,7 +350,7 @@ fn drive(
         }
     }
     if interrupted() {
-        outcome.notes.push(format!("stopped after {:.1} s, before its time", ran as f64 / 1e9));
+        outcome.notes.push(format!("stopped early, after {:.1} s", ran as f64 / 1e9));
     }
     Ok(outcome)
 }
@@ -378,7 +379,7 @@ fn watch(
     let last = stop(false) + GRACE;
     let mut view =
         View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
-    // Time for the server's report of the same moment to arrive.
+    // Time for the server's report of the same time to arrive.
     let wait = Duration::from_millis(40) + Duration::from_nanos(rtt);
     let mut due = epoch.start() + options.interval;
     loop {
@@ -392,7 +393,7 @@ fn watch(
                 }
             }
             if session.silence() > crate::server::SILENCE {
-                return Err(Error::Ended("the server has not been heard for 15 s".into()));
+                return Err(Error::Ended("the server has sent nothing for 15 s".into()));
             }
         }
         let now = Instant::now();
@@ -412,7 +413,8 @@ fn watch(
 struct View {
     /// The latest report of the server about each flow, and its time.
     theirs: Vec<(Nanos, FlowReport)>,
-    /// At the last progress report: the receiving end's time, bytes, and count of received.
+    /// Of the last progress report: the time at the receiving end, and its counts of bytes and
+    /// datagrams.
     earlier: Vec<(Nanos, u64, u64)>,
 }
 

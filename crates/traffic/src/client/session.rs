@@ -13,10 +13,10 @@ use crate::protocol::{Address, Caps, ClientMessage, Datagram, LINE, Lines, Plan,
 use crate::socket::{self, Tuning};
 use crate::token::{self, Key, NONCE, TAG, Token, hex, unhex};
 
-/// How long the server may take to answer.
+/// Time that the server has to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Time between two messages that show that the client is alive.
+/// Time between two messages that show that the client is still there.
 const SIGN: Duration = Duration::from_secs(1);
 
 /// Time after which an unanswered datagram of the handshake is sent again.
@@ -37,7 +37,7 @@ pub struct Session {
     pub local: SocketAddr,
     /// The server's limits for a client.
     pub caps: Caps,
-    /// Both ends are on one host.
+    /// True if both ends are on one host and so have one clock.
     pub one_clock: bool,
     /// The round trip of the control connection, in ns.
     pub rtt_ns: Nanos,
@@ -88,7 +88,7 @@ impl Session {
         };
         let round = begin.elapsed().as_nanos() as u64;
         if !secrets.is_server(&proof) {
-            return Err(Error::Protocol("it does not know the token itself".into()));
+            return Err(Error::Protocol("it has not proved that it knows the token".into()));
         }
         session.rtt_ns = altq_dataplane::tcp_info(&session.control)
             .map_or(round, |info| u64::from(info.min_rtt_us) * 1000)
@@ -127,11 +127,12 @@ impl Session {
         }
     }
 
-    /// The server's next message, if one has come or comes within 20 ms. Sends a sign of life when
-    /// one is due.
+    /// The server's next message, if there is one or one arrives within 20 ms. Also tells the
+    /// server that the client is still there, if that is due.
     ///
     /// # Errors
-    /// [`Error::Refused`] for a refusal; an error if the connection is gone or the message wrong.
+    /// [`Error::Refused`] for a refusal; an error if the connection is gone or the message is
+    /// wrong.
     pub fn receive(&mut self) -> Result<Option<ServerMessage>, Error> {
         if self.sign.elapsed() > SIGN {
             self.send(&ClientMessage::Here)?;
@@ -169,10 +170,10 @@ impl Session {
                 return Ok(reply);
             }
         }
-        Err(Error::Ended(format!("the server at {} says nothing: is it one of altq traffic?", self.server)))
+        Err(Error::Ended(format!("the server at {} does not answer: is it a server of altq traffic?", self.server)))
     }
 
-    /// Time since anything came from the server.
+    /// Time since the last bytes from the server.
     pub fn silence(&self) -> Duration {
         self.heard.elapsed()
     }
@@ -182,8 +183,9 @@ impl Session {
         Preamble::data(Address { session: self.number, flow, stream }, &self.key)
     }
 
-    /// Proves to the server that a socket's address is this client's, for a flow. The socket is
-    /// connected to the server. Returns the datagram to repeat until the server has seen it.
+    /// Proves to the server that a socket's address is this client's. The socket is connected to
+    /// the server, and serves one connection of a flow. Returns the datagram to repeat until the
+    /// server has seen it.
     ///
     /// # Errors
     /// If no cookie comes back; a firewall may block UDP.
@@ -192,7 +194,7 @@ impl Session {
         let probe = Datagram::new(Step::Probe, address, [0; TAG], &self.key).bytes();
         let mut buffer = [0; 2048];
         for _ in 0..20 {
-            // An error may be the kernel's report about an earlier datagram.
+            // An error may be the kernel's report on an earlier datagram.
             let _ = socket.send(&probe);
             let sent = Instant::now();
             while sent.elapsed() < AGAIN {
@@ -213,11 +215,11 @@ impl Session {
 }
 
 fn unexpected(wanted: &str) -> Error {
-    Error::Protocol(format!("it said something else where {wanted} was due"))
+    Error::Protocol(format!("its message was not {wanted}, which was due"))
 }
 
-/// The text of another host without control characters, which a terminal would obey; at most 500
-/// characters.
+/// Text from another host, at most 500 characters, without control characters, which a terminal
+/// would execute.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect()
 }

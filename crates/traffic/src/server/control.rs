@@ -20,20 +20,21 @@ use crate::plan::GRACE;
 use crate::protocol::{Address, Lines, Plan, ServerMessage, line};
 use crate::token::{self, NONCE, hex};
 
-/// The most clients at a time that have not proved that they know the token (strangers).
+/// Most clients at a time that have not proved that they know the token (strangers).
 pub const STRANGERS: u32 = 16;
 
-/// How long a stranger may take for its proof.
+/// Time that a stranger has for its proof.
 const STRANGER: Duration = Duration::from_secs(5);
 
-/// How long a connection with a wrong proof counts as a stranger, so that at most 16 tokens per
-/// second can be tried.
+/// Time for which a connection with a wrong proof still counts as a stranger, so that at most 16
+/// tokens per second can be tried.
 const PENALTY: Duration = Duration::from_secs(1);
 
-/// A client that sends nothing for this long is taken for gone.
+/// After this time without a message a client counts as gone.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// How long a client may take to send its plan, to start after it, and to stop after the run's end.
+/// Time that a client has to send its plan, to start the run after that, and to stop it after its
+/// end.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Time limit of one read from the client.
@@ -44,7 +45,10 @@ pub fn serve(server: &Arc<ServerState>, connection: TcpStream, nonce: &[u8; NONC
     let strangers = server.strangers.fetch_add(1, Ordering::Relaxed);
     let mut control = Control { server, connection, from, lines: Lines::default(), stranger: true };
     let result = if strangers >= STRANGERS {
-        control.send(&Conversation::refusal(Refusal::Busy, "too many are at the door".into()))
+        control.send(&Conversation::refusal(
+            Refusal::Busy,
+            "too many clients have not proved their token yet; try again".into(),
+        ))
     } else {
         control.converse(nonce)
     };
@@ -62,7 +66,7 @@ struct Control<'a> {
     stranger: bool,
 }
 
-/// A place among the clients. Dropping it ends the session.
+/// A place among the clients that the server accepts. Dropping it ends the session.
 struct Seat {
     server: Arc<ServerState>,
     number: u64,
@@ -96,7 +100,7 @@ impl Control<'_> {
     fn converse(&mut self, client: &[u8; NONCE]) -> Result<(), Error> {
         let limits = |error: std::io::Error| Error::Io { doing: "a control connection".into(), source: error };
         self.connection.set_read_timeout(Some(POLL)).map_err(limits)?;
-        // A client that does not read its messages is taken for gone.
+        // A client that does not read the server's messages counts as gone.
         self.connection.set_write_timeout(Some(Duration::from_secs(5))).map_err(limits)?;
         self.connection.set_nodelay(true).map_err(limits)?;
         let server = token::random::<NONCE>()?;
@@ -120,7 +124,7 @@ impl Control<'_> {
         let Some(seat) = self.sit(number) else {
             let most = self.server.caps.clients;
             return self
-                .refuse(Refusal::Busy, format!("the server has {most} clients, as many as it takes (--max-clients)"));
+                .refuse(Refusal::Busy, format!("the server has {most} clients and accepts no more (--max-clients)"));
         };
         let clock = hex(&key.tag(&[b"clock", clock::identity().as_bytes()]));
         self.send(&ServerMessage::Welcome { proof, session: number, caps: self.server.caps, clock })?;
@@ -148,7 +152,7 @@ impl Control<'_> {
         self.play(&mut conversation, key, plan, &seat)
     }
 
-    /// Takes a place among the clients, if one is left.
+    /// Takes a place among the clients, if there is one left.
     fn sit(&self, number: u64) -> Option<Seat> {
         let mut sessions = self.server.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= self.server.caps.clients as usize || sessions.contains_key(&number) {
@@ -158,7 +162,7 @@ impl Control<'_> {
         Some(Seat { server: self.server.clone(), number })
     }
 
-    /// The next line; `None` if none comes until then, the client is gone, or the server stops.
+    /// The next line; `None` if none arrives by `until`, the client is gone, or the server stops.
     fn line(&mut self, conversation: &Conversation, until: Instant) -> Result<Option<Vec<u8>>, Error> {
         while Instant::now() < until && !self.server.stop.load(Ordering::Relaxed) {
             match self.receive(conversation)? {
@@ -170,7 +174,7 @@ impl Control<'_> {
         Ok(None)
     }
 
-    /// The next line, if it has come or comes within [`POLL`].
+    /// The next line, if there is one or one arrives within [`POLL`].
     fn receive(&mut self, conversation: &Conversation) -> Result<Received, Error> {
         let most = conversation.longest();
         let too_long = |_| Error::Protocol(format!("a line of more than {most} bytes"));
@@ -246,10 +250,10 @@ impl Control<'_> {
             let now = Instant::now();
             match self.receive(conversation)? {
                 Received::Nothing if now.duration_since(heard) > SILENCE => {
-                    return Ok(Outcome::Gone("it has not been heard for 15 s"));
+                    return Ok(Outcome::Gone("it has sent nothing for 15 s"));
                 }
                 Received::Nothing => {}
-                Received::Gone => return Ok(Outcome::Gone("it has gone")),
+                Received::Gone => return Ok(Outcome::Gone("it has closed the connection")),
                 Received::Line(line) => {
                     heard = now;
                     match conversation.handle(&line) {
@@ -278,7 +282,7 @@ impl Control<'_> {
                 None => {
                     if let Some(trouble) = session.trouble() {
                         self.refuse(Refusal::Unsupported, trouble)?;
-                        return Ok(Outcome::Gone("its flows cannot be played"));
+                        return Ok(Outcome::Gone("its flows cannot run"));
                     }
                     if planned.elapsed() > SLOW {
                         return Ok(Outcome::Gone("it has not begun in 30 s"));
@@ -291,7 +295,7 @@ impl Control<'_> {
                 Some(_) => {}
             }
             if conversation.state() == State::Running && session.now() > last + GRACE + SLOW.as_nanos() as u64 {
-                return Ok(Outcome::Gone("it has not come to an end"));
+                return Ok(Outcome::Gone("it has not ended the run in time"));
             }
         }
     }

@@ -10,9 +10,9 @@ use crate::token::Secrets;
 pub enum State {
     /// The client has not proved that it knows the token.
     Stranger,
-    /// It has proved it; there is no plan yet.
+    /// The client has proved it, and there is no plan yet.
     Known,
-    /// There is a plan; connections may come.
+    /// There is a plan; the client opens its connections.
     Planned,
     /// The run goes on.
     Running,
@@ -20,7 +20,7 @@ pub enum State {
     Over,
 }
 
-/// What the server is to do after a message.
+/// What the server must do after a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Nothing.
@@ -73,11 +73,11 @@ impl Conversation {
             return Action::Nothing;
         }
         let heard = match ClientMessage::read(line) {
-            // A stranger gets no details.
+            // A stranger is not told details.
             Err(_) if self.state == State::Stranger => {
-                Action::Refuse(Refusal::Message, "that was no proof of the token".into())
+                Action::Refuse(Refusal::Message, "the message does not prove that you know the token".into())
             }
-            Err(why) => Action::Refuse(Refusal::Message, format!("cannot be understood: {why}")),
+            Err(why) => Action::Refuse(Refusal::Message, format!("the message cannot be read: {why}")),
             Ok(say) => self.understood(say),
         };
         self.state = match &heard {
@@ -94,9 +94,11 @@ impl Conversation {
         match (self.state, say) {
             (State::Stranger, ClientMessage::Know { proof }) if self.secrets.is_client(&proof) => Action::Welcome,
             (State::Stranger, ClientMessage::Know { .. }) => {
-                Action::Refuse(Refusal::Token, "the token is not the server's".into())
+                Action::Refuse(Refusal::Token, "the token is not that of this server".into())
             }
-            (State::Stranger, _) => Action::Refuse(Refusal::Message, "that was no proof of the token".into()),
+            (State::Stranger, _) => {
+                Action::Refuse(Refusal::Message, "the message does not prove that you know the token".into())
+            }
             (State::Known, ClientMessage::Plan(plan)) => match plan.check(&self.caps) {
                 Ok(()) => Action::Prepare(plan),
                 Err((true, why)) => Action::Refuse(Refusal::Cap, why),
@@ -105,7 +107,7 @@ impl Conversation {
             (State::Planned, ClientMessage::Start) => Action::Begin,
             (_, ClientMessage::Here) => Action::Nothing,
             (_, ClientMessage::Stop) => Action::End,
-            _ => Action::Refuse(Refusal::Message, "it was not the time for that".into()),
+            _ => Action::Refuse(Refusal::Message, "the message came at the wrong time".into()),
         }
     }
 
@@ -180,7 +182,7 @@ mod tests {
         ] {
             let mut conversation = Conversation::new(secrets(), CAPS);
             assert!(matches!(heard(&mut conversation, &say), Action::Refuse(..)), "{say:?}");
-            // Nor afterwards, with the right one: a guess is a connection.
+            // The right token does not help afterwards: each guess takes a connection.
             assert_eq!(heard(&mut conversation, &ClientMessage::Know { proof: secrets().client() }), Action::Nothing);
         }
     }
@@ -194,7 +196,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is said, and in whatever order: nothing is prepared or begun without the token.
+        /// Whatever messages come, in whatever order: without the token nothing is prepared or
+        /// begun.
         #[test]
         fn nothing_without_the_token(lines in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..60),

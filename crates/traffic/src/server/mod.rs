@@ -39,14 +39,14 @@ pub const PORT: u16 = 2587;
 pub const CAPS: Caps =
     Caps { rate_bit_s: 1_000_000_000, duration_ns: 300 * SECOND, clients: 4, flows: 256, streams: 1024 };
 
-/// Limits for connections without a preamble, or that are answered and not closed.
+/// Limits for connections that have not sent their preamble, or were answered and are not closed.
 const PENDING: acceptor::Limits =
     acceptor::Limits { bytes: Preamble::BYTES, pending: 1024, patience: Duration::from_secs(5) };
 
 /// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Addresses to listen on, with TCP and UDP; port 0: any that is free.
+    /// Addresses to listen on, with TCP and UDP. Port 0: any free port.
     pub listen: Vec<SocketAddr>,
     /// The token that clients must know.
     pub token: Token,
@@ -61,14 +61,14 @@ pub struct Server {
     threads: Vec<JoinHandle<Result<(), Error>>>,
 }
 
-/// Receives the server's log, a line each call.
+/// Receives the server's log, one line per call.
 pub type Log = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The state that all threads of a server share.
 struct ServerState {
     token: Token,
     caps: Caps,
-    /// The key of cookies, which only this server has.
+    /// The key of the cookies, which only this server knows.
     cookies: Key,
     ports: Vec<u16>,
     /// Sessions by number; `None` until the session has a plan.
@@ -92,7 +92,7 @@ impl Server {
     /// Starts a server; it runs until [`stop`](Server::stop).
     ///
     /// # Errors
-    /// If an address cannot be listened on.
+    /// If the server cannot listen on an address.
     pub fn start(options: Options, log: Log) -> Result<Server, Error> {
         let mut places = Vec::new();
         for at in &options.listen {
@@ -124,12 +124,12 @@ impl Server {
         Ok(())
     }
 
-    /// The addresses that it listens on.
+    /// The addresses on which it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// True if one of its threads has ended by itself, which only an error does.
+    /// True if one of its threads has ended by itself, which happens only after an error.
     pub fn failed(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
@@ -144,7 +144,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(Err(error)) if result.is_ok() => result = Err(error),
-                Err(_) if result.is_ok() => result = Err(Error::Ended("a thread of the server broke down".into())),
+                Err(_) if result.is_ok() => result = Err(Error::Ended("a thread of the server panicked".into())),
                 _ => {}
             }
         }
@@ -166,7 +166,7 @@ fn listen(at: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr), Error>
         let address = listener.local_addr().doing(|| "listening")?;
         match socket::udp_shared(address) {
             Ok(socket) => return Ok((listener, socket, address)),
-            // The port that was chosen for TCP is in use for UDP: another is tried.
+            // The port chosen for TCP is in use for UDP, so another one is tried.
             Err(_) if at.port() == 0 && tries < 10 => tries += 1,
             Err(error) => return Err(error),
         }
@@ -203,7 +203,7 @@ impl acceptor::Admission for Admit {
                 let state = self.state.clone();
                 let work = move || control::serve(&state, connection, &nonce, from);
                 if std::thread::Builder::new().name("control".into()).spawn(work).is_err() {
-                    self.state.log(&format!("client {from}: no thread for it"));
+                    self.state.log(&format!("client {from}: cannot start a thread"));
                 }
             }
             Some(Preamble::Data(address, _)) => {
@@ -223,13 +223,13 @@ fn prove_addresses(state: &ServerState, socket: &UdpSocket, port: u16) -> Result
         let (bytes, from) = match socket.recv_from(&mut buffer) {
             Ok(came) => came,
             Err(error) if waiting(&error) => continue,
-            // The kernel's report about an earlier answer.
+            // The kernel reports an error of an earlier answer.
             Err(_) => continue,
         };
         let Some(answer) = answer_datagram(state, buffer.get(..bytes).unwrap_or_default(), from, port) else {
             continue;
         };
-        // If it cannot be sent, the client asks again.
+        // If the answer cannot be sent, the client asks again.
         let _ = socket.send_to(&answer, from);
     }
     Ok(())
@@ -250,7 +250,7 @@ fn answer_datagram(state: &ServerState, bytes: &[u8], from: SocketAddr, port: u1
             Some(Datagram::new(Step::Cookie, datagram.address, state.cookies.tag(&parts), &session.key).bytes())
         }
         Step::Echo if state.cookies.proves(&parts, &datagram.cookie) => {
-            // The control connection tells the client.
+            // The client learns it by its control connection.
             session.attach_address(datagram.address, port, from);
             None
         }

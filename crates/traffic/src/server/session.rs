@@ -30,7 +30,7 @@ pub struct Session {
     local: SocketAddr,
     plan: Plan,
     flows: Vec<SessionFlow>,
-    /// Tells the control connection which connections were assigned to their flows.
+    /// Sends the control connection the connections that were assigned to their flows.
     attached: Mutex<Sender<Address>>,
     stop: Arc<AtomicBool>,
     epoch: OnceLock<Epoch>,
@@ -43,7 +43,7 @@ struct SessionFlow {
     spec: FlowSpec,
     meter: Arc<Meter>,
     slots: Mutex<BTreeMap<u32, Slot>>,
-    /// Number of connections whose whole payload has come.
+    /// Number of connections whose whole payload has arrived.
     done: AtomicU32,
     error: Mutex<Option<String>>,
 }
@@ -54,7 +54,7 @@ enum Slot {
     Tcp(TcpStream),
     /// A socket that receives only from the proved address.
     Udp(UdpSocket),
-    /// It was given to a thread.
+    /// The connection or socket was given to a thread.
     Taken,
 }
 
@@ -62,8 +62,8 @@ impl Session {
     /// A session of a plan that has been checked.
     pub fn new(key: Key, local: SocketAddr, plan: Plan, caps: &Caps, attached: Sender<Address>) -> Session {
         let flow = |spec: &FlowSpec| {
-            // The client starts one half of a round trip after the server, and its load takes
-            // another half to come here.
+            // The client starts half a round trip after the server, and its traffic takes another
+            // half to arrive here.
             let shift = if spec.direction == Direction::Up { plan.rtt_ns } else { 0 };
             let window = spec.start_ns.saturating_add(plan.warmup_ns + shift)..spec.stop_ns.saturating_add(shift);
             SessionFlow {
@@ -114,8 +114,8 @@ impl Session {
         self.put(address, flow, Slot::Tcp(connection));
     }
 
-    /// Assigns a proved address to its flow: a socket of its own receives its datagrams from now
-    /// on.
+    /// Assigns a proved address to its flow. From now on a socket of its own receives the datagrams
+    /// from it.
     pub fn attach_address(&self, address: Address, port: u16, peer: SocketAddr) {
         let Some(flow) = self.flows.get(usize::from(address.flow)) else { return };
         if flow.slots().contains_key(&address.stream) || peer.is_ipv4() != self.local.is_ipv4() {
@@ -133,7 +133,7 @@ impl Session {
         if self.epoch.get().is_some() {
             return;
         }
-        // The first one stays; the client never sends a second.
+        // The first one stays; a second one is not the client's, which sends only one.
         let mut slots = flow.slots();
         if slots.contains_key(&address.stream) {
             return;
@@ -142,7 +142,7 @@ impl Session {
         let _ = self.attached.lock().unwrap_or_else(PoisonError::into_inner).send(address);
     }
 
-    /// What is missing before the run can start; `None` if nothing is.
+    /// What is missing before the run can start; `None` if everything is there.
     pub fn missing(&self) -> Option<String> {
         self.flows.iter().find_map(|flow| {
             let there = flow.slots().len() as u32;
@@ -155,7 +155,7 @@ impl Session {
         })
     }
 
-    /// The first error of a flow before the start.
+    /// The first error of a flow, if it came before the start.
     pub fn trouble(&self) -> Option<String> {
         self.flows.iter().find_map(|flow| {
             let error = flow.error.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -261,11 +261,11 @@ impl Session {
         self.flows.iter().map(end).collect()
     }
 
-    /// Notes for the reader of the figures.
+    /// Remarks for the reader of the figures.
     pub fn notes(&self, caps: &Caps) -> Vec<String> {
         let held = |way: &str, throttle: &Throttle| {
             let most = Rate::bit_s(caps.rate_bit_s);
-            throttle.held().then(|| format!("the server held what went {way} to its cap of {most} (--max-rate)"))
+            throttle.held().then(|| format!("the server limited the traffic {way} to {most} (--max-rate)"))
         };
         [held("up", &self.up), held("down", &self.down)].into_iter().flatten().collect()
     }
