@@ -104,15 +104,15 @@ impl Collector {
         }
     }
 
-    /// True if [`turn`](Collector::turn) wants the engine's counters before anything at `now`
-    /// happens.
+    /// True if the window opens or closes at `now`. Before anything else happens then,
+    /// [`note_counters`](Collector::note_counters) must be given the engine's counters.
     #[inline]
-    pub fn turns(&self, now: Nanos) -> bool {
+    pub fn needs_counters(&self, now: Nanos) -> bool {
         (self.opened.is_none() && now >= self.from) || (self.closed.is_none() && now >= self.to)
     }
 
-    /// Takes note of the engine's counters as the window opens or closes.
-    pub fn turn(&mut self, now: Nanos, counters: &[Counters]) {
+    /// Keeps the engine's counters at the opening and the closing of the window.
+    pub fn note_counters(&mut self, now: Nanos, counters: &[Counters]) {
         let borrowed = || counters.iter().map(|c| c.borrowed_bytes).collect::<Vec<_>>();
         if self.opened.is_none() && now >= self.from {
             self.opened = Some(borrowed());

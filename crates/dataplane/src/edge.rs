@@ -60,8 +60,8 @@ pub struct EdgeCounters {
     /// Frames dropped on arrival, because they were longer than a slot, or because the kernel could
     /// not describe them with a virtio header.
     pub unreadable: u64,
-    /// Frames that the device refused to send: longer than its MTU, or with a header that the kernel
-    /// does not accept.
+    /// Frames that the device refused to send: longer than its MTU, or with a header that the
+    /// kernel does not accept.
     pub refused: u64,
     /// Frames dropped on arrival because they were longer than a tunnel's MTU.
     pub too_large: u64,

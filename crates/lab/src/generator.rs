@@ -43,8 +43,8 @@ pub struct Flow {
     pub dscp: u8,
     /// What it sends.
     pub kind: Kind,
-    /// Set if the case has `overload` and the flow is datagrams of one size at a constant rate. Such
-    /// a flow may send more than the host can forward.
+    /// Set if the case has `overload` and the flow is datagrams of one size at a constant rate.
+    /// Such a flow may send more than the host can forward.
     pub flood: Option<Flood>,
 }
 

@@ -1,6 +1,6 @@
-//! All acceptance figures through `replay`, each with the worst that was seen: `cargo
-//! run --release -p altq-simulator --example acceptance [PART]`. Exits 1 if one fails. `cargo test`
-//! runs a representative part of the same.
+//! Runs all acceptance figures through `replay`, and prints the worst value of each:
+//! `cargo run --release -p altq-simulator --example acceptance [PART]`. Exits with 1 if one fails.
+//! `cargo test` runs a representative part of them.
 
 #[path = "../tests/acceptance/classic.rs"]
 mod classic;

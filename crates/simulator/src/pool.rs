@@ -11,8 +11,8 @@ use altq_cases::task::{Outcome, Task, Watcher, command};
 
 use crate::sim::{self, ReadCounters, SimError, Watch};
 
-/// An estimate of how long a task takes, in ms: a tenth of its virtual time. Only the order of the
-/// tasks and the display of progress depend on it.
+/// Estimate of the time that a task takes, in ms: a tenth of its virtual time. It only decides the
+/// order of the tasks and what the progress bar shows.
 pub fn time(file: &CaseFile) -> u64 {
     let of = |case: &Case| case.duration / 1_000_000 * case.columns.len() as u64;
     (file.runs.iter().map(|run| of(&run.case)).sum::<u64>() / 10).max(1)
@@ -24,8 +24,8 @@ enum Message {
     Ended(Task, Outcome),
 }
 
-/// Runs tasks, `workers` at once. `seed` replaces the seeds of the cases. True if the watcher
-/// stopped it early: workers are not waited for then, because the process is about to end.
+/// Runs tasks, `workers` at a time. `seed` replaces the seeds of the cases. Returns true if the
+/// watcher stopped it early; then workers are not waited for, because the process is about to end.
 pub fn run(
     mut tasks: Vec<Task>,
     workers: usize,

@@ -2,11 +2,11 @@
 //! rings round robin.
 //!
 //! A packet that the operating system has handed over stays in its ring until its last bit has
-//! left. The card sends one packet of a ring, and then goes on to the next ring that holds any. Of
+//! left. The card sends one packet of a ring, and then goes on to the next ring that holds one. Of
 //! a super-packet (TSO) it sends one segment at a time, so that a long one delays the other rings
 //! by one segment only (DragonFly's measurements: "round-robin is on TSO segment boundry";
 //! docs/reference/altq.md 9). Rings hold 512 packets and more, and a scheduler before them has no
-//! say in the order within.
+//! influence on the order inside them.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,8 @@ use altq_engine::{Departure, Packet};
 use crate::wire::{BeyondTime, Wire};
 
 /// Bytes of a packet's headers, which have a slot of their own if a packet takes several slots of a
-/// ring. They fit a small buffer of BSD (MHLEN, about 200 bytes, less what the link layer needs).
+/// ring. They fit in a small buffer of BSD (MHLEN, about 200 bytes, minus what the link layer
+/// needs).
 const HEADERS: u32 = 128;
 
 /// The ring of a transmit queue.
@@ -28,7 +29,7 @@ struct Ring {
     held: VecDeque<Queued>,
     /// Slots that are taken.
     used: usize,
-    /// Where in a buffer the data of the next packet begins.
+    /// The offset in a buffer at which the data of the next packet begins.
     offset: u32,
 }
 
@@ -40,7 +41,7 @@ pub struct Rings {
     slots: usize,
     /// How packets are framed on the wire.
     overhead: Overhead,
-    /// Packets handed over so far.
+    /// Number of packets handed over so far.
     handed_over: u32,
     /// Bytes of the buffer that belongs to a slot; `None`: a packet takes one slot.
     buffer: Option<u32>,
@@ -58,9 +59,9 @@ struct Queued {
     packet: HandedOver,
     /// Bytes that a segment takes on the wire; the last one may take less.
     segment: u32,
-    /// Bytes that the segments which are left take on the wire.
+    /// Bytes that the remaining segments take on the wire.
     left: u32,
-    /// Segments that are left.
+    /// Number of remaining segments.
     segments: u16,
     /// Slots that the packet takes.
     slots: u32,
@@ -69,7 +70,7 @@ struct Queued {
 /// A packet or segment whose transmission has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The ring that it is from.
+    /// The ring from which it was sent.
     pub queue: usize,
     /// The packet that was handed over, if this was its last segment.
     pub packet: Option<HandedOver>,
@@ -102,10 +103,11 @@ impl Rings {
         }
     }
 
-    /// A packet takes a slot for its headers, and one for every buffer of this size that its data
-    /// is in. The data of packets lies in buffers back to back, so 1372 bytes after 128 of headers
-    /// are in 1 or 2 buffers of 2048, and those of a super-packet in many. A packet is accepted if
-    /// one slot is free, however many it takes. `None`: every packet takes one slot.
+    /// Sets the size of a ring's buffers. A packet takes a slot for its headers, and one for every
+    /// buffer of this size that its data is in. The data of packets lie in the buffers back to
+    /// back, so 1372 bytes after 128 of headers are in 1 or 2 buffers of 2048, and those of a
+    /// super-packet in many. A packet is accepted if one slot is free, however many it takes.
+    /// `None`: every packet takes one slot.
     pub fn with_buffers(mut self, bytes: Option<u32>) -> Rings {
         self.buffer = bytes.map(|bytes| bytes.max(1));
         self
@@ -132,7 +134,7 @@ impl Rings {
     /// [`complete`](Rings::complete) gives it back when its last bit has left.
     fn take(&mut self, queue: usize, packet: &Packet) -> u32 {
         let segments = packet.segments.max(1);
-        // All segments have the same length but the last, as the engine charges them.
+        // All segments but the last have the same length, as the engine charges them.
         let segment = self.overhead.charge(packet.len.div_ceil(u32::from(segments)));
         let left = self.overhead.charge_segments(packet.len, segments);
         let before = self.handed_over;
@@ -158,7 +160,7 @@ impl Rings {
         OneRing { rings: self, queue }
     }
 
-    /// If the wire is idle, begins the next transmission. If the rings are empty, too, the busy
+    /// Begins the next transmission if the wire is idle. If the rings are empty, too, the busy
     /// period ends.
     ///
     /// # Errors
@@ -184,7 +186,7 @@ impl Rings {
         Ok(())
     }
 
-    /// The present transmission has ended. `None` if there was none.
+    /// Ends the present transmission. `None` if there was none.
     pub fn complete(&mut self) -> Option<Ended> {
         let queue = self.sending.take()?;
         self.wire.complete();
@@ -223,8 +225,8 @@ impl Transmitter for OneRing<'_> {
         self.rings.has_room(self.queue)
     }
 
-    /// Puts a packet into the ring. When its transmission ends depends on the other rings, and is
-    /// not known before.
+    /// Puts a packet into the ring. When its transmission ends depends on the other rings, so that
+    /// is not known yet.
     #[inline]
     fn take(&mut self, _: Nanos, departure: &Departure) -> Result<Taken, BeyondTime> {
         Ok(Taken { end: None, bytes: self.rings.take(self.queue, &departure.packet) })
@@ -243,8 +245,8 @@ mod tests {
         Packet { segments, ..Packet::new(handle, len) }
     }
 
-    /// Sends all that is in the rings. Returns when each transmission ended, from which queue it
-    /// was, and the packet if it was its last segment.
+    /// Sends everything that is in the rings. Returns when each transmission ended, from which
+    /// queue it was, and the packet if this was its last segment.
     fn drain(rings: &mut Rings, mut now: Nanos) -> Vec<(Nanos, usize, Option<u32>)> {
         let mut ends = Vec::new();
         rings.start(now).unwrap();
@@ -259,13 +261,13 @@ mod tests {
 
     #[test]
     fn segments_of_several_rings_take_turns() {
-        // 8 Mbit/s: a byte a microsecond. Ring 0 has a super-packet of 100 + 100 + 50 bytes, ring 2
-        // packets of 10 and 20.
+        // At 8 Mbit/s a byte takes a microsecond. Ring 0 has a super-packet of 250 bytes in three
+        // segments, ring 2 packets of 10 and 20 bytes.
         let mut rings = Rings::new(Rate::mbit_s(8), 4, 8, Overhead::NONE);
         rings.take(0, &packet(7, 250, 3));
         rings.take(2, &packet(8, 10, 1));
         rings.take(2, &packet(9, 20, 1));
-        // 250 in three: 84 + 84 + 82.
+        // 250 bytes in three segments: 84 + 84 + 82.
         let expected =
             [(84_000, 0, None), (94_000, 2, Some(8)), (178_000, 0, None), (198_000, 2, Some(9)), (280_000, 0, Some(7))];
         assert_eq!(drain(&mut rings, 0), expected);
@@ -278,11 +280,11 @@ mod tests {
     #[test]
     fn a_packet_takes_as_many_slots_as_buffers() {
         let mut rings = Rings::new(Rate::mbit_s(8), 1, 4, Overhead::NONE).with_buffers(Some(2048));
-        // 40 bytes: its headers. 1500: these and one buffer, of which 676 bytes are left.
+        // 40 bytes: only headers. 1500 bytes: headers, and one buffer, of which 676 bytes are left.
         rings.take(0, &packet(1, 40, 1));
         rings.take(0, &packet(2, 1500, 1));
         assert!(rings.has_room(0));
-        // The headers, the rest of that buffer, another one, and 1372 bytes of a third.
+        // The headers, the rest of that buffer, a second one, and 1372 bytes of a third.
         rings.take(0, &packet(3, 128 + 4096, 3));
         assert_eq!(rings.rings[0].used, 1 + 2 + 4);
         assert!(!rings.has_room(0));
@@ -306,9 +308,9 @@ mod tests {
         assert_eq!(rings.complete(), None);
     }
 
-    /// Whatever the rings hold, sending it takes the time of the sum of all charged bytes, and
-    /// every ring keeps its order. The numbers of segments sent from two rings that are never empty
-    /// differ by one at most.
+    /// Whatever the rings hold, sending it takes the time of all charged bytes, and every ring
+    /// keeps its order. Of two rings that are never empty, one is at most one segment ahead of the
+    /// other.
     #[test]
     fn nothing_is_lost_and_turns_are_fair() {
         let mut random = Pcg32::new(7, 3);

@@ -31,7 +31,7 @@ pub struct Wire {
     ends: VecDeque<Nanos>,
     /// The exact end of the last packet, rounded down to a nanosecond.
     floor: Nanos,
-    /// What was rounded off, in units of 1/rate ns.
+    /// The fraction that was rounded off, in units of 1/rate ns.
     fraction: u64,
 }
 
@@ -42,7 +42,7 @@ impl Wire {
         Wire { rate, slots, medium: None, ends: VecDeque::with_capacity(slots.min(4096)), floor: 0, fraction: 0 }
     }
 
-    /// Packets are framed as on this medium, whatever the engine charges for them. `None`: as the
+    /// Frames packets as on this medium, whatever the engine charges for them. `None`: as the
     /// engine charges them.
     pub fn with_medium(mut self, medium: Option<Overhead>) -> Wire {
         self.medium = medium;
@@ -72,13 +72,13 @@ impl Wire {
         self.ends.front().copied()
     }
 
-    /// The transmission of the packet on the wire has ended.
+    /// Ends the transmission of the packet on the wire.
     #[inline]
     pub fn complete(&mut self) {
         self.ends.pop_front();
     }
 
-    /// No packet followed the last one: ends the busy period, and drops its fraction.
+    /// Ends the busy period, because no packet follows the last one, and drops its fraction.
     #[inline]
     pub fn rest(&mut self) {
         if self.ends.is_empty() {
@@ -98,7 +98,7 @@ impl Wire {
         Ok(end)
     }
 
-    /// When a packet of `bytes` will have left, after those taken before.
+    /// When a packet of `bytes` will have left, after those that were taken before it.
     #[inline]
     fn end_of(&mut self, now: Nanos, bytes: u32) -> Option<Nanos> {
         // A busy period goes on while packets follow one another without a gap. If the last end was
@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn carries_the_fraction() {
-        // 3 bit/s: a byte takes 2.666… s. Ends of a busy period from 5: 5 + ceil(k · 8e9 / 3).
+        // At 3 bit/s a byte takes 2.666… s. A busy period from 5 on has its ends at 5 + ceil(k ·
+        // 8e9 / 3).
         let mut wire = Wire::new(Rate::bit_s(3), 1);
         let mut now = 5;
         for k in 1..=300u64 {
@@ -175,7 +176,7 @@ mod tests {
             wire.complete();
             now = end;
         }
-        // `rest` starts another busy period even if no time has passed; so does a gap.
+        // `rest` begins another busy period even if no time has passed; so does a gap.
         let mut rested = wire.clone();
         rested.rest();
         for k in 1..=3u64 {
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn ten_gigabit_of_small_packets_fill_the_link() {
-        // 32 bytes take 25.6 ns: a million of them 25.6 ms, to the nanosecond.
+        // 32 bytes take 25.6 ns, so a million packets take 25.6 ms, to the nanosecond.
         let mut wire = Wire::new(Rate::mbit_s(10_000), 1);
         let mut now = 0;
         for _ in 0..1_000_000 {

@@ -14,7 +14,7 @@ use altq_engine::units::Nanos;
 /// The longest line that is accepted, in bytes.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// The arrivals, sorted by time, in 24 bytes a packet, or 28 if flows are given.
+/// The arrivals, sorted by time, in 24 bytes per packet, or 28 if flows are given.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     times: Vec<Nanos>,
@@ -25,17 +25,17 @@ pub struct Arrivals {
     flows: Vec<u32>,
     /// DSCP and ECN as in the octet of the IP header; empty if the list has neither.
     tos: Vec<u8>,
-    /// Whether a queue with two levels serves the packet first; empty if the list does not say.
+    /// Whether the queue `two_level` serves the packet first; empty if the list does not say.
     high: Vec<bool>,
     /// Hashes of the source's and the destination's name; empty if the list has neither.
     hosts: Vec<[u16; 2]>,
-    /// Packets on the wire that each stands for; empty if the list does not say.
+    /// Number of packets on the wire that each entry stands for; empty if the list does not say.
     segments: Vec<u16>,
     /// Transmit queues; empty if the list does not say.
     queues: Vec<u8>,
     /// Where the file was cut short, if it was.
     pub cut: Option<Cut>,
-    /// The last line has all its fields but no newline.
+    /// True if the last line has all its fields but no newline.
     pub open_end: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct Arrivals {
 enum Ids {
     /// All ids are whole numbers.
     Numbers(Vec<u64>),
-    /// Ids of any text, one after the other, and where each one ends.
+    /// Ids with any text, one after another, and the offset at which each one ends.
     Texts { text: String, ends: Vec<usize> },
 }
 
@@ -78,7 +78,7 @@ impl Ids {
     }
 }
 
-/// The number that a text means, if it prints as that text.
+/// The number that a text stands for, if the number prints as that text.
 fn plain_number(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if digits { text.parse().ok() } else { None }
@@ -151,8 +151,8 @@ impl Arrivals {
         }
     }
 
-    /// Adds an arrival at the end. If it is earlier than the last one it is not added; returns
-    /// false.
+    /// Adds an arrival at the end, and returns true. If it is earlier than the last one, it is not
+    /// added, and the result is false.
     pub fn push(&mut self, time: Nanos, class: ClassId, bytes: u32, id: u64) -> bool {
         if self.times.last().is_some_and(|last| *last > time) {
             return false;
@@ -190,7 +190,7 @@ impl Arrivals {
         (self.classes[at], self.bytes[at], flow, self.tos.get(at).copied().unwrap_or(0))
     }
 
-    /// Whether a queue of two levels serves a packet first.
+    /// Whether the queue `two_level` serves a packet first.
     #[inline]
     pub fn high(&self, at: usize) -> bool {
         self.high.get(at).copied().unwrap_or(false)
@@ -230,10 +230,12 @@ impl Arrivals {
     /// An error if the list does not say by which of `queues` transmit queues each packet leaves.
     pub fn check_queues(&self, queues: usize) -> Result<(), String> {
         if let Some(wrong) = self.queues.iter().find(|queue| usize::from(**queue) >= queues) {
-            return Err(format!("the list names transmit queue {wrong}, and there are {queues}, counted from 0"));
+            return Err(format!("the list names transmit queue {wrong}, but there are {queues}, counted from 0"));
         }
         if self.queues.is_empty() && self.flows.is_empty() && !self.is_empty() {
-            return Err("the list must say who goes by which transmit queue: with a column tx_queue, or flow".into());
+            return Err(
+                "the list must say which packet goes by which transmit queue: with a column tx_queue, or flow".into()
+            );
         }
         Ok(())
     }
@@ -249,8 +251,8 @@ impl Arrivals {
         }
     }
 
-    /// Reads and checks a list for the classes of `link`. Lines end in LF or CRLF; the header's
-    /// names say which column is which.
+    /// Reads and checks a list for the classes of `link`. Lines end in LF or CRLF. The names in the
+    /// header say which column is which.
     ///
     /// If the last line is cut short, [`cut`](Arrivals::cut) says so, and the lines before it are
     /// kept. A line counts as cut short if it has no newline, fields are missing, and the rest
@@ -364,8 +366,8 @@ impl Arrivals {
         Ok(())
     }
 
-    /// True if more text could make a good line of this one: fields are missing, and those that are
-    /// there are good, the last of them as far as it goes.
+    /// True if the line could be the beginning of a correct one: fields are missing at its end, and
+    /// those that are there are correct, the last one as far as it goes.
     fn could_begin(&self, text: &str, columns: &[usize], names: &Names, line: u64) -> bool {
         let mut good = true;
         let mut last = (0, "");
@@ -403,12 +405,13 @@ impl Arrivals {
     }
 }
 
-/// A flow's hash by its name: FNV-1a, which is the same everywhere and for all time.
+/// A flow's hash from its name: FNV-1a, which gives the same value on every machine and in every
+/// version.
 pub fn flow_hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Reads up to and with the newline, but gives up behind [`LONGEST_LINE`] bytes.
+/// Reads up to the newline and including it, but at most [`LONGEST_LINE`] bytes.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     loop {
         let buffer = match input.fill_buf() {
@@ -431,8 +434,8 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> 
     }
 }
 
-/// The fields of a line, by commas; a field may stand in double quotes, as RFC 4180 has it, if it
-/// holds none itself.
+/// The fields of a line, separated by commas. A field may stand in double quotes, as in RFC 4180,
+/// if it contains none itself.
 fn split<'a>(text: &'a str, line: u64, mut field: impl FnMut(usize, &'a str)) -> Result<usize, ArrivalsError> {
     let mut count = 0;
     let mut rest = text;
@@ -514,7 +517,7 @@ impl<'a> Names<'a> {
     fn new(link: &'a Link) -> Names<'a> {
         let mut sorted: Vec<_> =
             link.classes.iter().enumerate().map(|(id, class)| (class.name.as_str(), id as ClassId)).collect();
-        // Of classes with one name, the first stands for all.
+        // If several classes have the same name, the first one is meant.
         sorted.sort();
         sorted.dedup_by_key(|(name, _)| *name);
         Names { sorted }

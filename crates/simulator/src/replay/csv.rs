@@ -16,7 +16,7 @@ pub fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends a text, in quotes where it holds a comma.
+/// Appends a text, in quotes if it contains a comma.
 #[inline]
 pub fn text(out: &mut Vec<u8>, text: &str) {
     if text.contains(',') {

@@ -151,8 +151,8 @@ pub fn run(
     let mut collector = Collector::new(spec.classes.len(), options.from, options.to.unwrap_or(Nanos::MAX));
     let (mut next, mut timer, mut last_end) = (0usize, None::<Nanos>, 0);
     while let Some((now, event)) = drive::first(wire.next_end(), timer, arrivals.time(next)) {
-        if collector.turns(now) {
-            collector.turn(now, &engine.all_counters());
+        if collector.needs_counters(now) {
+            collector.note_counters(now, &engine.all_counters());
         }
         match event {
             Event::Complete => wire.complete(),

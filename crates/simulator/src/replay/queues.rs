@@ -32,7 +32,7 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// A packet that was handed over and not reported to the observer yet.
+/// A packet that was handed over and is not reported to the observer yet.
 struct Pending {
     /// When it was handed over.
     at: Nanos,
@@ -71,10 +71,10 @@ pub(super) fn run(
     loop {
         let timer = timers.iter().flatten().min().copied();
         let Some((now, event)) = drive::first(rings.next_end(), timer, arrivals.time(next)) else { break };
-        if collector.turns(now) {
-            collector.turn(now, &all_counters(&engines));
+        if collector.needs_counters(now) {
+            collector.note_counters(now, &all_counters(&engines));
         }
-        // A bit for each queue whose engine is to run.
+        // A bit for each queue whose engine must be asked.
         let mut asked = 0u64;
         match event {
             Event::Complete => {

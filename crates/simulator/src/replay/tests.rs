@@ -1,5 +1,4 @@
-//! The wire's rules, checked against the arithmetic of the documents, with a fifo in the
-//! scheduler's place.
+//! The rules of the wire, checked by the arithmetic of the documents, with a fifo as the scheduler.
 
 use altq_config::{Language, Link};
 use altq_engine::link::{Framing, Overhead};
@@ -18,7 +17,7 @@ fn read(text: &str) -> Result<Arrivals, String> {
     Arrivals::read(text.as_bytes(), &link(Rate::mbit_s(10), &["voice", "bulk"])).map_err(|e| e.to_string())
 }
 
-/// Departures and drops as they are written, and the report.
+/// The departures and drops as written to their files, and the report.
 fn replay(link: &Link, list: &str, options: &Options) -> (String, String, Report) {
     let arrivals = Arrivals::read(list.as_bytes(), link).unwrap();
     let (mut departures, mut drops) = (Vec::new(), Vec::new());
@@ -30,7 +29,8 @@ fn replay(link: &Link, list: &str, options: &Options) -> (String, String, Report
 
 #[test]
 fn packets_follow_one_another_on_the_wire() {
-    // 8 Mbit/s: a byte a microsecond. Two at once, one while the wire is busy, one after a pause.
+    // At 8 Mbit/s a byte takes a microsecond. Two packets come at once, one while the wire is busy,
+    // and one after a pause.
     let list = "time_ns,class,bytes,id\n1000,a,100,1\n1000,b,50,2\n2000,a,10,3\n500000,b,1,4\n";
     let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &Options::default());
     assert_eq!(
@@ -44,11 +44,11 @@ fn packets_follow_one_another_on_the_wire() {
     assert_eq!(report.classes[0].name, "wan");
     assert_eq!((row("wan").parent.as_deref(), row("a").parent.as_deref()), (None, Some("wan")));
     assert_eq!((row("a").arrived_packets, row("a").sent_bytes, row("wan").sent_bytes), (2, 110, 161));
-    // Waits: 0 and 149 µs for a; 100 µs and 0 for b. The root's are over all of them.
+    // Waits: 0 and 149 µs for a, 100 µs and 0 for b. The root's figures are about all four packets.
     assert_eq!((row("a").delay_ns.max, row("a").delay_ns.mean), (Some(149_000), Some(74_500)));
     assert_eq!((row("wan").delay_ns.p50, row("wan").delay_ns.p99), (Some(0), Some(149_000)));
     assert_eq!(row("wan").rate_bit_s, 161 * 8 * SECOND / 501_000);
-    // ECMA-404 shape: the field names are the interface.
+    // The names of the fields are the interface for programs that read the JSON.
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["schema"], "altq.replay/1");
     assert_eq!(json["classes"][1]["delay_ns"]["p99"], 149_000);
@@ -69,7 +69,7 @@ fn the_fraction_is_carried_over_a_busy_period() {
 
 #[test]
 fn overhead_counts_on_the_wire_only() {
-    // 40 bytes over AAL5 with 8 bytes of trailer: one cell of 53. 41: two.
+    // 40 bytes with 8 bytes of AAL5 trailer fill one cell of 53 bytes; 41 bytes need two cells.
     let mut link = link(Rate::mbit_s(8), &["a"]);
     link.spec.overhead = Overhead { bytes: 8, mpu: 0, framing: Framing::Atm };
     let (departures, _, report) = replay(&link, "time_ns,class,bytes,id\n0,a,40,1\n0,a,41,2\n", &Options::default());
@@ -107,7 +107,7 @@ fn a_slower_wire_and_full_queues_are_told() {
     (0..60).for_each(|k| list += &format!("0,a,100,p{k}\n"));
     let options = Options { wire_rate: Some(Rate::mbit_s(1)), ..Options::default() };
     let (_, drops, report) = replay(&link(Rate::mbit_s(8), &["a"]), &list, &options);
-    // One on the wire, 50 in the queue: the last 9 are dropped.
+    // One packet is on the wire and 50 are in the queue, so the last 9 are dropped.
     assert_eq!(drops.lines().nth(1), Some("0,a,100,p51,queue_full"));
     assert_eq!((report.classes[1].dropped_packets, report.classes[1].sent_packets), (9, 51));
     assert_eq!(report.to_ns, 51 * 800_000);
@@ -127,9 +127,9 @@ fn any_order_of_columns_any_line_end_and_ids_as_written() {
 
 #[test]
 fn flows_and_hosts_are_columns() {
-    // Five packets of one, then one of the other, at the same time: in a queue that keeps them
-    // apart it is the third to leave, for the first one is on the wire already when it comes, and a
-    // flow has a packet a turn.
+    // Five packets of one flow and then one of the other arrive at the same time. A queue that
+    // keeps flows apart sends the sixth as the third: the first is on the wire already, and then
+    // flows take turns with one packet each.
     let policy = |hash: &str| {
         format!("link l {{ rate 8Mbit/s scheduler fifo class a {{ queue sfq {{ quantum 1000bytes hash {hash} }} }} }}")
     };
@@ -142,7 +142,7 @@ fn flows_and_hosts_are_columns() {
         let (departures, ..) = replay(link, &list, &Options::default());
         let ids: Vec<_> = departures.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().to_string()).collect();
         assert_eq!(ids, ["0", "1", "5", "2", "3", "4"], "{hash}");
-        // Without the column all are one flow.
+        // Without the column all packets belong to one flow.
         let (departures, ..) =
             replay(link, &list.replace(column, "high").replace("one", "0").replace("two", "1"), &Options::default());
         assert_eq!(departures.lines().last().map(|line| line.contains(",5,")), Some(true));
@@ -156,8 +156,8 @@ fn high_packets_overtake_in_a_queue_of_two_levels() {
     let list =
         "time_ns,class,bytes,id,high\n0,a,100,1,0\n0,a,100,2,0\n0,a,100,3,0\n0,a,100,4,1\n0,a,100,5,0\n0,a,100,6,1\n";
     let (departures, drops, _) = replay(&policy.links[0], list, &Options::default());
-    // 1 is on the wire; 2, 3 and 4 wait; 5 is normal and the queue is full; the high list holds 1,
-    // not below half of 3 (1).
+    // 1 is on the wire; 2, 3 and 4 wait; 5 is a normal packet and the queue is full. The high list
+    // holds 1 packet, which is not below half of 3 (rounded down to 1).
     let ids =
         |text: &str| text.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().to_owned()).collect::<Vec<_>>();
     assert_eq!(
@@ -191,7 +191,8 @@ fn bad_lists_are_refused_with_line_and_reason() {
         (&format!("{header}\n"), "line 2: an empty line"),
         (&format!("{header}0,bulk,100,\n"), "line 2, id: it is empty"),
         (&format!("{header}0,\"bulk,100,1\n"), "line 2: a quote is not closed"),
-        // Not cut short, as no more text could make it good: a bad line like any other.
+        // These are not cut short, because no more text could make them correct; they are bad
+        // lines.
         (&format!("{header}x,bu"), "line 2"),
         (&format!("{header}0,nobody,10"), "line 2"),
         ("time_ns,class,bytes,id,dscp,ecn\n0,bulk,100,1,64,0\n", "line 2, dscp"),
@@ -211,7 +212,7 @@ fn bad_lists_are_refused_with_line_and_reason() {
 fn a_list_cut_within_a_line_keeps_what_came_before() {
     let whole = "time_ns,class,bytes,id\n10,bulk,100,1\n20,voice,1500,2\n";
     let second = whole.find("20,").unwrap();
-    // Any place within the last line that is short of its last field.
+    // Cut anywhere in the last line before its last field.
     for end in second + 1..whole.len() - 2 {
         let arrivals = read(&whole[..end]).unwrap();
         assert_eq!(
@@ -232,17 +233,17 @@ fn a_list_of_nothing_is_a_result() {
     assert_eq!((report.to_ns, report.classes[0].rate_bit_s, report.classes[0].delay_ns.p50), (0, 0, None));
 }
 
-/// A ring of 2 a queue, 8 Mbit/s: a byte a microsecond. Queue 0 has super-packets, queue 1 single
-/// ones.
+/// A ring of 2 packets per queue. At 8 Mbit/s a byte takes a microsecond. Queue 0 gets
+/// super-packets, queue 1 single packets.
 #[test]
 fn several_transmit_queues_take_turns_by_segments() {
     let list = "time_ns,class,bytes,id,segments,tx_queue\n0,a,300,A,3,0\n0,a,200,B,2,0\n0,a,50,C,1,0\n0,b,10,D,1,1\n\
         0,b,10,E,1,1\n0,b,10,F,1,1\n";
     let options = Options { tx_queues: 2, tx_ring: 2, ..Options::default() };
     let (departures, drops, report) = replay(&link(Rate::mbit_s(8), &["a", "b"]), list, &options);
-    // The wire: A1 (0-100), D (-110), A2 (-210), E (-220), A3 (-320), F (-330), B1 (-430), B2
-    // (-530), C (-580). Rings hold two packets each: A, B at 0 and C when A has left at 320; D, E
-    // at 0 and F when D has left at 110.
+    // On the wire: A1 (0-100), D (-110), A2 (-210), E (-220), A3 (-320), F (-330), B1 (-430), B2
+    // (-530), C (-580). The rings hold two packets each: A and B from 0 on, and C when A has left
+    // at 320; D and E from 0 on, and F when D has left at 110.
     assert_eq!(
         departures.lines().skip(1).collect::<Vec<_>>(),
         [
@@ -263,7 +264,7 @@ fn several_transmit_queues_take_turns_by_segments() {
     assert_eq!((row("a").delay_ns.max, row("b").delay_ns.max), (Some(320_000), Some(110_000)));
 }
 
-/// With one queue, or all packets in one of several, the wire sends the same.
+/// With one queue, or with all packets in one of several queues, the wire sends the same.
 #[test]
 fn one_of_several_queues_is_one_queue() {
     let list: String = (0..200).map(|n| format!("{},a,{},{n},0\n", n * 40_000, 40 + n * 7 % 1400)).collect();
@@ -275,7 +276,7 @@ fn one_of_several_queues_is_one_queue() {
     }
 }
 
-/// Each queue has a limit of its own, as in DragonFly: the other one's packets are none of its.
+/// Each queue has a limit of its own, as in DragonFly: packets in another queue do not count.
 #[test]
 fn a_full_queue_does_not_fill_the_others() {
     let mut link = link(Rate::mbit_s(8), &["a"]);
@@ -287,8 +288,8 @@ fn a_full_queue_does_not_fill_the_others() {
     let list = "time_ns,class,bytes,id,high,tx_queue\n0,a,100,1,0,0\n0,a,100,2,0,0\n0,a,100,3,0,0\n0,a,100,4,0,0\n\
         0,a,100,5,1,1\n0,a,100,6,0,1\n0,a,100,7,0,1\n0,a,100,8,1,1\n";
     let (departures, drops, report) = replay(&link, list, &Options { tx_queues: 2, ..Options::default() });
-    // 1 and 5 are in the rings. Queue 0: 2 and 3 wait, 4 is normal and dropped. Queue 1: 6 and 7
-    // wait; 8 is high, 6 gives way, 8 goes first.
+    // 1 and 5 are in the rings. Queue 0: 2 and 3 wait; 4 is normal and is dropped. Queue 1: 6 and 7
+    // wait; 8 is high, so 6 is dropped for it, and 8 goes first.
     assert_eq!(drops.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect::<Vec<_>>(), ["4", "6"]);
     let order: Vec<&str> = departures.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
     assert_eq!(order, ["1", "5", "2", "8", "3", "7"]);
@@ -314,7 +315,7 @@ fn what_cannot_have_several_queues_says_why() {
     assert!(read(low).unwrap_err().contains("line 2, segments: \"0\" is not a whole number from 1 to 100"));
 }
 
-/// Where a meter marks packets the departures say so, in a column behind the fixed ones.
+/// If a meter marks packets, the departures have a further column for that, behind the fixed ones.
 #[test]
 fn a_meter_adds_a_column() {
     let text = "link wan { rate 8Mbit/s scheduler fifo \
@@ -345,7 +346,7 @@ proptest::proptest! {
     /// A card with one transmit queue is a wire with a ring: what leaves, when, and what is lost.
     #[test]
     fn one_ring_does_what_the_wire_does(
-        // Gap to the packet before in µs, class, bytes, segments.
+        // For each packet: gap to the packet before in µs, class, bytes, segments.
         packets in proptest::collection::vec((0u64..3_000, 0..3usize, 40u32..1_500, 1u16..4), 1..150),
         policy in 0..3usize,
         tx_ring in 1..6usize,
@@ -365,8 +366,9 @@ proptest::proptest! {
         let mut now = 0;
         for (id, (gap, class, bytes, segments)) in packets.iter().enumerate() {
             now += gap * 1_000;
-            // A ring is asked again after every segment. ALTQ's estimator minds that, and between
-            // two ticks it is an occasion to send.
+            // A card asks the engine again after every segment. ALTQ's estimator counts that as an
+            // occasion to send, and so does any scheduler between two ticks; so these cases have
+            // single packets.
             let segments = if policy.contains("classic") || tick.is_some() { 1 } else { *segments };
             list += &format!("{now},{},{},{id},{segments},0\n", ["a", "b", "c"][*class], bytes * u32::from(segments));
         }

@@ -1,9 +1,9 @@
 //! Captures: reads pcap (draft-ietf-opsawg-pcap) and pcapng (draft-ietf-opsawg-pcapng, with packets
 //! from enhanced, simple and the obsolete packet blocks), and writes pcap.
 //!
-//! By hand: a library would replace the framing of records and blocks, about 130 lines, and needs
-//! as many for what it lacks. The errors of pcap-parser 0.17 do not say at which byte a file is
-//! damaged nor why, and it reads no obsolete packet blocks.
+//! Written by hand: a library would replace the framing of records and blocks, about 130 lines, and
+//! needs as many for what it lacks. The errors of pcap-parser 0.17 do not say at which byte a file
+//! is damaged nor why, and it reads no obsolete packet blocks.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub struct Capture {
     bytes: Vec<u8>,
     /// Where the file is cut short, if it is; `frames` has the packets before that place.
     pub cut: Option<Cut>,
-    /// Packets that were older than the one before them in the file.
+    /// Number of packets that were older than the one before them in the file.
     pub disordered: usize,
 }
 
@@ -119,7 +119,7 @@ fn link_type(number: u32) -> Option<bool> {
 }
 
 impl Capture {
-    /// Reads a whole file. If it is cut short, what comes before that place is read
+    /// Reads a whole file. If it is cut short, everything before that place is read
     /// ([`cut`](Capture::cut)).
     pub fn read(bytes: Vec<u8>) -> Result<Capture, CaptureError> {
         let mut capture = Capture { bytes, ..Capture::default() };
@@ -181,8 +181,8 @@ impl Capture {
         self.frames.push(Frame { time: 0, key: headers.key, high: headers.high(), len, data, ethernet });
     }
 
-    /// Reads the packets of a pcap file; `unit`: nanoseconds in the unit of its fractions of
-    /// seconds.
+    /// Reads the packets of a pcap file. `unit`: the unit of its fractions of seconds, in
+    /// nanoseconds.
     fn pcap(&mut self, big: bool, unit: i128, times: &mut Vec<i128>) -> Result<(), CaptureError> {
         if self.bytes.len() < 24 {
             self.cut_at(0);
@@ -224,7 +224,7 @@ impl Capture {
         while at < self.bytes.len() {
             let bad = |what: String| CaptureError::Bad { at, what };
             let plain = Reader { bytes: &self.bytes, big };
-            // The type of a section header is the same in both byte orders. The field after its
+            // The type of a section header is the same in both byte orders; the field after its
             // length shows the byte order.
             let section = plain.u32(at) == Some(0x0a0d_0d0a);
             if section {
@@ -272,8 +272,8 @@ impl Capture {
                     let (kept, len) = (r.u32(body + 12).unwrap_or(0), r.u32(body + 16).unwrap_or(0));
                     Some((interface.unwrap_or(0), Some(time), kept, len, body + 20))
                 }
-                // A simple packet block. It has no time, so it gets that of the packet before; what
-                // was captured ends at the snap length.
+                // A simple packet block has no time, so it gets that of the packet before. The
+                // captured bytes end at the snap length.
                 3 => {
                     inside(4)?;
                     let len = r.u32(body).unwrap_or(0);
@@ -443,7 +443,7 @@ mod tests {
             body.extend((frame.len() as u32).to_be_bytes());
             body.extend(frame);
             file.extend(block(6, &body));
-            // A block of an unknown type, which is to be skipped.
+            // A block of unknown type, which must be skipped.
             file.extend(block(0x0bad_cafe, &[1, 2, 3]));
         }
         file
@@ -480,7 +480,7 @@ mod tests {
                 kept = capture.frames.len();
                 match capture.cut {
                     Some(cut) => assert!(cut.byte < end && cut.size == end && cut.packets == kept, "{cut:?} of {end}"),
-                    // The file was cut between two packets, which does not show.
+                    // The file was cut between two packets, which cannot be seen.
                     None => assert!(end >= 24),
                 }
             }

@@ -21,7 +21,7 @@ use super::{SimError, frame, record_error};
 const IPV6: u8 = 41;
 
 impl World<'_> {
-    /// An end of a stream sends a packet. True if it was dropped at once by the first port.
+    /// Sends a packet from an end of a stream. True if the first port dropped it at once.
     pub(super) fn send(&mut self, now: Nanos, place: usize, end: usize, parcel: Parcel) -> Result<bool, SimError> {
         let Parcel { len, segments, octet, load } = parcel;
         let stream = &self.streams[place];
@@ -56,7 +56,7 @@ impl World<'_> {
         }
     }
 
-    /// A host handles a packet: it delivers it, or sends it on.
+    /// Lets a host handle a packet: the host delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         let travelling = &self.packets[packet as usize];
         let (host, end) = (usize::from(travelling.host), usize::from(travelling.end));
@@ -64,15 +64,15 @@ impl World<'_> {
         if host == to {
             return self.delivered(now, packet);
         }
-        // Set-up has checked that there is a route from the source, and so there is one from here.
+        // Set-up has checked that there is a route from the source, so there is one from here.
         match self.routes[host][to] {
             Some(port) => self.enter(now, port, packet).map(|_| ()),
             None => Ok(()),
         }
     }
 
-    /// The key by which a packet is classified, without DSCP and ECN; and whether a queue with two
-    /// levels serves the packet first.
+    /// The key by which a packet is classified, without DSCP and ECN; and whether the queue
+    /// `two_level` serves the packet first.
     fn key(&self, packet: u32) -> (Key, bool) {
         let travelling = &self.packets[packet as usize];
         let stream = &self.streams[travelling.stream as usize];
@@ -93,7 +93,7 @@ impl World<'_> {
         }
     }
 
-    /// A packet enters a port. True if it was dropped there at once.
+    /// Puts a packet into a port. True if it was dropped there at once.
     fn enter(&mut self, now: Nanos, at: usize, packet: u32) -> Result<bool, SimError> {
         let port = &mut self.ports[at];
         if let Some(fifo) = &mut port.fifo {
@@ -137,13 +137,13 @@ impl World<'_> {
             Packet { flow: hash, hosts, segments, dscp: key.dscp(), ecn: key.ecn(), high, ..Packet::new(packet, len) };
         let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
-            if governed.collector.turns(now) {
-                governed.collector.turn(now, &port.engine.all_counters());
+            if governed.collector.needs_counters(now) {
+                governed.collector.note_counters(now, &port.engine.all_counters());
             }
             if let Some(class) = class {
                 governed.collector.arrived(now, class, len);
-                // Only packets of the near end count: answers and acknowledgements may belong to
-                // other classes.
+                // Only packets of the near end count, because answers and acknowledgements may
+                // belong to other classes.
                 if end == 0 && self.flows[flow].last != Some((at, class)) {
                     self.flows[flow].last = Some((at, class));
                     let name = governed
@@ -198,7 +198,7 @@ impl World<'_> {
         }
     }
 
-    /// Counts a dropped packet for its flow, and frees its place.
+    /// Counts a dropped packet for its flow, and frees its slot.
     fn flow_dropped(&mut self, now: Nanos, packet: u32) {
         let travelling = &self.packets[packet as usize];
         if travelling.end == 0 {
@@ -225,9 +225,9 @@ impl World<'_> {
             return Ok(());
         }
         if let Some(governed) = &mut port.policy
-            && governed.collector.turns(now)
+            && governed.collector.needs_counters(now)
         {
-            governed.collector.turn(now, &port.engine.all_counters());
+            governed.collector.note_counters(now, &port.engine.all_counters());
         }
         self.fill(now, at)?;
         if self.ports[at].engine.iter().any(altq_engine::Engine::has_drops) {
@@ -259,8 +259,8 @@ impl World<'_> {
         self.lost = lost;
     }
 
-    /// Counts for a flow how long its packet waited in a queue, and whether it was marked there, if
-    /// an expectation or figure asks for that.
+    /// Counts for a flow how long its packet waited in a queue, and whether it was marked there.
+    /// Only needed if an expectation or figure asks for that.
     #[inline]
     fn count_wait(&mut self, packet: u32, waited: Nanos, marked: bool) {
         let travelling = &self.packets[packet as usize];
@@ -343,7 +343,7 @@ impl World<'_> {
         }
     }
 
-    /// A medium's event: does its next step.
+    /// Handles a medium's event: the medium's next step.
     pub(super) fn medium(&mut self, now: Nanos, medium: usize) -> Result<(), SimError> {
         if self.medium_events[medium] != Some(now) {
             return Ok(());
@@ -367,11 +367,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A transmission of a port is complete.
+    /// Handles the end of a transmission of a port.
     pub(super) fn complete(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let port = &mut self.ports[at];
         match &mut port.rings {
-            // A packet leaves for the far end with its last segment.
+            // With rings a packet leaves for the far end with its last segment.
             Some(rings) => {
                 if let Some(packet) = rings.complete().and_then(|ended| ended.packet) {
                     self.launch(now, at, packet.handle);
@@ -440,7 +440,7 @@ impl World<'_> {
     }
 }
 
-/// The key of an IPv6 packet after it is put into IPv4; `back`: it goes from the link's `to` to its
+/// The key of an IPv6 packet after it is put into IPv4. `back`: it goes from the link's `to` to its
 /// `from`. DSCP and the ECN field are copied to the outer header (RFC 2983 3.1, the uniform model;
 /// RFC 6040 4.1).
 pub fn encapsulate(tunnel: Tunnel, inner: &Key, back: bool) -> Key {
@@ -465,8 +465,8 @@ mod tests {
 
     #[test]
     fn ends_of_tunnels() {
-        // RFC 3056's own form: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other is behind
-        // the relay of RFC 3068.
+        // RFC 3056: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other address is behind the
+        // relay of RFC 3068.
         let (site, other) = ("2002:c000:204::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
         let (home, relay) = ([192, 0, 2, 4].into(), [192, 88, 99, 1].into());
         assert_eq!(Tunnel::SixToFour.ends(site, other, false), [home, relay]);

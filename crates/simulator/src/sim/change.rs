@@ -12,7 +12,7 @@ use super::stream::Talk;
 use super::world::{World, bad};
 
 impl World<'_> {
-    /// Applies the case's change of this place.
+    /// Applies the change with this index in the case.
     pub(super) fn change(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let case = self.case;
         let what = &case.events[at].what;

@@ -1,12 +1,13 @@
-//! A half-duplex medium that two stations share: CSMA/CD (IEEE 802.3 clause 4), as
-//! docs/reference/published-models.md 1 has it.
+//! A half-duplex medium that two stations share: CSMA/CD (IEEE 802.3 clause 4), as described in
+//! docs/reference/published-models.md 1.
 //!
 //! A station with a frame starts once its backoff is over and the medium has been idle for 96 bit
-//! times. Two that start within the time that a signal takes from one to the other collide: both
-//! jam for 96 bit times, and wait 96 more and a number of slots of 512 bit times, drawn from 0 to
-//! 2^min(n, 10) - 1 after n collisions in a row. Who has just sent begins at n = 0 and tends to win
-//! again: the capture effect. At the 16th collision of a frame the station `to` gives it up;
-//! `from`, which has a queue behind it, begins anew.
+//! times. Two stations collide if they start within the time that a signal takes from one to the
+//! other. Both then jam for 96 bit times, and wait 96 more and a number of slots of 512 bit times.
+//! That number is random, from 0 to 2^min(n, 10) - 1 after n collisions in a row. The station that
+//! has just sent begins with n = 0 and tends to win again: the capture effect. At the 16th
+//! collision of a frame the station `to` gives it up; `from`, which has a queue behind it, starts
+//! counting anew.
 
 use altq_cases::random::Random;
 use altq_engine::units::{Nanos, Rate};
@@ -25,7 +26,7 @@ const ATTEMPTS: u32 = 16;
 /// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing that a station must know.
+    /// Nothing that concerns a station.
     Nothing,
     /// The station's frame has been sent.
     Sent(usize),
@@ -35,11 +36,11 @@ pub enum Outcome {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Station {
-    /// From when on it may start its frame; `None` if it has no frame.
+    /// The time from which on it may start its frame; `None` if it has no frame.
     ready: Option<Nanos>,
-    /// How long its frame takes.
+    /// The time that its frame takes.
     takes: Nanos,
-    /// The collisions of its frame.
+    /// Number of collisions of its frame.
     collisions: u32,
 }
 
@@ -49,11 +50,11 @@ pub struct Csma {
     rate: Rate,
     random: Random,
     stations: [Station; 2],
-    /// Since when no station sends.
+    /// The time since which no station sends.
     idle: Nanos,
-    /// The station that sends, and until when.
+    /// The station that sends, and the time at which it ends.
     sending: Option<(usize, Nanos)>,
-    /// Collisions so far.
+    /// Number of collisions so far.
     pub collisions: u64,
 }
 
@@ -67,8 +68,8 @@ impl Csma {
         u64::try_from(u128::from(bits) * 1_000_000_000 / u128::from(self.rate.as_bit_s().max(1))).unwrap_or(Nanos::MAX)
     }
 
-    /// A station has a frame of `bytes` bytes, counted from the preamble to the checksum. A station
-    /// has one frame at a time.
+    /// Gives a station a frame of `bytes` bytes, counted from the preamble to the checksum. A
+    /// station has one frame at a time.
     pub fn offer(&mut self, now: Nanos, station: usize, bytes: u32) {
         let takes = self.bits(u64::from(bytes) * 8);
         if let Some(s) = self.stations.get_mut(station) {
@@ -81,17 +82,17 @@ impl Csma {
         self.rate = rate;
     }
 
-    /// When a station starts if the other one does not start before.
+    /// When a station starts if the other one does not start earlier.
     fn start(&self, station: usize) -> Option<Nanos> {
         let gap = self.bits(GAP);
         let first = self.idle.saturating_add(gap);
-        // At time 0 nobody has sent yet.
+        // At time 0 nobody has sent yet, so there is no gap.
         let first = if self.idle == 0 { 0 } else { first };
         self.stations.get(station)?.ready.map(|ready| ready.max(first))
     }
 
-    /// When [`step`](Csma::step) is to be called, and whether a transmission is complete then;
-    /// `None`: not before another frame comes.
+    /// When [`step`](Csma::step) must be called, and whether a transmission is complete then.
+    /// `None`: not before another frame is offered.
     pub fn next(&self) -> Option<(Nanos, bool)> {
         if let Some((_, end)) = self.sending {
             return Some((end, true));
@@ -102,7 +103,7 @@ impl Csma {
         Some((first.saturating_add(self.bits(AWAY)), false))
     }
 
-    /// Does what is due at the time that [`next`](Csma::next) named.
+    /// Handles what is due at the time that [`next`](Csma::next) returned.
     pub fn step(&mut self, now: Nanos) -> Outcome {
         if let Some((station, end)) = self.sending {
             if end > now {
@@ -128,7 +129,7 @@ impl Csma {
         }
     }
 
-    /// A collision: both stations jam and draw a backoff.
+    /// A collision: both stations jam and choose a backoff.
     fn collide(&mut self, at: Nanos) -> Outcome {
         self.collisions += 1;
         self.idle = at.saturating_add(self.bits(JAM));
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn one_alone_waits_for_the_gap_only() {
         let mut medium = medium(1);
-        // 1526 bytes at 10 Mbit/s: 1220.8 µs; the next may begin 9.6 µs later.
+        // 1526 bytes at 10 Mbit/s take 1220.8 µs; the next frame may begin 9.6 µs later.
         medium.offer(5_000, 0, 1526);
         assert_eq!(drain(&mut medium), [(1_225_800, Outcome::Sent(0))]);
         medium.offer(1_225_800, 0, 72);
@@ -186,8 +187,8 @@ mod tests {
 
     #[test]
     fn who_hears_the_other_waits() {
-        // The second comes 3 µs after the first has begun: it hears it, and goes 9.6 µs behind its
-        // end.
+        // The second frame comes 3 µs after the first has begun. Its station hears the first, and
+        // starts 9.6 µs after the end of it.
         let mut medium = medium(1);
         medium.offer(1_000, 0, 1526);
         medium.offer(4_000, 1, 72);
@@ -197,10 +198,11 @@ mod tests {
 
     #[test]
     fn a_collision_by_hand() {
-        // Starts at 1 and 3.9 µs: 2.9 µs apart, unheard. From 3.9 µs on 9.6 of jam, 9.6 of gap,
-        // then slots of 51.2 µs: the first backoff draws 0 or 1 for each. 0 against 1 lets the one
-        // with 0 go at 23.1 µs, and the other 9.6 µs behind its end if its slot is over by then;
-        // equal draws collide again.
+        // The stations start at 1 and 3.9 µs: 2.9 µs apart, so they do not hear each other. From
+        // 3.9 µs on there are 9.6 µs of jam, 9.6 µs of gap, and then slots of 51.2 µs; the first
+        // backoff of each station is 0 or 1 slots. With 0 against 1 the one with 0 starts at 23.1
+        // µs, and the other 9.6 µs after the end of that frame if its slot is over by then. With
+        // equal numbers they collide again.
         let mut kinds = [0; 3];
         for seed in 0..64 {
             let mut medium = medium(seed);
@@ -219,8 +221,8 @@ mod tests {
                     kinds[0] += 1;
                 }
                 1 => {
-                    // The ACK is over at 57.6 µs, later than one slot of 51.2: the data frame goes
-                    // 9.6 behind it.
+                    // The ACK is over at 57.6 µs, later than one slot of 51.2 µs, so the data frame
+                    // starts 9.6 µs after it.
                     assert_eq!(
                         seen,
                         [(again + short, Outcome::Sent(1)), (again + short + 9_600 + long, Outcome::Sent(0))]
@@ -230,7 +232,8 @@ mod tests {
                 _ => kinds[2] += 1,
             }
         }
-        // A quarter, a quarter, a half: of 64, five deviations wide.
+        // Expected are a quarter, a quarter and a half of 64, with five standard deviations of
+        // tolerance.
         assert!((1..=33).contains(&kinds[0]) && (1..=33).contains(&kinds[1]) && kinds[2] >= 12, "{kinds:?}");
     }
 
@@ -241,16 +244,16 @@ mod tests {
         medium.offer(0, 1, 72);
         medium.stations.iter_mut().for_each(|s| s.collisions = 15);
         let seen = drain(&mut medium);
-        // The data frame has begun anew: alone now, it goes after 0 slots (2^0 - 1) behind 9.6 of
-        // jam and 9.6 of gap.
+        // The data frame has begun counting anew, and is alone now: it starts with 0 slots (2^0 -
+        // 1) after 9.6 µs of jam and 9.6 µs of gap.
         assert_eq!(seen, [(3_000, Outcome::GivenUp(1)), (19_200 + 1_220_800, Outcome::Sent(0))]);
     }
 
     #[test]
     fn who_has_won_tends_to_win_again() {
-        // Both always have a frame. One that lost n times in a row has 2^n slots to draw from, the
-        // winner of the last two: runs of one station are longer than the 2 frames that fair coins
-        // would give.
+        // Both always have a frame. A station that lost n times in a row chooses among 2^n slots,
+        // the last winner among 2. So one station sends more frames in a row than the 2 that a fair
+        // coin would give.
         let mut medium = medium(9);
         let (mut order, mut now) = (Vec::new(), 0);
         (0..2).for_each(|station| medium.offer(0, station, 1526));

@@ -1,5 +1,5 @@
-//! The queue of events, in order of time. Events at one instant are ordered by rank, then by when
-//! they were made.
+//! The queue of events, in order of time. Events at one instant are ordered by rank, and then by
+//! the order in which they were made.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ pub enum Rank {
     Arrival = 3,
 }
 
-/// What happens; the number says to which port, flow or packet.
+/// What happens. The number is that of the port, flow or packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The transmission of this port is complete.
@@ -30,7 +30,7 @@ pub enum Event {
     Timer(u32),
     /// This half-duplex medium decides who sends, or is idle again.
     Medium(u32),
-    /// The case's change of this place.
+    /// The case's change with this index.
     Change(u32),
     /// This flow begins a span in which it sends.
     Start(u32),
@@ -38,7 +38,7 @@ pub enum Event {
     Stop(u32),
     /// This flow opens another of its connections.
     Open(u32),
-    /// An end of a stream is woken. The number is twice the stream's place, plus 1 for the far end.
+    /// An end of a stream is woken. The number is twice the stream's index, plus 1 for the far end.
     Wake(u32),
     /// The first packet in this port's line arrives at the far end.
     Arrive(u32),
@@ -48,7 +48,7 @@ pub enum Event {
     Handle(u32),
 }
 
-/// An event in the queue, in 24 bytes. `order` is the rank in the upper two bits and the number
+/// An event in the queue, in 24 bytes. `order` holds the rank in its upper two bits and the number
 /// below, so that comparing two words is enough.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -79,7 +79,7 @@ impl PartialOrd for Entry {
 }
 
 impl Ord for Entry {
-    // The heap has its greatest on top: the least key.
+    // The heap has its greatest element on top, so the order is reversed.
     #[inline]
     fn cmp(&self, other: &Entry) -> Ordering {
         other.key().cmp(&self.key())
@@ -102,7 +102,7 @@ impl Events {
         self.heap.push(Entry { time, order: (rank as u64) << 62 | self.made, event });
     }
 
-    /// Takes a number in the order in which events are made, for an event that is added later.
+    /// Takes a number in the order of events, for an event that is added later.
     #[inline]
     pub fn number(&mut self) -> u64 {
         self.made += 1;
@@ -115,7 +115,7 @@ impl Events {
         self.heap.push(Entry { time, order: (rank as u64) << 62 | number, event });
     }
 
-    /// Replaces the next event, which has been looked at with [`Events::peek`], by another one.
+    /// Replaces the next event, which was looked at with [`Events::peek`], by another one.
     #[inline]
     pub fn replace(&mut self, time: Nanos, rank: Rank, number: u64, event: Event) {
         if let Some(mut first) = self.heap.peek_mut() {
@@ -138,7 +138,7 @@ impl Events {
         Some((entry.time, entry.event))
     }
 
-    /// How many events were taken.
+    /// Number of events that were taken.
     pub fn taken(&self) -> u64 {
         self.taken
     }

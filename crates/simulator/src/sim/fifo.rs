@@ -9,19 +9,19 @@ use altq_engine::units::Nanos;
 
 use crate::wire::{BeyondTime, Wire};
 
-/// A drop-tail FIFO and its driver's ring. It does the same as the engine with `fifo` and
+/// A drop-tail FIFO and its driver's ring. It does the same as an engine with `fifo` and
 /// `drop_tail`.
 #[derive(Clone, Debug)]
 pub struct Fifo {
     limit: Limit,
     ring: usize,
-    /// Packets that have not left: when each one's transmission ends, and the bytes of all packets
-    /// up to and including it.
+    /// Packets that have not left: the time at which each one's transmission ends, and the bytes of
+    /// all packets up to it, itself included.
     held: VecDeque<(Nanos, u64)>,
     bytes: u64,
 }
 
-/// What became of a packet.
+/// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was accepted, and its last bit leaves at this time.
@@ -38,7 +38,7 @@ impl Fifo {
         Fifo { limit, ring: ring.max(1), held: VecDeque::new(), bytes: 0 }
     }
 
-    /// A packet of `len` bytes arrives that takes `charged` bytes on the wire.
+    /// Takes a packet of `len` bytes that takes `charged` bytes on the wire.
     pub fn take(&mut self, now: Nanos, len: u32, charged: u32, wire: &mut Wire) -> Fate {
         // A transmission that ends now is complete: completions come before arrivals.
         while self.held.pop_front_if(|(end, _)| *end <= now).is_some() {
@@ -83,8 +83,8 @@ mod tests {
 
     use super::*;
 
-    /// What is expected: packets and when they leave if the engine stands before the same wire, and
-    /// runs on every arrival and completion.
+    /// The expected result: packets, and when they leave if an engine is before the same wire and
+    /// is asked on every arrival and completion.
     fn by_engine(limit: Limit, ring: usize, rate: Rate, arrivals: &[(Nanos, u32)]) -> Vec<(u32, Nanos)> {
         let queue = QueueSpec::plain(limit);
         let spec = LinkSpec {

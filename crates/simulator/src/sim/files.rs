@@ -17,17 +17,17 @@ use super::{SimError, Watch, columns};
 pub struct RunOptions {
     /// The seed; `None`: the file's.
     pub seed: Option<u64>,
-    /// The place of the only row to run; `None`: all.
+    /// The index of the only row to run; `None`: all rows.
     pub row: Option<usize>,
-    /// The place of the only column to run; `None`: all.
+    /// The index of the only column to run; `None`: all columns.
     pub column: Option<usize>,
-    /// How many runs at once; `None`: as many as there are processors.
+    /// Number of runs at a time; `None`: as many as there are processors.
     pub jobs: Option<usize>,
 }
 
 /// Runs a case file, and keeps what `watch` asks for of each run's first sample. `record` receives
-/// a capture of the packets that leave the first link with a policy in the first run's first
-/// column. Results are in the order of the file, however many runs go at once.
+/// a capture of the packets that leave the first link with a policy in the first column of the
+/// first run. Results are in the order of the file, however many runs go at a time.
 pub fn run_file(
     file: &CaseFile,
     options: &RunOptions,
@@ -70,8 +70,8 @@ fn seed_of(seed: u64, run: &Run) -> u64 {
 /// The result of a run, or its error.
 type Slot<'a> = Mutex<Option<Result<(Vec<ColumnResult<'a>>, Watch), SimError>>>;
 
-/// Runs several runs at once. Results are in the order of the runs; of several errors the first is
-/// returned.
+/// Runs several runs at a time. Results are in the order of the runs; of several errors the first
+/// is returned.
 fn side_by_side<'a>(
     runs: &[&'a Run],
     seed: u64,
@@ -95,7 +95,7 @@ fn side_by_side<'a>(
                 *slot = Some(ran);
             }
             if failed {
-                // No later run is begun; those that have begun end.
+                // No later run begins; those that have begun go on to their end.
                 next.fetch_max(runs.len(), Ordering::Relaxed);
             }
         }
@@ -111,7 +111,7 @@ fn side_by_side<'a>(
         match slot.into_inner().ok().flatten() {
             Some(ran) => list.push(ran?),
             // Only runs after an error did not run, and that error was returned above.
-            None => return Err(SimError::Case("a run of the case ended before its time".into())),
+            None => return Err(SimError::Case("a run of the case did not end".into())),
         }
     }
     Ok(list)

@@ -1,5 +1,5 @@
-//! What a link's medium does to a packet after its last bit has left: propagation delay, jitter,
-//! loss and reordering.
+//! What happens to a packet on a link's medium after its last bit has left: propagation delay,
+//! jitter, loss and reordering.
 
 use altq_cases::case::{Loss, Way};
 use altq_cases::random::Random;
@@ -10,18 +10,18 @@ use altq_engine::units::Nanos;
 pub struct Flight {
     way: Way,
     random: Random,
-    /// Whether the medium is in the bad state of the model of Gilbert and Elliott.
+    /// True if the medium is in the bad state of the model of Gilbert and Elliott.
     bad: bool,
-    /// When the last packet arrives that later ones must not overtake.
+    /// The arrival time of the last packet; later ones must not overtake it.
     last: Nanos,
-    /// There is only a fixed delay: no jitter, loss or reordering.
+    /// True if there is only a fixed delay: no jitter, loss or reordering.
     fixed: bool,
-    /// Packets lost.
+    /// Number of packets lost.
     pub lost: u64,
 }
 
 impl Flight {
-    /// The medium of a direction of a link; `random`: random numbers that nothing else uses.
+    /// The medium of one direction of a link. `random`: random numbers that nothing else uses.
     pub fn new(way: Way, random: Random) -> Flight {
         let fixed = way.jitter == 0 && way.loss == Loss::None && way.reorder == 0.0;
         Flight { way, random, bad: false, last: 0, fixed, lost: 0 }
@@ -46,7 +46,7 @@ impl Flight {
             at = at.saturating_add(self.random.up_to(self.way.jitter));
         }
         if self.way.reorder > 0.0 && self.random.chance(self.way.reorder) {
-            // The packet is held back, and later ones may overtake it.
+            // The packet is held back, so later ones may overtake it.
             return Some(at.saturating_add(self.way.reorder_delay));
         }
         if self.way.keep_order {
@@ -88,13 +88,14 @@ mod tests {
     #[test]
     fn jitter_is_uniform_and_keeps_the_order() {
         // Packets are 100 µs apart and jitter is at most 50 µs, so none overtakes another, and the
-        // arrival times show what was drawn.
+        // arrival times show the random values.
         let way = Way { delay: 7_000, jitter: 50_000, keep_order: true, ..Way::default() };
         let extra: Vec<u64> =
             arrivals(way.clone()).iter().zip(0..).map(|(at, k): (_, u64)| at.unwrap() - k * 100_000 - 7_000).collect();
         assert!(extra.iter().all(|e| *e <= 50_000));
-        // Uniform from 0 to J: the mean of n is J/2 with a deviation of J/sqrt(12 n), of which five
-        // are allowed. A quarter lies below J/4.
+        // For a uniform distribution from 0 to J the mean of n values is J/2 with a standard
+        // deviation of J/sqrt(12 n); five of these are allowed. A quarter of the values is below
+        // J/4.
         let mean = extra.iter().sum::<u64>() as f64 / N as f64;
         assert!((mean - 25_000.0).abs() < 5.0 * 50_000.0 / (12.0 * N as f64).sqrt(), "{mean}");
         let quarter = extra.iter().filter(|e| **e < 12_500).count() as f64 / N as f64;
@@ -112,8 +113,8 @@ mod tests {
         let way = Way { loss: Loss::Random(0.01), ..Way::default() };
         let lost = arrivals(way).iter().filter(|at| at.is_none()).count() as f64;
         assert!((lost / N as f64 - 0.01).abs() < 5.0 * (0.01 * 0.99 / N as f64).sqrt(), "{lost}");
-        // A part of enter/(enter + leave) = 1/21 is bad; a run of losses has a mean length of
-        // 1/leave = 5.
+        // The medium is in the bad state for enter/(enter + leave) = 1/21 of the packets. Losses in
+        // a row have a mean length of 1/leave = 5.
         let way = Way { loss: Loss::Bursts { enter: 0.01, leave: 0.2, good: 0.0, bad: 1.0 }, ..Way::default() };
         let list = arrivals(way);
         let lost = list.iter().filter(|at| at.is_none()).count() as f64;

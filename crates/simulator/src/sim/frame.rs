@@ -7,9 +7,9 @@ use altq_engine::units::Nanos;
 use super::stream::Load;
 use crate::tcp::{Flags, Options, Segment};
 
-/// An Ethernet frame with a packet of this key. MAC addresses follow from the places of the two
-/// hosts. A datagram's payload is its number in eight bytes, or in as many as there is room for,
-/// and then zeros. `outer`: the IPv4 header of the tunnel that carries the packet.
+/// An Ethernet frame with a packet of this key. MAC addresses are made from the indices of the two
+/// hosts. A datagram's payload is its number in eight bytes, or in as many as fit, and then zeros.
+/// `outer`: the IPv4 header of the tunnel that carries the packet.
 pub fn ethernet(key: &Key, hosts: [usize; 2], load: &Load, outer: Option<&Key>) -> Vec<u8> {
     let mac = |host: usize| [2, 0, 0, 0, (host >> 8) as u8, host as u8];
     let (transport, id) = match load {
@@ -108,8 +108,8 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
     let window = if scaled { segment.window >> SCALE } else { segment.window.min(u32::from(u16::MAX)) };
     f.extend((window.min(u32::from(u16::MAX)) as u16).to_be_bytes());
     f.extend([0, 0, 0, 0]);
-    // The header and options get the room that the packet's length leaves, so that the frame has
-    // the length of the simulated packet.
+    // The options fill the room that the packet's length leaves, so that the frame has the length
+    // of the simulated packet.
     let room = len.saturating_sub(segment.len as usize).clamp(20, 60) & !3;
     let mut options = Vec::new();
     if syn {

@@ -1,9 +1,9 @@
 //! `altq sim`: runs a case in virtual time, with hosts, links, traffic sources and replayed
 //! captures, and measures what came out.
 //!
-//! Events at one instant run in this order: transmissions that are complete, timers, changes of the
-//! case, arrivals and sending sources; those of one kind in the order in which they were made.
-//! Nothing else decides, so the same case and seed give the same bytes on every machine.
+//! Events at one instant run in this order: completed transmissions, timers, changes of the case,
+//! arrivals and sending sources; events of one kind in the order in which they were made. Nothing
+//! else decides, so the same case and seed give the same bytes on every machine.
 
 mod capture;
 mod carry;
@@ -91,18 +91,18 @@ impl From<PolicyError> for SimError {
     }
 }
 
-/// What a caller wants of a run besides its result, and where that is put.
+/// What a caller wants of a run in addition to its result; the run puts it here.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// The counters of every link with a policy at the end, by column and direction.
     pub stats: Vec<(Option<String>, LinkStat)>,
-    /// What classes and flows did over time, one series a column; `None`: it is not kept.
+    /// What classes and flows did over time, one series per column; `None`: no series is kept.
     pub series: Option<Vec<Series>>,
-    /// The most bins that a series may have; `None`: [`BINS`].
+    /// Most bins of a series; `None`: [`BINS`].
     pub bins: Option<u64>,
     /// Reads counters as `tc -s` prints them, for expectations about these.
     pub counters: Option<ReadCounters>,
-    /// Number of events that were run, of all columns.
+    /// Number of events that were handled, in all columns.
     pub events: u64,
 }
 
@@ -112,7 +112,7 @@ pub fn run(case: &Case, seed: u64, record: Option<&mut dyn Write>) -> Result<Cas
     run_watched(case, seed, record, &mut Watch::default())
 }
 
-/// [`run`], which also keeps what `watch` asks for.
+/// As [`run`], and also keeps what `watch` asks for.
 pub fn run_watched(
     case: &Case,
     seed: u64,
@@ -191,7 +191,7 @@ fn record_error(error: std::io::Error) -> SimError {
     SimError::Io { file: "the capture of what left the link".into(), error }
 }
 
-/// Captures by flow, notes on them, and notes that make the result invalid.
+/// The capture of each flow, notes on them, and notes that make the result invalid.
 type Captures = (Vec<Option<Capture>>, Vec<String>, Vec<String>);
 
 /// Reads the captures that flows replay.
@@ -290,8 +290,10 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     })
 }
 
-/// The message for a case that expects counters of `tc -s` where no reader was given.
-const NO_COUNTERS: &str = "an expectation is about counters as `tc -s` prints them, and nobody is there to read these";
+/// The message for a case with expectations about the output of `tc -s` if no reader of counters
+/// was given.
+const NO_COUNTERS: &str =
+    "an expectation is about counters as `tc -s` prints them, but this program does not read these";
 
 /// If a link has more classes than this, its result leaves out those without packets.
 const MANY: usize = 1000;
@@ -310,7 +312,7 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
     let time = |delays: &mut Vec<Nanos>, percent| percentile(delays, percent).map(|t| t as f64);
     let mut place = None;
     let mut cell = match &probe.subject {
-        // In a row without a policy there are no classes.
+        // A row without a policy has no classes.
         Subject::Class(_) if !world.is_governed() => return Ok(None),
         Subject::Class(name) => {
             let (port, class) = world.class(name)?;

@@ -32,17 +32,16 @@ pub const ETHERNET_GAP: u32 = 12;
 
 /// One direction of a link.
 pub struct Port {
-    /// The case's link, by its place.
+    /// The index of the case's link.
     pub link: usize,
-    /// Whether it is the way from `to` to `from`.
+    /// True if it sends from the link's `to` to its `from`.
     pub back: bool,
     /// The host at the far end.
     pub to: usize,
-    /// The medium: when a packet that has left arrives, or whether it is lost.
+    /// The medium, which decides when a packet that has left arrives, or that it is lost.
     pub flight: Flight,
-    /// Packets that have left, in the order in which they arrive: the time, the number of the
-    /// event, the packet. Only the first one's event is in the queue of events, which stays short
-    /// so.
+    /// Packets that have left, in the order in which they arrive: time, number of the event,
+    /// packet. Only the first one's event is in the queue of events, which keeps that queue short.
     pub line: VecDeque<(Nanos, u64, u32)>,
     /// Whether packets arrive in the order in which they left. If not, `line` is not used.
     pub in_order: bool,
@@ -50,11 +49,11 @@ pub struct Port {
     pub engine: Engines,
     /// The wire.
     pub wire: Wire,
-    /// Stands for the engine if there is no policy and nothing changes during the run.
+    /// Takes the place of the engine if there is no policy and nothing changes during the run.
     pub fifo: Option<Fifo>,
-    /// Stand for the wire if the card has several transmit queues.
+    /// Take the place of the wire if the card has several transmit queues.
     pub rings: Option<Rings>,
-    /// Stands for the wire if the medium is shared.
+    /// Takes the place of the wire if the medium is shared.
     pub station: Option<Station>,
     /// The largest packet in bytes.
     pub mtu: u32,
@@ -68,18 +67,18 @@ pub struct Port {
     pub policy: Option<Governed>,
 }
 
-/// A port's place on a half-duplex medium.
+/// A port on a half-duplex medium.
 pub struct Station {
-    /// Which medium.
+    /// The index of the medium.
     pub medium: usize,
     /// How packets are framed on it; `None`: as the engine charges them.
     pub framing: Option<Overhead>,
     /// The frames in the driver's ring: packets and their bytes on the wire. The first one is being
-    /// sent or waits for the medium.
+    /// sent, or waits for the medium.
     pub ring: VecDeque<(u32, u32)>,
-    /// The most frames that the ring holds.
+    /// Most frames in the ring.
     pub slots: usize,
-    /// Whether the first frame waits for the medium or is being sent.
+    /// True if the first frame waits for the medium or is being sent.
     pub offered: bool,
 }
 
@@ -90,8 +89,8 @@ impl Transmitter for Station {
         self.ring.len() < self.slots
     }
 
-    /// Puts a packet into the ring. The end of its transmission is not known before the station
-    /// gets the medium.
+    /// Puts a packet into the ring. When its transmission ends is not known before the station gets
+    /// the medium.
     fn take(&mut self, _: Nanos, Departure { packet, .. }: &Departure) -> Result<Taken, BeyondTime> {
         let bytes = bytes_on(self.framing, packet);
         self.ring.push_back((packet.handle, bytes));
@@ -99,13 +98,13 @@ impl Transmitter for Station {
     }
 }
 
-/// What a port is made from.
+/// What is needed to make a port.
 pub struct Surroundings<'a> {
     /// The case's link.
     pub link: &'a CaseLink,
-    /// Its place in the case.
+    /// Its index in the case.
     pub place: usize,
-    /// Whether this is the direction from `to` to `from`.
+    /// True for the direction from `to` to `from`.
     pub back: bool,
     /// The rate of the wire.
     pub rate: Rate,
@@ -117,7 +116,7 @@ pub struct Surroundings<'a> {
     pub random: Random,
     /// The half-duplex medium that the port shares.
     pub medium: Option<usize>,
-    /// Whether the rate never changes and the packets are not recorded.
+    /// True if the rate never changes and the packets are not recorded.
     pub steady: bool,
 }
 
@@ -125,7 +124,7 @@ pub struct Surroundings<'a> {
 pub struct Engines {
     first: Engine,
     others: Vec<Engine>,
-    /// The changes that were applied, if they are to be known ([`ChangePlanner`]).
+    /// The changes that were applied; kept only for a [`ChangePlanner`].
     applied: Option<Vec<Change>>,
 }
 
@@ -138,12 +137,12 @@ impl Engines {
         Ok(Engines { first: Engine::new(spec)?, others, applied: None })
     }
 
-    /// All of them.
+    /// All engines.
     pub fn iter(&self) -> impl Iterator<Item = &Engine> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// All of them, to be changed.
+    /// All engines, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Engine> {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
@@ -166,7 +165,7 @@ impl Engines {
         self.first.rate()
     }
 
-    /// Bytes that they hold for classes, schedulers and queues.
+    /// Bytes that the engines hold for classes, schedulers and queues.
     pub fn memory(&self) -> f64 {
         self.iter().map(Engine::memory).sum::<usize>() as f64
     }
@@ -176,8 +175,8 @@ impl Engines {
         self.first.classify(key)
     }
 
-    /// Applies a change to all engines. A change that is refused is refused by the first one, and
-    /// then none has changed.
+    /// Applies a change to all engines. If a change is refused, the first engine refuses it, so
+    /// none has changed.
     pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
         let made = self.first.apply(now, change)?;
         for engine in &mut self.others {
@@ -193,18 +192,18 @@ impl Engines {
     }
 }
 
-/// A port's policy: the names of its classes, and what changes need to know of them.
+/// A port's policy: the names of its classes, and what is needed to change it.
 pub struct Governed {
     /// The policy's link.
     pub link: Link,
-    /// Names and parents by class number.
+    /// Name and parent of each class, by class number.
     pub names: Vec<Option<(String, Option<ClassId>)>>,
     /// The settings of each class.
     pub settings: Vec<Settings>,
-    /// The present rules.
+    /// The rules as they are now.
     rules: RuleSet,
     default: Option<ClassId>,
-    /// Rows of the result.
+    /// Collects the rows of the result.
     pub collector: Collector,
 }
 
@@ -258,7 +257,7 @@ impl Port {
     }
 
     /// Hands all packets that may leave now to the port's wire, rings or station, and adds them to
-    /// `out`. Returns the time for which the port's timer is to be set.
+    /// `out`. Returns the time for which the port's timer must be set.
     ///
     /// # Errors
     /// [`BeyondTime`] for a wire that is too slow.
@@ -306,10 +305,10 @@ pub struct ChangePlanner {
 }
 
 impl ChangePlanner {
-    /// For a link as its policy has it.
+    /// A planner for a link as the policy has it.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// The error with which the engine refuses the link.
     pub fn new(link: &Link) -> Result<ChangePlanner, SpecError> {
         let case = CaseLink {
             name: link.name.clone(),
@@ -357,19 +356,19 @@ impl ChangePlanner {
         Ok(self.port.engine.applied.as_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// The present names and parents of its classes, by number.
+    /// Name and parent of each of its classes, by class number.
     pub fn names(&self) -> &[Option<(String, Option<ClassId>)>] {
         self.port.policy.as_ref().map_or(&[], |policy| &policy.names)
     }
 }
 
 impl Governed {
-    /// The class of a name.
+    /// The number of the class with this name.
     pub fn class(&self, name: &str) -> Option<ClassId> {
         self.names.iter().position(|n| n.as_ref().is_some_and(|(n, _)| n == name)).map(|at| at as ClassId)
     }
 
-    /// The class of a name, or an error that names the nearest.
+    /// The number of the class with this name, or an error that suggests the nearest name.
     fn known(&self, name: &str) -> Result<ClassId, String> {
         self.class(name).ok_or_else(|| {
             let names = self.names.iter().flatten().map(|(name, _)| name.as_str());
@@ -442,7 +441,7 @@ impl Port {
                 words(&policy.link, self.engine.rate(), parent, set, &mut settings)?;
                 let spec = ClassSpec { parent, settings: settings.clone(), queue: None, scheduler: None };
                 let made = self.engine.apply(now, &Change::AddClass(spec)).map_err(|e| e.to_string())?;
-                let Some(id) = made else { return Err("the engine made no class".into()) };
+                let Some(id) = made else { return Err("the engine returned no new class".into()) };
                 let at = id as usize;
                 if policy.names.len() <= at {
                     policy.names.resize(at + 1, None);
@@ -505,7 +504,7 @@ fn words(
         if word == "share" {
             let WordValue::Text(text) = value else { return Err("a share is written as \"20%\"".into()) };
             let Some(share) = literal::part_of(text, rate) else {
-                return Err(format!("{text:?} is no share; write \"20%\""));
+                return Err(format!("{text:?} is not a share; write one as \"20%\""));
             };
             if !table.iter().any(|w| w.name == "rate") {
                 return Err(format!("a class of {name} has no share"));

@@ -28,16 +28,16 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 pub struct FlowState {
     /// Whether it is in a span in which it sends.
     pub active: bool,
-    /// The places of its streams: one of a source, the open connections of TCP.
+    /// The indices of its streams: of a source, or of the open connections of TCP.
     pub(super) streams: Vec<u32>,
     /// The fields that all packets from its near end have in common; `None` for a capture.
     pub(super) key: Option<Key>,
-    /// What it needs to open connections.
+    /// What it needs to open further connections.
     pub(super) opener: Opener,
     /// The settings of its connections' ends.
     config: Option<Arc<Config>>,
-    /// Its source is a program on the host that has the queue: a dropped packet does not make the
-    /// scheduler run.
+    /// True if its source is a program on the host that has the queue: a dropped packet then does
+    /// not make the scheduler run.
     pub(super) local: bool,
     /// The port and the class of its last packet.
     pub(super) last: Option<(usize, u32)>,
@@ -46,7 +46,7 @@ pub struct FlowState {
 }
 
 impl FlowState {
-    /// The class of its packets, if all had the same.
+    /// The class of its packets, if all had the same one.
     pub fn class_name(&self) -> Option<String> {
         match self.classes.as_slice() {
             [one] => Some(one.clone()),
@@ -54,13 +54,13 @@ impl FlowState {
         }
     }
 
-    /// A class of its packets that is not the one wanted.
+    /// A class of its packets other than the wanted one, if there is one.
     pub fn stray(&self, wanted: Option<&str>) -> Option<&str> {
         self.classes.iter().map(String::as_str).find(|class| Some(*class) != wanted)
     }
 }
 
-/// Makes the flows of a world, and schedules their spans.
+/// Makes the flows of a world, and sets the events for their spans.
 pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
     let case = world.case;
     let mut taken = Taken::default();
@@ -71,7 +71,7 @@ pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
         let ways = [world.routes[flow.from][flow.to], world.routes[flow.to][flow.from]];
         if ways.contains(&None) {
             let (from, to) = (&case.hosts[flow.from].name, &case.hosts[flow.to].name);
-            return Err(bad(format!("flow {}: no way leads from {from} to {to}", flow.name)));
+            return Err(bad(format!("flow {}: no links lead from {from} to {to}", flow.name)));
         }
         let made = state(world, at, &mut taken)?;
         world.flows.push(made);
@@ -101,7 +101,7 @@ fn key(case: &Case, flow: &case::Flow) -> Key {
     Key {
         src: bits(from),
         dst: bits(to),
-        // Several connections have a port each.
+        // Several connections have different ports.
         sport: (flow.kind.streams() == 1 && flow.sport > 0).then_some(flow.sport),
         dport: Some(flow.dport),
         proto: if tcp { TCP } else { UDP },
@@ -134,16 +134,16 @@ fn state(world: &World<'_>, at: usize, taken: &mut Taken) -> Result<FlowState, S
     Ok(state)
 }
 
-/// For two hosts and a destination port: how many flows there are, and how many source ports are
-/// taken.
+/// By two hosts and a destination port: the number of flows, and the number of source ports that
+/// are taken.
 type Taken = HashMap<(usize, usize, u16), (usize, usize)>;
 
 fn pair(flow: &case::Flow) -> (usize, usize, u16) {
     (flow.from, flow.to, flow.dport)
 }
 
-/// Source ports for a flow's connections: from the port that the flow names on. Without one, flows
-/// between the same hosts to the same port get different ports.
+/// Source ports for a flow's connections: from the port that the flow names on. Flows without one,
+/// between the same hosts and to the same port, get different ports.
 fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16> {
     let streams = flow.kind.streams();
     let connects = matches!(flow.kind, Kind::TcpConnect { .. });
@@ -154,7 +154,7 @@ fn ports(flow: &case::Flow, taken: &mut Taken) -> std::collections::VecDeque<u16
     let (rivals, all) = ((*rivals).max(1), EPHEMERAL.clone().cycle().skip(*before % EPHEMERAL.len()));
     *before += streams as usize;
     match connects {
-        // The only flow gets all ports.
+        // If it is the only flow, it gets all ports.
         true if rivals == 1 => all.take(EPHEMERAL.len()).collect(),
         _ => all.take((streams as usize).max(if connects { EPHEMERAL.len() / rivals } else { 0 })).collect(),
     }
@@ -187,7 +187,7 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
     if let Some(name) = &tcp.congestion {
         config.congestion = match name.as_str() {
             "tahoe" => Algorithm::Tahoe,
-            // What Linux calls reno is RFC 6582 with SACK.
+            // Linux's `reno` is RFC 6582 with SACK.
             "reno" if tcp.stack == Stack::Linux => Algorithm::NewReno,
             "reno" => Algorithm::Reno,
             "newreno" => Algorithm::NewReno,
@@ -200,7 +200,7 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
             }
         };
     }
-    // HyStart belongs to CUBIC in Linux; the others' slow start ends by a loss.
+    // HyStart is part of Linux's CUBIC. With other algorithms slow start ends by a loss.
     if config.congestion != Algorithm::Cubic {
         config.hystart = HyStart::Off;
     }
@@ -212,7 +212,7 @@ fn config(tcp: &case::Tcp, mtu: u32, v6: bool, msl: Option<Nanos>) -> Result<Con
     let config = config.with_mtu(mtu.min(u32::from(u16::MAX)) as u16);
     match tcp.mss {
         Some(mss) if mss > u32::from(config.mss) => Err(format!(
-            "segments of {mss} bytes do not fit packets of {mtu}, the MTU of the way (a link's mtu); {} do",
+            "segments of {mss} bytes do not fit packets of {mtu}, the smallest `mtu` on the path; segments of {} do",
             config.mss
         )),
         Some(mss) => Ok(Config { mss: mss as u16, ..config }),
@@ -259,7 +259,7 @@ impl World<'_> {
         self.flows[at].streams.push(place);
     }
 
-    /// Puts a new stream at a free place, and returns the place.
+    /// Puts a new stream into a free slot, and returns its index.
     fn place(&mut self, at: usize, sport: Option<u16>, talk: Talk) -> u32 {
         let flow = &self.case.flows[at];
         let key = Key { sport, ..self.flows[at].key.unwrap_or_default() };
@@ -269,8 +269,8 @@ impl World<'_> {
                 let stream = &mut self.streams[place as usize];
                 (stream.flow, stream.talk) = (at as u32, talk);
                 for (old, mut new) in stream.ends.iter_mut().zip(ends) {
-                    // A wake-up event of the stream that had this place may still come. It then
-                    // counts for this one.
+                    // An event that wakes the slot's earlier stream may still come; it then counts
+                    // for this stream.
                     new.armed = old.armed;
                     *old = new;
                 }
@@ -283,7 +283,7 @@ impl World<'_> {
         }
     }
 
-    /// Makes a new connection of a flow, and returns its place.
+    /// Makes a new connection of a flow, and returns its index.
     pub(super) fn connect(&mut self, at: usize, sport: u16) -> u32 {
         let config = self.flows[at].config.clone().unwrap_or_else(|| Arc::new(Config::linux()));
         let ask = |request: u32, response: u32, once| Program::RequestResponse {

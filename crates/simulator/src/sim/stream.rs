@@ -1,4 +1,5 @@
-//! Streams: the conversations between two ends that a case's flows consist of, and their packets.
+//! Streams, which are the conversations between two ends that a flow consists of, and their
+//! packets.
 
 use altq_cases::source::{Playback, Source};
 use altq_engine::classify::FlowHash;
@@ -25,19 +26,20 @@ pub enum Load {
 pub struct Travelling {
     /// When it was sent.
     pub sent: Nanos,
-    /// The place of its stream.
+    /// The index of its stream.
     pub stream: u32,
-    /// [`Stream::life`] when it was sent: which of the streams that had that place it belongs to.
+    /// The value of [`Stream::life`] when the packet was sent. It tells to which of the streams
+    /// that had this index the packet belongs.
     pub life: u32,
     /// Length at layer 3 in bytes.
     pub len: u32,
-    /// Packets on the wire that it stands for; above 1 for a super-packet.
+    /// Number of packets on the wire; above 1 for a super-packet.
     pub segments: u16,
     /// The host at which it arrives next.
     pub host: u16,
     /// The end that sent it.
     pub end: u8,
-    /// DSCP and ECN as the last link left them.
+    /// DSCP and ECN, as the last link left them.
     pub octet: u8,
     /// What it carries.
     pub load: Load,
@@ -54,11 +56,11 @@ pub struct End {
     pub flow: u32,
     /// The key's hashes of the two hosts.
     pub hosts: [u16; 2],
-    /// When it is to be woken.
+    /// When it must be woken.
     pub wake: Nanos,
-    /// The time of its valid wake-up event; events of other times are ignored. When `wake` moves to
-    /// a later time the event stays, and sets another one when it runs. So a timer that every
-    /// acknowledgement sets anew costs few events.
+    /// The time of its valid wake-up event; events at other times are ignored. When `wake` moves to
+    /// a later time, the event stays, and sets another one when it runs. So a timer that every
+    /// acknowledgement sets anew needs few events.
     pub armed: Nanos,
 }
 
@@ -79,15 +81,15 @@ pub enum Talk {
     Requests(Requests),
     /// TCP.
     Tcp(Box<TcpPair>),
-    /// None: the stream is over, and its place is free.
+    /// The stream is over, and its slot is free.
     Over,
 }
 
-/// A conversation of two ends.
+/// A conversation between two ends.
 pub struct Stream {
     /// The case's flow.
     pub flow: u32,
-    /// How many streams had this place before.
+    /// Number of streams that had this index before.
     pub life: u32,
     /// The end that opens the stream, and the other one.
     pub ends: [End; 2],

@@ -19,13 +19,13 @@ use crate::tcp::{Flags, Socket};
 pub struct Requests {
     /// Lengths at layer 3 of a request and an answer.
     pub lens: [u32; 2],
-    /// After how long without an answer the request is sent again.
+    /// Time without an answer after which the request is sent again.
     pub retry: Nanos,
     /// The number of the present request.
     pub number: u64,
     /// When it was first sent.
     pub asked: Nanos,
-    /// Whether a request waits for its answer.
+    /// True if a request waits for its answer.
     pub open: bool,
 }
 
@@ -37,9 +37,9 @@ pub struct TcpPair {
     pub program: Program,
     /// Bytes delivered at the far end that have been counted.
     pub counted: u64,
-    /// Whether the near program still begins transfers or requests.
+    /// True if the near program still begins transfers or requests.
     pub active: bool,
-    /// Both ends hand super-packets to their cards (TCP segmentation offload).
+    /// True if both ends hand super-packets to their cards (TCP segmentation offload).
     pub tso: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Parcel {
     pub load: Load,
 }
 
-/// The largest super-packet: what IPv4's length can say.
+/// The largest super-packet: the most that IPv4's length field can express.
 const LARGEST: u32 = 65_535;
 
 impl Parcel {
@@ -65,9 +65,9 @@ impl Parcel {
         Parcel { len, segments: 1, octet, load }
     }
 
-    /// Merges the next packet into this one to make a super-packet, if a card could cut it into the
-    /// same packets again: their data is contiguous, and all segments have the same length but the
-    /// last, which may be shorter. False if it could not.
+    /// Merges the next packet into this one, to make a super-packet. Possible only if a card can
+    /// cut it into the same packets again: their data is contiguous, and all segments have the same
+    /// length except the last, which may be shorter. Returns false if it is not possible.
     fn merge(&mut self, next: &Parcel) -> bool {
         let (Load::Segment(first), Load::Segment(second)) = (&mut self.load, &next.load) else { return false };
         let each = first.len.div_ceil(u32::from(self.segments));
@@ -103,7 +103,7 @@ pub enum Program {
         done: u64,
         /// Answers that the far end has sent.
         answered: u64,
-        /// If each connection carries one request: when this connection was opened.
+        /// The time at which this connection was opened, if each connection carries one request.
         once: Option<Nanos>,
     },
 }
@@ -113,14 +113,14 @@ pub enum Program {
 pub struct Opener {
     /// Source ports that no connection uses.
     pub ports: VecDeque<u16>,
-    /// How many streams are to be open.
+    /// Number of streams that should be open.
     pub wanted: u32,
-    /// How many are open.
+    /// Number of streams that are open.
     pub open: u32,
 }
 
 impl World<'_> {
-    /// A flow begins a span in which it sends.
+    /// Begins a span in which a flow sends.
     pub(super) fn start(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let kind = &self.case.flows[at].kind;
         self.flows[at].active = true;
@@ -145,7 +145,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A flow ends a span in which it sends. Packets in the network are still delivered, and so is
+    /// Ends a span in which a flow sends. Packets in the network are still delivered, and so is
     /// what the program of a connection has written.
     pub(super) fn stop(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         self.flows[at].active = false;
@@ -158,7 +158,7 @@ impl World<'_> {
                 Talk::Requests(ask) => ask.open = false,
                 Talk::Tcp(pair) => {
                     pair.active = false;
-                    // A program that waits for an answer stops after it arrives.
+                    // A program that waits for an answer stops after the answer.
                     if matches!(pair.program, Program::Bulk) {
                         pair.sockets[0].close();
                     }
@@ -173,7 +173,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A flow opens a connection, if another one is wanted and a source port is free.
+    /// Opens a connection of a flow, if another one is wanted and a source port is free.
     pub(super) fn open(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let opener = &mut self.flows[at].opener;
         if opener.open >= opener.wanted {
@@ -197,8 +197,8 @@ impl World<'_> {
         self.transmit(now, place, 0)
     }
 
-    /// A wake-up event of an end. It is ignored if it is not the valid one, and set again if the
-    /// end is to be woken later.
+    /// Handles a wake-up event of an end. The event is ignored if it is not the valid one, and set
+    /// again if the end must be woken later.
     pub(super) fn wake(&mut self, now: Nanos, place: usize, end: usize) -> Result<(), SimError> {
         let Some(e) = self.streams.get_mut(place).and_then(|s| s.ends.get_mut(end)) else { return Ok(()) };
         if e.armed != now {
@@ -214,7 +214,7 @@ impl World<'_> {
         self.wake_end(now, place, end)
     }
 
-    /// Sets the time at which an end is to be woken.
+    /// Sets the time at which an end must be woken.
     pub(super) fn arm(&mut self, place: usize, end: usize, wake: Nanos) {
         let stream = &mut self.streams[place];
         let tcp = matches!(stream.talk, Talk::Tcp(_));
@@ -273,7 +273,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Sends a new request, or the present one again.
+    /// Sends a new request, or repeats the present one.
     fn send_question(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let active = self.flows[stream.flow as usize].active;
@@ -291,7 +291,7 @@ impl World<'_> {
         self.send(now, place, 0, Parcel::new(len, octet, Load::Number(number))).map(|_| ())
     }
 
-    /// A packet has arrived at its destination.
+    /// Handles a packet that has arrived at its destination.
     pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         self.free_packets.push(packet);
         let travelling = &self.packets[packet as usize];
@@ -449,12 +449,12 @@ impl World<'_> {
         if pair.sockets.iter().all(Socket::is_closed) {
             return self.release(now, place);
         }
-        // Not at this instant again.
+        // The end is not woken at this instant again.
         self.arm(place, end, wake.map_or(NEVER, |wake| wake.max(now + 1)));
         Ok(())
     }
 
-    /// A connection is over at both ends: frees its place and its source port.
+    /// Frees the slot and the source port of a connection that is over at both ends.
     fn release(&mut self, now: Nanos, place: usize) -> Result<(), SimError> {
         let stream = &mut self.streams[place];
         let flow = stream.flow as usize;
@@ -468,15 +468,15 @@ impl World<'_> {
         self.free_streams.push(place as u32);
         let client = matches!(pair.program, Program::RequestResponse { once: Some(_), .. });
         if pair.active {
-            // Its program did not end it: the connection was reset, or given up.
+            // The program did not end the connection: it was reset, or given up.
             self.flows[flow].opener.open = self.flows[flow].opener.open.saturating_sub(1);
         }
         if client { self.open(now, flow) } else { Ok(()) }
     }
 }
 
-/// Whether a queue with two levels serves a segment first: a SYN, or an ACK without data, but not
-/// with FIN or RST (docs/reference/altq.md 9).
+/// Whether the queue `two_level` serves a segment first: a SYN, or an ACK without data and without
+/// FIN or RST (docs/reference/altq.md 9).
 pub fn high(flags: Flags, len: u32) -> bool {
     if flags.has(Flags::FIN) || flags.has(Flags::RST) {
         return false;

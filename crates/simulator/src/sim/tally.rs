@@ -1,10 +1,10 @@
-//! Counts of classes and flows, by windows of time: all that a case's expectations and its result
-//! need.
+//! Counts of classes and flows by windows of time: everything that a case's expectations and its
+//! result need.
 
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
 
-/// The time of a run, cut into segments at the ends of every window. So each window is a range of
+/// The time of a run, cut into segments at the ends of all windows. So each window is a range of
 /// segments.
 #[derive(Clone, Debug)]
 pub struct Segments {
@@ -25,7 +25,7 @@ impl Segments {
         self.cuts.len()
     }
 
-    /// The segment of a time, searched from the segment `last` of an earlier time on.
+    /// The segment of a time. The search begins at `last`, the segment of an earlier time.
     pub fn find(&self, now: Nanos, last: usize) -> usize {
         let mut at = last;
         while self.cuts.get(at + 1).is_some_and(|cut| *cut <= now) {
@@ -46,29 +46,29 @@ impl Segments {
 pub struct Cell {
     /// Packets sent: by the class, or by the flow's source.
     pub sent: u64,
-    /// Bytes of these packets at layer 3; of a flow: bytes received.
+    /// Bytes of these packets at layer 3; for a flow: bytes received.
     pub bytes: u64,
-    /// Bytes that the link charged for them; of a flow: payload delivered.
+    /// Bytes that the link charged for them; for a flow: payload delivered.
     pub charged: u64,
     /// Packets dropped.
     pub dropped: u64,
-    /// Of a class: the sum of the times that dropped packets had waited. (Some queues drop from
-    /// their head.)
+    /// For a class: the sum of the times for which dropped packets had waited. (Some queues drop
+    /// from their head.)
     pub dropped_wait: u128,
-    /// Packets that a queue marked; of a flow only if a probe asks for it.
+    /// Packets that a queue marked; for a flow only if a probe asks for it.
     pub marked: u64,
-    /// Of a flow: the sum of the times that its packets waited in links with a policy, only if a
-    /// probe asks for it.
+    /// For a flow: the sum of the times for which its packets waited in links with a policy; only
+    /// if a probe asks for it.
     pub waited: u128,
     /// Packets that arrived at the flow's destination.
     pub received: u64,
-    /// Of a class: bytes on the wire, as the medium frames them.
+    /// For a class: bytes on the wire, as the medium frames them.
     pub wire: u64,
-    /// The delay of each packet: of a class in the link, of a flow from source to destination.
+    /// The delay of each packet: for a class in the link, for a flow from source to destination.
     pub delays: Vec<Nanos>,
     /// Requests answered.
     pub transactions: u64,
-    /// How long each transaction took.
+    /// The time of each transaction.
     pub rtts: Vec<Nanos>,
 }
 
@@ -79,12 +79,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Empty cells for so many segments and classes or flows.
+    /// Empty cells for these numbers of segments and of classes or flows.
     pub fn new(segments: usize, columns: usize) -> Tally {
         Tally { segments: vec![vec![Cell::default(); columns]; segments] }
     }
 
-    /// A cell, which is made if it is not there.
+    /// A cell, which is made if it does not exist.
     pub fn cell(&mut self, segment: usize, column: usize) -> &mut Cell {
         let row = &mut self.segments[segment];
         if column >= row.len() {

@@ -1,5 +1,4 @@
-//! What some probes need to know of single packets: gaps between packets, and when a rate is
-//! reached.
+//! Figures that need every single packet: gaps between packets, and when a rate is reached.
 
 use std::collections::VecDeque;
 
@@ -14,7 +13,7 @@ pub struct FlowGaps {
 }
 
 impl FlowGaps {
-    /// For so many flows; no gaps are kept yet.
+    /// For this number of flows; no gaps are kept yet.
     pub fn new(flows: usize) -> FlowGaps {
         FlowGaps { flows: vec![Vec::new(); flows] }
     }
@@ -28,7 +27,7 @@ impl FlowGaps {
         }
     }
 
-    /// A packet of the flow has arrived.
+    /// Counts a packet of the flow that arrives now.
     #[inline]
     pub fn arrived(&mut self, now: Nanos, flow: usize) {
         for (from, to, gaps) in self.flows.get_mut(flow).into_iter().flatten() {
@@ -46,9 +45,9 @@ impl FlowGaps {
 
 /// Follows a class or a flow until it reaches a rate.
 pub struct Trace {
-    /// The probe that asks for it.
+    /// The probe that needs the trace.
     pub probe: Probe,
-    /// The port of the class; `None`: a flow is followed.
+    /// The port of the class; `None` if a flow is traced.
     port: Option<usize>,
     /// The class and all below it, or the flow.
     numbers: Vec<ClassId>,
@@ -63,28 +62,28 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// For a probe of [`altq_cases::case::Measure::Reach`].
+    /// A trace for a probe of [`altq_cases::case::Measure::Reach`].
     pub fn new(probe: &Probe, port: Option<usize>, numbers: Vec<ClassId>) -> Trace {
         // Bytes * 8 * SECOND are compared with bit/s * ns, which is exact.
         let wanted = u128::from(probe.level.as_bit_s()) * u128::from(probe.over);
         Trace { probe: probe.clone(), port, numbers, wanted, last: VecDeque::new(), sum: 0, found: None }
     }
 
-    /// A packet of a class was handed over by a port.
+    /// Counts a packet of a class that a port hands over now.
     pub fn class(&mut self, now: Nanos, port: usize, class: ClassId, bytes: u32) {
         if self.port == Some(port) && self.numbers.contains(&class) {
             self.count(now, bytes);
         }
     }
 
-    /// A flow's packet arrived.
+    /// Counts a packet of a flow that arrives now.
     pub fn flow(&mut self, now: Nanos, flow: usize, bytes: u32) {
         if self.port.is_none() && self.numbers.contains(&(flow as u32)) {
             self.count(now, bytes);
         }
     }
 
-    /// Counts a packet, and notes if the rate is reached.
+    /// Counts a packet, and checks whether the rate is reached.
     fn count(&mut self, now: Nanos, bytes: u32) {
         if self.found.is_some() || now < self.probe.from || now >= self.probe.to {
             return;

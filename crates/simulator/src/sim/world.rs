@@ -30,24 +30,24 @@ use super::tally::{Cell, Segments, Tally};
 use super::trace::{FlowGaps, Trace};
 
 /// With more flows than this, gaps between packets are kept only for flows whose gaps an
-/// expectation or figure asks for, because they take 10 KB a flow.
+/// expectation or figure asks for, because they take 10 KB per flow.
 const MOST_GAPS: usize = 64;
 
 /// The state of one column's run.
 pub struct World<'a> {
     pub(super) case: &'a Case,
     captures: &'a [Option<Capture>],
-    /// The two ports of each link: of link n those with the numbers 2n and 2n + 1.
+    /// The two ports of each link; those of link n have the numbers 2n and 2n + 1.
     pub ports: Vec<Port>,
     pub flows: Vec<FlowState>,
     pub(super) streams: Vec<Stream>,
-    /// Places in `streams` that are free.
+    /// Indices of free slots in `streams`.
     pub(super) free_streams: Vec<u32>,
-    /// The port to take from a host to a host.
+    /// By host and destination host: the port to take.
     pub(super) routes: Vec<Vec<Option<usize>>>,
     /// The packets in the network.
     pub(super) packets: Vec<Travelling>,
-    /// Places in `packets` that are free.
+    /// Indices of free slots in `packets`.
     pub(super) free_packets: Vec<u32>,
     pub(super) events: Events,
     pub(super) hash: FlowHash,
@@ -63,13 +63,13 @@ pub struct World<'a> {
     pub segments: Segments,
     /// The segment of the present time.
     pub(super) segment: usize,
-    /// What the classes of each port did.
+    /// Counts of the classes of each port.
     pub(super) tallies: Vec<Tally>,
-    /// What the flows did.
+    /// Counts of the flows.
     pub flow_tally: Tally,
     /// The port whose packets are recorded.
     pub(super) recorded: Option<usize>,
-    /// Where they are recorded.
+    /// The writer of the capture.
     pub(super) recorder: Option<Recorder<Box<dyn Write + 'a>>>,
     /// What classes and flows do over time, if it is kept.
     pub(super) series: Option<Series>,
@@ -77,12 +77,12 @@ pub struct World<'a> {
     pub(super) counters: Option<ReadCounters>,
     /// Gaps between the packets of flows that arrive.
     pub gaps: FlowGaps,
-    /// The classes and flows that are followed until they reach a rate.
+    /// The classes and flows that are traced until they reach a rate.
     pub(super) traces: Vec<Trace>,
-    /// Whether an expectation or figure asks for the time that a flow's packets wait, or for marks.
+    /// True if an expectation or figure asks for the time that a flow's packets wait, or for marks.
     pub(super) queues_of_flows: bool,
-    /// Buffers that are used again, so that nothing is allocated for a packet: what a source sends,
-    /// what an engine handed over, and what was dropped.
+    /// Buffers that are reused, so that nothing is allocated per packet: what a source sends, what
+    /// an engine handed over, and what was dropped.
     pub(super) out: Outbox,
     pub(super) handed_over: Vec<(Departure, Taken)>,
     pub(super) lost: Vec<Dropped>,
@@ -93,13 +93,14 @@ pub fn bad(message: impl Into<String>) -> SimError {
     SimError::Case(message.into())
 }
 
-/// Random streams of links, one a port, numbered from here. Those of flows are numbered from 0.
+/// Number of the first random generator of links, which have one per port. Those of flows begin at
+/// 0.
 const FLIGHTS: u64 = 1 << 32;
-/// Random streams of shared media, one a link, numbered from here.
+/// Number of the first random generator of shared media, which have one per link.
 const MEDIA: u64 = 1 << 33;
 
 impl<'a> World<'a> {
-    /// The world of a case's column before its first event. `record`: whether [`run`](World::run)
+    /// The world of a case's column before its first event. `record`: true if [`run`](World::run)
     /// will be given a recorder, which then gets the packets of the first port with a policy.
     pub fn new(
         case: &'a Case,
@@ -193,19 +194,19 @@ impl<'a> World<'a> {
         }
         let about = case.expectations.iter().filter(|e| e.concerns(column, Place::Sim)).map(|e| (&e.name, &e.probe));
         for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
-            // A class that an event adds is not there yet.
+            // A class that an event adds does not exist yet.
             let added = |name: &str| {
                 case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name))
             };
             let subject = match &probe.subject {
-                // In a row without a policy there are no classes.
+                // A row without a policy has no classes.
                 altq_cases::case::Subject::Class(name) if world.is_governed() || case.row.is_none() => Some(name),
                 _ => None,
             };
             for class in subject.into_iter().chain(&probe.of).filter(|name| !added(name)) {
                 world.class(class).map_err(|e| bad(format!("{name}: {e}")))?;
             }
-            world.watch(probe);
+            world.prepare_probe(probe);
         }
         if case.flows.len() <= MOST_GAPS {
             (0..case.flows.len()).for_each(|flow| world.gaps.keep(flow, case.warmup, case.duration));
@@ -232,7 +233,7 @@ impl<'a> World<'a> {
         Some(series)
     }
 
-    /// The series that is kept, if any, after adding a row for a class of a port if it has none.
+    /// The series that is kept, if any, with a row for this class of a port.
     pub(super) fn series_of(&mut self, at: usize, class: ClassId) -> Option<&mut Series> {
         let series = self.series.as_mut()?;
         if series.is_new(at, class) {
@@ -253,8 +254,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Applies the case's changes to links without traffic, so that a change that is not possible
-    /// is an error before anything runs.
+    /// Applies the case's changes to links without traffic, so that an impossible change is an
+    /// error before anything runs.
     pub fn rehearse(mut self) -> Result<(), SimError> {
         for at in 0..self.case.events.len() {
             self.change(0, at)?;
@@ -302,8 +303,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// The first packet of a port's line arrives. Its event is replaced by that of the next packet
-    /// in the line.
+    /// Lets the first packet of a port's line arrive. Its event is replaced by that of the next
+    /// packet in the line.
     fn arrive_first_in_line(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         let line = &mut self.ports[at].line;
         let first = line.pop_front();
@@ -317,7 +318,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A packet arrives at a host, which handles it after the host's delay.
+    /// Lets a packet arrive at a host, which handles it after the host's delay.
     fn arrive(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         match self.host_delay(packet) {
             0 => self.handle(now, packet),
@@ -328,7 +329,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long the host at which a packet has arrived takes to handle it.
+    /// The time that the host at which a packet has arrived takes to handle it.
     #[inline]
     fn host_delay(&self, packet: u32) -> Nanos {
         let host = self.packets[packet as usize].host;
@@ -340,7 +341,7 @@ impl<'a> World<'a> {
         self.case.duration
     }
 
-    /// The number of events so far.
+    /// Number of events so far.
     pub fn events_run(&self) -> u64 {
         self.events.taken()
     }
@@ -388,8 +389,8 @@ impl<'a> World<'a> {
         self.tallies[port].sum(window, &below)
     }
 
-    /// Keeps from now on what this probe needs to know of single packets.
-    fn watch(&mut self, probe: &Probe) {
+    /// Prepares what this probe needs beyond the counts by window: gaps, waiting times, or a trace.
+    fn prepare_probe(&mut self, probe: &Probe) {
         match &probe.subject {
             Subject::Flow(flow) if probe.measure.of_gaps() => self.gaps.keep(*flow, probe.from, probe.to),
             Subject::Flow(_) if matches!(probe.measure, Measure::Queue | Measure::Marked) => {
@@ -399,7 +400,7 @@ impl<'a> World<'a> {
                 self.traces.push(Trace::new(probe, None, vec![*flow as u32]))
             }
             Subject::Class(name) if probe.measure == Measure::Reach => {
-                // A class that an event adds is not followed.
+                // A class that an event adds is not traced.
                 if let Ok((port, class)) = self.class(name) {
                     let below = self.ports[port].policy.as_ref().map(|p| p.below(class)).unwrap_or_default();
                     self.traces.push(Trace::new(probe, Some(port), below));
@@ -409,8 +410,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long it took until the class or flow that the probe follows reached the probe's level,
-    /// in nanoseconds; `None`: it never did.
+    /// The time until the class or flow of the probe reached the probe's level, in nanoseconds;
+    /// `None` if it never did.
     pub fn reached(&self, probe: &Probe) -> Option<f64> {
         self.traces.iter().find(|trace| trace.probe == *probe).and_then(Trace::reached)
     }
@@ -420,7 +421,7 @@ impl<'a> World<'a> {
         self.ports.iter().any(|port| port.policy.is_some())
     }
 
-    /// True if a flow does not run at all in this row.
+    /// True if a flow does not run in this row.
     pub fn is_silent(&self, flow: usize) -> bool {
         self.case.flows.get(flow).is_none_or(|flow| flow.active.is_empty())
     }
@@ -431,8 +432,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// The route from host to host: the places of its links, and whether each is passed from its `to`
-/// to its `from`. `None` if there is no route.
+/// The route from host to host: the indices of its links, each with true if it is passed from its
+/// `to` to its `from`. `None` if there is no route.
 pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
     let routes = routes(case);
     let (mut host, mut way) = (from, Vec::new());
@@ -446,12 +447,12 @@ pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> 
     Some(way)
 }
 
-/// For every pair of hosts the port to take: on the route with the fewest links, and of several
-/// such routes on the one whose link comes first in the file.
+/// For every pair of hosts the port to take: on the route with the fewest links; if there are
+/// several, on the one whose link comes first in the file.
 fn routes(case: &Case) -> Vec<Vec<Option<usize>>> {
     let n = case.hosts.len();
     let mut routes = vec![vec![None; n]; n];
-    // Ports that lead to each host: (port, from).
+    // The ports that lead to each host, as (port, from).
     let mut into: Vec<Vec<(usize, usize)>> = vec![Vec::new(); n];
     for (at, link) in case.links.iter().enumerate() {
         into[link.to].push((2 * at, link.from));
