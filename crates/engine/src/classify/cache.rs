@@ -25,6 +25,12 @@ const START: usize = 1024;
 /// The half word of an entry without a class. 0 is an empty entry; class c is c + 2.
 const NO_CLASS: u32 = 1;
 
+/// The class that an entry keeps for its key; `None`: the packet has no class.
+#[inline]
+pub(super) fn class_of(kept: u32) -> Option<u32> {
+    kept.checked_sub(NO_CLASS + 1)
+}
+
 /// A table of entries of `N` words.
 pub(super) struct Table<const N: usize> {
     /// The sets, one behind the other from `start`, which is aligned to a cache line.
@@ -77,10 +83,11 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// The class kept for a key. The outer `None`: the key is not in the table.
+    /// What is kept for a key: 0 if the key is not in the table, else what [`class_of`] reads. One
+    /// number instead of an option in an option: every packet comes by here.
     #[inline]
-    pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
-        let set = self.set(hash)?;
+    pub(super) fn get(&mut self, key: &[u64; N], hash: u64) -> u32 {
+        let Some(set) = self.set(hash) else { return 0 };
         // The first two words of all entries are compared without a branch: the processor cannot
         // predict which entry it is, and a wrong prediction costs more than three comparisons.
         let mut hits = 0u32;
@@ -88,33 +95,31 @@ impl<const N: usize> Table<N> {
             hits |= u32::from((entry[0] ^ key[0]) | (entry[1] ^ key[1]) == 0) << way;
         }
         let mut way = hits.trailing_zeros() as usize;
-        if !set.get(way).is_some_and(|entry| same(entry, key)) {
+        if !set.get(way).is_some_and(|entry| same_from(2, entry, key)) {
             // An entry begins like the key and differs later, or there is none. This is rare.
             way = set.iter().position(|entry| same(entry, key)).unwrap_or(WAYS);
         }
         let Some(entry) = set.get(way) else {
             // Entries of a set are filled in order and never emptied. So the key can be in its
             // second set only if this one is full.
-            return if class(&set[WAYS - 1]) == 0 { None } else { self.get_second(key, hash.rotate_right(32)) };
+            return if class(&set[WAYS - 1]) == 0 { 0 } else { self.get_second(key, hash.rotate_right(32)) };
         };
-        let found = class(entry);
-        if found == 0 {
-            return None;
-        }
-        if way == WAYS - 1 {
+        let kept = class(entry);
+        // An empty entry looks like the key of zeros. It is not on trial.
+        if way == WAYS - 1 && kept != 0 {
             self.promote(hash);
         }
-        Some(found.checked_sub(2))
+        kept
     }
 
-    fn get_second(&mut self, key: &[u64; N], hash: u64) -> Option<Option<u32>> {
-        let set = self.set(hash)?;
-        let way = set.iter().position(|entry| class(entry) != 0 && same(entry, key))?;
-        let found = class(&set[way]);
+    fn get_second(&mut self, key: &[u64; N], hash: u64) -> u32 {
+        let Some(set) = self.set(hash) else { return 0 };
+        let Some(way) = set.iter().position(|entry| class(entry) != 0 && same(entry, key)) else { return 0 };
+        let kept = class(&set[way]);
         if way == WAYS - 1 {
             self.promote(hash);
         }
-        Some(found.checked_sub(2))
+        kept
     }
 
     /// A hit on the entry on trial: it changes places with one of the others, in rotation.
@@ -136,7 +141,7 @@ impl<const N: usize> Table<N> {
             self.allocate(START.min(self.most));
         }
         let mut entry = *key;
-        entry[N - 1] |= u64::from(found.map_or(NO_CLASS, |found| found + 2));
+        entry[N - 1] |= u64::from(found.map_or(NO_CLASS, |found| found + NO_CLASS + 1));
         for hash in [hash, hash.rotate_right(32)] {
             if let Some(free) = self.set_mut(hash).and_then(|set| set.iter_mut().find(|entry| class(entry) == 0)) {
                 *free = entry;
@@ -170,8 +175,14 @@ fn class<const N: usize>(entry: &[u64; N]) -> u32 {
 /// True if the entry has this key. An empty entry has the key of zeros.
 #[inline]
 fn same<const N: usize>(entry: &[u64; N], key: &[u64; N]) -> bool {
+    same_from(0, entry, key)
+}
+
+/// [`same`] for an entry whose words before `first` are known to be the key's.
+#[inline]
+fn same_from<const N: usize>(first: usize, entry: &[u64; N], key: &[u64; N]) -> bool {
     let mut differ = (entry[N - 1] ^ key[N - 1]) >> 32;
-    for at in 0..N - 1 {
+    for at in first..N - 1 {
         differ |= entry[at] ^ key[at];
     }
     differ == 0

@@ -17,7 +17,7 @@ mod tests;
 pub use hash::FlowHash;
 pub use rule::{Address, Field, Order, Rule, RuleSet, Term, Values};
 
-use self::cache::Table;
+use self::cache::{Table, class_of};
 use self::fields::{NARROW, Used, WIDE};
 use self::hash::Mix;
 use self::matcher::Matcher;
@@ -119,8 +119,8 @@ impl Classifier {
             let words = self.used.narrow(key);
             let hash = self.mix.hash(&words);
             match self.narrow.get(&words, hash) {
-                Some(class) => class,
-                None => self.miss_narrow(key, &words, hash),
+                0 => self.miss_narrow(key, &words, hash),
+                kept => class_of(kept),
             }
         } else {
             self.classify_wide(key)
@@ -130,8 +130,9 @@ impl Classifier {
     fn classify_wide(&mut self, key: &Key) -> Option<ClassId> {
         let words = self.used.wide(key);
         let hash = self.mix.hash(&words);
-        if let Some(class) = self.wide.get(&words, hash) {
-            return class;
+        let kept = self.wide.get(&words, hash);
+        if kept != 0 {
+            return class_of(kept);
         }
         let class = self.ask_rules(key);
         self.wide.put(&words, hash, class);
@@ -167,11 +168,11 @@ impl Classifier {
             }
             classes.extend(keys.iter().zip(&packed).map(|(key, (words, hash))| {
                 if !self.used.is_narrow(key) {
-                    self.classify_wide(key)
-                } else if let Some(class) = self.narrow.get(words, *hash) {
-                    class
-                } else {
-                    self.miss_narrow(key, words, *hash)
+                    return self.classify_wide(key);
+                }
+                match self.narrow.get(words, *hash) {
+                    0 => self.miss_narrow(key, words, *hash),
+                    kept => class_of(kept),
                 }
             }));
         }
