@@ -1,24 +1,24 @@
-//! Which cases there are.
+//! Finds the cases in folders.
 
 use std::path::{Path, PathBuf};
 
 use crate::case::{CaseError, CaseFile};
 
-/// Where cases are looked for when nothing is said.
+/// The folder in which cases are looked for by default.
 pub const DEFAULT: &str = "cases/published";
 
-/// Why there is nothing to run.
+/// Why no cases can be run.
 #[derive(Debug)]
 pub enum FindError {
-    /// A folder or file is not there.
+    /// A folder or file does not exist.
     Missing(PathBuf, std::io::Error),
-    /// There is no case in them.
+    /// The folders contain no case.
     Empty(Vec<PathBuf>),
-    /// No case has such a name.
+    /// No case has one of these texts in its name; the second list has the names of all cases.
     NoMatch(Vec<String>, Vec<String>),
-    /// Two files have a case of one name.
+    /// Two files have cases with the same name.
     Twice(String, PathBuf, PathBuf),
-    /// A case is wrong.
+    /// A case has an error.
     Case(Box<CaseError>),
 }
 
@@ -54,9 +54,9 @@ impl std::fmt::Display for FindError {
 
 impl std::error::Error for FindError {}
 
-/// The cases of these folders (whatever lies in them, however deep) and files, sorted by name; of
-/// several `filters` one must be part of the name, none: all. The second list holds the folders,
-/// where text that goes with the cases may lie.
+/// The cases in these folders, at any depth, and in these files, sorted by name. If there are
+/// `filters`, the name must contain one of them. The second list has the folders, which may hold
+/// text that belongs to the cases.
 pub fn find(places: &[PathBuf], filters: &[String]) -> Result<(Vec<CaseFile>, Vec<PathBuf>), FindError> {
     let usual = [PathBuf::from(DEFAULT)];
     let places = if places.is_empty() { &usual[..] } else { places };

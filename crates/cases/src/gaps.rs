@@ -1,8 +1,8 @@
 //! Gaps between the packets of a flow: mean, deviation, and the modes of their distribution.
 //!
-//! Gaps tell what means of rates hide: a class that is served in rounds of a timer has gaps of two
-//! kinds, and the mean is neither. They are counted in buckets of 1/16 octave, in fixed memory.
-//! A *mode* is a peak of that histogram (smoothed over a bucket to each side) which
+//! Gaps show what mean rates hide: a class that is served in rounds of a timer has gaps of two
+//! kinds, and the mean is neither. They are counted in buckets of 1/16 octave, in fixed memory. A
+//! *mode* is a peak of that histogram (smoothed over one bucket to each side) which
 //!
 //! - is at least twice as high as the valley between it and any higher peak,
 //! - stands out of that valley by three deviations of such a count (Poisson), and
@@ -12,18 +12,19 @@ use altq_engine::sketch::{bucket, buckets};
 use altq_engine::units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Bits below the leading one by which buckets differ. Coarser buckets than a `Sketch`'s, each with
-/// the sum of its gaps: modes need smooth counts and exact means.
+/// Number of bits below the leading one by which buckets differ. The buckets are wider than those
+/// of a `Sketch`, and each keeps the sum of its gaps, because modes need smooth counts and exact
+/// means.
 const BITS: u32 = 4;
 const BUCKETS: usize = buckets(BITS);
 
-/// The least part of all gaps that a mode holds.
+/// The smallest fraction of all gaps that a mode holds.
 const LEAST: f64 = 0.05;
 
 /// The gaps of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
-    /// Of every bucket: how many gaps, and their sum. Made at the first gap.
+    /// Number and sum of the gaps in every bucket. Allocated at the first gap.
     buckets: Option<Box<[(u32, u64); BUCKETS]>>,
     count: u64,
     /// Mean and sum of squared deviations so far (Welford 1962).
@@ -34,10 +35,10 @@ pub struct Gaps {
     last: Option<Nanos>,
 }
 
-/// What is said of a flow's gaps.
+/// A summary of a flow's gaps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GapSummary {
-    /// How many gaps: one less than packets.
+    /// Number of gaps, which is one less than that of packets.
     pub count: u64,
     /// Their mean.
     pub mean_ns: Nanos,
@@ -47,21 +48,21 @@ pub struct GapSummary {
     pub min_ns: Nanos,
     /// The longest.
     pub max_ns: Nanos,
-    /// From the shortest to the longest.
+    /// The modes, from the shortest gap to the longest.
     pub modes: Vec<Mode>,
 }
 
-/// A gap that is frequent.
+/// A frequent gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
     /// The mean of the gaps around the peak.
     pub at_ns: Nanos,
-    /// The part of all gaps that lie between the peak's valleys.
+    /// The fraction of all gaps that is between the peak's valleys.
     pub share: f64,
 }
 
 impl Gaps {
-    /// A packet came at `now`.
+    /// Counts a packet that arrives at `now`.
     pub fn arrived(&mut self, now: Nanos) {
         if let Some(last) = self.last.replace(now) {
             self.add(now.saturating_sub(last));
@@ -83,12 +84,12 @@ impl Gaps {
         self.squares += off * (gap as f64 - self.mean);
     }
 
-    /// How many gaps.
+    /// Number of gaps.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What is to be said of them; `None` without any.
+    /// The summary; `None` without gaps.
     pub fn summary(&self) -> Option<GapSummary> {
         if self.count == 0 {
             return None;
@@ -114,13 +115,15 @@ impl Gaps {
             let after = smooth.get(at + 1).copied().unwrap_or(0.0);
             if height > before && height >= after {
                 let valley = valley(smooth[..at].iter().rev(), height).max(valley(smooth[at + 1..].iter(), height));
-                // Weights 1, 2, 1 give a count c the height 4c and the variance 6c.
+                // The smoothing has weights 1, 2, 1, so a count c has the height 4c and the
+                // variance 6c.
                 if height >= 2.0 * valley && height - valley >= 3.0 * (1.5 * height).sqrt() {
                     peaks.push(at);
                 }
             }
         }
-        // A peak's own gaps lie between the lowest points that part it from its neighbours.
+        // The gaps of a peak are those between the lowest points that separate it from its
+        // neighbours.
         let lowest =
             |from: usize, to: usize| (from..to).min_by(|a, b| smooth[*a].total_cmp(&smooth[*b])).unwrap_or(from);
         let mut edges = vec![0];
@@ -141,7 +144,7 @@ impl Gaps {
     }
 }
 
-/// The lowest height on the way to one that is higher than `peak`; 0 where there is none.
+/// The lowest height on the way to one that is higher than `peak`; 0 if there is none.
 fn valley<'a>(way: impl Iterator<Item = &'a f64>, peak: f64) -> f64 {
     let mut lowest = peak;
     for height in way {
@@ -174,7 +177,7 @@ mod tests {
         let summary = gaps.summary().unwrap();
         assert_eq!((summary.count, summary.mean_ns, summary.deviation_ns), (8, 5 * MS, 2 * MS));
         assert_eq!((summary.min_ns, summary.max_ns), (2 * MS, 9 * MS));
-        // Too few for a claim about modes.
+        // These are too few gaps for modes.
         assert_eq!(summary.modes, []);
     }
 
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn two_kinds_of_gaps_are_two_modes() {
-        // Five of 16.7 ms, then one of 176 ms, each a tenth up or down.
+        // Five gaps of 16.7 ms, then one of 176 ms, each up to a tenth longer or shorter.
         let mut random = Random::new(1, 1);
         let mut gaps = Gaps::default();
         for k in 0..6_000u64 {
@@ -198,7 +201,7 @@ mod tests {
         }
         let modes = gaps.summary().unwrap().modes;
         assert_eq!(modes.len(), 2, "{modes:?}");
-        // The peak of an even spread lies anywhere in it: a tenth.
+        // The gaps are evenly spread by a tenth, so the peak may be anywhere in that range.
         for (mode, (at, share)) in modes.iter().zip([(16.7e6, 5.0 / 6.0), (176e6, 1.0 / 6.0)]) {
             assert!((mode.at_ns as f64 / at - 1.0).abs() < 0.1, "{mode:?}");
             assert!((mode.share - share).abs() < 0.01, "{mode:?}");
@@ -207,8 +210,8 @@ mod tests {
 
     #[test]
     fn a_smooth_distribution_has_at_most_one_mode() {
-        // Exponential gaps, as of a Poisson source: on a scale of octaves one broad hill at the
-        // mean.
+        // Exponential gaps, as from a Poisson source, make one broad hill at the mean on a scale of
+        // octaves.
         for seed in 0..20 {
             let mut random = Random::new(seed, 7);
             let mut gaps = Gaps::default();

@@ -1,5 +1,5 @@
-//! What a case is, and what came out of it. Both worlds, the simulator and the lab, read cases and
-//! write results through this crate; it knows neither of them, and no device.
+//! Case files and their results. Both worlds, the simulator and the lab, read cases and write
+//! results through this crate. It depends on neither of them, and on no device.
 //!
 //! ```text
 //!  case     a case file: hosts, links, flows, policy, what must come out

@@ -1,5 +1,5 @@
-//! Limits that hold wherever packets are listed or cases are written: timers, sizes, transmit
-//! queues.
+//! Limits that hold wherever packets are listed or cases are written: for timers, sizes and
+//! transmit queues.
 
 use altq_engine::spec::Timer;
 use altq_engine::units::SECOND;
@@ -7,11 +7,11 @@ use altq_engine::units::SECOND;
 /// The largest packet, in bytes at layer 3: IPv4's total length is 16 bits wide (RFC 791 3.1).
 pub const LARGEST_PACKET: u32 = 65_535;
 
-/// The most transmit queues of a link: sets of queues are 64-bit words.
+/// Most transmit queues of a link, because sets of queues are 64-bit words.
 pub const MOST_QUEUES: usize = 64;
 
-/// The timer of `hz` ticks a second. A tick is a whole number of nanoseconds, so `hz` must divide
-/// 10^9.
+/// The timer with `hz` ticks per second. A tick is a whole number of nanoseconds, so `hz` must
+/// divide 10^9.
 pub fn tick(hz: u64) -> Result<Timer, String> {
     if hz > 0 && SECOND.is_multiple_of(hz) {
         return Ok(Timer::Tick(SECOND / hz));

@@ -1,4 +1,4 @@
-//! How a result was made: version, command, the files with their hashes.
+//! How a result was made: version, command, and the files with their hashes.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::case::{CaseFile, Kind, PolicySource};
 use crate::result::{Made, MadeFrom};
 
-/// All that is needed to make a result of a case file again.
+/// Everything that is needed to make a result of a case file again.
 pub fn made(file: &CaseFile) -> Made {
     let mut paths = vec![file.path.clone()];
     for case in file.runs.iter().map(|run| &run.case) {
@@ -29,7 +29,7 @@ pub fn made(file: &CaseFile) -> Made {
     Made { version: env!("CARGO_PKG_VERSION").into(), command: command(), files, ..Made::default() }
 }
 
-/// A file's hash. One that cannot be read any more has none.
+/// A file's hash; empty if the file can no longer be read.
 fn from(name: &str, path: &Path) -> MadeFrom {
     let sha256 = std::fs::read(path).map_or(String::new(), |bytes| hex(&Sha256::digest(bytes)));
     MadeFrom { file: name.to_owned(), sha256 }
@@ -39,8 +39,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The command line as a shell would take it; the program by its name alone, as it may lie
-/// elsewhere.
+/// The command line as a shell takes it. The program has its name only, because it may be in
+/// another folder elsewhere.
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
     std::iter::once("altq".to_owned()).chain(words).collect::<Vec<_>>().join(" ")

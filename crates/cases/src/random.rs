@@ -1,30 +1,31 @@
-//! Chance that is the same on every machine: PCG32, one stream a flow, and only additions,
-//! multiplications and divisions of IEEE 754 on top of it (a library's logarithm may differ in the
-//! last bit from one system to the next).
+//! Random numbers that are the same on every machine: PCG32, with one generator per flow.
+//! Everything else is built on additions, multiplications and divisions of IEEE 754, because a
+//! library's logarithm may differ in the last bit from one system to the next.
 
 use altq_engine::random::{GOLDEN_GAMMA, SplitMix64};
 use altq_engine::units::Nanos;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
-/// A stream of chance.
+/// A generator of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random(Pcg32);
 
 impl Random {
-    /// Stream number `stream` of a seed.
+    /// Generator number `stream` for a seed.
     pub fn new(seed: u64, stream: u64) -> Random {
-        // Streams of one state are correlated, so the state depends on the stream as well.
+        // Generators with the same state are correlated, so the state depends on the number too.
         let mut states = SplitMix64::new(seed.wrapping_add(stream.wrapping_mul(GOLDEN_GAMMA)));
         Random(Pcg32::new(states.bits(), stream))
     }
 
-    /// A number below `n`, all with equal chance; 0 where `n` is 0.
+    /// A number below `n`, all with equal probability; 0 if `n` is 0.
     pub fn below(&mut self, n: u32) -> u32 {
         if n < 2 {
             return 0;
         }
-        // Lemire 2019: the high half of a product, rejecting the few that would favour some.
+        // Lemire 2019: the high half of a product, where the few values that would favour some are
+        // rejected.
         let least = n.wrapping_neg() % n;
         loop {
             let product = u64::from(self.0.next_u32()) * u64::from(n);
@@ -34,10 +35,10 @@ impl Random {
         }
     }
 
-    /// A span of time from 0 to `most`, all with equal chance.
+    /// A time from 0 to `most`, all with equal probability.
     pub fn up_to(&mut self, most: Nanos) -> Nanos {
-        // The high half of a 128-bit product: 2^64 draws over at most so many values favour none by
-        // more than most/2^64.
+        // The high half of a 128-bit product: with 2^64 random values no result is favoured by more
+        // than most/2^64.
         ((u128::from(self.0.next_u64()) * (u128::from(most) + 1)) >> 64) as Nanos
     }
 
@@ -51,14 +52,14 @@ impl Random {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// A span of time drawn from the exponential distribution of this mean, at least a nanosecond.
+    /// A time from the exponential distribution with this mean, at least a nanosecond.
     pub fn exponential(&mut self, mean: Nanos) -> Nanos {
         let span = minus_ln(self.fraction()) * mean as f64;
         (span as Nanos).max(1)
     }
 
-    /// A span of time drawn from the Pareto distribution of this mean and shape, above 1, at least
-    /// a nanosecond: least / u^(1/shape).
+    /// A time from the Pareto distribution with this mean and a shape above 1, at least a
+    /// nanosecond: least / u^(1/shape).
     pub fn pareto(&mut self, mean: Nanos, shape: f64) -> Nanos {
         let least = mean as f64 * (shape - 1.0) / shape;
         ((least * exp(minus_ln(self.fraction()) / shape)) as Nanos).max(1)
@@ -122,7 +123,7 @@ mod tests {
         let n = 200_000;
         let draws: Vec<u64> = (0..n).map(|_| random.exponential(1_000_000)).collect();
         let mean = draws.iter().sum::<u64>() as f64 / n as f64;
-        // The mean of n draws has a deviation of 1/sqrt(n): five of them.
+        // The mean of n values has a standard deviation of 1/sqrt(n); five of them are allowed.
         assert!((mean / 1e6 - 1.0).abs() < 5.0 / (n as f64).sqrt(), "{mean}");
         let beyond = draws.iter().filter(|d| **d > 1_000_000).count() as f64 / n as f64;
         assert!((beyond - (-1f64).exp()).abs() < 0.006, "{beyond}");

@@ -1,4 +1,4 @@
-//! What a class did: the rows that `altq replay`, `altq sim` and `altq lab` print.
+//! The rows about classes that `altq replay`, `altq sim` and `altq lab` print.
 
 use altq_config::Link;
 use altq_engine::account::Counters;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::Delay;
 
-/// A class's row. Inner classes hold the sums of what is below them, the first row is the link
-/// itself.
+/// A class's row. The row of an inner class has the sums of the classes below it; the first row is
+/// that of the link itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
     /// Its name.
@@ -28,13 +28,13 @@ pub struct ClassReport {
     pub dropped_packets: u64,
     /// Their own bytes.
     pub dropped_bytes: u64,
-    /// Packets that still wait when the run ends.
+    /// Packets that still wait at the end of the run.
     pub queued_packets: u64,
     /// `sent_bytes` in bits over the window's length, rounded down.
     pub rate_bit_s: u64,
     /// Bytes sent in the window beyond the class's guarantee.
     pub borrowed_bytes: u64,
-    /// From arrival to hand-over, of the packets sent in the window.
+    /// The times from arrival to hand-over of the packets sent in the window.
     pub delay_ns: Delay,
 }
 
@@ -43,7 +43,8 @@ pub struct Collector {
     from: Nanos,
     to: Nanos,
     own: Vec<Own>,
-    /// What the engine had counted when the window opened and when it closed.
+    /// The engine's counters of borrowed bytes when the window opened, and in `closed` when it
+    /// closed.
     opened: Option<Vec<u64>>,
     closed: Option<Vec<u64>>,
 }
@@ -57,7 +58,7 @@ struct Own {
 }
 
 impl Collector {
-    /// For `classes` classes and the window [from, to).
+    /// A collector for `classes` classes and the window [from, to).
     pub fn new(classes: usize, from: Nanos, to: Nanos) -> Collector {
         let own = std::iter::repeat_with(Own::default).take(classes).collect();
         Collector { from, to, own, opened: None, closed: None }
@@ -70,13 +71,13 @@ impl Collector {
         }
         let at = class as usize;
         if at >= self.own.len() {
-            // A class that was added while running.
+            // A class that was added during the run.
             self.own.resize_with(at + 1, Own::default);
         }
         self.own.get_mut(at)
     }
 
-    /// A packet arrived.
+    /// Counts a packet that arrives.
     #[inline]
     pub fn arrived(&mut self, now: Nanos, class: ClassId, bytes: u32) {
         if let Some(own) = self.own(now, class) {
@@ -85,7 +86,7 @@ impl Collector {
         }
     }
 
-    /// A packet was handed over.
+    /// Counts a packet that is handed over.
     #[inline]
     pub fn sent(&mut self, now: Nanos, class: ClassId, bytes: u32, arrived: Nanos) {
         if let Some(own) = self.own(now, class) {
@@ -95,7 +96,7 @@ impl Collector {
         }
     }
 
-    /// A packet was dropped.
+    /// Counts a packet that is dropped.
     #[inline]
     pub fn dropped(&mut self, now: Nanos, class: ClassId, bytes: u32) {
         if let Some(own) = self.own(now, class) {
@@ -122,8 +123,8 @@ impl Collector {
         }
     }
 
-    /// The rows. `end`: where the window ends if it was left open. `counters` are the engine's, at
-    /// the end of the run; `names` and `parents` those of the classes that exist then.
+    /// The rows. `end`: the end of the window if it is still open. `counters` are the engine's at
+    /// the end of the run; `names` and `parents` are those of the classes that exist then.
     pub fn rows(
         self,
         names: &[Option<(String, Option<ClassId>)>],
@@ -137,8 +138,8 @@ impl Collector {
         let mut own = self.own;
         own.resize_with(names.len().max(own.len()), Own::default);
         let parent = |id: usize| names.get(id).and_then(|n| n.as_ref()).and_then(|(_, parent)| *parent);
-        // Whose packets count for a row: all those at and below the class. A class is looked up by
-        // its way to the root.
+        // By row, the classes whose packets count for it: the class and all below it. They are
+        // found by going from each class up to the root.
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); names.len()];
         for (id, name) in names.iter().enumerate() {
             if name.is_none() {
@@ -182,7 +183,7 @@ impl Collector {
     }
 }
 
-/// Bytes over a span of time, in bit/s, rounded down; 0 over no time.
+/// Bytes in a time, as bit/s rounded down; 0 if the time is 0.
 pub fn rate(bytes: u64, span: Nanos) -> u64 {
     if span == 0 {
         return 0;
@@ -190,7 +191,7 @@ pub fn rate(bytes: u64, span: Nanos) -> u64 {
     u64::try_from(u128::from(bytes) * 8 * u128::from(SECOND) / u128::from(span)).unwrap_or(u64::MAX)
 }
 
-/// Names and parents of a link's classes, by number, as [`Collector::rows`] wants them.
+/// Name and parent of each class of a link, by number, as [`Collector::rows`] needs them.
 pub fn names(link: &Link) -> Vec<Option<(String, Option<ClassId>)>> {
     link.classes
         .iter()

@@ -19,48 +19,48 @@ pub struct CaseResult {
     pub schema: String,
     /// The case's name.
     pub case: String,
-    /// Where it ran.
+    /// The world in which it ran.
     pub world: World,
-    /// False where the figures are not to be trusted; `notes` say why.
+    /// False if the figures cannot be trusted; `notes` has the reasons.
     pub valid: bool,
     /// The seed that it ran with.
     pub seed: u64,
-    /// What the case shows, in its own words.
+    /// The description in the case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How long it ran, and from when on it was measured.
+    /// Duration of the run.
     #[serde(default)]
     pub duration_ns: u64,
-    /// From when on it was measured, where an expectation says nothing else.
+    /// The time from which on things are measured, unless an expectation says otherwise.
     #[serde(default)]
     pub warmup_ns: u64,
-    /// By what, and from what, it was made.
+    /// The program and the files with which it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Made>,
-    /// What had to come out, and what did.
+    /// The expectations, with what came out.
     pub expectations: Vec<Outcome>,
-    /// The case's figures, row by row and column by column, beside what was published.
+    /// The case's figures, row by row and column by column, with what was published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<FigureResult>,
-    /// A row a flow, and a column where the case has several.
+    /// A row for each flow, and for each column if the case has several.
     pub flows: Vec<FlowResult>,
-    /// A row a class, and a column where the case has several.
+    /// A row for each class, and for each column if the case has several.
     pub classes: Vec<ClassResult>,
-    /// What else stood in the link's place, and how it did.
+    /// Results of the same traffic through something else in the link's place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerResult>,
-    /// What the reader must know of this result.
+    /// Remarks for the reader of the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What is at [`Delays::ns`] of `series`: [`QUANTILES`].
+    /// The quantiles that [`Delays::ns`] of `series` has: [`QUANTILES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quantiles: Vec<f64>,
-    /// Runs over time, where that was kept.
+    /// The runs over time, if that was kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<RunSeries>,
 }
 
-/// How a result was made: all that is needed to make it again.
+/// How a result was made: everything that is needed to make it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// Version of altq.
@@ -69,13 +69,13 @@ pub struct Made {
     pub command: String,
     /// The case file and the files that it names, each with the SHA-256 of its bytes.
     pub files: Vec<MadeFrom>,
-    /// The kernel, where it took part.
+    /// The kernel, if the run used it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// When, where real time took part: seconds since 1970, UTC.
+    /// The time of the run in seconds since 1970, UTC, if it ran in real time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_unix_s: Option<u64>,
-    /// Whether hosts could send super-packets, where that is theirs to decide.
+    /// Whether hosts could send super-packets, in the lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<bool>,
 }
@@ -83,14 +83,14 @@ pub struct Made {
 /// A file that a result was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeFrom {
-    /// Its name, as the command or the case has it.
+    /// Its name in the command or in the case.
     pub file: String,
     /// SHA-256 of its bytes, in hexadecimal.
     pub sha256: String,
 }
 
 impl CaseResult {
-    /// A result without rows.
+    /// A result without any rows.
     pub fn new(case: &str, world: World, seed: u64) -> CaseResult {
         CaseResult {
             schema: "altq.result/1".into(),
@@ -113,19 +113,19 @@ impl CaseResult {
         }
     }
 
-    /// Says which case it is of.
+    /// Fills in the case that it is about.
     pub fn describe(&mut self, case: &Case) {
         (self.description, self.duration_ns, self.warmup_ns) =
             (case.description.trim().to_owned(), case.duration, case.warmup);
     }
 
-    /// Keeps a run over time.
+    /// Adds a run over time.
     pub fn keep(&mut self, series: RunSeries) {
         self.quantiles = QUANTILES.to_vec();
         self.series.push(series);
     }
 
-    /// Marks the result as not to be trusted.
+    /// Marks the result as one that cannot be trusted.
     pub fn invalid(&mut self, why: impl Into<String>) {
         self.valid = false;
         self.notes.push(why.into());
@@ -140,39 +140,39 @@ impl CaseResult {
 /// An expectation, and what came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its name; `CASE/COLUMN/NAME` where the case has columns.
+    /// Its name; `CASE/COLUMN/NAME` if the case has columns.
     pub name: String,
-    /// The column, where the case has several.
+    /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// The row, where the case has rows.
+    /// The row, if the case has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
-    /// The figure of the case that is judged, where it is one.
+    /// The name of the case's figure that is judged, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
-    /// What was measured.
+    /// The measure.
     pub measure: Measure,
     /// The unit of the three numbers below: `fraction`, `bit/s`, `ns`, or empty for a count.
     #[serde(default)]
     pub unit: String,
-    /// What it had to be, in the measure's unit: a fraction, bit/s, ns, or a count.
+    /// The expected value.
     #[serde(serialize_with = "number")]
     pub expected: f64,
-    /// How far off it could be, in the same unit.
+    /// How far the measured value may be from it.
     #[serde(serialize_with = "number")]
     pub tolerance: f64,
-    /// On which side.
+    /// On which side it may be.
     #[serde(default)]
     pub bound: Bound,
-    /// What it was; `None` if there was nothing to measure.
+    /// The measured value; `None` if there was nothing to measure.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
-    /// Whether it did.
+    /// True if the measured value meets the expectation.
     pub pass: bool,
     /// Where the expected figure comes from.
     pub source: String,
-    /// The expected figure is a published one.
+    /// True if the expected value is a published one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub published: bool,
 }
@@ -202,56 +202,56 @@ impl Outcome {
 /// A figure of the case's table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureResult {
-    /// The row, where the case has rows.
+    /// The row, if the case has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
-    /// The column, where the case has columns.
+    /// The column, if the case has columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// Its name.
     pub figure: String,
     /// The unit of all numbers here.
     pub unit: String,
-    /// What came out, the mean of the samples (in the lab the median of turns); `None` if there was
-    /// nothing to measure.
+    /// The measured value: the mean of the samples, or in the lab the median of the turns; `None`
+    /// if there was nothing to measure.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
-    /// What came out of each sample, where there are several.
+    /// The value of each sample, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Option<f64>>,
-    /// What was published for the row.
+    /// The value that was published for the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<f64>,
-    /// Where.
+    /// Where it was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Measured over published, less one.
+    /// Measured divided by published, minus 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// Why the published figure does not come out in this column, where that is known.
+    /// Why the published value does not come out in this column, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_reproduced: Option<String>,
 }
 
-/// The same traffic through something else at the link's rate, in the same run.
+/// The result of the same traffic through something else at the link's rate, in the same run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerResult {
-    /// The column, where the case has several.
+    /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// What it was: `htb`.
+    /// The name of what took altq's place: `htb`.
     pub name: String,
     /// Payload of all bulk TCP flows delivered through it from the warm-up on, in bit/s.
     pub bulk_bit_s: u64,
     /// The same through altq.
     pub altq_bulk_bit_s: u64,
-    /// altq's to the peer's; `None` where the peer delivered nothing.
+    /// altq's rate divided by the peer's; `None` if the peer delivered nothing.
     #[serde(serialize_with = "some_number")]
     pub ratio: Option<f64>,
-    /// Flow by flow: payload.
+    /// The payload of each flow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<PeerRow>,
-    /// Class by class, where the peer has the policy's classes: bytes charged.
+    /// The charged bytes of each class, if the peer has the policy's classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<PeerRow>,
 }
@@ -261,11 +261,11 @@ pub struct PeerResult {
 pub struct PeerRow {
     /// Its name.
     pub name: String,
-    /// Through the peer, in bit/s.
+    /// The rate through the peer, in bit/s.
     pub bit_s: u64,
-    /// Through altq.
+    /// The rate through altq, in bit/s.
     pub altq_bit_s: u64,
-    /// altq's to the peer's; `None` where the peer delivered nothing.
+    /// altq's rate divided by the peer's; `None` if the peer delivered nothing.
     #[serde(serialize_with = "some_number")]
     pub ratio: Option<f64>,
 }
@@ -278,28 +278,29 @@ impl PeerRow {
     }
 }
 
-/// Of links with more classes than this results do not hold what is promised to classes.
+/// For links with more classes than this, results do not contain what the policy promises to
+/// classes.
 const MANY: usize = 1000;
 
 /// A class's row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassResult {
-    /// The row of the case, where it has rows.
+    /// The row of the case, if it has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
-    /// The column, where the case has several.
+    /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// The case's link.
     pub link: String,
-    /// As in `altq replay`.
+    /// The same row as in `altq replay`.
     #[serde(flatten)]
     pub report: ClassReport,
-    /// What the policy guarantees it, as the case begins; `None` where an event changes it, and
-    /// with more than 1,000 classes.
+    /// The rate that the policy guarantees it when the case begins. `None` if an event changes it,
+    /// or if the link has more than 1,000 classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guaranteed_bit_s: Option<u64>,
-    /// The most that it may have.
+    /// The highest rate that it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling_bit_s: Option<u64>,
     /// Bytes that the link charged for what it sent in the window.
@@ -308,7 +309,7 @@ pub struct ClassResult {
 }
 
 impl ClassResult {
-    /// A row, and what the policy's link promises the class.
+    /// A row, with what the policy's link promises the class.
     pub fn new(
         column: Option<String>,
         link: &str,
@@ -323,7 +324,7 @@ impl ClassResult {
             What::LinkRate { .. } => true,
             _ => false,
         });
-        // What is promised depends on all classes, and takes time accordingly.
+        // The promises depend on all classes, so computing them takes time for many classes.
         let class = policy.class(&report.name).filter(|_| !changed && policy.classes.len() <= MANY);
         ClassResult {
             row: None,
@@ -340,58 +341,58 @@ impl ClassResult {
 /// A flow's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowResult {
-    /// The row of the case, where it has rows.
+    /// The row of the case, if it has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
-    /// The column, where the case has several.
+    /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// Its name.
     pub name: String,
-    /// The class of its packets; `None` where they met none, or several.
+    /// The class of its packets; `None` if they had none, or several.
     pub class: Option<String>,
     /// Payload delivered from the warm-up on, in bit/s.
     pub goodput_bit_s: u64,
     /// Round trips.
     pub rtt_ns: Percentiles,
-    /// Requests answered a second.
+    /// Requests answered per second.
     #[serde(serialize_with = "some_number")]
     pub transactions_per_s: Option<f64>,
-    /// From source to destination.
+    /// The times from source to destination.
     #[serde(default)]
     pub delay_ns: Percentiles,
-    /// Packets sent; `None` where that is not known.
+    /// Packets sent; `None` if that is not known.
     #[serde(default)]
     pub sent_packets: Option<u64>,
     /// Packets that arrived.
     #[serde(default)]
     pub received_packets: Option<u64>,
-    /// What it is.
+    /// The kind of its traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
-    /// The gaps between the packets that arrived, from the warm-up on; `None` where there were
-    /// none, or too many flows to keep them.
+    /// The gaps between the packets that arrived, from the warm-up on; `None` if there were none,
+    /// or too many flows to keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<GapSummary>,
 }
 
-/// What a flow is.
+/// The kind of traffic of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Its kind in the case.
     pub kind: String,
-    /// The host that sends (of requests: that asks).
+    /// The host that sends; for requests, the one that asks.
     pub from: String,
     /// The host that receives.
     pub to: String,
     /// DSCP of its packets.
     pub dscp: u8,
-    /// Connections side by side.
+    /// Number of connections at once.
     pub streams: u32,
 }
 
 impl Traffic {
-    /// That of a case's flow.
+    /// The traffic of a case's flow.
     pub fn of(case: &Case, flow: &Flow) -> Traffic {
         let host = |at: usize| case.hosts.get(at).map_or(String::new(), |host| host.name.clone());
         let (kind, streams) = (flow.kind.word().to_owned(), flow.kind.streams());
@@ -399,7 +400,7 @@ impl Traffic {
     }
 }
 
-/// Two percentiles; `None` where nothing was measured.
+/// Two percentiles; `None` if nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// The median.
@@ -409,13 +410,13 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Those of `samples`, whose order is lost.
+    /// The percentiles of `samples`, whose order is changed.
     pub fn of(samples: &mut [u64]) -> Percentiles {
         Percentiles { p50: crate::statistics::percentile(samples, 50), p99: crate::statistics::percentile(samples, 99) }
     }
 }
 
-/// Whole numbers are written as such: rates in bit/s, times in ns.
+/// Serializes a whole number without a decimal point: rates in bit/s, times in ns.
 fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if value.fract() == 0.0 && value.abs() < 9e15 {
         serializer.serialize_i64(*value as i64)

@@ -5,24 +5,24 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 use crate::case::{Pace, Shape, Spans, Udp};
 use crate::random::Random;
 
-/// What an endpoint does when it is called.
+/// The actions of an endpoint in one call.
 #[derive(Default)]
 pub struct Outbox {
-    /// Packets to send now: length at layer 3, and the endpoint's own number for each.
+    /// Packets to send now: length at layer 3, and the endpoint's own number of each.
     pub packets: Vec<(u32, u64)>,
-    /// When it wants to be woken next; `None`: only a packet can wake it.
+    /// The time at which it must be woken next; `None`: only a packet can wake it.
     pub wake: Option<Nanos>,
 }
 
 /// A source of packets.
 pub trait Endpoint {
-    /// It is time: the flow starts to send (again), or the time that it asked for has come.
+    /// The flow starts to send (also after a pause), or the time for which it asked has come.
     fn wake(&mut self, now: Nanos, out: &mut Outbox);
 
-    /// The flow stops sending.
+    /// The flow pauses.
     fn stop(&mut self) {}
 
-    /// Another rate, for those that have one.
+    /// Sets the rate, for sources that have one.
     fn set_rate(&mut self, _rate: Rate) {}
 }
 
@@ -31,16 +31,17 @@ pub struct Source {
     udp: Udp,
     random: Random,
     sent: u64,
-    /// The next packet's exact time: whole nanoseconds, and the rest in units of 1/rate ns.
+    /// The exact time of the next packet in whole nanoseconds; the fraction is in units of 1/rate
+    /// ns.
     next: Nanos,
     rest: u64,
     running: bool,
-    /// On/off: when the present span ends.
+    /// For on/off sources: the end of the present span.
     until: Nanos,
 }
 
 impl Source {
-    /// A source that has not sent yet.
+    /// A source that has not sent anything yet.
     pub fn new(udp: Udp, random: Random) -> Source {
         Source { udp, random, sent: 0, next: 0, rest: 0, running: false, until: 0 }
     }
@@ -57,7 +58,8 @@ impl Source {
         size
     }
 
-    /// Moves `next` on by what a packet of `size` takes at this pace, the fraction carried.
+    /// Advances `next` by the time of a packet of `size` at this pace, with the fraction carried
+    /// over.
     fn advance(&mut self, pace: Pace, size: u32) {
         match pace {
             Pace::Interval(span) => self.next = self.next.saturating_add(span),
@@ -70,7 +72,7 @@ impl Source {
         }
     }
 
-    /// The length of an on/off span.
+    /// The length of a span on or off.
     fn span(&mut self, mean: Nanos, spans: Spans) -> Nanos {
         match spans {
             Spans::Fixed => mean,
@@ -79,8 +81,8 @@ impl Source {
         }
     }
 
-    /// A packet was dropped where it was to go in: how long the program sleeps, if it hears of
-    /// that.
+    /// The queue dropped the packet. Returns how long the program sleeps then, if it is one that
+    /// notices that.
     pub fn refused(&self) -> Option<Nanos> {
         match self.udp.shape {
             Shape::Local { sleep, .. } => Some(sleep),
@@ -101,8 +103,8 @@ impl Endpoint for Source {
                 self.advance(pace, size);
             }
             Shape::Poisson(pace) => {
-                // The first packet comes after a draw, like every other; so the first wake only
-                // draws.
+                // The first packet comes after a random time, like every other one, so the first
+                // call only chooses that time.
                 let size = if fresh {
                     self.udp.sizes.iter().sum::<u32>() / self.udp.sizes.len().max(1) as u32
                 } else {
@@ -121,7 +123,7 @@ impl Endpoint for Source {
                 let size = self.send(out);
                 self.advance(pace, size);
                 if self.next >= self.until {
-                    // Silence; the next span's first packet goes at its start.
+                    // A silent span; the first packet of the next span goes at its start.
                     let start = self.until.saturating_add(self.span(off, spans));
                     (self.next, self.rest) = (start, 0);
                     self.until = start.saturating_add(self.span(on, spans));
@@ -156,7 +158,7 @@ impl Endpoint for Source {
 
 /// Plays a capture's packets at their times.
 pub struct Playback {
-    /// Times since the capture's first packet, speed applied, and lengths at layer 3.
+    /// Times since the capture's first packet, divided by the speed, and lengths at layer 3.
     packets: Vec<(Nanos, u32)>,
     at: usize,
     start: Option<Nanos>,
@@ -188,7 +190,7 @@ impl Endpoint for Playback {
 mod tests {
     use super::*;
 
-    /// Times and sizes of what a source sends before `until`.
+    /// Times and sizes of the packets that a source sends before `until`.
     fn times(shape: Shape, sizes: &[u32], until: Nanos) -> Vec<(Nanos, u32)> {
         let mut source = Source::new(Udp { sizes: sizes.to_vec(), shape }, Random::new(1, 1));
         let (mut now, mut sent) = (0, Vec::new());
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn constant_rate_carries_the_fraction() {
-        // 1000 bytes at 3 Mbit/s: 2.666… ms.
+        // 1000 bytes at 3 Mbit/s take 2.666… ms.
         let sent = times(Shape::Constant(Pace::Rate(Rate::mbit_s(3))), &[1000], SECOND);
         assert_eq!(sent.len(), 375);
         for (k, (at, _)) in sent.iter().enumerate() {
@@ -225,14 +227,14 @@ mod tests {
 
     #[test]
     fn pareto_spans_have_their_mean_and_tail() {
-        // Shape 3: the mean's own deviation is finite. Least span 2/3 of the mean; beyond twice the
-        // least lies 2^-3 of them.
+        // With shape 3 the deviation of the mean is finite. The shortest span is 2/3 of the mean,
+        // and 2^-3 of the spans are longer than twice the shortest.
         let mut source =
             Source::new(Udp { sizes: vec![100], shape: Shape::Constant(Pace::Interval(1)) }, Random::new(5, 5));
         let n = 100_000;
         let spans: Vec<Nanos> = (0..n).map(|_| source.span(3_000_000, Spans::Pareto(3.0))).collect();
         let mean = spans.iter().sum::<u64>() as f64 / n as f64;
-        // Deviation of one: mean / sqrt(shape (shape - 2)) = mean / sqrt(3).
+        // The standard deviation of a span is mean / sqrt(shape (shape - 2)) = mean / sqrt(3).
         assert!((mean / 3e6 - 1.0).abs() < 5.0 / (3.0 * n as f64).sqrt(), "{mean}");
         assert!(spans.iter().all(|span| *span >= 2_000_000 - 1));
         let beyond = spans.iter().filter(|span| **span > 4_000_000).count() as f64 / n as f64;
@@ -251,9 +253,10 @@ mod tests {
     fn poisson_has_its_rate() {
         let sent = times(Shape::Poisson(Pace::Rate(Rate::mbit_s(8))), &[500, 1500], 100 * SECOND);
         let bits: u64 = sent.iter().map(|(_, size)| u64::from(*size) * 8).sum();
-        // About 100,000 packets: a deviation of 0.35 % with these sizes; five of them.
+        // About 100,000 packets give a standard deviation of 0.35 % with these sizes; five of them
+        // are allowed.
         assert!((bits as f64 / 100.0 / 8e6 - 1.0).abs() < 0.018, "{bits}");
-        // Gaps of a Poisson process deviate by as much as their mean.
+        // The gaps of a Poisson process have a standard deviation equal to their mean.
         let gaps: Vec<f64> = sent.windows(2).map(|w| (w[1].0 - w[0].0) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|g| (g - mean) * (g - mean)).sum::<f64>() / gaps.len() as f64;

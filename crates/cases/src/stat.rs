@@ -1,4 +1,4 @@
-//! What a link's counters say at one instant, tool by tool printed in `altq-pages`.
+//! A link's counters at one instant. `altq-pages` prints them as other tools do.
 
 use altq_config::Link;
 use altq_engine::Engine;
@@ -10,9 +10,9 @@ use altq_engine::units::{Nanos, Rate, SECOND};
 
 use crate::case::Probe;
 
-/// Reads what another tool would print of a link's counters, where a probe asks for that (the
-/// measures `counter`, `identities` and `disagreements`). The form of the text is not known here:
-/// who runs a case says who reads (`altq_pages::stat::tc::measured`).
+/// Reads a value from what another tool would print of a link's counters, if a probe asks for it
+/// (the measures `counter`, `identities` and `disagreements`). This crate does not know the form of
+/// that text: whoever runs a case passes the reader (`altq_pages::stat::tc::measured`).
 pub type ReadCounters = fn(&LinkStat, &Probe) -> Option<f64>;
 
 /// A link at one instant.
@@ -24,13 +24,13 @@ pub struct LinkStat {
     pub rate: Rate,
     /// Its MTU, bytes.
     pub mtu: u32,
-    /// What the link charges for a packet of that size, bytes.
+    /// Bytes that the link charges for a packet as long as the MTU.
     pub packet: u32,
     /// Depth of the token bucket between scheduler and device, bytes, if there is one.
     pub regulator: Option<u32>,
     /// Its scheduler.
     pub scheduler: SchedulerSpec,
-    /// The class of packets that no rule knows, as a place in `classes`.
+    /// The index in `classes` of the class for packets that no rule matches.
     pub default: Option<usize>,
     /// The time over which rates are measured.
     pub span: Nanos,
@@ -45,11 +45,11 @@ pub struct LinkStat {
 pub struct ClassStat {
     /// Its name.
     pub name: String,
-    /// The class above, as a place in [`LinkStat::classes`].
+    /// The index in [`LinkStat::classes`] of the class above.
     pub parent: Option<usize>,
-    /// It has no classes below it.
+    /// True if there are no classes below it.
     pub leaf: bool,
-    /// The scheduler that serves it; of the link: its own.
+    /// The scheduler that serves it; for the link its own.
     pub scheduler: &'static str,
     /// Its words.
     pub settings: Settings,
@@ -57,13 +57,13 @@ pub struct ClassStat {
     pub holds: Option<SchedulerSpec>,
     /// Its queue.
     pub queue: Option<QueueSpec>,
-    /// Its counters with those of all below it.
+    /// Its counters, with those of all classes below it.
     pub counters: Counters,
     /// The counters of its own packets.
     pub own: Counters,
-    /// What its scheduler counts for it, by name.
+    /// The counters that its scheduler keeps for it, by name.
     pub told: Vec<(&'static str, i64)>,
-    /// What its queue counts, by name.
+    /// The counters of its queue, by name.
     pub queue_told: Vec<(&'static str, i64)>,
     /// Packets sent in [`LinkStat::span`].
     pub span_packets: u64,
@@ -72,15 +72,15 @@ pub struct ClassStat {
 }
 
 impl LinkStat {
-    /// A link's counters as they are after `span`, counted from the start.
+    /// A link's counters after `span`, counted from the start.
     pub fn of(link: &Link, engine: &Engine, span: Nanos) -> LinkStat {
         let names: Vec<_> = link.classes.iter().map(|class| Some(class.name.clone())).collect();
         let settings: Vec<_> = link.spec.classes.iter().map(|class| class.settings.clone()).collect();
         LinkStat::with(link, &names, &settings, link.spec.default, engine, span)
     }
 
-    /// [`of`](LinkStat::of) where classes came, went and changed since: their names and words by
-    /// number, and the default class.
+    /// As [`of`](LinkStat::of), for a link whose classes have changed: their present names and
+    /// words by number, and the default class.
     pub fn with(
         link: &Link,
         names: &[Option<String>],
@@ -103,7 +103,7 @@ impl LinkStat {
         for id in &numbers {
             let at = *id as usize;
             let parent = engine.parent(*id);
-            // A class that an event has added is served by what serves the others below its parent.
+            // A class that an event has added is served by the scheduler that serves its siblings.
             let scheduler = match (link.spec.classes.get(at), parent) {
                 (None, Some(parent)) => {
                     match link.spec.classes.get(parent as usize).and_then(|class| class.scheduler.as_ref()) {
@@ -150,7 +150,7 @@ impl LinkStat {
         }
     }
 
-    /// Adds what another engine of the same link has counted: one of several transmit queues.
+    /// Adds the counters of another engine of the same link, which serves another transmit queue.
     pub fn add(&mut self, other: &LinkStat) {
         self.unclassified.0 += other.unclassified.0;
         self.unclassified.1 += other.unclassified.1;
@@ -167,34 +167,34 @@ impl LinkStat {
         }
     }
 
-    /// The places of the classes below one, in order.
+    /// The indices of the classes below one, in order.
     pub fn children(&self, of: usize) -> impl Iterator<Item = usize> {
         self.classes.iter().enumerate().filter(move |(_, class)| class.parent == Some(of)).map(|(at, _)| at)
     }
 }
 
 impl ClassStat {
-    /// What its scheduler counts under one of these names.
+    /// The counter of its scheduler that has one of these names.
     pub fn says(&self, names: &[&str]) -> Option<i64> {
         find(&self.told, names)
     }
 
-    /// What its queue counts under one of these names.
+    /// The counter of its queue that has one of these names.
     pub fn queue_says(&self, names: &[&str]) -> Option<i64> {
         find(&self.queue_told, names)
     }
 
-    /// Packets of its own can wait here: it is a leaf, or has had some.
+    /// True if packets of its own can wait here: it is a leaf, or has had packets.
     pub fn queues(&self) -> bool {
         self.leaf || self.own.received_packets() > 0
     }
 
-    /// Its rate over `span`, of own bytes, bit/s.
+    /// Its rate over `span`, by its own bytes, in bit/s.
     pub fn rate(&self, span: Nanos) -> u64 {
         crate::report::rate(self.span_bytes, span)
     }
 
-    /// Packets a second over `span`.
+    /// Its packets per second over `span`.
     pub fn packet_rate(&self, span: Nanos) -> u64 {
         let packets = u128::from(self.span_packets) * u128::from(SECOND);
         packets.checked_div(u128::from(span)).and_then(|rate| u64::try_from(rate).ok()).unwrap_or(0)

@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is said of many delays. `None` where there was none.
+/// A summary of delays; `None` if there were no delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delay {
     /// Arithmetic mean, rounded down to a nanosecond.
     pub mean: Option<u64>,
     /// The median.
     pub p50: Option<u64>,
-    /// 99 of 100 were at most this.
+    /// The 99th percentile.
     pub p99: Option<u64>,
     /// The longest.
     pub max: Option<u64>,
 }
 
 impl Delay {
-    /// The figures of `samples`, whose order is lost.
+    /// The figures of `samples`, whose order is changed.
     pub fn of(samples: &mut [u64]) -> Delay {
         if samples.is_empty() {
             return Delay::default();
@@ -31,8 +31,8 @@ impl Delay {
     }
 }
 
-/// The percentile by nearest rank: the least sample that `percent` of 100 do not exceed. Moves the
-/// samples about.
+/// The percentile by nearest rank: the smallest sample that at least `percent` of 100 do not
+/// exceed. Changes the order of the samples.
 pub fn percentile(samples: &mut [u64], percent: u32) -> Option<u64> {
     if samples.is_empty() {
         return None;
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn nearest_rank() {
-        // The textbook's list: 15 20 35 40 50; ranks ceil(p/100·5).
+        // The textbook's list is 15 20 35 40 50, with ranks ceil(p/100·5).
         let list = [35, 20, 15, 50, 40];
         for (percent, expected) in [(5, 15), (30, 20), (40, 20), (50, 35), (99, 50), (100, 50)] {
             assert_eq!(percentile(&mut list.clone(), percent), Some(expected), "{percent}");

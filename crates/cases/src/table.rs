@@ -1,5 +1,5 @@
-//! From runs to a result: what was measured in every row, column and sample, judged and set beside
-//! what was published. The same for both worlds.
+//! From runs to a result: the measured values of every row, column and sample are judged, and put
+//! beside what was published. The same for both worlds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,31 +7,32 @@ use std::collections::BTreeMap;
 use crate::case::{Case, CaseFile, Column, Expectation, Figured, Judged, Probe, Run, Unit};
 use crate::result::{CaseResult, ClassResult, FigureResult, FlowResult, Outcome, PeerResult, RunSeries, World};
 
-/// What a run of a column gave.
+/// The outcome of a run of a column.
 pub struct ColumnResult<'a> {
     /// The column.
     pub column: Cow<'a, Column>,
-    /// By the case's figures: what was measured, in the measure's unit.
+    /// By the case's figures: the measured value, in the measure's unit.
     pub figures: Vec<Option<f64>>,
-    /// By the case's expectations; of those that are not about this column nothing.
+    /// By the case's expectations: the measured value; `None` if the expectation is not about this
+    /// column.
     pub measured: Vec<Option<f64>>,
-    /// Expectations, by their places, that this world cannot judge: they are left out.
+    /// Indices of the expectations that this world cannot judge; they are left out.
     pub unjudged: Vec<usize>,
-    /// A row a flow.
+    /// A row for each flow.
     pub flows: Vec<FlowResult>,
-    /// A row a class.
+    /// A row for each class.
     pub classes: Vec<ClassResult>,
-    /// What stood in the link's place afterwards.
+    /// Results of the same traffic through something else in the link's place.
     pub peers: Vec<PeerResult>,
-    /// The run over time, where it was kept.
+    /// The run over time, if that was kept.
     pub series: Option<RunSeries>,
-    /// What the reader must know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
     /// Why the figures cannot be trusted.
     pub invalid: Vec<String>,
 }
 
-/// The figures of a case, where `measure` says what came out for a probe.
+/// The figures of a case. `measure` returns the value of a probe.
 pub fn figures<E>(
     case: &Case,
     mut measure: impl FnMut(&Probe) -> Result<Option<f64>, E>,
@@ -53,7 +54,7 @@ pub fn ratio(over: Option<f64>, under: Option<f64>) -> Option<f64> {
     Some(over? / under.filter(|under| *under != 0.0)?)
 }
 
-/// Puts what all runs of a file gave into its result.
+/// Adds the outcomes of all runs of a file to its result.
 pub fn assemble<'a>(file: &'a CaseFile, runs: Vec<(&'a Run, Vec<ColumnResult<'a>>)>, result: &mut CaseResult) {
     if !file.is_table() {
         for (run, ran) in runs {
@@ -96,7 +97,7 @@ fn notes(run: &Run, ran: &ColumnResult<'_>, result: &mut CaseResult) {
     }
 }
 
-/// Puts what the columns of a single case gave into its result.
+/// Adds the outcomes of the columns of a single case to its result.
 pub fn collect(case: &Case, ran: Vec<ColumnResult<'_>>, result: &mut CaseResult) {
     for ran in ran {
         for (at, (expectation, measured)) in case.expectations.iter().zip(&ran.measured).enumerate() {
@@ -129,21 +130,21 @@ pub fn collect(case: &Case, ran: Vec<ColumnResult<'_>>, result: &mut CaseResult)
     }
 }
 
-/// A row in a column: all its samples.
+/// A row in a column, with all its samples.
 #[derive(Default)]
 struct Cell<'a> {
     run: Option<&'a Run>,
-    /// By figure, then sample.
+    /// The values by figure and sample.
     figures: Vec<Vec<Option<f64>>>,
-    /// By expectation, then sample.
+    /// The values by expectation and sample.
     measured: Vec<Vec<Option<f64>>>,
-    /// Expectations that are left out.
+    /// Indices of the expectations that are left out.
     unjudged: Vec<usize>,
 }
 
 impl Cell<'_> {
-    /// The mean over the samples, if all of them have a figure. A ratio is that of the means. Of
-    /// turns the median, of a ratio that of the ratios turn by turn.
+    /// The mean over the samples, if each of them has a value; a ratio is that of the means. With
+    /// turns it is the median; a ratio is then the median of the ratios of the turns.
     fn figure(&self, at: usize, turns: bool) -> Option<f64> {
         let case = &self.run?.case;
         match &case.figures.get(at)?.what {
@@ -154,7 +155,7 @@ impl Cell<'_> {
     }
 }
 
-/// The median of those that there are; of an even number the mean of the two in the middle.
+/// The median of the existing values; of an even number the mean of the two in the middle.
 fn median(samples: &[Option<f64>]) -> Option<f64> {
     let mut known: Vec<f64> = samples.iter().flatten().copied().collect();
     known.sort_by(f64::total_cmp);
@@ -170,11 +171,11 @@ fn mean(samples: &[Option<f64>]) -> Option<f64> {
     (!samples.is_empty()).then(|| sum / samples.len() as f64)
 }
 
-/// All of a table, by row and column.
+/// All cells of a table, by row and column.
 #[derive(Default)]
 struct Cells<'a> {
     cells: BTreeMap<(usize, usize), Cell<'a>>,
-    /// Samples are turns of the lab: medians count.
+    /// True if the samples are turns of the lab, of which the median counts.
     turns: bool,
 }
 
@@ -199,7 +200,7 @@ impl<'a> Cells<'a> {
         self.cells.get(&(row, column))?.figure(figure, self.turns)
     }
 
-    /// The ratio of a figure in two places: of turns the median of the ratios turn by turn.
+    /// The ratio of a figure in two cells; with turns the median of the ratios of the turns.
     fn ratio(&self, over: (usize, usize), under: (usize, usize), figure: usize) -> Option<f64> {
         if !self.turns {
             return ratio(self.figure(over.0, over.1, figure), self.figure(under.0, under.1, figure));
@@ -209,7 +210,7 @@ impl<'a> Cells<'a> {
         median(&pairs.map(|(over, under)| ratio(*over, *under)).collect::<Vec<_>>())
     }
 
-    /// Judges each row in each column, and writes the table.
+    /// Judges each row in each column, and makes the table.
     fn finish(&self, file: &CaseFile, result: &mut CaseResult) {
         for ((row, place), cell) in &self.cells {
             let Some(run) = cell.run else { continue };
@@ -227,8 +228,8 @@ impl<'a> Cells<'a> {
             for (at, figure) in case.figures.iter().enumerate() {
                 let measured = cell.figure(at, self.turns).map(|m| m / figure.unit.factor);
                 let published = run.row.and_then(|row| file.rows[row].published.get(&figure.name));
-                // A figure of what does not run in this row, and of which nothing was published, is
-                // none of its figures.
+                // A figure without a measured and without a published value does not belong to this
+                // row.
                 if measured.is_none() && published.is_none() {
                     continue;
                 }
@@ -250,7 +251,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Judges what must be true of several rows or columns together.
+/// Judges the conditions on several rows or columns together.
 fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
     for comparison in file.comparisons.iter().filter(|own| own.world.is_none_or(|world| world == result.world)) {
         let Some(figure) = file.figures().iter().position(|f| f.name == comparison.figure) else { continue };
@@ -277,7 +278,7 @@ fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
         };
         let ran = |row: usize, column: usize| cells.cells.contains_key(&(row, column));
         match &comparison.judged {
-            // What was not asked to run is not judged.
+            // Cells that did not run are not judged.
             Judged::Rows(of, over, under) => {
                 for column in columns(of).into_iter().filter(|c| ran(*over, *c) && ran(*under, *c)) {
                     judge(Some(column), None, cells.ratio((*over, column), (*under, column), figure));

@@ -1,4 +1,4 @@
-//! A case to run in a world, what came of it, and who watches while many of them run.
+//! A case to run in a world, its outcome, and the interface for watching many of them.
 
 use std::sync::Arc;
 
@@ -12,34 +12,35 @@ use crate::world::World;
 pub struct Task {
     /// The case.
     pub file: Arc<CaseFile>,
-    /// Where.
+    /// The world.
     pub world: World,
 }
 
-/// What came of a task.
+/// The outcome of a task.
 pub enum Outcome {
     /// It ran.
     Done(Box<CaseResult>),
-    /// This world cannot run it: why.
+    /// This world cannot run it, for this reason.
     Cannot(String),
-    /// It failed: why.
+    /// It failed, for this reason.
     Failed(String),
 }
 
-/// Who watches while tasks run: hears of each that is over and of the progress, and may stop them.
+/// Watches tasks while they run: is told of each that is over and of the progress, and may stop
+/// them.
 pub trait Watcher {
     /// A task is over.
     fn finished(&mut self, task: Task, outcome: Outcome);
 
-    /// So much of the work is done, of so much; what runs now, as text. Both in milliseconds,
-    /// about.
+    /// `done` of `whole` milliseconds of work are done, both estimated; `running` is a text about
+    /// the tasks that run now.
     fn progress(&mut self, done: u64, whole: u64, running: &str);
 
-    /// True when nothing more is to be begun, and what runs is not to be waited for.
+    /// True if no more tasks must begin, and running ones must not be waited for.
     fn stopped(&self) -> bool;
 }
 
-/// What made a task's result, as the command `altq sim` or `altq lab` that runs this case alone.
+/// How a task's result was made: by the command `altq sim` or `altq lab` that runs this case alone.
 pub fn command(file: &CaseFile, world: World, seed: Option<u64>) -> Made {
     let seed = seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
     Made {

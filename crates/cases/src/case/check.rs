@@ -1,4 +1,4 @@
-//! Checks a case as it is written: names, ranges, and what does not go together.
+//! Checks a case as it is written: names, ranges, and keys that exclude each other.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -94,7 +94,7 @@ fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-/// The columns of a case. `wanted`: the only one to be read; `None`: all.
+/// Reads the columns of a case. `wanted`: the only one to be read; `None`: all.
 fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
     let timer = |word: &Option<Spanned<raw::TimerWord>>| match word {
         None => Ok(Timer::Exact),
@@ -109,7 +109,7 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
         Some(word) => word.get_ref().parse::<Language>().map(Some).or_else(|message| bad(word, message)),
     };
     let policy = |text: &Option<Spanned<String>>, file: &Option<Spanned<PathBuf>>| match (text, file) {
-        (Some(_), Some(file)) => bad(file, "there is a policy and a policy_file; only one can hold"),
+        (Some(_), Some(file)) => bad(file, "there is a policy and a policy_file; write only one of them"),
         (Some(text), None) => Ok(Some(PolicySource::Text(text.get_ref().clone()))),
         (None, Some(file)) => Ok(Some(PolicySource::File(file.get_ref().clone()))),
         (None, None) => Ok(None),
@@ -137,7 +137,8 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
         };
         let word = if c.language.is_some() { &c.language } else { &raw.language };
         let tick = if c.timer.is_some() { &c.timer } else { &raw.timer };
-        // Replacements belong to a text: a column with a policy of its own has only its own.
+        // Replacements are made in one text, so a column with a policy of its own has only its own
+        // ones.
         let own = c.policy.is_some() || c.policy_file.is_some();
         let mut replace = if own { Vec::new() } else { replacements(&raw.replace)? };
         replace.extend(replacements(&c.replace)?);
@@ -155,7 +156,7 @@ fn columns(raw: &raw::Case, wanted: Option<&str>) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// The most copies of a stretch of text.
+/// Most copies of a piece of text.
 const MOST_TIMES: u32 = 1_000_000;
 
 fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
@@ -175,7 +176,7 @@ fn replacements(raw: &[raw::Replace]) -> Result<Vec<(String, String)>> {
     raw.iter().map(one).collect()
 }
 
-/// The most turns.
+/// Most turns.
 const MOST_TURNS: u32 = 1000;
 
 fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {
@@ -187,7 +188,7 @@ fn turns(raw: &Option<Spanned<u32>>) -> Result<u32> {
     }
 }
 
-/// The world in which something makes sense.
+/// Reads the key `only`: the world in which something makes sense.
 fn only(raw: &Option<Spanned<raw::Only>>) -> Result<Option<Only>> {
     let Some(written) = raw else { return Ok(None) };
     let written = written.get_ref();

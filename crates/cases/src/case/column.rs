@@ -12,31 +12,31 @@ use crate::world::World;
 /// A policy to run the case with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name; `None` where the case has only one policy, named at its top.
+    /// Its name; `None` if the case has only one policy, given at its top.
     pub name: Option<String>,
     /// Where the policy is.
     pub policy: PolicySource,
-    /// Its language; `None`: told by the file's name, and native for a text.
+    /// Its language; `None`: the file's name tells it, and a text is in the native language.
     pub language: Option<Language>,
     /// When the scheduler's timers can fire.
     pub timer: Timer,
-    /// Stretches of the policy's text that give way to others: each is there exactly once.
+    /// Pieces of the policy's text, and what replaces them. Each piece occurs exactly once.
     pub replace: Vec<(String, String)>,
-    /// The MTU of the policy's links, where its language cannot state one.
+    /// The MTU of the policy's links, if the policy's language cannot state one.
     pub mtu: Option<u32>,
-    /// Bytes that they charge beyond a packet's length at layer 3, where its language cannot state
-    /// them.
+    /// Bytes that the links charge in addition to a packet's length at layer 3, if the policy's
+    /// language cannot state them.
     pub overhead: Option<i32>,
-    /// The world in which alone it makes sense.
+    /// The only world in which the column makes sense; `None`: both.
     pub only: Option<Only>,
 }
 
-/// The world in which alone a case or a column makes sense.
+/// The only world in which a case or a column makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only {
     /// The world.
     pub world: World,
-    /// Why not in the other one.
+    /// Why it makes no sense in the other world.
     pub reason: String,
 }
 
@@ -65,7 +65,7 @@ impl Column {
                     std::fs::read_to_string(&path).map_err(|error| PolicyError::Text(format!("{shown}: {error}")))?;
                 let Some(language) = self.language.or_else(|| Language::of(&path, &text)) else {
                     return Err(PolicyError::Text(format!(
-                        "{shown}: its name does not tell its language; write language"
+                        "{shown}: its name does not tell its language; give the key language"
                     )));
                 };
                 (text, shown, language)
@@ -79,14 +79,14 @@ impl Column {
         for (find, with) in &self.replace {
             let times = text.matches(find.as_str()).count();
             if times != 1 {
-                return Err(format!("{find:?} is to be replaced, and is there {times} times, not once"));
+                return Err(format!("{find:?} is to be replaced, but is there {times} times, not once"));
             }
             text = text.replacen(find.as_str(), with, 1);
         }
         Ok(text)
     }
 
-    /// What the policy's language cannot say.
+    /// Sets what the policy's language cannot state.
     fn dress(&self, mut policy: altq_config::Policy) -> altq_config::Policy {
         for link in &mut policy.links {
             if let Some(mtu) = self.mtu {
@@ -100,13 +100,13 @@ impl Column {
     }
 }
 
-/// Why a column's policy cannot be had.
+/// Why a column's policy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// It is refused.
+    /// The policy is refused.
     #[error("{0}")]
     Refused(#[from] Box<altq_config::Failed>),
-    /// Its text is not there, or not what the case takes it for.
+    /// Its text cannot be read, or does not have the pieces that the case replaces.
     #[error("{0}")]
     Text(String),
 }

@@ -1,4 +1,4 @@
-//! Reads `[[shape]]`: what must be true of several rows or columns together.
+//! Reads `[[shape]]`: conditions on several rows or columns together.
 
 use toml::Spanned;
 
@@ -8,14 +8,14 @@ use super::table::{Comparison, Judged, Names};
 use super::words::{bound, world};
 use super::wrong::{Result, did_you_mean};
 
-/// The comparisons of a table. `table`: whether the case is one.
+/// Reads the comparisons of a table. `table`: true if the case is a table.
 pub(super) fn comparisons(head: &raw::Head, names: &Names<'_>, table: bool) -> Result<Vec<Comparison>> {
     let mut list = Vec::new();
     for whole in &head.shape {
         let shape = whole.get_ref();
         let bad = |message: &str| Err((Some(whole.span()), message.to_owned()));
         if !table {
-            return bad("a shape is of rows or of columns, and the case has neither");
+            return bad("a shape compares rows or columns, but the case has neither");
         }
         names.figure(&shape.figure)?;
         let of = shape.column.as_ref().map(|name| names.column(name)).transpose()?;
@@ -47,7 +47,7 @@ pub(super) fn comparisons(head: &raw::Head, names: &Names<'_>, table: bool) -> R
                 if let Some(at) = shape.expected.as_ref().map(|e| e.span()).or(shape.bound.as_ref().map(|b| b.span())) {
                     return Err((
                         Some(at),
-                        "what is monotone expects nothing more; write how far a step may go back as tolerance".into(),
+                        "monotone expects nothing more; write as tolerance how far a step may go back".into(),
                     ));
                 }
                 (Judged::Monotone(of, rising, names.rows(&shape.rows)?), 0.0)

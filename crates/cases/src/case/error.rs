@@ -1,4 +1,4 @@
-//! What is wrong with a case, and where.
+//! Errors of a case, with their place in the file.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,7 +23,7 @@ impl CaseError {
         CaseError { path: path.to_owned(), place: None, message }
     }
 
-    /// An error about a stretch of its text; of no stretch: about the file as a whole.
+    /// An error about a piece of its text; without a piece: about the file as a whole.
     pub fn at(path: &Path, text: &str, span: Option<Range<usize>>, message: String) -> CaseError {
         CaseError { path: path.to_owned(), place: span.map(|span| Place::of(text, span.start)), message }
     }

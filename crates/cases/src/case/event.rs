@@ -1,36 +1,36 @@
-//! What changes while a case runs.
+//! Changes while a case runs.
 
 use altq_engine::units::{Nanos, Rate};
 
-/// Something that changes on the way.
+/// A change during the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedEvent {
-    /// When.
+    /// The time of the change.
     pub at: Nanos,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// What changes.
+/// Kinds of changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// The link's rate, and that of its wire. Classes keep the rates that they have.
     LinkRate {
-        /// Which, as a place in [`Case::links`](super::Case::links).
+        /// The index of the link in [`Case::links`](super::Case::links).
         link: usize,
         /// The new rate.
         rate: Rate,
     },
-    /// Words of a class; words not given stay.
+    /// Words of a class. Words that are not given stay as they are.
     SetClass {
-        /// Which.
+        /// The class.
         class: String,
-        /// Another parent.
+        /// Its new parent; `None`: it stays where it is.
         parent: Option<String>,
-        /// The words.
+        /// The new words.
         set: Vec<(String, WordValue)>,
     },
-    /// A new class. Packets of `flows` go there.
+    /// A new class, to which the packets of `flows` go.
     AddClass {
         /// Its name.
         class: String,
@@ -38,39 +38,39 @@ pub enum What {
         parent: Option<String>,
         /// Its words.
         set: Vec<(String, WordValue)>,
-        /// Flows whose packets go there, as places in [`Case::flows`](super::Case::flows).
+        /// Indices in [`Case::flows`](super::Case::flows) of the flows whose packets go there.
         flows: Vec<usize>,
     },
-    /// A class goes, and the rules that lead to it.
+    /// A class is removed, with the rules that lead to it.
     RemoveClass {
-        /// Which.
+        /// The class.
         class: String,
-        /// Who gets its packets; `None`: they are dropped.
+        /// The class that gets its packets; `None`: they are dropped.
         heir: Option<String>,
     },
     /// A flow starts or stops sending, whatever its times say.
     FlowActive {
-        /// Which, as a place in [`Case::flows`](super::Case::flows).
+        /// The index of the flow in [`Case::flows`](super::Case::flows).
         flow: usize,
-        /// True: it sends from now on.
+        /// True if it sends from now on.
         active: bool,
     },
-    /// A UDP flow's pace.
+    /// The rate of a UDP flow.
     FlowRate {
-        /// Which, as a place in [`Case::flows`](super::Case::flows).
+        /// The index of the flow in [`Case::flows`](super::Case::flows).
         flow: usize,
         /// The new rate.
         rate: Rate,
     },
 }
 
-/// A word's value in a case.
+/// The value of a word in a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WordValue {
-    /// With its unit, or a word.
+    /// A text: a number with its unit, or a word.
     Text(String),
     /// A number.
     Number(u64),
-    /// A flag that is set, or not.
+    /// A flag: true if it is set.
     Flag(bool),
 }

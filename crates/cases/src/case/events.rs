@@ -10,7 +10,7 @@ use super::traffic::{Flow, Kind, Shape};
 use super::words::find;
 use super::wrong::{Result, bad};
 
-/// The events of a case, by time.
+/// Reads the events of a case, and sorts them by time.
 pub(super) fn events(
     raw: &[Spanned<raw::Event>],
     links: &[CaseLink],
@@ -25,12 +25,12 @@ pub(super) fn events(
         }
         events.push(TimedEvent { at: at.get_ref().0, what: what(event, links, flows)? });
     }
-    // Events of one time stay in the order in which they were written.
+    // Events at the same time stay in the order in which they were written.
     events.sort_by_key(|event| event.at);
     Ok(events)
 }
 
-/// What an event changes.
+/// Reads what an event changes.
 fn what(place: &Spanned<raw::Event>, links: &[CaseLink], flows: &[Flow]) -> Result<What> {
     let event = place.get_ref();
     let text = |key: &Option<Spanned<String>>| key.as_ref().map(|k| k.get_ref().clone());
@@ -90,7 +90,7 @@ fn what(place: &Spanned<raw::Event>, links: &[CaseLink], flows: &[Flow]) -> Resu
     }
 }
 
-/// Checks that an event has only these keys, of which the first says what changes.
+/// Checks that an event has only these keys. The first one says what changes.
 fn only(event: &raw::Event, known: &[&str]) -> Result<()> {
     macro_rules! keys {
         ($($key:ident)*) => { [$((stringify!($key), event.$key.as_ref().map(|v| v.span()))),*] };

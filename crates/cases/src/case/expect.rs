@@ -1,4 +1,4 @@
-//! Reads what is expected and what is measured: `[[expect]]` and `[[figures]]`.
+//! Reads `[[expect]]` and `[[figures]]`: what is measured, and what is expected.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,9 +24,9 @@ struct Words<'a> {
     level: &'a Option<Spanned<raw::Rate>>,
     over: &'a Option<Spanned<raw::Time>>,
     counter: &'a Option<Spanned<String>>,
-    /// The whole entry.
+    /// The whole entry, for messages.
     place: Range<usize>,
-    /// Whether the simulator need not know the measure.
+    /// True if the simulator need not have the measure.
     lab_only: bool,
 }
 
@@ -38,7 +38,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
         return bad(words.measure, format!("there is no measure {word:?}{hint} Measures: {}", all.join(", ")));
     };
     if measure.of_lab() && !words.lab_only {
-        let lacks = if *measure == Measure::HtbRatio { "kernel HTB" } else { "host whose time is taken" };
+        let lacks = if *measure == Measure::HtbRatio { "kernel HTB" } else { "host whose time could be measured" };
         return bad(words.measure, format!("the simulator has no {lacks}; write world = \"lab\""));
     }
     let subject = match (words.class, words.flow) {
@@ -59,7 +59,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
         _ => {}
     }
     if let Some(at) = [words.from, words.to].into_iter().flatten().next().filter(|_| measure.of_the_end()) {
-        return bad(at, "it is what stands there at the end; leave from and to out");
+        return bad(at, "it is read at the end of the run; leave from and to out");
     }
     let from = words.from.as_ref().map_or(case.warmup, |t| t.get_ref().0);
     let to = words.to.as_ref().map_or(case.duration, |t| t.get_ref().0);
@@ -72,7 +72,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     Ok(Probe { measure: *measure, subject, of: text(words.of), from, to, level, over, counter: text(words.counter) })
 }
 
-/// `level` and `over`, which only the measure `reach` has.
+/// Reads `level` and `over`, which only the measure `reach` has.
 fn reach(words: &Words<'_>, measure: Measure, window: Nanos) -> Result<(Rate, Nanos)> {
     match (measure == Measure::Reach, words.level, words.over) {
         (true, Some(level), Some(over)) => {
@@ -91,7 +91,7 @@ fn reach(words: &Words<'_>, measure: Measure, window: Nanos) -> Result<(Rate, Na
     }
 }
 
-/// The figures of a case.
+/// Reads the figures of a case.
 pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>) -> Result<Vec<Figure>> {
     let mut names = HashSet::new();
     let mut list: Vec<Figure> = Vec::new();
@@ -119,7 +119,7 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
                 let spans = [&f.class, &f.flow, &f.of, &f.counter].into_iter().flatten().map(|s| s.span());
                 let times = [&f.from, &f.to, &f.over].into_iter().flatten().map(|s| s.span());
                 if let Some(at) = spans.chain(times).chain(f.level.as_ref().map(|l| l.span())).next() {
-                    return Err((Some(at), "a ratio is of two figures above, and of nothing else".into()));
+                    return Err((Some(at), "a ratio takes two figures above, and nothing else".into()));
                 }
                 let (first, second) = pair.get_ref();
                 let above = |name| find(name, "figure above", list.iter().map(|f| f.name.as_str()));
@@ -154,7 +154,7 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
     Ok(list)
 }
 
-/// The expectations of a case: those about its row and column.
+/// Reads the expectations of a case that are about its row and column.
 pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context<'_>) -> Result<Vec<Expectation>> {
     let mut names = HashSet::new();
     let mut list = Vec::new();
@@ -173,7 +173,7 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
             return Err((Some(at), "an expectation needs a name".into()));
         }
         let world = e.world.as_ref().map(world).transpose()?;
-        // A case that only the lab can run expects what only the lab can measure.
+        // If only the lab can run a case, the case may expect what only the lab can measure.
         let in_lab =
             |world| world == Some(World::Lab) || case.only.as_ref().is_some_and(|only| only.world == World::Lab);
         if !in_row(&e.rows, context)? {
@@ -192,8 +192,8 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
                     return bad(&e.expected, "only a figure has been published; write figure");
                 };
                 let shown = &case.figures[at];
-                // Nothing is expected where nothing was published for the row, or where it is known
-                // why the published figure does not come out.
+                // Without a published figure for the row, or if it is known why that figure does
+                // not come out, there is no expectation.
                 let known = context.row.and_then(|row| row.published.get(&shown.name));
                 let Some(known) = known.filter(|_| !context.not_reproduced.contains(shown.name.as_str())) else {
                     continue;
@@ -248,7 +248,7 @@ fn in_row(rows: &Option<Spanned<Vec<Spanned<String>>>>, context: &Context<'_>) -
     Ok(here)
 }
 
-/// What an expectation is about: a figure of the case by its place, or a measurement of its own.
+/// What an expectation is about: a figure of the case, by its index, or a measurement of its own.
 fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -> Result<(Option<usize>, Probe)> {
     let words = |measure| Words {
         measure,

@@ -1,4 +1,4 @@
-//! A case file: one case, or a table of them. Every column, row and sample of a table is a case of
+//! A case file: one case, or a table of cases. Every column, row and sample of a table is a case of
 //! its own.
 
 use std::collections::{BTreeMap, HashSet};
@@ -23,39 +23,39 @@ const MOST_SAMPLES: usize = 1000;
 /// A checked case file.
 #[derive(Clone, Debug)]
 pub struct CaseFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The case's name.
     pub name: String,
-    /// What it shows.
+    /// What the case shows.
     pub description: String,
     /// Seed of every random choice, unless one is given on the command line.
     pub seed: u64,
     /// The document whose figures are shown beside the measured ones.
     pub published_in: Option<String>,
-    /// Its rows, in order; none where it is a single case.
+    /// Its rows, in order; empty if it is a single case.
     pub rows: Vec<Row>,
-    /// Names of its columns; none where it has one policy, named at its top.
+    /// The names of its columns; empty if it has one policy, given at its top.
     pub columns: Vec<String>,
-    /// What must be true of several rows or columns together.
+    /// Conditions on several rows or columns together.
     pub comparisons: Vec<Comparison>,
-    /// Published figures that are known not to come out, and why.
+    /// Published figures that are known not to come out, and the reasons.
     pub not_reproduced: Vec<NotReproduced>,
-    /// What runs, row by row, column by column, sample by sample. A file that is no table has one
-    /// run, of all its columns.
+    /// Its runs: row by row, in each column by column, in each sample by sample. A file that is not
+    /// a table has one run, with all its columns.
     pub runs: Vec<Run>,
 }
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its row, by place.
+    /// The index of its row; `None` without rows.
     pub row: Option<usize>,
-    /// Its column, by place; `None`: all columns of the case.
+    /// The index of its column; `None`: all columns of the case.
     pub column: Option<usize>,
-    /// Which of its samples, from 0. Each has the seed after that of the one before.
+    /// The number of its sample, from 0. Each sample has the seed after that of the one before.
     pub sample: u32,
-    /// What runs.
+    /// The case that is run.
     pub case: Case,
 }
 
@@ -65,15 +65,15 @@ impl CaseFile {
         CaseFile::parse(&read_file(path)?, path)
     }
 
-    /// Checks a case file's text. `path` is what messages call it; files that it names are looked
-    /// for beside that.
+    /// Checks a case file's text. Messages name the file by `path`, and files that it names are
+    /// looked for in the same folder.
     pub fn parse(text: &str, path: &Path) -> std::result::Result<CaseFile, CaseError> {
         let head: raw::Head = toml::from_str(text)
             .map_err(|error| CaseError::at(path, text, error.span(), error.message().to_string()))?;
         read(head, text, path).map_err(|(span, message)| CaseError::at(path, text, span, message))
     }
 
-    /// True if it has rows, or columns that differ in more than their policies: then every run has
+    /// True if it has rows, or columns that differ in more than their policies. Then every run has
     /// one column.
     pub fn is_table(&self) -> bool {
         self.runs.iter().any(|run| run.column.is_some() || run.row.is_some())
@@ -87,17 +87,17 @@ impl CaseFile {
         columns.all(|why| why.is_some()).then_some(first)
     }
 
-    /// How often the lab runs each row and column, in turn.
+    /// How often the lab runs each row and column, in turns.
     pub fn turns(&self) -> u32 {
         self.runs.first().map_or(1, |run| run.case.turns)
     }
 
-    /// The row of a name.
+    /// The index of the row with this name.
     pub fn row(&self, name: &str) -> Option<usize> {
         self.rows.iter().position(|row| row.name == name)
     }
 
-    /// The column of a name.
+    /// The index of the column with this name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column == name)
     }
@@ -111,12 +111,12 @@ impl CaseFile {
         }
     }
 
-    /// The figures of the table, as its first run has them.
+    /// The figures of the table, taken from its first run.
     pub fn figures(&self) -> &[Figure] {
         self.runs.first().map_or(&[], |run| &run.case.figures)
     }
 
-    /// Why a published figure does not come out in a column, if that is known.
+    /// Why a published figure does not come out in this row and column, if that is known.
     pub fn excuse(&self, row: usize, column: usize, figure: &str) -> Option<&str> {
         let about = |n: &&NotReproduced| n.figure == figure && n.column == column && n.rows.contains(&row);
         self.not_reproduced.iter().find(about).map(|n| n.reason.as_str())
@@ -129,8 +129,8 @@ impl Case {
         Case::parse(&read_file(path)?, path)
     }
 
-    /// Checks a case's text. `path` is what messages call it; files that it names are looked for
-    /// beside that.
+    /// Checks a case's text. Messages name the file by `path`, and files that it names are looked
+    /// for in the same folder.
     pub fn parse(text: &str, path: &Path) -> std::result::Result<Case, CaseError> {
         let mut file = CaseFile::parse(text, path)?;
         match (file.runs.pop(), file.runs.is_empty()) {
@@ -202,7 +202,7 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
         || head.columns.iter().any(|c| c.get_ref().samples.is_some() || !c.get_ref().values.is_empty());
     file.runs = runs(&head, &file, table, text, path)?;
     file.comparisons = comparisons(&head, &file.names(), table)?;
-    // Rows and excuses may only name figures that exist.
+    // Rows and `not_reproduced` may only name figures that exist.
     let names = file.names();
     for row in &head.rows {
         for figure in row.get_ref().published.keys() {
@@ -215,8 +215,8 @@ fn read(head: raw::Head, text: &str, path: &Path) -> Result<CaseFile> {
     Ok(file)
 }
 
-/// A name that a column gives a value must have one in every column, or at the top; the same for
-/// rows, and for samples of a column.
+/// If one column gives a name a value, every other column must give it one, or the top of the file
+/// must. The same holds for rows, and for the samples of a column.
 fn check_values(head: &raw::Head) -> Result<()> {
     fn same(what: &str, sets: &[(&Values, Range<usize>)], top: &Values) -> Result<()> {
         for (values, _) in sets {
@@ -235,7 +235,7 @@ fn check_values(head: &raw::Head) -> Result<()> {
     }
     for reserved in ["row", "column"] {
         if head.values.contains_key(reserved) {
-            return Err((None, format!("[values]: {reserved:?} is always there, the name of the {reserved}")));
+            return Err((None, format!("[values]: {reserved:?} always has the name of the {reserved} as its value")));
         }
     }
     let columns: Vec<_> = head.columns.iter().map(|c| (&c.get_ref().values, c.get_ref().name.span())).collect();
@@ -251,7 +251,7 @@ fn check_values(head: &raw::Head) -> Result<()> {
             let place = column.get_ref().samples.as_ref().map_or(0..0, |s| s.span());
             let sets: Vec<_> = list.iter().map(|values| (values, place.clone())).collect();
             same("sample", &sets, &top)?;
-            // Other columns see the same names.
+            // Other columns use the same names.
             let elsewhere = |name: &String| {
                 let of = |c: &raw::HeadColumn| match c.samples.as_ref().map(|s| s.get_ref()) {
                     Some(raw::Samples::Values(list)) => list.iter().all(|v| v.contains_key(name)) && !list.is_empty(),
@@ -341,7 +341,7 @@ fn one(
     values.insert("row".into(), name(row_name));
     values.insert("column".into(), name(column_name));
     template::look_up(&mut values);
-    // Where it stands in the table, for messages.
+    // Adds row and column to a message.
     let whose = |message: String| match (row_name, column_name) {
         (None, None) => message,
         (Some(row), None) => format!("row {row}: {message}"),

@@ -13,9 +13,9 @@ use super::wrong::{Result, bad, did_you_mean};
 use crate::limits::LARGEST_PACKET;
 use altq_config::literal;
 
-/// IPv4 and UDP headers.
+/// Bytes of the IPv4 and UDP headers.
 pub const LEAST_UDP_V4: u32 = 28;
-/// IPv6 and UDP headers.
+/// Bytes of the IPv6 and UDP headers.
 pub const LEAST_UDP_V6: u32 = 48;
 
 pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos) -> Result<Vec<Flow>> {
@@ -27,7 +27,7 @@ pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos)
         let host = |name| find(name, "host", hosts.iter().map(|h| h.name.as_str()));
         let (from, to) = (host(&flow.from)?, host(&flow.to)?);
         if from == to {
-            return bad(&flow.to, "a flow to where it comes from meets no link");
+            return bad(&flow.to, "a flow needs two different hosts");
         }
         let v6 = hosts[from].address.is_ipv6();
         if v6 != hosts[to].address.is_ipv6() {
@@ -36,10 +36,7 @@ pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos)
         let kind = kind(place, flow, v6)?;
         let high = match &flow.high {
             Some(high) if *high.get_ref() && flow.kind.get_ref() != "udp" => {
-                return bad(
-                    high,
-                    "only a flow of kind udp says so; what goes first of other kinds is told by their headers",
-                );
+                return bad(high, "only a flow of kind udp says so; for other kinds the headers decide");
             }
             high => high.as_ref().is_some_and(|high| *high.get_ref()),
         };
@@ -94,7 +91,7 @@ fn active(flow: &raw::Flow, duration: Nanos) -> Result<Vec<(Nanos, Nanos)>> {
     Ok(vec![(start, stop)])
 }
 
-/// A DSCP by number or by name.
+/// A DSCP, given as a number or a name.
 fn dscp(word: &raw::Number) -> std::result::Result<u8, literal::Wrong> {
     match word {
         raw::Number::Whole(n) => literal::dscp(&n.to_string()),
@@ -102,7 +99,7 @@ fn dscp(word: &raw::Number) -> std::result::Result<u8, literal::Wrong> {
     }
 }
 
-/// Checks that a flow has no key that its kind does not know.
+/// Checks that a flow has no key that is unknown for its kind.
 fn only(flow: &raw::Flow, kind: &str, known: &[&str]) -> Result<()> {
     macro_rules! keys {
         ($($key:ident)*) => { [$((stringify!($key), flow.$key.as_ref().map(|v| v.span()))),*] };
@@ -162,7 +159,7 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
                 "tso",
             ];
             only(flow, "tcp_connect", &own)?;
-            // RFC 9293 3.4.1 has two minutes; what systems do is half a minute.
+            // RFC 9293 3.4.1 says two minutes; systems use half a minute.
             let msl = flow.msl.as_ref().map_or(30_000_000_000, |msl| msl.get_ref().0);
             let (request, response) = (bytes(&flow.request)?, bytes(&flow.response)?);
             Ok(Kind::TcpConnect { streams, request, response, msl, tcp: tcp(flow)? })
@@ -203,11 +200,11 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
     }
 }
 
-/// The options of the ends of a TCP connection.
+/// Reads the options of the ends of a TCP connection.
 fn tcp(flow: &raw::Flow) -> Result<Tcp> {
     let buffers = match &flow.buffers {
-        // What the kernel takes as it is written: less is raised to its least, more is beyond a
-        // signed 32-bit number.
+        // The values that the kernel takes unchanged: smaller ones are raised to its minimum, and
+        // larger ones do not fit a signed 32-bit number.
         Some(n) if !(2048..=1 << 30).contains(n.get_ref()) => return bad(n, "buffers are 2048 to 1073741824 bytes"),
         Some(n) => Some(*n.get_ref()),
         None => None,
@@ -254,7 +251,7 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
         (Some(_), Some(interval)) => bad(interval, "the rate already says how fast it sends"),
         (Some(rate), None) if rate.get_ref().0.is_zero() => bad(rate, "a source at 0 bit/s sends nothing"),
         (Some(rate), None) => Ok(Pace::Rate(rate.get_ref().0)),
-        (None, Some(interval)) if interval.get_ref().0 == 0 => bad(interval, "an interval of no time never ends"),
+        (None, Some(interval)) if interval.get_ref().0 == 0 => bad(interval, "an interval is longer than 0"),
         (None, Some(interval)) => Ok(Pace::Interval(interval.get_ref().0)),
         (None, None) => bad(place, "how fast does it send? Write rate or interval"),
     };
@@ -308,14 +305,14 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
         }
         "local" => {
             only(flow, "udp, shape local,", &["shape", "size", "interval", "sleep"])?;
-            // ttcp: select() for 18 ms when a send fails for want of buffers.
+            // ttcp: select() for 18 ms when a send fails because no buffers are free.
             let sleep = flow.sleep.as_ref().map_or(18_000_000, |t| t.get_ref().0);
             Shape::Local { gap: time(&flow.interval, "interval")?, sleep }
         }
         "bursts" => {
             only(flow, "udp, shape bursts,", &["shape", "size", "burst", "every"])?;
             let packets = match &flow.burst {
-                Some(n) if *n.get_ref() == 0 => return bad(n, "a burst of no packets is none"),
+                Some(n) if *n.get_ref() == 0 => return bad(n, "a burst has at least one packet"),
                 Some(n) => *n.get_ref(),
                 None => return bad(place, "this shape needs burst, a number of packets"),
             };
@@ -334,13 +331,13 @@ fn udp(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Udp> {
     Ok(Udp { sizes, shape })
 }
 
-/// The packets of a codec.
+/// The packets that a codec makes.
 struct Voice {
     size: u32,
     interval: Nanos,
 }
 
-/// A codec's packets: samples, 12 bytes of RTP (RFC 3550 5.1), UDP and IP. `None` for other shapes.
+/// Reads a codec: samples, 12 bytes of RTP (RFC 3550 5.1), UDP and IP. `None` for other shapes.
 fn voice(flow: &raw::Flow, headers: u32) -> Result<Option<Voice>> {
     if flow.shape.as_ref().is_none_or(|shape| shape.get_ref() != "voice") {
         return Ok(None);

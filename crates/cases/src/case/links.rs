@@ -13,7 +13,7 @@ use super::wrong::{Result, bad};
 use crate::limits::MOST_QUEUES;
 use altq_config::literal;
 
-/// The least MTU: that of IPv4 (RFC 791 3.1).
+/// The smallest MTU: that of IPv4 (RFC 791 3.1).
 const LEAST_MTU: u32 = 68;
 
 pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>> {
@@ -52,7 +52,7 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
         let tx_buffer = match &link.tx_buffer {
             Some(n) if *n.get_ref() == 0 => return bad(n, "a buffer of 0 bytes holds nothing"),
             Some(n) if tx_queues == 1 => {
-                return bad(n, "slots for parts of packets are of a card with several transmit queues");
+                return bad(n, "only rings of a card with several transmit queues have such slots");
             }
             buffer => buffer.as_ref().map(|n| *n.get_ref()),
         };
@@ -71,7 +71,7 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
                 mtu => mtu.as_ref().map(|n| *n.get_ref()),
             },
             tunnel: tunnel(link)?,
-            // An empty name: none. A row or column says so by a value.
+            // An empty name means none, so that a row or column can say so by a value.
             policy: link.policy.clone().filter(|name| !name.is_empty()),
             reverse: link.reverse.clone().filter(|name| !name.is_empty()),
             tx_ring,
@@ -82,8 +82,8 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
     Ok(links)
 }
 
-/// The two directions of a link. The reverse direction has what the first one has, where no key of
-/// its own says otherwise.
+/// Reads the two directions of a link. The reverse direction has the values of the first one,
+/// unless it has a key of its own.
 fn ways(link: &raw::Link) -> Result<[Way; 2]> {
     let loss = |loss: &Option<Spanned<raw::Loss>>| match loss {
         None => Ok(None),
@@ -168,14 +168,14 @@ fn half_duplex(link: &raw::Link, medium: Option<Medium>, tx_queues: usize) -> Re
 fn tunnel(link: &raw::Link) -> Result<Option<Tunnel>> {
     let Some(word) = &link.tunnel else {
         return match &link.tunnel_addresses {
-            Some(at) => bad(at, "of which tunnel? Write tunnel = \"6in4\""),
+            Some(at) => bad(at, "addresses for which tunnel? Write tunnel = \"6in4\""),
             None => Ok(None),
         };
     };
     match (word.get_ref().as_str(), &link.tunnel_addresses) {
-        // As with policies, an empty name is none: rows differ by it.
+        // As with policies, an empty name means none, so that rows can differ by it.
         ("", None) => Ok(None),
-        ("", Some(at)) => bad(at, "of which tunnel? Write tunnel = \"6in4\""),
+        ("", Some(at)) => bad(at, "addresses for which tunnel? Write tunnel = \"6in4\""),
         ("6in4", None) => Ok(Some(Tunnel::Configured([Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)]))),
         ("6in4", Some(addresses)) => Ok(Some(Tunnel::Configured(*addresses.get_ref()))),
         ("6to4", Some(at)) => bad(at, "6to4 takes its addresses from those of IPv6"),

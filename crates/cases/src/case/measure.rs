@@ -1,52 +1,52 @@
-//! What is measured, and what it must be.
+//! What is measured, and what must come out.
 
 use altq_engine::units::{Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
 use crate::world::World;
 
-/// What to measure, of what, and when.
+/// What to measure, of which class or flow, and in which window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
-    /// What is measured.
+    /// The measure.
     pub measure: Measure,
-    /// Of what.
+    /// The class or flow.
     pub subject: Subject,
-    /// The share's base: a class's name, whose sent bytes are the whole. `None`: the link's rate
+    /// For a share: the name of the class whose sent bytes are the whole. `None`: the link's rate
     /// over the window.
     pub of: Option<String>,
-    /// The window's begin.
+    /// The beginning of the window.
     pub from: Nanos,
-    /// The window's end, itself not in it.
+    /// The end of the window, which is not part of it.
     pub to: Nanos,
-    /// Of [`Measure::Reach`]: the rate to be reached, in bit/s.
+    /// For [`Measure::Reach`]: the rate to be reached, in bit/s.
     pub level: Rate,
-    /// Of [`Measure::Reach`]: over how long.
+    /// For [`Measure::Reach`]: the length of the span in which it is reached.
     pub over: Nanos,
-    /// Of [`Measure::Counter`]: its name.
+    /// For [`Measure::Counter`]: the counter's name.
     pub counter: Option<String>,
 }
 
-/// Something that is measured in every row, and stands in the table of the case beside what was
+/// Something that is measured in every row. It stands in the table of the case, beside what was
 /// published.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Its name.
     pub name: String,
-    /// Where its figure comes from.
+    /// How it is found.
     pub what: Figured,
     /// The unit in which it is published and shown.
     pub unit: &'static Shown,
-    /// False where the case's row is none of its rows: then it has no number.
+    /// False if the case's row is not one of the figure's rows; then it has no number.
     pub here: bool,
 }
 
-/// Where a figure comes from.
+/// How a figure is found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Figured {
     /// It is measured.
     Probe(Probe),
-    /// The ratio of two other figures, by their places.
+    /// The ratio of two other figures, given by their indices.
     Ratio(usize, usize),
 }
 
@@ -59,7 +59,7 @@ impl Figure {
         }
     }
 
-    /// What its number is.
+    /// The measure of its number.
     pub fn measure(&self) -> Measure {
         match &self.what {
             Figured::Probe(probe) => probe.measure,
@@ -71,15 +71,15 @@ impl Figure {
 /// A unit in which figures are published.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shown {
-    /// As it is written.
+    /// The unit as it is written.
     pub name: &'static str,
-    /// What it is a unit of.
+    /// The kind of quantity that it measures.
     pub unit: Unit,
-    /// How much of the measure's own unit it is.
+    /// Its size, in the measure's own unit.
     pub factor: f64,
 }
 
-/// All units of figures. The first of each kind is the measure's own.
+/// All units of figures. The first one of each kind is the measure's own.
 pub const UNITS: [Shown; 17] = {
     const fn shown(name: &'static str, unit: Unit, factor: f64) -> Shown {
         Shown { name, unit, factor }
@@ -88,7 +88,7 @@ pub const UNITS: [Shown; 17] = {
         shown("bit/s", Unit::Rate, 1.0),
         shown("kbit/s", Unit::Rate, 1e3),
         shown("Mbit/s", Unit::Rate, 1e6),
-        // As ttcp counts: 1024 bytes.
+        // ttcp's KB is 1024 bytes.
         shown("KB/s", Unit::Rate, 8192.0),
         shown("ns", Unit::Time, 1.0),
         shown("us", Unit::Time, 1e3),
@@ -106,29 +106,29 @@ pub const UNITS: [Shown; 17] = {
     ]
 };
 
-/// Something that must come out.
+/// A figure that must come out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
-    /// Its name, unique in its column; empty where the row says enough.
+    /// Its name, unique in its column; empty if the row says enough.
     pub name: String,
     /// What is measured.
     pub probe: Probe,
-    /// It is about this figure of the case, by its place; the probe is the figure's, where it has
+    /// The index of the case's figure that it is about; the probe is then that figure's, if it has
     /// one.
     pub figure: Option<usize>,
-    /// What it must be, in the measure's own unit.
+    /// The expected value, in the measure's own unit.
     pub expected: f64,
-    /// How far off it may be, in the same unit.
+    /// How far the measured value may be from it, in the same unit.
     pub tolerance: f64,
-    /// On which side.
+    /// On which side it may be.
     pub bound: Bound,
-    /// The column that it is about; `None`: every one.
+    /// The column that it is about; `None`: every column.
     pub column: Option<String>,
-    /// Only in this world; `None`: in both.
+    /// The only world in which it holds; `None`: both.
     pub world: Option<World>,
     /// Where the expected figure comes from.
     pub source: String,
-    /// The expected figure is the published one.
+    /// True if the expected value is the published one.
     pub published: bool,
 }
 
@@ -138,27 +138,27 @@ impl Expectation {
         (self.column.is_none() || self.column == column.name) && self.world.is_none_or(|own| own == world)
     }
 
-    /// Whether a measured figure will do.
+    /// Whether a measured value meets it.
     pub fn holds(&self, measured: f64) -> bool {
         self.bound.holds(measured, self.expected, self.tolerance)
     }
 }
 
-/// On which side of the expected figure the measured one may be.
+/// On which side of the expected value the measured one may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Either, within the tolerance.
+    /// On either side, within the tolerance.
     #[default]
     Within,
-    /// At most the expected figure plus the tolerance.
+    /// At most the expected value plus the tolerance.
     AtMost,
-    /// At least the expected figure minus the tolerance.
+    /// At least the expected value minus the tolerance.
     AtLeast,
 }
 
 impl Bound {
-    /// Whether a measured figure will do.
+    /// Whether a measured value meets the expectation.
     pub fn holds(self, measured: f64, expected: f64, tolerance: f64) -> bool {
         match self {
             Bound::Within => (measured - expected).abs() <= tolerance,
@@ -168,113 +168,113 @@ impl Bound {
     }
 }
 
-/// What a figure is about.
+/// What a measured value is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A class.
     Class(String),
-    /// A flow, as a place in the case's flows.
+    /// A flow, by its index in the case's flows.
     Flow(usize),
-    /// Other figures.
+    /// Other figures of the case.
     Figures,
 }
 
-/// What is measured.
+/// The measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Class: bytes charged for what it sent, as a fraction of the base.
+    /// Class: bytes charged for what it sent, as a fraction of the whole.
     Share,
     /// Class: its own bytes sent, in bit/s; flow: bytes at layer 3 that arrived.
     Rate,
     /// Flow: payload delivered, in bit/s.
     Goodput,
-    /// Class: sojourn in the link; flow: from source to destination. Nanoseconds: the median.
+    /// Class: wait in the link; flow: time from source to destination. The median, in nanoseconds.
     DelayP50,
-    /// The 99th percentile.
+    /// The same: the 99th percentile.
     DelayP99,
-    /// The longest.
+    /// The same: the longest.
     DelayMax,
-    /// Class: packets dropped; flow: those of its source that a queue on the way dropped.
+    /// Class: packets dropped; flow: packets of its source that a queue on the way dropped.
     Drops,
-    /// Packets that a queue marked on their way (ECN), as a fraction: class: of those that it sent;
-    /// flow: of those that its source sent.
+    /// Packets that were marked (ECN), as a fraction. Class: of the packets it sent, those that its
+    /// queue marked; flow: of the packets its source sent, those that a queue on the way marked.
     Marked,
     /// Flow: packets that did not arrive, as a fraction of those sent. Class: packets dropped, as a
     /// fraction of those dropped or sent.
     Loss,
-    /// Flow: round trips, nanoseconds: the median.
+    /// Flow: round trips, the median, in nanoseconds.
     RttP50,
-    /// The 99th percentile.
+    /// The same: the 99th percentile.
     RttP99,
-    /// Flow: requests answered a second.
+    /// Flow: requests answered per second.
     Transactions,
-    /// Flow: its goodput as a ratio to that of the same flow through kernel HTB, in the same run:
-    /// the policy's own classes where its scheduler is htb, else one class of the link's rate.
-    /// Class, of a policy of htb: the same of its charged bytes. Only in the lab.
+    /// Flow: its goodput divided by that of the same flow through kernel HTB, in the same run. HTB
+    /// has the policy's own classes if the policy's scheduler is htb, else one class at the link's
+    /// rate. Class of a policy of htb: the same for its charged bytes. Only in the lab.
     HtbRatio,
-    /// Class: the time that its packets took on the wire, as a fraction of the window: share of an
-    /// ATM link's cells.
+    /// Class: the time that its packets took on the wire, as a fraction of the window; on an ATM
+    /// link its share of the cells.
     WireShare,
-    /// Class: bytes on the wire as its medium frames them (53 a cell), in bit/s.
+    /// Class: bytes on the wire as the medium frames them (53 per cell), in bit/s.
     WireRate,
-    /// Class: cells sent a second.
+    /// Class: cells sent per second.
     Cells,
-    /// Class: packets handed over a second; flow: packets arrived a second.
+    /// Class: packets handed to the wire per second; flow: packets that arrived per second.
     Packets,
-    /// Class: packets waiting in its queue, on average over the window (by Little's law, of the
-    /// packets that left it or were dropped); flow: those of its source that wait in links with a
-    /// policy.
+    /// Class: the average number of packets in its queue over the window (by Little's law, from the
+    /// packets that left it or were dropped); flow: the same for packets of its source, in links
+    /// with a policy.
     Queue,
-    /// Class: what `tc -s` prints of it at the end, under a name.
+    /// Class: a counter that `tc -s` prints of it at the end.
     Counter,
-    /// Class, a link: identities that what `tc -s` prints of it at the end must fulfil
-    /// (`altq_pages::stat::tc::identities`).
+    /// Class that is a link: the number of identities that the output of `tc -s` for it must fulfil
+    /// at the end (`altq_pages::stat::tc::identities`).
     Identities,
-    /// Class, a link: those that are broken (`altq_pages::stat::tc::disagreements`).
+    /// Class that is a link: the number of broken ones (`altq_pages::stat::tc::disagreements`).
     Disagreements,
-    /// Flow: mean of the gaps between the packets that arrive, nanoseconds.
+    /// Flow: mean of the gaps between the packets that arrive, in nanoseconds.
     GapMean,
-    /// Their standard deviation.
+    /// Standard deviation of these gaps.
     GapDeviation,
-    /// The mode of the gaps that holds most of them ([`crate::gaps`]).
+    /// The mode that holds most of these gaps ([`crate::gaps`]).
     GapMode,
-    /// The part of all gaps that it holds.
+    /// The fraction of all gaps that this mode holds.
     GapModeShare,
-    /// The mode that holds most of the others.
+    /// The mode that holds most of the other gaps.
     GapSecondMode,
-    /// Class: charged bytes, flow: payload: the time from the window's begin to that of the first
-    /// span of `over` in which it had `level` or more, nanoseconds.
+    /// Class (charged bytes) or flow (payload): the time from the beginning of the window to that
+    /// of the first span of `over` in which it had `level` or more, in nanoseconds.
     Reach,
-    /// Flow: packets sent a second.
+    /// Flow: packets sent per second.
     Offered,
-    /// Class: bytes that the engine of its link holds for classes, schedulers and queues; packets,
-    /// flows and rules apart.
+    /// Class: bytes that the engine of its link holds for classes, schedulers and queues, without
+    /// packets, flows and rules.
     Memory,
-    /// Class: the same over the number of the link's classes.
+    /// Class: the same divided by the number of the link's classes.
     ClassMemory,
     /// Class: the longest time between two answers of its link's loop, which is asked for its
-    /// counters all the time, nanoseconds. Only in the lab.
+    /// counters all the time, in nanoseconds. Only in the lab.
     AnswerMax,
-    /// Class: CPU time of a packet of its link, each leaf in random order, nanoseconds: reading its
-    /// headers. Only in the lab.
+    /// Class: CPU time for reading the headers of a packet of its link, with packets for all leaves
+    /// in random order, in nanoseconds. Only in the lab.
     KeyTime,
-    /// Finding its class. Only in the lab.
+    /// The same for finding the packet's class. Only in the lab.
     ClassifyTime,
-    /// Queueing it. Only in the lab.
+    /// The same for queueing it. Only in the lab.
     EnqueueTime,
-    /// Choosing it and taking it out. Only in the lab.
+    /// The same for choosing it and taking it out. Only in the lab.
     DequeueTime,
-    /// All four. Only in the lab.
+    /// The same for all four together. Only in the lab.
     PacketTime,
     /// A ratio of two figures.
     Ratio,
-    /// How far a series of figures is from rising (or falling) all the way: its worst step, as a
+    /// How far a series of figures is from rising (or falling) throughout: its worst step, as a
     /// fraction of the figure before it.
     Monotone,
 }
 
-/// What unit a measure's figures have.
+/// The kinds of units that measures have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A fraction of 1.
@@ -288,7 +288,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As results name it.
+    /// The name that results use.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Fraction => "fraction",
@@ -300,7 +300,7 @@ impl Unit {
 }
 
 impl Measure {
-    /// All, with the words for them.
+    /// All measures, with the words for them.
     pub const ALL: [(&'static str, Measure); 36] = [
         ("share", Measure::Share),
         ("rate", Measure::Rate),
@@ -340,7 +340,7 @@ impl Measure {
         ("packet_time", Measure::PacketTime),
     ];
 
-    /// Its unit.
+    /// The unit of its values.
     pub fn unit(self) -> Unit {
         use Measure::*;
         match self {
@@ -356,7 +356,7 @@ impl Measure {
         }
     }
 
-    /// Whether it can be said of a class.
+    /// Whether a class can have it.
     pub fn of_class(self) -> bool {
         use Measure::*;
         matches!(
@@ -385,7 +385,7 @@ impl Measure {
         ) || self.of_engine()
     }
 
-    /// Whether it can be said of a flow.
+    /// Whether a flow can have it.
     pub fn of_flow(self) -> bool {
         use Measure::*;
         match self {
@@ -397,12 +397,12 @@ impl Measure {
         }
     }
 
-    /// Whether it is known of the run's end only.
+    /// Whether it is only known at the end of the run.
     pub fn of_the_end(self) -> bool {
         matches!(self, Measure::Counter | Measure::Identities | Measure::Disagreements)
     }
 
-    /// Whether it is the engine's time for a packet: a clock is needed, and no traffic.
+    /// Whether it is the engine's time for a packet, which needs a clock but no traffic.
     pub fn of_engine(self) -> bool {
         use Measure::*;
         matches!(self, KeyTime | ClassifyTime | EnqueueTime | DequeueTime | PacketTime)
@@ -413,7 +413,7 @@ impl Measure {
         self.of_engine() || matches!(self, Measure::HtbRatio | Measure::AnswerMax)
     }
 
-    /// Whether the gaps between a flow's packets must be kept for it.
+    /// Whether it needs the gaps between a flow's packets.
     pub fn of_gaps(self) -> bool {
         use Measure::*;
         matches!(self, GapMean | GapDeviation | GapMode | GapModeShare | GapSecondMode)

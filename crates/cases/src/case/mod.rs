@@ -44,46 +44,47 @@ pub use traffic::{Flow, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
 
 use crate::world::World;
 
-/// A checked case. Names of hosts, links and flows in it exist; names of classes are checked when
-/// its policy is read.
+/// A checked case. The hosts, links and flows that it names exist. Names of classes are checked
+/// later, when its policy is read.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Its name: letters, digits, `-`, `_`, `.`, `/`.
     pub name: String,
     /// What it shows.
     pub description: String,
-    /// Seed of every random choice, unless one is given on the command line.
+    /// Seed of every random choice, unless another one is given on the command line.
     pub seed: u64,
     /// How long traffic runs.
     pub duration: Nanos,
-    /// What is measured begins here, where nothing else is said.
+    /// Where nothing else is said, measurement begins at this time.
     pub warmup: Nanos,
-    /// In the lab, hosts send super-packets as network cards with segmentation offload let them.
+    /// True if hosts in the lab send super-packets, as network cards with segmentation offload
+    /// allow it.
     pub offload: bool,
     /// Hosts and routers.
     pub hosts: Vec<Host>,
     /// Links between them, full duplex.
     pub links: Vec<CaseLink>,
-    /// The world in which alone it makes sense.
+    /// The only world in which it makes sense; `None`: both.
     pub only: Option<Only>,
-    /// It asks more of the host than it can do: in the lab what is lost or late for that reason
-    /// makes no result invalid.
+    /// True if it asks more of the host than the host can do. What the lab then loses or does late
+    /// does not make a result invalid.
     pub overload: bool,
-    /// In the lab, how often each row and column runs, in turn; medians count.
+    /// How often the lab runs each row and column, in turns, of which it takes the medians.
     pub turns: u32,
     /// The policies to run it with, at least one.
     pub columns: Vec<Column>,
     /// The traffic.
     pub flows: Vec<Flow>,
-    /// What changes on the way, by time.
+    /// The changes during the run, by time.
     pub events: Vec<TimedEvent>,
-    /// What must come out.
+    /// The figures that must come out.
     pub expectations: Vec<Expectation>,
-    /// What is measured in every row.
+    /// The figures that are measured in every row.
     pub figures: Vec<Figure>,
-    /// The row of the file that this is; `None` where it has none.
+    /// The name of its row in the file; `None` without rows.
     pub row: Option<String>,
-    /// The file's folder: other files are named from there.
+    /// The file's folder, in which other files are looked for.
     pub folder: PathBuf,
 }
 
@@ -94,19 +95,19 @@ impl Case {
         Some(&only.reason)
     }
 
-    /// Everything that it asks to be measured: by its expectations and by its figures.
+    /// All probes of its expectations and figures.
     pub fn probes(&self) -> impl Iterator<Item = (&str, &Probe)> {
         let expectations = self.expectations.iter().map(|e| (e.name.as_str(), &e.probe));
         expectations.chain(self.figures.iter().filter_map(|f| f.probe().map(|p| (f.name.as_str(), p))))
     }
 
-    /// The host of a name.
+    /// The index of the host with this name.
     pub fn host(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// How a result names an expectation: the name alone, or `CASE/COLUMN/ROW/NAME` of what of
-    /// these there is.
+    /// The name of an expectation in results: the name alone, or `CASE/COLUMN/ROW/NAME` without the
+    /// parts that the case does not have.
     pub fn expectation_name(&self, column: &Column, name: &str) -> String {
         if column.name.is_none() && self.row.is_none() {
             return name.to_string();

@@ -1,4 +1,4 @@
-//! A case as it is written: every key, none checked against another. Unknown keys are errors.
+//! A case as it is written: every key, none compared with others. Unknown keys are errors.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -58,8 +58,8 @@ pub struct Case {
     _published_in: Option<IgnoredAny>,
 }
 
-/// What says how often a case runs, and with which values; everything else in the file may depend
-/// on it.
+/// The keys that say how often a case runs, and with which values. Everything else in the file may
+/// depend on them.
 #[derive(Debug, Deserialize)]
 pub struct Head {
     pub name: Spanned<String>,
@@ -87,7 +87,7 @@ pub struct HeadColumn {
     pub values: Values,
 }
 
-/// How many seeds, or the values of each.
+/// The number of seeds, or the values of each sample.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "a number of seeds, or a list of values")]
 pub enum Samples {
@@ -133,7 +133,7 @@ pub struct NotReproduced {
     pub reason: Spanned<String>,
 }
 
-/// The world in which something makes sense, and why it does not in the other.
+/// The only world in which something makes sense, and the reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Only {
@@ -160,7 +160,7 @@ pub struct Figured {
     pub rows: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
-/// A stretch of the policy's text that gives way to another.
+/// A piece of the policy's text, and what replaces it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replace {
@@ -232,7 +232,7 @@ pub struct Link {
     pub tx_buffer: Option<Spanned<u32>>,
 }
 
-/// A share of packets, or the four of Gilbert's and Elliott's model.
+/// A fraction of packets, or the four probabilities of Gilbert's and Elliott's model.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a share, or { enter, leave } with good and bad")]
 pub enum Loss {
@@ -358,7 +358,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Text or a whole number.
+/// A text or a whole number.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "a text or a whole number")]
 pub enum Number {
@@ -366,7 +366,7 @@ pub enum Number {
     Text(String),
 }
 
-/// `exact`, or ticks a second.
+/// `exact`, or a number of ticks per second.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "\"exact\" or a number of ticks a second")]
 pub enum TimerWord {

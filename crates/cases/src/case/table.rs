@@ -1,4 +1,4 @@
-//! Rows and columns of a case that is a table, and what is expected of several of them together.
+//! Rows and columns of a case that is a table, and conditions on several of them together.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,47 +21,48 @@ pub struct Row {
 /// A published figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// The number, in the figure's unit, as printed.
+    /// The number as printed, in the figure's unit.
     pub value: f64,
     /// Document and line.
     pub source: String,
 }
 
-/// Something that must be true of several rows, or columns, together.
+/// A condition on several rows, or columns, together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Its name.
     pub name: String,
     /// The figure that it is about.
     pub figure: String,
-    /// What is judged.
+    /// The value that is judged.
     pub judged: Judged,
-    /// What it must be.
+    /// The expected value.
     pub expected: f64,
-    /// How far off it may be.
+    /// How far the value may be from it.
     pub tolerance: f64,
-    /// On which side.
+    /// On which side it may be.
     pub bound: Bound,
-    /// Where that comes from.
+    /// Where the expected value comes from.
     pub source: String,
     /// The only world in which it is judged; `None`: both.
     pub world: Option<World>,
 }
 
-/// What a [`Comparison`] judges. Rows and columns by their places.
+/// The value that a [`Comparison`] judges. Rows and columns are given by their indices.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judged {
-    /// The figure of the first row over that of the second, in a column (`None`: in every one).
+    /// The figure of the first row divided by that of the second, in a column (`None`: in every
+    /// one).
     Rows(Option<usize>, usize, usize),
-    /// The figure of the first column over that of the second, in these rows.
+    /// The figure of the first column divided by that of the second, in these rows.
     Columns(usize, usize, Vec<usize>),
-    /// The worst step from a row to the next in a column (`None`: in every one), where all are to
-    /// rise (or, if false, to fall).
+    /// The worst step from a row to the next in a column (`None`: in every one). True if all steps
+    /// must rise, false if they must fall.
     Monotone(Option<usize>, bool, Vec<usize>),
 }
 
 impl Comparison {
-    /// What its number is.
+    /// The measure of its number.
     pub fn measure(&self) -> Measure {
         match self.judged {
             Judged::Monotone(..) => Measure::Monotone,
@@ -69,7 +70,7 @@ impl Comparison {
         }
     }
 
-    /// Whether a measured figure will do.
+    /// Whether a measured value meets it.
     pub fn holds(&self, measured: f64) -> bool {
         self.bound.holds(measured, self.expected, self.tolerance)
     }
@@ -80,41 +81,41 @@ impl Comparison {
 pub struct NotReproduced {
     /// The figure.
     pub figure: String,
-    /// The column, by its place.
+    /// The index of the column.
     pub column: usize,
-    /// The rows, by their places.
+    /// The indices of the rows.
     pub rows: Vec<usize>,
     /// Why.
     pub reason: String,
 }
 
-/// The names in a table, to which other entries of the file refer.
+/// The names in a table that other entries of the file may use.
 pub(super) struct Names<'a> {
-    /// Of its rows.
+    /// The names of its rows.
     pub rows: Vec<&'a str>,
-    /// Of its columns.
+    /// The names of its columns.
     pub columns: Vec<&'a str>,
-    /// Of its figures.
+    /// The names of its figures.
     pub figures: Vec<&'a str>,
 }
 
 impl Names<'_> {
-    /// The place of a row.
+    /// The index of a row.
     pub fn row(&self, name: &Spanned<String>) -> Result<usize> {
         find(name, "row", self.rows.iter().copied())
     }
 
-    /// The place of a column.
+    /// The index of a column.
     pub fn column(&self, name: &Spanned<String>) -> Result<usize> {
         find(name, "column", self.columns.iter().copied())
     }
 
-    /// The place of a figure.
+    /// The index of a figure.
     pub fn figure(&self, name: &Spanned<String>) -> Result<usize> {
         find(name, "figure", self.figures.iter().copied())
     }
 
-    /// The places of rows; all of them where none are named.
+    /// The indices of rows; of all rows if none are named.
     pub fn rows(&self, names: &Option<Spanned<Vec<Spanned<String>>>>) -> Result<Vec<usize>> {
         match names {
             None => Ok((0..self.rows.len()).collect()),
@@ -123,18 +124,18 @@ impl Names<'_> {
     }
 }
 
-/// What a run's case is checked with besides its text.
+/// What is needed to check a run's case, in addition to its text.
 pub(super) struct Context<'a> {
     /// The row, and the figures published for it.
     pub row: Option<&'a Row>,
-    /// All rows' names.
+    /// All rows.
     pub rows: &'a [Row],
-    /// The only column that is wanted; `None`: all.
+    /// The only column that is wanted; `None`: all columns.
     pub column: Option<&'a str>,
-    /// All columns' names.
+    /// The names of all columns.
     pub columns: &'a [String],
-    /// Flows that run in this row; `None`: all.
+    /// The flows that run in this row; `None`: all flows.
     pub flows: Option<&'a [String]>,
-    /// Figures of this run's row and column that do not come out.
+    /// The figures that are known not to come out in this row and column.
     pub not_reproduced: HashSet<&'a str>,
 }

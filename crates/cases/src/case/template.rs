@@ -1,25 +1,26 @@
-//! `${x}` in a case's text: what differs from row to row and from column to column.
+//! Fills in `${x}` in a case's text: the values that differ from row to row and from column to
+//! column.
 //!
-//! A value stands wherever a text may stand. A text that is nothing but `${x}` becomes the value
-//! itself, with its type, so that a file stays valid TOML before and after. Places in the text that
-//! comes out are mapped back to the file, for errors.
+//! A placeholder may stand wherever a text may. A text that is nothing but `${x}` becomes the value
+//! itself, with its type, so that the file is valid TOML before and after. Places in the filled
+//! text are mapped back to the file, for errors.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Names and what stands for them.
+/// Values by their names.
 pub type Values = BTreeMap<String, toml::Value>;
 
-/// A text with its values in place.
+/// A text with its values filled in.
 pub struct Filled {
     /// The text.
     pub text: String,
-    /// What was replaced: where it stands now, and where it stood.
+    /// The replacements: the place in the filled text, and the place in the file.
     pieces: Vec<(Range<usize>, Range<usize>)>,
 }
 
 impl Filled {
-    /// Where a stretch of the text stands in the file.
+    /// The place in the file of a piece of the text.
     pub fn original(&self, span: &Range<usize>) -> Range<usize> {
         let start = self.place(span.start, false);
         start..self.place(span.end, true).max(start)
@@ -40,8 +41,8 @@ impl Filled {
     }
 }
 
-/// A value that is nothing but `${x}` is that of x, as it stands elsewhere: so a column may take up
-/// what its rows say.
+/// Replaces values that are nothing but `${x}` by the value of x. So a column may use a value that
+/// its rows give.
 pub fn look_up(values: &mut Values) {
     let plain = values.clone();
     for value in values.values_mut() {
@@ -52,7 +53,7 @@ pub fn look_up(values: &mut Values) {
     }
 }
 
-/// Puts the values in. An error has its place in the file.
+/// Fills the values in. The place of an error is that in the file.
 pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String)> {
     let mut out = String::with_capacity(text.len());
     let mut pieces = Vec::new();
@@ -69,8 +70,8 @@ pub fn fill(text: &str, values: &Values) -> Result<Filled, (Range<usize>, String
             let hint = hint.map(|n| format!("; did you mean ${{{n}}}?")).unwrap_or_default();
             return Err((start..end, format!("there is no value {name:?}{hint}")));
         };
-        // The whole of a text: quote, placeholder, quote, and neither quote part of a longer run of
-        // them.
+        // A text that is the placeholder alone: a quote, the placeholder, a quote, and neither
+        // quote is part of several quotes in a row.
         let bytes = text.as_bytes();
         let quote = |at: Option<usize>| at.and_then(|at| bytes.get(at)).copied().filter(|b| matches!(b, b'"' | b'\''));
         let whole = quote(start.checked_sub(1)).is_some_and(|q| {

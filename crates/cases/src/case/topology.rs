@@ -11,10 +11,9 @@ use altq_engine::units::{Nanos, Rate};
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// Its address; 10.0.0.N, N its place in the file from 1, where none is given.
+    /// Its address; by default 10.0.0.N, where N is its number in the file, from 1.
     pub address: IpAddr,
-    /// How long it takes to get round to a packet that comes, to pass it on or for itself;
-    /// simulator only.
+    /// The time until it handles a packet that arrives, whether it forwards it or receives it.
     pub delay: Nanos,
 }
 
@@ -23,52 +22,52 @@ pub struct Host {
 pub struct CaseLink {
     /// Its name.
     pub name: String,
-    /// The host at one end, as a place in [`Case::hosts`](super::Case::hosts).
+    /// The index in [`Case::hosts`](super::Case::hosts) of the host at one end.
     pub from: usize,
-    /// The host at the other.
+    /// The index of the host at the other end.
     pub to: usize,
-    /// From `from` to `to`, and the other way.
+    /// The two directions: from `from` to `to`, and back.
     pub ways: [Way; 2],
-    /// What a packet is on the wire; `None`: what the policy charges for it, and its own bytes
-    /// where there is none.
+    /// How packets are framed on the wire; `None`: as the policy charges them, or without a policy
+    /// by their own bytes.
     pub medium: Option<Medium>,
-    /// Both ways share one medium, by CSMA/CD.
+    /// True if both directions share one medium, by CSMA/CD.
     pub half_duplex: bool,
-    /// The largest packet; `None`: the policy's, and 1500 bytes without one.
+    /// The largest packet in bytes; `None`: the policy's MTU, or 1500 without a policy.
     pub mtu: Option<u32>,
-    /// IPv6 packets cross it in IPv4.
+    /// The tunnel in which IPv6 packets cross the link inside IPv4, if there is one.
     pub tunnel: Option<Tunnel>,
-    /// The policy's link that governs what goes from `from` to `to`; `None`: a plain FIFO.
+    /// The policy's link that governs the direction from `from` to `to`; `None`: a plain FIFO.
     pub policy: Option<String>,
-    /// The policy's link that governs the other way; `None`: a plain FIFO.
+    /// The policy's link that governs the other direction; `None`: a plain FIFO.
     pub reverse: Option<String>,
     /// Packets that the driver holds, the one on the wire included.
     pub tx_ring: usize,
     /// Transmit queues of the driver, each with such a ring and its own instance of the policy.
     pub tx_queues: usize,
-    /// With several transmit queues: bytes of a packet that a slot of a ring takes, the headers in
-    /// one of their own; `None`: all of it.
+    /// With several transmit queues: bytes of a packet that a slot of a ring takes, where the
+    /// headers have a slot of their own; `None`: a slot takes a whole packet.
     pub tx_buffer: Option<u32>,
 }
 
-/// One way of a link.
+/// One direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
-    /// Rate of the wire. `None`: that of the policy's link.
+    /// Rate of the wire; `None`: that of the policy's link.
     pub rate: Option<Rate>,
     /// Propagation delay.
     pub delay: Nanos,
-    /// A packet takes up to so much longer, each span with equal chance.
+    /// A packet takes up to this much longer, evenly distributed.
     pub jitter: Nanos,
-    /// Jitter lets none overtake another.
+    /// True if jitter lets no packet overtake another.
     pub keep_order: bool,
-    /// What is lost on the way.
+    /// The packets that are lost.
     pub loss: Loss,
-    /// This share of the packets, from 0 to 1, is held back, and may be overtaken.
+    /// The fraction of the packets, from 0 to 1, that is held back, so that others may overtake it.
     pub reorder: f64,
-    /// For so long.
+    /// How long these packets are held back.
     pub reorder_delay: Nanos,
-    /// Limit of a plain FIFO.
+    /// The limit of a plain FIFO.
     pub queue: Limit,
 }
 
@@ -87,39 +86,41 @@ impl Default for Way {
     }
 }
 
-/// What a medium loses, in probabilities from 0 to 1.
+/// How a medium loses packets, with probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// Nothing.
     None,
-    /// Every packet with the same chance.
+    /// Every packet with the same probability.
     Random(f64),
-    /// The two states of Gilbert (1960) and Elliott (1963), which may change before every packet.
+    /// The model of Gilbert (1960) and Elliott (1963) with two states, which may change before
+    /// every packet.
     Bursts {
-        /// From good to bad.
+        /// Probability to change from good to bad.
         enter: f64,
-        /// From bad to good.
+        /// Probability to change from bad to good.
         leave: f64,
-        /// Loss while good.
+        /// Probability of loss in the good state.
         good: f64,
-        /// Loss while bad.
+        /// Probability of loss in the bad state.
         bad: f64,
     },
 }
 
-/// What a packet is on the wire.
+/// How packets are framed on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// Preamble, header, checksum and gap: 38 bytes; 84 in all at least (IEEE 802.3).
+    /// Preamble, header, checksum and gap: 38 bytes more, and at least 84 in all (IEEE 802.3).
     Ethernet,
-    /// AAL5 with LLC/SNAP (RFC 2684 5.1): 16 bytes more, in cells of 48 that are 53 on the wire.
+    /// AAL5 with LLC/SNAP (RFC 2684 5.1): 16 bytes more, in cells of 48 bytes that take 53 on the
+    /// wire.
     Atm,
     /// AAL5 with VC multiplexing (RFC 2684 6.1): 8 bytes more.
     AtmVcMux,
 }
 
 impl Medium {
-    /// What it adds.
+    /// The bytes and framing that it adds.
     pub fn overhead(self) -> Overhead {
         match self {
             Medium::Ethernet => Overhead { bytes: 38, mpu: 84, framing: Framing::Plain },
@@ -129,22 +130,23 @@ impl Medium {
     }
 }
 
-/// IPv6 in IPv4, protocol 41, with the DSCP and ECN field of what it carries.
+/// IPv6 in IPv4, protocol 41. The outer header has the DSCP and the ECN field of the inner one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tunnel {
-    /// Between two configured addresses (RFC 4213 3): that of the link's `from`, and of its `to`.
+    /// Between two configured addresses (RFC 4213 3): that of the link's `from` and that of its
+    /// `to`.
     Configured([Ipv4Addr; 2]),
-    /// The addresses stand in those of IPv6, 2002:V4ADDR::/48 (RFC 3056); any other is behind the
-    /// relay 192.88.99.1 (RFC 3068).
+    /// Between the IPv4 addresses embedded in the IPv6 addresses, 2002:V4ADDR::/48 (RFC 3056). Any
+    /// other address is behind the relay 192.88.99.1 (RFC 3068).
     SixToFour,
 }
 
 impl Tunnel {
-    /// Bytes that it adds: a header of IPv4.
+    /// Bytes that it adds: an IPv4 header.
     pub const HEADER: u32 = 20;
 
-    /// Source and destination of the header before an IPv6 packet from `src` to `dst`; `back`: from
-    /// the link's `to` to its `from`.
+    /// Source and destination of the outer header for an IPv6 packet from `src` to `dst`. `back`:
+    /// it goes from the link's `to` to its `from`.
     pub fn ends(self, src: Ipv6Addr, dst: Ipv6Addr, back: bool) -> [Ipv4Addr; 2] {
         match self {
             Tunnel::Configured([from, to]) if back => [to, from],
@@ -154,8 +156,8 @@ impl Tunnel {
     }
 }
 
-/// The IPv4 address in one of 6to4, 2002:V4ADDR::/48 (RFC 3056 2); a relay's for any other (RFC
-/// 3068 2.4).
+/// The IPv4 address embedded in a 6to4 address, 2002:V4ADDR::/48 (RFC 3056 2); the relay's for any
+/// other (RFC 3068 2.4).
 fn outside(v6: Ipv6Addr) -> Ipv4Addr {
     match v6.octets() {
         [0x20, 0x02, a, b, c, d, ..] => Ipv4Addr::new(a, b, c, d),

@@ -4,82 +4,83 @@ use std::path::PathBuf;
 
 use altq_engine::units::{Nanos, Rate};
 
-/// Some traffic.
+/// A flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Its name.
     pub name: String,
-    /// Who sends, as a place in [`Case::hosts`](super::Case::hosts). For request/response: who
-    /// asks.
+    /// The index in [`Case::hosts`](super::Case::hosts) of the sender; for requests, of the host
+    /// that asks.
     pub from: usize,
-    /// Who receives.
+    /// The index of the receiver.
     pub to: usize,
-    /// The class in which its packets must be: another one makes the result invalid. Rules decide,
-    /// not this.
+    /// The class in which its packets must be; another class makes the result invalid. The policy's
+    /// rules choose the class, not this.
     pub class: Option<String>,
-    /// Source port; with several streams the first one's. TCP: 0 leaves it to the system.
+    /// Source port; with several streams that of the first one. TCP: with 0 the system chooses.
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
     /// DSCP, 0 to 63.
     pub dscp: u8,
-    /// UDP in the simulator: its packets go first in the queue `two_level`, as those that open
-    /// connections do.
+    /// UDP in the simulator: true if the queue `two_level` serves its packets first, as those that
+    /// open connections.
     pub high: bool,
     /// Spans of time in which it sends, in order, none overlapping.
     pub active: Vec<(Nanos, Nanos)>,
-    /// What it is.
+    /// What it sends.
     pub kind: Kind,
 }
 
 /// Kinds of traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// UDP that nothing holds back.
+    /// UDP without congestion control.
     Udp(Udp),
     /// TCP that always has something to send.
     TcpBulk {
-        /// Connections side by side.
+        /// Number of connections at once.
         streams: u32,
-        /// The ends.
+        /// The options of the ends.
         tcp: Tcp,
     },
-    /// TCP that asks and waits for the answer, over and over.
+    /// TCP that sends a request, waits for the answer, and repeats.
     TcpRr {
-        /// Connections side by side.
+        /// Number of connections at once.
         streams: u32,
         /// Bytes of a request.
         request: u32,
         /// Bytes of an answer.
         response: u32,
-        /// The ends.
+        /// The options of the ends.
         tcp: Tcp,
     },
-    /// Clients that open a connection, ask, hear the answer, and close it, over and over.
+    /// Clients that open a connection, send a request, receive the answer, close, and repeat.
     TcpConnect {
-        /// Clients side by side.
+        /// Number of clients at once.
         streams: u32,
         /// Bytes of a request.
         request: u32,
         /// Bytes of an answer.
         response: u32,
-        /// A client's port rests for twice this once its connection is closed (RFC 9293 3.4.1).
+        /// A client's port rests for twice this time after its connection is closed (RFC 9293
+        /// 3.4.1).
         msl: Nanos,
-        /// The ends.
+        /// The options of the ends.
         tcp: Tcp,
     },
-    /// A datagram asks and another answers, over and over.
+    /// Requests and answers in datagrams, one after another.
     UdpRr {
-        /// Who ask side by side.
+        /// Number of clients at once.
         streams: u32,
         /// Payload of a request.
         request: u32,
         /// Payload of an answer.
         response: u32,
-        /// What is not answered by then is asked again.
+        /// Time after which a request without an answer is sent again.
         retry: Nanos,
     },
-    /// The packets of a capture, at the times that they have there.
+    /// The packets of a capture, at the times that they have in it.
     Pcap {
         /// The file, pcap or pcapng.
         file: PathBuf,
@@ -89,7 +90,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The ends of its connections, where it is TCP.
+    /// The options of the ends of its connections, if it is TCP.
     pub fn tcp(&self) -> Option<&Tcp> {
         match self {
             Kind::TcpBulk { tcp, .. } | Kind::TcpRr { tcp, .. } | Kind::TcpConnect { tcp, .. } => Some(tcp),
@@ -97,7 +98,7 @@ impl Kind {
         }
     }
 
-    /// Its word in a case.
+    /// The word for it in a case.
     pub fn word(&self) -> &'static str {
         match self {
             Kind::Udp(_) => "udp",
@@ -109,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// How many run side by side.
+    /// Number of its streams at once.
     pub fn streams(&self) -> u32 {
         match self {
             Kind::TcpBulk { streams, .. }
@@ -121,41 +122,42 @@ impl Kind {
     }
 }
 
-/// The ends of a TCP connection.
+/// The options of the ends of a TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Congestion control by the system's name; `None`: the system's default, CUBIC in the
+    /// The name of the congestion control; `None`: the system's default, which is CUBIC in the
     /// simulator.
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF of both ends, in bytes; `None`: the system's choice.
     pub buffers: Option<u32>,
-    /// What the ends do; simulator only.
+    /// Which TCP the ends have; simulator only.
     pub stack: Stack,
-    /// Payload of a full segment; `None`: what the way's MTU leaves.
+    /// Payload of a full segment; `None`: what the path's MTU leaves.
     pub mss: Option<u32>,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
-    /// Streams start one after another over so long.
+    /// The time over which the streams start, one after another.
     pub stagger: Nanos,
-    /// Both ends hand super-packets of up to 65,535 bytes to their card, which cuts them
-    /// (simulator; the lab's do as the case's `offload` says).
+    /// True if both ends hand super-packets of up to 65,535 bytes to their card, which cuts them.
+    /// For the simulator; in the lab the case's `offload` decides.
     pub tso: bool,
 }
 
-/// A TCP of its time.
+/// The behaviour of a system's TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stack {
-    /// What Linux does today.
+    /// That of Linux today.
     #[default]
     Linux,
-    /// What BSD did in 1997.
+    /// That of BSD in 1997.
     Bsd,
 }
 
 /// A UDP source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Udp {
-    /// Sizes of packets at layer 3; of several, each packet's is drawn with equal chance.
+    /// Sizes of packets at layer 3. If there are several, each packet's is chosen with equal
+    /// probability.
     pub sizes: Vec<u32>,
     /// When they are sent.
     pub shape: Shape,
@@ -166,52 +168,53 @@ pub struct Udp {
 pub enum Shape {
     /// At a constant pace.
     Constant(Pace),
-    /// At a constant pace for a while, then silent for a while, over and over.
+    /// At a constant pace for some time, then silent for some time, and so on.
     OnOff {
         /// The pace while on.
         pace: Pace,
-        /// How long on.
+        /// Length of the sending spans.
         on: Nanos,
-        /// How long off.
+        /// Length of the silent spans.
         off: Nanos,
-        /// How these spans vary about their means.
+        /// How these lengths vary about their means.
         spans: Spans,
     },
-    /// A program on the host of the queue: the next packet comes so long after the last was taken;
-    /// after a drop there (ENOBUFS) it sleeps until the next tick of the column's timer.
+    /// A program on the host that has the queue. It sends the next packet `gap` after the last one
+    /// was accepted. After a drop there (ENOBUFS) it sleeps until the next tick of the column's
+    /// timer.
     Local {
-        /// From one packet to the next.
+        /// Time from one packet to the next.
         gap: Nanos,
-        /// How long it sleeps at least.
+        /// Least time that it sleeps.
         sleep: Nanos,
     },
     /// A Poisson process of this mean pace.
     Poisson(Pace),
-    /// Packets back to back, at intervals.
+    /// Several packets back to back, at intervals.
     Bursts {
-        /// Packets in a burst.
+        /// Number of packets in a burst.
         packets: u32,
-        /// From the start of one to the start of the next.
+        /// Time from the start of one burst to that of the next.
         every: Nanos,
     },
 }
 
-/// How spans of time vary about their mean.
+/// How lengths of time vary about their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spans {
-    /// They do not.
+    /// They do not vary.
     Fixed,
-    /// Exponential.
+    /// With an exponential distribution.
     Exponential,
-    /// Pareto with this shape, above 1: the least is mean·(shape-1)/shape.
+    /// With a Pareto distribution of this shape, above 1; the shortest is mean·(shape-1)/shape.
     Pareto(f64),
 }
 
 /// How fast a source sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Bits of packets at layer 3 a second, the fraction of a nanosecond carried.
+    /// A rate in bits of packets at layer 3, with fractions of a nanosecond carried over.
     Rate(Rate),
-    /// A packet at every multiple of this.
+    /// A packet at every multiple of this time.
     Interval(Nanos),
 }

@@ -1,4 +1,4 @@
-//! Words that several parts of a case have: names, worlds, bounds, numbers with units.
+//! Words that several parts of a case use: names, worlds, bounds, numbers with units.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ pub fn unique(seen: &mut HashSet<String>, name: &Spanned<String>, what: &str) ->
     Ok(())
 }
 
-/// The place of a name among others. `what`: the word for what is named.
+/// The index of a name among others. `what`: the word for what the names stand for.
 pub fn find<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize> {
     let word = name.get_ref();
     match names.clone().position(|known| known == word) {
@@ -39,7 +39,7 @@ pub fn world(word: &Spanned<String>) -> Result<World> {
     }
 }
 
-/// On which side of the expected figure the measured one may lie.
+/// On which side of the expected value the measured one may be.
 pub fn bound(word: &Spanned<String>) -> Result<Bound> {
     match word.get_ref().as_str() {
         "within" => Ok(Bound::Within),
@@ -49,7 +49,7 @@ pub fn bound(word: &Spanned<String>) -> Result<Bound> {
     }
 }
 
-/// A share of packets, from 0 to 1.
+/// A fraction of packets, from 0 to 1.
 pub fn share(raw: &Spanned<raw::Figure>) -> Result<f64> {
     match number(raw, Unit::Fraction, None)? {
         share if share <= 1.0 => Ok(share),
@@ -57,8 +57,8 @@ pub fn share(raw: &Spanned<raw::Figure>) -> Result<f64> {
     }
 }
 
-/// A figure in its measure's unit. `relative_to`: what a percentage is of; `None`: a percentage is
-/// of 1, and only a fraction may be one.
+/// A figure in its measure's unit. `relative_to`: the value of 100 %; `None`: only a fraction may
+/// be a percentage, which is of 1.
 pub fn number(raw: &Spanned<raw::Figure>, unit: Unit, relative_to: Option<f64>) -> Result<f64> {
     let value = match raw.get_ref() {
         raw::Figure::Number(value) => *value,

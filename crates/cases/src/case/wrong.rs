@@ -1,14 +1,14 @@
-//! What is wrong with a case as it is written, and where.
+//! An error in the text of a case: where, and what.
 
 use std::ops::Range;
 
 use altq_config::suggest::nearest;
 use toml::Spanned;
 
-/// A stretch of the case's text; `None`: the case as a whole.
+/// A piece of the case's text; `None`: the case as a whole.
 pub type Stretch = Option<Range<usize>>;
 
-/// What was read, or where something is wrong and what.
+/// A value that was read, or the place of an error and its message.
 pub type Result<T> = std::result::Result<T, (Stretch, String)>;
 
 /// An error about a value, at its place.

@@ -1,40 +1,41 @@
-//! How fast a class has its share again when it comes back: the watch over one class.
+//! Measures how fast a class gets its guarantee back when it has packets again after a pause.
 
 use altq_engine::units::{Nanos, SECOND};
 
-/// It has its share when it gets this part of its guarantee in a window.
+/// The class has its guarantee back in a window in which it gets this part of it.
 const ENOUGH: f64 = 0.95;
-/// Packets of the link's MTU that the guarantee serves in a window.
+/// Length of a window: the time in which the guarantee serves this many packets of the link's MTU.
 const PACKETS: u64 = 20;
-/// A window is never shorter: twice the tick of a timer of 100 a second.
+/// Shortest window: two ticks of a timer with 100 ticks per second.
 const SHORTEST: Nanos = 20_000_000;
-/// It is watched for so many windows.
+/// Number of windows for which a class is watched.
 const WINDOWS: u64 = 20;
-/// Comebacks of a class that are kept.
+/// Most comebacks of a class that are kept.
 const MOST: usize = 16;
 
-/// Watches a class.
+/// The watch over one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comeback {
     guarantee: u64,
-    /// Length of the windows, and of the silence before.
+    /// Length of the windows, and of the pause that must come before.
     pub window: Nanos,
     backlog: u64,
-    /// When packets began to wait that still do.
+    /// When the present backlog began: packets have waited without a break since then.
     busy_since: Nanos,
-    /// When it last had not what it asked for: when packets had waited for a window at least.
+    /// When the last backlog ended that had lasted a window or longer. Shorter ones since then do not
+    /// end the pause.
     silent_since: Nanos,
-    /// When it came back, while it is watched.
+    /// When it had packets again, while it is watched.
     since: Option<Nanos>,
-    /// What it was given since: when, and bytes charged.
+    /// What it has been given since then: times, and bytes charged.
     given: Vec<(Nanos, u32)>,
-    /// When it came back, and after what time it had its share.
+    /// For each comeback, its time, and the time until the class had its guarantee back.
     pub found: Vec<(Nanos, Option<Nanos>)>,
 }
 
 impl Comeback {
-    /// For a class of this guarantee in bit/s on a link of this MTU; `None` where nothing is
-    /// guaranteed.
+    /// For a class with this guarantee in bit/s on a link with this MTU; `None` if it has no
+    /// guarantee.
     pub fn new(guarantee: u64, mtu: u32) -> Option<Comeback> {
         let serves = u128::from(PACKETS) * u128::from(mtu) * 8 * u128::from(SECOND);
         let window = u64::try_from(serves.checked_div(u128::from(guarantee))?).unwrap_or(u64::MAX).max(SHORTEST);
@@ -42,7 +43,7 @@ impl Comeback {
         Some(Comeback { guarantee, window, backlog: 0, busy_since: 0, silent_since: 0, since: None, given, found })
     }
 
-    /// A packet came.
+    /// Counts a packet that arrives.
     pub fn arrived(&mut self, now: Nanos) {
         if self.backlog == 0 {
             self.busy_since = now;
@@ -52,7 +53,7 @@ impl Comeback {
         self.backlog += 1;
     }
 
-    /// A packet was handed over, for which so many bytes were charged.
+    /// Counts a packet that is handed over, with the bytes charged for it.
     pub fn sent(&mut self, now: Nanos, charged: u32) {
         if let Some(since) = self.since {
             self.given.push((now, charged));
@@ -63,7 +64,7 @@ impl Comeback {
         self.gone(now);
     }
 
-    /// A packet is no longer there.
+    /// Counts a packet that left or was dropped.
     pub fn gone(&mut self, now: Nanos) {
         self.backlog = self.backlog.saturating_sub(1);
         if self.backlog == 0 {
@@ -74,16 +75,16 @@ impl Comeback {
         }
     }
 
-    /// Ends a watch: at the end of the run, too.
+    /// Ends a watch; also called at the end of the run.
     pub fn end(&mut self, now: Nanos) {
         let Some(since) = self.since.take() else { return };
         let given = std::mem::take(&mut self.given);
-        // Who had all that it asked for before a window was over shows nothing.
+        // A class that had sent everything before a window was over shows nothing.
         if now - since < self.window {
             return;
         }
         let enough = (self.guarantee as f64 * ENOUGH / 8.0 * self.window as f64 / SECOND as f64) as u64;
-        // Windows begin when it comes, or when it is given something.
+        // Windows begin when the class has packets again, and whenever it is given something.
         let starts = std::iter::once(since).chain(given.iter().map(|(at, _)| *at));
         let (mut first, mut last, mut sum) = (0, 0, 0u64);
         let mut had = None;
@@ -111,14 +112,15 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// 8 Mbit/s: 1000 bytes a millisecond. Twenty packets of 1000 bytes take 20 ms.
+    /// 8 Mbit/s are 1000 bytes per millisecond, so twenty packets of 1000 bytes take 20 ms.
     fn class() -> Comeback {
         let class = Comeback::new(8_000_000, 1000).unwrap();
         assert_eq!(class.window, 20 * MS);
         class
     }
 
-    /// It comes at 100 ms with ever more packets than it is given one every `every` from `from` on.
+    /// From 100 ms on more packets arrive than leave. From `from` on one packet leaves every
+    /// `every`.
     fn given(from: Nanos, every: Nanos, until: Nanos) -> Vec<(Nanos, Option<Nanos>)> {
         let mut class = class();
         for _ in 0..10_000 {
@@ -135,14 +137,14 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // At once, at its full rate.
+        // It gets its full rate at once.
         assert_eq!(given(100 * MS, MS, 300 * MS), [(100 * MS, Some(0))]);
-        // After 50 ms of nothing: the first window with 19 of 20 packets begins with the first of
-        // them.
+        // It gets nothing for 50 ms. The first window with 19 of 20 packets begins with the first
+        // of them.
         assert_eq!(given(150 * MS, MS, 300 * MS), [(100 * MS, Some(50 * MS))]);
-        // At half its rate: never.
+        // It gets half its rate, so it never has its guarantee.
         assert_eq!(given(100 * MS, 2 * MS, 300 * MS), [(100 * MS, None)]);
-        // Not long enough to say.
+        // The watch is too short for a result.
         assert!(given(100 * MS, MS, 110 * MS).is_empty());
     }
 
@@ -153,12 +155,12 @@ mod tests {
             class.arrived(now);
             class.sent(now, 1000);
         }
-        // All that came went at once: it never lacked anything.
+        // All packets left at once, so it never lacked anything.
         assert!(class.found.is_empty());
         (0..100).for_each(|_| class.arrived(200 * MS));
         (200..300).for_each(|ms| class.sent(ms * MS, 1000));
         assert_eq!(class.found, [(200 * MS, Some(0))]);
-        // Packets waited until 299 ms: 16 ms later is no coming back, 20 ms later is.
+        // Packets waited until 299 ms. A packet 16 ms later is not a comeback, one 20 ms later is.
         class.arrived(315 * MS);
         assert_eq!(class.since, None);
         class.gone(316 * MS);

@@ -1,4 +1,4 @@
-//! What classes and flows did over time, in bins of a round width: for plots.
+//! What classes and flows did over time, for plots. Bins have round widths.
 
 mod comeback;
 
@@ -9,17 +9,17 @@ use comeback::Comeback;
 use crate::result::{Delays, Reclaim, RunSeries, SeriesRow, unless_zero};
 use crate::statistics::percentile;
 
-/// Classes, and flows, of which rows are kept.
+/// Most classes, and most flows, of which rows are kept.
 const MOST: usize = 64;
 
-/// Bins of a run at most, where nothing else is said.
+/// Most bins of a run, unless another number is given.
 pub const BINS: u64 = 120;
 
-/// Of more runs than this, series over time are coarser.
+/// With more runs than this, series have fewer bins.
 const MANY: usize = 6;
 const BINS_OF_MANY: u64 = 40;
 
-/// Into how many bins at most series over time go, in a result of so many runs.
+/// The most bins of a series, in a result with this many runs.
 pub fn bins(runs: usize) -> u64 {
     if runs > MANY { BINS_OF_MANY } else { BINS }
 }
@@ -29,67 +29,67 @@ pub fn bins(runs: usize) -> u64 {
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// Of a class: the policy's link.
+    /// The policy's link of a class.
     pub link: String,
-    /// Own bytes that a class handed over, or that arrived at a flow's destination, by bin.
+    /// By bin: bytes that a class handed over, or that arrived at a flow's destination.
     pub bytes: Vec<u64>,
-    /// Packets that passed, by bin.
+    /// By bin: packets that passed.
     pub packets: Vec<u64>,
-    /// Packets dropped, by bin.
+    /// By bin: packets dropped.
     pub drops: Vec<u64>,
-    /// Packets marked with congestion experienced, by bin.
+    /// By bin: packets marked with "congestion experienced".
     pub marks: Vec<u64>,
-    /// How long packets waited in the link, or were on their way from source to destination, by bin
-    /// of their end; of requests how long the answer took.
+    /// By the bin of their end: how long packets waited in the link, or took from source to
+    /// destination, or how long answers to requests took.
     pub delays: Vec<Vec<Nanos>>,
-    /// A flow of requests: `delays` are round trips.
+    /// True for a flow of requests, whose `delays` are round trips.
     pub asks: bool,
-    /// Of a class with a guarantee: the watch over how fast it comes back.
+    /// For a class with a guarantee: measures how fast it gets it back.
     pub comeback: Option<Comeback>,
 }
 
-/// What is kept of one column of a run: its classes with packets of their own, and its flows.
+/// What is kept of one column of a run: its classes that had packets, and its flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
     /// The column's name.
     pub column: Option<String>,
     /// Width of a bin.
     pub bin: Nanos,
-    /// How many there are.
+    /// Number of bins.
     pub bins: usize,
     /// Classes of the links with a policy.
     pub classes: Vec<Row>,
     /// Flows.
     pub flows: Vec<Row>,
-    /// Classes and flows that were too many to be kept.
+    /// Number of classes and flows that were left out because there were too many.
     pub left_out: u64,
-    /// By port, then class: its row, or that it has none.
+    /// By port and class: its row, if it has one.
     pub places: Vec<Vec<Option<Place>>>,
 }
 
-/// Where a class's packets are noted: in which row, if any.
+/// The row in which a class's packets are counted, if there is one.
 pub type Place = Option<usize>;
 
-/// A packet as a class hands it over.
+/// A packet that a class hands over.
 pub struct Passed {
     /// Own bytes.
     pub bytes: u32,
     /// Bytes that the link charged.
     pub charged: u32,
-    /// How long it waited.
+    /// The time that it waited.
     pub delay: Nanos,
-    /// It was marked here.
+    /// True if it was marked here.
     pub marked: bool,
 }
 
 impl Series {
-    /// Width of the bins of a run of this length where there are at most so many: 1, 2 or 5 times a
+    /// The width of the bins for a run of this length with at most `most` bins: 1, 2 or 5 times a
     /// power of ten.
     pub fn width(duration: Nanos, most: u64) -> Nanos {
         width(duration, most)
     }
 
-    /// For a run of this length: at most so many bins, of 1, 2 or 5 times a power of ten.
+    /// A series for a run of this length, with at most `most` bins.
     pub fn new(column: Option<String>, duration: Nanos, most: u64) -> Series {
         let bin = width(duration, most);
         Series { column, bin, bins: duration.div_ceil(bin) as usize, ..Series::default() }
@@ -100,7 +100,7 @@ impl Series {
         (now / self.bin.max(1)) as usize
     }
 
-    /// Makes rows for flows, each with whether it asks and waits for answers.
+    /// Makes rows for flows. The flag is true for flows of requests.
     pub fn flows<'a>(&mut self, flows: impl Iterator<Item = (&'a str, bool)>) {
         let all: Vec<Row> = flows.map(|(name, asks)| Row { asks, ..Row::new(name, self.bins) }).collect();
         self.left_out += all.len().saturating_sub(MOST) as u64;
@@ -108,12 +108,12 @@ impl Series {
         self.flows.truncate(MOST);
     }
 
-    /// True if nothing is known yet of a class of a port.
+    /// True if the class of this port has not been seen yet.
     pub fn is_new(&self, port: usize, class: ClassId) -> bool {
         self.places.get(port).and_then(|places| places.get(class as usize)).is_none_or(Option::is_none)
     }
 
-    /// Makes a row for a class of a port, unless there are enough.
+    /// Makes a row for a class of a port, unless there are enough rows.
     pub fn class(&mut self, port: usize, class: ClassId, link: &str, name: &str, guarantee: u64, mtu: u32) {
         if self.places.len() <= port {
             self.places.resize(port + 1, Vec::new());
@@ -137,14 +137,14 @@ impl Series {
         self.classes.get_mut(place)
     }
 
-    /// A packet of a class came to a port.
+    /// Counts a packet of a class that arrives at a port.
     pub fn arrived(&mut self, now: Nanos, port: usize, class: ClassId) {
         if let Some(comeback) = self.row(port, class).and_then(|row| row.comeback.as_mut()) {
             comeback.arrived(now);
         }
     }
 
-    /// A class handed a packet over.
+    /// Counts a packet that a class hands over.
     pub fn passed(&mut self, now: Nanos, port: usize, class: ClassId, packet: &Passed) {
         let bin = self.at(now);
         let Some(row) = self.row(port, class) else { return };
@@ -157,7 +157,7 @@ impl Series {
         }
     }
 
-    /// A packet of a class was dropped.
+    /// Counts a packet of a class that is dropped.
     pub fn dropped(&mut self, now: Nanos, port: usize, class: ClassId) {
         let bin = self.at(now);
         let Some(row) = self.row(port, class) else { return };
@@ -167,7 +167,7 @@ impl Series {
         }
     }
 
-    /// A flow's request was answered after this time.
+    /// Counts a request of a flow that was answered after this time.
     pub fn answered(&mut self, now: Nanos, flow: usize, after: Nanos) {
         let bin = self.at(now);
         if let Some(row) = self.flows.get_mut(flow) {
@@ -175,7 +175,7 @@ impl Series {
         }
     }
 
-    /// What a result keeps of it. `from`, `to`: the window of the distributions, by whole bins.
+    /// The series for a result. `from` and `to`: the window of the distributions, in whole bins.
     pub fn kept(&mut self, from: Nanos, to: Nanos, row: Option<String>) -> RunSeries {
         let first = (from.div_ceil(self.bin.max(1)) as usize).min(self.bins.saturating_sub(1));
         let mut reclaims = Vec::new();
@@ -201,14 +201,14 @@ impl Series {
         }
     }
 
-    /// Several links have a class of this name.
+    /// True if several links have a class of this name.
     fn several(&self, name: &str) -> bool {
         self.classes.iter().filter(|row| row.name == name).count() > 1
     }
 }
 
 impl Row {
-    /// One without anything in it.
+    /// An empty row.
     pub fn new(name: &str, bins: usize) -> Row {
         let none = vec![0; bins];
         let (bytes, packets, drops, marks) = (none.clone(), none.clone(), none.clone(), none);
