@@ -1,13 +1,14 @@
-//! EXPERIMENTS.md: a summary of all results, and the text that goes with the cases, with the
-//! figures that were measured put in.
+//! EXPERIMENTS.md: a summary of all results, and a text about the cases with the measured figures
+//! filled in.
 //!
-//! A folder of cases may hold a text `EXPERIMENTS.in.md`. In it stand
+//! A folder of cases may hold such a text, `EXPERIMENTS.in.md`, with these placeholders:
 //!
 //! - `{{summary}}`: the table of all cases; `{{not-reproduced}}`: published figures that do not
-//!   come out, and why; `{{failures}}`: what had to come out and did not; `{{worlds}}`: how far the
-//!   lab is from the simulator;
+//!   come out, and the reasons; `{{failures}}`: expectations that did not hold; `{{worlds}}`: how
+//!   much the lab differs from the simulator;
 //! - `{{CASE/COLUMN/ROW FIGURE}}`: a figure of a case, with its unit; `{{CASE/COLUMN/ROW/NAME}}`:
-//!   what was measured for an expectation; what is not there is `not measured in this run`.
+//!   the measured value of an expectation. A value that does not exist is
+//!   `not measured in this run`.
 
 use std::path::{Path, PathBuf};
 
@@ -20,10 +21,10 @@ use crate::html::{Source, Summary, difference, summary, text};
 /// The name of the text in a folder of cases.
 pub const TEMPLATE: &str = "EXPERIMENTS.in.md";
 
-/// What is written where no folder has a text.
+/// The text that is used if no folder has one.
 const PLAIN: &str = "# Experiments\n\n{{summary}}\n\n{{not-reproduced}}\n\n{{failures}}\n\n{{worlds}}\n";
 
-/// What stands where nothing was measured.
+/// The text in place of a value that was not measured.
 const NOTHING: &str = "*not measured in this run*";
 
 /// A case that did not give a result in a world, and why.
@@ -32,29 +33,29 @@ pub struct Missing {
     pub case: String,
     /// The world.
     pub world: World,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Why there is no text.
+/// Why the document cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     /// The text of a folder cannot be read.
     #[error("{}", path.display())]
     Read {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// What stands between `{{` and `}}` means nothing, or `}}` is missing.
+    /// The text between `{{` and `}}` has no meaning, or `}}` is missing.
     #[error("{}:{}:{}: {why}\n {} | {around}", path.display(), place.line, place.column, place.line)]
     Placeholder {
         /// The file.
         path: PathBuf,
         /// Where in the file.
         place: Place,
-        /// The rest of the line from there on.
+        /// The rest of the line from that place on.
         around: String,
         /// What is wrong.
         why: PlaceholderError,
@@ -67,7 +68,7 @@ pub enum PlaceholderError {
     /// `}}` is missing.
     #[error("{{{{ is not closed with }}}}")]
     Open,
-    /// It is neither a word nor a figure's name.
+    /// It is neither a keyword nor the name of a figure.
     #[error(
         "a text asks for {{{{summary}}}}, {{{{not-reproduced}}}}, {{{{failures}}}}, {{{{worlds}}}}, or a figure: \
          {{{{CASE/COLUMN/ROW FIGURE}}}}"
@@ -75,11 +76,11 @@ pub enum PlaceholderError {
     Unknown,
 }
 
-/// The text of EXPERIMENTS.md, its prose filled to lines of 100 characters. A case's name leads to
-/// what `link` says.
+/// The text of EXPERIMENTS.md, with prose filled to lines of 100 characters. `link` returns the
+/// target of a case's link.
 ///
 /// # Errors
-/// If a folder's text cannot be read, or has a placeholder that means nothing.
+/// If a folder's text cannot be read, or has a placeholder without a meaning.
 pub fn document(
     folders: &[PathBuf],
     sources: &[Source<'_>],
@@ -105,7 +106,7 @@ pub fn document(
     Ok(fill(&out))
 }
 
-/// A text with what was measured instead of its placeholders.
+/// A text with the measured values in place of its placeholders.
 fn put_in(
     text: &str,
     path: &Path,
@@ -124,7 +125,7 @@ fn put_in(
             why,
         };
         let end = text[begin..].find("}}").map(|found| begin + found).ok_or_else(|| bad(PlaceholderError::Open))?;
-        // A name may be broken at the end of a line.
+        // A name may be broken by the end of a line.
         let word = text[begin + 2..end].split_whitespace().collect::<Vec<_>>().join(" ");
         out += &match word.as_str() {
             "summary" => summary_table(sources, missing, link),
@@ -139,10 +140,10 @@ fn put_in(
     Ok(out + &text[at..])
 }
 
-/// The way from a folder to a file, as a link has it.
+/// The relative path from a folder to a file, as a link has it.
 ///
 /// # Errors
-/// If one of them is not there.
+/// If one of them does not exist.
 pub fn relative(folder: &Path, file: &Path) -> std::io::Result<String> {
     let folder = std::path::absolute(folder)?.canonicalize()?;
     let file = file.canonicalize()?;
@@ -152,13 +153,13 @@ pub fn relative(folder: &Path, file: &Path) -> std::io::Result<String> {
     Ok(up.chain(down).collect::<Vec<_>>().join("/"))
 }
 
-/// What was measured of a figure or for an expectation.
+/// The measured value of a figure or of an expectation.
 fn figure(word: &str, sources: &[Source<'_>]) -> Option<String> {
     let (name, wanted) = match word.split_once(' ') {
         Some((name, figure)) => (name, Some(figure.trim())),
         None => (word, None),
     };
-    // A case's own name may hold a slash.
+    // A case's own name may contain a slash.
     let result =
         |source: &&Source<'_>| name.strip_prefix(source.result.case.as_str()).is_some_and(|rest| rest.starts_with('/'));
     for source in sources.iter().filter(result) {
@@ -249,7 +250,7 @@ fn worlds_table(sources: &[Source<'_>]) -> String {
     )
 }
 
-/// Text as a cell of a table may hold it.
+/// A text as a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -273,7 +274,7 @@ fn not_reproduced(sources: &[Source<'_>]) -> String {
     if out.is_empty() { "None of those that were run is known not to come out.\n".into() } else { out }
 }
 
-/// What had to come out and did not.
+/// The expectations that did not hold.
 fn failures(sources: &[Source<'_>]) -> String {
     let mut out = String::new();
     for source in sources {

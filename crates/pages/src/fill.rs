@@ -1,8 +1,8 @@
-//! Markdown whose prose is filled to lines of at most 100 characters, as the prose of this
-//! repository is. Headings, tables, code, quotes, markup and paragraphs with hard line breaks stay
-//! as they are.
+//! Fills the prose of Markdown to lines of at most 100 characters, like all prose of this
+//! repository. Headings, tables, code, quotes, markup and paragraphs with hard line breaks stay as
+//! they are.
 
-/// The most characters of a line of prose.
+/// Most characters of a line of prose.
 const WIDTH: usize = 100;
 
 /// Fills every paragraph and every item of a list.
@@ -36,13 +36,14 @@ pub fn fill(markdown: &str) -> String {
     out
 }
 
-/// Whether a line outside of code is part of a paragraph or of an item of a list.
+/// Whether a line outside of code belongs to a paragraph or to an item of a list.
 fn is_prose(line: &str) -> bool {
     let text = line.trim_start();
     !text.is_empty() && !text.starts_with(['#', '|', '>', '<']) && !text.starts_with("```")
 }
 
-/// The length of what makes a line an item of a list, with the space behind it; 0 if it is none.
+/// The length of the mark that makes a line an item of a list, with the space behind it; 0 without
+/// one.
 fn marker(text: &str) -> usize {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let sign = if digits == 0 { ["-", "*", "+"] } else { [".", ")", "."] };
@@ -54,7 +55,7 @@ fn marker(text: &str) -> usize {
     }
 }
 
-/// Writes words in lines that begin with `begin`, and from the second on with as many spaces.
+/// Writes words in lines. The first line begins with `begin`, the others with as many spaces.
 fn push_words<'a>(out: &mut String, begin: &str, words: impl Iterator<Item = &'a str>) {
     let indent = begin.chars().count();
     out.push_str(begin);
@@ -75,8 +76,8 @@ fn push_words<'a>(out: &mut String, begin: &str, words: impl Iterator<Item = &'a
     out.push('\n');
 }
 
-/// Whether a word at the begin of a line would be read as a heading, a list, a quote, a table or a
-/// line across.
+/// Whether a word would be read as a heading, a list, a quote, a table or a rule if it began a
+/// line.
 fn means_something_first(word: &str) -> bool {
     !is_prose(word)
         || word.chars().all(|c| "-*+=_".contains(c))

@@ -1,10 +1,10 @@
-//! Results as `.flent.gz`: the data format of flent, version 4 (`flent/resultset.py`: JSON with
-//! `metadata`, `version`, `x_values`, `results`, `raw_values`, compressed), so that the tool that
-//! people have opens, prints and plots them.
+//! Writes results as `.flent.gz`, the data format of flent, version 4 (`flent/resultset.py`: JSON
+//! with `metadata`, `version`, `x_values`, `results`, `raw_values`, compressed). So flent can open,
+//! print and plot them.
 //!
-//! Series are named as flent's own tests name them. Throughput is in Mbit/s of bytes that arrived,
-//! delays in ms: a "ping" is the median round trip of the flows of requests where there are some,
-//! else the median time from source to destination.
+//! Series have the names of flent's own tests. Throughput is in Mbit/s of bytes that arrived,
+//! delays are in ms. A "ping" is the median round trip of the flows of requests, or without such
+//! flows the median time from source to destination.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// The version of flent's data format.
 const FORMAT: u32 = 4;
 
-/// A test of flent whose plots a file opens with.
+/// The flent test as which a file is written; flent opens the file with this test's plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     /// N uploads and a ping
@@ -38,7 +38,7 @@ impl Test {
     }
 }
 
-/// flent's file, in its own field names.
+/// The contents of a flent file, with flent's field names.
 #[derive(Serialize)]
 struct File {
     metadata: BTreeMap<&'static str, Value>,
@@ -48,7 +48,7 @@ struct File {
     raw_values: BTreeMap<String, Vec<Value>>,
 }
 
-/// A run by the names of its column and row, where it has them.
+/// The name of a run: its column and row, if it has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a> {
     /// Its column.
@@ -66,7 +66,7 @@ impl std::fmt::Display for Name<'_> {
     }
 }
 
-/// Why it is not known which run goes into a file.
+/// Why it is not clear which run goes into a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// The result has no series over time.
@@ -75,15 +75,15 @@ pub enum ChoiceError {
     /// A name was given, but the only run has none.
     #[error("there is no such run ({0}): the case has one, without a name")]
     NoNames(String),
-    /// No run has the name. The names that there are follow.
+    /// No run has the name; the names of all runs follow.
     #[error("there is no such run; runs: {0}")]
     Unknown(String),
-    /// Several runs have the name. Their whole names follow.
-    #[error("a file of flent is of one run; say which: {0}")]
+    /// Several runs have the name; their full names follow.
+    #[error("a flent file takes one run; say which: {0}")]
     Several(String),
 }
 
-/// The place of the run that is asked for.
+/// The index of the run with the wanted name.
 ///
 /// # Errors
 /// If no run has the name, or several have it.
@@ -103,7 +103,7 @@ pub fn choose(runs: &[Name<'_>], wanted: Name<'_>) -> Result<usize, ChoiceError>
     }
 }
 
-/// A result's run of the column and row asked for.
+/// The run of a result with this column and row.
 ///
 /// # Errors
 /// If the result has no such run, or several.
@@ -116,10 +116,10 @@ pub fn run<'a>(result: &'a CaseResult, column: Option<&str>, row: Option<&str>) 
     result.series.get(choose(&names, Name { column, row })?).ok_or(ChoiceError::NoSeries)
 }
 
-/// A run as a file of flent, compressed. The same run gives the same bytes.
+/// A run as a flent file, compressed. The same run gives the same bytes.
 ///
 /// # Errors
-/// If the file cannot be put into JSON or compressed.
+/// If the file cannot be written as JSON, or not be compressed.
 pub fn file(result: &CaseResult, run: &RunSeries, test: Test) -> std::io::Result<Vec<u8>> {
     let bin = run.bin_ns as f64 / 1e9;
     let bins = run.classes.iter().chain(&run.flows).map(|row| row.bytes.len()).max().unwrap_or(0);
@@ -195,11 +195,11 @@ pub fn file(result: &CaseResult, run: &RunSeries, test: Test) -> std::io::Result
     out.finish()
 }
 
-/// What a test's series are made of.
+/// The series of a test.
 #[derive(Default)]
 struct Series {
     results: BTreeMap<String, Vec<Option<f64>>>,
-    /// Of these, those that flent computes from others.
+    /// The names of the series that flent computes from others.
     derived: Vec<String>,
     /// Points of the runner `tc`, without their time.
     raw: Option<Vec<Value>>,
@@ -234,7 +234,7 @@ fn fairness(values: &[f64]) -> f64 {
     if squares > 0.0 { sum * sum / (values.len() as f64 * squares) } else { 1.0 }
 }
 
-/// A run's flows with what is known of each.
+/// The flows of a run, each with its row in the result if there is one.
 fn flows<'a>(result: &'a CaseResult, run: &'a RunSeries) -> Vec<(&'a SeriesRow, Option<&'a FlowResult>)> {
     let known = |row: &SeriesRow| {
         result.flows.iter().find(|flow| flow.name == row.name && flow.column == run.column && flow.row == run.row)
@@ -252,7 +252,7 @@ fn hosts(series: &mut Series, all: &[(&SeriesRow, Option<&FlowResult>)]) {
     }
 }
 
-/// Delays that stand for a ping, and what they are.
+/// The delays that serve as ping; adds a note that says which they are.
 fn pings(all: &[(&SeriesRow, Option<&FlowResult>)], bins: usize, notes: &mut Vec<String>) -> Vec<Option<f64>> {
     let asks: Vec<_> = all.iter().filter(|(row, _)| row.round_trips).map(|(row, _)| delay(row, bins)).collect();
     if asks.is_empty() {
@@ -264,7 +264,7 @@ fn pings(all: &[(&SeriesRow, Option<&FlowResult>)], bins: usize, notes: &mut Vec
     each(&asks, bins, mean)
 }
 
-/// The test `tcp_nup`: what TCP delivers, flow by flow; where there is no TCP, what UDP does.
+/// The test `tcp_nup`: what each flow of TCP delivers, or without TCP each flow of UDP.
 fn uploads(result: &CaseResult, run: &RunSeries, bins: usize) -> Series {
     let mut series = Series::default();
     let all = flows(result, run);
@@ -361,14 +361,14 @@ fn rrul(result: &CaseResult, run: &RunSeries, bins: usize) -> Series {
     series
 }
 
-/// The test `qdisc-stats`: all classes' queues together.
+/// The test `qdisc-stats`: the queues of all classes together.
 fn qdisc(run: &RunSeries, bins: usize) -> Series {
     let sum = |of: fn(&SeriesRow) -> &Vec<u64>, n: usize| {
         run.classes.iter().map(|row| of(row).get(n).copied().unwrap_or(0)).sum::<u64>()
     };
     let bin = run.bin_ns as f64;
-    // By Little's law the packets that leave in a bin, each as long as it waited, are those that
-    // wait in it, on average.
+    // By Little's law: the packets that leave in a bin, multiplied by how long each waited, give
+    // the average number that waits.
     let waiting = |of: fn(&SeriesRow) -> &Vec<u64>, n: usize| {
         let wait = |row: &SeriesRow| row.delay_mean_ns.get(n).copied().flatten().unwrap_or(0) as f64;
         run.classes.iter().map(|row| of(row).get(n).copied().unwrap_or(0) as f64 * wait(row)).sum::<f64>()
@@ -407,7 +407,7 @@ fn qdisc(run: &RunSeries, bins: usize) -> Series {
     series
 }
 
-/// What flent says of a series beside its values.
+/// What flent states about a series in addition to its values.
 fn meta(name: &str, values: &[Option<f64>], result: &CaseResult, test: Test) -> Value {
     let known: Vec<f64> = values.iter().flatten().copied().collect();
     let units = match name {
@@ -424,7 +424,7 @@ fn meta(name: &str, values: &[Option<f64>], result: &CaseResult, test: Test) -> 
     meta
 }
 
-/// A time as flent writes it, in UTC (days by H. Hinnant's `civil_from_days`).
+/// A time as flent writes it, in UTC. (The days are computed by H. Hinnant's `civil_from_days`.)
 fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn times_as_date_prints_them() {
-        // `date -u -d @N`.
+        // The expected texts are those of `date -u -d @N`.
         assert_eq!(utc(0), "1970-01-01T00:00:00.000000Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00.000000Z");
         assert_eq!(utc(1_795_323_661), "2026-11-22T05:01:01.000000Z");

@@ -1,10 +1,10 @@
-//! Results for readers: pages, plots, and files and text in other tools' forms. Everything here is
-//! a function from results to text; nothing runs a case.
+//! Shows results: pages, plots, and files and text in the form of other tools. Everything here is a
+//! function from results to text; nothing runs a case.
 //!
 //! ```text
 //!  html       a self-contained page of results       plot     charts as SVG
 //!  document   EXPERIMENTS.md                         results  a folder of results, pages and an index
-//!  load       results read back from JSON            flent    a run as a file of flent's
+//!  load       results read back from JSON            flent    a run as a flent file
 //!  stat       counters as `tc -s`, altqstat and tbrconfig print them
 //! ```
 

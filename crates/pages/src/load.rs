@@ -13,7 +13,7 @@ use crate::html::Source;
 /// The schema of results.
 const SCHEMA: &str = "altq.result/1";
 
-/// How a result is made, for who has none.
+/// The way to get a result, for messages.
 const PRINTED_BY: &str = "altq sim CASE --json and altq lab CASE --json print results";
 
 /// A result, and the text that it was read from.
@@ -26,14 +26,14 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// As a page wants it.
+    /// The result as a page needs it.
     pub fn source(&self) -> Source<'_> {
         Source { result: &self.result, json: &self.json, file: None }
     }
 }
 
-/// Why a file gives no results, and where in the file the reason stands. Displayed: file, line,
-/// column, reason, and the line with a caret.
+/// Why a file gives no results, and where in the file the reason is. Displayed: file, line, column,
+/// reason, and the line with a caret.
 #[derive(Debug)]
 pub struct LoadError {
     /// The file.
@@ -59,27 +59,27 @@ pub enum Reason {
     /// The text is not JSON.
     #[error("this is no JSON{}: {why}", behind(*.results))]
     NotJson {
-        /// Whether results stand before it.
+        /// True if there are results before it.
         results: bool,
-        /// What the parser says.
+        /// The parser's message.
         why: String,
     },
     /// The text ends within a value.
     #[error("the JSON is cut short{}: the command that wrote it did not end; run it again", behind(*.results))]
     CutShort {
-        /// Whether results stand before it.
+        /// True if there are results before it.
         results: bool,
     },
     /// The value names no schema.
     #[error("this is no result: it has no \"schema\": {SCHEMA:?}; {PRINTED_BY}")]
     NoSchema,
-    /// The value names a schema that is no version of `altq.result`.
+    /// The value names a schema other than `altq.result`.
     #[error("the schema is {0:?}, not {SCHEMA:?}; {PRINTED_BY}")]
     OtherSchema(String),
     /// The value is of another version of `altq.result`.
     #[error("the schema is {0:?}, not {SCHEMA:?}; it is of another version of altq")]
     OtherVersion(String),
-    /// The value is not what the schema says.
+    /// The value does not have the form of the schema.
     #[error("{0}: the result was changed, or written by another version of altq")]
     Changed(String),
 }
@@ -100,10 +100,10 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Reads a file of one result or of several, one after the other; `-` is what comes on stdin.
+/// Reads a file with one result or several, one after another; `-` reads stdin.
 ///
 /// # Errors
-/// If the file cannot be read, or holds anything but results.
+/// If the file cannot be read, or contains anything but results.
 pub fn load(path: &Path) -> Result<Vec<Loaded>, LoadError> {
     let error = |reason| LoadError { path: path.to_owned(), place: None, reason };
     let mut bytes = Vec::new();
@@ -119,10 +119,10 @@ pub fn load(path: &Path) -> Result<Vec<Loaded>, LoadError> {
 /// Reads the results in a text, as [`load`] does. `path` is the text's name in errors.
 ///
 /// # Errors
-/// If the text holds anything but results.
+/// If the text contains anything but results.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Loaded>, LoadError> {
     let error = |place, reason| LoadError { path: path.to_owned(), place, reason };
-    // Results stand on one long line.
+    // A result is one long line.
     let at = |byte: usize, reason| error(Some(Place::in_long_line(text, byte)), reason);
     let mut found: Vec<Loaded> = Vec::new();
     let mut begin = 0;
@@ -153,7 +153,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Loaded>, LoadError> {
     if found.is_empty() { Err(error(None, Reason::Empty)) } else { Ok(found) }
 }
 
-/// Why a value is no result by its schema, and at which byte of its JSON.
+/// Why a value's schema is not that of a result, and at which byte of its JSON.
 fn not_a_result(json: &str, value: &Value) -> Option<(usize, Reason)> {
     match value.get("schema").and_then(Value::as_str) {
         Some(SCHEMA) => None,
@@ -167,14 +167,14 @@ fn not_a_result(json: &str, value: &Value) -> Option<(usize, Reason)> {
     }
 }
 
-/// serde's reason without the place, which [`LoadError`] says.
+/// serde's message without the place, which [`LoadError`] adds.
 fn why(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or(&text).to_owned()
 }
 
 /// The byte of a text that an error is about. serde counts lines from 1, and columns in bytes up to
-/// the last byte read.
+/// the last byte that it has read.
 fn offset(text: &str, error: &serde_json::Error) -> usize {
     let begin: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     begin + error.column().saturating_sub(1)
@@ -212,8 +212,8 @@ mod tests {
                 "r.json:1:11: the schema is \"altq.check/1\", not \"altq.result/1\"; altq sim",
             ),
             (r#"{"schema":"altq.result/2"}"#, "not \"altq.result/1\"; it is of another version of altq"),
-            // The parser tells the word's end, or the character behind it, as the features are with
-            // which it was built.
+            // The parser gives the end of the word, or the character behind it, depending on the
+            // features with which it was built.
             (&RESULT.replace("\"sim\"", "\"moon\""), "unknown variant `moon`, expected `sim` or `lab`"),
             (&RESULT.replace("\"sim\"", "\"moon\""), "r.json:1:5"),
             (&RESULT[..60], "r.json:1:61: the JSON is cut short: the command"),

@@ -1,5 +1,5 @@
-//! Results on disk: JSON as soon as there is some, the page of its case, and at the end the index
-//! and EXPERIMENTS.md.
+//! Results in a folder: each result's JSON and the page of its case as soon as it is there, and at
+//! the end the index and EXPERIMENTS.md.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use altq_cases::result::{CaseResult, World};
 use crate::html::{self, Source, text::slug};
 use crate::load::{self, Loaded};
 
-/// Why results are not on disk.
+/// Why results cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// The folder is not there and cannot be made.
+    /// The folder does not exist and cannot be made.
     #[error("{} cannot be made (--out names another folder)", folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The path ends in `..` or is the root of the file system.
@@ -29,28 +29,27 @@ pub enum ResultsError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A result has no JSON.
+    /// A result cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// The folder that results go to.
+/// The folder of the results.
 pub struct Results {
     folder: PathBuf,
-    /// What is in it, by file name.
+    /// The results in it, by file name.
     kept: Vec<(String, Loaded)>,
 }
 
 impl Results {
-    /// Opens a folder, or makes it, and reads those results of `cases` in it that were made from
-    /// the case files as they are now: so a run of some cases, or of one world, adds to earlier
-    /// runs. `warn` is called with the reason why a result is left out.
-    ///
+    /// Opens a folder, or makes it. Of the results in it, those of `cases` that were made from the
+    /// case files as they are now are kept, so that a run of some cases, or of one world, adds to
+    /// earlier runs. `warn` is called with the reason why a result is left out.
     /// # Errors
-    /// If the folder is not there and cannot be made.
+    /// If the folder does not exist and cannot be made.
     pub fn open(folder: &Path, cases: &[CaseFile], mut warn: impl FnMut(String)) -> Result<Results, ResultsError> {
         std::fs::create_dir_all(folder).map_err(|source| ResultsError::Folder { folder: folder.to_owned(), source })?;
         let mut kept = Vec::new();
@@ -98,7 +97,7 @@ impl Results {
         self.write(&page_name(&case), &html::page(&case, &own))
     }
 
-    /// All results, by case, the simulator's first.
+    /// All results by case, those of the simulator first.
     pub fn sources(&self) -> Vec<Source<'_>> {
         let mut all: Vec<Source<'_>> =
             self.kept.iter().map(|(name, loaded)| Source { file: Some(name), ..loaded.source() }).collect();
@@ -120,8 +119,8 @@ impl Results {
     }
 }
 
-/// Writes a file under another name and renames it: after an interruption the file is the old one
-/// or the new one, never half of it.
+/// Writes a file under another name and then renames it. So after an interruption the file is
+/// either the old or the new one, never a part of it.
 ///
 /// # Errors
 /// If the path names no file, or the file cannot be written.
@@ -133,7 +132,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), ResultsError> {
         .map_err(|source| ResultsError::Write { path: path.to_owned(), source })
 }
 
-/// The page of a case.
+/// The file name of a case's page.
 pub fn page_name(case: &str) -> String {
     format!("{}.html", slug(case))
 }

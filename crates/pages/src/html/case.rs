@@ -1,4 +1,4 @@
-//! All of one case.
+//! The section of a page about one case.
 
 use altq_cases::result::{CaseResult, World};
 use maud::{Markup, html};
@@ -7,12 +7,12 @@ use super::element::table;
 use super::text::{figure, paragraphs};
 use super::{Source, compare, made, promises, runs, worlds};
 
-/// More promises than these are folded away.
+/// With more promises than this, the table is folded away.
 const MOST_PROMISES: usize = 24;
 
-/// A case: one result of it, or one of each world.
+/// The section of a case: one result, or one of each world.
 pub fn section(name: &str, sources: &[&Source<'_>]) -> Markup {
-    // Headings name the world where there are two.
+    // Headings name the world if there are two results.
     let world = |result: &CaseResult| match sources.len() {
         0 | 1 => String::new(),
         _ => format!(" ({})", result.world.name()),
@@ -60,7 +60,7 @@ fn tags(result: &CaseResult) -> Markup {
     html! { li.tag { (world) } li class={ "tag " (class) } { (verdict) } }
 }
 
-/// What the reader must know of a result.
+/// The remarks for the reader of a result.
 fn notes(result: &CaseResult, world: &str) -> Markup {
     html! {
         @if !result.valid || !result.notes.is_empty() {
@@ -72,7 +72,7 @@ fn notes(result: &CaseResult, world: &str) -> Markup {
     }
 }
 
-/// The runs of a result, row by row; of several rows only the one in the middle is unfolded.
+/// The runs of a result, row by row. If there are several rows, only the middle one is unfolded.
 fn what_happened(result: &CaseResult, world: &str) -> Markup {
     let rows = runs::rows(result);
     let shown: Vec<(Option<&str>, Markup)> = rows
@@ -93,7 +93,7 @@ fn what_happened(result: &CaseResult, world: &str) -> Markup {
     }
 }
 
-/// altq against what took the link's place in the same run.
+/// altq compared with what took its place in the same run.
 fn peers(result: &CaseResult) -> Markup {
     html! {
         @for peer in &result.peers {

@@ -1,4 +1,4 @@
-//! Elements that several parts of a page have.
+//! Elements that several parts of a page use.
 
 use maud::{Markup, html};
 
@@ -11,7 +11,7 @@ const NARROW: f64 = 390.0;
 /// Width of one of two charts across a wide page.
 const HALF: f64 = 560.0;
 
-/// A table: its head, and rows whose first cell names them.
+/// A table: a head, and rows whose first cell is the row's name.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
     html! {
         div.scroll { table {
@@ -29,7 +29,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> Markup {
     }
 }
 
-/// A verdict as a word, and as a sign for narrow screens.
+/// A verdict as a word, and for narrow screens as a sign.
 pub fn verdict(valid: bool, pass: bool) -> Markup {
     let (class, word, sign) = match (valid, pass) {
         (false, _) => ("invalid", "INVALID", "?"),
@@ -39,8 +39,9 @@ pub fn verdict(valid: bool, pass: bool) -> Markup {
     html! { span class=(class) { span.word { (word) } span.sign { (sign) } } }
 }
 
-/// Charts side by side, each with its caption. `draw` draws the nth in a width: as wide as their
-/// number leaves room for, and where that is wider than a narrow screen once more for one.
+/// Charts side by side, each with its caption. `draw` draws the nth chart in a given width. Charts
+/// are as wide as their number allows. If that is wider than a narrow screen, they are drawn a
+/// second time for one.
 pub fn charts(captions: &[&str], draw: &dyn Fn(usize, f64) -> Markup) -> Markup {
     let (columns, width) = match captions.len() {
         1 => return html! { figure { (wide_and_narrow(WIDE, &|width| draw(0, width))) } "\n" },
@@ -59,12 +60,12 @@ pub fn charts(captions: &[&str], draw: &dyn Fn(usize, f64) -> Markup) -> Markup 
     }
 }
 
-/// A chart drawn twice; the style sheet shows the one that fits the screen.
+/// A chart drawn in two widths; the style sheet shows the one that fits the screen.
 fn wide_and_narrow(width: f64, draw: &dyn Fn(f64) -> Markup) -> Markup {
     html! { div.wide { (draw(width)) } div.narrow { (draw(NARROW)) } }
 }
 
-/// What stands before a name in a legend.
+/// The sign before a name in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// A line.
@@ -111,7 +112,7 @@ fn drawn(style: Style, sign: Sign) -> Markup {
     }
 }
 
-/// The style of a column. That of altq and that of classic are the same in all charts.
+/// The style of a column. altq and classic have the same styles in all charts.
 pub fn column_style(name: &str, place: usize) -> Style {
     match name {
         "altq" | "" => Style::new(0),

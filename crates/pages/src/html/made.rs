@@ -1,4 +1,4 @@
-//! How a result was made: command, seed, versions, files and hashes; and the result itself.
+//! How a result was made: command, seed, versions, files with hashes; and the result as JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::Source;
 use super::text::{slug, time};
 
-/// The facts about a result.
+/// The list of these facts.
 pub fn section(source: &Source<'_>) -> Markup {
     let (result, made) = (source.result, source.result.made.as_ref());
     let from = if result.warmup_ns == 0 { "its start".into() } else { time(result.warmup_ns as f64) };

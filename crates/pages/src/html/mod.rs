@@ -1,5 +1,5 @@
-//! Results as HTML pages. A page is one file: nothing is fetched and no script runs; the style
-//! sheet does light and dark, wide and narrow.
+//! Results as HTML pages. A page is one file: it loads nothing and runs no script. The style sheet
+//! adapts it to light and dark, wide and narrow screens.
 //!
 //! ```text
 //!  case       all of one case                     compare   published, classic and altq
@@ -25,20 +25,20 @@ pub use worlds::{Difference, difference};
 
 use crate::plot::{CHART_STYLE, COLOURS, STYLES};
 
-/// A result, and the text that it was read from.
+/// A result, and the JSON from which it was read.
 pub struct Source<'a> {
     /// The result.
     pub result: &'a CaseResult,
-    /// Its JSON, which the page carries along.
+    /// Its JSON, which is part of the page.
     pub json: &'a str,
-    /// The name of its file, if that lies in the page's folder.
+    /// The name of its file, if the file is in the page's folder.
     pub file: Option<&'a str>,
 }
 
-/// The style sheet of pages, charts and colours apart.
+/// The style sheet of pages, without charts and colours.
 const STYLE: &str = include_str!("style.css");
 
-/// One page of all these results, those of one case together.
+/// One page with all these results; those of the same case are put together.
 pub fn page(title: &str, sources: &[Source<'_>]) -> String {
     let cases = cases(sources);
     document(
@@ -55,12 +55,12 @@ pub fn page(title: &str, sources: &[Source<'_>]) -> String {
     )
 }
 
-/// A page that leads to the pages of cases. `link`: the name of a case's page.
+/// A page with links to the pages of cases. `link` returns the name of a case's page.
 pub fn index(title: &str, sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> String {
     document(title, &html! { h1 { (title) } "\n" (overview(sources, link)) })
 }
 
-/// Results by case, in the order in which cases come first.
+/// The results by case, in the order in which the cases appear first.
 pub fn cases<'a, 'b>(sources: &'b [Source<'a>]) -> Vec<(&'a str, Vec<&'b Source<'a>>)> {
     let mut cases: Vec<(&str, Vec<&Source<'_>>)> = Vec::new();
     for source in sources {
@@ -141,7 +141,7 @@ fn document(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// The patterns that hatched bars are filled with.
+/// The patterns with which hatched bars are filled.
 fn hatches() -> Markup {
     html! {
         svg width="0" height="0" style="position:absolute" aria-hidden="true" {

@@ -1,4 +1,4 @@
-//! What a case expected and what came out: a table with a verdict and a gauge for each promise.
+//! A case's expectations and their outcomes: a table with a verdict and a gauge for each.
 
 use altq_cases::case::Bound;
 use altq_cases::result::{CaseResult, Outcome};
@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::element::verdict;
 use super::text::{deviation, figure};
 
-/// The table of a result's expectations. The case's name is left out of theirs.
+/// The table of a result's expectations. Their names are shown without the case's name.
 pub fn section(result: &CaseResult) -> Markup {
     if result.expectations.is_empty() {
         return html! { p.quiet { "The case expects nothing in this world." } "\n" };
@@ -57,14 +57,14 @@ fn off_by(outcome: &Outcome) -> String {
     measured.map_or("–".into(), |measured| deviation(measured / outcome.expected - 1.0))
 }
 
-/// A gauge: the range that the tolerance allows, the expected figure in the middle, and where the
-/// measured one lies.
+/// A gauge: the range that the tolerance allows, with the expected value in the middle and a mark
+/// at the measured value.
 fn gauge(outcome: &Outcome) -> Markup {
     const WIDTH: f64 = 108.0;
     const MIDDLE: f64 = WIDTH / 2.0;
     let Some(measured) = outcome.measured.filter(|measured| measured.is_finite()) else { return Markup::default() };
     let off = measured - outcome.expected;
-    // The tolerance takes half of the width.
+    // The tolerance takes half of the gauge's width.
     let reach = match outcome.tolerance {
         tolerance if tolerance > 0.0 => tolerance * 2.0,
         _ => off.abs().max(outcome.expected.abs() * 0.01) * 1.25,

@@ -1,14 +1,14 @@
-//! Texts of a page: figures as people read them, paragraphs, names of files.
+//! Text on a page: figures for people, paragraphs, names of files.
 
 use maud::{Markup, html};
 
-/// The paragraphs of a text. Where its lines are broken does not matter.
+/// The paragraphs of a text. Line breaks inside a paragraph do not matter.
 pub fn paragraphs(text: &str) -> Markup {
     let pieces = text.split("\n\n").map(|piece| piece.split_whitespace().collect::<Vec<_>>().join(" "));
     html! { @for piece in pieces.filter(|piece| !piece.is_empty()) { p { (code(&piece)) } "\n" } }
 }
 
-/// A text in which what stands between backticks is code.
+/// A text in which words between backticks are shown as code.
 fn code(text: &str) -> Markup {
     let pieces: Vec<&str> = text.split('`').collect();
     html! {
@@ -21,7 +21,8 @@ fn code(text: &str) -> Markup {
     }
 }
 
-/// A number with four significant digits, without zeros at its end; large ones in groups of three.
+/// A number with four significant digits and without zeros at its end; large numbers in groups of
+/// three digits.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
@@ -47,7 +48,7 @@ fn grouped(text: &str) -> String {
     format!("{sign}{}{part}", groups.join(","))
 }
 
-/// A figure of `altq.result/1` in the unit that fits its size. `unit`: that of the figure.
+/// A figure of `altq.result/1` in a unit that suits its size. `unit`: the unit of `value`.
 pub fn figure(value: f64, unit: &str) -> String {
     match unit {
         "fraction" => format!("{} %", number(value * 100.0)),
@@ -68,7 +69,7 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     fits.map_or(String::new(), |(size, word)| format!("{} {word}", number(value / size)))
 }
 
-/// A deviation with its sign: `+1.3 %`.
+/// A relative deviation with its sign: `+1.3 %`.
 pub fn deviation(part: f64) -> String {
     if !part.is_finite() {
         return "–".into();
@@ -86,7 +87,7 @@ pub fn deviation(part: f64) -> String {
     format!("{sign}{text} %")
 }
 
-/// A name as part of a link or of a file's name.
+/// A name in a form that fits links and file names.
 pub fn slug(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }

@@ -1,4 +1,4 @@
-//! The simulator and the lab: what each class sent in virtual time, and with the kernel's own TCP.
+//! The simulator and the lab: what each class sent in virtual time and with the kernel's own TCP.
 
 use altq_cases::result::{CaseResult, ClassResult, World};
 use maud::{Markup, html};
@@ -7,19 +7,19 @@ use super::Source;
 use super::element::table;
 use super::text::{deviation, figure};
 
-/// How far a case's figures in the lab are from those of the simulator.
+/// How much a case's figures in the lab differ from those in the simulator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// How many classes are compared.
+    /// Number of classes that are compared.
     pub classes: usize,
-    /// The largest error of a rate in the lab against that in the simulator, as a fraction.
+    /// The largest error of a rate in the lab, compared with the simulator, as a fraction.
     pub worst: f64,
     /// The row, column and name of the class that has it.
     pub class: String,
 }
 
-/// The least part of what its link carries that a class must have to be compared: with few packets
-/// chance decides.
+/// A class is compared only if it has at least this part of what its link carries; with fewer
+/// packets the result would depend on chance.
 const LEAST_PART: f64 = 0.05;
 
 /// Compares what classes sent in a case's two results. `None` if no class can be compared.
@@ -42,7 +42,7 @@ pub fn difference(sim: &CaseResult, lab: &CaseResult) -> Option<Difference> {
     })
 }
 
-/// The classes that are in both results; not the links themselves.
+/// The classes that are in both results, without the links themselves.
 fn pairs<'a>(sim: &'a CaseResult, lab: &'a CaseResult) -> impl Iterator<Item = (&'a ClassResult, &'a ClassResult)> {
     let classes = sim.classes.iter().filter(|class| class.report.parent.is_some());
     classes.filter_map(|class| Some((class, same(class, lab)?)))
@@ -60,10 +60,11 @@ fn name(class: &ClassResult) -> String {
     names.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// More classes than these are folded away.
+/// With more classes than this, the table is folded away.
 const MOST_CLASSES: usize = 16;
 
-/// Both worlds class by class. Empty where a case ran in one world only, or no class is in both.
+/// Both worlds, class by class. Empty if the case ran in one world only, or no class is in both
+/// results.
 pub fn section(sources: &[&Source<'_>]) -> Markup {
     let of = |world| sources.iter().map(|source| source.result).find(|result| result.world == world);
     let (Some(sim), Some(lab)) = (of(World::Sim), of(World::Lab)) else { return Markup::default() };

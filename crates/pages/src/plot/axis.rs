@@ -1,6 +1,6 @@
 //! Axes: units, ranges, round ticks and their labels.
 
-/// The unit of an axis. Values are in the base unit; the prefix is chosen for the largest one.
+/// The unit of an axis. Values are in the base unit; the prefix is chosen to suit the largest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds.
@@ -9,7 +9,7 @@ pub enum Unit {
     Rate,
     /// A plain number.
     Count,
-    /// A number a second.
+    /// A number per second.
     PerSecond,
     /// A fraction of 1, shown in per cent.
     Part,
@@ -18,11 +18,11 @@ pub enum Unit {
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it shows.
+    /// The label.
     pub label: String,
     /// Its unit.
     pub unit: Unit,
-    /// Logarithmic rather than linear.
+    /// True if it is logarithmic, false if it is linear.
     pub log: bool,
 }
 
@@ -39,7 +39,7 @@ impl Axis {
 }
 
 impl Unit {
-    /// The size of the unit to be shown for values up to `most`, and its name.
+    /// The size and the name of the unit that is shown for values up to `most`.
     pub(super) fn scale(self, most: f64) -> (f64, &'static str) {
         match (self, most) {
             (Unit::Time, ..1e-6) => (1e-9, "ns"),
@@ -70,13 +70,13 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// For values from `least` to `most`. A linear axis begins at 0 if its values are not negative,
-    /// and ends with a tick.
+    /// A scale for values from `least` to `most`. A linear axis begins at 0 if no value is
+    /// negative, and ends with a tick.
     pub fn new(axis: &Axis, least: f64, most: f64) -> Scale {
         if axis.log { Scale::logarithmic(axis, least, most) } else { Scale::linear(axis, least, most) }
     }
 
-    /// [`new`](Scale::new), but a linear axis ends with its values.
+    /// As [`new`](Scale::new), but a linear axis ends at its largest value.
     pub fn snug(axis: &Axis, least: f64, most: f64) -> Scale {
         let mut scale = Scale::new(axis, least, most);
         if !axis.log && most > scale.from {
@@ -107,7 +107,7 @@ impl Scale {
         let most = if most > 0.0 { most } else { 1.0 };
         let least = if least > 0.0 && least < most { least } else { most / 10.0 };
         let (first, last) = ((least.log10() + 1e-9).floor() as i32, (most.log10() - 1e-9).ceil() as i32);
-        // At most nine decades are shown: the largest.
+        // At most nine decades are shown, from the largest value down.
         let last = last.max(first + 1);
         let first = first.max(last - 9);
         let (unit, word) = axis.unit.scale(10f64.powi(last - 1));
@@ -131,7 +131,8 @@ impl Scale {
         Scale { log: true, from, to, ticks: (first..=last).map(tick).collect(), label }
     }
 
-    /// Where a value lies between the axis's ends, from 0 to 1. Values beyond an end lie at it.
+    /// The place of a value between the axis's ends, from 0 to 1. Values beyond an end are placed
+    /// at it.
     pub fn place(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.from).log10() - self.from.log10()) / (self.to.log10() - self.from.log10())
@@ -146,14 +147,14 @@ fn labelled(label: &str, word: &str) -> String {
     if word.is_empty() { label.to_owned() } else { format!("{label} [{word}]") }
 }
 
-/// The least of 1, 2, 5 times a power of ten that is not below `least`.
+/// The smallest of 1, 2, 5 times a power of ten that is not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10f64.powi(least.log10().floor() as i32);
     let digits = [1.0, 2.0, 5.0, 10.0].into_iter().find(|d| d * power >= least * (1.0 - 1e-9)).unwrap_or(10.0);
     digits * power
 }
 
-/// Digits behind the decimal point that a step needs.
+/// The number of decimals that a step needs.
 fn decimals(step: f64) -> usize {
     (-(step.log10() + 1e-9).floor()).max(0.0) as usize
 }
@@ -171,7 +172,7 @@ mod tests {
     fn round_ticks() {
         let (label, ticks) = shown(&Axis::new("rate", Unit::Rate), 0.0, 9.7e6);
         assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("rate [Mbit/s]", "0 2 4 6 8 10"));
-        // What ends on a tick needs no further one.
+        // If the largest value is on a tick, no further tick is added.
         assert_eq!(shown(&Axis::new("rate", Unit::Rate), 0.0, 10e6).1.join(" "), "0 2 4 6 8 10");
         let (label, ticks) = shown(&Axis::new("wait", Unit::Time), 0.001, 0.0121);
         assert_eq!((label.as_str(), ticks.join(" ").as_str()), ("wait [ms]", "0 2 4 6 8 10 12 14"));

@@ -1,4 +1,4 @@
-//! What `altq sim CASE --plot FILE` draws: a column of charts for every column of the case.
+//! The figure of `altq sim CASE --plot FILE`: a column of charts for every column of the case.
 
 use altq_cases::series::{Row, Series};
 use altq_cases::statistics::percentile;
@@ -29,7 +29,7 @@ pub const SHOWN: &[(&str, Shown)] = &[
     ("share", Shown::Share),
 ];
 
-/// What has a line of its own.
+/// What the lines of a chart stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Each class: bytes and waits up to the hand-over to the wire.
@@ -38,8 +38,8 @@ pub enum By {
     Flow,
 }
 
-/// All columns as one, so that their lines lie in the same charts. A line is named by its column,
-/// and by its class or flow where the column has several.
+/// All columns as one, so that their lines are in the same charts. A line is named after its
+/// column, and also after its class or flow if the column has several.
 pub fn overlay(columns: &[Series]) -> Vec<Series> {
     let Some(first) = columns.first() else { return Vec::new() };
     let mut all = Series { column: None, bin: first.bin, bins: first.bins, ..Series::default() };
@@ -55,8 +55,8 @@ pub fn overlay(columns: &[Series]) -> Vec<Series> {
     vec![all]
 }
 
-/// The figure of a case's columns. `shown`: a row of charts each, from top to bottom; empty: rate,
-/// drops where there are any, and delay.
+/// The figure of a case's columns. `shown`: for each entry a row of charts, from top to bottom. If
+/// it is empty: rate, drops if there were any, and delay.
 pub fn figure(title: &str, columns: &[Series], shown: &[Shown], by: By) -> Figure {
     let columns: Vec<Column<'_>> = columns.iter().map(|series| Column::new(series, by)).collect();
     let mut legend: Vec<String> = Vec::new();
@@ -69,7 +69,7 @@ pub fn figure(title: &str, columns: &[Series], shown: &[Shown], by: By) -> Figur
     let usual = [Shown::Rate, Shown::Drops, Shown::Delay].into_iter().filter(|one| *one != Shown::Drops || dropped);
     let shown: Vec<Shown> = if shown.is_empty() { usual.collect() } else { shown.to_vec() };
     let charts = |what: Shown| match what {
-        // The bars of all columns stand in one chart.
+        // The bars of all columns are in one chart.
         Shown::Share => vec![(String::new(), shares(&columns, &legend))],
         _ => {
             let panels: Vec<Panel> = columns.iter().map(|column| column.panel(what, &legend)).collect();
@@ -85,7 +85,7 @@ const WIDTH: f64 = 530.0;
 /// Height of a chart's area.
 const HEIGHT: f64 = 144.0;
 
-/// One column, and the classes or flows of it.
+/// One column, with its classes or flows.
 struct Column<'a> {
     series: &'a Series,
     rows: &'a [Row],
@@ -104,12 +104,12 @@ impl<'a> Column<'a> {
         self.series.column.clone().unwrap_or_default()
     }
 
-    /// The row of a name.
+    /// The row with this name.
     fn row(&self, name: &str) -> Option<&'a Row> {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// A line for each name of the legend, in its style.
+    /// A panel with a line for each name of the legend, in the name's style.
     fn panel(&self, what: Shown, legend: &[String]) -> Panel {
         let bin = self.series.bin as f64 / 1e9;
         let at = |list: &[u64], n: usize| list.get(n).copied().unwrap_or(0) as f64;
@@ -143,7 +143,8 @@ impl<'a> Column<'a> {
         Chart { title: self.name(), width: WIDTH, x, range, panels: vec![panel] }
     }
 
-    /// Logarithmic where delays span more than two decades: the short ones would all lie at 0.
+    /// Logarithmic if delays span more than two decades; on a linear axis the short ones would all
+    /// be at 0.
     fn delay_axis(&self) -> Axis {
         let delays = || self.rows.iter().flat_map(|row| &row.delays).flatten().filter(|delay| **delay > 0);
         let (least, most) = (delays().min().copied().unwrap_or(1), delays().max().copied().unwrap_or(1));
@@ -151,7 +152,8 @@ impl<'a> Column<'a> {
     }
 }
 
-/// The panels of charts that stand side by side, with one range, so that heights can be compared.
+/// Gives the panels of charts that are side by side the same range, so that heights can be
+/// compared.
 fn same_heights(mut panels: Vec<Panel>) -> Vec<Panel> {
     let heights = panels.iter().filter_map(|panel| panel.heights(false)).reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
     for panel in &mut panels {
@@ -182,13 +184,13 @@ fn shares(columns: &[Column<'_>], legend: &[String]) -> Chart {
     Chart { title: "share".into(), width: WIDTH, x, range: Some((0.0, 1.0)), panels: vec![panel] }
 }
 
-/// The median delay of a bin in seconds; not a number where no packet passed.
+/// The median delay of a bin in seconds; not a number if no packet passed.
 fn median(row: &Row, bin: usize) -> f64 {
     let mut delays = row.delays.get(bin).cloned().unwrap_or_default();
     percentile(&mut delays, 50).map_or(f64::NAN, |delay| delay as f64 / 1e9)
 }
 
-/// The delay in seconds that each hundredth of the packets does not exceed.
+/// For each hundredth of the packets, the delay in seconds that they do not exceed.
 fn distribution(row: &Row) -> Vec<(f64, f64)> {
     let mut delays: Vec<u64> = row.delays.iter().flatten().copied().collect();
     delays.sort_unstable();
@@ -236,7 +238,7 @@ mod tests {
         let second = &figure.rows[0][1].1;
         assert_eq!(lines(second), [[(0.25, 400.0), (0.75, 1200.0)], [(0.25, 1600.0), (0.75, 3200.0)]]);
         assert!(matches!(second.panels[0].marks[0], Mark::Line(style, _) if style == Style::nth(0)));
-        // Both have the range of the larger one.
+        // Both charts have the range of the larger one.
         for (_, chart) in &figure.rows[0] {
             assert!(matches!(chart.panels[0].y, Side::Values(_, Some((400.0, 4000.0)))));
         }
@@ -265,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_distribution_by_hand() {
-        // Of ten packets of 1 to 10 ms: 10 % at most 1 ms, half at most 5, all at most 10.
+        // Ten packets with 1 to 10 ms: 10 % have at most 1 ms, half at most 5 ms, all at most 10
+        // ms.
         let delays = (1..=10).rev().map(|ms| ms * 1_000_000).collect();
         let points = distribution(&row("a", vec![0], vec![delays]));
         assert_eq!((points[10], points[50], points[100]), ((0.001, 0.1), (0.005, 0.5), (0.01, 1.0)));
@@ -280,7 +283,7 @@ mod tests {
         one.classes[0].drops[1] = 3;
         let drawn = figure("t", &[one], &[], By::Class);
         assert_eq!(lines(&drawn.rows[1][0].1), [[(0.25, 0.0), (0.75, 6.0)]]);
-        // From 5 to 700 ns is more than two decades.
+        // From 5 to 700 ns are more than two decades.
         assert!(drawn.rows[2][0].1.x.log);
     }
 }

@@ -1,4 +1,4 @@
-//! A chart: panels one above the other that share the horizontal axis.
+//! A chart: panels one above another that share the horizontal axis.
 
 use maud::{Markup, html};
 
@@ -11,28 +11,28 @@ use super::{CHARACTER, text_width};
 pub struct Chart {
     /// What it shows, for readers who cannot see it.
     pub title: String,
-    /// Width of the drawing; letters are twelve high.
+    /// Width of the drawing, in which letters are twelve high.
     pub width: f64,
     /// The axis that all panels share.
     pub x: Axis,
     /// The range of that axis; `None`: that of the marks.
     pub range: Option<(f64, f64)>,
-    /// From top to bottom.
+    /// The panels, from top to bottom.
     pub panels: Vec<Panel>,
 }
 
 /// A panel.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// Height of its area; of a panel of names that of each row.
+    /// Height of its area; for a panel of names, the height of each row.
     pub height: f64,
-    /// What is on the left.
+    /// Its left side.
     pub y: Side,
-    /// What is drawn; the last mark lies on top.
+    /// The marks that are drawn; the last one is on top.
     pub marks: Vec<Mark>,
 }
 
-/// What is on the left of a panel.
+/// The left side of a panel.
 #[derive(Clone, Debug)]
 pub enum Side {
     /// An axis, and the range that it has at least.
@@ -64,7 +64,7 @@ impl Chart {
         TOP + self.panels.iter().map(|panel| panel.area_height() + BETWEEN).sum::<f64>() - BETWEEN + BOTTOM
     }
 
-    /// Room that the chart needs on the left for names and numbers.
+    /// Width that the chart needs on the left for names and numbers.
     pub(super) fn left(&self) -> f64 {
         let longest = |texts: &mut dyn Iterator<Item = &str>| texts.map(text_width).fold(0.0, f64::max);
         let rooms = self.panels.iter().map(|panel| match (&panel.y, panel.scale()) {
@@ -75,7 +75,7 @@ impl Chart {
         rooms.fold(40.0, f64::max)
     }
 
-    /// The drawing, with so much room on the left.
+    /// The drawing, with this width on the left.
     pub(super) fn draw(&self, left: f64) -> Markup {
         let xs = || self.panels.iter().flat_map(|panel| &panel.marks).flat_map(Mark::xs);
         let (least, most) = self.range.or_else(|| spread(xs(), self.x.log)).unwrap_or((0.0, 1.0));
@@ -90,7 +90,7 @@ impl Chart {
             top = bottom + BETWEEN;
         }
         let base = top - BETWEEN;
-        // Labels must not run into one another.
+        // Labels must not overlap.
         let widest = x.ticks.iter().map(|(_, text)| text_width(text)).fold(0.0, f64::max) + 6.0;
         let every = (widest * x.ticks.len() as f64 / (right - left)).ceil().max(1.0) as usize;
         html! {
@@ -105,7 +105,7 @@ impl Chart {
     }
 }
 
-/// Where a panel's marks are drawn, and how its values become places there.
+/// The area of a panel, and how values become places in it.
 pub(super) struct Area<'a> {
     pub left: f64,
     pub right: f64,
@@ -114,7 +114,7 @@ pub(super) struct Area<'a> {
     x: &'a Scale,
     /// `None` in a panel of names.
     y: Option<Scale>,
-    /// Height of a name's row.
+    /// Height of the row of a name.
     pub row: f64,
 }
 
@@ -176,7 +176,7 @@ impl Panel {
             }
             @if let Side::Names(names) = &self.y {
                 @for (n, name) in names.iter().enumerate() {
-                    // A hair more room, so that the longest name is not cut for a rounding error.
+                    // A little more room, so that rounding does not cut the longest name.
                     (text(left - 8.0, area.up(n as f64) + 4.0, "end", "", &cut(name, (left - 14.0) / CHARACTER + 0.01)))
                     (level(area.up(n as f64 + 0.5)))
                 }
@@ -201,7 +201,7 @@ impl Panel {
     }
 }
 
-/// A name in so many characters: of a longer one the first and the last.
+/// A name in as many characters as fit; a longer one keeps its first and its last ones.
 fn cut(name: &str, room: f64) -> String {
     let letters: Vec<char> = name.chars().collect();
     let room = room as usize;
@@ -212,7 +212,7 @@ fn cut(name: &str, room: f64) -> String {
     letters.iter().take(head).chain(&['…']).chain(letters.iter().skip(letters.len() - tail)).collect()
 }
 
-/// The least and the greatest value that an axis can show.
+/// The smallest and the largest value that an axis can show.
 fn spread(values: impl Iterator<Item = f64>, log: bool) -> Option<(f64, f64)> {
     let values = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
     values.fold(None, |range: Option<(f64, f64)>, v| Some(range.map_or((v, v), |(a, b)| (a.min(v), b.max(v)))))
@@ -234,8 +234,8 @@ mod tests {
         let top = Panel::new(100.0, y("one"), line(&[(0.0, 0.0), (10.0, 10.0)]));
         let low = Panel::new(100.0, y("two"), line(&[(5.0, 1.0), (f64::NAN, 1.0), (10.0, 2.0)]));
         let svg = chart(vec![top, low]).svg().into_string();
-        // Three characters ("0.5") and a label take 51.6 on the left, 14 stay free on the right;
-        // areas from 10 to 110 and from 128 to 228.
+        // On the left three characters ("0.5") and a label take 51.6; on the right 14 stay free.
+        // The areas are from 10 to 110 and from 128 to 228.
         assert!(svg.contains("<path class=\"line s1\" d=\"M51.6 110.0L386.0 10.0\"></path>"), "{svg}");
         assert!(svg.contains("d=\"M218.8 178.0h0.1M386.0 128.0h0.1\""), "{svg}");
         assert_eq!(svg.matches(">time [s]</text>").count(), 1);

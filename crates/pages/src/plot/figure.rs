@@ -11,13 +11,13 @@ use super::{CHART_STYLE, COLOURS, text_width};
 pub struct Figure {
     /// What it shows.
     pub title: String,
-    /// The names of the styles, from that of [`Style::nth`] 0 on.
+    /// The names of the styles, beginning with that of [`Style::nth`] 0.
     pub legend: Vec<String>,
     /// Charts, each with its heading. Rows may be of different lengths.
     pub rows: Vec<Vec<(String, Chart)>>,
 }
 
-/// How much larger than in a page it is shown: letters are fourteen high.
+/// The figure is larger than charts on a page by this factor: letters are fourteen high.
 const SCALE: f64 = 7.0 / 6.0;
 const MARGIN: f64 = 8.0;
 /// Height of a line of the legend.
@@ -25,7 +25,7 @@ const LINE: f64 = 18.0;
 /// Height of a chart's heading.
 const HEADING: f64 = 22.0;
 
-/// The title in bold, and dashes where colours begin anew.
+/// The title in bold, and dashes for lines whose colours are used a second time.
 const OWN_STYLE: &str = "svg .title { font-weight: bold; }
 .round1 { stroke-dasharray: 7 3; } .round2 { stroke-dasharray: 2 3; } .round3 { stroke-dasharray: 9 3 2 3; }
 ";
@@ -34,7 +34,7 @@ impl Figure {
     /// The figure as an SVG document.
     pub fn svg(&self) -> String {
         let charts = || self.rows.iter().flatten().map(|(_, chart)| chart);
-        // All charts leave the same room on the left, so that their axes stand below one another.
+        // All charts have the same width on the left, so that their axes are aligned.
         let left = charts().map(Chart::left).fold(0.0, f64::max);
         let column = charts().map(|chart| chart.width).fold(0.0, f64::max);
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
@@ -80,7 +80,7 @@ impl Figure {
         drawing.into_string()
     }
 
-    /// Where the names of the legend stand: side by side, in as many lines as they need.
+    /// The places of the legend's names: side by side, in as many lines as they need.
     fn legend_places(&self, left: f64, width: f64) -> Vec<(f64, f64)> {
         let (mut x, mut y) = (left, 0.0);
         let place = |name: &String| {
@@ -95,10 +95,10 @@ impl Figure {
     }
 }
 
-/// The style sheet with the light colours in place of variables, which not every viewer knows.
+/// The style sheet with the light colours in place of variables, which some viewers do not support.
 fn style() -> String {
     let variables = COLOURS.split(['{', ';']).filter_map(|line| line.trim().strip_prefix("--")?.split_once(": "));
-    // Of each variable the light colour comes first.
+    // The first colour of each variable is the light one.
     variables.fold(CHART_STYLE.to_owned(), |style, (name, colour)| style.replace(&format!("var(--{name})"), colour))
 }
 
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn points_lie_where_they_belong() {
-        // The area: x from 44.4 (two digits and the label) to 386, y from 110 (0) up to 10 (10).
+        // The area reaches from x = 44.4 (two digits and the label) to 386, and from y = 110 (value
+        // 0) up to 10 (value 10).
         let points = vec![(0.0, 0.0), (5.0, 5.0), (10.0, 10.0)];
         let svg = figure(vec![Mark::Line(Style::nth(0), points)]).svg();
         assert!(svg.contains("d=\"M44.4 110.0L215.2 60.0L386.0 10.0\""), "{svg}");
@@ -142,10 +143,10 @@ mod tests {
         both.rows.push(vec![]);
         let svg = both.svg();
         assert!(svg.contains("a &amp; b") && svg.contains("&lt;&amp;&quot;27 &gt;") && !svg.contains('\u{7}'));
-        // Nine colours, then dashes.
+        // There are nine colours; after them lines are dashed.
         assert_eq!(["s0\"", "s0 round1\"", "s0 round3\""].map(|class| svg.matches(class).count()), [2, 2, 2]);
         assert!(svg.contains(".s1 { color: #d55e00; }") && !svg.contains("var("));
-        // Every element is closed, and by its own name.
+        // Every element is closed by its own name.
         let mut open = Vec::new();
         for tag in svg.split('<').skip(1) {
             let (tag, name) = (tag.split('>').next().unwrap(), tag.split([' ', '>', '/']).next().unwrap());

@@ -1,18 +1,18 @@
-//! What a chart is drawn of.
+//! The marks that a chart consists of.
 
 use maud::{Markup, html};
 
 use super::chart::Area;
 
-/// Styles that differ.
+/// Number of different styles.
 pub const STYLES: usize = 10;
 
 /// Colour, dash and shape of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Its number. From [`STYLES`] on colours and shapes begin anew.
+    /// Its number. From [`STYLES`] on, colours and shapes repeat.
     pub number: usize,
-    /// Drawn fainter, for what accompanies another line.
+    /// True for a fainter mark, which accompanies another line.
     pub faint: bool,
 }
 
@@ -31,13 +31,12 @@ impl Style {
         Style::new(ORDER[n % ORDER.len()] + n / ORDER.len() * STYLES)
     }
 
-    /// The same, fainter.
+    /// The same style, fainter.
     pub const fn faint(self) -> Style {
         Style { faint: true, ..self }
     }
 
-    /// Its classes in the style sheet: `s0` to `s9`, and `round1` to `round3` where colours begin
-    /// anew.
+    /// Its classes in the style sheet: `s0` to `s9`, and `round1` to `round3` when colours repeat.
     pub fn class(self) -> String {
         let mut class = format!("s{}", self.number % STYLES);
         if self.number >= STYLES {
@@ -50,13 +49,13 @@ impl Style {
     }
 }
 
-/// Something drawn in a panel. Points are (x, y); what is a text is shown when a pointer rests on
-/// the mark.
+/// Something drawn in a panel. Points are (x, y). Texts are shown when the pointer rests on the
+/// mark.
 #[derive(Clone, Debug)]
 pub enum Mark {
     /// A line. A point that is not finite is a gap.
     Line(Style, Vec<(f64, f64)>),
-    /// A line in steps: each point's height holds up to the next.
+    /// A line in steps: the height of each point holds up to the next point.
     Steps(Style, Vec<(f64, f64)>),
     /// A vertical stroke from the bottom of the panel to each point.
     Needles(Style, Vec<(f64, f64)>),
@@ -72,7 +71,7 @@ pub enum Mark {
     Span(Style, f64, f64, f64),
     /// A vertical line through the whole panel at an x.
     Across(f64, String),
-    /// A horizontal line through the whole panel at a height, with its text above it.
+    /// A horizontal line through the whole panel at a height, with a text above it.
     Level(Style, f64, String),
 }
 
@@ -81,17 +80,17 @@ pub enum Mark {
 pub struct Bar {
     /// Its style.
     pub style: Style,
-    /// Its row; fractions lie between rows.
+    /// Its row; fractions are between rows.
     pub row: f64,
-    /// Its height, as a part of a row's.
+    /// Its height, as a part of the row's height.
     pub height: f64,
-    /// Where it begins and ends.
+    /// Where it begins.
     pub from: f64,
     /// Where it ends.
     pub to: f64,
-    /// Hatched rather than filled.
+    /// True if it is hatched, false if it is filled.
     pub hatched: bool,
-    /// What is shown when a pointer rests on it.
+    /// The text that is shown when the pointer rests on it.
     pub title: String,
 }
 
@@ -173,7 +172,7 @@ impl Mark {
             Mark::Level(style, y, title) => {
                 let y = up(*y);
                 let d = format!("M{:.1} {y:.1}H{:.1}", area.left, area.right);
-                // The text stands below the line where there is no room above.
+                // The text is below the line if there is no room above it.
                 let base = if y - area.top < 6.0 { y + 13.0 } else { y - 4.0 };
                 html! {
                     (path(&format!("level {}", style.class()), &d, title))
@@ -184,7 +183,8 @@ impl Mark {
     }
 }
 
-/// A line through points, in pieces where points are not finite. `to` draws on to a point.
+/// A line through points, interrupted at points that are not finite. `to` returns the path to a
+/// point.
 fn line(style: Style, points: &[(f64, f64)], area: &Area<'_>, to: impl Fn(f64, f64) -> String) -> Markup {
     let mut d = String::new();
     for piece in points.split(|(x, y)| !x.is_finite() || !y.is_finite()) {
@@ -192,7 +192,7 @@ fn line(style: Style, points: &[(f64, f64)], area: &Area<'_>, to: impl Fn(f64, f
             let (x, y) = (area.across(*x), area.up(*y));
             d += &if n == 0 { format!("M{x:.1} {y:.1}") } else { to(x, y) };
         }
-        // A single point is seen, too.
+        // A single point is drawn as a short line, so that it is visible.
         if piece.len() == 1 {
             d += "h0.1";
         }
@@ -200,7 +200,7 @@ fn line(style: Style, points: &[(f64, f64)], area: &Area<'_>, to: impl Fn(f64, f
     html! { @if !d.is_empty() { (path(&format!("line {}", style.class()), &d, "")) } }
 }
 
-/// The outline of a dot, about six wide: the shape tells styles apart, too.
+/// The outline of a dot, about six wide. Its shape depends on the style.
 pub fn dot(style: Style, x: f64, y: f64) -> String {
     match style.number % 5 {
         0 => format!("M{:.1} {y:.1}a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0Z", x - 3.6),
@@ -211,12 +211,12 @@ pub fn dot(style: Style, x: f64, y: f64) -> String {
     }
 }
 
-/// A path, and the text that is shown when a pointer rests on it; may be empty.
+/// A path, with the text that is shown when the pointer rests on it; the text may be empty.
 pub(super) fn path(class: &str, d: &str, title: &str) -> Markup {
     html! { path class=(class) d=(d) { (self::title(title)) } "\n" }
 }
 
-/// A text at a place. `anchor`: `start`, `middle` or `end`; `class` may be empty.
+/// A text at a place. `anchor`: `start`, `middle` or `end`. `class` may be empty.
 pub(super) fn text(x: f64, y: f64, anchor: &str, class: &str, text: &str) -> Markup {
     html! {
         text x=(tenth(x)) y=(tenth(y)) text-anchor=(anchor) class=[Some(class).filter(|class| !class.is_empty())] {
@@ -229,12 +229,12 @@ fn title(text: &str) -> Markup {
     html! { @if !text.is_empty() { title { (printable(text)) } } }
 }
 
-/// A text as XML may hold it: without control characters.
+/// A text as XML allows it: without control characters.
 pub(super) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// A length to a tenth.
+/// A length with one decimal.
 pub(super) fn tenth(length: f64) -> String {
     format!("{length:.1}")
 }

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Drawn elements have classes and no colours. A page's style sheet colours them, so that one
-//! drawing does for light and dark; a [`Figure`] brings the light colours along. The colours start
-//! from those of Okabe and Ito (2008), which people with any kind of colour vision tell apart; the
-//! shapes of dots differ as well.
+//! drawing serves light and dark pages; a [`Figure`] contains the light colours. The colours begin
+//! with those of Okabe and Ito (2008), which people with any kind of colour vision can tell apart;
+//! the shapes of dots differ as well.
 //!
-//! No library draws this: plotters has had no release since 2024, and poloto draws 3 of the 10
-//! kinds of marks (lines, dots, bars), and no panels that share an axis.
+//! Charts are drawn without a library: plotters has had no release since 2024, and poloto draws 3
+//! of the 10 kinds of marks (lines, dots, bars), and no panels that share an axis.
 
 mod axis;
 pub mod case;
@@ -25,16 +25,16 @@ pub use chart::{Chart, Panel, Side};
 pub use figure::Figure;
 pub use mark::{Bar, Mark, STYLES, Style, dot};
 
-/// Colours as variables of a style sheet: the light ones, then the dark ones.
+/// The colours as variables of a style sheet: first the light ones, then the dark ones.
 pub const COLOURS: &str = include_str!("colours.css");
 
-/// How drawn elements look, with the colours as variables.
+/// The style sheet of drawn elements, with the colours as variables.
 pub const CHART_STYLE: &str = include_str!("chart.css");
 
-/// About how wide a character of a label is.
+/// Approximate width of a character in a label.
 const CHARACTER: f64 = 7.2;
 
-/// How wide a text is, about.
+/// Approximate width of a text.
 fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER
 }

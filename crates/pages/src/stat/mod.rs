@@ -1,12 +1,11 @@
-//! What a link's counters say, in the words of the tools that people know: pure functions from
-//! counters to text.
+//! Prints a link's counters in the form of well-known tools: pure functions from counters to text.
 //!
 //! - [`tc`]: `tc -s qdisc` and `tc -s class`, as iproute2 prints them.
 //! - [`altqstat`]: ALTQ's `altqstat` and `tbrconfig` (docs/reference/altq.md 13).
 //!
-//! Each has two layers: the block that the tool prints, as a struct whose `Display` is the text to
-//! the byte, and the way from a [`LinkStat`](altq_cases::stat::LinkStat) to such blocks. A figure
-//! that our engine does not keep is never made up: `-` stands in its place.
+//! Each has two layers: the block that the tool prints, as a struct whose `Display` gives the
+//! tool's text byte for byte, and the translation of a [`LinkStat`](altq_cases::stat::LinkStat)
+//! into such blocks. A value that our engine does not have is never invented; it is printed as `-`.
 
 pub mod altqstat;
 pub mod tc;
@@ -14,7 +13,7 @@ pub mod tc;
 use altq_engine::settings::{Limit, Settings, Value, Word};
 use altq_engine::{queue, schedule};
 
-/// A table's words with the values that hold: those given, or else the defaults as the table prints
+/// The words of a table with their values: the given ones, or else the defaults as the table prints
 /// them.
 pub(crate) fn in_effect<'s>(
     table: &'static [Word],
@@ -23,17 +22,17 @@ pub(crate) fn in_effect<'s>(
     table.iter().map(|word| (word, given.get(word.name)))
 }
 
-/// A queue's words by its name; none for a name that is not in the registry.
+/// The words of a queue; none if the registry has no queue of that name.
 pub(crate) fn queue_words(name: &str) -> &'static [Word] {
     queue::find(name).map_or(&[], |entry| entry.words)
 }
 
-/// The words of a class by its scheduler's name.
+/// The words of a class under this scheduler.
 pub(crate) fn class_words(scheduler: &str) -> &'static [Word] {
     schedule::find(scheduler).map_or(&[], |entry| entry.class_words)
 }
 
-/// How much a queue holds, in packets; `None` where it counts bytes.
+/// The limit of a queue in packets; `None` if it counts bytes.
 pub(crate) fn packets(limit: Limit) -> Option<u32> {
     match limit {
         Limit::Packets(packets) => Some(packets),

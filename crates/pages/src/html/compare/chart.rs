@@ -1,12 +1,12 @@
-//! The chart of a comparison. Where rows are numbers they are the horizontal axis, and columns are
-//! lines; otherwise each row has a place from top to bottom, and in it each column a lane.
+//! The chart of a comparison. If the rows are numbers, they are the horizontal axis, and columns
+//! are lines. Otherwise each row has a place from top to bottom, with a lane for each column.
 
 use super::{Comparison, Row};
 use crate::html::text::number;
 use crate::plot::{Axis, Chart, Mark, Panel, Side, Style, Unit};
 
 impl Comparison<'_> {
-    /// The chart in a width.
+    /// The chart with this width.
     pub(super) fn chart(&self, width: f64) -> Chart {
         match self.numbers() {
             Some(xs) => self.lines(&xs, width),
@@ -14,7 +14,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// The rows as numbers, if most are and rise. A row such as `off` is none.
+    /// The rows as numbers, if most of them are numbers and rise. A row such as `off` is not a
+    /// number.
     fn numbers(&self) -> Option<Vec<Option<f64>>> {
         let numbers: Vec<Option<f64>> = self.rows.iter().map(|row| row.name.parse().ok()).collect();
         let (known, others) = (numbers.iter().flatten().count(), numbers.iter().filter(|n| n.is_none()).count());
@@ -30,7 +31,7 @@ impl Comparison<'_> {
         Axis::new(&format!("{}{unit}", self.figure), Unit::Count)
     }
 
-    /// What is shown when a pointer rests on a dot.
+    /// The text that is shown when the pointer rests on a dot.
     fn dot_title(&self, row: &Row<'_>, who: &str, value: f64) -> String {
         format!("{} {who}: {} {}", row.name, number(value), self.unit).trim().to_owned()
     }
@@ -64,14 +65,14 @@ impl Comparison<'_> {
         Chart { title: self.chart_title(), width, x: Axis::new("row", Unit::Count), range, panels: vec![panel] }
     }
 
-    /// A row that is no number is a horizontal line: at what was published, or at what came out in
-    /// each column.
+    /// A row that is not a number becomes a horizontal line: at the published value, or at the
+    /// value of each column.
     fn push_levels(&self, row: &Row<'_>, marks: &mut Vec<Mark>) {
         if let Some((value, _)) = row.published {
             marks.push(Mark::Level(Style::PUBLISHED, value, format!("{}, published", row.name)));
             return;
         }
-        // Lines too close to one another to be told apart are one, with all their names.
+        // Lines that are too close to tell apart become one line with all their names.
         let mut levels: Vec<(usize, f64, String)> = Vec::new();
         for (n, column) in self.columns.iter().enumerate() {
             let Some(value) = row.cells.get(n).and_then(|cell| cell.as_ref()?.measured) else { continue };
@@ -85,7 +86,8 @@ impl Comparison<'_> {
     }
 
     fn lanes(&self, width: f64) -> Chart {
-        // What was published, and each column, has a lane of its own, so that none hides another.
+        // The published value and each column have a lane of their own, so that no dot hides
+        // another.
         let first = usize::from(self.has_published());
         let lanes = first + self.columns.len();
         let lane = |row: usize, n: usize| row as f64 + ((n as f64 + 0.5) / lanes.max(1) as f64 - 0.5) * 0.84;
@@ -110,7 +112,7 @@ impl Comparison<'_> {
         let published = self.rows.iter().filter_map(|row| Some(row.published?.0));
         let most = cells().filter_map(|cell| cell.measured).chain(published).fold(0.0, f64::max);
         let allowed = cells().filter_map(|cell| Some(cell.judged?.range()?.1)).fold(0.0, f64::max);
-        // A tolerance is shown whole, unless it is so wide that nothing else would be seen.
+        // A tolerance is shown whole, unless it is so wide that all other marks would be too small.
         let end = (most * 1.04).max(allowed.min(most * 1.5) * 1.01);
         let name = |row: &Row<'_>| if row.name.is_empty() { self.figure.to_owned() } else { row.name.to_owned() };
         let names = self.rows.iter().map(name).collect();

@@ -1,4 +1,4 @@
-//! Published, classic and altq: the figures of a case, row by row, as charts and as a table.
+//! Published, classic and altq: the figures of a case, row by row, as charts and in a table.
 //!
 //! ```text
 //!  chart    a figure over the rows     table    all figures with errors and verdicts
@@ -15,59 +15,60 @@ use super::Source;
 use super::element::{Sign, charts, column_style, legend};
 use crate::plot::Style;
 
-/// A figure over the rows of a case: what was published, and what came out by column.
+/// A figure over the rows of a case: the published values, and the measured ones by column.
 struct Comparison<'a> {
     /// The figure's name.
     figure: &'a str,
     /// The unit of all its numbers.
     unit: &'a str,
-    /// The columns' names, in order; with the world where there are two.
+    /// The columns' names, in order; with the world if there are two.
     columns: Vec<String>,
-    /// Row by row.
+    /// The rows, in order.
     rows: Vec<Row<'a>>,
 }
 
 /// A row of a comparison.
 struct Row<'a> {
-    /// Its name; empty where the case has no rows.
+    /// Its name; empty if the case has no rows.
     name: &'a str,
-    /// What was published, and where.
+    /// The published value and its source.
     published: Option<(f64, &'a str)>,
-    /// What came out, by column.
+    /// The measured values, by column.
     cells: Vec<Option<Cell<'a>>>,
 }
 
-/// What came out for a row in a column.
+/// The measured value of a row in a column.
 struct Cell<'a> {
-    /// The figure; `None` if there was nothing to measure.
+    /// The value; `None` if there was nothing to measure.
     measured: Option<f64>,
-    /// The least and the greatest of its samples.
+    /// The smallest and the largest of its samples.
     samples: Option<(f64, f64)>,
-    /// Measured over published, less one; only of columns that are to be as published.
+    /// Measured divided by published, minus 1; only for columns that should give the published
+    /// values.
     error: Option<f64>,
-    /// What it had to be, and whether it was.
+    /// The expectation about it, and whether it held.
     judged: Option<Judged>,
-    /// Why the published figure does not come out here.
+    /// Why the published value does not come out here, if that is known.
     not_reproduced: Option<&'a str>,
-    /// Whether the result can be trusted.
+    /// True if the result can be trusted.
     valid: bool,
 }
 
-/// What a figure had to be, in its own unit.
+/// The expectation about a figure, in the figure's own unit.
 #[derive(Clone, Copy)]
 struct Judged {
-    /// The least that passes; minus infinity where there is no least.
+    /// The smallest value that passes; minus infinity if there is none.
     from: f64,
-    /// The greatest that passes; infinity where there is no greatest.
+    /// The largest value that passes; infinity if there is none.
     to: f64,
-    /// What was expected, where that is not what was published.
+    /// The expected value, if it is not the published one.
     own: Option<f64>,
-    /// Whether it passed.
+    /// True if it passed.
     pass: bool,
 }
 
 impl Judged {
-    /// The range that passes, where it has two ends.
+    /// The range that passes, if it has two ends.
     fn range(&self) -> Option<(f64, f64)> {
         (self.from.is_finite() && self.to.is_finite()).then_some((self.from, self.to))
     }
@@ -76,16 +77,16 @@ impl Judged {
 /// A case in a few numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: usize,
-    /// How many figures were published.
+    /// Number of published figures.
     pub published: usize,
-    /// How many expectations hold.
+    /// Number of expectations that hold.
     pub passed: usize,
-    /// Of the expectations of the column `altq`, or of a case without columns, how many hold, and
+    /// For the expectations of the column `altq`, or of a case without columns: how many hold, and
     /// how many there are.
     pub altq: (usize, usize),
-    /// The largest error of the column `classic`, and its row and figure. Figures that are known
+    /// The largest error of the column `classic`, with its row and figure. Figures that are known
     /// not to come out are left out.
     pub worst: Option<(f64, String)>,
     /// Published figures that do not come out in the column `classic`: row, figure, reason.
@@ -121,7 +122,7 @@ pub fn summary(result: &CaseResult) -> Summary {
     }
 }
 
-/// The charts and the table. Empty where the case has no figures.
+/// The charts and the table; empty if the case has no figures.
 pub fn section(sources: &[&Source<'_>]) -> Markup {
     let all = comparisons(sources);
     let Some(first) = all.first() else { return Markup::default() };
@@ -195,7 +196,7 @@ impl<'a> Comparison<'a> {
         self.rows.iter().any(|row| row.published.is_some())
     }
 
-    /// The unit, where it says more than the figure's name.
+    /// The unit, unless the figure's name says it already.
     fn unit(&self) -> Option<&str> {
         Some(self.unit).filter(|unit| !unit.is_empty() && *unit != self.figure)
     }
@@ -216,14 +217,14 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether a figure's column is to be as published: `classic`, and every column whose expectations
-/// are published figures.
+/// Whether a figure's column should give the published values: `classic`, and every column whose
+/// expectations are published figures.
 fn is_to_be_as_published(figure: &FigureResult, result: &CaseResult) -> bool {
     let expected = |outcome: &Outcome| outcome.published && outcome.column == figure.column;
     figure.column.as_deref().is_none_or(|column| column == "classic") || result.expectations.iter().any(expected)
 }
 
-/// What a figure had to be, if a promise is about it.
+/// The expectation about a figure, if there is one.
 fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
     let about = |outcome: &&Outcome| {
         outcome.figure.as_deref() == Some(&figure.figure)
@@ -231,10 +232,10 @@ fn judged(figure: &FigureResult, result: &CaseResult) -> Option<Judged> {
             && outcome.column == figure.column
     };
     let all = || result.expectations.iter().filter(about);
-    // Of several expectations the published one is shown; all of them must hold.
+    // If there are several expectations, the published one is shown; all of them must hold.
     let outcome = all().find(|outcome| outcome.published).or(all().next())?;
     let pass = all().all(|outcome| outcome.pass);
-    // Expectations are in the measure's unit, of which the figure's own is a multiple.
+    // Expectations are in the measure's unit; the figure's own unit is a multiple of it.
     let factor = match (outcome.measured, figure.measured) {
         (Some(theirs), Some(own)) if own != 0.0 && theirs != 0.0 => theirs / own,
         _ => f64::NAN,

@@ -1,4 +1,4 @@
-//! The table of all comparisons: figures stand below one another, and so do the errors and
+//! The table of all comparisons. Figures are aligned below one another, and so are the errors and
 //! verdicts beside them.
 
 use maud::{Markup, html};
@@ -7,7 +7,7 @@ use super::{Cell, Comparison, Row};
 use crate::html::element::verdict;
 use crate::html::text::{deviation, number};
 
-/// The table, and below it the reasons why published figures do not come out.
+/// The table, followed by the reasons why published figures do not come out.
 pub(super) fn table(all: &[Comparison<'_>], published: bool) -> Markup {
     let mut names: Vec<&str> = Vec::new();
     for name in all.iter().flat_map(|comparison| &comparison.columns) {
@@ -69,9 +69,9 @@ fn reasons<'a>(all: &[Comparison<'a>], columns: &[Column<'_>]) -> Vec<&'a str> {
 /// A column of the table.
 struct Column<'a> {
     name: &'a str,
-    /// How wide its errors are, in rem; 0 if it has none.
+    /// Width of its errors, in rem; 0 if it has none.
     error: f64,
-    /// How wide its verdicts are, in rem; 0 if it has none.
+    /// Width of its verdicts, in rem; 0 if it has none.
     verdict: f64,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Column<'a> {
         row.cells.get(place)?.as_ref()
     }
 
-    /// The figure, how far it is off, the verdict. `reasons`: the notes below the table.
+    /// The figure, its error, and its verdict. `reasons`: the notes below the table.
     fn cell(&self, cell: Option<&Cell<'_>>, reasons: &[&str]) -> Markup {
         let note = cell.and_then(|cell| reasons.iter().position(|reason| Some(*reason) == cell.not_reproduced));
         html! {
@@ -118,7 +118,7 @@ impl<'a> Column<'a> {
 }
 
 impl Cell<'_> {
-    /// How far the figure is off: from what was published, or from what it is to be.
+    /// The error of the figure against the published value, or else against the expected one.
     fn off_by(&self) -> String {
         match (self.judged.and_then(|judged| judged.own), self.measured) {
             (Some(own), Some(measured)) if own != 0.0 && self.not_reproduced.is_none() => {

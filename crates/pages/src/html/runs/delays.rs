@@ -8,7 +8,7 @@ use crate::html::element::table;
 use crate::html::text::{number, time};
 use crate::plot::{Axis, Chart, Mark, Panel, Side, Style, Unit};
 
-/// The percentiles of the table, and of how many packets at least each is given.
+/// The percentiles of the table, and the least number of packets for which each is shown.
 const PERCENTILES: [(f64, &str, u64); 4] =
     [(0.5, "P50", 1), (0.9, "P90", 10), (0.99, "P99", 100), (0.999, "P99.9", 1000)];
 
@@ -21,7 +21,8 @@ pub fn section(runs: Runs<'_>) -> Markup {
         let what = if any { "No packet waited: each went at once." } else { "No packet's delay was measured." };
         return html! { p.quiet { (what) } "\n" };
     };
-    // A logarithmic axis has no 0: what did not wait lies at its left edge, a decade further down.
+    // A logarithmic axis has no 0, so delays of 0 are drawn at its left edge, a decade further
+    // down.
     let at_once = delays().any(|ns| ns == 0);
     let least = if at_once { 10f64.powf(least.log10().ceil() - 1.0).max(1.0) } else { least };
     let range = (least / 1e9, most.max(least * 1.01) / 1e9);

@@ -1,4 +1,4 @@
-//! What happened in the runs of a case.
+//! The section of a page about the runs of a case.
 //!
 //! ```text
 //!  over_time   rates, waits, drops and marks      delays     distributions of delays
@@ -18,7 +18,7 @@ use crate::plot::{Chart, Style};
 
 /// A row of a case: a run for each column.
 pub struct Row<'a> {
-    /// Its name, where the case has rows.
+    /// Its name, if the case has rows.
     pub name: Option<&'a str>,
     /// Its runs over time.
     runs: Vec<&'a RunSeries>,
@@ -38,7 +38,7 @@ pub fn rows(result: &CaseResult) -> Vec<Row<'_>> {
     names.into_iter().map(row).collect()
 }
 
-/// Each value once, in the order in which values come first.
+/// Each value once, in the order in which the values appear first.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     for one in all {
@@ -49,14 +49,14 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// What has a line of its own.
+/// What the lines of a chart stand for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Class,
     Flow,
 }
 
-/// The runs of a row, by class or by flow.
+/// The runs of a row, with their lines by class or by flow.
 #[derive(Clone, Copy)]
 struct Runs<'a> {
     runs: &'a [&'a RunSeries],
@@ -94,12 +94,12 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The name of a run's column; empty where it has none.
+/// The name of a run's column; empty if it has none.
 fn column(run: &RunSeries) -> &str {
     run.column.as_deref().unwrap_or("")
 }
 
-/// All that is shown of a row.
+/// Everything that is shown about a row.
 pub fn section(row: &Row<'_>, result: &CaseResult) -> Markup {
     let classes = Runs { runs: &row.runs, by: By::Class };
     let flows = Runs { by: By::Flow, ..classes };

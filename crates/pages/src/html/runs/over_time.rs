@@ -1,4 +1,4 @@
-//! Rates, waits, drops and marks over time, one panel above the other.
+//! Rates, waits, drops and marks over time, in panels one above another.
 
 use altq_cases::result::{CaseResult, RunSeries, SeriesRow};
 use maud::{Markup, html};
@@ -7,19 +7,19 @@ use super::{By, Runs, column};
 use crate::html::text::time;
 use crate::plot::{Axis, Chart, Mark, Panel, Side, Style, Unit};
 
-/// The largest values of all runs: their charts have the same ranges.
+/// The largest values of all runs, so that all charts have the same ranges.
 struct Ranges {
-    /// bit/s.
+    /// The highest rate, in bit/s.
     rate: f64,
-    /// Packets a second.
+    /// Most packets dropped per second.
     drops: f64,
-    /// Packets a second.
+    /// Most packets marked per second.
     marks: f64,
-    /// The least delay above 0, ns.
+    /// The shortest delay above 0, in ns.
     shortest: u64,
-    /// The longest delay, ns.
+    /// The longest delay, in ns.
     longest: u64,
-    /// The end of the runs, s.
+    /// The end of the longest run, in s.
     end: f64,
 }
 
@@ -43,7 +43,7 @@ impl Ranges {
         }
     }
 
-    /// Delays over more than two decades are shown on a logarithmic axis.
+    /// True if delays span more than two decades; they then have a logarithmic axis.
     fn log(&self) -> bool {
         self.longest / self.shortest.max(1) > 200
     }
@@ -83,7 +83,7 @@ impl Bins {
         (n as f64 + 0.5) * self.width
     }
 
-    /// A count of a bin as a rate. The last bin may be shorter than the others.
+    /// The count of a bin as a rate. The last bin may be shorter than the others.
     fn rate(&self, n: usize, count: u64) -> f64 {
         count as f64 / (self.end - self.start(n)).min(self.width).max(f64::MIN_POSITIVE)
     }
@@ -96,7 +96,7 @@ impl Bins {
         Mark::Steps(style, points)
     }
 
-    /// Rates as needles, which are seen where few bins have any, and steps where needles of several
+    /// Rates as needles, which are visible even in few bins; or as steps, if needles of several
     /// rows would hide one another.
     fn needles_or_steps(&self, style: Style, counts: &[u64], rows: usize) -> Mark {
         if rows > 1 && !counts.is_empty() {
@@ -108,7 +108,7 @@ impl Bins {
         )
     }
 
-    /// Delays in seconds, of which none is below `least`, also in seconds.
+    /// Delays in seconds. Values below `least`, also in seconds, are drawn at it.
     fn line(&self, style: Style, delays: &[Option<u64>], least: f64) -> Mark {
         let seconds = |delay: &Option<u64>| delay.map_or(f64::NAN, |delay| (delay as f64 / 1e9).max(least));
         Mark::Line(style, delays.iter().enumerate().map(|(n, delay)| (self.middle(n), seconds(delay))).collect())
@@ -119,7 +119,7 @@ fn chart(run: &RunSeries, runs: Runs<'_>, names: &[&str], ranges: &Ranges, width
     let bins = Bins { width: run.bin_ns as f64 / 1e9, end: ranges.end };
     let rows = runs.of(run);
     let (shortest, longest) = (ranges.shortest as f64 / 1e9, ranges.longest as f64 / 1e9);
-    // A logarithmic axis has no 0: what did not wait lies at its bottom.
+    // A logarithmic axis has no 0, so delays of 0 are drawn at its bottom.
     let least = if ranges.log() { shortest } else { 0.0 };
     let dropping = rows.iter().filter(|row| !row.drops.is_empty()).count();
     let marking = rows.iter().filter(|row| !row.marks.is_empty()).count();
@@ -132,7 +132,7 @@ fn chart(run: &RunSeries, runs: Runs<'_>, names: &[&str], ranges: &Ranges, width
         drops.push(bins.needles_or_steps(style, &row.drops, dropping));
         marks.push(bins.needles_or_steps(style, &row.marks, marking));
     }
-    // What stands beside a low panel must be short.
+    // The label of a low panel must be short.
     let wait = if runs.by == By::Class { "wait" } else { "one way" };
     let wait = if ranges.log() { Axis::log(wait, Unit::Time) } else { Axis::new(wait, Unit::Time) };
     let panel = |height, axis, range, marks| Panel { height, y: Side::Values(axis, Some(range)), marks };

@@ -1,4 +1,4 @@
-//! How long classes that came back waited for their share.
+//! How long it took until classes with new packets had their guarantee back.
 
 use altq_cases::result::{Reclaim, RunSeries};
 use maud::{Markup, html};
@@ -8,19 +8,19 @@ use crate::html::element::{Sign, charts, column_style, legend, table};
 use crate::html::text::time;
 use crate::plot::{Axis, Chart, Mark, Panel, Style, Unit};
 
-/// The most comebacks that are shown.
+/// Most comebacks that are shown.
 const MOST: usize = 40;
 
-/// Comebacks of all columns. The same comeback in several columns is one.
+/// The comebacks of all columns. The same comeback in several columns counts once.
 struct Comebacks<'a> {
-    /// Each with its column.
+    /// Each comeback with its column.
     all: Vec<(&'a str, &'a Reclaim)>,
     columns: Vec<&'a str>,
     /// The comebacks that are shown: class and time, by time.
     shown: Vec<(&'a str, u64)>,
 }
 
-/// Whether a reclaim is that of a comeback.
+/// Whether a reclaim belongs to this comeback.
 fn is(reclaim: &Reclaim, (class, at_ns): (&str, u64)) -> bool {
     class == reclaim.class && at_ns.abs_diff(reclaim.at_ns) < reclaim.window_ns
 }
@@ -44,14 +44,15 @@ impl<'a> Comebacks<'a> {
         if self.columns.len() > 1 { column_style(self.columns.get(n).unwrap_or(&""), n) } else { Style::nth(0) }
     }
 
-    /// Whether a class had to wait for its share.
+    /// True if a class had to wait for its guarantee.
     fn any_waited(&self) -> bool {
         self.all.iter().any(|(_, reclaim)| reclaim.within_ns != Some(0))
     }
 
     fn chart(&self, width: f64) -> Chart {
         let longest = self.all.iter().filter_map(|(_, reclaim)| reclaim.within_ns).max().unwrap_or(0);
-        // What did not come out while it was watched lies on a line behind the longest time.
+        // A class that did not get its guarantee while it was watched is drawn on a line behind the
+        // longest time.
         let never = longest.max(1_000_000) as f64 / 1e9 * 1.15;
         let mut marks = Vec::new();
         if self.all.iter().any(|(_, reclaim)| reclaim.within_ns.is_none()) {
@@ -96,13 +97,13 @@ impl<'a> Comebacks<'a> {
     }
 }
 
-/// A chart, and a table. Empty where no class came back.
+/// A chart and a table; empty if there were no comebacks.
 pub fn section(runs: &[&RunSeries]) -> Markup {
     let comebacks = Comebacks::new(runs);
     if comebacks.all.is_empty() {
         return Markup::default();
     }
-    // The table says enough of a single comeback, or if no class had to wait.
+    // The table is enough for a single comeback, or if no class had to wait.
     let (waited, several) = (comebacks.any_waited(), comebacks.columns.len() > 1);
     let names = comebacks.columns.iter().enumerate();
     html! {

@@ -1,4 +1,4 @@
-//! What classes had of the link, against their guarantees and ceilings.
+//! The parts of the link that classes got, beside their guarantees and ceilings.
 
 use altq_cases::result::{CaseResult, ClassResult};
 use maud::{Markup, html};
@@ -8,38 +8,38 @@ use crate::html::element::{Sign, charts, legend};
 use crate::html::text::figure;
 use crate::plot::{Axis, Bar, Chart, Mark, Panel, Style, Unit};
 
-/// The classes of a row of a case, and what their bars are measured by.
+/// The classes of a row of a case, and the units of their bars.
 struct Shares<'a> {
     /// All classes, links included.
     all: &'a [&'a ClassResult],
     /// Those that have a bar.
     shown: Vec<&'a ClassResult>,
-    /// How long was measured, in seconds.
+    /// Length of the measurement, in seconds.
     window: f64,
-    /// Whether rates are shown as parts of the link's.
+    /// True if rates are shown as parts of the link's rate.
     as_parts: bool,
 }
 
 impl Shares<'_> {
-    /// The rate at which a class was charged, bit/s.
+    /// The rate at which a class was charged, in bit/s.
     fn rate(&self, class: &ClassResult) -> f64 {
         class.charged_bytes.unwrap_or(0) as f64 * 8.0 / self.window
     }
 
-    /// The rate of a class's link, where it stays the same.
+    /// The rate of a class's link, if it stays the same during the run.
     fn link_rate(&self, class: &ClassResult) -> Option<f64> {
         let root = |c: &&&ClassResult| c.report.parent.is_none() && c.link == class.link && c.column == class.column;
         let rate = self.all.iter().find(root)?.guaranteed_bit_s?;
         (rate > 0).then_some(rate as f64)
     }
 
-    /// A rate of a class as the axis has it.
+    /// A rate of a class in the unit of the axis.
     fn on_axis(&self, class: &ClassResult, rate: f64) -> f64 {
         if self.as_parts { rate / self.link_rate(class).unwrap_or(1.0) } else { rate }
     }
 
-    /// What a class had beyond its guarantee, bit/s: what the scheduler counted as borrowed, where
-    /// it counts that.
+    /// The rate that a class got beyond its guarantee, in bit/s: the borrowed bytes, if its
+    /// scheduler counts them.
     fn borrowed(&self, class: &ClassResult) -> f64 {
         let rate = self.rate(class);
         if class.report.borrowed_bytes > 0 {
@@ -105,7 +105,7 @@ impl Shares<'_> {
     }
 }
 
-/// A chart for each column. Empty where bytes charged were not kept.
+/// A chart for each column; empty if charged bytes were not kept.
 pub fn section(classes: &[&ClassResult], result: &CaseResult) -> Markup {
     let window = result.duration_ns.saturating_sub(result.warmup_ns) as f64 / 1e9;
     let has_bar = |class: &&&ClassResult| class.charged_bytes.is_some() && class.report.parent.is_some();
@@ -137,7 +137,7 @@ pub fn section(classes: &[&ClassResult], result: &CaseResult) -> Markup {
     }
 }
 
-/// How many shown classes are above a class.
+/// The number of shown classes above a class.
 fn depth(classes: &[&ClassResult], class: &ClassResult) -> usize {
     let (mut at, mut depth) = (class, 0);
     let parent = |of: &ClassResult| {

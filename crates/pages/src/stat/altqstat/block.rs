@@ -1,4 +1,5 @@
-//! The blocks that altqstat and tbrconfig print. A figure of `None` is one that is not known: `-`.
+//! The blocks that altqstat and tbrconfig print. A value that is not known, `None`, is printed as
+//! `-`.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -20,63 +21,63 @@ fn or_dash<T: Display>(figure: Option<T>) -> String {
     figure.map_or("-".into(), |figure| figure.to_string())
 }
 
-/// Which class a block of CBQ is about.
+/// The kind of class that a block of CBQ is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The link itself.
     Root,
-    /// That of packets that no filter knows.
+    /// The class for packets that no filter matches.
     Default,
-    /// That of control traffic.
+    /// The class for control traffic.
     Control,
-    /// Any other, by its handle.
+    /// Any other class, by its handle.
     Class(usize),
 }
 
 /// A class of CBQ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cbq {
-    /// Which.
+    /// The kind of class.
     pub which: Which,
     /// The interface.
     pub interface: String,
     /// Its name.
     pub name: String,
-    /// 0 to 7, 7 first.
+    /// Priority 0 to 7; 7 is served first.
     pub priority: i64,
-    /// Its height in the tree; a leaf is 0.
+    /// Its height in the tree; that of a leaf is 0.
     pub depth: i64,
-    /// How long it sleeps when it is over its limit, microseconds.
+    /// Time for which it sleeps when it is over its limit, in microseconds.
     pub offtime: Option<i64>,
-    /// Bytes a round.
+    /// Bytes per round.
     pub wrr_allot: Option<i64>,
-    /// What a byte costs at its rate, nanoseconds.
+    /// Time of a byte at its rate, in nanoseconds.
     pub ns_per_byte: Option<i64>,
-    /// The rate that follows, bit/s.
+    /// The rate that follows from it, in bit/s.
     pub rate: f64,
-    /// What it had, bit/s.
+    /// The rate that it got, in bit/s.
     pub measured: u64,
     /// Packets sent.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Packets after which it was over its limit.
+    /// Number of packets after which it was over its limit.
     pub over: Option<i64>,
-    /// Times that it could not send.
+    /// How often it could not send.
     pub overactions: Option<i64>,
-    /// Packets on another class's bandwidth.
+    /// Packets sent on the bandwidth of another class.
     pub borrows: Option<i64>,
-    /// Times that it was put to sleep.
+    /// How often it was put to sleep.
     pub delays: Option<i64>,
     /// Packets dropped, and their bytes.
     pub drops: (u64, u64),
-    /// With RED in its queue.
+    /// The counters of RED, if its queue has one.
     pub red: Option<Red>,
     /// Packets waiting.
     pub queued: u64,
-    /// How many may; `None` where the queue counts bytes.
+    /// Most packets that may wait; `None` if the queue counts bytes.
     pub limit: Option<u32>,
-    /// Average idleness, its most and its least, microseconds times 32.
+    /// Average, largest and smallest idleness, in microseconds times 32.
     pub idle: Option<(i64, i64, i64)>,
 }
 
@@ -102,8 +103,8 @@ impl Display for Cbq {
             red.fmt(f)?;
         }
         writeln!(f, "\tQCount: {},\t(qmax: {})", self.queued, or_dash(self.limit))?;
-        // The kernel's are times 32. altqstat shifts the first two and divides the last, which
-        // rounds towards 0.
+        // The kernel's values are times 32. altqstat shifts the first two, and divides the last,
+        // which rounds towards 0.
         let [average, most, least] = match self.idle {
             Some((average, most, least)) => [Some(average >> 5), Some(most >> 5), Some(least / 32)],
             None => [None; 3],
@@ -113,18 +114,18 @@ impl Display for Cbq {
     }
 }
 
-/// What RED did in a class's queue.
+/// The counters of RED in a class's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Red {
-    /// Average queue, packets (or bytes) times 1000.
+    /// Average length of the queue, in packets (or bytes) times 1000.
     pub average_thousandths: Option<i64>,
     /// Packets sent.
     pub sent: u64,
-    /// Dropped because the average, or the queue, was over its most.
+    /// Packets dropped because the average, or the queue, was over its maximum.
     pub forced: Option<u64>,
-    /// Dropped by chance.
+    /// Packets dropped at random.
     pub early: Option<u64>,
-    /// Marked.
+    /// Packets marked.
     pub marked: u64,
 }
 
@@ -143,11 +144,11 @@ impl Display for Red {
 /// A service curve in two pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Curve {
-    /// First slope, bit/s.
+    /// First slope, in bit/s.
     pub m1: u64,
-    /// For so many milliseconds.
+    /// Length of the first piece, in milliseconds.
     pub d_ms: u64,
-    /// Second slope, bit/s.
+    /// Second slope, in bit/s.
     pub m2: u64,
 }
 
@@ -163,27 +164,27 @@ impl Display for Curve {
     }
 }
 
-/// A class of HFSC. What only ALTQ's own way through virtual times knows (e, d, f, vt and the like)
-/// is not in it.
+/// A class of HFSC. Values that only ALTQ's own computation of virtual times has (e, d, f, vt and
+/// the like) are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hfsc {
     /// Its number, and its handle.
     pub number: usize,
     /// Its name.
     pub name: String,
-    /// Curves.
+    /// The real-time curve.
     pub real_time: Curve,
-    /// The one that shares the link.
+    /// The curve by which it shares the link.
     pub link_share: Curve,
-    /// The one above which it does not go.
+    /// The curve that limits it.
     pub upper_limit: Curve,
-    /// What it had, bit/s.
+    /// The rate that it got, in bit/s.
     pub measured: u64,
-    /// Of that, by its real-time curve.
+    /// The part of that rate by its real-time curve.
     pub measured_real_time: Option<u64>,
     /// Packets waiting.
     pub queued: u64,
-    /// Times that it had packets after it had none.
+    /// How often it had packets after having had none.
     pub period: Option<i64>,
     /// Packets sent.
     pub packets: u64,
@@ -195,7 +196,7 @@ pub struct Hfsc {
     pub cumul: Option<i64>,
     /// Bytes sent.
     pub total: Option<i64>,
-    /// With RED in its queue.
+    /// The counters of RED, if its queue has one.
     pub red: Option<Red>,
 }
 
@@ -231,13 +232,13 @@ pub struct Priq {
     pub handle: usize,
     /// Its name.
     pub name: String,
-    /// 0 to 15, 15 first.
+    /// Priority 0 to 15; 15 is served first.
     pub priority: u64,
-    /// What it had, bit/s.
+    /// The rate that it got, in bit/s.
     pub measured: u64,
     /// Packets waiting.
     pub queued: u64,
-    /// Times that it ran empty.
+    /// How often its queue ran empty.
     pub period: Option<i64>,
     /// Packets sent.
     pub packets: u64,
@@ -245,7 +246,7 @@ pub struct Priq {
     pub bytes: u64,
     /// Packets dropped.
     pub drops: u64,
-    /// With RED in its queue.
+    /// The counters of RED, if its queue has one.
     pub red: Option<Red>,
 }
 
@@ -267,9 +268,9 @@ impl Display for Priq {
 pub struct Fifoq {
     /// Packets waiting.
     pub queued: u64,
-    /// How many may; `None` where it counts bytes.
+    /// Most packets that may wait; `None` if it counts bytes.
     pub limit: Option<u64>,
-    /// Times that it ran empty.
+    /// How often it ran empty.
     pub period: Option<i64>,
     /// Packets sent, and their bytes.
     pub sent: (u64, u64),
@@ -294,7 +295,7 @@ pub fn wfq_head(interface: &str, queues: usize) -> String {
     format!("wfq on {interface}: {queues} queues are used\n{columns}\n")
 }
 
-/// Queues that WFQ's table shows.
+/// Number of queues in WFQ's table.
 pub const WFQ_TOP: usize = 10;
 
 /// A queue in WFQ's table.
@@ -325,11 +326,11 @@ impl Display for WfqQueue {
     }
 }
 
-/// tbrconfig's line: rate in bit/s and depth in bytes of the token bucket regulator, if there is
-/// one.
+/// tbrconfig's line about the token bucket regulator: its rate in bit/s and its depth in bytes, if
+/// there is one.
 pub fn tbrconfig(interface: &str, bucket: Option<(u64, u32)>) -> String {
     let Some((rate, depth)) = bucket else {
-        // Its spelling.
+        // This is altqstat's own spelling.
         return format!("no token bucket regulater found on {interface}\n");
     };
     let rate = if rate < 999_999 { format!("{:.2}K", rate as f64 / 1e3) } else { format!("{:.2}M", rate as f64 / 1e6) };

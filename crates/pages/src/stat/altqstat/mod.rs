@@ -1,10 +1,10 @@
 //! `altqstat` and `tbrconfig`, as ALTQ's own tools print them (docs/reference/altq.md 13):
 //! [`block`] has the blocks, [`print()`] makes them of a link.
 //!
-//! A class's number is its handle. Which of altqstat's forms fits a scheduler its entry says; those
-//! that say nothing are shown as the queues of altqstat's WFQ are, the ten with the highest rates
-//! first. Exact CBQ has no estimator, so where altqstat prints what that knows,
-//! `-` stands.
+//! A class's number is its handle. The entry of a scheduler says which of altqstat's forms fits it.
+//! Classes of other schedulers are shown like the queues of altqstat's WFQ, the ten with the
+//! highest rates first. Exact CBQ has no estimator, so values that only the estimator has are
+//! printed as `-`.
 
 pub mod block;
 
@@ -16,7 +16,7 @@ use block::{Cbq, Curve, Fifoq, Hfsc, Priq, Red, WfqQueue, Which};
 
 use super::packets;
 
-/// What altqstat prints of a link: its first line, and a block a class.
+/// The output of altqstat for a link: its first line, and a block for each class.
 pub fn print(link: &LinkStat) -> String {
     let mut text = format!("altqstat: {} on interface {}\n", link.scheduler.name, link.name);
     match schedule::find(link.scheduler.name).map_or(AltqstatForm::Queues, |entry| entry.altqstat) {
@@ -44,7 +44,7 @@ pub fn print(link: &LinkStat) -> String {
     text
 }
 
-/// What `tbrconfig` prints of a link's regulator.
+/// The output of `tbrconfig` for a link's regulator.
 pub fn tbrconfig(link: &LinkStat) -> String {
     block::tbrconfig(&link.name, link.regulator.map(|depth| (link.rate.as_bit_s(), depth)))
 }
@@ -53,8 +53,7 @@ fn which(link: &LinkStat, at: usize) -> Which {
     match at {
         0 => Which::Root,
         _ if link.default == Some(at) => Which::Default,
-        // The class that altqd makes for control traffic has this name (docs/reference/altq.md
-        // 2.1).
+        // altqd makes a class with this name for control traffic (docs/reference/altq.md 2.1).
         _ if link.classes[at].settings.flag("control") || link.classes[at].name == "ctl_class" => Which::Control,
         _ => Which::Class(at),
     }
@@ -90,7 +89,8 @@ fn cbq(link: &LinkStat, at: usize) -> Cbq {
     }
 }
 
-/// A leaf is 0, an inner class one more than the highest of its children.
+/// The height of a class: 0 for a leaf, for an inner class one more than the highest of its
+/// children.
 fn depth(link: &LinkStat, at: usize) -> i64 {
     let mut depths = vec![0i64; link.classes.len()];
     for at in (0..link.classes.len()).rev() {
@@ -101,7 +101,7 @@ fn depth(link: &LinkStat, at: usize) -> i64 {
     depths[at]
 }
 
-/// RED's part of a class with such a queue.
+/// The counters of RED, if the class has such a queue.
 fn red(class: &ClassStat) -> Option<Red> {
     let queue = queue::find(class.queue.as_ref()?.name)?;
     if queue.form != Form::Average {
@@ -121,7 +121,7 @@ fn hfsc(link: &LinkStat, at: usize) -> Hfsc {
     let class = &link.classes[at];
     let says = |name: &str| class.says(&[name]);
     let curve = |word: &str| match class.settings.get(word) {
-        // Milliseconds are altqstat's grain.
+        // altqstat prints whole milliseconds.
         Some(Value::Curve(c)) => Curve { m1: c.first.as_bit_s(), d_ms: c.until / 1_000_000, m2: c.then.as_bit_s() },
         Some(Value::Rate(rate)) => Curve { m1: rate.as_bit_s(), d_ms: 0, m2: rate.as_bit_s() },
         _ => Curve::default(),

@@ -1,4 +1,4 @@
-//! altqstat's blocks with figures worked out by hand, and those of engines.
+//! The blocks of altqstat, with figures worked out by hand and with those of engines.
 
 use altq_config::Language;
 use altq_engine::{Engine, Packet};
@@ -118,13 +118,13 @@ fn classes_of_the_others() {
         drops: (2, 2048),
         bit_s: 1_500_000,
     };
-    // Widths 4, 4, 4, 10, 14, 10, 14, 9.
+    // The columns have the widths 4, 4, 4, 10, 14, 10, 14, 9.
     assert_eq!(queue.to_string(), "[  17]  100    4        123             10          2              2     1.50M\n");
 }
 
 #[test]
 fn the_regulator() {
-    // 8 x 1500 bytes are above 10240, so in K of 1024; 4 x 1500 are not.
+    // 8 x 1500 bytes are more than 10240 and are printed in units of 1024; 4 x 1500 are not.
     assert_eq!(tbrconfig_line(45_000_000, 12_000), "em0: tokenrate 45.00M(bps)  bucketsize 11.72K(bytes)\n");
     assert_eq!(tbrconfig_line(640_000, 6_000), "em0: tokenrate 640.00K(bps)  bucketsize 6000(bytes)\n");
     assert_eq!(block::tbrconfig("em0", None), "no token bucket regulater found on em0\n");
@@ -156,8 +156,8 @@ fn classic_cbq_of_an_engine() {
         text.starts_with("altqstat: cbq on interface em0\nRoot Class for Interface em0: em0\n\tpriority: 0 depth: 1 "),
         "{text}"
     );
-    // 1000 packets of 1500 bytes in a second, half of them each: 6 Mbit/s of 10; the estimator's
-    // numbers are those of docs/reference/altq.md 2.2.
+    // 1000 packets of 1500 bytes in a second, half of them for each class: 6 Mbit/s of 10. The
+    // estimator's values are those of docs/reference/altq.md 2.2.
     let misc = text.split("Class 1 on Interface em0: misc\n").nth(1).unwrap();
     assert!(misc.starts_with("\tpriority: 1 depth: 0 offtime: 2193 [us] wrr_allot: "), "{text}");
     assert!(
@@ -173,7 +173,7 @@ fn classic_cbq_of_an_engine() {
 fn other_schedulers_of_an_engine() {
     let exact =
         print(&stat("link em0 { rate 100Mbit/s scheduler cbq class a { share 10% } class b { share 90% default } }"));
-    // It has no estimator: nothing is made up.
+    // Exact CBQ has no estimator, and no values are invented for it.
     assert!(exact.contains("depth: 0 offtime: - [us] wrr_allot: - bytes\n\tnsPerByte: 800\t(10.00Mbps)"), "{exact}");
     assert!(exact.contains("AvgIdle: - [us],\t(maxidle: - minidle: - [us])"), "{exact}");
     let priq = print(&stat(
@@ -181,7 +181,7 @@ fn other_schedulers_of_an_engine() {
     ));
     let order: Vec<&str> = priq.lines().filter(|line| line.starts_with('[')).collect();
     assert_eq!(order, ["[b] handle:0x2 pri:9", "[a] handle:0x1 pri:3"]);
-    // Each packet went at once: its queue ran empty as often as it had one.
+    // Each packet left at once, so the queue ran empty after each one.
     assert!(
         priq.contains("  measured: 6.00Mbps qlen: 0 period:500\n     packets:500 (750000 bytes) drops:0\n"),
         "{priq}"

@@ -1,14 +1,14 @@
-//! `tc -s qdisc` and `tc -s class`, as iproute2 prints them: [`Qdisc`] and [`Class`] are blocks,
-//! [`print()`] makes them of a link.
+//! `tc -s qdisc` and `tc -s class`, as iproute2 prints them: [`Qdisc`] and [`Class`] are the
+//! blocks, and [`print()`] prints those of a link.
 //!
-//! tc numbers what we name: the link's scheduler is qdisc `1:`, the link itself class `1:1`, our
-//! class n is `1:(n+1)` in hexadecimal, its queue the qdisc of that number with a 0 behind it
-//! (class `1:11`, queue `110:`), a scheduler in a class likewise. With names, as `tc -nm` prints
-//! them, a class is `voice#1:11`.
+//! tc has numbers where we have names. The link's scheduler is qdisc `1:`, and the link itself
+//! class `1:1`. Our class n is `1:(n+1)` in hexadecimal, and its queue is the qdisc of that number
+//! with a 0 behind it (class `1:11`, queue `110:`); so is a scheduler in a class. With names, as
+//! `tc -nm` prints them, a class is `voice#1:11`.
 //!
-//! HTB and the sfq with RED inside are printed to the byte as of iproute2 3.3. What tc has no qdisc
-//! for (and what its qdiscs count and ours do not) keeps the shape: kind, words, the line of sums,
-//! then a line of what it counts, by its own names.
+//! HTB, and sfq with RED inside, are printed byte for byte as by iproute2 3.3. Schedulers and
+//! queues that tc does not have, and counters that our qdiscs do not have, are printed in the same
+//! form: kind, words, the line of sums, then a line with the counters by our own names.
 
 mod read;
 mod unit;
@@ -34,10 +34,10 @@ pub struct Counts {
     pub packets: u64,
     /// Packets dropped.
     pub dropped: u64,
-    /// Times that something was over a limit: a class held back, a packet marked or dropped before
-    /// its time.
+    /// How often something was over a limit: a class was held back, or a packet was marked or
+    /// dropped before the queue was full.
     pub overlimits: u64,
-    /// Packets that came back from the device. Ours never do.
+    /// Packets that came back from the device. Ours never come back.
     pub requeues: u64,
     /// Bytes waiting.
     pub backlog_bytes: u64,
@@ -50,35 +50,35 @@ pub struct Counts {
 pub struct Qdisc {
     /// Its handle, `110:`.
     pub handle: String,
-    /// The class that it stands in, `1:11`; `None`: it is the device's root.
+    /// The class that holds it, `1:11`; `None`: it is the device's root.
     pub parent: Option<String>,
-    /// What tc calls it.
+    /// tc's name for it.
     pub name: String,
-    /// What is printed of it.
+    /// Its kind, with what is printed of it.
     pub kind: Kind,
     /// Its counters.
     pub counts: Counts,
 }
 
-/// What is printed of a qdisc, with its words and its own counters.
+/// The kind of a qdisc, with its words and its own counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// HTB.
     Htb {
-        /// Rate to quantum.
+        /// The ratio of rate to quantum.
         r2q: u64,
         /// The default class's number, as hexadecimal text; `0` for none.
         default: String,
-        /// Packets that passed it by.
+        /// Packets that bypassed it.
         direct_packets: u64,
     },
-    /// SFQ, with RED in every flow where there is one.
+    /// SFQ, possibly with RED in every flow.
     Sfq(Sfq),
-    /// Anything else.
+    /// Any other qdisc.
     Other {
         /// Its words and their values.
         words: Vec<(String, String)>,
-        /// What it counts.
+        /// Its own counters.
         told: Vec<(&'static str, i64)>,
     },
 }
@@ -86,17 +86,17 @@ pub enum Kind {
 /// SFQ's words and counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sfq {
-    /// Packets that it holds.
+    /// Most packets that it holds.
     pub limit: u32,
-    /// Bytes a round.
+    /// Bytes per round.
     pub quantum: u64,
-    /// Packets of one flow.
+    /// Most packets of one flow.
     pub depth: u64,
-    /// Drops and marks at the head.
+    /// True if it drops and marks at the head.
     pub headdrop: bool,
     /// Buckets of the hash.
     pub divisor: u64,
-    /// Seconds between two hashes; 0: never.
+    /// Seconds between two changes of the hash; 0: never.
     pub perturb: u64,
     /// RED in every flow.
     pub red: Option<SfqRed>,
@@ -107,21 +107,21 @@ pub struct Sfq {
 pub struct SfqRed {
     /// Weight of the average: 1 in 2^n.
     pub ewma: u64,
-    /// Below this many bytes nothing happens.
+    /// Average in bytes below which nothing happens.
     pub min: u64,
-    /// Above it every packet is marked or dropped.
+    /// Average in bytes above which every packet is marked or dropped.
     pub max: u64,
     /// Probability at `max`, in billionths.
     pub probability: u32,
-    /// Marks what understands it.
+    /// True if packets that support ECN are marked.
     pub ecn: bool,
-    /// Drops even that above `max`.
+    /// True if even these are dropped above `max`.
     pub harddrop: bool,
-    /// Arriving packets marked by chance.
+    /// Arriving packets marked at random.
     pub prob_mark: u64,
-    /// Packets at the head marked by chance.
+    /// Packets at the head marked at random.
     pub prob_mark_head: u64,
-    /// Packets dropped by chance.
+    /// Packets dropped at random.
     pub prob_drop: u64,
     /// Arriving packets marked above `max`.
     pub forced_mark: u64,
@@ -140,26 +140,26 @@ pub struct Class {
     pub parent: Option<String>,
     /// The qdisc in it, `110:`.
     pub leaf: Option<String>,
-    /// What tc calls what serves it.
+    /// tc's name for the scheduler that serves it.
     pub name: String,
-    /// What is printed of it.
+    /// Its kind, with what is printed of it.
     pub kind: ClassKind,
     /// Its counters.
     pub counts: Counts,
-    /// Its rate, bit/s and packets a second.
+    /// Its rate, in bit/s and in packets per second.
     pub rate: (u64, u64),
 }
 
-/// What is printed of a class, with its words and counters.
+/// The kind of a class, with its words and counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassKind {
     /// HTB.
     Htb(HtbClass),
-    /// Anything else.
+    /// A class of any other scheduler.
     Other {
         /// The class's words.
         words: Vec<(String, String)>,
-        /// What the scheduler counts for it.
+        /// The counters that the scheduler keeps for it.
         told: Vec<(&'static str, i64)>,
     },
 }
@@ -167,23 +167,24 @@ pub enum ClassKind {
 /// A class of HTB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HtbClass {
-    /// Who goes first; leaves have it.
+    /// Its priority; only leaves have one.
     pub prio: Option<u64>,
-    /// Rate, bit/s.
+    /// Rate, in bit/s.
     pub rate: u64,
-    /// Ceiling, bit/s.
+    /// Ceiling, in bit/s.
     pub ceil: u64,
-    /// Bytes that the rate saves up.
+    /// Bytes of unused rate that may be saved up.
     pub burst: u64,
-    /// Bytes that the ceiling saves up.
+    /// Bytes of unused ceiling that may be saved up.
     pub cburst: u64,
-    /// Packets that went on its own tokens.
+    /// Packets sent on its own tokens.
     pub lended: u64,
-    /// Packets that went on those of a class above.
+    /// Packets sent on the tokens of a class above.
     pub borrowed: u64,
-    /// Packets longer than its tables. Ours have none.
+    /// Packets longer than the kernel's tables. Ours has no tables.
     pub giants: u64,
-    /// Tokens and those of the ceiling, in ticks of 64 ns; negative in debt. `None`: not known.
+    /// Its tokens and those of its ceiling, in ticks of 64 ns; negative if it is in debt. `None`:
+    /// not known.
     pub tokens: Option<(i64, i64)>,
 }
 
@@ -301,7 +302,7 @@ impl Display for Class {
     }
 }
 
-/// Words and values, each with a space behind it.
+/// Words and values, each followed by a space.
 fn pairs(f: &mut Formatter<'_>, words: &[(String, String)]) -> fmt::Result {
     for (word, value) in words {
         match value.is_empty() {
@@ -324,8 +325,8 @@ fn counted(f: &mut Formatter<'_>, told: &[(&'static str, i64)]) -> fmt::Result {
     writeln!(f)
 }
 
-/// What `tc -s qdisc` prints of a link, an empty line, and what `tc -s class` prints. `names`: with
-/// classes' names, as `tc -nm`.
+/// The output of `tc -s qdisc` for a link, an empty line, and the output of `tc -s class`. `names`:
+/// with the names of classes, as `tc -nm`.
 pub fn print(link: &LinkStat, names: bool) -> String {
     let mut text = String::new();
     for qdisc in qdiscs(link, names) {
@@ -338,8 +339,8 @@ pub fn print(link: &LinkStat, names: bool) -> String {
     text
 }
 
-/// The qdiscs of a link: its scheduler, those in classes, and the queues of those that hold
-/// packets.
+/// The qdiscs of a link: its scheduler, the schedulers in classes, and the queues of classes that
+/// can hold packets.
 pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
     let ids = Ids::new(link, names);
     let mut all = Vec::new();
@@ -351,7 +352,8 @@ pub fn qdiscs(link: &LinkStat, names: bool) -> Vec<Qdisc> {
     }
     for (at, class) in link.classes.iter().enumerate() {
         let (parent, handle) = (ids.class(at), ids.leaf(at));
-        // The link's own scheduler stands above: only its own packets are in a queue of this place.
+        // The link's own scheduler is printed first; its queue here has only the link's own
+        // packets.
         if let Some(held) = class.holds.as_ref().filter(|_| at > 0) {
             let counts = sums(class, overlimits(link, at));
             let kind = scheduler(link, at, held);
@@ -409,7 +411,7 @@ pub fn classes(link: &LinkStat, names: bool) -> Vec<Class> {
     made.collect()
 }
 
-/// tc's numbers.
+/// The numbers that tc uses.
 struct Ids<'l> {
     link: &'l LinkStat,
     names: bool,
@@ -436,7 +438,7 @@ fn unsigned(count: i64) -> u64 {
     u64::try_from(count).unwrap_or(0)
 }
 
-/// The counters of a class with all below it.
+/// The counters of a class and all classes below it.
 fn sums(class: &ClassStat, overlimits: u64) -> Counts {
     let counters = &class.counters;
     Counts {
@@ -450,7 +452,7 @@ fn sums(class: &ClassStat, overlimits: u64) -> Counts {
     }
 }
 
-/// How often a scheduler found a class over its limit.
+/// How often a scheduler found one of its classes over the limit.
 fn overlimits(link: &LinkStat, holder: usize) -> u64 {
     let of = |at: usize| link.classes[at].says(&["overlimits", "over"]).map_or(0, unsigned);
     let mut open: Vec<usize> = link.children(holder).collect();
@@ -478,17 +480,17 @@ fn scheduler(link: &LinkStat, at: usize, spec: &SchedulerSpec) -> Kind {
     Kind::Other { words, told: Vec::new() }
 }
 
-/// In which form tc prints a scheduler.
+/// The form in which tc prints a scheduler.
 fn tc_form(scheduler: &str) -> TcForm {
     schedule::find(scheduler).map_or(TcForm::Words, |entry| entry.tc)
 }
 
-/// A queue as a qdisc. `packet`: the link's largest, charged.
+/// A queue as a qdisc. `packet`: the charged length of the link's largest packet.
 fn queue(class: &ClassStat, spec: &QueueSpec, form: Form, packet: u64) -> Kind {
     let told = |name: &str| class.queue_says(&[name]).map_or(0, unsigned);
     let given = &spec.settings;
     if let (Form::Flows, Limit::Packets(limit)) = (form, spec.limit) {
-        // Where there is a limit of a flow there is RED, and what is not written follows from it
+        // If there is a limit per flow, there is RED, and values that are not given follow from it
         // (tc-sfq(8)).
         let red = given.bytes("redflowlimit").map(|flow| (flow, given.bytes("max").unwrap_or(flow / 4)));
         let red = red.map(|(_, max)| SfqRed {
@@ -519,7 +521,7 @@ fn queue(class: &ClassStat, spec: &QueueSpec, form: Form, packet: u64) -> Kind {
     all.extend(words(queue_words(spec.name), given));
     let mut counted = class.queue_told.clone();
     if form == Form::Average {
-        // The kernel's words: what RED dropped, and what found the queue full.
+        // The kernel distinguishes packets that RED dropped from those that found the queue full.
         let early = told("prob_drop") + told("forced_drop");
         let full = class.own.dropped_packets.saturating_sub(early);
         let marked = told("prob_mark") + told("forced_mark");
@@ -530,28 +532,28 @@ fn queue(class: &ClassStat, spec: &QueueSpec, form: Form, packet: u64) -> Kind {
     Kind::Other { words: all, told: counted }
 }
 
-/// The number that a queue's table prints as a word's default; 0 where that is no number.
+/// The number that a queue's table has as a word's default; 0 if the default is not a number.
 fn default_of(queue: &str, word: &str) -> u64 {
     let default = queue_words(queue).iter().find(|known| known.name == word).map_or("", |known| known.default);
     let digits = default.find(|c: char| !c.is_ascii_digit()).map_or(default, |end| &default[..end]);
     digits.parse().unwrap_or(0)
 }
 
-/// Words with their values: those given in tc's units, the others as their table has them; flags
-/// only if they were given.
+/// Words with their values: given ones in tc's units, others as their table has them; flags only if
+/// they were given.
 fn words(table: &'static [altq_engine::settings::Word], given: &Settings) -> Vec<(String, String)> {
     in_effect(table, given)
         .filter_map(|(word, value)| match (value, word.kind) {
             (Some(value), _) => Some((word.name.to_owned(), unit::value(value))),
             (None, altq_engine::settings::Kind::Flag) => None,
-            // A default that is a sentence ("the link's MTU") is no value.
+            // A default that is a sentence ("the link's MTU") is not a value.
             (None, _) if word.default.contains(' ') || word.default == "none" => None,
             (None, _) => Some((word.name.to_owned(), word.default.replace("bit/s", "bit"))),
         })
         .collect()
 }
 
-/// A class with what serves it.
+/// The kind of a class, by the scheduler that serves it.
 fn served(link: &LinkStat, class: &ClassStat) -> ClassKind {
     let given = &class.settings;
     let other = |words| ClassKind::Other { words, told: class.told.clone() };
@@ -569,14 +571,14 @@ fn served(link: &LinkStat, class: &ClassStat) -> ClassKind {
         None => link.rate,
     };
     let ceil = given.rate("ceil").unwrap_or(rate);
-    // The engine tells what it works with; where nothing is written that is tc's least burst, or a
+    // The engine has the values in effect. If no value is given, that is tc's smallest burst, or a
     // packet.
     let bytes = |word: &str| match (given.get(word), class.says(&[word])) {
         (Some(Value::Bytes(bytes)), _) => bytes,
         (_, Some(bytes)) => unsigned(bytes),
         _ => u64::from(link.mtu.max(1600)),
     };
-    // A tick of tc's tokens is 64 ns.
+    // tc counts tokens in ticks of 64 ns.
     let tokens = |name: &str| class.says(&[name]).map(|ns| ns / 64);
     ClassKind::Htb(HtbClass {
         prio: class.leaf.then(|| given.int("prio").unwrap_or(0)),

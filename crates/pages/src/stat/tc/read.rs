@@ -1,4 +1,4 @@
-//! Reads what `tc -s` prints, the kernel's and ours, and holds it to the identities that it must
+//! Reads what `tc -s` prints, the kernel's output and ours, and checks the identities that it must
 //! fulfil.
 
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use altq_cases::stat::LinkStat;
 
 use super::{Counts, Ids, print};
 
-/// A block as it was read.
+/// A block that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     /// True for a class, false for a qdisc.
     pub class: bool,
-    /// What it is: `htb`, `sfq`, …
+    /// Its kind: `htb`, `sfq`, …
     pub kind: String,
     /// Its handle or number.
     pub id: String,
@@ -21,17 +21,17 @@ pub struct Read {
     pub parent: Option<String>,
     /// Its sums.
     pub counts: Counts,
-    /// All other numbers behind a word, by that word: `lended`, `prob_mark_head`, `limit`, …
+    /// All other numbers that follow a word, by that word: `lended`, `prob_mark_head`, `limit`, …
     pub numbers: BTreeMap<String, i64>,
 }
 
-/// A line that is none of tc's.
+/// A line that is not one of tc's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {text:?} is no line of tc -s: {reason}")]
 pub struct ReadError {
     /// The line, from 1.
     pub line: usize,
-    /// What stands there.
+    /// The text of the line.
     pub text: String,
     /// What is wrong with it.
     pub reason: &'static str,
@@ -99,10 +99,10 @@ fn size(word: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// In what the blocks of one reading contradict one another; empty if all is well. The identities
-/// are those of the published blocks: what the root has sent and holds is the sum of its leaves; a
-/// class's packets went on its own tokens or on borrowed ones; what classes borrowed a class above
-/// has lent, or borrowed itself; RED's overlimits are its marks and drops.
+/// Where the blocks of one reading contradict one another; empty if they do not. The identities are
+/// those of the published blocks: what the root has sent and holds is the sum of its leaves; a
+/// class's packets were sent on its own tokens or on borrowed ones; what classes borrowed, a class
+/// above has lent or borrowed itself; RED's overlimits are its marks and drops.
 pub fn disagreements(blocks: &[Read]) -> Vec<String> {
     let mut found = Vec::new();
     compare(blocks, &mut |what, left, right| {
@@ -113,17 +113,17 @@ pub fn disagreements(blocks: &[Read]) -> Vec<String> {
     found
 }
 
-/// How many identities [`disagreements`] holds the blocks to.
+/// The number of identities that [`disagreements`] checks.
 pub fn identities(blocks: &[Read]) -> usize {
     let mut count = 0;
     compare(blocks, &mut |_, _, _| count += 1);
     count
 }
 
-/// What `tc -s` prints of a class or of the qdisc in it under this name: `bytes`, `packets`,
-/// `dropped`, `overlimits`, `backlog_bytes`, `backlog_packets` of the qdisc, or the word before a
-/// number (`prob_mark_head`, `lended`, …), the qdisc's before the class's. `None` where nothing of
-/// that name is printed.
+/// The number that `tc -s` prints under this name for a class or for the qdisc in it: `bytes`,
+/// `packets`, `dropped`, `overlimits`, `backlog_bytes`, `backlog_packets` of the qdisc, or the
+/// number after a word (`prob_mark_head`, `lended`, …), first the qdisc's, then the class's. `None`
+/// if nothing is printed under that name.
 pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
     let at = link.classes.iter().position(|c| c.name == class)?;
     let ids = Ids::new(link, false);
@@ -150,8 +150,8 @@ pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
     Some(count as f64)
 }
 
-/// What stands in `tc -s` of a link at the end of a run, where a probe asks for that: a
-/// [`ReadCounters`](altq_cases::stat::ReadCounters).
+/// The value that a probe asks for in the output of `tc -s` for a link at the end of a run. This is
+/// a [`ReadCounters`](altq_cases::stat::ReadCounters).
 pub fn measured(stat: &LinkStat, probe: &Probe) -> Option<f64> {
     let Subject::Class(class) = &probe.subject else { return None };
     let blocks = || read(&print(stat, false)).ok();
@@ -163,10 +163,10 @@ pub fn measured(stat: &LinkStat, probe: &Probe) -> Option<f64> {
     }
 }
 
-/// Holds both sides of each identity against one another.
+/// Compares both sides of each identity.
 fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
     let qdiscs = || blocks.iter().filter(|block| !block.class);
-    // The kernel has a prio that we do not have.
+    // The kernel has a scheduler prio, which we do not have.
     let is_scheduler = |kind: &str| altq_engine::schedule::find(kind).is_some() || kind == "prio";
     if let Some(root) = qdiscs().find(|qdisc| qdisc.parent.is_none()) {
         let leaves =
@@ -200,7 +200,7 @@ fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
         let children = || classes().filter(|child| child.parent.as_deref() == Some(&class.id));
         let leaf = children().next().is_none();
         if !leaf {
-            // An inner class of ours may have had packets of its own: they went through its queue.
+            // An inner class of ours may have had packets of its own, which passed its queue.
             let queue =
                 || qdiscs().filter(|qdisc| qdisc.parent.as_deref() == Some(&class.id) && !is_scheduler(&qdisc.kind));
             let bytes = sum(children().chain(queue()).map(|part| part.counts.bytes));
@@ -230,7 +230,7 @@ fn compare(blocks: &[Read], same: &mut dyn FnMut(String, u64, u64)) {
     }
 }
 
-/// What is read may be anything: a sum that is too large wraps.
+/// The figures may be anything; a sum that is too large wraps.
 fn sum(figures: impl Iterator<Item = u64>) -> u64 {
     figures.fold(0, u64::wrapping_add)
 }

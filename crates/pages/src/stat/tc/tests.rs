@@ -1,5 +1,5 @@
-//! The printed blocks of CeroWrt's Early_Test_Results (April 2012), to the byte, and the identities
-//! that they fulfil.
+//! The printed blocks of CeroWrt's Early_Test_Results (April 2012), byte for byte, and the
+//! identities that they fulfil.
 
 use altq_config::Language;
 use altq_engine::{Engine, Packet};
@@ -16,7 +16,7 @@ fn htb(bytes: u64, packets: u64, overlimits: u64, requeues: u64, backlog_packets
     Qdisc { handle: "1:".into(), parent: None, name: "htb".into(), kind, counts }
 }
 
-/// A leaf: its limit; marks at the tail and at the head; bytes, packets, and what waits.
+/// A leaf: its limit; marks at the tail and at the head; bytes and packets sent; the backlog.
 fn sfq(n: u32, limit: u32, marks: (u64, u64), sent: (u64, u64), backlog: (u64, u64)) -> Qdisc {
     let red = SfqRed {
         ewma: 4,
@@ -122,7 +122,7 @@ fn the_identities_hold_in_what_was_published() {
     assert_eq!(read(LOADED).unwrap()[2].counts.backlog_bytes, 13_626);
 }
 
-/// One figure changed, and the identity that it belongs to fails.
+/// If one figure is changed, the identity with that figure fails.
 #[test]
 fn a_wrong_figure_is_found() {
     for (published, right, wrong, what) in [
@@ -150,8 +150,8 @@ fn what_is_not_tcs_is_refused_with_its_line() {
     assert!(read("qdisc htb 1: root\n backlog 5x 1p").is_err());
 }
 
-/// An engine's own counters: every block is read again, and adds up, with packets queued and
-/// dropped, and a scheduler in a class.
+/// An engine's own counters, with packets queued and dropped and a scheduler in a class: every
+/// block can be read again, and the sums are right.
 #[test]
 fn an_engine_prints_blocks_that_add_up() {
     let policy = "link wan { rate 10Mbit/s scheduler cbq
@@ -184,11 +184,11 @@ fn an_engine_prints_blocks_that_add_up() {
     has("qdisc codel 50: parent 1:5 limit 20p target 10ms interval 100ms \n");
     has("class cbq 1:2 parent 1:1 leaf 20: rate 5000Kbit borrow priority 1 ");
     has("class drr 1:3 parent 1:2 leaf 30: quantum 500b \n");
-    // Names on request, as tc -nm has them.
+    // With names, as tc -nm prints them.
     assert!(print(&stat, true).contains("class drr x#1:3 parent a#1:2 leaf 30: "));
 }
 
-/// HTB and RED of an engine: tc's words, and the identities of borrowing at every level.
+/// HTB and RED of an engine, in tc's words; the identities of borrowing hold at every level.
 #[test]
 fn htb_of_an_engine() {
     let policy = "link wan { rate 40Mbit/s scheduler htb
@@ -224,8 +224,8 @@ fn htb_of_an_engine() {
     assert!(red.counts.overlimits > 0, "{printed}");
 }
 
-/// Class 1:10 of the published blocks, idle: 1600 bytes at 40 Mbit/s are 320 us, 5000 ticks of 64
-/// ns.
+/// Class 1:10 of the published blocks while it is idle: 1600 bytes at 40 Mbit/s are 320 us, which
+/// are 5000 ticks of 64 ns.
 #[test]
 fn an_idle_class_of_htb() {
     let policy = "link wan { rate 40Mbit/s scheduler htb
@@ -238,7 +238,7 @@ fn an_idle_class_of_htb() {
 }
 
 /// The leaf of the published policy in an engine: its words as tc prints them, and marks at the
-/// head that add up.
+/// head whose sum is right.
 #[test]
 fn sfq_of_an_engine() {
     let policy = "link wan { rate 10Mbit/s overhead 14bytes scheduler fifo

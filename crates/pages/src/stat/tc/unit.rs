@@ -1,4 +1,4 @@
-//! iproute2's way to print rates, sizes, times and numbers (tc/tc_util.c: the units and the
+//! Prints rates, sizes, times and numbers as iproute2 does (tc/tc_util.c: the units, and the
 //! thresholds at which they change).
 
 use altq_engine::settings::{Limit, ONE, Value};
@@ -13,7 +13,7 @@ pub fn rate(bit_s: u64) -> String {
     }
 }
 
-/// A size: `1600b`; `15Kb` and `2Mb` where that is nearly exact.
+/// A size: `1600b`; `15Kb` and `2Mb` if these are nearly exact.
 pub fn size(bytes: u64) -> String {
     let near = |unit: u64, slack: u64| {
         let whole = bytes.saturating_add(unit / 2) / unit;
@@ -37,7 +37,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// Three digits that count, without zeros at the end.
+/// Three significant digits, without zeros at the end.
 fn three(value: f64) -> String {
     let text = match value {
         ..10.0 => format!("{value:.2}"),
@@ -47,12 +47,12 @@ fn three(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A part of one, as C's `%g` has it.
+/// A fraction, as C's `%g` prints it.
 pub fn fraction(billionths: u32) -> String {
     fraction_of(f64::from(billionths) / f64::from(ONE))
 }
 
-/// Six digits that count, without zeros at the end.
+/// Six significant digits, without zeros at the end.
 fn fraction_of(value: f64) -> String {
     if value <= 0.0 {
         return "0".into();
