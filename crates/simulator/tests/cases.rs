@@ -1,4 +1,4 @@
-//! Every case of `cases/` that the simulator can run, and what is wrong with cases that cannot.
+//! Runs every case of `cases/` that the simulator can run, and checks the errors of wrong cases.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn cases(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Expectations about counters are read as `tc -s` prints them.
+/// A watch that can read counters as `tc -s` prints them, for expectations about them.
 fn watch() -> Watch {
     Watch { counters: Some(altq_pages::stat::tc::measured), ..Watch::default() }
 }
@@ -42,7 +42,7 @@ fn every_case_holds() {
             println!("{}: {outcome:?}", path.display());
         }
         assert!(result.passed(), "{}: {:?}", path.display(), result.notes);
-        // Some of the lab's cases expect nothing but what only the lab has.
+        // Some of the lab's cases only expect figures that only the lab has.
         let lab = file.runs.iter().all(|run| run.case.expectations.iter().all(|e| e.world == Some(World::Lab)));
         assert!(lab || !result.expectations.is_empty(), "{}", path.display());
         ran += 1;
@@ -55,7 +55,7 @@ fn every_case_holds() {
 
 const HOSTS: &str = "hosts = [{ name = 'a' }, { name = 'b' }]\n";
 
-/// A case of a link of 10 Mbit/s with the classes x (20 %) and y (80 %), and this below.
+/// A case with a link of 10 Mbit/s and the classes x (20 %) and y (80 %), followed by `rest`.
 fn case(rest: &str) -> String {
     format!(
         "name = 't'\ndescription = 'd'\nduration = '2s'\n\
@@ -166,8 +166,8 @@ fn bad_cases_are_refused_with_place_and_reason() {
 
 #[test]
 fn delays_add_up() {
-    // 1000 bytes at 10 Mbit/s take 0.8 ms; 1 ms of propagation on each of two links; nobody else
-    // there.
+    // 1000 bytes at 10 Mbit/s take 0.8 ms, and each of two links delays them by 1 ms. There is no
+    // other traffic.
     let text = case(&format!("[[flows]]\nname = 'f'\n{UDP}dport = 7\nclass = 'x'\nsize = 1000\ninterval = '10ms'\n"))
         .replace("{ name = 'b' }", "{ name = 'r' }, { name = 'b' }")
         .replace(
@@ -178,7 +178,7 @@ fn delays_add_up() {
     let result = run(&text).unwrap();
     let flow = &result.flows[0];
     assert_eq!((flow.delay_ns.p50, flow.delay_ns.p99), (Some(3_200_000), Some(3_200_000)));
-    // 2 s, every 10 ms; one is on its way when the case ends.
+    // A packet every 10 ms for 2 s. The last one arrives before the case ends.
     assert_eq!((flow.sent_packets, flow.received_packets), (Some(200), Some(200)));
     assert_eq!((flow.goodput_bit_s, flow.class.as_deref()), (972 * 8 * 100, Some("x")));
     assert!(result.valid && result.passed());
@@ -186,9 +186,9 @@ fn delays_add_up() {
 
 #[test]
 fn what_a_flow_meets_in_a_queue() {
-    // 100 packets of 1000 bytes at once on 8 Mbit/s, 1 ms each: one leaves, ten wait 1 to 10 ms,
-    // together 55, and 89 find no room. Over 500 ms the ten are 0.11 packets on average. The other
-    // flow's one packet comes when all is over.
+    // 100 packets of 1000 bytes arrive at once at a link of 8 Mbit/s, where each takes 1 ms: one is
+    // sent, ten wait for 1 to 10 ms, together 55 ms, and 89 find no room. Over 500 ms the ten are
+    // 0.11 packets on average. The other flow's only packet comes later.
     let one = |name: &str, measure: &str, of: &str, expected: f64| {
         format!(
             "[[expect]]\nname = '{name}'\nmeasure = '{measure}'\n{of}\nexpected = {expected}\ntolerance = 1e-9\n\
@@ -215,8 +215,8 @@ fn what_a_flow_meets_in_a_queue() {
         ("counter", counter("dropped", "all"), 89.0),
         ("counter", counter("packets", "all"), 12.0),
         ("counter", counter("bytes", "wan"), 12_000.0),
-        // Bytes, packets and backlog of the root and its leaf; bytes and packets of the class 1:1
-        // and the one below it.
+        // Bytes, packets and backlog of the root and its leaf; bytes and packets of class 1:1 and
+        // the class below it.
         ("identities", "class = 'wan'".to_owned(), 5.0),
         ("disagreements", "class = 'wan'".to_owned(), 0.0),
     ]
@@ -236,7 +236,7 @@ fn a_flow_in_another_class_than_named_is_invalid() {
     assert!(!result.valid && !result.passed() && result.notes[0].contains("went to class y"), "{:?}", result.notes);
 }
 
-/// A case with chance in it.
+/// A case with random sources.
 fn chance() -> Case {
     let text = case(&format!(
         "[[flows]]\nname = 'f'\n{UDP}size = [40, 576, 1500]\nrate = '9Mbit/s'\nshape = 'poisson'\n\
@@ -275,8 +275,8 @@ fn what_is_recorded_can_be_replayed() {
         let result = sim::run(&case, 1, Some(&mut again));
         (result, again)
     };
-    // What left a link of this rate passes another one like it without waiting, so it is the same,
-    // counted from its first packet.
+    // Packets that left a link of this rate pass another link of the same rate without waiting. So
+    // the second capture is equal to the first, with times counted from its first packet.
     let (result, again) = play(&pcap);
     let result = result.unwrap();
     let sent: u64 = first.classes.iter().filter(|c| c.report.parent.is_none()).map(|c| c.report.sent_packets).sum();
@@ -285,7 +285,8 @@ fn what_is_recorded_can_be_replayed() {
     assert_eq!(result.flows[0].sent_packets, Some(sent));
     assert_eq!(again.len(), pcap.len());
     assert_eq!(again[40..], pcap[40..][..again.len() - 40], "the first packet's bytes and all behind it, times apart");
-    // Cut short: what came before is replayed, and the result is marked.
+    // A capture that is cut short: the packets before the cut are replayed, and the result is
+    // marked.
     let (result, _) = play(&pcap[..pcap.len() / 2]);
     let result = result.unwrap();
     let n = result.flows[0].sent_packets.unwrap();

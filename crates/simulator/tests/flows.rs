@@ -1,5 +1,5 @@
-//! Flows of two ways: TCP in bulk, questions and answers, clients that connect, by hand-computed
-//! times and rates.
+//! Flows in both directions: bulk TCP, requests and answers, clients that connect, with times and
+//! rates computed by hand.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use altq_cases::case::Case;
 use altq_cases::result::{CaseResult, FlowResult};
 use altq_simulator::sim;
 
-/// A case of two hosts and a link of 10 Mbit/s with this scheduler, 10 ms away, and a plain way
-/// back of 100 Mbit/s.
+/// A case of two hosts with a link of 10 Mbit/s, this policy and a delay of 10 ms; in the other
+/// direction a plain link of 100 Mbit/s.
 fn parse(duration: &str, policy: &str, link: &str, flows: &str) -> Case {
     let text = format!(
         "name = 't'\ndescription = 'd'\nduration = '{duration}'\npolicy = '''{policy}'''\n\
@@ -45,12 +45,12 @@ fn class<'a>(result: &'a CaseResult, name: &str) -> &'a altq_cases::report::Clas
 fn bulk_fills_the_link_with_payload() {
     let result = run("20s", FIFO, "", &flow("kind = 'tcp_bulk'\nclass = 'all'"));
     let f = one(&result);
-    // 1448 of 1500 bytes are payload: 9.653 Mbit/s at most; a start and a few losses cost less than
-    // 3 %.
+    // 1448 of 1500 bytes are payload, which is 9.653 Mbit/s at most; the start and a few losses
+    // cost less than 3 %.
     let most = 10e6 * 1448.0 / 1500.0;
     assert!(f.goodput_bit_s as f64 <= most && f.goodput_bit_s as f64 > 0.97 * most, "{}", f.goodput_bit_s);
     assert!(class(&result, "all").dropped_packets > 0);
-    // IPv6 and another MTU: headers of 72 bytes.
+    // IPv6 and another MTU: the headers have 72 bytes.
     let text = parse("20s", FIFO, "mtu = 1280", &flow("kind = 'tcp_bulk'"));
     let mut case = text.clone();
     case.hosts[0].address = "2001:db8::1".parse().unwrap();
@@ -69,12 +69,12 @@ fn acknowledgements_are_packets_of_the_other_way() {
     let result = run("10s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'"));
     let (there, acks, rest) = (class(&result, "all"), class(&result, "acks"), class(&result, "rest"));
     assert_eq!(rest.arrived_packets, 0);
-    // Every second segment is acknowledged, and those that follow a loss at once: 52 to 88 bytes
-    // each.
+    // Every second segment is acknowledged, and after a loss every one: acknowledgements have 52 to
+    // 88 bytes.
     assert!(acks.sent_packets > there.sent_packets * 45 / 100 && acks.sent_packets < there.sent_packets, "{acks:?}");
     assert!((52..=60).contains(&(acks.sent_bytes / acks.sent_packets)), "{acks:?}");
-    // A way back that is too slow for them holds the flow: 20 kbit/s carry 48 of 52 bytes a second,
-    // two segments each.
+    // A link back that is too slow for them limits the flow: 20 kbit/s carry 48 packets of 52 bytes
+    // per second, which acknowledge two segments each.
     let mut case = parse("40s", policy, "reverse = 'back'", &flow("kind = 'tcp_bulk'\nbuffers = 32768"));
     case.links[0].ways[1].rate = Some(altq_engine::units::Rate::kbit_s(20));
     let goodput = one(&sim::run(&case, 1, None).unwrap()).goodput_bit_s;
@@ -83,14 +83,14 @@ fn acknowledgements_are_packets_of_the_other_way() {
 
 #[test]
 fn questions_take_a_round_trip() {
-    // 53 bytes at 10 and at 100 Mbit/s, 10 ms each way.
+    // 53 bytes at 10 and at 100 Mbit/s, and 10 ms in each direction.
     let rtt = 20_000_000 + 42_400 + 4_240;
     let result = run("10s", FIFO, "", &flow("kind = 'tcp_rr'"));
     let f = one(&result);
     assert_eq!((f.rtt_ns.p50, f.rtt_ns.p99), (Some(rtt), Some(rtt)));
-    // The handshake takes one round trip, of packets a little longer.
+    // The handshake takes one round trip, with slightly longer packets.
     assert_eq!(f.transactions_per_s, Some(((10_000_000_000 - rtt - 10_000) / rtt) as f64 / 10.0));
-    // An answer of 100 segments comes with the slow start's rounds: 10, 20, 40, 30.
+    // An answer of 100 segments takes the rounds of slow start: 10, 20, 40, 30 segments.
     let result = run("10s", FIFO, "", &flow(&format!("kind = 'tcp_rr'\nresponse = {}", 100 * 1448)));
     let p50 = one(&result).rtt_ns.p50.unwrap();
     assert!((rtt..4 * rtt + 20_000_000).contains(&p50), "{p50}");
@@ -101,15 +101,16 @@ fn questions_take_a_round_trip() {
 
 #[test]
 fn clients_connect_again_and_again() {
-    // SYN, SYN/ACK, question, answer: two round trips of 20.05 ms, 50 clients.
+    // SYN, SYN/ACK, request, answer: two round trips of 20.05 ms, for 50 clients.
     let result = run("10s", FIFO, "", &flow("kind = 'tcp_connect'\nstreams = 50"));
     let f = one(&result);
     let (p50, rate) = (f.rtt_ns.p50.unwrap(), f.transactions_per_s.unwrap());
-    // The packets of 50 clients wait for each other for at most 50 · 50 µs.
+    // Packets of 50 clients wait for one another for at most 50 · 50 µs.
     assert!((40_090_000..46_000_000).contains(&p50), "{p50}");
     // Little's law.
     assert!((rate * p50 as f64 / 1e9 / 50.0 - 1.0).abs() < 0.05, "{rate} {p50}");
-    // 536 ports from 65000 on: each is taken for a connection's four round trips and 2 MSL.
+    // There are 536 ports from 65000 on. Each is taken for a connection's four round trips and 2
+    // MSL.
     let result = run("30s", FIFO, "", &flow("kind = 'tcp_connect'\nstreams = 50\nsport = 65000\nmsl = '1s'"));
     let rate = one(&result).transactions_per_s.unwrap();
     assert!((rate / (536.0 / 2.07) - 1.0).abs() < 0.08, "{rate}");
@@ -122,7 +123,7 @@ fn marks_reach_the_ends() {
     let marked = run("20s", codel, "", &flow(&format!("{words}\necn = true")));
     let dropped = run("20s", codel, "", &flow(words));
     let (m, d) = (class(&marked, "all"), class(&dropped, "all"));
-    // Both are held back, about the same queue stands, one of them without loss.
+    // Both flows are held back with about the same queue, one of them without losses.
     assert_eq!(m.dropped_packets, 0);
     assert!(d.dropped_packets > 50, "{d:?}");
     for result in [&marked, &dropped] {
@@ -137,14 +138,14 @@ fn a_span_ends_with_all_delivered() {
     let all = class(&result, "all");
     assert_eq!((all.queued_packets, all.arrived_packets), (0, all.sent_packets + all.dropped_packets));
     let goodput = one(&result).goodput_bit_s as f64;
-    // 4 of 10 seconds, and what stood in the queue.
+    // It sends for 4 of 10 seconds, and then the queue is emptied.
     assert!((3.6e6..4.1e6).contains(&goodput), "{goodput}");
 }
 
 #[test]
 fn who_opens_goes_first_in_two_levels() {
-    // Bulk fills the queue of 1000 packets, 1.2 s. What opens a connection and acknowledges passes
-    // it; what asks and answers does not.
+    // Bulk TCP fills the queue of 1000 packets, which takes 1.2 s. SYN packets and bare
+    // acknowledgements overtake it; requests and answers do not.
     let policy = "link wan { rate 10Mbit/s scheduler drr class all { queue two_level { limit 1000packets } default } }";
     let both = format!(
         "{}{}",
@@ -154,7 +155,7 @@ fn who_opens_goes_first_in_two_levels() {
     let case = parse("20s", policy, "", &both);
     let result = sim::run(&case, 1, None).unwrap();
     let connect = result.flows[1].rtt_ns.p50.unwrap();
-    // One packet of the four, the question, waits 0.8 to 1.2 s; the SYN does not.
+    // Of the four packets only the request waits 0.8 to 1.2 s; the SYN does not.
     assert!((700_000_000..1_400_000_000).contains(&connect), "{connect}");
 }
 
@@ -178,7 +179,7 @@ fn captures_of_segments_are_valid() {
     let capture = sim::Capture::read(bytes).unwrap();
     assert!(capture.cut.is_none() && capture.frames.len() > 1000);
     let first = &capture.frames[0].key;
-    // The SYN, 60 bytes: MSS, SACK, timestamps, window scale.
+    // The SYN has 60 bytes: it has the options MSS, SACK, timestamps and window scale.
     assert_eq!((first.tcp_flags & 0x3f, first.proto, first.length), (0x02, 6, 60));
     assert!(
         capture.frames[2..].iter().all(|frame| frame.key.length == 1500 || frame.key.length == 52),
@@ -200,8 +201,8 @@ fn what_the_simulator_does_not_have_is_said() {
 
 #[test]
 fn super_packets_are_cut_by_the_card() {
-    // 100 Mbit/s, 4 queues of 64 packets: what TCP hands over at once is one packet of the queue
-    // and up to 44 of the wire.
+    // 100 Mbit/s and 4 transmit queues of 64 packets. What TCP hands over at once is one packet in
+    // a queue, and up to 44 packets on the wire.
     let text = |tso: bool| {
         format!(
             "name = 't'\ndescription = 'd'\nduration = '5s'\n\
@@ -216,7 +217,7 @@ fn super_packets_are_cut_by_the_card() {
     let run = |tso| sim::run(&Case::parse(&text(tso), Path::new("t.toml")).unwrap(), 1, None).unwrap();
     let (cut, plain) = (run(true), run(false));
     let rate = |result: &CaseResult| one(result).goodput_bit_s as f64;
-    // The wire is what it is: 1448 of 1538 bytes.
+    // On the wire both are equal: 1448 of 1538 bytes are payload.
     for result in [&cut, &plain] {
         assert!(
             rate(result) < 100e6 * 1448.0 / 1538.0 && rate(result) > 0.93 * 100e6 * 1448.0 / 1538.0,
@@ -226,7 +227,7 @@ fn super_packets_are_cut_by_the_card() {
     }
     let packets = |result: &CaseResult| class(result, "all").sent_packets;
     assert!(packets(&cut) * 3 < packets(&plain), "{} {}", packets(&cut), packets(&plain));
-    // As many packets arrive, however they were handed over.
+    // The same number of packets arrives, however they were handed over.
     let arrived = |result: &CaseResult| one(result).received_packets.unwrap() as f64;
     assert!((arrived(&cut) / arrived(&plain) - 1.0).abs() < 0.05, "{} {}", arrived(&cut), arrived(&plain));
 }

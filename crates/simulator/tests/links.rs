@@ -1,5 +1,5 @@
-//! What links do to packets, by hand-computed times: media, delays, losses, tunnels, hosts that
-//! take their time, and the other way.
+//! What links do to packets, with times computed by hand: media, delays, losses, tunnels, delays of
+//! hosts, and the reverse direction.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use altq_cases::case::Case;
 use altq_cases::result::{CaseResult, FlowResult};
 use altq_simulator::sim;
 
-/// A case of two hosts, or of those given, whose policy is a FIFO of 10 Mbit/s for who wants it.
+/// A case with two hosts; links may use a policy that is a FIFO of 10 Mbit/s.
 fn case(duration: &str, links: &str, flows: &str) -> CaseResult {
     with_hosts("hosts = [{ name = 'a' }, { name = 'b' }]", duration, links, flows)
 }
@@ -40,7 +40,7 @@ fn one(result: &CaseResult) -> &FlowResult {
     &result.flows[0]
 }
 
-/// The delay of a lone packet of `size` bytes over this link.
+/// The delay of a single packet of `size` bytes over this link.
 fn delay(size: u32, link: &str) -> u64 {
     let words = format!("kind = 'udp'\nsize = {size}\ninterval = '100ms'");
     let result = case("1s", &format!("{{ name = 'l', from = 'a', to = 'b', {link} }}"), &flow(&words));
@@ -53,7 +53,7 @@ fn delay(size: u32, link: &str) -> u64 {
 fn media_by_arithmetic() {
     // Plain: 1000 bytes at 8 Mbit/s.
     assert_eq!(delay(1000, "rate = '8Mbit/s', delay = '5ms'"), 6_000_000);
-    // Ethernet: max(1000 + 14, 60) + 24 bytes; and the least frame, 84 byte times.
+    // Ethernet: max(1000 + 14, 60) + 24 bytes; and the shortest frame, 84 byte times.
     assert_eq!(delay(1000, "rate = '8Mbit/s', medium = 'ethernet'"), 1_038_000);
     assert_eq!(delay(28, "rate = '8Mbit/s', medium = 'ethernet'"), 84_000);
     // ATM with LLC/SNAP: 8192 + 28 bytes and 16 of trailer and header are 172 cells (CBQ testing
@@ -62,19 +62,19 @@ fn media_by_arithmetic() {
         delay(8220, "rate = '5139cells/s', medium = 'atm', mtu = 9180"),
         (172u64 * 1_000_000_000).div_ceil(5139)
     );
-    // 40 bytes and 8 of trailer fill a cell; with LLC/SNAP they need two.
+    // 40 bytes and 8 of trailer fill one cell; with LLC/SNAP they need two.
     assert_eq!(delay(40, "rate = '1000cells/s', medium = 'atm-vcmux'"), 1_000_000);
     assert_eq!(delay(40, "rate = '1000cells/s', medium = 'atm'"), 2_000_000);
-    // The medium stands in the place of what a policy charges: 10 Mbit/s of its own, and cells on
-    // the wire.
+    // The medium replaces the policy's overhead: the policy has 10 Mbit/s, and the wire carries
+    // cells.
     assert_eq!(delay(40, "policy = 'wan', rate = '1000cells/s', medium = 'atm'"), 2_000_000);
     assert_eq!(delay(1000, "policy = 'wan'"), 800_000);
 }
 
 #[test]
 fn hosts_and_ways_take_their_time() {
-    // There 1 ms of link, 21 µs of router, 2 ms of link, 30 µs of the far host; back 4 ms, 21 µs, 3
-    // ms, and 10 µs of the asking host.
+    // There: 1 ms of link, 21 µs of router, 2 ms of link, 30 µs of the far host. Back: 4 ms, 21 µs,
+    // 3 ms, and 10 µs of the near host.
     let hosts =
         "hosts = [{ name = 'a', delay = '10us' }, { name = 'r', delay = '21us' }, { name = 'b', delay = '30us' }]";
     let links = "{ name = 'l', from = 'a', to = 'r', rate = '1Gbit/s', delay = '1ms', reverse_delay = '3ms' }, \
@@ -82,7 +82,7 @@ fn hosts_and_ways_take_their_time() {
                  reverse_rate = '8Mbit/s' }";
     let words = "kind = 'udp_rr'\nrequest = 972\nresponse = 472";
     let result = with_hosts(hosts, "1s", links, &flow(words));
-    // 1000 bytes take 8 µs on each wire there; 500 bytes 500 µs and 4 µs back.
+    // 1000 bytes take 8 µs on each wire there; 500 bytes take 500 µs and 4 µs back.
     let rtt = 1_000_000 + 21_000 + 2_000_000 + 30_000 + 16_000 + 4_000_000 + 21_000 + 3_000_000 + 10_000 + 504_000;
     let f = one(&result);
     assert_eq!((f.rtt_ns.p50, f.rtt_ns.p99), (Some(rtt), Some(rtt)));
@@ -94,14 +94,15 @@ fn losses_are_those_asked_for() {
     let words = "kind = 'udp'\nsize = 125\nrate = '10Mbit/s'";
     let link = |loss: &str| format!("{{ name = 'l', from = 'a', to = 'b', rate = '100Mbit/s', {loss} }}");
     let result = case("5s", &link("loss = '2%'"), &flow(words));
-    // 50,000 packets: 2 % with a deviation of 0.063 %.
+    // Of 50,000 packets 2 % are lost, with a standard deviation of 0.063 %.
     let f = one(&result);
     let lost = 1.0 - f.received_packets.unwrap() as f64 / f.sent_packets.unwrap() as f64;
     assert!((lost - 0.02).abs() < 5.0 * 0.00063, "{lost}");
-    // Only the other way: nothing is lost here.
+    // Losses are in the reverse direction only, so nothing is lost here.
     let result = case("1s", &link("reverse_loss = '50%'"), &flow(words));
     assert_eq!(one(&result).sent_packets, one(&result).received_packets);
-    // A question or an answer is lost in 1 - 0.9² of the rounds, and asked again after 20 ms.
+    // A request or its answer is lost in 1 - 0.9² of the rounds, and the request is repeated after
+    // 20 ms.
     let result = case("20s", &link("loss = '10%'"), &flow("kind = 'udp_rr'\nretry = '20ms'"));
     let rate = one(&result).transactions_per_s.unwrap();
     // A round takes 0.81 · 4.64 µs + 0.19/0.81 · 20 ms = 4.69 ms on average.
@@ -124,14 +125,14 @@ fn six_in_four_adds_a_header() {
         assert_eq!(one(&result).delay_ns.p50, Some(1_020_000), "{tunnel}");
         let row = result.classes.iter().find(|row| row.report.name == "v4").unwrap();
         assert_eq!(row.report.sent_bytes, 10 * 1020);
-        // Payload is what it was.
+        // The payload is the same.
         assert_eq!(one(&result).goodput_bit_s, 10 * (1000 - 48) * 8);
     }
 }
 
 #[test]
 fn a_shared_medium_carries_both_ways() {
-    // One direction alone: 1500 + 26 bytes and a gap of 12 at 10 Mbit/s, 1230.4 µs a packet.
+    // One direction alone: 1500 + 26 bytes and a gap of 12 at 10 Mbit/s are 1230.4 µs per packet.
     let link = "{ name = 'l', from = 'a', to = 'b', rate = '10Mbit/s', medium = 'ethernet', duplex = 'half' }";
     let there = flow("kind = 'udp'\nsize = 1500\nrate = '20Mbit/s'");
     let result = case("10s", link, &there);
@@ -152,9 +153,9 @@ fn a_shared_medium_carries_both_ways() {
 
 #[test]
 fn a_local_source_sleeps_after_a_drop() {
-    // 8 packets a burst of 100 µs steps fill a queue of 3 behind 1 ms of wire: the first goes,
-    // three wait, the fifth is dropped at 400 µs; it sleeps 18 ms, up to the tick of 100 Hz at 20
-    // ms, and begins again.
+    // A packet every 100 µs fills a queue of 3 before a wire on which each takes 1 ms: the first is
+    // sent, three wait, and the fifth is dropped at 400 µs. The source sleeps 18 ms, until the tick
+    // of 100 Hz at 20 ms, and begins again: 5 packets per cycle, one of which is dropped.
     let text = |timer: &str| {
         format!(
             "name = 't'\ndescription = 'd'\nduration = '1s'\ntimer = {timer}\n\
@@ -168,7 +169,7 @@ fn a_local_source_sleeps_after_a_drop() {
     let run = |timer| sim::run(&Case::parse(&text(timer), Path::new("t.toml")).unwrap(), 1, None).unwrap();
     let ticks = run("100");
     assert_eq!((one(&ticks).sent_packets, one(&ticks).received_packets), (Some(5 * 50), Some(4 * 50)));
-    // Without ticks it sleeps until 18.4 ms: a cycle is 18.4 ms long.
+    // Without ticks it sleeps until 18.4 ms, so a cycle takes 18.4 ms.
     let exact = run("'exact'");
     assert_eq!(one(&exact).sent_packets, Some(5 * 54 + 5));
 }

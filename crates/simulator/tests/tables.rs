@@ -1,5 +1,4 @@
-//! Cases with rows: values, columns, samples, published figures, and what must be true of rows
-//! together.
+//! Cases with rows: values, columns, samples, published figures, and conditions on several rows.
 
 use std::path::Path;
 
@@ -7,8 +6,8 @@ use altq_cases::case::CaseFile;
 use altq_cases::result::{CaseResult, Outcome};
 use altq_simulator::sim::{self, RunOptions, Watch};
 
-/// Two rows of a class with a share of its own on 10 Mbit/s, in two columns: one keeps the share,
-/// one does not.
+/// Two rows of a class with its own share on 10 Mbit/s, in two columns: one keeps the share, the
+/// other does not.
 const TABLE: &str = r#"
 name = "t"
 description = "d"
@@ -134,7 +133,7 @@ fn outcome<'a>(result: &'a CaseResult, name: &str) -> &'a Outcome {
     result.expectations.iter().find(|e| e.name == name).unwrap_or_else(|| panic!("{name}: {:#?}", result.expectations))
 }
 
-/// Expectations about counters are read as `tc -s` prints them.
+/// A watch that can read counters as `tc -s` prints them, for expectations about them.
 fn watch() -> Watch {
     Watch { counters: Some(altq_pages::stat::tc::measured), ..Watch::default() }
 }
@@ -145,7 +144,7 @@ fn rows_columns_and_samples() {
     let result = run(text, 1);
     assert!(result.passed(), "{:#?} {:?}", result.expectations, result.notes);
     let names: Vec<&str> = result.expectations.iter().map(|e| e.name.as_str()).collect();
-    // The figure that is not reproduced is expected nothing of, and of row y nothing was published.
+    // The figure in `not_reproduced` has no expectation, and nothing was published for row y.
     assert_eq!(
         names,
         [
@@ -184,7 +183,7 @@ fn rows_columns_and_samples() {
             && figure("y", "shaped", "y").is_some()
             && figure("y", "plain", "y").is_none()
     );
-    // However many run at once.
+    // The result is the same however many runs go at once.
     let json = |result: &CaseResult| serde_json::to_string(result).unwrap();
     assert_eq!(json(&result), json(&run(text, 7)));
     // One row of one column.
@@ -237,17 +236,18 @@ fn bad_tables_are_refused_with_place_and_reason() {
         assert!(text.contains(what), "{what}");
         let error = file(&text.replacen(what, with, 1)).err().unwrap_or_else(|| panic!("{with} is taken"));
         assert!(error.contains(why), "{with}: {error}");
-        // The caret stands in the file as it is written.
+        // The caret is at its place in the file as it is written.
         assert!(error.starts_with("t.toml:") && error.lines().count() == 3, "{error}");
     }
-    // What is to be replaced must be there once; that is known when the policy is read.
+    // The text to be replaced must occur exactly once; this is checked when the policy is read.
     let twice = text.replacen("find = \"share 10% default\"", "find = \"share\"", 1);
     let error =
         sim::run_file(&file(&twice).unwrap(), &RunOptions::default(), None, &mut watch()).unwrap_err().to_string();
     assert!(error.contains("there 2 times, not once"), "{error}");
 }
 
-/// A case of two columns of which one is for this world, with these words at its top.
+/// A case with two columns, one of which has `column` as an additional key, and with `top` at its
+/// top.
 fn placed(top: &str, column: &str) -> String {
     format!(
         "name = 'p'\ndescription = 'd'\nduration = '1s'\n{top}\nhosts = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
@@ -271,9 +271,9 @@ fn a_column_or_a_case_may_make_sense_in_one_world_only() {
     let columns =
         |result: &CaseResult| result.flows.iter().map(|flow| flow.column.clone().unwrap()).collect::<Vec<_>>();
     assert_eq!(columns(&both), ["one", "two"]);
-    // What only the lab expects is not judged here.
+    // Expectations for the lab only are not judged here.
     assert!(both.expectations.is_empty() && both.passed());
-    // Copies of a stretch of text are numbered from 1.
+    // Copies of a piece of text are numbered from 1.
     let class = |result: &CaseResult| result.flows[0].class.clone();
     assert_eq!(class(&both).as_deref(), Some("c3"));
     assert_eq!(columns(&run(&load(&placed("", lab)).unwrap()).unwrap()), ["one"]);

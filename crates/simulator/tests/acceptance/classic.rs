@@ -1,5 +1,5 @@
-//! `estimator classic` against the compiled BSD code: every figure of
-//! docs/reference/altq.md 17 within 2 %.
+//! `estimator classic` compared with the compiled BSD code: every figure of docs/reference/altq.md
+//! 17 within 2 %.
 
 use altq_cases::limits::tick;
 use altq_engine::spec::Timer;
@@ -7,8 +7,8 @@ use altq_engine::units::SECOND;
 
 use super::support::*;
 
-/// Target, polled 100 Hz, refill at 100 Hz, 1000 Hz and exact, refill with the regulator at 100 Hz
-/// and 1000 Hz: Mbit/s.
+/// In Mbit/s: the target rate; then the measured rates when the engine is polled (100 Hz), refilled
+/// (100 Hz, 1000 Hz, exact timers), and refilled with the regulator (100 Hz, 1000 Hz).
 const TABLE: [(f64, [f64; 6]); 7] = [
     (5.0, [4.95, 4.60, 4.92, 4.94, 4.80, 4.97]),
     (10.0, [9.89, 8.40, 9.77, 9.91, 9.20, 9.88]),
@@ -32,8 +32,8 @@ fn timer(hz: Option<u64>) -> Timer {
     hz.map_or(Timer::Exact, |hz| tick(hz).unwrap_or_else(|message| panic!("{message}")))
 }
 
-/// Polled: 1500-byte packets at 100 Mbit/s. Refill: half a second's worth of 1.3008 times the
-/// target, at once, over and over.
+/// Polled: packets of 1500 bytes at 100 Mbit/s. Refilled: half a second's worth of 1.3008 times the
+/// target at once, again and again.
 fn feed(class: u32, target: f64, polled: bool) -> Feed {
     let pace = if polled {
         Pace::Rate(100e6)
@@ -45,8 +45,8 @@ fn feed(class: u32, target: f64, polled: bool) -> Feed {
     Feed::new(class, &[1500], pace, (0, 11 * SECOND))
 }
 
-/// Classes of these rates; and the idle one, which 80 and 20 leave nothing, but which counts in the
-/// weights of the rounds.
+/// Classes with these rates, and an idle one. Targets of 80 and 20 leave the idle class no rate,
+/// but it counts in the weights of the rounds.
 fn policy(targets: &[f64], polled: bool, regulator: bool) -> altq_config::Link {
     let queue = if polled { "50packets" } else { "65000packets" };
     let regulator = if regulator { "regulator auto" } else { "" };

@@ -1,4 +1,4 @@
-//! Delay: voice beside bulk, and the promise of docs/reference/cbq.md rule 9.
+//! Delay: voice beside bulk traffic, and the promise of docs/reference/cbq.md rule 9.
 
 use altq_cases::random::Random;
 use altq_engine::spec::Timer;
@@ -43,15 +43,15 @@ struct Leaf {
     class: u32,
     rate: f64,
     priority: u32,
-    /// Largest packet, and how many of those idleness earns.
+    /// Size of its largest packet, and the number of such packets that it earns while idle.
     size: u32,
     burst: u32,
 }
 
-/// Rule 9: a class within its guarantee waits at most (bursts of higher and equal priorities + one
-/// packet of the link) over (link rate less the rates of higher priorities). Every leaf in turn is
-/// the one that keeps to its guarantee (its whole burst at once, then a packet whenever its rate
-/// allows); all others are backlogged.
+/// Rule 9: a packet of a class within its guarantee waits at most (bursts of classes of higher and
+/// equal priority + one packet of the link) / (link's rate minus the rates of higher priorities).
+/// Each leaf in turn keeps to its guarantee: its whole burst at once, then a packet whenever its
+/// rate allows one. All other leaves are backlogged.
 pub fn promise(scope: Scope) -> Figure {
     let mut figure = Figure::new("docs/reference/cbq.md rule 9 over random trees: no packet within guarantee later");
     let mut random = Random::new(9, 9);
@@ -92,8 +92,8 @@ pub fn promise(scope: Scope) -> Figure {
             let higher: f64 = leaves.iter().filter(|l| l.priority > me.priority).map(|l| l.rate).sum();
             let bound = (before + 1500.0 * 8.0) / (rate - higher);
             let packet = f64::from(me.size) * 8.0 / me.rate;
-            // Idleness earns the burst; then the burst at once, and a packet whenever the rate
-            // allows one.
+            // The class first earns its burst while it is idle. Then it sends the burst at once,
+            // and a packet whenever its rate allows one.
             let start = s(packet * f64::from(me.burst) + 0.05);
             let to = start + s((200.0 * packet).clamp(1.0, 20.0));
             let mut feeds = Vec::new();

@@ -1,27 +1,27 @@
-//! The referee: how a link divides by docs/reference/cbq.md rules 1 to 6, as a function of who
-//! wants what. Written from the rules, with no scheduler in it.
+//! The referee: a function that returns how a link is divided by docs/reference/cbq.md rules 1 to
+//! 6, from what each class wants. It is written from the rules and contains no scheduler.
 
 /// A class of the referee's tree. The first is the root; parents stand before children.
 #[derive(Clone, Debug)]
 pub struct Class {
     pub parent: usize,
-    /// Guarantee and weight, bit/s.
+    /// Guarantee and weight, in bit/s.
     pub rate: f64,
     pub borrow: bool,
-    /// With `borrow`.
+    /// The ceiling, for classes with `borrow`.
     pub ceiling: Option<f64>,
-    /// What a leaf would take, bit/s; infinite for a backlogged one, 0 for an idle one. Not looked
-    /// at of inner classes.
+    /// What a leaf would take, in bit/s; infinite for a backlogged leaf, 0 for an idle one. Not
+    /// used for inner classes.
     pub demand: f64,
 }
 
-/// What each class gets, bit/s (`excess share`, rule 4).
+/// What each class gets, in bit/s (`excess share`, rule 4).
 pub fn share(classes: &[Class], link: f64) -> Vec<f64> {
     let mut children = vec![Vec::new(); classes.len()];
     for (at, class) in classes.iter().enumerate().skip(1) {
         children[class.parent].push(at);
     }
-    // The most that each could take: its own cap, or what those below could take.
+    // The most that each class could take: its own limit, or what the classes below it could take.
     let mut most = vec![0.0f64; classes.len()];
     for at in (0..classes.len()).rev() {
         let class = &classes[at];
@@ -49,11 +49,11 @@ fn divide(node: usize, children: &[usize], classes: &[Class], most: &[f64], got:
         got[*c] = most[*c].min(left);
         left -= got[*c];
     }
-    // Then each child that can still take more receives in proportion to its rate.
+    // Then the children that can take more share the rest in proportion to their rates.
     let mut open: Vec<usize> =
         children.iter().copied().filter(|c| classes[*c].borrow && classes[*c].rate > 0.0 && most[*c] > 0.0).collect();
     left = fill(&mut open, left, most, got, |c| classes[c].rate);
-    // Rule 6: classes of rate 0 only what no sibling with a rate can take, equally.
+    // Rule 6: classes of rate 0 get only what no sibling with a rate can take, in equal parts.
     let mut open: Vec<usize> =
         children.iter().copied().filter(|c| classes[*c].borrow && classes[*c].rate == 0.0 && most[*c] > 0.0).collect();
     fill(&mut open, left, most, got, |_| 1.0);
@@ -64,7 +64,7 @@ fn divide(node: usize, children: &[usize], classes: &[Class], most: &[f64], got:
 fn fill(open: &mut Vec<usize>, mut left: f64, most: &[f64], got: &mut [f64], weight: impl Fn(usize) -> f64) -> f64 {
     while !open.is_empty() && left > 1e-9 {
         let total: f64 = open.iter().map(|c| weight(*c)).sum();
-        // The first to be full decides how far all rise.
+        // The first class to be full decides how far all are raised.
         let step = open.iter().map(|c| (most[*c] - got[*c]) / weight(*c)).fold(left / total, f64::min);
         for c in open.iter() {
             got[*c] += step * weight(*c);
@@ -90,20 +90,20 @@ mod tests {
     fn divisions_by_hand() {
         let inf = f64::INFINITY;
         let root = class(0, 10.0, false, 0.0);
-        // 20/80, both borrow, one idle.
+        // 20/80, both borrow, and one is idle.
         assert_eq!(share(&[root.clone(), class(0, 2.0, true, inf), class(0, 8.0, true, 0.0)], 10.0), [10.0, 10.0, 0.0]);
-        // A non-borrower keeps to its rate, the rest goes 1:3.
+        // A class that may not borrow keeps to its rate; the rest is divided 1:3.
         let tree = [root.clone(), class(0, 2.0, false, inf), class(0, 1.0, true, inf), class(0, 3.0, true, inf)];
         assert_eq!(share(&tree, 10.0), [10.0, 2.0, 2.0, 6.0]);
-        // A ceiling: what it leaves goes to the other.
+        // A ceiling: the rest goes to the other class.
         let mut tree = [root.clone(), class(0, 5.0, true, inf), class(0, 5.0, true, inf)];
         tree[1].ceiling = Some(5.5);
         tree[2].demand = 4.0;
         assert_eq!(share(&tree, 10.0), [9.5, 5.5, 4.0]);
-        // A borrowing leaf fills its non-borrowing parent and no more.
+        // A leaf that borrows fills its parent, which may not borrow, and gets no more.
         let tree = [root.clone(), class(0, 3.0, false, 0.0), class(1, 1.0, true, inf), class(0, 1.0, true, inf)];
         assert_eq!(share(&tree, 10.0), [10.0, 3.0, 3.0, 7.0]);
-        // Rate 0 gets what the others leave, equally.
+        // Classes of rate 0 get what the others leave, in equal parts.
         let tree = [root, class(0, 4.0, true, 6.0), class(0, 0.0, true, inf), class(0, 0.0, true, inf)];
         assert_eq!(share(&tree, 10.0), [10.0, 6.0, 2.0, 2.0]);
     }

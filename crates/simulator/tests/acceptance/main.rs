@@ -1,7 +1,7 @@
 //! The acceptance figures through `replay`: a representative part of them, so that `cargo test`
 //! stays short. All of them: `cargo run --release -p altq-simulator --example acceptance`. Expected
-//! values come from the policy, from the ideal function (written from the rules, in `ideal`), from
-//! work by hand, or from published tables; never from our own output.
+//! values come from the policy, from the ideal function (`ideal`, written from the rules), from
+//! arithmetic by hand, or from published tables; never from altq's own output.
 
 mod classic;
 mod delay;

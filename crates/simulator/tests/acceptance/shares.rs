@@ -1,4 +1,4 @@
-//! Who gets how much: `estimator exact` against docs/reference/cbq.md rules 1 to 6.
+//! How much each class gets: `estimator exact` compared with docs/reference/cbq.md rules 1 to 6.
 
 use altq_cases::limits::tick;
 use altq_cases::random::Random;
@@ -11,8 +11,8 @@ use super::support::*;
 const MTU: u32 = 1500;
 const SIZES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 1500];
 
-/// Two classes with these words on a link of `mbit`, both fed a quarter more than they should get;
-/// judged within 0.5 %.
+/// Two classes with these words on a link of `mbit`. Both are offered a quarter more than they
+/// should get, and must get it within 0.5 %.
 fn pair(
     figure: &mut Figure,
     mbit: f64,
@@ -31,7 +31,8 @@ fn pair(
     let rates = share.map(|s| s * mbit * 1e6);
     let spans = [0, 1].map(|c| long_enough(rates[c], sizes[c], scope));
     let (from, to) = if spans[0].1 > spans[1].1 { spans[0] } else { spans[1] };
-    // In part the warm-up is a tenth of the window: a second is millions of packets on fast links.
+    // For `Scope::Part` the warm-up is a tenth of the window, because a second is millions of
+    // packets on fast links.
     let (from, to) = if scope == Scope::Whole { (from, to) } else { ((to - from) / 10, (to - from) / 10 * 11) };
     let feeds = [0, 1].map(|c| Feed::new(c as u32 + 1, sizes[c], Pace::Rate(rates[c] * 1.25), (0, to)));
     let report = got(&link, &feeds, &window(from, to, timer), 7);
@@ -43,7 +44,7 @@ fn pair(
             mean(sizes[0]),
             mean(sizes[1])
         );
-        // As a fraction of what was expected, so that figures of different runs compare.
+        // As a fraction of the expected bytes, so that figures of different runs can be compared.
         let limit = allowed(expected, 0.005, largest, MTU) / expected;
         figure.judge(what, report.classes[c + 1].sent_bytes as f64 / expected, 1.0, limit);
     }
@@ -73,7 +74,7 @@ pub fn twenty_eighty(scope: Scope) -> Vec<Figure> {
         .collect()
 }
 
-/// A non-borrowing class alone, and against a borrower.
+/// A class that may not borrow, alone and beside a borrower.
 pub fn held(scope: Scope) -> Figure {
     let mut figure = Figure::new(
         "a non-borrowing class alone and against a borrower: its rate within 0.1 % plus one foreign packet",
@@ -136,7 +137,7 @@ pub fn one_borrower(scope: Scope) -> Figure {
     figure
 }
 
-/// Agencies 70/30 with three leaves each, in every mixture of active leaves.
+/// Agencies 70/30 with three leaves each, with every combination of active leaves.
 pub fn agencies(scope: Scope) -> Vec<Figure> {
     let patterns: [[&[u32]; 6]; 4] = [
         [&[1500]; 6],
@@ -213,7 +214,7 @@ pub fn agencies(scope: Scope) -> Vec<Figure> {
         .collect()
 }
 
-/// 5 % to 95 % on links of 1 Mbit/s to 10 Gbit/s.
+/// Shares of 5 % to 95 % on links of 1 Mbit/s to 10 Gbit/s.
 pub fn sweep(scope: Scope) -> Vec<Figure> {
     let mut figures = Vec::new();
     let percents: Vec<u32> = (5..100).step_by(5).collect();
@@ -241,7 +242,7 @@ pub fn sweep(scope: Scope) -> Vec<Figure> {
     figures
 }
 
-/// Rates on tick timers.
+/// Rates when timers fire at ticks.
 pub fn ticks(scope: Scope) -> Vec<Figure> {
     [1000u64, 100]
         .into_iter()
@@ -252,8 +253,8 @@ pub fn ticks(scope: Scope) -> Vec<Figure> {
                 let rate = percent * 1e6;
                 let (from, to) = long_enough(rate, &[1500], scope);
                 let to = to.max(3 * SECOND);
-                // Fed all the time, and fed twice a second so that only timers and the wire drive
-                // it (half a second's worth at once).
+                // Packets come all the time; or half a second's worth comes twice a second, so that
+                // only timers and the wire make the engine run.
                 let paces = [Pace::Rate(rate * 1.25), Pace::Bursts((rate / 12_000.0 * 0.65) as u32 + 1, 0.5e9)];
                 for (name, pace) in ["fed", "refilled"].into_iter().zip(paces) {
                     let queue = if name == "fed" { "1000packets" } else { "65000packets" };
@@ -285,7 +286,7 @@ pub fn ticks(scope: Scope) -> Vec<Figure> {
         .collect()
 }
 
-/// A tree for both: the policy's text and the referee's classes.
+/// A tree in both forms: the policy's text, and the referee's classes.
 struct Tree {
     text: String,
     classes: Vec<Class>,
@@ -307,8 +308,8 @@ fn tree(random: &mut Random, bit_s: f64, flags: bool, span: f64) -> Tree {
         if !inner {
             continue;
         }
-        // Children divide between 60 and 100 % of the parent's rate, none less than a fiftieth of
-        // the link.
+        // Children divide between 60 and 100 % of the parent's rate; none gets less than a fiftieth
+        // of the link.
         let count = 2 + random.below(4) as usize;
         let weights: Vec<f64> = (0..count).map(|_| 1.0 + f64::from(random.below(9))).collect();
         let total: f64 = weights.iter().sum();
@@ -339,8 +340,9 @@ fn tree(random: &mut Random, bit_s: f64, flags: bool, span: f64) -> Tree {
             words += &format!(" ceiling {ceiling}bit/s");
         }
         if leaf[at] {
-            // Its queue holds four of its largest packets, which take at most half of a phase's
-            // first tenth at the leaf's own rate: so that a leaf that is told to be idle is.
+            // Its queue holds four of its largest packets. At the leaf's own rate they take at most
+            // half of the first tenth of a phase, so that a leaf that should be idle is idle when
+            // measurement begins.
             let most = (class.rate * span * 0.05 / 4.0 / 8.0) as u32;
             let choices: [&[u32]; 5] = [&[1500], &[576], &[64, 576, 1500], &[1000], &[300, 1500]];
             let mut list: Vec<u32> = choices[random.below(5) as usize].iter().copied().filter(|s| *s <= most).collect();
@@ -350,7 +352,7 @@ fn tree(random: &mut Random, bit_s: f64, flags: bool, span: f64) -> Tree {
             sizes[at] = list;
             words += &format!(" queue drop_tail {{ limit {}bytes }}", 4 * sizes[at].iter().copied().max().unwrap_or(0));
         }
-        // Children of a node in order: those added later stand behind.
+        // The children of a node in order; those added later come behind.
         let body = format!("{words} {} }} ", bodies[at]);
         bodies[class.parent].insert_str(0, &body);
     }
@@ -367,11 +369,11 @@ fn depth(classes: &[Class], mut at: usize) -> usize {
     depth
 }
 
-/// Runs a tree through phases of random active sets; judges every class in every phase after its
-/// first tenth.
+/// Runs a tree through phases with random sets of active leaves. Judges every class in every phase,
+/// after its first tenth.
 fn phases(figure: &mut Figure, random: &mut Random, bit_s: f64, tree: &Tree, count: usize, span: f64) {
     let link = link(&tree.text);
-    // The numbers of the policy's classes, which stand in the order of the text.
+    // The numbers of the policy's classes, in the order of the text.
     let number: Vec<usize> = (0..tree.classes.len())
         .map(|at| if at == 0 { 0 } else { link.class(&format!("c{at}")).map_or(0, |c| c as usize) })
         .collect();
@@ -385,7 +387,8 @@ fn phases(figure: &mut Figure, random: &mut Random, bit_s: f64, tree: &Tree, cou
         }
         let (from, to) = (s(span * phase as f64), s(span * (phase + 1) as f64));
         for leaf in leaves.iter().filter(|leaf| set[**leaf]) {
-            // Enough that the queue does not run dry while the class is served back to back.
+            // Enough packets that the queue does not run empty while the class is served back to
+            // back.
             let feed = Feed::new(number[*leaf] as u32, &tree.sizes[*leaf], Pace::Rate(bit_s * 2.0), (from, to));
             feeds.push(Feed { phase: u64::from(random.below(1000)) * 100, ..feed });
         }
@@ -418,7 +421,7 @@ fn phases(figure: &mut Figure, random: &mut Random, bit_s: f64, tree: &Tree, cou
     }
 }
 
-/// Bytes by phase and class, without each phase's first tenth.
+/// Bytes by phase and class, without the first tenth of each phase.
 struct Sums {
     parents: Vec<usize>,
     span: u64,
@@ -448,7 +451,7 @@ impl altq_simulator::replay::Observer for Sums {
     }
 }
 
-/// Random trees, and random changes of the active set.
+/// Random trees, with random changes of the active leaves.
 pub fn trees(scope: Scope) -> Vec<Figure> {
     let whole = scope == Scope::Whole;
     let mut random = Random::new(2026, 11);

@@ -1,6 +1,6 @@
 //! The traffic of the published link-sharing scenarios (Floyd and Jacobson 1995, figures 10 to 13,
-//! as measured with ns-2 in docs/reference/cbq.md 22): each window's division against the
-//! ideal one, worked out by hand from the level rule, and against what was measured.
+//! as measured with ns-2 in docs/reference/cbq.md 22). In each window the division is compared with
+//! the ideal one, worked out by hand from the level rule, and with the measured one.
 
 use altq_config::Link;
 use altq_engine::spec::Timer;
@@ -11,13 +11,15 @@ use super::support::*;
 
 const RATE: f64 = 1.5e6;
 
-/// A window (seconds), its ideal division by flow, and the measured one where it is to be near.
+/// A window (seconds), its ideal division by flow, and the measured division where altq should be
+/// near it.
 type Window = (f64, f64, [f64; 4], [f64; 4]);
 
-/// Flat tree: audio .03 and video .32 of priority 1 (served first), data .65 of priority 2. By
-/// flow: audio, video, data. By hand: with all three busy the shares sum to 1. What data leaves
-/// (4-8) goes to both of the higher priority in proportion, 3:32. What video leaves (12-18) goes to
-/// audio, the only one left of the higher priority; what audio leaves (20-24) to video.
+/// Flat tree: audio .03 and video .32 of priority 1 (served first), data .65 of priority 2.
+/// Columns: audio, video, data. By hand: when all three are busy, their shares sum to 1. What data
+/// leaves (4-8) goes to both classes of the higher priority in proportion, 3:32. What video leaves
+/// (12-18) goes to audio, then the only busy class of the higher priority; what audio leaves
+/// (20-24) goes to video.
 const WRR: [Window; 7] = [
     (0.0, 4.0, [0.03, 0.32, 0.65, 0.0], [0.031, 0.324, 0.646, 0.0]),
     (4.0, 8.0, [0.03 / 0.35, 0.32 / 0.35, 0.0, 0.0], [0.088, 0.911, 0.0, 0.0]),
@@ -29,8 +31,8 @@ const WRR: [Window; 7] = [
 ];
 
 /// Two agencies: A .7 with video .3 (flow 1) and data .4 (flow 2), B .3 with video .1 (flow 3) and
-/// data .2 (flow 4). By hand: with all busy the shares sum to 1. What one leaf leaves its agency
-/// lends first, to the other leaf of that agency.
+/// data .2 (flow 4). By hand: when all are busy, their shares sum to 1. What a leaf leaves goes
+/// first to the other leaf of its agency.
 const IDEAL: [(f64, f64, [f64; 4]); 10] = [
     (0.0, 4.0, [0.3, 0.4, 0.1, 0.2]),
     (4.0, 8.0, [0.3, 0.4, 0.0, 0.3]),
@@ -44,7 +46,7 @@ const IDEAL: [(f64, f64, [f64; 4]); 10] = [
     (36.0, 40.0, [0.0, 0.7, 0.0, 0.3]),
 ];
 
-// Measured shares, some of which are near a constant of nature by chance.
+// Measured shares. Some happen to be near a mathematical constant.
 #[allow(clippy::approx_constant)]
 const FORMAL: [[f64; 4]; 10] = [
     [0.299, 0.398, 0.103, 0.200],
@@ -87,15 +89,15 @@ const TOP_LEVEL: [[f64; 4]; 10] = [
     [0.000, 0.684, 0.000, 0.315],
 ];
 
-/// A flow's packets as they come to the link: over 10 Mbit/s and 5 ms.
+/// A flow's packets as they arrive at the link, over an access link of 10 Mbit/s and 5 ms.
 fn feed(class: u32, size: u32, every_ms: u64, active: &[(f64, f64)]) -> Feed {
     let late = 5_000_000 + u64::from(size) * 800;
     let active = active.iter().map(|(from, to)| (s(*from), s(*to))).collect();
     Feed { active, late, ..Feed::new(class, &[size], Pace::Every(every_ms * 1_000_000), (0, 1)) }
 }
 
-/// Adds the time over the access link last, and puts all in order: flows of different packet sizes
-/// overtake one another.
+/// The arrivals of several flows. The time over the access link is added at the end, and then
+/// packets are sorted, because flows with different packet sizes overtake one another.
 fn traffic(feeds: &[Feed]) -> Arrivals {
     let mut list: Vec<(Nanos, u32, u32)> = Vec::new();
     for feed in feeds {
@@ -130,8 +132,8 @@ const AGENCIES: &str = "link l { rate 1500kbit/s scheduler cbq { WORDS }
         class vidB  { share 10% priority 7 borrow queue drop_tail { limit 19packets } }
         class dataB { share 20% priority 6 borrow queue drop_tail { limit 19packets } } } }";
 
-/// The tree that was measured for ancestor-only: the root at .97, A at .69, B at .29, so that the
-/// ancestors are overlimit now and then.
+/// The tree with which ancestor-only was measured: the root at .97, A at .69, B at .29, so that the
+/// ancestors are over their limits at times.
 const LOWERED: &str =
     "link l { rate 1455kbit/s overcommit scheduler cbq { estimator classic link-sharing ancestor-only }
     class A { rate 1035kbit/s borrow
@@ -158,7 +160,7 @@ fn four() -> Vec<Feed> {
     ]
 }
 
-/// Each flow's share of the link in a window without its first half second.
+/// Each flow's share of the link in a window, without the window's first half second.
 fn shares(link: &Link, list: &Arrivals, classes: &[usize], from: f64, to: f64) -> [f64; 4] {
     let options = Options { wire_rate: Some(Rate::bit_s(RATE as u64)), ..window(s(from + 0.5), s(to), Timer::Exact) };
     let report = replay(link, list, &options, &mut ());
@@ -197,7 +199,7 @@ pub fn scenarios() -> Vec<Figure> {
 }
 
 /// The three link-sharing rules of classic on the traffic of AO, beside exact, the ideal, and what
-/// ns-2's ancestor-only measured. A table to read; no figure of it is judged.
+/// ns-2's ancestor-only measured. This is a table for readers; none of its figures is judged.
 pub fn side_by_side() -> String {
     let list = traffic(&four());
     let columns = [

@@ -1,4 +1,4 @@
-//! Traffic, runs and verdicts that all parts of the acceptance share.
+//! Traffic, runs and verdicts for all parts of the acceptance.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, SECOND};
 use altq_simulator::replay::{Arrivals, Observer, Options, Report, run};
 
-/// How much of a part is run.
+/// How much of the acceptance is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A representative share of it, for `cargo test`.
@@ -22,7 +22,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// In part every `step`-th of a list, in whole all.
+    /// For `Part` every `step`-th element of a list, for `Whole` all elements.
     pub fn thin<T: Clone>(self, list: &[T], step: usize) -> Vec<T> {
         match self {
             Scope::Whole => list.to_vec(),
@@ -31,14 +31,14 @@ impl Scope {
     }
 }
 
-/// A judged line of the acceptance: the worst of many runs.
+/// A line of the acceptance with its verdict: the worst of many runs.
 #[derive(Clone, Debug)]
 pub struct Figure {
     pub name: String,
     pub judged: usize,
-    /// The largest of error over what is allowed; at most 1 passes.
+    /// The largest ratio of an error to what is allowed; at most 1 passes.
     pub worst: f64,
-    /// What was seen there.
+    /// The run that had it, and its figures.
     pub at: String,
     pub failures: Vec<String>,
 }
@@ -48,12 +48,12 @@ impl Figure {
         Figure { name: name.into(), judged: 0, worst: 0.0, at: String::new(), failures: Vec::new() }
     }
 
-    /// Judges a measured figure against the expected one.
+    /// Compares a measured figure with the expected one.
     pub fn judge(&mut self, what: impl fmt::Display, measured: f64, expected: f64, allowed: f64) {
         self.bound(format!("{what}: {measured:.5} against {expected:.5}"), (measured - expected).abs(), allowed);
     }
 
-    /// Judges an error against what is allowed.
+    /// Compares an error with what is allowed.
     pub fn bound(&mut self, what: impl fmt::Display, error: f64, allowed: f64) {
         self.judged += 1;
         let ratio = if error <= 0.0 { 0.0 } else { error / allowed };
@@ -92,7 +92,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// The one link of a native policy.
+/// The only link of a native policy.
 pub fn link(text: &str) -> Link {
     match parse_str(text, "acceptance.altq", Language::Native) {
         Ok(mut policy) => policy.links.remove(0),
@@ -104,24 +104,24 @@ pub fn link(text: &str) -> Link {
 #[derive(Clone, Debug)]
 pub struct Feed {
     pub class: u32,
-    /// Sizes, drawn at random if there are several.
+    /// Sizes of packets; of several, each packet's is chosen at random.
     pub sizes: Vec<u32>,
     pub pace: Pace,
     /// Spans in which it sends.
     pub active: Vec<(Nanos, Nanos)>,
-    /// The first packet's distance from the start of a span.
+    /// Time from the start of a span to the first packet.
     pub phase: Nanos,
-    /// Added to every arrival.
+    /// Time that is added to every arrival.
     pub late: Nanos,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// bit/s.
+    /// A rate in bit/s.
     Rate(f64),
-    /// A packet at every multiple.
+    /// A packet at every multiple of this time.
     Every(Nanos),
-    /// So many at once, at intervals (in ns, which need not be whole).
+    /// This number of packets at once, at these intervals (in ns, not necessarily whole).
     Bursts(u32, f64),
 }
 
@@ -142,7 +142,7 @@ pub fn arrivals(feeds: &[Feed], seed: u64) -> Arrivals {
             heap.push(Reverse((from + feed.phase, at, span, 0u64)));
         }
     }
-    // The exact time of a feed's next packet, by span.
+    // The exact time of the next packet of a feed, by span.
     let mut exact: Vec<Vec<f64>> =
         feeds.iter().map(|f| f.active.iter().map(|(from, _)| (from + f.phase) as f64).collect()).collect();
     while let Some(Reverse((now, at, span, count))) = heap.pop() {
@@ -176,8 +176,8 @@ pub fn arrivals(feeds: &[Feed], seed: u64) -> Arrivals {
     list
 }
 
-/// What each class got in a window, in bytes of its own packets, by class number: inner classes
-/// with all below them.
+/// What each class got in a window, by class number, in bytes of its own packets; for inner classes
+/// the sum over all classes below.
 pub fn got(link: &Link, feeds: &[Feed], options: &Options, seed: u64) -> Report {
     replay(link, &arrivals(feeds, seed), options, &mut ())
 }
@@ -186,30 +186,29 @@ pub fn replay(link: &Link, arrivals: &Arrivals, options: &Options, observer: &mu
     run(link, arrivals, options, observer).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Options for a window and a tick.
+/// Options with this window and timer.
 pub fn window(from: Nanos, to: Nanos, timer: Timer) -> Options {
     Options { from, to: Some(to), timer, ..Options::default() }
 }
 
-/// Seconds.
+/// Seconds as nanoseconds.
 pub fn s(seconds: f64) -> Nanos {
     (seconds * SECOND as f64) as Nanos
 }
 
-/// The rule of the acceptance: within `relative` of the expected bytes, or within two of the
-/// class's own packets plus one MTU, whichever is larger.
+/// The tolerance of the acceptance: `relative` of the expected bytes, or two of the class's own
+/// packets plus one MTU, whichever is larger.
 pub fn allowed(expected_bytes: f64, relative: f64, largest: u32, mtu: u32) -> f64 {
     (expected_bytes * relative).max(f64::from(2 * largest + mtu))
 }
 
-/// The mean of sizes.
+/// The mean of these sizes.
 pub fn mean(sizes: &[u32]) -> f64 {
     sizes.iter().map(|s| f64::from(*s)).sum::<f64>() / sizes.len() as f64
 }
 
 /// A window, after a second of warm-up, in which a class of this rate sends at least 4,000 packets
-/// of these sizes. In part a quarter of that, where the two packets and the MTU of the rule take
-/// over.
+/// of these sizes. For `Part` a quarter of that; then the tolerance is two packets and the MTU.
 pub fn long_enough(bit_s: f64, sizes: &[u32], scope: Scope) -> (Nanos, Nanos) {
     let packets = if scope == Scope::Whole { 4_050.0 } else { 1_000.0 };
     (SECOND, SECOND + s(packets * mean(sizes) * 8.0 / bit_s).max(SECOND / 100))

@@ -330,7 +330,7 @@ impl Display for WfqQueue {
 /// there is one.
 pub fn tbrconfig(interface: &str, bucket: Option<(u64, u32)>) -> String {
     let Some((rate, depth)) = bucket else {
-        // This is altqstat's own spelling.
+        // This is tbrconfig's own spelling.
         return format!("no token bucket regulater found on {interface}\n");
     };
     let rate = if rate < 999_999 { format!("{:.2}K", rate as f64 / 1e3) } else { format!("{:.2}M", rate as f64 / 1e6) };
