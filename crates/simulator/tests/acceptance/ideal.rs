@@ -44,7 +44,7 @@ pub fn share(classes: &[Class], link: f64) -> Vec<f64> {
 
 fn divide(node: usize, children: &[usize], classes: &[Class], most: &[f64], got: &mut [f64]) {
     let mut left = got[node];
-    // Non-borrowing children first get the lesser of demand and rate.
+    // Children that may not borrow come first: each gets the smaller of its demand and its rate.
     for c in children.iter().filter(|c| !classes[**c].borrow) {
         got[*c] = most[*c].min(left);
         left -= got[*c];
