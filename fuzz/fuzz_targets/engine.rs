@@ -64,7 +64,7 @@ fn settings(u: &mut Unstructured, words: &[Word], often: bool) -> Result<Setting
 }
 
 fn scheduler(u: &mut Unstructured) -> Result<SchedulerSpec> {
-    // CBQ more often than its share: it has most to get wrong.
+    // CBQ is chosen more often than others, because it has the most rules.
     let entry = if u.ratio(1, 3)? { &altq_engine::schedule::cbq::ENTRY } else { *u.choose(SCHEDULERS)? };
     Ok(SchedulerSpec { name: entry.name, settings: settings(u, entry.words, true)? })
 }
@@ -126,7 +126,7 @@ fn holds_classic(class: &ClassSpec) -> bool {
     class.scheduler.as_ref().is_some_and(classic)
 }
 
-/// With ALTQ_FUZZ_TRACE set, what a finding does is printed.
+/// Prints each call, if ALTQ_FUZZ_TRACE is set.
 macro_rules! tell {
     ($($what:tt)*) => {
         if std::env::var_os("ALTQ_FUZZ_TRACE").is_some() {
@@ -135,20 +135,21 @@ macro_rules! tell {
     };
 }
 
-/// What went in and came out.
+/// An engine, with the test's own account of the packets.
 struct Watch {
     engine: Engine,
     now: Nanos,
-    /// Packets inside, by handle: bytes.
+    /// The bytes of each packet in the engine, by handle.
     inside: HashMap<u32, u32>,
     next: u32,
-    /// In, out and dropped: packets and bytes.
+    /// Packets and bytes that went in, came out, and were dropped.
     taken: [(u64, u64); 3],
-    /// A dequeue gave nothing, and no packet is to come before this.
+    /// Set when a dequeue gave nothing: before this time no packet may come out.
     idle_until: Option<Nanos>,
-    /// Timers fire at any nanosecond, and no scheduler is ALTQ's. A tick timer can only name the
-    /// next tick, though a call before it may send; and ALTQ's scheduler sends when polled what its
-    /// timers leave asleep (docs/reference/altq.md 2.8).
+    /// True if that can be checked: timers fire at any nanosecond, and no scheduler is ALTQ's. With
+    /// tick timers the engine names the next tick, but may send before it when it is asked; and
+    /// ALTQ's scheduler, when it is polled, sends packets of classes that are still asleep
+    /// (docs/reference/altq.md 2.8).
     idles: bool,
 }
 
@@ -273,10 +274,10 @@ fn go(u: &mut Unstructured) -> Result<()> {
             6..=9 => w.dequeue(),
             10 => w.now += u.int_in_range(0..=10_000_000)?,
             11 => w.now = w.now.saturating_add(u.int_in_range(0..=1_u64 << 42)?),
-            // To the time that it names, as a caller does.
+            // Goes to the time that the engine named, as its callers do.
             12 | 13 => {
                 if let Some(at) = w.engine.next_wakeup() {
-                    // Within 100 years: beyond that nobody waits.
+                    // Only if that is within about 70 years.
                     if at > w.now && at < 1 << 61 {
                         w.now = at;
                     }
@@ -322,7 +323,7 @@ fn go(u: &mut Unstructured) -> Result<()> {
         }
         w.check();
     }
-    // What is left goes out, or waits for a rate that does not come.
+    // The remaining packets come out, or wait in classes that have no rate.
     for turn in 0..2000 {
         w.dequeue();
         if turn % 100 == 0 {

@@ -21,7 +21,7 @@ fn check(headers: &Headers, seen: usize, len: usize) {
     assert!([0, 4, 6].contains(&key.family));
 }
 
-/// Rules that look at every field.
+/// Rules that together use every field.
 fn rules(order: Order) -> RuleSet {
     let numbers = [
         (Field::SrcPort, 0, 1023),
@@ -58,8 +58,8 @@ fn rules(order: Order) -> RuleSet {
     RuleSet { rules, order, interfaces: Vec::new() }
 }
 
-// Two bytes say how much longer the frames are than what is seen of them; then each frame behind a
-// byte with its length.
+// The input: two bytes that say how many more bytes each frame has than are captured of it; then
+// the frames, each behind a byte with its captured length.
 fuzz_target!(|input: &[u8]| {
     let Some((more, mut rest)) = input.split_first_chunk::<2>() else { return };
     let more = u16::from_le_bytes(*more);

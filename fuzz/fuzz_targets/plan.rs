@@ -1,5 +1,5 @@
-//! Any text as a plan of `altq traffic mix`: accepted or refused, and what is accepted can be said
-//! to a server and understood.
+//! Any text as a plan of `altq traffic mix`: accepted or refused. A plan that is accepted can be
+//! sent to a server, which reads it again.
 
 #![no_main]
 

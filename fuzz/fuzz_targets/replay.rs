@@ -33,13 +33,14 @@ fuzz_target!(|input: &[u8]| {
     let policies = policies();
     let link = &policies[*how as usize % policies.len()].links[0];
     let Ok(arrivals) = Arrivals::read(list, link) else { return };
-    // Long lists take long and find nothing more.
+    // Longer lists take time and find nothing more.
     if arrivals.len() > 300 {
         return;
     }
     let last = arrivals.time(arrivals.len().saturating_sub(1)).unwrap_or(0);
     let mut options = Options { tx_ring: 1 + (*how as usize >> 2) % 4, from: last / 2, ..Options::default() };
-    // A tick timer is asked at every tick until the link is empty: only where that ends soon.
+    // With tick timers the engine is asked at every tick until the link is empty, so they are used
+    // only if that is soon.
     if how & 0x80 != 0 && last < 10_000_000_000 {
         options.timer = tick(1000).expect("1000 Hz");
     }

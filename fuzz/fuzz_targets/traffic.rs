@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use altq_traffic::protocol::{Caps, Datagram, Lines, Preamble, ServerMessage, ClientMessage, line};
-use altq_traffic::server::{Conversation, Action, State};
+use altq_traffic::protocol::{Caps, ClientMessage, Datagram, Lines, Preamble, ServerMessage, line};
+use altq_traffic::server::{Action, Conversation, State};
 use altq_traffic::token::Token;
 use libfuzzer_sys::fuzz_target;
 
@@ -22,7 +22,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let _ = ServerMessage::read(input);
 
-    // The first byte: whether it knows the token, and into what pieces the rest is cut.
+    // The first byte says whether the client knows the token, and into which pieces the rest is
+    // cut.
     let Some((first, said)) = input.split_first() else { return };
     let knows = first & 1 == 1;
     let mut conversation = Conversation::new(secrets.clone(), CAPS);
