@@ -349,7 +349,7 @@ fn an_ordinary_user_is_told_in_one_line() {
     let mut command = altq();
     command.arg("lab").arg(&path);
     if fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t") {
-        // Starts the program without root, as far as this host allows that.
+        // Starts the program without root, if this host allows that.
         command.uid(65534).gid(65534);
     }
     match command.output() {

@@ -1,4 +1,4 @@
-//! Sources: who sends without hearing anything.
+//! UDP sources, which need no answers, and the playback of captures.
 
 use altq_engine::units::{Nanos, Rate, SECOND};
 

@@ -215,7 +215,7 @@ impl Row {
         Row { name: name.to_owned(), bytes, packets, drops, marks, delays: vec![Vec::new(); bins], ..Row::default() }
     }
 
-    /// A packet of so many own bytes passed in a bin, after so long.
+    /// Counts a packet that passed in a bin, with its bytes and its delay.
     pub fn passed(&mut self, bin: usize, bytes: u32, delay: Nanos) {
         if let (Some(sum), Some(count), Some(delays)) =
             (self.bytes.get_mut(bin), self.packets.get_mut(bin), self.delays.get_mut(bin))
@@ -228,14 +228,14 @@ impl Row {
         }
     }
 
-    /// A request was answered after this time.
+    /// Counts a request that was answered in a bin, with its round trip.
     pub fn answered(&mut self, bin: usize, after: Nanos) {
         if let Some(delays) = self.delays.get_mut(bin).filter(|_| self.asks) {
             delays.push(after);
         }
     }
 
-    /// A packet was dropped in a bin.
+    /// Counts a packet that was dropped in a bin.
     pub fn dropped(&mut self, bin: usize) {
         if let Some(count) = self.drops.get_mut(bin) {
             *count += 1;
@@ -264,7 +264,7 @@ impl Row {
     }
 }
 
-/// The least of 1, 2, 5 times a power of ten of which at most so many cover the duration.
+/// The smallest of 1, 2, 5 times a power of ten with which `most` bins cover the duration.
 pub fn width(duration: Nanos, most: u64) -> Nanos {
     let least = duration.div_ceil(most.max(1)).max(1);
     let mut power: Nanos = 1;
