@@ -138,9 +138,9 @@ fn a_shared_medium_carries_both_ways() {
     let result = case("10s", link, &there);
     let alone = one(&result).received_packets.unwrap();
     assert!(alone.abs_diff(10_000_000_000 / 1_230_400) <= 1, "{alone}");
-    // Both directions at once share the medium, and lose some of it to collisions: together they get
-    // less than one alone, but more than 85 % of it, and each more than a third. Full duplex carries
-    // twice as much.
+    // Both directions at once share the medium, and lose some of it to collisions: together they
+    // get less than one alone, but more than 85 % of it, and each more than a third. Full duplex
+    // carries twice as much.
     let back = there.replace("name = 'f'", "name = 'g'").replace("from = 'a'\nto = 'b'", "from = 'b'\nto = 'a'");
     let both = |link: &str| {
         let result = case("10s", link, &format!("{there}{back}"));

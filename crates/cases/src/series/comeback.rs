@@ -22,8 +22,8 @@ pub struct Comeback {
     backlog: u64,
     /// When the present backlog began: packets have waited without a break since then.
     busy_since: Nanos,
-    /// When the last backlog ended that had lasted a window or longer. Shorter ones since then do not
-    /// end the pause.
+    /// When the last backlog ended that had lasted a window or longer. Shorter ones since then do
+    /// not end the pause.
     silent_since: Nanos,
     /// When it had packets again, while it is watched.
     since: Option<Nanos>,
