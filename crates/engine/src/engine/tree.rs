@@ -42,7 +42,14 @@ impl Engine {
     ) -> Result<u32, SpecError> {
         let entry =
             schedule::find(spec.name).ok_or_else(|| SpecError::new(format!("no scheduler is called {}", spec.name)))?;
-        let context = Context { rate, link_rate: self.rate, mtu: self.mtu, overhead: self.overhead, timer: self.timer };
+        let context = Context {
+            rate,
+            nested: class != ROOT,
+            link_rate: self.rate,
+            mtu: self.mtu,
+            overhead: self.overhead,
+            timer: self.timer,
+        };
         let inner = (entry.build)(&context, &spec.settings)?;
         self.wants_arrivals |= inner.wants_arrivals();
         self.arrivals_observed |= self.wants_arrivals;
@@ -243,7 +250,9 @@ impl Engine {
             schedule::find(self.nodes[node as usize].spec.name).expect("a scheduler that was built is registered");
         let meter = MeterSpec::read(settings)?;
         let guarantee = entry.rate_inside(settings);
-        let rates = self.derived_rates(class, guarantee.unwrap_or(self.rate_of_place(node)));
+        let mut rates = self.derived_rates(class, guarantee.unwrap_or(self.rate_of_place(node)));
+        // Whoever measures by the same rate as before is not told.
+        rates.retain(|(class, rate)| self.places[*class as usize].rate != *rate);
         self.check_rates(&rates)?;
         side_by_side(entry, parent_slot)?;
         self.nodes[node as usize].inner.change(now, slot, parent_slot, settings)?;
@@ -413,6 +422,9 @@ impl Engine {
         if rate.is_zero() {
             return Err(SpecError::word("rate", "the link's rate is 0 bit/s"));
         }
+        if rate == self.rate {
+            return Ok(());
+        }
         let rates = self.derived_rates(ROOT, rate);
         self.check_rates(&rates)?;
         self.rate = rate;
@@ -423,9 +435,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Another regulator. One that is there keeps its tokens, up to the new depth: a change is no
+    /// refill.
     pub(super) fn set_regulator(&mut self, now: Nanos, regulator: Regulator) {
+        if regulator == self.regulator_spec && self.regulator.is_some() {
+            return;
+        }
         self.regulator_spec = regulator;
-        self.regulator = self.regulator_depth().map(|depth| TokenBucket::new(self.rate, depth, now));
+        let before = self.regulator.take();
+        self.regulator = self.regulator_depth().map(|depth| match before {
+            Some(mut bucket) => {
+                bucket.set(now, self.rate, depth);
+                bucket
+            }
+            None => TokenBucket::new(self.rate, depth, now),
+        });
     }
 
     /// The depth in bytes of the token bucket between scheduler and device, if there is one.

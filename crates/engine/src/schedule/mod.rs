@@ -95,6 +95,8 @@ pub struct Context {
     /// The rate by which shares are measured: the link's, or the guarantee of the class that holds
     /// this scheduler.
     pub rate: Rate,
+    /// A class holds this scheduler, and another scheduler decides when its turn comes.
+    pub nested: bool,
     /// The rate of the link.
     pub link_rate: Rate,
     /// The link's MTU, layer 3.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::exact::stall;
 use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::units::{Nanos, Rate, SECOND};
 
@@ -37,9 +38,15 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         bytes += level.bursts + level.classes * packet;
         left = left.saturating_sub(level.rate);
     }
+    // Inside a class the turn may come so late that it is taken for a stall (docs/reference/cbq.md
+    // rule 14).
+    let forgets = place.promised.latency > stall(true, place.rate.as_bit_s(), place.packet);
     let one = |(member, rate): (&Member<'_>, &u128)| {
         if *rate == 0 {
             return Err("it is guaranteed nothing, or nothing beyond what its children are".to_owned());
+        }
+        if forgets {
+            return Err("its turn may come so late that it forgets what it is owed".to_owned());
         }
         if whole > capacity {
             return Err("the classes are guaranteed more than there is".to_owned());

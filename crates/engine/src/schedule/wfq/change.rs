@@ -19,7 +19,7 @@ impl Wfq {
         for slot in 0..self.classes.len() as Slot {
             self.make_room(slot);
         }
-        self.unit = 0;
+        (self.unit, self.spare_unit) = (0, 0);
         self.weights_changed();
     }
 
@@ -65,12 +65,15 @@ impl Wfq {
         };
         self.fair.set_pace(per_byte(self.unit, all));
         let parts: u128 = self.kinds().map(|kind| sums.part(kind)).sum::<u128>().max(1);
-        let spare_unit = (bits(parts) + FINE).min(126);
+        let wanted = (bits(parts) + FINE).min(126);
         if let Some(spare) = &mut self.spare {
-            // Parts are few and change rarely: always anew.
-            spare.clear();
-            spare.set_pace(per_byte(spare_unit, parts));
+            if spare.is_empty() || wanted.abs_diff(self.spare_unit) > 4 {
+                self.spare_unit = wanted;
+                spare.clear();
+            }
+            spare.set_pace(per_byte(self.spare_unit, parts));
         }
+        let spare_unit = self.spare_unit;
         // Packets of the class that holds the scheduler have no words to go by, and do not starve:
         // a thousandth, as what is left always has.
         let own = self.classes[ROOT_SLOT as usize].len;
@@ -90,13 +93,24 @@ impl Wfq {
         }
     }
 
-    /// Gives a class the limits that its words say. Meters and clocks of the same rate go on.
+    /// Whether a class has these words already.
+    pub(super) fn has_words(&self, slot: Slot, words: &Words) -> bool {
+        let class = &self.classes[slot as usize];
+        let limits = self.limits.get(class.limits as usize).copied().unwrap_or_default();
+        self.kinds[slot as usize] == Some(words.kind)
+            && class.fair_queue == words.fair_queue
+            && limits.police.map(|meter| meter.words()) == words.police
+            && limits.shape.map(|shape| shape.rate()) == words.shape
+    }
+
+    /// Gives a class the limits that its words say. Meters and clocks go on, also at another rate.
     pub(super) fn limit(&mut self, slot: Slot, words: &Words) {
         let at = self.classes[slot as usize].limits;
         let before = self.limits.get(at as usize).copied().unwrap_or_default();
+        let now = self.now;
         let meter = |before: Option<Policer>, rate, burst| match before {
-            Some(meter) if meter.is(rate, burst) => meter,
-            _ => Policer::new(rate, burst),
+            Some(meter) => meter.changed(now, rate, burst),
+            None => Policer::new(rate, burst),
         };
         let limits = Limits {
             urgent: match words.kind {
@@ -104,9 +118,9 @@ impl Wfq {
                 _ => None,
             },
             police: words.police.map(|(rate, burst)| meter(before.police, rate, burst)),
-            shape: words.shape.map(|rate| match before.shape {
-                Some(shape) if shape.is(rate) => shape,
-                _ => Shaper::new(rate, words::shape_credit(rate, self.packet)),
+            shape: words.shape.map(|rate| {
+                let credit = words::shape_credit(rate, self.packet);
+                before.shape.map_or_else(|| Shaper::new(rate, credit), |shape| shape.changed(now, rate, credit))
             }),
         };
         let any = limits.urgent.is_some() || limits.police.is_some() || limits.shape.is_some();

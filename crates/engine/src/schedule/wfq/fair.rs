@@ -156,13 +156,17 @@ impl Fair {
         let member = &mut self.members[slot as usize];
         member.per_byte = per_byte;
         // It keeps its distance from the present in bytes.
-        let lead = before.s.wrapping_sub(self.v);
+        let lead = before.s.wrapping_sub(self.v).cast_signed();
+        let scaled = |time: u64| {
+            let time = u128::from(time) * u128::from(per_byte) / u128::from(before.per_byte.max(1));
+            time.min(u128::from(MOST)) as u64
+        };
         member.s = match before.per_byte {
-            1.. if lead.cast_signed() > 0 => {
-                let bytes = u128::from(lead) * u128::from(per_byte) / u128::from(before.per_byte);
-                self.v.wrapping_add(bytes.min(u128::from(MOST)) as u64)
-            }
-            _ => self.v,
+            0 => self.v,
+            _ if lead > 0 => self.v.wrapping_add(scaled(lead.unsigned_abs())),
+            // Who does not wait is owed nothing.
+            _ if !before.linked => self.v,
+            _ => self.v.wrapping_sub(scaled(lead.unsigned_abs())),
         };
         if before.linked && per_byte > 0 {
             self.link(slot, len);

@@ -46,9 +46,24 @@ impl Policer {
         Policer { pace: Pace::new(rate), burst, depth: rate.time_for(burst), full: 0 }
     }
 
-    /// Whether it is of this rate and depth.
-    pub fn is(&self, rate: Rate, burst: u64) -> bool {
-        self.pace.rate == rate && self.burst == burst
+    /// Its rate and depth.
+    pub fn words(&self) -> (Rate, u64) {
+        (self.pace.rate, self.burst)
+    }
+
+    /// The same bucket with another rate and depth. Its tokens stay, up to the new depth: else a
+    /// change that comes often would be a way around the limit.
+    pub fn changed(self, now: Nanos, rate: Rate, burst: u64) -> Policer {
+        if self.words() == (rate, burst) {
+            return self;
+        }
+        // In bits times a second's nanoseconds.
+        let full = |bytes: u64| u128::from(bytes) * 8 * u128::from(SECOND);
+        let missing = u128::from(self.full.saturating_sub(now)) * u128::from(self.pace.rate.as_bit_s());
+        let tokens = full(self.burst).saturating_sub(missing).min(full(burst));
+        let wait = (full(burst) - tokens).div_ceil(u128::from(rate.as_bit_s().max(1)));
+        let new = Policer::new(rate, burst);
+        Policer { full: now.saturating_add(Nanos::try_from(wait).unwrap_or(Nanos::MAX)), ..new }
     }
 
     /// Whether a packet conforms: there are tokens for all of it, and they are taken. If not, none
@@ -84,9 +99,26 @@ impl Shaper {
         Shaper { pace: Pace::new(rate), credit, due: 0 }
     }
 
-    /// Whether it is of this rate.
-    pub fn is(&self, rate: Rate) -> bool {
-        self.pace.rate == rate
+    /// Its rate.
+    pub fn rate(&self) -> Rate {
+        self.pace.rate
+    }
+
+    /// The same shaper at another rate. What its last packet has still to wait for, and what
+    /// idleness has earned, are kept in bytes.
+    pub fn changed(self, now: Nanos, rate: Rate, credit: Nanos) -> Shaper {
+        if self.rate() == rate {
+            return self;
+        }
+        let scaled = |time: Nanos| {
+            let bits = u128::from(time) * u128::from(self.pace.rate.as_bit_s());
+            Nanos::try_from(bits.div_ceil(u128::from(rate.as_bit_s().max(1)))).unwrap_or(Nanos::MAX)
+        };
+        let due = match self.due > now {
+            true => now.saturating_add(scaled(self.due - now)),
+            false => now.saturating_sub(scaled((now - self.due).min(self.credit))),
+        };
+        Shaper { due, ..Shaper::new(rate, credit) }
     }
 
     /// A packet went.

@@ -118,6 +118,8 @@ struct Wfq {
     stale: bool,
     /// Log2 of the virtual time that a byte takes at a weight of 1.
     unit: u32,
+    /// The same in `spare`.
+    spare_unit: u32,
 }
 
 impl Wfq {
@@ -142,6 +144,7 @@ impl Wfq {
             wants_arrivals: false,
             stale: true,
             unit: 0,
+            spare_unit: 0,
         };
         new.set_excess(excess);
         new
@@ -289,8 +292,8 @@ impl Scheduler for Wfq {
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
             let excess = words::scheduler(settings);
-            self.advance(now);
             if excess != self.excess {
+                self.advance(now);
                 self.set_excess(excess);
             }
             return Ok(());
@@ -303,6 +306,9 @@ impl Scheduler for Wfq {
                 "fair-queue says which queue a class is made with, and it is made",
             )
             .help("give the class a queue of another kind"));
+        }
+        if self.has_words(slot, &words) {
+            return Ok(());
         }
         self.advance(now);
         self.set(slot, words);
@@ -326,6 +332,9 @@ impl Scheduler for Wfq {
     }
 
     fn set_rate(&mut self, now: Nanos, rate: Rate, _: Rate) {
+        if rate == self.rate {
+            return;
+        }
         self.advance(now);
         self.rate = rate;
         self.weights_changed();

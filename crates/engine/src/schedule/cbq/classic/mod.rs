@@ -248,18 +248,29 @@ impl Scheduler for Classic {
 
     fn change(&mut self, _: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
+            let before = (self.sharing, self.weighted, self.efficient);
+            let cutoff = self.cutoff;
             self.set_words(settings)?;
-            self.changed();
+            if before == (self.sharing, self.weighted, self.efficient) {
+                self.cutoff = cutoff;
+            } else {
+                self.changed();
+            }
             return Ok(());
         }
         let (words, numbers, priority) = self.read(settings)?;
         let class = &self.classes[slot as usize];
+        let borrow = if settings.flag("borrow") { parent } else { NONE };
+        if (class.words, class.priority, class.parent, class.borrow) == (words, priority, parent, borrow) {
+            // No change, so not ALTQ's modification either, which lets the class burst as if new.
+            return Ok(());
+        }
         let old = if class.priority == priority { class.numbers.allotment } else { 0 };
         self.room_for(priority, numbers.allotment, old)?;
         self.set_parent(slot, parent);
         self.set_numbers(slot, words, numbers);
         self.set_priority(slot, priority);
-        self.classes[slot as usize].borrow = if settings.flag("borrow") { parent } else { NONE };
+        self.classes[slot as usize].borrow = borrow;
         self.changed();
         Ok(())
     }
@@ -282,6 +293,9 @@ impl Scheduler for Classic {
     }
 
     fn set_rate(&mut self, _: Nanos, rate: Rate, _: Rate) {
+        if rate == self.rate {
+            return;
+        }
         self.rate = rate;
         for slot in 0..self.classes.len() as Slot {
             let class = &self.classes[slot as usize];

@@ -6,7 +6,7 @@
 //! of its calendar and claims nothing for the time in which it could not take.
 
 use super::state::{
-    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, IN_LENDERS, LINKED, Leaf, NIL, NODE, Records, ZERO, cost, span,
+    AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, Cap, IN_LENDERS, LINKED, NIL, NODE, Records, ZERO, cost, span,
 };
 use super::words::Excess;
 use super::{Exact, GUARANTEE};
@@ -225,9 +225,10 @@ impl Exact {
     #[inline]
     fn charge_cap(&mut self, at: u32, len: u32) {
         let now = self.now;
+        let Cap { opens, lag, nspb, owed, .. } = self.records.caps[at as usize];
+        let opens = if owed { self.bound_inner(opens, lag, nspb) } else { opens.max(now.saturating_sub(lag)) };
         let cap = &mut self.records.caps[at as usize];
-        cap.opens = cap.opens.max(now.saturating_sub(cap.lag));
-        cap.opens = cap.opens.saturating_add(cost(cap.nspb, len, &mut cap.rem));
+        cap.opens = opens.saturating_add(cost(cap.nspb, len, &mut cap.rem));
         if cap.opens > now && !cap.parked {
             cap.parked = true;
             let owner = cap.owner;
@@ -359,11 +360,11 @@ impl Exact {
     /// that is sent is divided, guaranteed or not.
     #[inline(always)]
     pub(super) fn charge<const GUARANTEED: bool>(&mut self, slot: u32, len: u32) {
-        let Records { leaves, branches, slip, .. } = &mut self.records;
-        let leaf = &mut leaves[slot as usize];
         if GUARANTEED {
-            bound_owed(leaf, &mut slip[usize::from(leaf.priority) % 8], self.now);
+            self.bound_owed(slot);
         }
+        let Records { leaves, branches, .. } = &mut self.records;
+        let leaf = &mut leaves[slot as usize];
         // The guarantee clock and the tag advance by the same: a class that gets just its guarantee
         // moves 1 ns of virtual time in 1 ns.
         let time = cost(leaf.nspb, len, &mut leaf.rem);
@@ -421,11 +422,11 @@ impl Exact {
     /// one beyond is divided from its lender down.
     pub(super) fn charge_lent(&mut self, slot: u32, len: u32, lender: u32) {
         let guaranteed = lender == GUARANTEE;
-        let Records { leaves, branches, slip, .. } = &mut self.records;
-        let leaf = &mut leaves[slot as usize];
         if guaranteed {
-            bound_owed(leaf, &mut slip[usize::from(leaf.priority) % 8], self.now);
+            self.bound_owed(slot);
         }
+        let Records { leaves, branches, .. } = &mut self.records;
+        let leaf = &mut leaves[slot as usize];
         let time = cost(leaf.nspb, len, &mut leaf.rem);
         let (mut branch, cap) = (leaf.branch, leaf.cap);
         if guaranteed {
@@ -473,27 +474,20 @@ impl Exact {
         if n.nspb == 0 {
             return;
         }
-        // While something below waits, credit that came late is owed, for a second at most; else
-        // idleness earns a burst.
+        // While something below waits, credit that came late is owed; else idleness earns a burst.
         let burst = span(n.nspb, n.words.burst);
-        let lag = if n.live > 0 { burst.max(SECOND) } else { burst };
-        n.underlimit = n.underlimit.max(now.saturating_sub(lag)).saturating_add(cost(n.nspb, len, &mut n.rem));
+        let (clock, nspb) = (n.underlimit, n.nspb);
+        let clock = if n.live > 0 {
+            self.bound_inner(clock, burst.max(SECOND), nspb)
+        } else {
+            clock.max(now.saturating_sub(burst))
+        };
+        let n = &mut self.records.nodes[node as usize];
+        n.underlimit = clock.saturating_add(cost(n.nspb, len, &mut n.rem));
         if n.underlimit > now && n.live > 0 && !n.filed {
             n.filed = true;
             self.wheel.file(&mut self.records, node | NODE, self.now);
         }
-    }
-}
-
-/// What a leaf is owed is bounded: a second's worth beyond the credit that it may have
-/// (docs/reference/cbq.md rule 14). The clocks of all of its priority are put back by the same, so
-/// that equals keep their proportions while the wire is slower than the guarantees.
-#[inline]
-fn bound_owed(leaf: &Leaf, slip: &mut u64, now: u64) {
-    let due = leaf.eligible.saturating_add(*slip);
-    if now.saturating_sub(due) > SECOND {
-        let oldest = now.saturating_sub(SECOND).saturating_sub(span(leaf.nspb, leaf.burst));
-        *slip += oldest.saturating_sub(due);
     }
 }
 

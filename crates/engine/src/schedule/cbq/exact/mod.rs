@@ -17,8 +17,10 @@
 //! tree and what its timer costs.
 
 mod calendar;
+mod caps;
 mod excess;
 mod lenders;
+mod owed;
 mod ready;
 mod state;
 mod timing_wheel;
@@ -32,6 +34,7 @@ use crate::spec::SpecError;
 use crate::units::{Nanos, Rate};
 use calendar::Calendar;
 use lenders::Lenders;
+pub use owed::stall;
 use ready::Ready;
 use state::{AVAIL, BACKLOGGED, BORROW, CAP, FILED, NIL, NODE, READY, Records, ZERO, span};
 use timing_wheel::TimingWheel;
@@ -54,6 +57,14 @@ struct Exact {
     excess: Excess,
     link_rate: u64,
     mtu: u32,
+    /// The largest packet, bytes on the wire.
+    packet: u32,
+    /// It works inside a class.
+    nested: bool,
+    /// How much of a stall is made good, ns.
+    stall: u64,
+    /// What leaves may do together, by priority.
+    levels: [owed::Level; 8],
     /// The present, from [`EPOCH`] on.
     now: Nanos,
     records: Records,
@@ -223,11 +234,16 @@ impl Scheduler for Exact {
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError> {
         if slot == ROOT_SLOT {
             let excess = words::scheduler(settings)?;
-            self.before_change(now);
-            self.set_excess(excess);
+            if excess != self.excess {
+                self.before_change(now);
+                self.set_excess(excess);
+            }
             return Ok(());
         }
         let words = Words::read(settings, self.mtu)?;
+        if self.has_words(slot, parent, &words) {
+            return Ok(());
+        }
         self.before_change(now);
         self.change_class(slot, parent, words);
         Ok(())
@@ -239,8 +255,12 @@ impl Scheduler for Exact {
     }
 
     fn set_rate(&mut self, now: Nanos, rate: Rate, link_rate: Rate) {
+        if self.link_rate == link_rate.as_bit_s() && self.records.nodes[0].words.rate == rate.as_bit_s() {
+            return;
+        }
         self.before_change(now);
         self.link_rate = link_rate.as_bit_s();
+        self.stall = owed::stall(self.nested, rate.as_bit_s(), self.packet);
         self.set_root_rate(rate.as_bit_s());
     }
 

@@ -5,17 +5,18 @@
 //! leaf, and with it its packets and what it is owed, through all of this.
 
 use super::calendar::Calendar;
+use super::caps::{Limit, moved};
 use super::lenders::Lenders;
+use super::owed;
 use super::ready::Ready;
 use super::state::{
-    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, CAP, Cap, EXISTS, FILED, LINKED, Leaf, NIL, NODE, Node, READY, Records,
-    ZERO, nspb, span, weight,
+    AVAIL, BACKLOGGED, BORROW, BRANCH, Branch, Cap, EXISTS, FILED, LINKED, Leaf, NIL, NODE, Node, READY, Records, ZERO,
+    nspb, span, weight,
 };
 use super::timing_wheel::TimingWheel;
-use super::words::{Excess, Words};
+use super::words::{self, Excess, Words};
 use super::{EPOCH, Exact, Free, GUARANTEE};
 use crate::schedule::{Context, ROOT_SLOT};
-use crate::units::SECOND;
 
 impl Exact {
     pub(super) fn new(context: &Context, excess: Excess) -> Exact {
@@ -23,6 +24,10 @@ impl Exact {
             excess,
             link_rate: context.link_rate.as_bit_s(),
             mtu: context.mtu,
+            packet: context.overhead.charge(context.mtu).max(context.mtu),
+            nested: context.nested,
+            stall: 0,
+            levels: Default::default(),
             now: EPOCH,
             records: Records::default(),
             calendars: Vec::new(),
@@ -42,16 +47,17 @@ impl Exact {
             free: Free::default(),
         };
         // The root's own packets take what its classes leave, and are not held to anything but the
-        // link.
+        // link. Their burst is that of a class that states none.
         let words = Words {
             rate: context.rate.as_bit_s(),
             borrow: true,
             ceiling: None,
             priority: 1,
-            burst: context.mtu.max(1),
+            burst: words::default_burst(context.mtu),
         };
+        exact.stall = owed::stall(exact.nested, words.rate, exact.packet);
         exact.reserve_leaf(ROOT_SLOT);
-        let root = exact.make_node(ROOT_SLOT, NIL, words);
+        let root = exact.make_node(ROOT_SLOT, NIL, words, NIL, 0);
         debug_assert_eq!(root, 0);
         exact.records.leaves[ROOT_SLOT as usize].flags = EXISTS;
         exact.attach_leaf(ROOT_SLOT, root, words);
@@ -80,6 +86,10 @@ impl Exact {
         let above = self.records.branches[leaf.branch as usize].node;
         self.empty(slot);
         self.detach_leaf(slot);
+        self.count_leaf(&leaf, false);
+        if leaf.cap != NIL {
+            self.drop_cap(leaf.cap);
+        }
         // The slot is used again: nothing may lie about that names it.
         self.unfile(slot);
         self.records.leaves[slot as usize] = Leaf::NONE;
@@ -87,6 +97,18 @@ impl Exact {
         self.change_given(above, leaf.rate, 0);
         self.records.nodes[above as usize].children -= 1;
         self.fold(above);
+    }
+
+    /// Whether a class has these words and this parent already.
+    pub(super) fn has_words(&self, slot: u32, parent: u32, words: &Words) -> bool {
+        let (above, had) = match self.node_of(slot) {
+            Some(node) => (self.records.nodes[node as usize].parent, self.records.nodes[node as usize].words),
+            None => {
+                let leaf = &self.records.leaves[slot as usize];
+                (self.records.branches[leaf.branch as usize].node, self.leaf_words(slot))
+            }
+        };
+        self.slot_of(above) == parent && had == *words
     }
 
     pub(super) fn change_class(&mut self, slot: u32, parent: u32, words: Words) {
@@ -106,9 +128,6 @@ impl Exact {
     /// Another rule for the excess: the trees by priority are made or merged; guarantees are not
     /// touched.
     pub(super) fn set_excess(&mut self, excess: Excess) {
-        if excess == self.excess {
-            return;
-        }
         let slots: Vec<u32> = (0..self.records.leaves.len() as u32)
             .filter(|s| self.records.leaves[*s as usize].flags & EXISTS != 0)
             .collect();
@@ -135,7 +154,8 @@ impl Exact {
         for node in &nodes {
             let n = &mut self.records.nodes[*node as usize];
             (n.branches, n.live) = ([NIL; 8], 0);
-            self.set_node_cap(*node);
+            let clock = self.own_clock(*node);
+            self.set_node_cap(*node, clock);
         }
         for (slot, (node, words)) in slots.iter().zip(homes) {
             self.attach_leaf(*slot, node, words);
@@ -168,6 +188,10 @@ impl Exact {
         let calendar = self.calendar(branch, zero);
         let present = self.calendars[calendar as usize].present(&mut self.records);
         let (slip, old) = (self.records.slip, self.records.leaves[slot as usize].priority);
+        let before = self.records.leaves[slot as usize];
+        if before.branch != NIL {
+            self.count_leaf(&before, false);
+        }
         let leaf = &mut self.records.leaves[slot as usize];
         let same = leaf.branch == branch && leaf.has(ZERO) == zero;
         // The clock is kept in real time when the priority is another one.
@@ -181,17 +205,19 @@ impl Exact {
         leaf.priority = words.priority;
         leaf.flags =
             leaf.flags & !(BORROW | ZERO) | if words.borrow { BORROW } else { 0 } | if zero { ZERO } else { 0 };
-        if let Some(ceiling) = words.ceiling {
-            let cap = self.make_cap(slot, ceiling, words.burst, false);
-            self.records.leaves[slot as usize].cap = cap;
-        }
+        let leaf = self.records.leaves[slot as usize];
+        self.count_leaf(&leaf, true);
+        let cap = leaf.cap;
+        let limit = words.ceiling.map(|rate| Limit { rate, burst: words.burst, owed: false });
+        let cap = self.set_cap(cap, slot, limit, 0);
+        self.records.leaves[slot as usize].cap = cap;
         if self.records.leaves[slot as usize].has(BACKLOGGED) {
             self.file_guarantee(slot);
             self.enable_leaf(slot);
         }
     }
 
-    /// Takes a leaf out of its calendar. Its leaf, its packets and its guarantee clock stay.
+    /// Takes a leaf out of its calendar. Its packets, its guarantee clock and its ceiling's stay.
     fn detach_leaf(&mut self, slot: u32) {
         if self.records.leaves[slot as usize].has(AVAIL) {
             self.disable_leaf(slot);
@@ -200,10 +226,6 @@ impl Exact {
         if leaf.has(LINKED) {
             let calendar = self.records.branches[leaf.branch as usize].calendars[usize::from(leaf.has(ZERO))];
             self.calendars[calendar as usize].unlink(&mut self.records, slot);
-        }
-        if leaf.cap != NIL {
-            self.drop_cap(leaf.cap);
-            self.records.leaves[slot as usize].cap = NIL;
         }
     }
 
@@ -223,22 +245,9 @@ impl Exact {
         let from = self.records.branches[old.branch as usize].node;
         self.unfile(slot);
         self.detach_leaf(slot);
-        // docs/reference/cbq.md rule 17: what it is owed is kept in time, that is, as it stands.
-        // What it took in advance for its last packet is given back as far as a higher rate would
-        // not have needed it.
-        let slip = self.records.slip[old.priority as usize];
-        let leaf = &mut self.records.leaves[slot as usize];
-        let due = leaf.eligible.saturating_add(slip);
-        if due > self.now && words.rate > old.rate {
-            leaf.eligible -= (due - self.now) - scaled(due - self.now, old.rate, words.rate);
-        }
+        self.move_guarantee(slot, words.rate);
         let to = if parent == self.slot_of(from) { from } else { self.node_below(parent) };
-        if to != from {
-            self.records.nodes[from as usize].children -= 1;
-            self.records.nodes[to as usize].children += 1;
-        }
-        self.change_given(from, old.rate, 0);
-        self.change_given(to, 0, words.rate);
+        self.move_given(from, old.rate, to, words.rate);
         self.attach_leaf(slot, to, words);
         if to != from {
             self.fold(from);
@@ -264,11 +273,15 @@ impl Exact {
             return node;
         }
         let words = self.leaf_words(slot);
-        let above = self.records.branches[self.records.leaves[slot as usize].branch as usize].node;
+        let leaf = self.records.leaves[slot as usize];
+        let above = self.records.branches[leaf.branch as usize].node;
+        let due = self.records.leaf_due(&leaf);
         self.unfile(slot);
         self.detach_leaf(slot);
-        let node = self.make_node(slot, above, words);
-        self.attach_leaf(slot, node, words);
+        // The class's limit goes on as it stands; its own packets are below it from now on.
+        self.records.leaves[slot as usize].cap = NIL;
+        let node = self.make_node(slot, above, words, leaf.cap, due);
+        self.attach_leaf(slot, node, Words { ceiling: None, ..words });
         node
     }
 
@@ -284,8 +297,19 @@ impl Exact {
         if n.filed {
             self.wheel.unfile(&mut self.records, node | NODE);
         }
+        if !n.words.borrow {
+            // Its rate is its limit, which the clock of its guarantee keeps from now on.
+            let used = self.own_clock(node).saturating_sub(self.records.slip[n.words.priority as usize % 8]);
+            let leaf = &mut self.records.leaves[n.slot as usize];
+            leaf.eligible = leaf.eligible.max(used);
+        }
         if n.cap != NIL {
-            self.drop_cap(n.cap);
+            if n.words.ceiling.is_some() {
+                self.records.leaves[n.slot as usize].cap = n.cap;
+                self.records.caps[n.cap as usize].owner = n.slot;
+            } else {
+                self.drop_cap(n.cap);
+            }
         }
         for branch in n.branches {
             if branch != NIL {
@@ -304,7 +328,8 @@ impl Exact {
         self.attach_leaf(n.slot, n.parent, n.words);
     }
 
-    fn make_node(&mut self, slot: u32, parent: u32, words: Words) -> u32 {
+    /// A node for a class whose limit is `cap`, and which has used its rate up to `underlimit`.
+    fn make_node(&mut self, slot: u32, parent: u32, words: Words, cap: u32, underlimit: u64) -> u32 {
         let node = Node {
             slot,
             parent,
@@ -312,10 +337,10 @@ impl Exact {
             given: 0,
             children: 0,
             level: 1,
-            cap: NIL,
+            cap,
             branches: [NIL; 8],
             live: 0,
-            underlimit: 0,
+            underlimit,
             nspb: nspb(words.rate),
             rem: 0,
             timer_next: NIL,
@@ -331,7 +356,7 @@ impl Exact {
                 (self.records.nodes.len() - 1) as u32
             }
         };
-        self.set_node_cap(at);
+        self.set_node_cap(at, underlimit);
         self.levels_stale = true;
         at
     }
@@ -358,22 +383,14 @@ impl Exact {
         let old = self.records.nodes[node as usize];
         let to = if parent == self.slot_of(old.parent) { old.parent } else { self.node_below(parent) };
         self.unlink_node(node);
-        self.change_given(old.parent, old.words.rate, 0);
-        self.change_given(to, 0, words.rate);
-        if to != old.parent {
-            self.records.nodes[old.parent as usize].children -= 1;
-            self.records.nodes[to as usize].children += 1;
-        }
+        self.move_given(old.parent, old.words.rate, to, words.rate);
         if old.filed {
             self.wheel.unfile(&mut self.records, node | NODE);
         }
-        let now = self.now;
+        let clock = moved(self.own_clock(node), self.now, old.words.rate, words.rate);
         let n = &mut self.records.nodes[node as usize];
         (n.parent, n.words, n.nspb, n.rem, n.filed) = (to, words, nspb(words.rate), 0, false);
-        if n.underlimit > now {
-            n.underlimit = now + scaled(n.underlimit - now, old.words.rate, words.rate);
-        }
-        self.set_node_cap(node);
+        self.set_node_cap(node, clock);
         // Its branches stand in the calendars of the new parent, at their present.
         for branch in old.branches {
             if branch != NIL {
@@ -393,6 +410,18 @@ impl Exact {
         self.enable_node(node);
         if to != old.parent {
             self.fold(old.parent);
+        }
+    }
+
+    /// A child of `from` with the rate `before` is one of `to` with `rate` now.
+    fn move_given(&mut self, from: u32, before: u64, to: u32, rate: u64) {
+        if from != to {
+            self.records.nodes[from as usize].children -= 1;
+            self.records.nodes[to as usize].children += 1;
+            self.change_given(from, before, 0);
+            self.change_given(to, 0, rate);
+        } else if before != rate {
+            self.change_given(to, before, rate);
         }
     }
 
@@ -418,7 +447,24 @@ impl Exact {
         }
         self.unfile(slot);
         self.detach_leaf(slot);
+        self.move_guarantee(slot, rate);
         self.attach_leaf(slot, node, words);
+    }
+
+    /// Moves a leaf's guarantee clock to what it would be at another rate (docs/reference/cbq.md
+    /// rule 17): what it is owed is kept in time, what it took in advance in bytes. From rate 0 it
+    /// is owed nothing.
+    fn move_guarantee(&mut self, slot: u32, rate: u64) {
+        let now = self.now;
+        let leaf = self.records.leaves[slot as usize];
+        let due = self.records.leaf_due(&leaf);
+        let moved = if leaf.has(ZERO) && rate > 0 {
+            due.max(now.saturating_sub(span(nspb(rate), leaf.burst)))
+        } else {
+            moved(due, now, leaf.rate, rate)
+        };
+        self.records.leaves[slot as usize].eligible =
+            moved.saturating_sub(self.records.slip[usize::from(leaf.priority) % 8]);
     }
 
     /// The branch of a node in a band, made with all those above it when it is missing.
@@ -505,59 +551,6 @@ impl Exact {
         }
     }
 
-    // ------------------------------------------------------------------ caps
-
-    /// Gives a node the cap that its words ask for.
-    fn set_node_cap(&mut self, node: u32) {
-        let n = self.records.nodes[node as usize];
-        if n.cap != NIL {
-            self.drop_cap(n.cap);
-            self.records.nodes[node as usize].cap = NIL;
-        }
-        let limit = match n.words.ceiling {
-            Some(ceiling) => Some((ceiling, false)),
-            // In `excess priority` who does not borrow is not offered above, and lends no more than
-            // it has.
-            None if !n.words.borrow && n.words.rate > 0 && self.excess == Excess::Share => Some((n.words.rate, true)),
-            None => None,
-        };
-        if let Some((rate, owed)) = limit {
-            let cap = self.make_cap(node | NODE, rate, n.words.burst, owed);
-            self.records.nodes[node as usize].cap = cap;
-        }
-        let cap = self.records.nodes[node as usize].cap;
-        for branch in n.branches {
-            if branch != NIL {
-                self.records.branches[branch as usize].cap = cap;
-            }
-        }
-    }
-
-    fn make_cap(&mut self, owner: u32, rate: u64, burst: u32, owed: bool) -> u32 {
-        let per_byte = nspb(rate);
-        let burst = span(per_byte, burst);
-        let lag = if owed { burst.max(SECOND) } else { burst };
-        let cap =
-            Cap { owner, opens: 0, nspb: per_byte, rem: 0, timer_next: NIL, rate, lag, burst, owed, parked: false };
-        match self.free.caps.pop() {
-            Some(at) => {
-                self.records.caps[at as usize] = cap;
-                at
-            }
-            None => {
-                self.records.caps.push(cap);
-                (self.records.caps.len() - 1) as u32
-            }
-        }
-    }
-
-    fn drop_cap(&mut self, cap: u32) {
-        if self.records.caps[cap as usize].parked {
-            self.wheel.unfile(&mut self.records, cap | CAP);
-        }
-        self.free.caps.push(cap);
-    }
-
     /// Sets a calendar's virtual time back, and its children's tags with it. Linear in all classes,
     /// for one packet in 10^5 at the very most.
     #[cold]
@@ -624,12 +617,4 @@ impl Exact {
                 + self.free.calendars.capacity())
                 * 4
     }
-}
-
-/// A span of time at one rate, at a higher one.
-fn scaled(time: u64, old: u64, new: u64) -> u64 {
-    if old == 0 || new <= old {
-        return time;
-    }
-    (u128::from(time) * u128::from(old) / u128::from(new)) as u64
 }

@@ -9,6 +9,11 @@ use crate::units::Rate;
 /// those who did send.
 const MAXBURST: u64 = 2;
 
+/// Credit in bytes that idleness earns a class that states neither `maxburst` nor `packetsize`.
+pub fn default_burst(mtu: u32) -> u32 {
+    mtu.max(1).saturating_mul(MAXBURST as u32)
+}
+
 /// A class's words, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {

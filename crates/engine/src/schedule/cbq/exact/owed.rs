@@ -1,0 +1,108 @@
+//! What a class is owed, and how much of it is forgotten (docs/reference/cbq.md rules 12 and 14).
+//!
+//! While a class has packets its clocks stand still until it is served, so service that came late
+//! is made good. Were that all, an hour on a wire slower than the link's rate would be made good
+//! for an hour. So who is served later than any competition explains has met a slow wire, and what
+//! lies more than [`Exact::stall`] beyond that is forgotten. On a wire of the link's rate nothing
+//! ever is: docs/promises.md has the proof.
+
+use super::Exact;
+use super::state::{Leaf, span};
+use crate::units::SECOND;
+
+/// What the leaves of a priority that are guaranteed something may do together.
+#[derive(Clone, Copy, Default)]
+pub struct Level {
+    /// Sum of their bursts, bytes.
+    bursts: u64,
+    /// How many.
+    leaves: u64,
+    /// Sum of their rates, bit/s.
+    rate: u128,
+}
+
+/// How long a scheduler inside a class may wait for its turn, in packets of the largest size at its
+/// rate. Another scheduler decides when that comes, and may promise it late.
+const NESTED_PACKETS: u64 = 1000;
+
+/// How much of a stall is made good: a second; inside a class the time of [`NESTED_PACKETS`] at its
+/// rate if that is longer.
+pub fn stall(nested: bool, rate: u64, packet: u32) -> u64 {
+    let bits = u128::from(NESTED_PACKETS * u64::from(packet)) * 8 * u128::from(SECOND);
+    let turn = u64::try_from(bits / u128::from(rate.max(1))).unwrap_or(u64::MAX);
+    if nested { SECOND.max(turn) } else { SECOND }
+}
+
+impl Exact {
+    /// Counts a leaf among those of its priority, or no longer.
+    pub(super) fn count_leaf(&mut self, leaf: &Leaf, there: bool) {
+        if leaf.rate == 0 {
+            return;
+        }
+        let level = &mut self.levels[usize::from(leaf.priority) % 8];
+        let (burst, rate) = (u64::from(leaf.burst), u128::from(leaf.rate));
+        if there {
+            *level = Level { bursts: level.bursts + burst, leaves: level.leaves + 1, rate: level.rate + rate };
+        } else {
+            *level = Level { bursts: level.bursts - burst, leaves: level.leaves - 1, rate: level.rate - rate };
+        }
+    }
+
+    /// How late the packets within guarantee of a priority may be on a wire of the link's rate, ns
+    /// after their deadlines (docs/reference/cbq.md rule 9). 0 where nothing is promised.
+    fn competition(&self, priority: u8) -> u64 {
+        let own = usize::from(priority) % 8;
+        let (above, packet) = (&self.levels[own + 1..], u128::from(self.packet));
+        let rate = u128::from(self.records.nodes[0].words.rate);
+        let higher = above.iter().map(|level| level.rate).sum::<u128>();
+        if self.levels.iter().map(|level| level.rate).sum::<u128>() > rate || higher >= rate {
+            return 0;
+        }
+        let bursts = u128::from(self.levels[own].bursts)
+            + above.iter().map(|level| u128::from(level.bursts) + u128::from(level.leaves) * packet).sum::<u128>();
+        let time = (packet + bursts).saturating_mul(8 * u128::from(SECOND)) / (rate - higher);
+        u64::try_from(time).unwrap_or(u64::MAX)
+    }
+
+    /// Bounds what a leaf within guarantee, which is about to be charged, is owed. The clocks of
+    /// all of its priority are put back by the same, so that equals keep their proportions while
+    /// the wire is slower than the guarantees.
+    #[inline(always)]
+    pub(super) fn bound_owed(&mut self, slot: u32) {
+        let leaf = &self.records.leaves[slot as usize];
+        if self.now.saturating_sub(self.records.leaf_due(leaf)) > SECOND {
+            self.forget(slot);
+        }
+    }
+
+    #[cold]
+    fn forget(&mut self, slot: u32) {
+        let leaf = self.records.leaves[slot as usize];
+        // Its credit, then until the packet's deadline, then its competitors.
+        let explained = span(leaf.nspb, leaf.burst)
+            .saturating_add(span(leaf.nspb, leaf.len))
+            .saturating_add(self.competition(leaf.priority));
+        let oldest = self.now.saturating_sub(explained.saturating_add(self.stall));
+        let due = self.records.leaf_due(&leaf);
+        self.records.slip[usize::from(leaf.priority) % 8] += oldest.saturating_sub(due);
+    }
+
+    /// How far the clock of an inner class's rate may lie behind the present while something below
+    /// it waits, where a byte takes `nspb`: what all others may send at once goes first, and a
+    /// packet of each.
+    #[cold]
+    fn inner_owed(&self, nspb: u64) -> u64 {
+        let bursts = self.levels.iter().map(|level| level.bursts).sum::<u64>();
+        let packets = self.records.nodes.len() as u64 + u64::from(self.leaf_count) + 1;
+        let bytes = bursts.saturating_add(packets.saturating_mul(2 * u64::from(self.packet)));
+        span(nspb, u32::try_from(bytes).unwrap_or(u32::MAX)).saturating_add(self.stall)
+    }
+
+    /// The clock of an inner class's rate, after a bound on what it is owed; `lag` is what need not
+    /// be asked about.
+    #[inline(always)]
+    pub(super) fn bound_inner(&self, clock: u64, lag: u64, nspb: u64) -> u64 {
+        let near = self.now.saturating_sub(lag);
+        if clock >= near { clock } else { clock.max(near.min(self.now.saturating_sub(self.inner_owed(nspb)))) }
+    }
+}
