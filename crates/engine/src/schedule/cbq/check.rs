@@ -17,6 +17,9 @@ pub fn check(view: &View<'_>, findings: &mut Vec<Finding>) {
                 let message = "`excess` is a word of the exact estimator: classic shares by its rounds".to_owned();
                 wrong("excess", message, "leave it out, or write `estimator exact`");
             }
+            if scheduler.choice("link-sharing") == Some("ancestor-only") {
+                findings.push(ancestor_only(holder));
+            }
             continue;
         }
         if let Some(rule @ ("top-level" | "ancestor-only")) = scheduler.choice("link-sharing") {
@@ -34,6 +37,16 @@ pub fn check(view: &View<'_>, findings: &mut Vec<Finding>) {
         one(view, class, findings);
     }
     timers(view, findings);
+}
+
+/// Said at each use: classic is ALTQ's code, and of ALTQ's this rule gives other shares than of
+/// ns-2's, which measured what was published of it.
+fn ancestor_only(holder: ClassId) -> Finding {
+    let message = "`ancestor-only` is ALTQ's, not that of the published figures: the link is hardly ever over its \
+                   limit and lends to whoever asks first, so classes of lower priority may get nothing, whatever their \
+                   shares";
+    Finding::warning("ancestor-only", At::Scheduler(holder, "link-sharing"), message)
+        .help("write `link-sharing formal` or `top-level`, or `estimator exact`, which keep shares")
 }
 
 fn one(view: &View<'_>, class: ClassId, findings: &mut Vec<Finding>) {

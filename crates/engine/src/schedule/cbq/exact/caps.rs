@@ -76,7 +76,11 @@ impl Exact {
             }
             // A ceiling's lateness stays beside its new burst.
             let late = if had.owed || owed { 0 } else { had.lag.saturating_sub(had.burst) };
-            let opens = moved(had.opens, now, had.rate, rate);
+            // What is left of its burst, too, is kept in bytes.
+            let opens = match had.opens > now {
+                true => moved(had.opens, now, had.rate, rate),
+                false => now.saturating_sub(scaled(now - had.opens, had.rate, rate)),
+            };
             let refile = had.parked && opens != had.opens;
             if refile {
                 self.wheel.unfile(&mut self.records, cap | CAP);
@@ -117,6 +121,11 @@ pub fn moved(clock: u64, now: u64, old: u64, new: u64) -> u64 {
     if clock <= now || old == 0 || new == 0 || old == new {
         return clock;
     }
-    let ahead = (u128::from(clock - now) * u128::from(old)).div_ceil(u128::from(new));
-    now.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))
+    now.saturating_add(scaled(clock - now, old, new))
+}
+
+/// The time that takes at one rate what takes `time` at another, rounded up.
+fn scaled(time: u64, old: u64, new: u64) -> u64 {
+    let bits = u128::from(time) * u128::from(old);
+    u64::try_from(bits.div_ceil(u128::from(new.max(1)))).unwrap_or(u64::MAX)
 }
