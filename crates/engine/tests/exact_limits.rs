@@ -1,7 +1,7 @@
 //! Exact CBQ: limits hold through changes. Ceilings, rates of classes that do not borrow, priority,
 //! bursts, parents, children that come and go, and the rule for the excess change every few
-//! milliseconds; over every window a class sends at most what its limit was worth meanwhile, and its
-//! burst (docs/reference/cbq.md rules 1, 10 and 17).
+//! milliseconds; over every window a class sends at most what its limit was worth meanwhile, and
+//! its burst (docs/reference/cbq.md rules 1, 10 and 17).
 
 mod support;
 

@@ -4,7 +4,8 @@
 //! Three rules say which ancestors may lend. `top-level` is ALTQ's: ancestors up to the depth
 //! `cutoff`, which arrivals and borrowed packets lower and failed passes raise. `ancestor-only`:
 //! any; as ALTQ measures the link by its own rate, the link is hardly ever over its limit and lends
-//! to whoever asks first. `formal`: those with no unsatisfied class at a lower level anywhere in the tree.
+//! to whoever asks first. `formal`: those with no unsatisfied class at a lower level anywhere in
+//! the tree.
 
 use super::timer::micros;
 use super::{Class, Classic, NONE, Sharing};
