@@ -92,7 +92,7 @@ struct Division {
     /// The classes that it serves, parents first.
     classes: Vec<ClassId>,
     /// By class: the number of its parent here, its words, whether it has no classes below it, and
-    /// whether it holds a scheduler.
+    /// whether the length of its next packet is a guess.
     members: Vec<(Option<usize>, Settings, bool, bool)>,
     /// Why its classes are promised nothing, if so.
     nothing: Option<String>,
@@ -115,7 +115,12 @@ impl<'l> Promises<'l> {
             let holds = spec.scheduler.is_some();
             standing[id] = (place, division.classes.len());
             division.classes.push(id as ClassId);
-            division.members.push((parent, spec.settings.clone(), holds || children[id].is_empty(), holds));
+            let guessed = holds
+                || link
+                    .queue(id as ClassId)
+                    .and_then(|queue| queue::find(queue.name))
+                    .is_some_and(queue::Entry::guesses);
+            division.members.push((parent, spec.settings.clone(), holds || children[id].is_empty(), guessed));
             below[id] = place;
             if holds {
                 below[id] = places.len();

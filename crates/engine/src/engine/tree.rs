@@ -31,6 +31,7 @@ impl Engine {
         let policy = self.policy(ROOT, &queue, self.rate)?;
         let leaf = self.leaf(policy, &queue, node, ROOT_SLOT);
         self.leaves.push(leaf);
+        self.tell_guesses(ROOT);
         Ok(())
     }
 
@@ -199,8 +200,22 @@ impl Engine {
         }
         self.places[spec.parent as usize].children += 1;
         self.set_meter(now, id, meter);
+        self.tell_guesses(id);
         self.reconsider(node);
         Ok(id)
+    }
+
+    /// Tells schedulers whether the lengths of a class's packets are guesses: the one that serves
+    /// its queue, and, where the class holds that one, the one above.
+    fn tell_guesses(&mut self, class: ClassId) {
+        let leaf = &self.leaves[class as usize];
+        let guesses = leaf.kind == Kind::Stateful
+            && queue::find(self.queue_names[leaf.head as usize]).is_some_and(queue::Entry::guesses);
+        self.nodes[leaf.scheduler as usize].inner.guesses(leaf.slot, guesses);
+        let place = &self.places[class as usize];
+        if place.scheduler != leaf.scheduler {
+            self.nodes[place.scheduler as usize].inner.guesses(place.slot, true);
+        }
     }
 
     /// Gives a class a meter, or takes it away. A meter of the same words stays as it is.
@@ -359,6 +374,7 @@ impl Engine {
         let policy = self.policy(class, spec, rate)?;
         if self.leaves[class as usize].kind == Kind::Stateful || matches!(policy, Policy::Stateful(_)) {
             self.replace_queue(class, policy, spec);
+            self.tell_guesses(class);
             return Ok(());
         }
         let leaf = self.leaves[class as usize];

@@ -21,6 +21,7 @@ use crate::units::{Nanos, SECOND};
 pub const ENTRY: Entry = Entry {
     words: &[TARGET, INTERVAL, ECN],
     in_order: true,
+    drops_leaving: true,
     ..Entry::new("codel", "drops by time spent in the queue (RFC 8289)", Limit::Packets(1000), aqm::build::<Codel>)
 };
 

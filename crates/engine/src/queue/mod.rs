@@ -98,6 +98,9 @@ pub struct Entry {
     /// True if packets leave in the order of their arrival. Then the packets before one when it
     /// arrives bound its wait.
     pub in_order: bool,
+    /// True if it may drop packets as they leave. Then another packet leaves than the one whose
+    /// length was told.
+    pub drops_leaving: bool,
     /// What `tc -s` and `altqstat` print for it.
     pub form: Form,
     /// Its name in tc with a limit in packets, and with one in bytes; `None` where tc has the same
@@ -121,7 +124,22 @@ pub enum Form {
 impl Entry {
     /// A queue without words of its own, with a default for everything else.
     pub const fn new(name: &'static str, about: &'static str, limit: Limit, build: Build) -> Entry {
-        Entry { name, about, limit, words: &[], in_order: false, form: Form::Words, tc_names: [None; 2], build }
+        Entry {
+            name,
+            about,
+            limit,
+            words: &[],
+            in_order: false,
+            drops_leaving: false,
+            form: Form::Words,
+            tc_names: [None; 2],
+            build,
+        }
+    }
+
+    /// True if the length that schedulers are told for its next packet is only a guess.
+    pub const fn guesses(&self) -> bool {
+        !self.in_order || self.drops_leaving
     }
 
     /// Its name in tc, with a limit of this unit.

@@ -116,6 +116,11 @@ pub trait Scheduler: Send {
     /// has changed. For [`ROOT_SLOT`], `settings` are the scheduler's own words.
     fn change(&mut self, now: Nanos, slot: Slot, parent: Slot, settings: &Settings) -> Result<(), SpecError>;
 
+    /// True if the lengths that are told for the packets of a class are only guesses: the class
+    /// holds a scheduler, or its queue reorders packets or drops them as they leave. Called after a
+    /// class was added, and after its queue became another one. Until then lengths are exact.
+    fn guesses(&mut self, _slot: Slot, _guesses: bool) {}
+
     /// Removes a class. It has neither packets nor children any more.
     fn remove(&mut self, now: Nanos, slot: Slot);
 

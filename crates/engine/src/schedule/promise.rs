@@ -116,7 +116,8 @@ pub struct Member<'s> {
     pub settings: &'s Settings,
     /// It has no classes below it in this scheduler.
     pub leaf: bool,
-    /// It holds a scheduler of its own, so this one can only guess how long its next packet is.
+    /// Its scheduler can only guess how long its next packet is: the class holds a scheduler of its
+    /// own, or a queue that [guesses](crate::queue::Entry::guesses).
     pub holds: bool,
 }
 

@@ -7,35 +7,38 @@ use crate::units::Nanos;
 /// No record.
 pub const NIL: u32 = u32::MAX;
 
-/// It has packets of its own, as far as it is told.
+/// Packets wait in the class itself, not only in classes below it.
 pub const OWN: u8 = 1;
 /// It takes part in link-sharing: it, or a class below it, has packets.
 pub const ACTIVE: u8 = 2;
-/// Among those that may go by its parent's choice.
+/// It is active, and no limit holds it back: it stands in its parent's heap `fit`.
 pub const FIT: u8 = 4;
-/// Among those of its parent that an upper limit holds back.
+/// It is active, and a limit holds it back: it stands in its parent's heap `parked`.
 pub const PARKED: u8 = 8;
-/// Waits to become eligible.
+/// Its first packet is not eligible yet: it stands in the heap `waiting`.
 pub const WAITING: u8 = 16;
-/// Is eligible.
+/// Its first packet is eligible: it stands in the heap `ready`.
 pub const READY: u8 = 32;
 
-/// A class: a line for link-sharing, a line for real time, side by side, as processors fetch lines
-/// in pairs.
+/// A class. The first cache line has what link-sharing needs, the second what deadlines need; they
+/// lie side by side because processors fetch lines in pairs.
 #[repr(align(128))]
 pub struct Class {
-    /// Virtual time of its parent's, as far as this class has been served.
+    /// Its virtual time: how far it has been served, on the clock of its siblings.
     pub share: Runtime,
     pub parent: u32,
-    /// The record of what is below its parent.
+    /// The place in `Hfsc::inners` of its parent's record; [`NIL`] for the root.
     pub above: u32,
-    /// The record of what is below it; [`NIL`] for a leaf.
+    /// The place in `Hfsc::inners` of its own record; [`NIL`] if no classes are below it.
     pub inner: u32,
     /// Its first packet, bytes.
     pub len: u32,
     pub flags: u8,
+    /// What is counted at least for its first packet where only a guess at its length is known:
+    /// the link's largest packet; else 0.
+    pub least: u32,
     pub extra: Option<Box<Extra>>,
-    /// By when it is to be served, as far as it has been by deadline.
+    /// The time at which the curve has given what was sent by deadline so far.
     pub realtime: Runtime,
     /// When its first packet is eligible.
     pub eligible: Nanos,
@@ -45,7 +48,7 @@ pub struct Class {
 
 const _: () = assert!(size_of::<Class>() == 128);
 
-/// What few classes have.
+/// What few classes have: curves of two pieces, and an upper limit.
 #[derive(Default)]
 pub struct Extra {
     pub share: Option<FirstPiece>,
@@ -57,8 +60,8 @@ pub struct Extra {
 pub struct Limit {
     pub curve: Runtime,
     pub first: Option<FirstPiece>,
-    /// How far the class may be behind its limit and make up for it: two packets at its rate, and
-    /// one timer tick.
+    /// How late the class may be and still make up for it, at its limit: the time of two packets,
+    /// and one timer tick.
     pub slack: Nanos,
 }
 
@@ -71,6 +74,7 @@ impl Default for Class {
             inner: NIL,
             len: 0,
             flags: 0,
+            least: 0,
             extra: None,
             realtime: Runtime::default(),
             eligible: 0,
@@ -143,16 +147,37 @@ impl Class {
         self.extra.as_mut().and_then(|extra| extra.limit.as_mut())
     }
 
-    /// By when its first packet is to be sent.
+    /// By when its first packet is to be sent. Where its length is only guessed, that of the
+    /// largest packet counts: of a shorter one the deadline would be too early, and if the packet
+    /// then is long, it goes before siblings whose deadlines are earlier than its true one.
     #[inline]
     pub fn deadline(&self) -> Nanos {
-        real(self.realtime.after(self.extra.as_ref().and_then(|extra| extra.realtime.as_ref()), self.len))
+        real(
+            self.realtime
+                .after(self.extra.as_ref().and_then(|extra| extra.realtime.as_ref()), self.len.max(self.least)),
+        )
     }
 
     /// When its first packet is eligible, worked out.
     #[inline]
     pub fn eligible_time(&self) -> Nanos {
         real(self.realtime.eligible(self.extra.as_ref().and_then(|extra| extra.realtime.as_ref())))
+    }
+
+    /// True if these are the curves that it has.
+    pub fn has_words(&self, words: &Words) -> bool {
+        let same = |(a, first): (&Runtime, Option<&FirstPiece>), b: &NewCurve| {
+            a.slope == b.0.slope && first.map(FirstPiece::shape) == b.1.as_ref().map(FirstPiece::shape)
+        };
+        let extra = self.extra.as_deref();
+        let limit = extra.and_then(|extra| extra.limit.as_ref());
+        same((&self.share, extra.and_then(|extra| extra.share.as_ref())), &words.share)
+            && same((&self.realtime, extra.and_then(|extra| extra.realtime.as_ref())), &words.realtime)
+            && match (limit, &words.limit) {
+                (None, None) => true,
+                (Some(limit), Some(new)) => same((&limit.curve, limit.first.as_ref()), new),
+                _ => false,
+            }
     }
 
     /// Takes new curves over, each from where the old one stands. `slack` gives an upper limit's.

@@ -139,6 +139,13 @@ pub struct FirstPiece {
     offset: u128,
 }
 
+impl FirstPiece {
+    /// What is the same in all runs of a curve.
+    pub const fn shape(&self) -> (Slope, bool, u128) {
+        (self.slope, self.convex, self.offset)
+    }
+}
+
 /// A curve that runs: the line of its second piece, or its only one. The first piece stands
 /// elsewhere, as few have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -199,6 +199,10 @@ impl Scheduler for Hfsc {
         let words = Words::read(settings)?;
         self.update_now(now);
         let class = &self.classes[slot as usize];
+        // The same again changes nothing, not even what a limit has made up for.
+        if class.parent == parent && class.has_words(&words) {
+            return Ok(());
+        }
         let (before, had_realtime, had_limit) = (class.parent, class.has_realtime(), class.has_limit());
         // Not less until nothing is parked by this class's any more.
         self.limits += u32::from(words.limit.is_some());
@@ -228,6 +232,15 @@ impl Scheduler for Hfsc {
         }
         self.limits -= u32::from(had_limit);
         Ok(())
+    }
+
+    fn guesses(&mut self, slot: Slot, guesses: bool) {
+        let largest = self.overhead.charge(self.mtu);
+        if let Some(class) = self.classes.get_mut(slot as usize) {
+            class.least = if guesses { largest } else { 0 };
+            self.renew_deadline(slot);
+            self.chosen = None;
+        }
     }
 
     fn remove(&mut self, now: Nanos, slot: Slot) {

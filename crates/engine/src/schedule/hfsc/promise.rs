@@ -1,11 +1,11 @@
 //! What hfsc promises a class.
 //!
 //! *By deadline*: its real-time curve, late by at most one packet of the link (paper, theorem 1),
-//! if the curves of all classes add up to no more than there is. *By share*: a node of the tree is
-//! start-time fair queueing, so of a server of rate C that is at most d late, shared by n children,
-//! a child with the part r of C gets a server of rate r that is at most d + n packets / C late
-//! (Goyal, Vin and Cheng 1997, theorems 4 and 5); what real-time curves may take comes off the
-//! root's.
+//! if the curves of all classes add up to no more than there is. *By share*: every node of the tree
+//! is start-time fair queueing. Let n children share a server of rate C that is at most d late; a
+//! child with the part r of C then gets a server of rate r that is at most d + n packets / C late
+//! (Goyal, Vin and Cheng 1997, theorems 4 and 5). The rate of the root's server is what real-time
+//! curves leave. docs/promises.md has the proofs.
 
 use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::shape::service_curve::{ServiceCurve, excess};
@@ -23,8 +23,7 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         let Some(curve) = realtime(member) else { return promise_by_share(place, &tree, class) };
         let slowest = if whole.until > 0 { whole.first.min(whole.then) } else { whole.then };
         let packet = u64::from(place.packet);
-        // Of what stands inside the class only a guess at the next packet is known: at worst its
-        // deadline is that of the largest.
+        // Where the length of the next packet is a guess, its deadline is that of the largest.
         let pace = if curve.until > 0 && !curve.first.is_zero() { curve.first.min(curve.then) } else { curve.then };
         let guess = if member.holds { pace.time_for(packet) } else { 0 };
         let latency =
@@ -101,6 +100,9 @@ fn realtime(member: &Member<'_>) -> Option<ServiceCurve> {
 
 fn promise_by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Promise, String> {
     let classes = place.classes;
+    if !classes[class].leaf {
+        return Err("its own packets go when no class below it has any".to_owned());
+    }
     // From the top down to the class.
     let mut path = vec![class];
     while let Some(parent) = path.last().and_then(|at| classes.get(*at)).and_then(|member| member.parent) {

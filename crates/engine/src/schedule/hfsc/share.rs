@@ -1,16 +1,18 @@
-//! The link-sharing rule: from the link down, the child with the least virtual time among those
-//! whose upper limit lets them go.
+//! The link-sharing rule: from the link down, the scheduler takes at every class the child with the
+//! least virtual time, among those children that no upper limit holds back.
 //!
-//! Virtual time is the normalised service of a class so far, that is, the start tag of its next
-//! packet; a node's own is the least of its active children's and never goes back. So a level is
-//! start-time fair queueing (Goyal, Vin and Cheng 1997). A class that becomes active starts where
-//! it stopped, but not before its siblings: neither does idleness earn anything, nor is service
-//! forgotten when a class has nothing to send for a moment, whatever the level (the two defects of
-//! docs/reference/altq.md 14.11).
+//! The virtual time of a class is the service that it has had so far, divided by its weight: the
+//! start tag of its next packet. The virtual time of an inner class's children together is the
+//! least one of the active children, and never goes back. So every level is start-time fair
+//! queueing (Goyal, Vin and Cheng 1997). A class that becomes active goes on from the virtual time
+//! at which it stopped, or from that of its siblings if that is later. So a class earns nothing by
+//! being idle, and its service is not forgotten when it has nothing to send for a moment. ALTQ's
+//! code had these two defects (docs/reference/altq.md 14.11).
 //!
-//! Children that an upper limit holds back are parked by the time at which they may go: their own,
-//! or that of the first class below them if all of those are held back. So the least of the root's
-//! is the scheduler's next wake-up, and nothing is ever searched.
+//! A child that an upper limit holds back is *parked*: it stands in a heap, by the time at which it
+//! may go. That time is given by its own limit, or, if all classes below it are held back, by the
+//! first of those that may go. So the first entry of the root's heap is the scheduler's next
+//! wake-up, and no step searches.
 
 use super::class::{ACTIVE, FIT, NIL, OWN, PARKED};
 use super::curve::EPOCH;
@@ -19,9 +21,9 @@ use super::{Hfsc, Slot};
 use crate::schedule::ROOT_SLOT;
 use crate::units::Nanos;
 
-/// What is below a class.
+/// What an inner class keeps of its children.
 pub struct Inner {
-    /// Virtual time: the least of active children's, never going back.
+    /// The virtual time of the children: the least one of the active children. It never goes back.
     v: u128,
     /// The greatest virtual time that a child had when it went idle.
     most: u128,
@@ -43,14 +45,14 @@ impl Inner {
 }
 
 impl Hfsc {
-    /// Whether a class has something to send by its share, itself or below it.
+    /// True if a class, or a class below it, has something to send by its share.
     #[inline]
     pub(super) fn has_backlog(&self, slot: Slot) -> bool {
         let class = &self.classes[slot as usize];
         class.has(OWN) || self.inners.get(class.inner as usize).is_some_and(|inner| inner.active > 0)
     }
 
-    /// When a class may go by its share; a time that has passed for now.
+    /// The time from which on no limit holds a class back; a time that has passed if none does now.
     fn fit_time(&self, slot: Slot) -> Nanos {
         let class = &self.classes[slot as usize];
         let own = class.limit_time();
@@ -62,7 +64,8 @@ impl Hfsc {
         }
     }
 
-    /// Puts an active class where its virtual time and its limit say.
+    /// Files an active class among its siblings: by virtual time among those that may go, or, if a
+    /// limit holds it back, by the time at which it may go among those that are parked.
     fn refile(&mut self, slot: Slot) {
         let at = self.fit_time(slot);
         let class = &mut self.classes[slot as usize];
@@ -73,8 +76,8 @@ impl Hfsc {
             }
             if class.has(PARKED) {
                 inner.parked.remove(slot, &mut self.share_at);
-                // What others had while a limit held it back was no share of its own: it is not
-                // made up for.
+                // While a limit held the class back, its siblings had more than their shares. The
+                // class gets nothing in return: its virtual time is raised to that of the siblings.
                 let (curve, first) = class.share_parts();
                 curve.raise_to(first, inner.v);
             }
@@ -91,10 +94,12 @@ impl Hfsc {
         }
     }
 
-    /// Puts the classes from here up anew, as far as they may see a difference below.
+    /// Files a class and those above it anew, up to the first for which a change below makes no
+    /// difference.
     fn refile_up(&mut self, mut slot: Slot) {
         while self.limits > 0 && slot != ROOT_SLOT && self.classes[slot as usize].has(ACTIVE) {
-            // One that may go stays so unless all below it are held back.
+            // A class that may go stays among those that may, unless all classes below it are held
+            // back.
             if self.classes[slot as usize].has(FIT) && self.fit_time(slot) <= self.now {
                 return;
             }
@@ -103,7 +108,8 @@ impl Hfsc {
         }
     }
 
-    /// A class has something to send: it, and those above that had nothing, take part from here on.
+    /// A class has something to send. It takes part in link-sharing from here on, and so do those
+    /// classes above it below which nothing had.
     pub(super) fn activate(&mut self, mut slot: Slot) {
         while slot != ROOT_SLOT {
             let class = &mut self.classes[slot as usize];
@@ -113,7 +119,8 @@ impl Hfsc {
             let parent = class.parent;
             let Some(inner) = self.inners.get_mut(class.above as usize) else { return };
             if inner.active == 0 {
-                // A new busy period of the parent begins, and all begin it alike.
+                // None of the parent's children was active. All start from the greatest virtual
+                // time that one of them had reached, so none has an advantage of the time before.
                 inner.v = inner.v.max(inner.most);
             }
             inner.active += 1;
@@ -134,7 +141,8 @@ impl Hfsc {
         self.refile_up(slot);
     }
 
-    /// A class has nothing to send any more, nor may those above.
+    /// A class has nothing to send any more. It leaves link-sharing, and so do those classes above
+    /// it below which nothing else has.
     pub(super) fn deactivate(&mut self, mut slot: Slot) {
         while slot != ROOT_SLOT && self.classes[slot as usize].has(ACTIVE) && !self.has_backlog(slot) {
             self.leave_siblings(slot);
@@ -143,7 +151,7 @@ impl Hfsc {
         self.refile_up(slot);
     }
 
-    /// Takes an active class out of its parent's.
+    /// Takes an active class out of its parent's active children.
     #[inline]
     pub(super) fn leave_siblings(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
@@ -158,11 +166,11 @@ impl Hfsc {
         inner.most = inner.most.max(class.vt());
     }
 
-    /// `len` bytes of a class went, by whichever rule: virtual times and limits of all above it
-    /// count them.
+    /// `len` bytes of a class were sent. The virtual time and the limit of the class and of all
+    /// classes above it count them, by whichever rule they went; `by_share` says which.
     #[inline]
     pub(super) fn charge(&mut self, mut slot: Slot, len: u32, by_share: bool) {
-        // Whether classes below are active, as far as that is known from the step before.
+        // True if a class below the one at hand is active.
         let mut below =
             self.inners.get(self.classes[slot as usize].inner as usize).is_some_and(|inner| inner.active > 0);
         while slot != ROOT_SLOT {
@@ -194,13 +202,13 @@ impl Hfsc {
         }
     }
 
-    /// The same for its limit.
+    /// Charges `len` bytes to a class's upper limit, if it has one.
     fn charge_limit(&mut self, slot: Slot, len: u32) {
         let class = &mut self.classes[slot as usize];
         let above = class.above;
         let Some(limit) = class.limit() else { return };
-        // A class may be late behind its limit for as long as one packet of each of its siblings
-        // takes.
+        // A class that was late makes up for it, but for no more than its slack and the time that
+        // one packet of each of its siblings takes.
         let siblings = self.inners.get(above as usize).map_or(0, |inner| inner.active);
         let slack = limit.slack.saturating_add(u64::from(siblings).saturating_mul(self.packet_time));
         let oldest = (EPOCH + u128::from(self.now)).saturating_sub(u128::from(slack));
@@ -208,7 +216,8 @@ impl Hfsc {
         limit.curve.advance(limit.first.as_mut(), len);
     }
 
-    /// Puts children back whose limit lets them go by now.
+    /// Takes children whose time has come out of the parked ones, and files them among those that
+    /// may go.
     #[inline]
     fn unpark_due(&mut self, inner: u32) {
         while self.limits > 0
@@ -216,8 +225,8 @@ impl Hfsc {
             && let Some((at, slot)) = inner.parked.first()
             && at <= u128::from(self.now)
         {
-            // An inner class is parked by the least time of those below it: one of those, at least,
-            // is put back in its turn.
+            // An inner class is parked by the least time of the classes below it, so at least one
+            // of those may go now as well. It is filed anew when the choice comes to its level.
             self.refile(slot);
             if self.classes[slot as usize].has(PARKED) {
                 debug_assert!(false, "a class is parked by another time than its own");
@@ -239,7 +248,7 @@ impl Hfsc {
                     continue;
                 }
             }
-            // Packets of an inner class's own go when nothing below it may.
+            // Packets that are queued in an inner class itself go when nothing below it may.
             return self.classes[slot as usize].has(OWN).then_some(slot);
         }
     }
