@@ -13,7 +13,7 @@ use adversary::random::Random;
 use adversary::{Found, minimise, search};
 
 /// The schedulers that are searched.
-const SEARCHED: &[&str] = &["drr", "priq"];
+const SEARCHED: &[&str] = &["drr", "hfsc", "priq"];
 
 #[test]
 fn no_promise_is_broken() {

@@ -107,12 +107,14 @@ impl Laws {
         path
     }
 
-    /// True if this policy promises no class less, and none of these classes another thing.
-    pub fn keeps(&self, other: &Laws) -> bool {
-        self.classes.len() == other.classes.len()
-            && self.classes.iter().zip(&other.classes).all(|(a, b)| {
-                (a.conforming, a.queue_full, a.promise, a.ceiling) == (b.conforming, b.queue_full, b.promise, b.ceiling)
-            })
+    /// Forgets what `other` does not promise alike.
+    pub fn retain_common(&mut self, other: &Laws) {
+        for (law, other) in self.classes.iter_mut().zip(&other.classes) {
+            law.conforming = law.conforming.filter(|bound| other.conforming == Some(*bound));
+            law.queue_full = law.queue_full.filter(|bound| other.queue_full == Some(*bound));
+            law.promise = law.promise.filter(|promise| other.promise == Some(*promise));
+            law.ceiling = law.ceiling.filter(|ceiling| other.ceiling == Some(*ceiling));
+        }
     }
 }
 
@@ -157,10 +159,10 @@ fn ceiling_of(link: &Link, class: ClassId) -> Option<(Rate, u128)> {
             (tokens == 0 && !ceil.is_zero()).then_some((ceil, burst + packet))
         }
         // docs/schedulers/wfq.md: 25 ms and at least three packets of the MTU are made up for; and
-        // the packet that begins.
+        // the packet that begins. One byte for what whole nanoseconds round.
         "wfq" => {
             let shape = words.rate("shape")?;
-            Some((shape, (u128::from(shape.as_bit_s()) / 320 + 1).max(3 * packet) + packet))
+            Some((shape, (u128::from(shape.as_bit_s()) / 320).max(3 * packet) + packet + 1))
         }
         // docs/schedulers/hfsc.md: one packet of each sibling and two of its own are made up for.
         "hfsc" => {

@@ -133,6 +133,10 @@ pub fn search(random: &Random, names: &[&'static str], without: &[String]) -> Fo
             found.violations.push(violation);
             return found;
         }
+        if let Some(violation) = told(changed(random, &pair, &mut found.pairs)) {
+            found.violations.push(violation);
+            return found;
+        }
         if best.as_ref().is_none_or(|best| best.outcome.nearest <= pair.outcome.nearest) {
             best = Some(pair);
         }
@@ -149,6 +153,12 @@ pub fn search(random: &Random, names: &[&'static str], without: &[String]) -> Fo
         }
         if random.chance(5)
             && let Some(violation) = told(unchanged(random, &next, &mut found.pairs))
+        {
+            found.violations.push(violation);
+            break;
+        }
+        if random.chance(5)
+            && let Some(violation) = told(changed(random, &next, &mut found.pairs))
         {
             found.violations.push(violation);
             break;
@@ -226,6 +236,47 @@ fn unchanged(random: &Random, pair: &Pair, pairs: &mut u64) -> Option<Violation>
     }
     let what = format!("changes that change nothing change a departure: {first:?} (class, packet, time)");
     Some(violation(pair, what, &changes))
+}
+
+/// Runs the pair while another class is given more or less beyond its guarantee, and back: what
+/// both policies promise holds.
+fn changed(random: &Random, pair: &Pair, pairs: &mut u64) -> Option<Violation> {
+    let n = pair.laws.classes.len() as u64;
+    let class = 1 + random.below(n - 1) as u32;
+    let mut policy = pair.policy.clone();
+    if class == pair.scale.watched || !policy.change_excess(random, class) {
+        return None;
+    }
+    let other = Laws::read(policy.text())?;
+    let mut laws = Laws::read(pair.laws.text.clone())?;
+    laws.retain_common(&other);
+    laws.broken = None;
+    let mut changes = Vec::new();
+    for _ in 0..1 + random.below(6) {
+        let times = &pair.outcome.times;
+        let at = if times.is_empty() { 0 } else { random.pick(times) };
+        let from = if random.chance(50) { &laws } else { &other };
+        let of = &from.link.spec.classes[class as usize];
+        changes.push((at, Change::SetClass { class, parent: of.parent, settings: of.settings.clone() }));
+    }
+    changes.sort_by_key(|(at, _)| *at);
+    *pairs += 1;
+    let outcome = run::run(&laws, &pair.events, &changes, pair.scale.watched);
+    Some(violation(pair, outcome.broken?, &changes))
+}
+
+/// One pair, a few that are near to it, and changes while they run: what breaks, if anything does.
+pub fn one(random: &Random, names: &[&'static str]) -> Option<Violation> {
+    let mut pairs = 0;
+    let mut pair = fresh(random, names)?;
+    for _ in 0..random.below(5) {
+        if pair.outcome.broken.is_some() {
+            break;
+        }
+        pair = near(random, &pair).unwrap_or(pair);
+    }
+    let found = broken(&pair, &[]).or_else(|| unchanged(random, &pair, &mut pairs));
+    found.or_else(|| changed(random, &pair, &mut pairs))
 }
 
 /// A change to what there is already.

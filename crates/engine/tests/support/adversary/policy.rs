@@ -295,6 +295,36 @@ impl Policy {
         }
     }
 
+    /// Gives a class, by its number, other words for what it may have beyond its guarantee. False
+    /// if its scheduler has none.
+    pub fn change_excess(&mut self, random: &Random, class: u32) -> bool {
+        let (mut number, mut changed) = (0, false);
+        each(&mut self.top, &mut |scheduler, one| {
+            number += 1;
+            if number != class {
+                return;
+            }
+            let has = |words: &[(&str, Value)], word: &str| words.iter().any(|(known, _)| *known == word);
+            let more = Value::Part(1000 + random.below(2000));
+            let (word, value) = match scheduler {
+                "cbq" if has(&one.words, "borrow") && random.chance(50) => ("ceiling", more),
+                "cbq" => ("borrow", Value::Flag),
+                "htb" => ("ceil", more),
+                "hfsc" if has(&one.words, "linkshare") => ("upperlimit", more),
+                "wfq" if has(&one.words, "bandwidth") => ("shape", more),
+                _ => return,
+            };
+            changed = true;
+            if has(&one.words, word) && random.chance(70) {
+                one.words.retain(|(known, _)| *known != word && (word != "borrow" || *known != "ceiling"));
+            } else {
+                one.words.retain(|(known, _)| *known != word);
+                one.words.push((word, value));
+            }
+        });
+        changed
+    }
+
     /// The policy in the native language. Classes are `c1`, `c2`, … in the order of their numbers;
     /// the link is `l`.
     pub fn text(&self) -> String {
