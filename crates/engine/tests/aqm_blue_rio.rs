@@ -1,11 +1,12 @@
-//! BLUE's steps by hand and its lots by statistics; RIO's levels against each other.
+//! BLUE: the steps of its probability by hand, its random drops by statistics. RIO: which packets
+//! each level counts, and its RED.
 
 #[path = "support/queue.rs"]
 mod support;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};
-use support::{Lots, arrive, counter, link, queue, uneven};
+use support::{Random, arrive, counter, link, queue, uneven};
 
 const MS: u64 = 1_000_000;
 
@@ -20,18 +21,18 @@ fn blue_goes_up_on_overflow_and_down_after_idleness() {
     (0..4).for_each(|n| assert_eq!(arrive(&mut engine, 0, Packet::new(n, 100)), None));
     assert_eq!(arrive(&mut engine, 0, Packet::new(4, 100)), Some("queue_full"));
     assert_eq!(probability(&engine), 125_000_000);
-    // Not again within a millisecond; then once more.
+    // The probability does not rise again within a millisecond; after that it does.
     arrive(&mut engine, MS, Packet::new(5, 100));
     assert_eq!(probability(&engine), 125_000_000);
     arrive(&mut engine, MS + 1, Packet::new(6, 100));
     assert_eq!(probability(&engine), 250_000_000);
-    // To one, and no further.
+    // It rises to 1, and no further.
     for n in 2..22 {
         arrive(&mut engine, n * 2 * MS, Packet::new(7, 100));
     }
     assert_eq!(probability(&engine), 1_000_000_000);
-    // Down by 1/4000 for an idle time of more than a millisecond, to 1/4000 after more than a
-    // second. At most one waits: no lot is drawn.
+    // It falls by 1/4000 after more than a millisecond of idle time, and to at most 1/4000 after
+    // more than a second. With at most one packet waiting, nothing is dropped at random.
     let mut now = 50 * MS;
     let idle = |engine: &mut Engine, now: &mut u64, time: u64| {
         while engine.dequeue(*now).is_some() {}
@@ -47,8 +48,8 @@ fn blue_goes_up_on_overflow_and_down_after_idleness() {
     assert_eq!(idle(&mut engine, &mut now, 2 * MS), 0);
 }
 
-/// At a probability of 1/8 or 1/4 each packet is dropped on its own: a binomial; within five of its
-/// standard deviations.
+/// At a probability of 1/8 or 1/4 packets are dropped independently: their number is binomial, and
+/// within five standard deviations of its mean.
 #[test]
 fn blue_drops_by_its_probability() {
     for (overflows, p, ecn) in [(1, 0.125, 0), (2, 0.25, 0), (1, 0.125, 2)] {
@@ -90,7 +91,8 @@ const AF11: u8 = 10;
 const AF12: u8 = 12;
 const AF13: u8 = 14;
 
-/// Low 10 to 20, medium 6 to 16, high 2 to 12; the averages follow at once.
+/// RIO with min and max of 10 and 20 packets for low, 6 and 16 for medium, 2 and 12 for high. With
+/// weight 1 an average equals the length that the last packet found.
 fn rio(more: &[(&'static str, Value)]) -> Engine {
     let words = [
         ("low-min", packets(10)),
@@ -106,9 +108,9 @@ fn rio(more: &[(&'static str, Value)]) -> Engine {
     engine
 }
 
-/// Fills the queue with so many of each, whatever is dropped on the way, and then lets packets of
-/// `dscp` arrive; each that is queued is made up for. What part was dropped, and the intervals
-/// between drops.
+/// Fills the queue with as many packets of each DSCP as `fill` says. Then `n` packets of `dscp`
+/// arrive, and after each that is queued one leaves. Returns the intervals from one drop to the
+/// next, in packets.
 fn hits(engine: &mut Engine, fill: &[(u8, u32)], dscp: u8, n: u32) -> Vec<u64> {
     let mut handle = 0;
     for (dscp, count) in fill {
@@ -127,7 +129,7 @@ fn hits(engine: &mut Engine, fill: &[(u8, u32)], dscp: u8, n: u32) -> Vec<u64> {
             }
             (since, begun) = (0, true);
         } else {
-            // Of the same precedence, as only those were queued.
+            // The packet that leaves has the same precedence: no other was queued.
             engine.dequeue(0);
         }
         handle += 1;
@@ -135,9 +137,9 @@ fn hits(engine: &mut Engine, fill: &[(u8, u32)], dscp: u8, n: u32) -> Vec<u64> {
     all
 }
 
-/// With 11 low packets waiting p = 0.1 (11 - 10) / 10 = 0.01 for another; 0.05 for medium ones in a
-/// queue of 11 medium ones; 0.09 for high ones in one of 11 high ones. Intervals as in RED: 1 to
-/// 1/p - 1, evenly.
+/// With 11 low packets waiting, p = 0.1 (11 - 10) / 10 = 0.01 for another low one. With 11 medium
+/// ones it is 0.05 for medium packets, with 11 high ones 0.09 for high packets. As in RED, the
+/// intervals between drops are uniform from 1 to 1/p - 1 packets.
 #[test]
 fn each_level_has_its_own_red() {
     for (dscp, p) in [(AF11, 0.01), (AF12, 0.05), (AF13, 0.09)] {
@@ -146,7 +148,8 @@ fn each_level_has_its_own_red() {
         let mean = all.iter().sum::<u64>() as f64 / n;
         let most = 1.0 / p - 1.0;
         let allowed = 5.0 * (most * most / 12.0 / n).sqrt();
-        // Where 1/p is not whole (0.09) the last step is cut short: up to half a packet less.
+        // Where 1/p is not an integer (p = 0.09) the longest interval is less likely, and the mean
+        // up to half a packet less.
         let off = (mean - (most + 1.0) / 2.0).abs();
         assert!(off < allowed + if p == 0.09 { 0.5 } else { 0.0 }, "{mean} at {p}");
         if p != 0.09 {
@@ -160,7 +163,8 @@ fn each_level_has_its_own_red() {
 
 #[test]
 fn high_precedence_sees_all_and_low_only_itself() {
-    // 12 low packets: none of high precedence passes, though none of them waits.
+    // With 12 low packets waiting, a packet of high precedence is dropped, though no other of high
+    // precedence waits.
     let mut engine = rio(&[]);
     let mut handle = 0;
     while engine.backlog() < 12 {
@@ -170,7 +174,8 @@ fn high_precedence_sees_all_and_low_only_itself() {
     assert_eq!(arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(1000, 100) }), Some("early"));
     assert_eq!(counter(&engine, "high_forced_drop"), 1);
     assert_eq!(counter(&engine, "high_average_thousandths"), 12_000);
-    // A queue of 11 high packets and no low one: low ones do not see it.
+    // With 11 high packets and no low one, low packets are queued: their average counts low ones
+    // only.
     let mut engine = rio(&[]);
     handle = 0;
     while engine.backlog() < 11 {
@@ -185,8 +190,8 @@ fn high_precedence_sees_all_and_low_only_itself() {
         (8_000, 8_000)
     );
     assert_eq!(counter(&engine, "high_average_thousandths"), 19_000);
-    // Without precedence (best effort, class selectors) a packet counts as low; by the two bits, EF
-    // as high (docs/reference/altq.md 7.2).
+    // A packet without a drop precedence (best effort, class selectors) counts as low. EF counts as
+    // high, because of its two bits (docs/reference/altq.md 7.2).
     let mut engine = rio(&[]);
     for (n, dscp) in [0, 8, 46, AF12].into_iter().enumerate() {
         arrive(&mut engine, 0, Packet { dscp, ..Packet::new(n as u32, 100) });
@@ -197,23 +202,24 @@ fn high_precedence_sees_all_and_low_only_itself() {
     assert_eq!(counter(&engine, "high_average_thousandths"), 4_000);
 }
 
-/// Whatever comes and goes: the levels' figures are those of the packets that wait.
+/// After random arrivals and departures the level `high` counts the packets that wait.
 #[test]
 fn levels_count_what_waits() {
     let mut engine = rio(&[("ecn", Value::Flag)]);
-    let mut lots = Lots::new(5);
+    let mut random = Random::new(5);
     let mut waiting: std::collections::VecDeque<u8> = Default::default();
     for handle in 0..20_000 {
-        if lots.below(100) < 51 {
-            let dscp = lots.below(64) as u8;
-            if arrive(&mut engine, 0, Packet { dscp, ecn: lots.below(4) as u8, ..Packet::new(handle, 100) }).is_none() {
+        if random.below(100) < 51 {
+            let dscp = random.below(64) as u8;
+            if arrive(&mut engine, 0, Packet { dscp, ecn: random.below(4) as u8, ..Packet::new(handle, 100) }).is_none()
+            {
                 waiting.push_back(dscp);
             }
         } else {
             assert_eq!(engine.dequeue(0).map(|d| d.packet.dscp), waiting.pop_front());
         }
         if handle % 100 == 0 {
-            // What a high packet finds is all that waits.
+            // A high packet's average counts all packets that wait.
             let found = waiting.len() as u64;
             if arrive(&mut engine, 0, Packet { dscp: AF13, ..Packet::new(handle, 100) }).is_none() {
                 waiting.push_back(AF13);
@@ -232,7 +238,7 @@ fn levels_count_what_waits() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn wrong_words_are_errors() {
     let error = |name, words: &[(&'static str, Value)]| match link(8_000_000, queue(name, Limit::Packets(60), words)) {
         Ok(_) => panic!("{words:?} was taken"),
         Err(error) => error.word.expect("names its word"),

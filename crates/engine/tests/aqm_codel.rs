@@ -1,5 +1,5 @@
-//! CoDel against the pseudo-code of RFC 8289, section 5, written down here on its own: a deque and
-//! floating point. The same drops.
+//! CoDel against the pseudo-code of RFC 8289, section 5, implemented here a second time with a
+//! deque and floating point. Both drop the same packets at the same times.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -10,7 +10,7 @@ use altq_engine::Packet;
 use altq_engine::settings::{Limit, Value};
 use support::{Fate, Step, fates, link, queue, traffic};
 
-/// RFC 8289 5.4: the state; 5.2: the constants. Times in ns.
+/// The state (RFC 8289, 5.4) and the constants (5.2). Times are in ns.
 struct Reference {
     target: f64,
     interval: f64,
@@ -37,12 +37,12 @@ impl Reference {
         }
     }
 
-    /// 5.3. In whole nanoseconds, as the engine's clock.
+    /// RFC 8289, 5.3; rounded down to nanoseconds, the engine's unit.
     fn control_law(&self, t: f64, count: u32) -> f64 {
         t + (self.interval / f64::from(count).sqrt()).floor()
     }
 
-    /// 5.6.
+    /// RFC 8289, 5.6.
     fn dodequeue(&mut self, now: f64) -> (Option<Packet>, bool) {
         let Some((arrived, packet)) = self.queue.pop_front() else {
             self.first_above_time = 0.0;
@@ -63,8 +63,8 @@ impl Reference {
         self.fates.extend(packet.map(|packet| (now as u64, packet.handle, 'd')));
     }
 
-    /// 5.5, and where ECN is on a mark in the place of a drop (RFC 8289 5.8 leaves how to the
-    /// implementation; as Linux: a marked packet is sent at once).
+    /// RFC 8289, 5.5. With ECN a packet is marked instead of dropped. The RFC does not say how; as
+    /// in Linux, a marked packet is sent at once.
     fn deque(&mut self, time: u64) {
         let now = time as f64;
         let (mut packet, mut ok_to_drop) = self.dodequeue(now);
@@ -107,7 +107,7 @@ impl Reference {
             self.drop_next = self.control_law(now, self.count);
             self.lastcount = self.count;
         }
-        // One that came with the mark leaves with it.
+        // A packet that arrived with the mark leaves with it.
         self.fates
             .extend(packet.map(|packet| (time, packet.handle, if marked || packet.ecn == 3 { 'm' } else { 's' })));
     }
@@ -175,9 +175,8 @@ fn the_same_drops_on_random_traffic() {
     assert!(hits > 20_000, "{hits} drops and marks");
 }
 
-/// A recorded sequence: a packet of 1000 bytes every 900 us into a wire that takes one every
-/// millisecond, for a minute. The queue stands, and CoDel drops ever faster; its drops are known to
-/// the nanosecond.
+/// For a minute a packet of 1000 bytes arrives every 900 us, and one leaves every millisecond. The
+/// queue stands, and CoDel drops ever faster, until it drops one packet in ten.
 #[test]
 fn the_same_drops_on_a_standing_queue() {
     let mut traffic: Vec<Step> = (0..66_000).map(|n| Step::Arrival(n * 900_000, Packet::new(n as u32, 1000))).collect();
@@ -186,20 +185,21 @@ fn the_same_drops_on_a_standing_queue() {
         Step::Arrival(now, _) | Step::Departure(now) => *now,
     });
     let hits = same(&traffic, 5_000_000, 100_000_000, 10_000, false);
-    // To hold the queue one packet in ten must go, about 100 a second. 100 ms / sqrt(n) comes to
-    // that after n = 100 drops: within about 2 sqrt(100) * 100 ms = 2 s.
+    // To hold the queue one packet in ten must be dropped, about 100 a second. The interval between
+    // drops, 100 ms / sqrt(n), is 10 ms after n = 100 drops, that is after about 2 sqrt(100) * 100
+    // ms = 2 s.
     assert!(hits > 4000 && hits < 7000, "{hits}");
 }
 
-/// More drops in a row than 16 bits count, then a pause, and dropping starts again where the RFC
-/// says.
+/// More than 2^16 drops without a pause, then a pause, after which dropping starts again at the
+/// rate that the RFC says. Three times.
 #[test]
 fn a_hundred_thousand_drops_in_a_row() {
     let mut traffic = Vec::new();
     for round in 0..3u64 {
         let start = 1 + round * 1_405_000_000;
-        // Packets of 100 bytes each 2 us into a wire that takes one in 8, for 1.4 s; then the queue
-        // empties.
+        // For 1.4 s a packet of 100 bytes arrives every 2 us, and one leaves for every 8 that
+        // arrive. Then the queue empties.
         for n in 0..700_000 {
             let now = start + 2000 * n;
             traffic.push(Step::Arrival(now, Packet::new((round * 700_000 + n) as u32, 100)));

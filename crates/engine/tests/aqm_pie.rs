@@ -1,5 +1,5 @@
-//! PIE against the pseudo-code of RFC 8033, appendix A, written down here on its own, with a timer
-//! that fires: the same drops.
+//! PIE against the pseudo-code of RFC 8033, appendices A and B, implemented here a second time,
+//! with a timer that makes each update. Both drop the same packets at the same times.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use altq_engine::settings::{Limit, Value};
 use altq_engine::{Engine, Packet};
-use support::{Fate, Lots, Step, counter, fates, link, queue, traffic};
+use support::{Fate, Random, Step, counter, fates, link, queue, traffic};
 
 const MEAN_PKTSIZE: u32 = 1500;
 const T_UPDATE: u64 = 15_000_000;
@@ -26,7 +26,7 @@ struct Reference {
     burst_allowance: f64,
     accu_prob: f64,
     next_update: Option<u64>,
-    lots: Lots,
+    random: Random,
     fates: Vec<Fate>,
     marked: Vec<u32>,
 }
@@ -44,13 +44,14 @@ impl Reference {
             burst_allowance: MAX_BURST,
             accu_prob: 0.0,
             next_update: None,
-            lots: Lots::of_class(seed),
+            random: Random::of_class(seed),
             fates: Vec::new(),
             marked: Vec::new(),
         }
     }
 
-    /// The timer, which starts when the queue is first used.
+    /// Makes the updates that the timer has made until `now`. It starts when the queue is first
+    /// used.
     fn timer(&mut self, now: u64) {
         let next = self.next_update.get_or_insert(now + T_UPDATE);
         while *next <= now {
@@ -82,7 +83,7 @@ impl Reference {
             self.drop_prob = self.drop_prob.clamp(0.0, 1.0);
             self.qdelay_old = self.current_qdelay;
             self.burst_allowance = (self.burst_allowance - 0.015).max(0.0);
-            // Ten times 0.015 off 0.150 leaves a rounding error.
+            // 0.150 less ten times 0.015 is not exactly 0.
             if self.burst_allowance < 1e-9 {
                 self.burst_allowance = 0.0;
             }
@@ -107,7 +108,7 @@ impl Reference {
                 return true;
             }
         }
-        self.lots.fraction() < self.drop_prob
+        self.random.fraction() < self.drop_prob
     }
 
     fn enqueue(&mut self, now: u64, packet: Packet) {
@@ -142,7 +143,7 @@ impl Reference {
         for step in traffic {
             match *step {
                 Step::Arrival(now, packet) => self.enqueue(now, packet),
-                // The engine does not ask a queue that holds nothing.
+                // The engine does not ask an empty queue.
                 Step::Departure(now) if !self.queue.is_empty() => self.dequeue(now),
                 Step::Departure(_) => {}
             }
@@ -176,8 +177,8 @@ fn the_same_drops_on_random_traffic() {
     assert!(hits > 10_000, "{hits} drops and marks");
 }
 
-/// A packet of 1000 bytes every 900 us into a wire that takes one every millisecond, for a minute:
-/// one in ten must go, and the delay comes to the target, 15 ms (RFC 8033 4.2).
+/// For a minute a packet of 1000 bytes arrives every 900 us, and one leaves every millisecond. So
+/// one in ten must be dropped, and the delay settles at the target, 15 ms (RFC 8033, 4.2).
 fn standing(engine: &mut Engine) -> (Vec<Step>, Vec<Fate>) {
     let mut traffic: Vec<Step> = (0..66_000).map(|n| Step::Arrival(n * 900_000, Packet::new(n as u32, 1000))).collect();
     traffic.extend((0..60_000).map(|n| Step::Departure(n * 1_000_000 + 1)));
@@ -205,8 +206,8 @@ fn the_delay_comes_to_the_target() {
     }
 }
 
-/// De-randomisation (RFC 8033 5.4): no two drops closer than 0.85 of what the probability makes the
-/// mean, none further apart than 8.5.
+/// De-randomization (RFC 8033, 5.4): from one drop to the next, the packets' probabilities add up
+/// to at least 0.85 and at most 8.5.
 #[test]
 fn derand_keeps_drops_apart() {
     let mut gaps: Vec<u32> = Vec::new();
@@ -222,12 +223,12 @@ fn derand_keeps_drops_apart() {
         gaps.extend(dropped.windows(2).map(|pair| pair[1] - pair[0]));
     }
     let close = |gaps: &[u32]| gaps.iter().filter(|gap| **gap < 4).count() as f64 / gaps.len() as f64;
-    // With p about 0.1, one in four of independent drops is within three packets of the last.
+    // With p about 0.1, a quarter of independent drops is within three packets of the one before.
     assert!(close(&gaps) == 0.0 && close(&plain) > 0.2, "{} {}", close(&gaps), close(&plain));
     assert!(gaps.iter().max() <= Some(&200));
 }
 
-/// Silence: what the timer would have done is made up for, however long it was.
+/// After a pause of any length the probability is the one that the timer would have made.
 #[test]
 fn a_long_silence_is_made_up_for() {
     let fill = |engine: &mut Engine, reference: &mut Reference, stop: u64| {
@@ -242,7 +243,7 @@ fn a_long_silence_is_made_up_for() {
             }
         }
     };
-    // Seconds of silence, with the queue standing (the class may not send) and with an empty one.
+    // Pauses of so many seconds, with packets waiting (the class may not send) and with none.
     for silence in [1, 10, 15, 16, 100, 3000] {
         for empty in [false, true] {
             let (mut engine, mut reference) = (pie(5, 10_000, false, false), Reference::new(5, 10_000, false, false));
@@ -262,7 +263,7 @@ fn a_long_silence_is_made_up_for() {
             );
         }
     }
-    // Centuries are bounded work.
+    // A pause of a century takes a bounded number of steps.
     let mut engine = pie(5, 10_000, false, false);
     engine.enqueue(0, 1, Packet::new(0, 1000));
     engine.enqueue(1 << 62, 1, Packet::new(1, 1000));
@@ -270,7 +271,7 @@ fn a_long_silence_is_made_up_for() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn wrong_words_are_errors() {
     let error = |words: &[(&'static str, Value)]| match link(8_000_000, queue("pie", Limit::Packets(60), words)) {
         Ok(_) => panic!("{words:?} was taken"),
         Err(error) => error.word.expect("names its word"),

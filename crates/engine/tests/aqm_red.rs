@@ -1,8 +1,9 @@
 //! RED against its paper's formulas: averages worked out by hand, probabilities by statistics.
 //!
-//! A sample of `n` intervals between drops, of mean m and standard deviation s, has a mean that is
-//! normal around m with s/sqrt(n): five of those are allowed, which chance exceeds in one of 1.7
-//! million samples. The seeds are fixed, so that a test that passes keeps passing.
+//! If intervals between drops have the mean m and the standard deviation s, the mean of `n` of them
+//! is normal around m with a standard deviation of s/sqrt(n). Five of these are allowed, which
+//! chance exceeds in one of 1.7 million samples. The seeds are fixed, so that a test that passes
+//! keeps passing.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -17,20 +18,21 @@ fn packets(n: u32) -> Value {
     Value::Limit(Limit::Packets(n))
 }
 
-/// RED on 60 packets from 5 to 15, at most 0.1, the average being what the last packet found.
+/// RED with a limit of 60 packets, min 5, max 15 and probability 0.1. With weight 1 the average
+/// equals the length that the last packet found.
 fn red(more: &[(&'static str, Value)]) -> Engine {
     let mut words = vec![("min", packets(5)), ("max", packets(15)), ("weight", Value::Int(1))];
     words.extend_from_slice(more);
     link(8_000_000, queue("red", Limit::Packets(60), &words)).unwrap()
 }
 
-/// Lets `n` packets arrive at a queue of exactly `length` packets. The intervals between those that
-/// are dropped.
+/// Lets `n` packets arrive at a queue of exactly `length` packets. Returns the intervals between
+/// those that are dropped or marked.
 fn intervals(engine: &mut Engine, length: u32, n: u32, ecn: u8) -> Vec<u64> {
     engine.set_seed(7);
     let mut handle = 0;
     let mut fill = 0;
-    // Some of the first are dropped; and the first interval begins at a drop.
+    // Some packets are dropped while the queue fills. The first interval begins at a later drop.
     while fill < length {
         fill += u32::from(arrive(engine, 0, Packet::new(handle, 1000)).is_none());
         handle += 1;
@@ -64,9 +66,9 @@ fn near(intervals: &[u64], mean: f64, deviation: f64) {
     assert!(n > 1000.0 && (seen - mean).abs() <= allowed, "{n} intervals of {seen}, not {mean} +- {allowed}");
 }
 
-/// The paper's formula with p = 0.1 (10 - 5) / (15 - 5) = 0.05: after a drop, `count` is 1 at the
-/// next packet, so that one of 19 packets is dropped, each as likely (p / (1 - count p) = 1 / (20 -
-/// count)): a mean of 10.
+/// The paper's formula with p = 0.1 (10 - 5) / (15 - 5) = 0.05. After a drop, `count` is 1 for the
+/// next packet, and the drop probability p / (1 - count p) = 1 / (20 - count). So intervals are
+/// uniform from 1 to 19 packets, with a mean of 10.
 #[test]
 fn drops_are_spread_evenly() {
     let all = intervals(&mut red(&[]), 10, 1_000_000, 0);
@@ -77,7 +79,7 @@ fn drops_are_spread_evenly() {
     assert!(uneven(&counts) < 5.0, "{counts:?}");
 }
 
-/// The same for other averages and probabilities: one of 1/p - 1 packets.
+/// The same for other averages and probabilities: intervals from 1 to 1/p - 1 packets.
 #[test]
 fn the_probability_grows_with_the_average() {
     for (length, billionths, most) in
@@ -85,8 +87,8 @@ fn the_probability_grows_with_the_average() {
     {
         let p = f64::from(billionths) / 1e9 * f64::from(length - 5) / 10.0;
         let all = intervals(&mut red(&[("probability", Value::Fraction(billionths))]), length, 400_000, 0);
-        // Directly from the formula, as 1/p may not be whole: P(k) = p / (1 - k p) times the chance
-        // to get there.
+        // The mean and variance directly from the formula, because 1/p may not be an integer: P(k)
+        // is p / (1 - k p) times the probability that no earlier packet was dropped.
         let (mut left, mut mean, mut square, mut k) = (1.0, 0.0, 0.0, 1.0);
         while left > 1e-12 {
             let here = left * (p / (1.0 - k * p)).clamp(0.0, 1.0);
@@ -95,13 +97,14 @@ fn the_probability_grows_with_the_average() {
             (left, k) = (left - here, k + 1.0);
         }
         near(&all, mean, (square - mean * mean).sqrt());
-        // What it comes to: an even choice of so many packets, where 1/p is whole.
+        // Where 1/p is an integer, that is the mean of the uniform distribution from 1 to `most`.
         assert!((1.0 / p).fract() > 1e-9 || ((most + 1.0) / 2.0 - mean).abs() < 1e-6, "{mean}");
     }
 }
 
-/// Floyd 2000: at 20, a third of the way from 15 to 30, p = 0.1 + 0.9 / 3 = 0.4: 0.4 / 0.6 of the
-/// packets behind a drop are dropped, and all that come second (0.4 / 0.2).
+/// `gentle` (Floyd 2000): an average of 20 is a third of the way from 15 to 30, so p = 0.1 + 0.9 /
+/// 3 = 0.4. The first packet after a drop is dropped with probability 0.4 / 0.6 = 2/3, the second
+/// always (0.4 / 0.2 is more than 1).
 #[test]
 fn gentle_goes_on_above_max() {
     let all = intervals(&mut red(&[("gentle", Value::Flag)]), 20, 300_000, 0);
@@ -109,8 +112,8 @@ fn gentle_goes_on_above_max() {
     assert!(all.iter().all(|n| *n <= 2));
     let (n, share) = (all.len() as f64, second as f64 / all.len() as f64);
     assert!((share - 1.0 / 3.0).abs() < 5.0 * (2.0 / 9.0 / n).sqrt(), "{share}");
-    // Without it all are dropped from max on; with it from where p = 0.1 + 0.9 (22 - 15) / 15 is
-    // above 1/2, as then p / (1 - p) is above 1.
+    // Without `gentle` all packets are dropped from max on. With it they are from 22 on: p = 0.1 +
+    // 0.9 (22 - 15) / 15 is above 1/2, so p / (1 - p) is above 1.
     for (words, length) in [(&[("gentle", Value::Flag)][..], 22), (&[], 15)] {
         let mut engine = red(words);
         let drops = (0..2000).filter(|n| arrive(&mut engine, 0, Packet::new(*n, 100)).is_some()).count();
@@ -119,7 +122,8 @@ fn gentle_goes_on_above_max() {
     }
 }
 
-/// docs/reference/altq.md 7.1: p / (2 - count p): one of 39 packets, a mean of 20 for p = 0.05.
+/// docs/reference/altq.md 7.1: ALTQ drops with p / (2 - count p). For p = 0.05, intervals are
+/// uniform from 1 to 39 packets, with a mean of 20.
 #[test]
 fn altq_drops_half_as_many() {
     let altq = ("variant", Value::Choice("altq"));
@@ -129,8 +133,8 @@ fn altq_drops_half_as_many() {
         (1..=39).map(|interval| all.iter().filter(|seen| **seen == interval).count() as u64).collect();
     assert_eq!(counts.iter().sum::<u64>(), all.len() as u64);
     assert!(uneven(&counts) < 5.0, "{counts:?}");
-    // The packet that first finds the average above min is never dropped, nor one that finds at
-    // most one packet waiting.
+    // The packet that first finds the average at min or above is not dropped, nor is one that finds
+    // at most one packet waiting.
     let sure = [
         ("min", packets(1)),
         ("max", packets(2)),
@@ -140,21 +144,21 @@ fn altq_drops_half_as_many() {
     ];
     let mut engine = link(8_000_000, queue("red", Limit::Packets(60), &sure)).unwrap();
     let fates: Vec<_> = (0..4).map(|n| arrive(&mut engine, 0, Packet::new(n, 100)).is_none()).collect();
-    assert_eq!(fates, [true, true, false, false], "0 and 1 waiting: passed; 2 is max: forced");
+    assert_eq!(fates, [true, true, false, false], "queued with 0 and 1 waiting; dropped at an average of 2, the max");
 }
 
 #[test]
-fn packets_that_understand_it_are_marked() {
+fn ecn_capable_packets_are_marked() {
     let ecn = ("ecn", Value::Flag);
     let mut engine = red(&[ecn]);
     let all = intervals(&mut engine, 10, 300_000, 2);
     near(&all, 10.0, ((19.0f64.powi(2) - 1.0) / 12.0).sqrt());
-    // The one before the first interval, and those that were dropped while the queue was filled
-    // (they do not understand it).
+    // One mark more than intervals. Packets that fill the queue are not ECN-capable: they were
+    // dropped, not marked.
     assert_eq!(counter(&engine, "prob_mark"), all.len() as u64 + 1);
     assert_eq!(engine.own_counters(1).marked_packets, counter(&engine, "prob_mark"));
     assert_eq!(counter(&engine, "prob_drop") + counter(&engine, "forced_drop"), engine.own_counters(1).dropped_packets);
-    // Beyond max: marked, unless that is not wanted; ALTQ never does.
+    // Above max, packets are marked, but not with harddrop or in ALTQ's variant.
     for (words, marks) in [
         (&[ecn][..], true),
         (&[ecn, ("harddrop", Value::Flag)], false),
@@ -180,7 +184,7 @@ fn packets_that_understand_it_are_marked() {
     assert!(marked > 40 && marked <= engine.own_counters(1).marked_packets as usize, "{marked}");
 }
 
-/// avg += (length - avg) / 4 for lengths 0, 1, 2, 3: 0, 1/4, 11/16, 81/64.
+/// avg += (length - avg) / 4 for the lengths 0, 1, 2, 3 gives 0, 1/4, 11/16, 81/64.
 #[test]
 fn the_average_by_hand() {
     let words = [("weight", Value::Int(4)), ("min", packets(20))];
@@ -191,16 +195,16 @@ fn the_average_by_hand() {
         seen.push(counter(&engine, "average_thousandths"));
     }
     assert_eq!(seen, [0, 250, 687, 1265]);
-    // In bytes: lengths 0, 100, 200, 300.
+    // The same in bytes, for the lengths 0, 100, 200, 300.
     let words = [("weight", Value::Int(4)), ("min", Value::Limit(Limit::Bytes(2000)))];
     let mut engine = link(8_000_000, queue("red", Limit::Bytes(60_000), &words)).unwrap();
     (0..4).for_each(|n| assert!(arrive(&mut engine, 0, Packet::new(n, 100)).is_none()));
     assert_eq!(counter(&engine, "average_thousandths"), 126_562);
 }
 
-/// An idle class could have sent 1000 bytes a millisecond at 8 Mbit/s. The average of 15.75 (63/4,
-/// see the loop) decays by 3/4 for each of the ten that fit into 10.9 ms, and what is left over
-/// counts with the next idle time.
+/// At 8 Mbit/s a class sends 1000 bytes, the usual packet, in a millisecond. In 10.9 ms of idle
+/// time the average decays by 3/4 for each of the ten packets that fit. The remaining 0.9 ms do not
+/// count.
 #[test]
 fn the_average_decays_while_idle() {
     let words = [("weight", Value::Int(4)), ("min", packets(50)), ("max", packets(60))];
@@ -219,8 +223,7 @@ fn the_average_decays_while_idle() {
     let expected = average * 0.75f64.powi(10) * 1000.0;
     let seen = counter(&engine, "average_thousandths") as f64;
     assert!((seen - expected).abs() <= 1.0, "{seen}, not {expected}");
-    // In two idle times of 5.45 ms, with nothing queued in between (dropped: larger than the queue
-    // takes in bytes is not possible here, so it is sent at once): 5 packets, and 5.
+    // In two idle times of 5.45 ms five packets fit each. The packet between them leaves at once.
     let (mut engine, average) = build();
     for at in [5_450_000, 10_900_000] {
         arrive(&mut engine, 5 * MS + at, Packet::new(99, 100));
@@ -229,14 +232,14 @@ fn the_average_decays_while_idle() {
     let expected = average * 0.75f64.powi(10) * 1000.0;
     let seen = counter(&engine, "average_thousandths") as f64;
     assert!((seen - expected).abs() <= 1.0, "{seen}, not {expected}");
-    // Years of it: nothing is left.
+    // After years of idle time the average is 0.
     let (mut engine, _) = build();
     arrive(&mut engine, 1 << 60, Packet::new(99, 100));
     assert_eq!(counter(&engine, "average_thousandths"), 0);
 }
 
-/// With an average above max an idle class drops what comes, but every arrival counts, also those
-/// that are closer than a packet's time.
+/// With an average above max an empty queue drops arriving packets. But each arrival lowers the
+/// average, also when arrivals are closer together than a packet's time.
 #[test]
 fn an_idle_class_recovers_under_fast_arrivals() {
     let words = [("weight", Value::Int(16)), ("min", packets(5)), ("max", packets(10))];
@@ -252,16 +255,16 @@ fn an_idle_class_recovers_under_fast_arrivals() {
     while engine.dequeue(0).is_some() {}
     let before = counter(&engine, "average_thousandths");
     assert!(before >= 10_000, "{before}");
-    // Five arrivals a packet's time: each is a sample.
+    // Five packets arrive in the time of a usual packet, and each is a sample of the length.
     let first = (1..1000).find(|n| arrive(&mut engine, n * MS / 5, Packet::new(99, 100)).is_none()).expect("recovers");
-    // From the average a to below 10 within n packets' times: a (15/16)^n.
+    // After n samples the average a is a (15/16)^n. The least n for which that is below 10:
     let needed = ((before as f64 / 10_000.0).ln() / (16.0f64 / 15.0).ln()).floor() as u64 + 1;
-    // Below max one in ten is dropped at most.
+    // Below max at most one packet in ten is dropped.
     assert!((needed..needed + 30).contains(&first), "{first}, though {needed} samples take it below max");
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn wrong_words_are_errors() {
     let error = |words: &[(&'static str, Value)]| match link(8_000_000, queue("red", Limit::Packets(60), words)) {
         Ok(_) => panic!("{words:?} was taken"),
         Err(error) => error.word.expect("names its word"),

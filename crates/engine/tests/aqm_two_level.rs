@@ -1,5 +1,5 @@
-//! The rule of DragonFly's queue of two levels (docs/reference/altq.md 9), worked out by hand, and
-//! against a plain model of it.
+//! The queue `two_level` against DragonFly's rule (docs/reference/altq.md 9): cases worked out by
+//! hand, and random ones against a simple model.
 
 #[path = "support/queue.rs"]
 mod support;
@@ -14,7 +14,7 @@ fn two_level(limit: Limit, words: &[(&'static str, Value)]) -> Engine {
     link(8_000_000, queue("two_level", limit, words)).unwrap()
 }
 
-/// Gives packets in: handle, length, high. What was dropped, with its reason.
+/// Enqueues packets: handle, length, high. Returns the packets dropped, and why.
 fn give(engine: &mut Engine, packets: &[(u32, u32, bool)]) -> Vec<(u32, &'static str)> {
     for (handle, len, high) in packets {
         engine.enqueue(0, 1, Packet { high: *high, ..Packet::new(*handle, *len) });
@@ -42,8 +42,8 @@ fn a_full_queue_by_packets() {
     give(&mut engine, &[(1, 100, N), (2, 100, N), (3, 100, N), (4, 100, N)]);
     // A normal packet is dropped itself.
     assert_eq!(give(&mut engine, &[(5, 100, N)]), [(5, "queue_full")]);
-    // A high one throws out the head of the normal list, twice: then the high list is at half of
-    // the limit.
+    // A high packet drops the head of the normal list. After two of them the high list is at half
+    // of the limit, and the third is dropped itself.
     assert_eq!(give(&mut engine, &[(6, 40, H)]), [(1, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(7, 40, H)]), [(2, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(8, 40, H)]), [(8, "queue_full")]);
@@ -52,31 +52,34 @@ fn a_full_queue_by_packets() {
         (2, 80, 2)
     );
     assert_eq!(all(&mut engine), [6, 7, 3, 4]);
-    // High packets alone fill the queue as a whole: half is what they may take from others.
+    // High packets may fill the whole queue if it is empty. Half is only what they may take from
+    // normal packets.
     assert_eq!(give(&mut engine, &[(1, 40, H), (2, 40, H), (3, 40, H), (4, 40, H), (5, 40, H)]), [(5, "queue_full")]);
     assert_eq!(all(&mut engine), [1, 2, 3, 4]);
 }
 
 #[test]
 fn a_full_queue_by_bytes() {
-    // 8 packets and 4000 bytes: full by bytes first.
+    // With limits of 8 packets and 4000 bytes, that in bytes is reached first.
     let mut engine = two_level(Limit::Packets(8), &[("bytes", Value::Bytes(4000))]);
     give(&mut engine, &[(1, 1500, N), (2, 1500, N), (3, 1000, N)]);
     assert_eq!(give(&mut engine, &[(4, 40, N)]), [(4, "queue_full")]);
     assert_eq!(give(&mut engine, &[(5, 40, H)]), [(1, "head_dropped")]);
-    // 40 + 1460 + 500 bytes are half of 4000: from there on no more are thrown out.
+    // With 40 + 1460 + 500 bytes the high list is at half of 4000: no more normal packets are
+    // dropped for high ones.
     assert_eq!(give(&mut engine, &[(6, 1460, H)]), []);
     assert_eq!(give(&mut engine, &[(7, 500, H)]), [(2, "head_dropped")]);
     assert_eq!(counter(&engine, "high_bytes"), 2000);
     assert_eq!(give(&mut engine, &[(8, 1500, N), (9, 1500, H)]), [(8, "queue_full"), (9, "queue_full")]);
     assert_eq!(all(&mut engine), [5, 6, 7, 3]);
-    // Several heads where they are short; none for a packet that would not fit even then.
+    // A high packet drops several normal ones if they are shorter, but none if it would not fit
+    // even then.
     let mut engine = two_level(Limit::Bytes(3000), &[]);
     give(&mut engine, &[(1, 1000, N), (2, 1000, N), (3, 1000, N)]);
     assert_eq!(give(&mut engine, &[(4, 1200, H)]), [(1, "head_dropped"), (2, "head_dropped")]);
     assert_eq!(give(&mut engine, &[(5, 1900, H)]), [(5, "queue_full")]);
     assert_eq!(all(&mut engine), [4, 3]);
-    // What DragonFly takes for a limit in packets alone: 2048 bytes each.
+    // With a limit in packets alone, the limit in bytes is 2048 for each, as in DragonFly.
     let mut engine = two_level(Limit::Packets(2), &[]);
     assert_eq!(give(&mut engine, &[(1, 4096, N), (2, 1, N)]), [(2, "queue_full")]);
 }
@@ -87,13 +90,13 @@ fn prio_synack_can_be_off() {
     let mut engine = two_level(Limit::Packets(2), &off);
     assert_eq!(give(&mut engine, &[(1, 1500, N), (2, 40, H), (3, 40, H)]), [(3, "queue_full")]);
     assert_eq!(all(&mut engine), [1, 2]);
-    // Switched while packets wait: those that are high already stay so.
+    // The word is changed while packets wait: those in the high list stay there.
     let mut engine = two_level(Limit::Packets(50), &[]);
     give(&mut engine, &[(1, 1500, N), (2, 40, H)]);
     change(&mut engine, 0, queue("two_level", Limit::Packets(50), &off)).unwrap();
     give(&mut engine, &[(3, 40, H)]);
     assert_eq!(all(&mut engine), [2, 1, 3]);
-    // A lower limit takes from the normal list first.
+    // A lower limit drops from the normal list first.
     let mut engine = two_level(Limit::Packets(50), &[]);
     give(&mut engine, &[(1, 1500, N), (2, 40, H), (3, 1500, N), (4, 40, H)]);
     change(&mut engine, 0, queue("two_level", Limit::Packets(1), &[])).unwrap();

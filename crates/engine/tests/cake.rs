@@ -1,5 +1,5 @@
-//! CAKE: shares of hosts and flows in every mode, COBALT against a reading of its rules, and the
-//! set-associative hash.
+//! CAKE: the shares of hosts and flows in every mode, COBALT against a second implementation of its
+//! rules, and the set-associative hash.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -25,10 +25,10 @@ fn flag(word: &'static str) -> Settings {
     Settings::new().with(word, Value::Flag)
 }
 
-/// Flows that always have packets, by source and destination host; the part of the bytes that each
-/// gets.
+/// The shares in the bytes sent of flows that always have packets. Each flow is given by its source
+/// and destination host.
 fn shares(settings: Settings, flows: &[(u16, u16)], sizes: &[u32]) -> Vec<f64> {
-    // No AQM: nothing waits for longer than a target of an hour's twentieth.
+    // No packet is dropped or marked: none waits longer than the target, a twentieth of an hour.
     let mut engine = engine(Limit::Packets(1_000_000), settings.with("rtt", Value::Time(3600 * S)));
     engine.set_seed(1);
     let put = |engine: &mut Engine, at: usize, n: u32| {
@@ -57,21 +57,21 @@ fn near(shares: &[f64], expected: &[f64], tolerance: f64) {
     assert!(shares.iter().zip(expected).all(|(a, b)| (a - b).abs() < tolerance * b), "{shares:?}, not {expected:?}");
 }
 
-/// Source 1 has eight flows to as many hosts; sources 2 and 3 have one each.
+/// Source 1 has eight flows, each to another host. Sources 2 and 3 have one flow each.
 #[test]
-fn hosts_have_even_parts_whatever_their_flows() {
+fn hosts_get_equal_shares_whatever_their_flows() {
     let mut flows: Vec<(u16, u16)> = (0..8).map(|n| (1, 10 + n)).collect();
     flows.extend([(2, 20), (3, 30)]);
     for sizes in [&[1500][..], &[1500, 100, 600]] {
         let by_source: Vec<f64> = (0..10).map(|n| if n < 8 { 1.0 / 24.0 } else { 1.0 / 3.0 }).collect();
         near(&shares(flag("dual-srchost"), &flows, sizes), &by_source, 0.02);
-        // Triple isolation: the source is the busier end.
+        // Triple isolation: the source is the host with more flows.
         near(&shares(flag("triple-isolate"), &flows, sizes), &by_source, 0.02);
         near(&shares(Settings::new(), &flows, sizes), &by_source, 0.02);
-        // By destination, or by nothing, all ten are alike.
+        // By destination, or without regard to hosts, all ten flows get the same.
         near(&shares(flag("dual-dsthost"), &flows, sizes), &[0.1; 10], 0.02);
         near(&shares(flag("flows"), &flows, sizes), &[0.1; 10], 0.02);
-        // And the other way round.
+        // The same with sources and destinations exchanged.
         let back: Vec<(u16, u16)> = flows.iter().map(|(source, destination)| (*destination, *source)).collect();
         near(&shares(flag("dual-dsthost"), &back, sizes), &by_source, 0.02);
         near(&shares(flag("dual-srchost"), &back, sizes), &[0.1; 10], 0.02);
@@ -79,21 +79,21 @@ fn hosts_have_even_parts_whatever_their_flows() {
     }
 }
 
-/// Høiland-Jørgensen, Täht and Morton, section III-A: of the two hosts of a flow the one with more
-/// bulk flows counts. Here A has three flows, two of them to X; B has one, to X: so X has three,
-/// and all of A's and X's flows are divided by 3.
+/// Høiland-Jørgensen, Täht and Morton 2018, section III-A: of the two hosts of a flow, the one with
+/// more bulk flows counts. Here A has three flows, two of them to X. B has one flow, to X. So A and
+/// X have three flows each, and every flow's quantum is divided by 3.
 #[test]
 fn triple_isolation_takes_the_busier_end() {
     let (a, b, x, y) = (1, 2, 10, 11);
     let flows = [(a, x), (a, x), (a, y), (b, x)];
     near(&shares(flag("triple-isolate"), &flows, &[1000]), &[0.25; 4], 0.02);
-    // By source: half for A's three, half for B's one.
+    // By source: A's three flows get half together, and B's one flow gets half.
     near(&shares(flag("dual-srchost"), &flows, &[1000]), &[1.0 / 6.0, 1.0 / 6.0, 1.0 / 6.0, 0.5], 0.02);
 }
 
 #[test]
 fn modes_that_keep_only_hosts_apart() {
-    // Packets alternate by host; inside one queue they go as they came.
+    // Four flows between few hosts: how many queues they get in each mode.
     let flows = [(1, 10), (1, 11), (1, 10), (2, 10)];
     let queues = |word| {
         let mut engine = engine(Limit::Packets(1000), flag(word));
@@ -105,8 +105,8 @@ fn modes_that_keep_only_hosts_apart() {
     assert_eq!(["flowblind", "srchost", "dsthost", "hosts", "flows"].map(queues), [1, 2, 2, 3, 4]);
 }
 
-/// A part far below a packet: 400 flows of one host and one of another. Half each, and no step goes
-/// through all flows.
+/// A host with 400 flows and a host with one get half each. The quantum of the 400 is far below a
+/// packet.
 #[test]
 fn a_host_with_many_flows() {
     let mut flows: Vec<(u16, u16)> = (0..400).map(|_| (1, 1)).collect();
@@ -124,25 +124,25 @@ fn a_sparse_flow_goes_first() {
     assert_eq!(engine.dequeue(0).unwrap().packet.handle, 100);
 }
 
-/// Of 900 flows in 1024 queues hardly any meets another: by the paper (section III-B)
-/// set-association all but does away with collisions, where a plain hash would have every flow but
-/// (1 - 1/1024)^899 = 42 % meet one.
+/// Of 900 flows in 1024 queues hardly any shares a queue: the set-associative hash avoids almost
+/// all collisions (section III-B of the paper). With a plain hash only (1 - 1/1024)^899 = 42 % of
+/// the flows would have a queue of their own.
 #[test]
-fn flows_hardly_ever_meet() {
+fn flows_hardly_ever_share_a_queue() {
     let mut engine = engine(Limit::Packets(10_000), flag("flows"));
     for flow in 0..900 {
         engine.enqueue(0, 1, Packet { flow, ..Packet::new(flow, 100) });
     }
     let c: HashMap<_, _> = engine.queue_counters(1).into_iter().collect();
     assert_eq!(c["way_miss"] + c["way_cols"], 900);
-    // Sets of 8 with 7.03 flows in the mean: what is beyond 8 in a set, by the Poisson law, is 6 %
-    // of all.
+    // A set of 8 queues has 7.03 flows on average. With a Poisson distribution, 6 % of all flows
+    // are beyond the first 8 of their set.
     assert!(c["way_cols"] < 900 * 8 / 100, "{c:?}");
 }
 
 // ------------------------------------------------------------------ COBALT
 
-/// One flow, step by step as the rules of COBALT say: 10 Mbit/s, rtt 100 ms, so a target of 5 ms,
+/// The rules of COBALT's CoDel for one flow, at 10 Mbit/s and an rtt of 100 ms: a target of 5 ms,
 /// an interval of 100 ms.
 #[derive(Default)]
 struct Cobalt {
@@ -201,7 +201,7 @@ fn cobalt_packet_by_packet() {
         let mut engine = engine(Limit::Packets(1_000_000), flag("flows"));
         let mut model = Cobalt::default();
         let mut waiting = std::collections::VecDeque::new();
-        // It never runs empty: that is another rule.
+        // The flow never runs empty, because the model has no rule for that.
         let (mut now, mut handle) = (0, 0);
         for step in 0..6000 {
             let standing = if step / 1000 % 2 == 0 { 30 } else { 2 };
@@ -230,8 +230,8 @@ fn cobalt_packet_by_packet() {
     assert!(dropped > 500 && marked > 500, "{dropped} {marked}");
 }
 
-/// A flow that does not listen: an overflow raises BLUE's probability by 1/256 a target, emptiness
-/// lowers it by 1/4096 a target.
+/// Overflows raise BLUE's probability by 1/256, at most once per target. While the flow is empty it
+/// falls by 1/4096 per target.
 #[test]
 fn blue_rises_with_overflows_and_sinks_in_silence() {
     let mut engine = engine(Limit::Packets(10), flag("flows"));
@@ -246,14 +246,14 @@ fn blue_rises_with_overflows_and_sinks_in_silence() {
     };
     assert_eq!(flood(&mut engine, S, 10), 0);
     assert_eq!(blue(&engine), 0);
-    // 20 targets with an overflow each: 20/256. Twice in one target counts once.
+    // One or two overflows in each of 20 targets: 20/256, because two in one target count once.
     for n in 1..=20 {
         assert_eq!(flood(&mut engine, S + n * 6 * MS, 2), 2);
     }
     assert_eq!(blue(&engine), 1);
     while engine.dequeue(S + 126 * MS).is_some() {}
-    // 20/256 sink in 320 targets of 5 ms: gone after 1.6 s (and CoDel's count with it), which the
-    // next packets find.
+    // 20/256 takes 320 targets of 5 ms, 1.6 s, to fall to 0. CoDel's count is 0 by then as well.
+    // The state is updated when packets of other flows arrive.
     let other = |engine: &mut Engine, now: u64| {
         (0..4).for_each(|flow| engine.enqueue(now, 1, Packet { flow: 10 + flow, ..Packet::new(0, 100) }));
         while engine.dequeue(now).is_some() {}

@@ -1,4 +1,5 @@
-//! Classic CBQ against what the compiled BSD code did: every figure of its tables within 2 %.
+//! Classic CBQ against measurements of the compiled BSD code (docs/reference/altq.md 17): every
+//! figure of the tables within 2 %.
 
 #[path = "support/wire.rs"]
 mod wire;
@@ -36,7 +37,7 @@ fn polled(classes: &[u32], until: Nanos) -> Vec<Arrival> {
         .collect()
 }
 
-/// Bursts of N packets at 1.3008 times the target, N about half a second's worth.
+/// Bursts of half a second's worth of packets, at 1.3008 times the target rate.
 fn refill(class: u32, target: Rate, until: Nanos) -> Vec<Arrival> {
     let fed = 1.3008 * target.as_bit_s() as f64;
     let n = (fed * 0.5 / 12000.0).round() as u64;
@@ -52,8 +53,8 @@ const END: Nanos = 11 * SECOND;
 fn rates(timer: Timer, regulator: Regulator, targets: &[u64], fed: bool) -> Vec<f64> {
     let limit = if fed { 65_000 } else { 50 };
     let mut classes: Vec<ClassSpec> = targets.iter().map(|&t| class(Rate::mbit_s(t), limit)).collect();
-    // The idle `def` class: 1 Mbit/s beside one class, what is left, nothing, beside two. It counts
-    // in the weights of the rounds.
+    // The idle class `def`. Beside one class it has 1 Mbit/s, beside two what they leave: 0. Its
+    // rate counts in the weights of the round robin.
     let left = if targets.len() == 1 { Rate::mbit_s(1) } else { Rate::ZERO };
     classes.push(class(left, limit));
     let mut engine = Engine::new(&link(timer, regulator, classes)).unwrap();
@@ -70,8 +71,9 @@ fn rates(timer: Timer, regulator: Regulator, targets: &[u64], fed: bool) -> Vec<
     ids.iter().map(|&id| rate_of(&departures, id, SECOND, END) / 1e6).collect()
 }
 
-/// The table: target, then polled 100 Hz, refill 100 Hz, 1000 Hz, exact, refill with a regulator
-/// 100 Hz, 1000 Hz.
+/// The measured rates in Mbit/s. Each row has the target, then the columns polled at 100 Hz; refill
+/// at 100 Hz, at 1000 Hz and with an exact timer; refill with a regulator (TBR) at 100 Hz and at
+/// 1000 Hz.
 const TABLE: [(u64, [f64; 6]); 7] = [
     (5, [4.95, 4.60, 4.92, 4.94, 4.80, 4.97]),
     (10, [9.89, 8.40, 9.77, 9.91, 9.20, 9.88]),

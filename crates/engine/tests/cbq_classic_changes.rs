@@ -1,5 +1,5 @@
-//! Classic CBQ while everything changes: counters add up, nothing stalls, nothing panics, and
-//! errors change nothing.
+//! Classic CBQ under random changes: counters add up, no packet is stuck, nothing panics, and a
+//! change that is refused changes nothing.
 
 #[path = "support/wire.rs"]
 mod wire;
@@ -77,8 +77,8 @@ fn class(dice: &mut Dice, parent: ClassId) -> ClassSpec {
     ClassSpec { parent, settings: class_words(dice), queue: Some(queue(dice)), scheduler: inner }
 }
 
-/// Checks that every class's own counters and the sums agree with what was put in. `received`
-/// counts the packets given to a class; those of a removed class count for its parent.
+/// Checks that the counters of every class and their sums agree with the packets enqueued.
+/// `received` has these for each class, in packets and bytes.
 fn check(engine: &Engine, classes: &[ClassId], received: &HashMap<ClassId, (u64, u64)>) {
     let all = engine.all_counters();
     let mut sums = vec![(0, 0); all.len()];
@@ -107,10 +107,11 @@ fn check(engine: &Engine, classes: &[ClassId], received: &HashMap<ClassId, (u64,
     let root = engine.counters(ROOT);
     assert_eq!((root.received_packets(), root.received_bytes()), given);
     assert_eq!(root.queued_packets, u64::from(engine.backlog()));
-    assert_eq!(root.borrowed_bytes, 0, "there is nobody above the root");
+    assert_eq!(root.borrowed_bytes, 0, "the root has no parent to borrow from");
 }
 
-/// One run: packets and changes at random, then quiet until all has left.
+/// One run: random packets and changes, then no more until all packets have left. Returns the
+/// number of packets sent and of changes accepted.
 fn churn(seed: u64) -> (u64, u64) {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
     let timer = dice.one_of(&[Timer::Exact, Timer::Tick(SECOND / 100), Timer::Tick(SECOND / 1000)]);
@@ -173,7 +174,7 @@ fn churn(seed: u64) -> (u64, u64) {
             check(&engine, &classes, &received);
         }
     }
-    // Quiet: everything leaves in the end, on wake-ups alone.
+    // No more arrivals: all packets must leave, by calls at `next_wakeup` alone.
     let end = now + 10_000 * SECOND;
     while engine.backlog() > 0 {
         match wire.next_end() {
@@ -184,7 +185,7 @@ fn churn(seed: u64) -> (u64, u64) {
             None => {
                 let at = engine
                     .next_wakeup()
-                    .unwrap_or_else(|| panic!("seed {seed}: packets wait, and nothing will wake them"));
+                    .unwrap_or_else(|| panic!("seed {seed}: packets wait, but next_wakeup is None"));
                 now = wire::rounded(at, timer).max(now + 1);
             }
         }
@@ -221,8 +222,8 @@ fn plain(parent: ClassId, mbit: u64, borrow: bool) -> ClassSpec {
 
 #[test]
 fn asking_an_idle_link_changes_nothing() {
-    // With a perfect timer, asks between the events find nothing, and the departures stay as they
-    // are.
+    // With an exact timer, calls of `dequeue` between the events return nothing and do not change
+    // the departures.
     for seed in 0..20 {
         let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
         let words = scheduler(&mut dice);
@@ -279,8 +280,8 @@ fn rates_that_overflow_are_errors_and_change_nothing() {
         assert!(error.help.is_some(), "{error}");
         assert_eq!(engine.rate(), Rate::mbit_s(100));
     }
-    // Three classes of 8 Gbit/s at one priority are over 2^31 bytes a second together
-    // (docs/reference/altq.md 2.4).
+    // Three classes of 8 Gbit/s in one priority have more than 2^31 bytes/s together, which
+    // overflows (docs/reference/altq.md 2.4).
     let mut engine = Engine::new(&link(Timer::Exact, Rate::mbit_s(8_000), classic(), vec![])).unwrap();
     for n in 1..=2 {
         assert_eq!(engine.apply(0, &Change::AddClass(plain(0, 8_000, false))), Ok(Some(n)));
@@ -293,7 +294,8 @@ fn rates_that_overflow_are_errors_and_change_nothing() {
     assert_eq!(engine.apply(0, &Change::AddClass(other)), Ok(Some(3)));
 }
 
-/// Mbit/s of a class over the last second.
+/// The rate of a class in Mbit/s in the last of three seconds from `from`, while it always has
+/// packets.
 fn rate_after(engine: &mut Engine, from: Nanos, class: u32) -> f64 {
     let arrivals = (0..30_000).map(|n| Arrival { at: from + n * 100_000, class, bytes: 1500 });
     let caller = Caller { rate: Rate::mbit_s(100), timer: Timer::Exact, ring: 1 };
@@ -311,8 +313,8 @@ fn new_words_hold_at_once() {
     assert!((rate_after(&mut engine, 4 * SECOND, 1) / 40.0 - 1.0).abs() < 0.02);
     engine.apply(7 * SECOND, &Change::SetClass { class: 1, parent: 0, settings: plain(0, 40, true).settings }).unwrap();
     assert!(rate_after(&mut engine, 8 * SECOND, 1) > 99.0);
-    // A root of 50 limits what it lends: what is beyond the class's own 40 is by turns lent and
-    // slept away.
+    // With a link of 50 Mbit/s the class may borrow up to that. Beyond its own 40 it borrows some
+    // of the time, and sleeps the rest.
     engine.apply(11 * SECOND, &Change::SetRate(Rate::mbit_s(50))).unwrap();
     let rate = rate_after(&mut engine, 12 * SECOND, 1);
     assert!((39.2..=51.0).contains(&rate), "{rate}");

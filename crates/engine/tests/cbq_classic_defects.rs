@@ -1,4 +1,4 @@
-//! What was measured of ALTQ's CBQ beyond the tables: docs/reference/altq.md 2.9, 2.10 and 14.
+//! Classic CBQ shows the defects measured in ALTQ's CBQ: docs/reference/altq.md 2.9, 2.10 and 14.
 
 #[path = "support/wire.rs"]
 mod wire;
@@ -13,7 +13,7 @@ const HZ100: Timer = Timer::Tick(SECOND / 100);
 const HZ1000: Timer = Timer::Tick(SECOND / 1000);
 const END: Nanos = 11 * SECOND;
 
-/// A class: its parent, Mbit/s, and more words.
+/// A class with its parent, its rate in Mbit/s, and more words.
 fn class(parent: u32, mbit: f64, words: &[(&'static str, Value)]) -> ClassSpec {
     let mut settings = Settings::new().with("rate", Value::Rate(Rate::bit_s((mbit * 1e6) as u64)));
     for &(word, value) in words {
@@ -29,8 +29,8 @@ fn priority(n: u64) -> (&'static str, Value) {
     ("priority", Value::Int(n))
 }
 
-/// How packets come: always enough of them, one by one; or in bursts of half a second's worth, so
-/// that only timers drive.
+/// How packets arrive. Polled: one by one, at the wire's rate. Refill: in bursts of half a second's
+/// worth, so that between bursts only timers make the engine send.
 #[derive(Clone, Copy)]
 enum Feed {
     Polled,
@@ -39,12 +39,12 @@ enum Feed {
 
 #[derive(Clone, Copy)]
 struct Case {
-    /// Mbit/s of the link by which shares are measured, and of the wire.
+    /// The rate of the root and that of the wire, in Mbit/s.
     link: f64,
     wire: f64,
     timer: Timer,
     efficient: bool,
-    /// By how many nanoseconds the second class's packets are late.
+    /// By how many nanoseconds the packets of class 2 arrive later than those of class 1.
     offset: Nanos,
     end: Nanos,
 }
@@ -54,8 +54,8 @@ impl Case {
         Case { link, wire: link, timer, efficient: false, offset: 0, end: END }
     }
 
-    /// Runs classes, some of them fed with packets of a size; `Refill` at 1.3008 times the class's
-    /// rate given.
+    /// Runs these classes. `fed` lists those that get packets: the class, the packets' bytes, and
+    /// for `Refill` a rate in Mbit/s, of which they get 1.3008 times as much.
     fn run(&self, mut classes: Vec<ClassSpec>, feed: Feed, fed: &[(u32, u32, f64)]) -> Vec<Departure> {
         if let Feed::Refill = feed {
             for class in &mut classes {
@@ -111,14 +111,15 @@ fn mbit(departures: &[Departure], class: u32) -> f64 {
     wire::rate_of(departures, class, SECOND, END) / 1e6
 }
 
-/// Prints a figure beside the published one and asks for it within 2 %.
+/// Prints a figure beside the published one, and checks that it is within 2 %.
 fn expect(what: &str, got: f64, published: f64) {
     let error = got / published - 1.0;
     println!("{what}: {got:.2}, published {published}, {:+.1} %", error * 100.0);
     assert!(error.abs() <= 0.02, "{what}: {got} is not {published}");
 }
 
-/// A class of so many Mbit/s alone on 100 Mbit/s, beside an idle one of 1 Mbit/s.
+/// The rate of a class of `mbit_s` Mbit/s on a link of 100 Mbit/s, beside an idle class of 1
+/// Mbit/s.
 fn alone(mbit_s: f64, words: &[(&'static str, Value)], timer: Timer, feed: Feed, bytes: u32) -> f64 {
     let classes = vec![class(0, mbit_s, words), class(0, 1.0, &[])];
     mbit(&Case::new(100.0, timer).run(classes, feed, &[(1, bytes, mbit_s)]), 1)
@@ -126,15 +127,15 @@ fn alone(mbit_s: f64, words: &[(&'static str, Value)], timer: Timer, feed: Feed,
 
 #[test]
 fn ceilings_of_coarse_timers() {
-    // 2.9: for every share from 15 to 85 %, 18 packets every two ticks; 54 Mbit/s at 1000 Hz for
-    // what asks for more.
+    // 2.9: at 100 Hz every share from 15 to 85 % gets 18 packets in two ticks, 10.8 Mbit/s. At 1000
+    // Hz, shares above 54 Mbit/s get 54.
     for share in [15.0, 33.0, 50.0, 70.0, 85.0] {
         expect(&format!("{share} at 100 Hz"), alone(share, &[], HZ100, Feed::Refill, 1500), 10.8);
     }
     expect("90 at 100 Hz", alone(90.0, &[], HZ100, Feed::Refill, 1500), 12.0);
     expect("95 at 100 Hz", alone(95.0, &[], HZ100, Feed::Refill, 1500), 15.0);
     expect("85 at 1000 Hz", alone(85.0, &[], HZ1000, Feed::Refill, 1500), 54.0);
-    // 14.1: a larger burst helps up to 32.
+    // 14.1: a larger maxburst helps, but not beyond 32.
     for maxburst in [32, 64, 128] {
         let got = alone(20.0, &[("maxburst", Value::Int(maxburst))], HZ100, Feed::Refill, 1500);
         expect(&format!("maxburst {maxburst}"), got, 14.7);
@@ -143,7 +144,7 @@ fn ceilings_of_coarse_timers() {
 
 #[test]
 fn minburst_costs_throughput() {
-    // 14.2, with a good timer.
+    // 14.2, with an exact timer.
     let with = |minburst, maxburst| {
         let words = [("minburst", Value::Int(minburst)), ("maxburst", Value::Int(maxburst))];
         alone(20.0, &words, Timer::Exact, Feed::Refill, 1500)
@@ -167,7 +168,7 @@ fn small_packets() {
 
 #[test]
 fn high_rates() {
-    // 14.4: half of the link.
+    // 14.4: a class of half of the link's rate.
     for (link, published) in [(1000.0, 533.0), (2500.0, 1600.0), (5000.0, 3000.0)] {
         let case = Case { end: 3 * SECOND, ..Case::new(link, Timer::Exact) };
         let d = case.run(vec![class(0, link / 2.0, &[]), class(0, 1.0, &[])], Feed::Polled, &[(1, 1500, 0.0)]);
@@ -177,8 +178,8 @@ fn high_rates() {
 
 #[test]
 fn excess_goes_by_rounds_and_priority() {
-    // 14.5. What the idle third class had is not stated; the weights of the rounds depend on it.
-    // With 5 % it comes out as published.
+    // 14.5. The source does not state the rate of the idle third class, on which the weights of the
+    // round robin depend. With 5 % the results are as published.
     let d = Case::new(100.0, HZ100).run(
         vec![class(0, 10.0, &[BORROW]), class(0, 58.0, &[BORROW]), class(0, 5.0, &[])],
         Feed::Polled,
@@ -186,7 +187,8 @@ fn excess_goes_by_rounds_and_priority() {
     );
     expect("10 beside 58", mbit(&d, 1), 17.4);
     expect("58 beside 10", mbit(&d, 2), 82.6);
-    // 14.7: priority takes the excess and no more. Packets of the two come in turn.
+    // 14.7: a higher priority takes the excess and no more. Packets of the two classes arrive
+    // alternately.
     let case = Case { offset: 60_000, ..Case::new(100.0, HZ100) };
     let classes = vec![class(0, 10.0, &[BORROW, priority(7)]), class(0, 80.0, &[BORROW, priority(0)])];
     let d = case.run(classes, Feed::Polled, &[(1, 1500, 0.0), (2, 1500, 0.0)]);
@@ -196,7 +198,7 @@ fn excess_goes_by_rounds_and_priority() {
 
 #[test]
 fn agencies_hold() {
-    // 14.6: with continuous arrivals the totals are right within 1 %.
+    // 14.6: with continuous arrivals, each agency's total is within 1 % of its rate.
     for timer in [Timer::Exact, HZ1000, HZ100] {
         let leaves = [(1, 60.0), (1, 10.0), (2, 20.0), (2, 10.0)];
         let mut classes = vec![class(0, 70.0, &[BORROW]), class(0, 30.0, &[BORROW])];
@@ -210,7 +212,8 @@ fn agencies_hold() {
 
 #[test]
 fn efficient_makes_limits_moot() {
-    // 14.8 and 2.10: a root of 50 Mbit/s on a wire of 100.
+    // 14.8 and 2.10: with a root of 50 Mbit/s on a wire of 100, `efficient` lets classes exceed the
+    // root's rate.
     let classes = || vec![class(0, 10.0, &[BORROW]), class(0, 39.0, &[BORROW]), class(0, 1.0, &[])];
     let case = Case { wire: 100.0, ..Case::new(50.0, HZ1000) };
     let fed = [(1, 1500, 0.0), (2, 1500, 0.0)];

@@ -1,7 +1,8 @@
-//! The three link-sharing rules of classic CBQ on the traffic of Floyd and Jacobson's figures 10 to
-//! 13, side by side (docs/reference/cbq.md 22). The published shares are the ns-2 simulator's,
-//! whose CBQ is not ALTQ's: no wake-up timer, no minidle, and a fallback that sends uncharged
-//! packets. So the test asks for what any link-sharing must do, and prints the rest.
+//! The three link-sharing rules of classic CBQ on the traffic of Floyd and Jacobson 1995, figures
+//! 10 to 13 (docs/reference/cbq.md 22). The published shares are those of the ns-2 simulator, whose
+//! CBQ differs from ALTQ's: it has no wake-up timer and no minidle, and where no class may send, it
+//! sends a packet that is not charged. So the test checks what any link-sharing must do, and prints
+//! the rest.
 
 #[path = "support/wire.rs"]
 mod wire;
@@ -14,16 +15,17 @@ use wire::{Arrival, Caller, Departure};
 
 const LINK: u64 = 1_500_000;
 
-/// A source: its class, bytes, a packet every so many microseconds, and when it is on, in seconds.
+/// A source: its class, bytes of a packet, microseconds from one packet to the next, and from when
+/// to when it sends, in seconds.
 struct Source(u32, u32, u64, &'static [(u64, u64)]);
 
-/// S3: video, audio, data of the flat tree (classes 1 to 3).
+/// S3: audio, video and data on the flat tree (classes 2, 1 and 3).
 const S3: [Source; 3] = [
     Source(2, 190, 1000, &[(0, 20), (24, 28)]),
     Source(1, 500, 2000, &[(0, 12), (18, 28)]),
     Source(3, 1000, 5000, &[(0, 4), (8, 28)]),
 ];
-/// S4: video and data of agency A (classes 3 and 4), then of B (5 and 6).
+/// S4: video and data of agency A (classes 3 and 4), then of agency B (5 and 6).
 const S4: [Source; 4] = [
     Source(3, 190, 1000, &[(0, 12), (16, 36)]),
     Source(4, 1000, 5000, &[(0, 20), (24, 40)]),
@@ -31,7 +33,7 @@ const S4: [Source; 4] = [
     Source(6, 1000, 5000, &[(0, 28), (32, 40)]),
 ];
 
-/// Packets reach the router over 5 ms and a link of 10 Mbit/s.
+/// The packets as they arrive at the router, over a link of 10 Mbit/s with a delay of 5 ms.
 fn arrivals(sources: &[Source]) -> Vec<Arrival> {
     let mut all = Vec::new();
     for Source(class, bytes, every, on) in sources {
@@ -49,13 +51,13 @@ fn arrivals(sources: &[Source]) -> Vec<Arrival> {
     all
 }
 
-/// A class: parent, share in hundredths, priority.
+/// A class: its parent, its share in percent, its priority.
 type Class = (u32, u64, u64);
 
 const FLAT: [Class; 3] = [(0, 32, 2), (0, 3, 2), (0, 65, 1)];
 const AGENCIES: [Class; 6] = [(0, 70, 0), (0, 30, 0), (1, 30, 2), (1, 40, 1), (2, 10, 2), (2, 20, 1)];
-/// As Floyd ran ancestor-only and top-level: the agencies hold a little less than their leaves,
-/// under a link of .97.
+/// The tree of figures 12 and 13, with which Floyd ran ancestor-only and top-level: the agencies
+/// have a little less than their leaves together, and the root has .97 of the link.
 const AGENCIES_LESS: [Class; 6] = [(0, 69, 0), (0, 29, 0), (1, 30, 2), (1, 40, 1), (2, 10, 2), (2, 20, 1)];
 
 fn run(tree: &[Class], root: u64, rule: &'static str, timer: Timer, sources: &[Source], end: u64) -> Vec<Departure> {
@@ -82,7 +84,7 @@ fn run(tree: &[Class], root: u64, rule: &'static str, timer: Timer, sources: &[S
     wire::run(&mut engine, caller, end * SECOND, arrivals(sources))
 }
 
-/// Shares of the link in a window, without its first half second.
+/// The classes' shares of the link in a time window (in seconds), without its first half second.
 fn shares(departures: &[Departure], classes: &[u32], window: (u64, u64)) -> Vec<f64> {
     let (from, to): (Nanos, Nanos) = (window.0 * SECOND + SECOND / 2, window.1 * SECOND);
     classes.iter().map(|&class| wire::rate_of(departures, class, from, to) / LINK as f64).collect()
@@ -90,7 +92,7 @@ fn shares(departures: &[Departure], classes: &[u32], window: (u64, u64)) -> Vec<
 
 type Window<const N: usize> = ((u64, u64), [f64; N]);
 
-/// What ns-2 measured, figure 10: top-level on the flat tree; audio, video, data.
+/// Shares of ns-2, figure 10: top-level on the flat tree; audio, video, data.
 const WRR: [Window<3>; 7] = [
     ((0, 4), [0.031, 0.324, 0.646]),
     ((4, 8), [0.088, 0.911, 0.000]),
@@ -100,7 +102,7 @@ const WRR: [Window<3>; 7] = [
     ((20, 24), [0.001, 0.357, 0.641]),
     ((24, 28), [0.031, 0.323, 0.646]),
 ];
-/// Figure 11: formal, two agencies; video and data of A, of B.
+/// Figure 11: formal, two agencies; video and data of A, then of B.
 const FORMAL: [Window<4>; 10] = [
     ((0, 4), [0.299, 0.398, 0.103, 0.200]),
     ((4, 8), [0.308, 0.405, 0.000, 0.285]),
@@ -144,8 +146,8 @@ const TOP_LEVEL: [Window<4>; 10] = [
 
 const TIMERS: [Timer; 3] = [Timer::Exact, Timer::Tick(SECOND / 1000), Timer::Tick(SECOND / 100)];
 
-/// Prints a run beside what was published. Returns the largest difference, and the least and
-/// greatest sum.
+/// Prints a run's shares beside the published ones. Returns the largest difference of a share, and
+/// the least and the greatest sum of shares.
 fn print<const N: usize>(
     name: &str,
     departures: &[Departure],
@@ -227,7 +229,8 @@ fn ancestor_only_under_a_smaller_root() {
         for (rule, published) in [("ancestor-only", &ANCESTOR_ONLY), ("top-level", &TOP_LEVEL), ("formal", &FORMAL)] {
             let departures = run(&AGENCIES_LESS, 97, rule, timer, &S4, 40);
             let (_, least, most) = print(&format!("{rule} of .97, {timer:?}"), &departures, [3, 4, 5, 6], published);
-            // ALTQ's classes sleep where ns-2's send uncharged: up to a tenth of the link is lost.
+            // Where ns-2 sends a packet that is not charged, ALTQ's classes sleep: up to a tenth of
+            // the link is not used.
             assert!(least > 0.9 && most < 1.01);
         }
     }

@@ -1,6 +1,5 @@
-//! Classic CBQ against a second, naive transcription of docs/reference/altq.md 2: every departure
-//! of random trees and traffic, packet for packet and nanosecond for nanosecond, and ALTQ's
-//! statistics.
+//! Classic CBQ against a second, simple implementation of docs/reference/altq.md 2. On random trees
+//! and traffic, all departures are equal to the nanosecond, and so are ALTQ's statistics.
 
 #[path = "support/altq_cbq.rs"]
 mod altq_cbq;
@@ -35,15 +34,15 @@ impl Dice {
     }
 }
 
-/// A random tree: rates that fit their parents, more or less.
+/// A random tree. Each class's rate is at most its parent's, but siblings may have more together.
 fn tree(dice: &mut Dice, link: u64) -> Vec<Config> {
     let mut rates = vec![link as f64];
     let mut tree = Vec::new();
     for _ in 0..dice.below(14) + 2 {
-        // Inner classes are likely to be early ones.
+        // A class with a low number is more likely to become a parent.
         let parent = (dice.below(rates.len() as u64) * dice.below(3) / 2) as usize % rates.len();
         let rate = (rates[parent] * dice.one_of(&[0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0])).floor();
-        // What is slower than this has numbers that overflow, which is an error.
+        // For a slower class ALTQ's numbers overflow, which is an error.
         let rate = if rate > 0.0 { rate.max(40_000.0) } else { rate };
         rates.push(rate);
         let mut maybe = |percent, values: &[u32]| dice.chance(percent).then(|| dice.one_of(values));
@@ -69,8 +68,8 @@ fn tree(dice: &mut Dice, link: u64) -> Vec<Config> {
     tree
 }
 
-/// Random traffic, inner classes and root included: constant rates, bursts, and gaps, many at the
-/// same instants.
+/// Random traffic, also for inner classes and the root: constant rates, bursts and gaps, with many
+/// packets at the same times.
 fn traffic(dice: &mut Dice, link: u64, classes: usize, until: u64) -> Vec<(u64, usize, u32)> {
     let mut all = Vec::new();
     for class in 0..classes {
@@ -82,7 +81,7 @@ fn traffic(dice: &mut Dice, link: u64, classes: usize, until: u64) -> Vec<(u64, 
         let load = dice.one_of(&[0.02, 0.1, 0.3, 0.6, 1.0, 1.5]);
         let gap = f64::from(size) * 8e9 / (link as f64 * load);
         let burst = dice.one_of(&[1u64, 1, 1, 3, 20, 60]);
-        // Whole numbers of packet times or ticks make ties.
+        // Multiples of a packet's time or of a tick, so that events coincide.
         let grid = dice.one_of(&[1, 1, 1000, 120_000, 1_000_000]);
         let mut at = dice.below(until / 4) as f64;
         while (at as u64) < until {
@@ -93,7 +92,7 @@ fn traffic(dice: &mut Dice, link: u64, classes: usize, until: u64) -> Vec<(u64, 
             }
             at += gap * burst as f64;
             if dice.chance(1) {
-                // Rarely long enough to count as fresh.
+                // A pause, rarely so long that the class counts as new.
                 at += dice.one_of(&[0.01, 0.1, 2.5]) * 1e9;
             }
         }
@@ -149,7 +148,7 @@ fn compare(seed: u64, rule: Rule) -> usize {
     let timer = dice.one_of(&[Timer::Exact, Timer::Tick(SECOND / 100), Timer::Tick(SECOND / 1000)]);
     let (wrr, efficient) = (dice.chance(75), dice.chance(15));
     let ring = dice.one_of(&[1, 1, 1, 2, 8]);
-    // About as many packets on every link.
+    // About the same number of packets on every link.
     let until = 60_000_000 * SECOND / link.max(5_000_000);
     let arrivals = traffic(&mut dice, link, tree.len() + 1, until);
     let tick = match timer {

@@ -1,4 +1,4 @@
-//! The contract of the engine with schedulers that need no clock: queues, nesting, changes, and
+//! The engine's contract, tested with fifo, which needs no clock: queues, nesting, changes, and
 //! counters that add up.
 
 use altq_engine::account::DropReason;
@@ -33,7 +33,7 @@ fn sent(engine: &mut Engine) -> Vec<u32> {
 
 #[test]
 fn fifo_keeps_the_order_of_arrival_across_nested_classes() {
-    // 1 holds a scheduler for 2 and 3; 4 stands beside it.
+    // Class 1 holds a scheduler for 2 and 3; class 4 is beside it.
     let spec =
         link(vec![class(0, None, Some(fifo())), class(1, None, None), class(1, None, None), class(0, None, None)]);
     let mut engine = Engine::new(&spec).unwrap();
@@ -68,7 +68,7 @@ fn drop_tail_refuses_and_drop_head_makes_room() {
     let expected = [(12, Full), (13, Full), (20, Head), (21, Head), (32, Full), (33, Full), (40, Head), (41, Head)];
     assert_eq!(lost, expected);
     assert_eq!(sent(&mut engine), [10, 11, 22, 23, 30, 31, 42, 43]);
-    // A packet larger than the whole queue cannot push others out.
+    // A packet larger than the whole queue drops no others.
     engine.enqueue(0, 4, Packet::new(1, 100));
     engine.enqueue(0, 4, Packet::new(2, 300));
     assert_eq!(engine.drops().map(|d| d.packet.handle).collect::<Vec<_>>(), [2]);
@@ -87,8 +87,8 @@ fn a_packet_without_a_class_is_a_drop_with_its_reason() {
 
 #[test]
 fn the_regulator_holds_the_wire_rate_with_overhead() {
-    // ATM: 1000 + 8 bytes are 21 cells, 1113 bytes. 10 Mbit/s for a second: 1123.1 packets, and
-    // what the bucket held.
+    // On ATM 1000 + 8 bytes are 21 cells, 1113 bytes. At 10 Mbit/s that is 1123.1 packets in a
+    // second, and those for which the bucket held tokens.
     let mut spec = link(vec![class(0, queue("drop_tail", Limit::Packets(5000)), None)]);
     spec.overhead = Overhead { bytes: 8, mpu: 0, framing: Framing::Atm };
     spec.regulator = Regulator::Depth(2000);
@@ -105,7 +105,7 @@ fn the_regulator_holds_the_wire_rate_with_overhead() {
             }
             None => {
                 let next = engine.next_wakeup().unwrap();
-                assert!(next > now, "nothing left at {now}, and woken for {next}");
+                assert!(next > now, "no packet left at {now}, but next_wakeup is {next}");
                 now = next;
             }
         }
@@ -121,7 +121,7 @@ fn a_removed_class_leaves_no_packet_behind() {
         engine.enqueue(0, 1, Packet::new(n, 100));
     }
     engine.enqueue(0, 2, Packet::new(10, 100));
-    // Two fit beside the heir's own.
+    // Two packets fit beside the one in the heir's queue.
     engine.apply(1, &Change::RemoveClass { class: 1, heir: Some(2) }).unwrap();
     assert_eq!(engine.drops().map(|d| (d.packet.handle, d.class)).collect::<Vec<_>>(), [(2, Some(2)), (3, Some(2))]);
     engine.apply(2, &Change::RemoveClass { class: 2, heir: None }).unwrap();
@@ -129,7 +129,7 @@ fn a_removed_class_leaves_no_packet_behind() {
     assert_eq!(engine.backlog(), 0);
     let total = engine.counters(ROOT);
     assert_eq!((total.received_packets(), total.dropped_packets), (5, 5));
-    // The numbers are used again, without the past of the old classes.
+    // A new class gets the number of a removed one, but not its counters.
     let id = engine.apply(3, &Change::AddClass(class(0, None, None))).unwrap().unwrap();
     assert!(id == 1 || id == 2);
     assert_eq!(engine.own_counters(id), Default::default());

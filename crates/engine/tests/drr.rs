@@ -1,4 +1,4 @@
-//! DRR: against its authors' pseudo-code, its fairness theorem, and its latency.
+//! DRR against the pseudo-code of its paper, its fairness theorem, and its published latency.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -19,14 +19,14 @@ fn spec(quanta: &[u64], limit: u32) -> LinkSpec {
     spec
 }
 
-/// Shreedhar and Varghese 1996, figure 2, turn by turn: Enqueue and Dequeue over an active list,
-/// nothing skipped.
+/// Enqueue and Dequeue of Shreedhar and Varghese 1996, figure 2, with the active list gone through
+/// turn by turn.
 struct Published {
     quantum: Vec<i64>,
     deficit: Vec<i64>,
     queue: Vec<VecDeque<i64>>,
     active: VecDeque<usize>,
-    /// The flow whose turn it is, taken from the list.
+    /// The flow whose turn it is. It is not in the list.
     serving: Option<usize>,
 }
 
@@ -55,8 +55,7 @@ impl Published {
                     self.deficit[flow] -= size;
                     self.queue[flow].pop_front();
                     if self.queue[flow].is_empty() {
-                        // "If (Empty(Queue_i)) then DC_i = 0": with its last packet its turn is
-                        // over.
+                        // "If (Empty(Queue_i)) then DC_i = 0": its turn ends with its last packet.
                         self.deficit[flow] = 0;
                         self.serving = None;
                     }
@@ -92,7 +91,7 @@ fn packets_leave_in_the_order_of_the_published_algorithm() {
                 engine.enqueue(0, class as u32 + 1, Packet::new(0, size));
                 published.enqueue(class, i64::from(size));
             } else {
-                // Asking more often changes nothing.
+                // A call of next_wakeup changes nothing.
                 assert_eq!(engine.next_wakeup().is_some(), engine.backlog() > 0);
                 let left = engine.dequeue(0).map(|d| d.class as usize - 1);
                 assert_eq!(left, published.dequeue(), "seed {seed} step {step} quanta {quanta:?}");
@@ -101,7 +100,7 @@ fn packets_leave_in_the_order_of_the_published_algorithm() {
     }
 }
 
-/// A quantum of a byte, packets of 65535: rounds are worked out, not gone through.
+/// With quanta of 1 and 2 bytes and packets of 65535, the rounds are computed, not gone through.
 #[test]
 fn small_quanta_cost_no_rounds() {
     let mut spec = spec(&[1, 2], 20_000);
@@ -111,19 +110,19 @@ fn small_quanta_cost_no_rounds() {
         engine.enqueue(0, 1, Packet::new(0, 65535));
         engine.enqueue(0, 2, Packet::new(0, 65535));
     }
-    // 2 * 10^9 turns, if each were gone through.
+    // This would be 2 * 10^9 turns if each were gone through.
     let mut sent = [0i64; 3];
     for _ in 0..30_000 {
         sent[engine.dequeue(0).unwrap().class as usize] += 1;
-        // In 65535 m rounds they send m and 2 m packets.
+        // In 65535 m rounds the classes send m and 2 m packets.
         assert!((sent[2] - 2 * sent[1]).abs() <= 2, "{sent:?}");
     }
 }
 
-/// Of two classes that have packets all the time, service over quantum differs by at most 1 +
-/// L/Q1 + L/Q2 in any interval: m turns serve m Q ± L, and the numbers of their turns differ by one
-/// at most (Shreedhar and Varghese 1996, lemma 2 and the theorem on fairness: 2 Max + Q in bytes of
-/// the least quantum).
+/// The service of two classes that always have packets, each divided by its quantum, differs by at
+/// most 1 + L/Q1 + L/Q2 in any interval. For m turns serve m Q ± L bytes, and the numbers of their
+/// turns differ by at most one (Shreedhar and Varghese 1996, lemma 2 and the fairness theorem,
+/// whose bound is 2 Max + Q, with Q the least quantum and service scaled to it).
 #[test]
 fn service_over_quantum_differs_by_no_more_than_published() {
     let (mut closest, mut packets) = (0.0_f64, 0);
@@ -134,7 +133,7 @@ fn service_over_quantum_differs_by_no_more_than_published() {
         let quanta: Vec<u64> = (0..classes).map(|_| least + random.below(4 * least)).collect();
         let mut engine = Engine::new(&spec(&quanta, 50)).unwrap();
         let largest = random.pick(&[1500, 1500, 300]);
-        // Some always have packets, others come and go.
+        // Some classes always have packets, the others now and then.
         let steady: Vec<bool> = (0..classes).map(|class| class < 2 || random.chance(50)).collect();
         let size =
             |random: &mut Random| if random.chance(50) { largest } else { 1 + random.below(u64::from(largest)) as u32 };
@@ -142,8 +141,8 @@ fn service_over_quantum_differs_by_no_more_than_published() {
             (0..4).for_each(|_| engine.enqueue(0, class as u32 + 1, Packet::new(0, size(&mut random))));
         }
         let mut served = vec![0.0; classes];
-        // By pair: the least and the greatest difference so far. The greatest over intervals is
-        // what lies between them.
+        // For each pair, the least and the greatest difference so far. The greatest difference over
+        // an interval is the distance between these two.
         let mut range = vec![(0.0_f64, 0.0_f64); classes * classes];
         for _ in 0..12_500 {
             if random.chance(30) {
@@ -177,8 +176,7 @@ fn service_over_quantum_differs_by_no_more_than_published() {
     assert!(closest > 0.5);
 }
 
-/// Classes 1, 2, … on a wire of 10 Mbit/s. Class 1 keeps to a token bucket; how long its packets
-/// wait at most, in parts of the bound.
+/// An engine and the wire that it sends on.
 struct Run {
     engine: Engine,
     rate: Rate,
@@ -192,8 +190,8 @@ impl Run {
         Run { engine: Engine::new(spec).unwrap(), rate: spec.rate, free: 0, bytes: 0, start: 0 }
     }
 
-    /// Sends the next packet when the wire is free, at `now` or later; its class and its wait until
-    /// its last bit has left.
+    /// Sends the next packet at `now`. Returns its class, and its delay until its last bit has
+    /// left.
     fn send(&mut self, now: Nanos) -> Option<(u32, Nanos)> {
         let departure = self.engine.dequeue(now)?;
         if self.free < now {
@@ -209,8 +207,8 @@ fn promise(spec: &LinkSpec) -> Promise {
     tree::promises(spec)[0].clone().unwrap()
 }
 
-/// The bound by hand, and within what Stiliadis and Varma (1998) give for quanta of at least a
-/// packet: (3F - 2Q)/R.
+/// The latency worked out by hand. It is at most that of Stiliadis and Varma 1998 for quanta of at
+/// least a packet: (3F - 2Q)/R, where F is the sum of the quanta.
 #[test]
 fn the_latency_is_the_published_one() {
     // F = 9000, Q = 3000, L = 1500, n = 3: (6000 (1 + 1/2) + 3 * 1500) * 8 bits at 10 Mbit/s.
@@ -218,10 +216,10 @@ fn the_latency_is_the_published_one() {
     let got = promise(&three);
     assert_eq!((got.latency, got.rate()), (13_500 * 800, Rate::bit_s(3_333_333)));
     assert!(got.latency <= (3 * 9000 - 2 * 3000) * 800);
-    // Where every quantum is a packet the two are the same: 3 * 4500 - 2 * 1500 bytes.
+    // Where every quantum is a packet, both are 3 * 4500 - 2 * 1500 bytes.
     three = spec(&[1500, 1500, 1500], 50);
     assert_eq!(promise(&three).latency, 10_500 * 800);
-    // Quanta that are not written are packets.
+    // A quantum that is not written is a full packet.
     three.classes[2].settings = Settings::new();
     assert_eq!(promise(&three).latency, 10_500 * 800);
 }
@@ -283,9 +281,9 @@ fn no_packet_of_a_conforming_source_waits_longer_than_promised() {
     println!("at most {closest:.3} of the bound");
 }
 
-/// The worst case reaches at least half of the bound: nine others have all but a byte of a quantum
-/// left when class 1 comes to the end of the ring, and what it has left after its first turn is a
-/// byte too little.
+/// A worst case reaches at least half of the bound. When class 1 comes to the end of the ring, the
+/// nine other classes have all but a byte of a quantum left. After its first turn class 1 lacks one
+/// byte for its next packet.
 #[test]
 fn a_worst_case_comes_near_the_bound() {
     let spec = spec(&[1500; 10], 200);
@@ -309,9 +307,9 @@ fn a_worst_case_comes_near_the_bound() {
             waits.push(wait);
         }
     }
-    // By hand: class 10 is in its turn, so class 1 comes in before it. The eight others send 2999
-    // bytes each, class 1 its byte, class 10 2999, the eight 1500 each, class 1 its 1500: 40,492
-    // bytes.
+    // By hand: it is the turn of class 10, so class 1 comes before it in the ring. The eight others
+    // send 2999 bytes each, class 1 sends 1 byte, class 10 2999, the eight 1500 each, and class 1
+    // 1500: 40,492 bytes.
     assert!(waits[1].abs_diff(40_492 * 800) <= 1, "{waits:?}");
     let most = promise(&spec).delay(1501).unwrap();
     assert!(waits[1] <= most && waits[1] * 2 >= most, "{waits:?} of {most}");

@@ -1,5 +1,5 @@
-//! fq_codel against RFC 8290: a model written from the text, hand-worked orders, and the bounds
-//! that its rounds promise.
+//! fq_codel against RFC 8290: a model written from its text, orders of packets worked out by hand,
+//! and the bounds of its round robin.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn engine(limit: Limit, settings: Settings) -> Engine {
         .unwrap()
 }
 
-/// So many buckets that a handful of flows never meets in one.
+/// So many buckets that a few flows never share one.
 fn apart() -> Settings {
     Settings::new().with("flows", Value::Int(1 << 20))
 }
@@ -45,26 +45,26 @@ fn a_sparse_flow_goes_first() {
     let next = |engine: &mut Engine| engine.dequeue(0).unwrap().packet.handle;
     // A and B are new: each sends its quantum, and is old then.
     assert_eq!([next(&mut engine), next(&mut engine)], [0, 100]);
-    // S comes: ahead of all that waits. B, whose credit is used up, is still first among the new
-    // ones, and goes to the old ones.
+    // A packet of S comes and goes first. B is still the first of the new flows, but its credit is
+    // used up, so it moves to the old ones.
     engine.enqueue(0, 1, packet(3, 200, 100));
     assert_eq!(next(&mut engine), 200);
-    // Now S is empty. Another packet before its turn comes to an end goes first as well: of its
-    // quantum 1400 bytes are left.
+    // S is empty, but its turn is not over: 1400 bytes of its quantum are left. So another packet
+    // of S goes first as well.
     engine.enqueue(0, 1, packet(3, 201, 100));
     assert_eq!(next(&mut engine), 201);
     assert_eq!([next(&mut engine), next(&mut engine)], [1, 101]);
-    // S, empty, is among the old ones now, behind B: what it sends before its turn there waits for
-    // that turn.
+    // S, which is empty, is now among the old flows, behind B. A packet of S waits until the flow's
+    // turn there.
     engine.enqueue(0, 1, packet(3, 202, 100));
     assert_eq!(order(&mut engine, 0), [202, 2, 102, 3, 103]);
 }
 
 #[test]
 fn a_flow_that_empties_is_not_new_again_at_once() {
-    // RFC 8290 4.2: an emptied new flow goes to the end of the old ones, so that it cannot starve
-    // them. Here S sends a packet as soon as its last one went; A must get its quantum in each
-    // round of S.
+    // RFC 8290, 4.2: a new flow that is empty goes to the end of the old ones, so that it cannot
+    // starve them. Here S gets a packet as soon as its last one has left. A must get its quantum
+    // once in each round.
     let mut engine = engine(Limit::Packets(1000), apart());
     (0..20).for_each(|n| engine.enqueue(0, 1, packet(1, n, 1500)));
     let (mut bulk, mut sparse) = (0, 0);
@@ -82,7 +82,7 @@ fn a_flow_that_empties_is_not_new_again_at_once() {
 
 // ------------------------------------------------------------------ the model
 
-/// RFC 8289 5.5 to 5.6, from the text; times in ns.
+/// The state of CoDel (RFC 8289, 5.4). Times are in ns.
 #[derive(Default)]
 struct Codel {
     first_above_time: u64,
@@ -140,7 +140,7 @@ impl Model {
         (Some(packet), ok_to_drop)
     }
 
-    /// True if the packet was marked and goes on.
+    /// Marks a packet and returns true, or drops it.
     fn signal(&mut self, packet: &mut Packet) -> bool {
         if self.ecn && packet.ecn != 0 {
             packet.ecn = 3;
@@ -202,14 +202,14 @@ impl Model {
                 Some(packet) => {
                     self.queues.get_mut(&flow).unwrap().2 -= i64::from(packet.len);
                     if self.queues.values().all(|(queue, ..)| queue.is_empty()) {
-                        // As a driver does, which asks until nothing comes: all leave the rounds.
+                        // A driver asks until no packet comes, so all flows leave the rounds.
                         assert_eq!(self.dequeue(now), None);
                     }
                     return Some(packet);
                 }
                 None if new => {
                     self.new.pop_front();
-                    // With no old ones to go through it is out of the rounds (as Linux has it).
+                    // Without old flows it leaves the rounds, as in Linux.
                     if !self.old.is_empty() {
                         self.old.push_back(flow);
                     }
@@ -222,8 +222,8 @@ impl Model {
     }
 }
 
-/// Packet by packet what the model does, through bursts, standing queues and pauses; with marks and
-/// without.
+/// The engine decides as the model about every packet, in bursts, standing queues and pauses, with
+/// and without ECN.
 #[test]
 fn packet_by_packet_as_the_rfc() {
     let (mut dropped, mut marked, mut sent) = (0, 0, 0);
@@ -240,7 +240,7 @@ fn packet_by_packet_as_the_rfc() {
         for step in 0..4000 {
             let busy = [75, 45, 20, 52][step / 300 % 4];
             if random.chance(busy) {
-                // Flow 0 is bulk, the others come now and then.
+                // Flow 0 sends most; the others send now and then.
                 let flow = if random.chance(60) { 0 } else { random.below(6) as u32 };
                 let len = random.pick(&[60, 300, 1000, 1500]);
                 let ecn = if flow == 1 { 0 } else { 2 };
@@ -258,17 +258,18 @@ fn packet_by_packet_as_the_rfc() {
                 dropped += lost.len();
                 assert_eq!(lost, std::mem::take(&mut model.dropped), "at {now}, seed {seed}");
             }
-            // Now and then a pause, within and beyond 16 intervals.
+            // Now and then a pause, shorter or longer than 16 intervals.
             now += if random.below(500) == 0 { random.below(2500) * MS } else { random.below(8) * MS };
         }
     }
-    assert!(dropped > 500 && marked > 500 && sent > 10_000, "{dropped} {marked} {sent}: not much was tried");
+    assert!(dropped > 500 && marked > 500 && sent > 10_000, "only {dropped} drops, {marked} marks, {sent} sent");
 }
 
-/// Two flows with packets all the time: served bytes differ by at most Q + 2 L over any interval. A
-/// turn gives Q and what is left of it, of a size below L, is carried to the next one; so m turns
-/// serve m Q ± L, and of turns two flows have the same number within one (Shreedhar and Varghese
-/// 1996, lemma 2 and theorem on fairness, for rounds that go below zero instead of saving up).
+/// The bytes served of two flows that always have packets differ by at most Q + 2 L over any
+/// interval. A turn adds Q to a flow's credit, and less than L is carried to the next turn. So m
+/// turns serve m Q ± L, and the numbers of turns of two flows differ by at most one (Shreedhar and
+/// Varghese 1996, lemma 2 and the fairness theorem; here the credit goes below zero, in their
+/// algorithm it is saved up).
 #[test]
 fn rounds_are_fair() {
     for seed in 0..20 {
@@ -285,7 +286,7 @@ fn rounds_are_fair() {
             (0..60).for_each(|_| put(&mut engine, &mut random, flow));
         }
         let mut served = vec![0i64; flows as usize];
-        // The least and the greatest difference of each pair since they are all old.
+        // The least and the greatest difference of each pair, since all flows are old ones.
         let mut range = HashMap::<(u32, u32), (i64, i64)>::new();
         for step in 0..20_000 {
             let departure = engine.dequeue(0).unwrap();
@@ -302,17 +303,17 @@ fn rounds_are_fair() {
                 *seen = (seen.0.min(difference), seen.1.max(difference));
             }
         }
-        // The difference over an interval is that of two instants.
+        // The greatest difference over an interval is the distance between these two.
         let worst = range.values().map(|(least, most)| most - least).max().unwrap();
         assert!(worst <= quantum as i64 + 2 * 1500, "{worst} with a quantum of {quantum}");
-        assert!(worst >= quantum as i64 / 2, "{worst} with a quantum of {quantum}: nothing was measured");
+        assert!(worst >= quantum as i64 / 2, "{worst} with a quantum of {quantum}: the test hardly tried the bound");
     }
 }
 
 #[test]
-fn nobody_starves() {
-    // A flow with packets is served within a round of all, whatever new flows come: 30 flows that
-    // are always new again, and one old.
+fn no_flow_starves() {
+    // An old flow is served within one round of all flows, though 30 others become new again and
+    // again.
     let mut engine = engine(Limit::Packets(10_000), apart());
     (0..200).for_each(|n| engine.enqueue(0, 1, packet(0, n, 1500)));
     let (mut since, mut worst, mut handle) = (0, 0, 1000);
@@ -330,14 +331,15 @@ fn nobody_starves() {
             }
         }
     }
-    // Each other flow's quantum and a packet beyond it, for its turn as a new one and one as an old
-    // one.
+    // Each of the 30 flows sends at most its quantum and a packet more in a turn, and has two
+    // turns: one as a new flow and one as an old one.
     assert!(worst <= 2 * 30 * (1500 + 50), "{worst} bytes of others in a row");
 }
 
 #[test]
-fn an_overflow_hits_the_fattest_at_its_head() {
-    // 60 packets of A, 4 of B: one more than the limit, and half of A's 61 go, from the head.
+fn an_overflow_drops_from_the_head_of_the_fattest_flow() {
+    // A has 60 packets and B has 4. With one packet more than the limit, half of A's 61 are
+    // dropped, from the head.
     let mut engine = engine(Limit::Packets(64), apart());
     (0..60).for_each(|n| engine.enqueue(0, 1, packet(1, n, 1000)));
     (100..104).for_each(|n| engine.enqueue(0, 1, packet(2, n, 1000)));
@@ -345,7 +347,7 @@ fn an_overflow_hits_the_fattest_at_its_head() {
     engine.enqueue(0, 1, packet(1, 60, 1000));
     let lost: Vec<_> = engine.drops().map(|drop| (drop.packet.handle, drop.reason)).collect();
     assert_eq!(lost, (0..31).map(|n| (n, DropReason::HeadDropped)).collect::<Vec<_>>());
-    // A flow with 300 packets loses 64 at a time (RFC 8290 4.1), or as many as is said.
+    // A flow with 301 packets loses 64 at a time (RFC 8290, 4.1), or as many as drop_batch says.
     for (batch, settings) in [(64, apart()), (1, apart().with("drop_batch", Value::Int(1)))] {
         let mut engine = self::engine(Limit::Packets(300), settings);
         (0..301).for_each(|n| engine.enqueue(0, 1, packet(1, n, 1000)));
@@ -361,10 +363,10 @@ fn only_active_flows_take_memory() {
     assert!(idle < (1 << 20) * 4 + 4096, "{idle}");
     (0..10_000).for_each(|n| engine.enqueue(0, 1, packet(n, n, 100)));
     let active = engine.memory() - idle;
-    // 64 bytes each; the list of them grows by doubling.
+    // 64 bytes each, in a list that grows by doubling.
     assert!((10_000 * 63..=16_384 * 64).contains(&active), "{active}");
     assert_eq!(order(&mut engine, 0).len(), 10_000);
-    // Others take the same places.
+    // Other flows use the same records again.
     (20_000..30_000).for_each(|n| engine.enqueue(0, 1, packet(n, n, 100)));
     assert_eq!(engine.memory() - idle, active);
 }

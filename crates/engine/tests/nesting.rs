@@ -1,6 +1,6 @@
-//! Any scheduler inside a class of any other: the contract, the identities, wake-ups and promises
-//! hold for every ordered pair, and three deep at random. New schedulers are read from the
-//! registry.
+//! Every scheduler inside a class of every other: the contract, the identities of counters,
+//! `next_wakeup` and the promised delays hold for each ordered pair, and for random trees of three
+//! levels. The schedulers are those of the registry.
 
 #[path = "support/nest.rs"]
 mod nest;
@@ -17,7 +17,9 @@ use support::{MS, Random, S};
 
 const RATE: u64 = 10_000_000;
 
-/// The link under `outer`: class 1 holds `inner`, for 4 and 5; 2 and 3 stand beside it.
+/// A link with the scheduler `outer` and classes 1, 2 and 3. Class 1 holds the scheduler `inner`,
+/// with classes 4 and 5. `limited` says whether class 1, and class 4, may have no more than their
+/// rates.
 fn pair(outer: &str, inner: &'static str, limited: (bool, bool)) -> Nest {
     let mut nest = Nest::new(RATE, outer);
     let top: Vec<Settings> = [50, 20, 30]
@@ -43,18 +45,18 @@ fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
     names().into_iter().flat_map(|outer| names().into_iter().map(move |inner| (outer, inner)))
 }
 
-/// Runs it twice, once with more calls of `dequeue` than needed: the same packets leave at the same
-/// times.
+/// Runs the events twice, once with more calls of `dequeue` than needed, and checks that the same
+/// packets leave at the same times.
 fn both_ways(nest: &Nest, events: &[(Nanos, What)], what: &str) -> Vec<Left> {
-    // Seen when something below fails.
+    // Printed if an assertion below fails.
     println!("{what}");
     let last = events.last().map_or(0, |(at, _)| *at);
     let rules = Rules { extra: false, conserving: nest.conserving };
     let plain = run(&mut Engine::new(&nest.spec).unwrap(), Rate::bit_s(RATE), events, rules, last + 20 * S);
     let rules = Rules { extra: true, ..rules };
-    let poked = run(&mut Engine::new(&nest.spec).unwrap(), Rate::bit_s(RATE), events, rules, last + 20 * S);
-    let first = plain.iter().zip(&poked).find(|(plain, poked)| plain != poked);
-    assert!(first.is_none() && plain.len() == poked.len(), "{what}: more calls change a departure: {first:?}");
+    let more = run(&mut Engine::new(&nest.spec).unwrap(), Rate::bit_s(RATE), events, rules, last + 20 * S);
+    let first = plain.iter().zip(&more).find(|(plain, more)| plain != more);
+    assert!(first.is_none() && plain.len() == more.len(), "{what}: more calls change a departure: {first:?}");
     plain
 }
 
@@ -73,8 +75,9 @@ fn contract_and_identities_of_every_pair() {
     }
 }
 
-/// ALTQ's own CBQ in and around all others: the identities, and something leaves or the wake-up
-/// moves when it has come. (More calls than needed do change it: that is ALTQ.)
+/// ALTQ's CBQ (`estimator classic`) inside and outside every other scheduler. Checks the identities
+/// of counters, and that a call at `next_wakeup` sends a packet or gives a later time. (Extra calls
+/// of `dequeue` do change the departures of classic CBQ, as in ALTQ, so they are not tried.)
 #[test]
 fn classic_in_and_around_all_others() {
     let classic = Settings::new().with("estimator", Value::Choice("classic"));
@@ -97,7 +100,7 @@ fn classic_in_and_around_all_others() {
     }
 }
 
-/// A change at random, that a class of this nest may or may not take.
+/// A random change, which the engine may accept or refuse.
 fn change(random: &mut Random, nest: &Nest) -> Change {
     let n = nest.spec.classes.len() as u64;
     let class = 1 + random.below(n - 1) as u32;
@@ -139,7 +142,7 @@ fn changes_while_packets_wait_in_every_pair() {
         for seed in 0..6 {
             let mut random = Random::new(seed * 1000 + outer.len() as u64 * 37 + inner.len() as u64);
             let mut nest = pair(outer, inner, (seed % 2 == 0, seed % 3 == 0));
-            // What a change does to what may be held back is not followed.
+            // After a change the link may idle with packets; when it may is not worked out here.
             nest.conserving = false;
             let events = mixed(&mut random, &nest, 100, 800);
             both_ways(&nest, &events, &format!("{inner} in {outer}, seed {seed}"));
@@ -169,10 +172,10 @@ fn three_deep_at_random() {
     assert!(conserving > 15, "{conserving}");
 }
 
-/// A scheduler in the only class of another that never holds back does what it does alone at the
-/// link, changes included: in particular it is asked again as soon as a change frees what it held.
+/// A scheduler inside the only class of a work-conserving one makes the same decisions as at the
+/// link, also after changes. In particular it is asked again as soon as a change lets it send.
 #[test]
-fn alone_in_another_it_is_what_it_is_at_the_link() {
+fn inside_the_only_class_a_scheduler_acts_as_at_the_link() {
     for inner in names() {
         for outer in ["fifo", "priq", "drr"] {
             for seed in 0..12 {
@@ -222,8 +225,8 @@ fn alone_in_another_it_is_what_it_is_at_the_link() {
     }
 }
 
-/// A slow class inside of another scheduler is held for a second and more; a higher rate frees it
-/// at once.
+/// A class of 1 kbit/s inside another scheduler may not send for more than a second. When its rate
+/// is raised it may send at once.
 #[test]
 fn a_change_frees_what_an_inner_scheduler_holds() {
     let mut nest = Nest::new(RATE, "priq");
@@ -239,17 +242,18 @@ fn a_change_frees_what_an_inner_scheduler_holds() {
     assert!(waiting > 2 && wake > S, "{waiting} wait until {wake}");
     let settings = rate(5_000_000);
     engine.apply(MS, &Change::SetClass { class: 2, parent: 1, settings }).unwrap();
-    // Owed in time, not in bytes (docs/reference/cbq.md rule 17): no more than a packet's time at
-    // the new rate to wait.
+    // What the class has overdrawn counts as time at its new rate (docs/reference/cbq.md rule 17):
+    // it waits at most for the time of one packet, 2.4 ms.
     let wake = engine.next_wakeup().unwrap();
     assert!(wake <= MS + 1500 * 8 * 200, "still held until {wake}");
     assert!(engine.dequeue(wake).is_some());
 }
 
-/// Promises compose: a packet of a source that keeps to what its class is promised, through the
-/// class that holds its scheduler, waits no longer than that says, while everybody else sends what
-/// they can. (The bound of each scheduler stands beside its `promise`; that the inner one may take
-/// the outer's promise for its server is Le Boudec and Thiran 2001, chapter 1.)
+/// Promises compose: the promise of a class in an inner scheduler follows from that of the class
+/// that holds the scheduler. A source that keeps to the promised rate waits no longer than the
+/// promised delay, while all other classes send what they can. (The source of each scheduler's
+/// bound is given beside its `promise`. That the inner scheduler may take the outer promise for its
+/// server: Le Boudec and Thiran 2001, chapter 1.)
 #[test]
 fn promises_compose_in_every_pair() {
     let mut closest = Vec::new();

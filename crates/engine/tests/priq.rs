@@ -1,4 +1,5 @@
-//! PRIQ: strict order, turns among equals, and what the highest class is promised.
+//! PRIQ: the strict order of priorities, round robin among classes of one priority, and what the
+//! highest class is promised.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -10,7 +11,7 @@ use altq_engine::units::Rate;
 use altq_engine::{Change, Engine, Packet};
 use support::{Cbr, Random, S, Wire};
 
-/// Classes 1, 2, … of these priorities.
+/// A link with the classes 1, 2, … of these priorities.
 fn spec(priorities: &[u64]) -> LinkSpec {
     let mut spec = tree::link(Rate::mbit_s(10), "priq");
     spec.classes.extend(priorities.iter().map(|priority| tree::class(0, tree::int("priority", *priority), 50)));
@@ -21,7 +22,7 @@ fn sent(engine: &mut Engine) -> Vec<u32> {
     std::iter::from_fn(|| engine.dequeue(0)).map(|d| d.class).collect()
 }
 
-/// docs/reference/altq.md 4: the highest priority that has packets goes.
+/// docs/reference/altq.md 4: the class of the highest priority that has packets sends.
 #[test]
 fn sixteen_classes_leave_from_fifteen_down() {
     let priorities: Vec<u64> = (0..16).collect();
@@ -44,7 +45,7 @@ fn equals_take_turns() {
     }
     assert_eq!(engine.dequeue(0).unwrap().class, 1);
     engine.enqueue(0, 4, Packet::new(0, 100));
-    // The higher one between, then the turn goes on.
+    // The class of higher priority comes first; then the round robin goes on.
     assert_eq!(sent(&mut engine), [4, 2, 3, 1, 3, 1]);
 }
 
@@ -71,8 +72,8 @@ fn classes_stand_side_by_side() {
     assert!(error.help.is_some_and(|help| help.contains("scheduler priq")));
 }
 
-/// Against the definition: the packet that leaves is of the highest priority that has any; among
-/// equals, of the class that has waited for its turn for longest.
+/// Against the definition: a packet leaves from the highest priority that has any. Within a
+/// priority, it leaves from the class that has waited longest for its turn.
 #[test]
 fn random_packets_leave_as_defined() {
     for seed in 0..50 {
@@ -80,7 +81,7 @@ fn random_packets_leave_as_defined() {
         let priorities: Vec<u64> = (0..1 + random.below(40)).map(|_| random.below(16)).collect();
         let mut engine = Engine::new(&spec(&priorities)).unwrap();
         let classes = priorities.len();
-        // By class: packets queued, and since which step it has waited for its turn.
+        // For each class: its packets, and since which step it has waited for its turn.
         let (mut queued, mut since) = (vec![0u32; classes + 1], vec![0u32; classes + 1]);
         let mut step = 0;
         for _ in 0..4000 {
@@ -108,9 +109,9 @@ fn random_packets_leave_as_defined() {
     }
 }
 
-/// What is promised to the highest: the whole link, but for one packet (Le Boudec and Thiran 2001,
-/// proposition 1.3.4). A packet of it waits, until its last bit has left, at most what waits before
-/// it, itself and one packet of the link.
+/// The highest class is promised the whole link, with the latency of one packet (Le Boudec and
+/// Thiran 2001, proposition 1.3.4). Until its last bit has left, its packet waits at most for the
+/// packets before it in its class, itself, and one full packet of another class.
 #[test]
 fn the_highest_waits_for_one_packet() {
     let spec = spec(&[15, 7, 7, 0]);
@@ -119,7 +120,7 @@ fn the_highest_waits_for_one_packet() {
     let promise = promised[0].clone().unwrap();
     assert_eq!((promise.latency, promise.rate()), (1_200_000, Rate::mbit_s(10)));
     assert!(promised[1..].iter().all(|promised| promised.is_err()));
-    // Shared, the first place is worth nothing either.
+    // Two classes that share the highest priority are promised nothing.
     assert!(tree::promises(&self::spec(&[15, 15]))[0].is_err());
     let mut packets = 0;
     for seed in 0..20 {
@@ -128,8 +129,7 @@ fn the_highest_waits_for_one_packet() {
         for class in 2..=4 {
             wire.greedy(class, &[random.pick(&[1500, 40, 777]), 1500]);
         }
-        // A packet alone, as often as one can leave alone whatever is before it: it never waits for
-        // another of its class.
+        // Packets of class 1 are so far apart that none ever waits for another of its class.
         let size = random.pick(&[64, 576, 1500]);
         let interval = promise.delay(u64::from(size)).unwrap() + random.below(100_000);
         wire.cbr(Cbr { class: 1, size, interval, start: random.below(S), end: 100 * S });
@@ -139,13 +139,13 @@ fn the_highest_waits_for_one_packet() {
         packets += log.len();
         let mut worst = 0;
         for sent in log.iter().filter(|sent| sent.departure.class == 1) {
-            // Handed over when the wire is free: its last bit leaves a packet's time later.
+            // The packet is handed to a free wire, so its last bit leaves a packet's time later.
             let wait = sent.at - sent.departure.packet.arrived + spec.rate.time_for(u64::from(size));
             worst = worst.max(wait);
         }
         let most = promise.delay(u64::from(size)).unwrap();
-        // A nanosecond: the wire's end of the packet before is rounded up, and so is the packet's
-        // time.
+        // One nanosecond more, because the end of the packet before and this packet's time are both
+        // rounded up.
         assert!(worst <= most + 1 && worst * 10 > most * 9, "seed {seed}: {worst} of {most}");
     }
     assert!(packets > 1_000_000, "{packets}");

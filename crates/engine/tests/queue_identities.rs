@@ -1,6 +1,6 @@
-//! Every queue of the registry under every kind of change: a packet that goes in comes out once,
-//! counters add up, the scheduler above is told the truth, and the same seed gives the same
-//! decisions.
+//! Every queue of the registry under random traffic and changes: every packet comes out once,
+//! counters add up, the scheduler above never waits for a packet that is gone, and the same seed
+//! gives the same decisions.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn queue(random: &mut Random) -> QueueSpec {
     QueueSpec { name: entry.name, limit, settings }
 }
 
-/// Two classes under one scheduler, one of which holds another scheduler with two more.
+/// A link with two classes. The second holds another scheduler, with two more classes.
 fn link(random: &mut Random) -> LinkSpec {
     let scheduler =
         |random: &mut Random| SchedulerSpec { name: random.pick(&["fifo", "cbq"]), settings: Settings::new() };
@@ -65,15 +65,16 @@ fn link(random: &mut Random) -> LinkSpec {
 
 struct Run {
     engine: Engine,
-    /// Packets inside: class and length.
+    /// The class and length of each packet in the engine, by its handle.
     inside: HashMap<u32, (u32, u32)>,
+    /// The packets that came out: handle, time, and the ECN field if sent, 2 if dropped.
     story: Vec<(u32, u64, u8)>,
 }
 
 impl Run {
     fn drops(&mut self, now: u64) {
         for drop in self.engine.drops() {
-            let (class, len) = self.inside.remove(&drop.packet.handle).expect("a drop of what was inside");
+            let (class, len) = self.inside.remove(&drop.packet.handle).expect("the packet dropped was in the engine");
             assert_eq!((Some(class), len), (drop.class, drop.packet.len));
             self.story.push((drop.packet.handle, now, 2));
         }
@@ -83,7 +84,7 @@ impl Run {
         let departure = self.engine.dequeue(now);
         self.drops(now);
         let Some(departure) = departure else { return false };
-        let (class, len) = self.inside.remove(&departure.packet.handle).expect("a departure of what was inside");
+        let (class, len) = self.inside.remove(&departure.packet.handle).expect("the packet sent was in the engine");
         assert_eq!((class, len), (departure.class, departure.packet.len));
         self.story.push((departure.packet.handle, now, departure.packet.ecn));
         true
@@ -110,7 +111,7 @@ fn run(seed: u64) -> Vec<(u32, u64, u8)> {
     engine.set_seed(seed);
     let mut run = Run { engine, inside: HashMap::new(), story: Vec::new() };
     let (mut now, mut handle) = (0, 0);
-    // Load about 1, in phases: queues fill, stand and empty.
+    // In phases of more and of less load than the link can carry, so that queues fill and empty.
     for step in 0..3000 {
         let busy = if step / 500 % 2 == 0 { 70 } else { 45 };
         if random.chance(busy) {
@@ -142,7 +143,7 @@ fn run(seed: u64) -> Vec<(u32, u64, u8)> {
         }
         now += random.below(2_000_000);
     }
-    // A class goes, with an heir.
+    // Class 3 is removed; its packets go to class 4.
     for (handle, (class, len)) in run.inside.iter().map(|(h, v)| (*h, *v)).collect::<Vec<_>>() {
         if class == 3 {
             run.inside.insert(handle, (4, len));
@@ -153,9 +154,9 @@ fn run(seed: u64) -> Vec<(u32, u64, u8)> {
     let mut waits = 0;
     while !run.inside.is_empty() {
         if !run.dequeue(now) {
-            let next = run.engine.next_wakeup().expect("packets wait, so something is due");
+            let next = run.engine.next_wakeup().expect("packets wait, so next_wakeup gives a time");
             waits = if next > now { 0 } else { waits + 1 };
-            assert!(waits < 3, "woken at {now} and again at {now}, for nothing");
+            assert!(waits < 3, "next_wakeup stays at {next}, but no packet leaves");
             now = now.max(next);
         }
     }
@@ -180,7 +181,7 @@ fn the_same_seed_gives_the_same_decisions() {
 }
 
 #[test]
-fn a_queue_that_goes_over_to_another_kind_keeps_its_packets_and_their_times() {
+fn a_class_that_gets_another_kind_of_queue_keeps_its_packets_and_their_arrival_times() {
     let mut random = Random::new(1);
     let mut spec = link(&mut random);
     spec.classes[1].queue = Some(QueueSpec::new("drop_tail", Limit::Packets(10)));

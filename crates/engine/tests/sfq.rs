@@ -1,5 +1,5 @@
-//! sfq: packet by packet against a model written from tc-sfq(8), the RED in its flows by its
-//! formula, and a hash that changes.
+//! SFQ: its decisions against a model written from tc-sfq(8), the marks of the RED in its flows
+//! against RED's formula, and changes of the hash.
 
 mod support;
 
@@ -37,12 +37,12 @@ fn counters(engine: &Engine) -> HashMap<&'static str, u64> {
 
 // ------------------------------------------------------------------ rounds
 
-/// The rounds of McKenney's SFQ by bytes, and the drops of tc-sfq(8).
+/// SFQ with rounds by bytes and the drops of tc-sfq(8). A flow has packets and a credit in bytes.
 #[derive(Default)]
 struct Model {
     flows: HashMap<u32, (VecDeque<Packet>, i64)>,
     ring: VecDeque<u32>,
-    /// When a flow's length changed last.
+    /// The step at which each flow's length last changed.
     touched: HashMap<u32, u64>,
     step: u64,
     lost: Vec<u32>,
@@ -72,7 +72,7 @@ impl Model {
             }
             self.lost.push(queue.pop_front().unwrap().handle);
             queue.push_back(packet);
-            // It was shorter for a moment.
+            // The length changed, though it is the same again.
             return self.touch(id);
         }
         queue.push_back(packet);
@@ -165,14 +165,14 @@ fn packet_by_packet_as_the_manual_says() {
 
 #[test]
 fn a_new_flow_is_served_next_or_last() {
-    // Three flows with packets; the first has had one served, and goes on after the others. Then
-    // two flows come that are new.
+    // Three flows have packets. The first one sends a packet, and its quantum is used up. Then two
+    // new flows come.
     for (word, order) in [("back", [2, 3, 8, 9, 1]), ("front", [9, 8, 2, 3, 1])] {
         let mut engine = engine(
             Limit::Packets(100),
             apart().with("quantum", Value::Bytes(1500)).with("new-flow", Value::Choice(word)),
         );
-        // The flow that is to be served first comes last where the last is the first.
+        // With `front` the last new flow is served first, so flow 1 comes last.
         let flows = if word == "back" { [1, 2, 3] } else { [3, 2, 1] };
         flows.iter().for_each(|flow| (0..3).for_each(|_| engine.enqueue(0, 1, packet(*flow, 0, 1500))));
         assert_eq!(engine.dequeue(0).unwrap().packet.flow, 1);
@@ -181,8 +181,8 @@ fn a_new_flow_is_served_next_or_last() {
     }
 }
 
-/// As for fq_codel's rounds: two flows with packets all the time differ by at most Q + 2 L over any
-/// interval (Shreedhar and Varghese 1996).
+/// The bytes served of two flows that always have packets differ by at most Q + 2 L over any
+/// interval (Shreedhar and Varghese 1996; see the same test of fq_codel).
 #[test]
 fn rounds_are_fair() {
     for seed in 0..20 {
@@ -215,14 +215,14 @@ fn rounds_are_fair() {
         assert!(!engine.has_drops());
         let worst = range.values().map(|(least, most)| most - least).max().unwrap();
         assert!(worst <= quantum as i64 + 2 * 1500, "{worst} with a quantum of {quantum}");
-        assert!(worst >= quantum as i64 / 2, "{worst} with a quantum of {quantum}: nothing was measured");
+        assert!(worst >= quantum as i64 / 2, "{worst} with a quantum of {quantum}: the test hardly tried the bound");
     }
 }
 
 // ------------------------------------------------------------------ RED
 
-/// The words of early CeroWrt: `limit 200p depth 42 headdrop divisor 1024 ewma 4 min 3000b max
-/// 18000b probability 0.2 ecn`.
+/// The SFQ-RED of early CeroWrt, in tc's words: `limit 200p depth 42 headdrop divisor 1024 ewma 4
+/// min 3000b max 18000b probability 0.2 ecn`.
 fn cerowrt() -> Settings {
     Settings::new()
         .with("depth", Value::Int(42))
@@ -235,13 +235,13 @@ fn cerowrt() -> Settings {
         .with("ecn", Value::Flag)
 }
 
-/// A flow held at `packets` of 1500 bytes, one in, one out; `n` times.
+/// Fills a flow with `packets` packets of 1500 bytes. Then, `n` times, one leaves and one arrives.
 fn hold(engine: &mut Engine, packets: u32, n: u32, ecn: u8) {
     for handle in 0..packets + n {
         if handle >= packets {
             engine.dequeue(0);
         }
-        // A packet finds packets - 1 while it is held.
+        // From then on, each arriving packet finds `packets` - 1.
         while engine.own_counters(1).queued_packets < u64::from(packets) {
             engine.enqueue(0, 1, Packet { ecn, ..packet(1, handle, 1500) });
         }
@@ -251,15 +251,16 @@ fn hold(engine: &mut Engine, packets: u32, n: u32, ecn: u8) {
 #[test]
 fn marks_as_often_as_the_formula_says() {
     // Packets find 7 others: an average of 10,500 bytes, halfway from 3000 to 18,000. So p = 0.2/2
-    // = 0.1. By Floyd and Jacobson's figure 2 the first packet after a mark is marked with p/(1 -
-    // p), the second with p/(1 - 2 p), …, so the packets from one mark to the next are 1 to 9, all
-    // as likely: 5 in the mean, with a deviation of 2.58.
+    // = 0.1. By Floyd and Jacobson's figure 2 the first packet after a mark is marked with
+    // probability p/(1 - p), the second with p/(1 - 2 p), and so on. So the interval between marks
+    // is uniform from 1 to 9 packets: 5 on average, with a standard deviation of 2.58.
     let mut engine = engine(Limit::Packets(200), cerowrt());
     hold(&mut engine, 8, 200, 2);
     let before = counters(&engine)["prob_mark_head"];
     hold(&mut engine, 8, 20_000, 2);
     let marks = counters(&engine)["prob_mark_head"] - before;
-    // 20,000/5 = 4000, with a deviation of about 4000^0.5 · 2.58/5 = 33: four of them.
+    // 20,000/5 = 4000 marks, with a standard deviation of about 4000^0.5 · 2.58/5 = 33. Four of
+    // these are allowed.
     assert!((3868..=4132).contains(&marks), "{marks} marks");
     assert_eq!(lost(&mut engine).len(), 0);
     let counters = counters(&engine);
@@ -269,7 +270,7 @@ fn marks_as_often_as_the_formula_says() {
 
 #[test]
 fn the_head_is_marked_and_the_tail_without_headdrop() {
-    // An average above max: every packet that comes is a reason to mark.
+    // The average is above max, so every arriving packet leads to a mark.
     let words = cerowrt().with("min", Value::Bytes(100)).with("max", Value::Bytes(200)).with("ewma", Value::Int(1));
     let run = |settings: Settings, ecn: u8| {
         let mut engine = engine(Limit::Packets(200), settings);
@@ -280,12 +281,14 @@ fn the_head_is_marked_and_the_tail_without_headdrop() {
         let names = ["prob_mark", "prob_mark_head", "prob_drop", "forced_mark", "forced_mark_head", "forced_drop"];
         (lost, left, names.map(|name| counters[name]))
     };
-    // The first finds nothing; from the second on (average 750 and more) all are beyond max.
+    // The first packet finds an empty flow. From the second on the average is above max: 750 bytes
+    // or more.
     assert_eq!(run(words.clone(), 2), (vec![], vec![(0, 3), (1, 2), (2, 2), (3, 2)], [0, 0, 0, 0, 3, 0]));
     let mut tail = words.clone();
     tail.unset("headdrop");
     assert_eq!(run(tail.clone(), 2), (vec![], vec![(0, 2), (1, 3), (2, 3), (3, 3)], [0, 0, 0, 3, 0, 0]));
-    // What does not understand marks is dropped: at the head, or itself.
+    // Packets that are not ECN-capable are dropped: with headdrop the one at the head, without it
+    // the arriving one.
     assert_eq!(run(words.clone(), 0), (vec![0, 1, 2], vec![(3, 0)], [0, 0, 0, 0, 0, 3]));
     assert_eq!(run(tail, 0), (vec![1, 2, 3], vec![(0, 0)], [0, 0, 0, 0, 0, 3]));
     assert_eq!(run(words.with("harddrop", Value::Flag), 2), (vec![0, 1, 2], vec![(3, 2)], [0, 0, 0, 0, 0, 3]));
@@ -293,8 +296,8 @@ fn the_head_is_marked_and_the_tail_without_headdrop() {
 
 #[test]
 fn red_counts_what_it_did() {
-    // Random flows, some of which understand marks: marks and drops are those of the engine, each
-    // under one name.
+    // Random flows, half of them ECN-capable. The queue's counters of marks and drops add up to the
+    // engine's.
     for seed in 0..10 {
         let mut random = Random::new(seed);
         let mut engine = engine(Limit::Packets(200), cerowrt());
@@ -351,16 +354,16 @@ fn flows_stay_in_order_while_the_hash_changes() {
                 let before = last.insert(departure.packet.flow, departure.packet.handle);
                 assert!(before < Some(departure.packet.handle));
             }
-            // Where two flows become one, it may be longer than it may.
+            // When two flows come to share a bucket, they may exceed the depth of one flow.
             engine.drops().for_each(|drop| assert_eq!(drop.reason, DropReason::QueueFull));
         }
     }
 }
 
 #[test]
-fn a_hash_that_changes_parts_flows_that_met() {
-    // Three flows and two queues: two of them meet, always. Over 600 changes each is as often the
-    // lucky one as the others: 1/3 of the link.
+fn a_change_of_the_hash_separates_flows_that_shared_a_bucket() {
+    // With three flows and two buckets, at least two flows always share one. Over 600 changes of
+    // the hash each flow is alone equally often, and gets 1/3 of the link on average.
     let share = |perturb: bool| {
         let mut settings = Settings::new().with("divisor", Value::Int(2));
         if perturb {
@@ -380,15 +383,15 @@ fn a_hash_that_changes_parts_flows_that_met() {
     };
     let fixed = share(false);
     assert!(fixed.iter().any(|part| *part > 0.49) || fixed.iter().all(|part| *part < 0.35), "{fixed:?}");
-    // Each share is the mean of 600 draws from 1/2, 1/4, 1/4 (or 1/3 when all meet): a deviation of
-    // at most 0.118/600^0.5 = 0.0048.
+    // Each share is the mean of 600 draws from 1/2, 1/4, 1/4 (or 1/3 if all three share one
+    // bucket), with a standard deviation of at most 0.118/600^0.5 = 0.0048.
     let changing = share(true);
     assert!(changing.iter().all(|part| (part - 1.0 / 3.0).abs() < 0.02), "{changing:?}");
 }
 
 #[test]
 fn hosts_are_kept_apart_if_asked_for() {
-    // Host 1 has nine flows, host 2 one: by source each has half.
+    // Host 1 has nine flows and host 2 has one. By host each gets half.
     for (word, which) in [("src", 0), ("dst", 1)] {
         let mut engine = engine(Limit::Packets(1000), apart().with("hash", Value::Choice(word)));
         for flow in 0..10 {

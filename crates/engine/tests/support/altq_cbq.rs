@@ -1,7 +1,7 @@
-//! ALTQ's CBQ a second time, as the reference for the engine's: written straight from
-//! docs/reference/altq.md 2, with the plainest structures (vectors, recursion, linear search), its
-//! own event loop and its own wire, and nothing shared with the engine. The two other link-sharing
-//! rules, which ALTQ does not have, are from the definitions in docs/reference/cbq.md 20.
+//! A second implementation of ALTQ's CBQ, as the reference for the engine's. It is written from
+//! docs/reference/altq.md 2 with the simplest structures (vectors, recursion, linear search). It
+//! has its own event loop and wire, and shares no code with the engine. The two other link-sharing
+//! rules, which ALTQ does not have, follow the definitions in docs/reference/cbq.md 20.
 
 #![allow(dead_code)]
 
@@ -59,18 +59,20 @@ pub struct Counts {
     pub drops: u64,
 }
 
-/// What left: when, which class, which packet.
+/// A packet that left: when, its class, its number.
 pub type Left = (u64, usize, u32);
 
 pub struct Altq {
     cl: Vec<Class>,
-    /// Per priority, the classes in the order of the ring, and where the pointer stands.
+    /// For each priority, the classes in the order of the ring.
     ring: Vec<Vec<usize>>,
+    /// For each priority, where the ring's pointer is.
     active: Vec<usize>,
     cutoff: usize,
     ifnow: i64,
     maxiftime: i64,
-    /// In a pass after a failed one, being held by the formal rule means to sleep.
+    /// True in the second pass over the rings, after one that sent nothing: a class that the formal
+    /// rule forbids to send is put to sleep.
     strict: bool,
     callouts_set: u64,
     link: Link,
@@ -84,13 +86,13 @@ pub struct Altq {
 /// The interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// bit/s, of the root and of the wire.
+    /// The rate of the root and of the wire, in bit/s.
     pub rate: u64,
     pub mtu: i64,
     pub rule: Rule,
     pub wrr: bool,
     pub efficient: bool,
-    /// Nanoseconds of a tick, 0 for a perfect timer.
+    /// A tick of the timer in nanoseconds; 0 for an exact timer.
     pub tick: u64,
     /// Packets that the device holds.
     pub ring: usize,

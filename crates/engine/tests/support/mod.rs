@@ -1,6 +1,6 @@
-//! A wire in virtual time for tests of the engine: one packet at a time, the fraction of a
-//! nanosecond carried; the engine is asked at every arrival, when the wire falls free, and at the
-//! times that it named.
+//! A wire in virtual time for tests of the engine. It sends one packet at a time, without a
+//! rounding error that adds up. The engine is asked at every arrival, when the wire is free, and at
+//! the times of `next_wakeup`.
 #![allow(dead_code)]
 
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use altq_engine::{Departure, Engine, Packet};
 pub const MS: Nanos = 1_000_000;
 pub const S: Nanos = 1_000_000_000;
 
-/// A class of cbq, by its words.
+/// The words of a class of cbq.
 #[derive(Clone, Debug)]
 pub struct Class {
     pub parent: u32,
@@ -87,7 +87,7 @@ impl Class {
     }
 }
 
-/// A link of cbq classes; number 0 is the root, the first of `classes` is number 1.
+/// A link of cbq classes. Class 0 is the root, and the first of `classes` is class 1.
 pub fn link(rate: u64, classes: &[Class], excess: &'static str) -> LinkSpec {
     let mut all = vec![ClassSpec::root()];
     all.extend(classes.iter().map(Class::spec));
@@ -98,7 +98,7 @@ pub fn link(rate: u64, classes: &[Class], excess: &'static str) -> LinkSpec {
     )
 }
 
-/// Packets of one class that arrive on their own: every `interval`, from `start` until `end`.
+/// Packets of one class that arrive at a constant rate: every `interval`, from `start` until `end`.
 #[derive(Clone, Copy, Debug)]
 pub struct Cbr {
     pub class: u32,
@@ -120,9 +120,9 @@ pub struct Wire {
     pub rate: u64,
     pub tick: Option<Nanos>,
     pub now: Nanos,
-    /// Sizes of a class that always has packets, in turn.
+    /// For each class that always has packets: their sizes, which repeat, and how many there were.
     greedy: Vec<Option<(Vec<u32>, usize)>>,
-    /// Packets kept queued of such a class.
+    /// How many packets of such a class are kept in its queue.
     pub depth: u32,
     queued: Vec<u32>,
     sources: Vec<Cbr>,
@@ -131,14 +131,15 @@ pub struct Wire {
     busy_from: Nanos,
     bits: u128,
     busy_until: Option<Nanos>,
-    /// Bytes handed over, by class.
+    /// Bytes handed to the wire, by class.
     pub bytes: Vec<u64>,
+    /// The packets handed to the wire, if they are to be recorded.
     pub log: Option<Vec<Sent>>,
     /// Extra calls of `dequeue` while the wire is idle, per event.
     pub extra: u32,
     pub next_handle: u32,
     pub drops: u64,
-    /// Nanoseconds that the wire has been busy.
+    /// Calls of `dequeue`, without the extra ones.
     pub polls: u64,
 }
 
@@ -168,6 +169,7 @@ impl Wire {
         }
     }
 
+    /// Makes room for a class of this number.
     pub fn room(&mut self, class: u32) {
         let n = (class as usize + 1).max(self.bytes.len());
         self.greedy.resize(n, None);
@@ -175,14 +177,15 @@ impl Wire {
         self.bytes.resize(n, 0);
     }
 
-    /// From now on the class always has packets, of these sizes in turn; with none, no more.
+    /// Keeps the class's queue filled from now on, with packets of these sizes, which repeat.
+    /// Without sizes, stops that.
     pub fn greedy(&mut self, class: u32, sizes: &[u32]) {
         self.room(class);
         self.greedy[class as usize] = (!sizes.is_empty()).then(|| (sizes.to_vec(), 0));
         self.fill(class);
     }
 
-    /// The class's queue, as far as it was kept filled, is forgotten: it was removed.
+    /// Stops filling the queue of a class, which has been removed.
     pub fn forget(&mut self, class: u32) {
         self.greedy[class as usize] = None;
         self.queued[class as usize] = 0;
@@ -212,7 +215,7 @@ impl Wire {
             *at += 1;
             let drops = self.drops;
             self.enqueue(class, size);
-            assert_eq!(self.drops, drops, "the queue is shorter than what is to be kept in it");
+            assert_eq!(self.drops, drops, "the queue holds fewer packets than are to be kept in it");
         }
     }
 
@@ -267,7 +270,7 @@ impl Wire {
                 }
             } else if wake == Some(next) {
                 self.ask();
-                assert!(next > before || self.busy_until.is_some(), "woken at {next} for nothing");
+                assert!(next > before || self.busy_until.is_some(), "next_wakeup was {next}, but no packet left then");
             } else if let Some(Reverse((at, n))) = self.arrivals.pop() {
                 let source = self.sources[n];
                 self.enqueue(source.class, source.size);
@@ -280,7 +283,8 @@ impl Wire {
         self.now = self.now.max(end);
     }
 
-    /// Bytes handed over by a class between now and `end`, as bit/s.
+    /// Runs to `end`. The rate of each class from now to then in bit/s, counting packets handed to
+    /// the wire.
     pub fn rates(&mut self, end: Nanos) -> Vec<f64> {
         let (from, before) = (self.now, self.bytes.clone());
         self.run(end);
@@ -310,8 +314,8 @@ impl Random {
     }
 }
 
-/// A tree of classes below a link: mixed depth, flags, ceilings, classes of rate 0. Rates of
-/// siblings add up to their parent's at most.
+/// A random tree of classes, with leaves at several depths, with and without `borrow`, with
+/// ceilings and rates of 0. The rates of siblings add up to at most their parent's.
 pub fn tree(random: &mut Random, rate: u64) -> Vec<Class> {
     let mut classes = Vec::new();
     grow(random, &mut classes, 0, rate, 0);
@@ -343,7 +347,8 @@ pub fn leaves(classes: &[Class]) -> Vec<u32> {
     (1..=classes.len() as u32).filter(|id| !classes.iter().any(|class| class.parent == *id)).collect()
 }
 
-/// What the ideal gives each class (by number; 0 is the root) for these demands in bit/s.
+/// The rates that the ideal allocation (`schedule/cbq/ideal.rs`) gives to each class, by number,
+/// for these demands in bit/s.
 pub fn ideal_of(rate: u64, classes: &[Class], excess: &str, demand: &[f64]) -> Vec<f64> {
     use altq_engine::schedule::cbq::ideal::{Offer, Sharing, ideal};
     let root =

@@ -1,5 +1,5 @@
-//! Trees of any schedulers in any others, and a wire that holds an engine to its contract while it
-//! runs them.
+//! Trees in which any scheduler may be inside any other, and a wire that runs them and checks the
+//! engine's contract.
 #![allow(dead_code)]
 
 use altq_engine::schedule::{self, promise};
@@ -17,9 +17,10 @@ pub fn names() -> Vec<&'static str> {
     schedule::SCHEDULERS.iter().map(|entry| entry.name).collect()
 }
 
-/// Words for class `at` of some among which a place of `rate` is divided, `percent` of it for this
-/// one. `limited`: it may have no more than that, where the scheduler knows such a thing. A
-/// scheduler that is not in this table gets rates by the words that it has.
+/// The words of one class under `scheduler`. `at` is its index among its siblings, which divide
+/// `rate` bit/s among themselves; `percent` of that is its share. With `limited` it may have no
+/// more than its share, where the scheduler can limit a class. A scheduler that is not in this
+/// table gets the share through its words for rates.
 pub fn words(scheduler: &str, at: usize, rate: u64, percent: u64, limited: bool) -> Settings {
     let part = Value::Rate(Rate::bit_s((rate * percent / 100).max(1)));
     let all = Value::Rate(Rate::bit_s(rate));
@@ -55,27 +56,26 @@ pub fn words(scheduler: &str, at: usize, rate: u64, percent: u64, limited: bool)
     }
 }
 
-/// Whether a class of this scheduler can be limited, so that the link may idle while it has
-/// packets.
+/// Whether this scheduler can limit a class, so that the link may idle while the class has packets.
 pub fn limits(scheduler: &str) -> bool {
     !matches!(scheduler, "fifo" | "drr" | "priq" | "fairq")
 }
 
-/// Whether it is work-conserving with classes that stand side by side and are not limited. Those of
-/// htb can borrow of nobody.
+/// Whether this scheduler is work-conserving if none of its classes is limited or below another.
+/// htb is not: such classes have no parent from which to borrow.
 pub fn conserves(scheduler: &str) -> bool {
     scheduler != "htb"
 }
 
-/// A link to which classes are added from above.
+/// A tree of classes, built from the link downwards.
 #[derive(Clone)]
 pub struct Nest {
     pub spec: LinkSpec,
-    /// By class: what it is promised, in place and packets of its own; the root the link.
+    /// What each class is promised, or why nothing; for the root, the link's rate.
     pub promised: Vec<Result<promise::Promise, String>>,
-    /// By class: its scheduler's place is divided by this rate.
+    /// The rate, in bit/s, that the classes inside each class divide among themselves.
     pub rate: Vec<u64>,
-    /// Nothing in it may be held back.
+    /// True if the link must never idle while packets wait.
     pub conserving: bool,
 }
 
@@ -86,13 +86,14 @@ impl Nest {
         Nest { spec, promised, rate: vec![rate], conserving: true }
     }
 
-    /// The scheduler that a class holds.
+    /// The scheduler inside a class, or of the link for class 0.
     pub fn held(&self, class: u32) -> Option<SchedulerSpec> {
         if class == 0 { Some(self.spec.scheduler.clone()) } else { self.spec.classes[class as usize].scheduler.clone() }
     }
 
-    /// Adds classes below one that holds a scheduler, and works out what they are promised. Their
-    /// numbers.
+    /// Adds classes with these words inside the class `holder`, which holds a scheduler, and works
+    /// out what they are promised. `holds` names the scheduler inside each new class, if any.
+    /// Returns the numbers of the new classes.
     pub fn divide(&mut self, holder: u32, settings: &[Settings], holds: &[Option<&'static str>]) -> Vec<u32> {
         let Some(scheduler) = self.held(holder) else { panic!("class {holder} holds no scheduler") };
         let members: Vec<promise::Member<'_>> = settings
@@ -123,7 +124,8 @@ impl Nest {
         ids
     }
 
-    /// [`divide`](Nest::divide) at random, `depth` levels down.
+    /// Adds random classes inside `holder`, `depth` levels deep. With `limited` some of them are
+    /// limited.
     pub fn grow(&mut self, random: &mut Random, holder: u32, depth: u32, limited: bool) {
         let Some(scheduler) = self.held(holder) else { return };
         let n = 2 + random.below(3) as usize;
@@ -150,14 +152,15 @@ impl Nest {
     }
 }
 
-/// Something that comes from outside.
+/// An event: a packet arrives, or a change is made.
 #[derive(Clone, Debug)]
 pub enum What {
     Packet { class: u32, bytes: u32 },
     Change(Change),
 }
 
-/// A packet that left: when, its class, its number, its wait until its last bit had left.
+/// A packet that left: when, its class, its handle, and its delay from its arrival until its last
+/// bit had left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     pub at: Nanos,
@@ -169,14 +172,15 @@ pub struct Left {
 /// How the wire runs an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
-    /// Calls of `dequeue` between the times at which there is a reason to.
+    /// Calls `dequeue` also between the times at which it is due.
     pub extra: bool,
-    /// An idle link with packets in it is an error.
+    /// Fails if the link idles while packets wait.
     pub conserving: bool,
 }
 
-/// Runs it to the end, and holds it to the contract: nothing leaves before `next_wakeup`; when it
-/// has come something leaves or it moves; every packet comes out once.
+/// Runs an engine until no event is left or `until` has come, and checks its contract: no packet
+/// leaves before `next_wakeup`; a call at that time sends a packet or gives a later `next_wakeup`;
+/// every packet comes out once.
 pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rules, until: Nanos) -> Vec<Left> {
     let (mut out, mut lost) = (Vec::new(), 0u64);
     let (mut came, mut start, mut bytes) = (0u32, 0, 0u64);
@@ -200,8 +204,8 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
                     came += 1;
                 }
                 What::Change(change) => {
-                    // Some cannot be, as a removal of a class with others below it: then nothing
-                    // has changed.
+                    // A change that is refused, such as the removal of a class that has children,
+                    // changes nothing.
                     let _ = engine.apply(now, change);
                 }
             }
@@ -226,14 +230,14 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
                 if rules.conserving && engine.backlog() > 0 {
                     let waiting: Vec<u64> = (0..6).map(|class| engine.own_counters(class).queued_packets).collect();
                     panic!(
-                        "the link idles at {now}, and by class so many packets wait: {waiting:?}; next {:?}",
+                        "the link idles at {now} though packets wait, in classes 0 to 5: {waiting:?}; next_wakeup {:?}",
                         engine.next_wakeup()
                     );
                 }
                 wake = engine.next_wakeup();
                 assert!(
                     wake.is_none_or(|at| at > now),
-                    "asked at {now} (due {due}), nothing, and told to ask again at {wake:?}"
+                    "dequeue at {now} (due: {due}) sends nothing, but next_wakeup is {wake:?}"
                 );
                 if rules.extra {
                     let event = events.get(next).map_or(until, |(at, _)| *at);
@@ -242,12 +246,12 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
                     for _ in 0..3 {
                         assert!(
                             engine.dequeue(at).is_none(),
-                            "nothing was to leave before {wake:?}, and something leaves at {at}"
+                            "a packet leaves at {at}, though next_wakeup was {wake:?}"
                         );
                         let again = engine.next_wakeup();
                         assert!(
                             again >= wake || wake.is_none() && again.is_none(),
-                            "{wake:?}, asked at {at} as well: {again:?}"
+                            "a call at {at} moved next_wakeup from {wake:?} back to {again:?}"
                         );
                         if before > at + 1 {
                             at += random.below(before - at);
@@ -258,7 +262,7 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
         }
     }
     let waiting = u64::from(engine.backlog());
-    assert_eq!(u64::from(came), out.len() as u64 + lost + waiting, "packets that came, left, were lost, wait");
+    assert_eq!(u64::from(came), out.len() as u64 + lost + waiting, "arrived = sent + dropped + waiting");
     let total = engine.counters(0);
     assert_eq!(
         (total.received_packets() + engine.unclassified().0, total.sent_packets),
@@ -270,7 +274,8 @@ pub fn run(engine: &mut Engine, rate: Rate, events: &[(Nanos, What)], rules: Rul
     out
 }
 
-/// Packets for classes at random, bursts and pauses, `load` percent of the rate on average.
+/// `count` packets or a few more for random classes, with bursts and pauses; `load` percent of the
+/// rate on average.
 pub fn traffic(random: &mut Random, classes: &[u32], rate: u64, load: u64, count: usize) -> Vec<(Nanos, What)> {
     let (mut now, mut out) = (0, Vec::new());
     while out.len() < count {
@@ -287,16 +292,16 @@ pub fn traffic(random: &mut Random, classes: &[u32], rate: u64, load: u64, count
     out
 }
 
-/// The longest wait, until its last bit has left, of a packet of `class`, whose source keeps to a
+/// The longest delay of a packet of `class` until its last bit has left. Its source keeps to a
 /// token bucket of `rate` and `burst` bytes, while all other leaves have packets most of the time.
-/// `packets` go in all.
+/// Runs until `packets` packets of all classes have left.
 pub fn longest_wait(nest: &Nest, class: u32, rate: Rate, burst: u64, random: &mut Random, packets: usize) -> Nanos {
     const SECOND: u128 = 1_000_000_000;
     let mut engine = Engine::new(&nest.spec).expect("a valid link");
     let others: Vec<u32> = nest.leaves().into_iter().filter(|leaf| *leaf != class).collect();
     let full = u128::from(burst) * 8 * SECOND;
     let (mut tokens, mut filled) = (full, 0);
-    // Idleness may earn a burst: begin after some.
+    // Begins after a second of idle time, in which a scheduler may allow a class a burst.
     let (mut now, mut next) = (1_000_000_000, 1_000_000_000);
     let mut size = 1500;
     let (mut start, mut bytes, mut free) = (now, 0u64, now);
@@ -319,7 +324,7 @@ pub fn longest_wait(nest: &Nest, class: u32, rate: Rate, burst: u64, random: &mu
             }
         }
         for other in &others {
-            // Now and then one falls idle, and comes back with a burst.
+            // Now and then a class runs empty, and comes back with a burst.
             while engine.counters(*other).queued_packets < 3 && random.chance(97) {
                 let size = if random.chance(60) { 1500 } else { 1 + random.below(1500) as u32 };
                 engine.enqueue(now, *other, Packet::new(0, size));

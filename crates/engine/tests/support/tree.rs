@@ -1,5 +1,4 @@
-//! Trees of any scheduler for tests: classes by the name of their scheduler and their words, and
-//! places for promises.
+//! Links with any scheduler for tests, and what the scheduler promises its classes.
 #![allow(dead_code)]
 
 use altq_engine::schedule::{self, promise};
@@ -7,34 +6,33 @@ use altq_engine::settings::{Limit, Settings, Value};
 use altq_engine::spec::{ClassSpec, LinkSpec, QueueSpec, SchedulerSpec};
 use altq_engine::units::Rate;
 
-/// A link under a scheduler, without classes.
+/// A link with this scheduler, without classes.
 pub fn link(rate: Rate, scheduler: &str) -> LinkSpec {
     LinkSpec::new(rate, SchedulerSpec { name: name(scheduler), settings: Settings::new() }, vec![ClassSpec::root()])
 }
 
-/// The name as the registry has it.
+/// A scheduler's name, with the lifetime that the registry's has.
 pub fn name(scheduler: &str) -> &'static str {
     schedule::find(scheduler).expect("a registered scheduler").name
 }
 
-/// A class with a drop-tail queue of so many packets.
+/// A class with a drop-tail queue of `packets` packets.
 pub fn class(parent: u32, settings: Settings, packets: u32) -> ClassSpec {
     let queue = QueueSpec::new("drop_tail", Limit::Packets(packets));
     ClassSpec { parent, settings, queue: Some(queue), scheduler: None }
 }
 
-/// Words with a number.
+/// A single word with a number.
 pub fn int(word: &'static str, n: u64) -> Settings {
     Settings::new().with(word, Value::Int(n))
 }
 
-/// Words with bytes.
+/// A single word with a number of bytes.
 pub fn bytes(word: &'static str, n: u64) -> Settings {
     Settings::new().with(word, Value::Bytes(n))
 }
 
-/// What the link's own scheduler promises its classes that stand right below it, in the order of
-/// their numbers, class 1 first.
+/// What the link's scheduler promises to each of its classes, class 1 first. None is below another.
 pub fn promises(spec: &LinkSpec) -> Vec<Result<promise::Promise, String>> {
     let members: Vec<promise::Member<'_>> = spec.classes[1..]
         .iter()

@@ -1,6 +1,7 @@
-//! A wire and its driver in virtual time, as `altq replay` has them: one packet at a time; the
-//! engine is asked at every arrival, when a transmission is complete, and at the times that
-//! `next_wakeup` gave, rounded up to the next tick. At equal times: complete, timers, arrivals.
+//! A wire and its driver in virtual time, as in `altq replay`. The wire sends one packet at a time.
+//! The engine is asked at every arrival, when a transmission is complete, and at the times of
+//! `next_wakeup`, rounded up to the next tick. At one time: first completions, then timers, then
+//! arrivals.
 
 #![allow(dead_code)]
 
@@ -10,7 +11,7 @@ use altq_engine::spec::Timer;
 use altq_engine::units::{Nanos, Rate, SECOND};
 use altq_engine::{Engine, Packet};
 
-/// A packet to come: when, for which class, how many bytes.
+/// An arriving packet: when, for which class, how many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     pub at: Nanos,
@@ -24,20 +25,20 @@ pub struct Departure {
     pub at: Nanos,
     pub class: u32,
     pub bytes: u32,
-    /// The number of its arrival.
+    /// Its index in the list of arrivals.
     pub id: u32,
-    /// When the wire was done with it.
+    /// When its last bit had left.
     pub end: Nanos,
     pub arrived: Nanos,
 }
 
-/// The wire and the driver in front of it. Packet k of a busy period ends at the period's start
-/// plus the time of all its bits so far, rounded up.
+/// The wire and the driver in front of it. A packet's last bit leaves at the start of the busy
+/// period plus the time of all bits sent in it so far, rounded up.
 pub struct Wire {
     rate: Rate,
     start: Nanos,
     bytes: u64,
-    /// When each packet that the driver holds will be done, the one on the wire first.
+    /// When the last bit of each packet in the driver will have left; the one on the wire first.
     ends: VecDeque<Nanos>,
 }
 
@@ -46,7 +47,7 @@ impl Wire {
         Wire { rate, start: 0, bytes: 0, ends: VecDeque::new() }
     }
 
-    /// Takes a packet at `now`; when the wire will be done with it.
+    /// Takes a packet at `now`. Returns when its last bit will have left.
     pub fn send(&mut self, now: Nanos, bytes: u32) -> Nanos {
         if self.start + self.rate.time_for(self.bytes) < now {
             (self.start, self.bytes) = (now, 0);
@@ -61,7 +62,7 @@ impl Wire {
         self.ends.len()
     }
 
-    /// When the packet on the wire is done.
+    /// When the last bit of the packet on the wire will have left.
     pub fn next_end(&self) -> Option<Nanos> {
         self.ends.front().copied()
     }
@@ -71,7 +72,7 @@ impl Wire {
     }
 }
 
-/// Rounds a wake-up up to where the caller's timer can fire.
+/// Rounds a time up to the next one at which the caller's timer can fire.
 pub fn rounded(at: Nanos, timer: Timer) -> Nanos {
     match timer {
         Timer::Exact => at,
@@ -79,8 +80,8 @@ pub fn rounded(at: Nanos, timer: Timer) -> Nanos {
     }
 }
 
-/// Who calls the engine: the wire's rate, the timers, and how many packets the driver holds, the
-/// one on the wire included.
+/// The caller of the engine: the wire's rate, the timer, and how many packets the driver holds,
+/// including the one on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub rate: Rate,
@@ -98,9 +99,8 @@ pub fn run(
     run_with(engine, caller, until, arrivals, |_, _| None)
 }
 
-/// [`run`], with something else to do to the engine now and then: `act` is called at the time it
-/// last answered (first at 0), before everything else of that time, and says when it wants to be
-/// called again.
+/// [`run`], with other calls to the engine: `act` is called at time 0, and then at the time that it
+/// returned last, before everything else of that time.
 pub fn run_with(
     engine: &mut Engine,
     caller: Caller,
@@ -138,8 +138,8 @@ pub fn run_with(
         while wire.held() < caller.ring {
             let Some(d) = engine.dequeue(now) else {
                 wake = engine.next_wakeup().map(|at| rounded(at, caller.timer));
-                assert!(wake.is_some() || engine.backlog() == 0, "packets wait, and nothing will wake them");
-                assert!(wake.is_none_or(|at| at > now), "asked at {now}, nothing, and told to ask again at {wake:?}");
+                assert!(wake.is_some() || engine.backlog() == 0, "packets wait, but next_wakeup is None");
+                assert!(wake.is_none_or(|at| at > now), "dequeue at {now} sends nothing, but next_wakeup is {wake:?}");
                 break;
             };
             let end = wire.send(now, d.packet.wire);
@@ -150,7 +150,7 @@ pub fn run_with(
     out
 }
 
-/// The rate of a class over a window, bit/s: what was handed over in it.
+/// The rate of a class over a time window in bit/s, counting packets handed to the wire in it.
 pub fn rate_of(departures: &[Departure], class: u32, from: Nanos, to: Nanos) -> f64 {
     let bytes: u64 =
         departures.iter().filter(|d| d.class == class && (from..to).contains(&d.at)).map(|d| u64::from(d.bytes)).sum();
