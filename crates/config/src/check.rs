@@ -1,5 +1,5 @@
-//! Checks of a policy that are the same for every language: that guarantees fit into capacities,
-//! that words go together, that rules can match.
+//! Checks of a policy that are the same for every language: guarantees must fit into capacities,
+//! words must not contradict each other, and rules must be able to match.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::policy::Link;
 mod meter;
 pub(crate) mod rules;
 
-/// Checks a link. Findings stand at the places that `link.classes` and `link.rules` hold.
+/// Checks a link. Findings point to the places in `link.classes` and `link.rules`.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
     sums(link, &link.children(), findings);
     let mut found = of_schedulers(link, |severity| severity != Severity::Advice).into_iter().peekable();
@@ -31,7 +31,7 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
             format!("the link `{}` has no default class: packets that no rule matches are dropped", link.name);
         findings.push(Diagnostic::warning("no-default", link.span, message).help("write `default` in a class"));
     }
-    // What the engine would refuse is refused here, where its place is known.
+    // What the engine would refuse is refused here, where the place in the text is known.
     if !findings.has_errors()
         && let Err(error) = Engine::new(&link.spec)
     {
@@ -39,13 +39,13 @@ pub(crate) fn link(link: &Link, findings: &mut Findings) {
     }
 }
 
-/// Advice on a link that only `altq check` prints: the policy is in order without it.
+/// Advice on a link, which only `altq check` prints. The policy is correct without following it.
 pub fn advice(link: &Link) -> Vec<Diagnostic> {
     let found = of_schedulers(link, |severity| severity == Severity::Advice);
     found.into_iter().map(|finding| diagnostic(link, finding)).collect()
 }
 
-/// What the schedulers of a link find, in the order of the classes.
+/// The findings of the schedulers of a link, in the order of the classes.
 fn of_schedulers(link: &Link, wanted: fn(Severity) -> bool) -> Vec<Finding> {
     let (children, holders) = (link.children(), link.holders());
     let names: Vec<&str> = link.classes.iter().map(|class| class.name.as_str()).collect();
@@ -149,6 +149,8 @@ fn guarantee_place(link: &Link, class: ClassId) -> Span {
     places.next().map_or(place.span, |(_, span)| *span)
 }
 
+/// The sum of the children's guarantees as text: `voice 5Mbit/s + data 6Mbit/s`, at most eight
+/// terms.
 fn arithmetic(link: &Link, children: &[ClassId]) -> String {
     let mut terms: Vec<String> = children
         .iter()

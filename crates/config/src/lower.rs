@@ -1,5 +1,5 @@
-//! Words that stand for something else, and what takes their place in the [`Link`]: a word that
-//! stands for a queue, and the word `control`.
+//! Replaces words of a class in a [`Link`] by what they stand for: a queue, or the rules of a
+//! control class.
 
 use altq_engine::classify::{Field, Rule, Term, Values};
 use altq_engine::schedule::QueueWord;
@@ -43,8 +43,8 @@ pub fn control_rules(class: ClassId) -> [Rule; 2] {
     [rule(4, 1), rule(6, 58)]
 }
 
-/// Replaces the word `control` by the rules of a control class. They stand behind all rules that
-/// the user wrote, which so are tried first.
+/// Replaces the word `control` by the rules of a control class. They are added after the user's
+/// rules, which are so tried first.
 pub fn control_words(link: &mut Link, findings: &mut Findings) {
     let mut first = None;
     for id in 1..link.spec.classes.len() {

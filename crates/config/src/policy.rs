@@ -6,12 +6,12 @@ use altq_engine::units::Rate;
 
 use crate::diagnostic::{Diagnostic, Sources, Span};
 
-/// A whole policy that was read and checked. One with errors is not made.
+/// A whole policy, read and checked. It has no errors.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// Its links, at least one.
     pub links: Vec<Link>,
-    /// What the user should know though it is no error.
+    /// Warnings: what the user should know, though it is not an error.
     pub warnings: Vec<Diagnostic>,
     /// The texts it was read from.
     pub sources: Sources,
@@ -41,8 +41,8 @@ pub struct Link {
     pub overcommit: bool,
     /// Where the link is named.
     pub span: Span,
-    /// What the language implies though the user did not write it, a line each: the MTU and the
-    /// token bucket of an altq.conf, for example.
+    /// What the language implies without the user writing it, one line each: for example the MTU
+    /// and the token bucket of an altq.conf.
     pub notes: Vec<String>,
 }
 
@@ -62,8 +62,8 @@ impl Link {
         self.spec.children()
     }
 
-    /// Which classes hold packets of their own: those without children, and those that a rule or
-    /// `default` leads to.
+    /// For each class, whether it may hold packets of its own: it has no children, or a rule or
+    /// `default` sends packets to it.
     pub fn holders(&self) -> Vec<bool> {
         self.spec.holders()
     }
@@ -112,7 +112,7 @@ pub struct Class {
     pub scheduler_words: Vec<(&'static str, Span)>,
     /// Where each word of its queue is written.
     pub queue_words: Vec<(&'static str, Span)>,
-    /// Whether the user did not write it: the control class that altqd makes by itself.
+    /// True for a class that the user did not write: the control class that altqd makes by itself.
     pub made: bool,
 }
 
@@ -136,7 +136,7 @@ pub enum Device {
     Interface {
         /// Its name.
         name: String,
-        /// Whether it is those that come in.
+        /// True for the packets that come in.
         ingress: bool,
     },
     /// Packets that come in at one interface and leave by another.

@@ -112,7 +112,7 @@ impl Printer<'_> {
             self.line(1, "default");
         }
         if let Some(names) = self.shuffled() {
-            self.left_out(format!("the order of `{names}` in ALTQ's rounds: here a class stands behind its parent's"));
+            self.left_out(format!("the order of `{names}` in ALTQ's round robin: here a class comes after its parent"));
         }
         if spec.classes.len() > 1 {
             self.line(0, "");
@@ -122,9 +122,9 @@ impl Printer<'_> {
         self.line(0, "}");
     }
 
-    /// The names of two classes of one priority that are printed in another order than they were
-    /// made in, if that matters: some schedulers serve classes of one priority in the order in
-    /// which they were made, and a printed class stands behind its parent.
+    /// The names of two classes of one priority that are printed in another order than the one in
+    /// which they were made, if that matters: some schedulers serve classes of one priority in the
+    /// order in which they were made, but a class is printed inside its parent.
     fn shuffled(&self) -> Option<String> {
         let mut last: HashMap<u64, ClassId> = HashMap::new();
         let mut stack = vec![ROOT];
@@ -309,7 +309,8 @@ fn conditions(rule: &Rule, interfaces: &[String]) -> Option<String> {
         }
         let (key, _) = KEYS.iter().find(|(_, field)| *field == first.field)?;
         let mut list = Vec::new();
-        // Wanted values first, then those behind a `!`: terms are read in this order.
+        // The values that must match first, then those after a `!`: the parser makes terms in this
+        // order.
         for negated in [false, true] {
             for term in same.iter().filter(|term| term.negated == negated) {
                 let mark = if negated { "!" } else { "" };

@@ -1,5 +1,5 @@
-//! What a policy promises its classes: the highest rate that each may reach, what each can count
-//! on, and how long its packets wait at most.
+//! What a policy promises its classes: the highest rate that each may reach, the rate that each can
+//! count on, and the longest delay of its packets.
 
 use std::cell::OnceCell;
 
@@ -53,7 +53,7 @@ impl Link {
     }
 }
 
-/// How long a packet of a class waits at most, until its last bit has left, in nanoseconds.
+/// The longest delay of a class's packets until their last bit has left, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayBound {
     /// The bound for a source that keeps to the class's guarantee.
@@ -74,14 +74,13 @@ impl DelayBound {
 /// follow.
 pub struct Promises<'l> {
     link: &'l Link,
-    /// By class: whether it holds packets of its own.
+    /// For each class: whether it may hold packets of its own.
     holders: Vec<bool>,
-    /// By class: the division that serves it, and its number there.
+    /// For each class: the index of the division that serves it, and its index in that division.
     standing: Vec<(usize, usize)>,
     /// All divisions, that of the link's scheduler first.
     places: Vec<Division>,
-    /// By class: the delay bounds that the link's own scheduler computes. Made when they are first
-    /// asked for.
+    /// For each class: the delay bounds that the link's own scheduler computes, on first use.
     bounds: OnceCell<Vec<Result<Bound, String>>>,
 }
 
@@ -91,12 +90,12 @@ struct Division {
     holder: ClassId,
     /// The classes that it serves, parents first.
     classes: Vec<ClassId>,
-    /// By class: the number of its parent here, its words, whether it has no classes below it, and
-    /// whether the length of its next packet is a guess.
+    /// For each of these classes: the index of its parent among them, its words, whether it has no
+    /// children, and whether the length of its next packet is a guess.
     members: Vec<(Option<usize>, Settings, bool, bool)>,
     /// Why its classes are promised nothing, if so.
     nothing: Option<String>,
-    /// What each class is promised. Made when it is first asked for.
+    /// What each class is promised; computed on first use.
     promises: OnceCell<Vec<Result<Promise, String>>>,
 }
 
@@ -106,7 +105,7 @@ impl<'l> Promises<'l> {
         let (children, holders) = (link.children(), link.holders());
         let mut places = vec![Division::of(ROOT)];
         let mut standing = vec![(0, 0); children.len()];
-        // By class: the division of the scheduler that serves its children.
+        // For each class: the division of the scheduler that serves its children.
         let mut below = vec![0; children.len()];
         for (id, spec) in link.spec.classes.iter().enumerate().skip(1) {
             let place = below.get(spec.parent as usize).copied().unwrap_or(0);
@@ -206,8 +205,8 @@ impl<'l> Promises<'l> {
         let serving = link.spec.serving(class).and_then(|scheduler| Some((scheduler, schedule::find(scheduler.name)?)));
         let Some((scheduler, entry)) = serving else { return DelayBound::none("no scheduler serves it") };
         let better = entry.bounds.filter(|_| link.spec.served_by_root(class));
-        // Packets that wait in the root are of no class, but some schedulers serve them as if they
-        // were of one.
+        // Packets that wait in the root belong to no class, but some schedulers serve them like
+        // those of a class.
         if class == ROOT && (better.is_none() || !self.holders[ROOT as usize]) {
             return DelayBound::none("the root is the link: its classes have the bounds");
         }
@@ -233,7 +232,7 @@ impl<'l> Promises<'l> {
             return DelayBound::none("the bound is beyond all time");
         }
         queue_full(link, class, DelayBound { conforming, queue_full: None, assumes }, |packets| {
-            // A full queue, and one packet that may just have been sent.
+            // The packets of a full queue, and one that may just have been sent.
             promise.steady().delay(packets.saturating_add(1).saturating_mul(packet))
         })
     }

@@ -1,4 +1,4 @@
-//! Prints findings for people: file, line and column, the line with a caret, the reason, the help.
+//! Prints findings as text: file, line and column, the line with a caret, the reason, and the help.
 
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle};
 
@@ -63,7 +63,7 @@ fn snippet(span: Span, label: Option<&str>, sources: &Sources) -> Vec<Element<'s
     if before.is_empty() {
         return vec![snippet.path(path).into()];
     }
-    // The renderer would count columns in the cut line, so the place is given apart.
+    // The renderer would count columns in the cut line, so the place is given separately.
     vec![Origin::path(path).line(line).char_column(column).into(), snippet.into()]
 }
 

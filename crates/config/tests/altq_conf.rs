@@ -21,12 +21,13 @@ fn rates(link: &Link) -> Vec<u64> {
     (0..link.classes.len() as u32).map(|class| link.guarantee(class).unwrap().as_bit_s()).collect()
 }
 
-/// Two files as they were published: of ALTQ/CBQ 0.3.2 of 1997 for three interfaces, and the one
-/// that the package suggests for RSVP.
+/// Two published files: that of ALTQ/CBQ 0.3.2 (1997) for three interfaces, and the one that the
+/// package suggests for RSVP.
 #[test]
 fn the_printed_files_are_read_as_they_are() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    // Interface, bandwidth, def_class less 2 % of the interface, tcp_class, ctl_class.
+    // The interface, its bandwidth, def_class without the control class's 2 % of the interface,
+    // tcp_class, ctl_class.
     for (file, interface, rate, def, tcp) in [
         ("1997-atm.cbq.conf", "en0", 134_000_000_u64, 1_340_000 * 96, 1_340_000 * 5),
         ("1997-10baset.cbq.conf", "fxp0", 10_000_000, 100_000 * 96, 100_000 * 10),
@@ -53,7 +54,7 @@ fn the_printed_files_are_read_as_they_are() {
         assert!(link.spec.classes.iter().all(|class| class.queue.as_ref().unwrap().limit == Limit::Packets(30)));
         let rules = &link.spec.rules;
         assert_eq!((rules.order, rules.rules.len()), (Order::Altq, 3));
-        // The filter: protocol 6 and nothing else, to tcp_class.
+        // The filter sends protocol 6 to tcp_class, whatever the addresses and ports.
         let filter = &rules.rules[2];
         assert_eq!(filter.class, 3);
         let terms: Vec<(Field, &Values)> = filter.terms.iter().map(|term| (term.field, &term.values)).collect();
@@ -67,13 +68,14 @@ fn the_printed_files_are_read_as_they_are() {
     let link = &policy.links[0];
     assert_eq!(names(link), ["root_class", "unres_class", "ctl_class", "res_class"]);
     assert_eq!(rates(link), [2_000_000, 58 * 20_000, 2 * 20_000, 40 * 20_000]);
-    // An ATM interface: RFC 2225.
+    // The MTU of an ATM interface: RFC 2225, 7.
     assert_eq!(link.spec.mtu, 9180);
     assert!(!link.spec.classes[3].settings.flag("borrow"));
     assert!(link.notes.iter().any(|note| note.contains("res_class") && note.contains("reservations")));
 }
 
-/// The published table goes from 5 to 95 per cent: 95 is the most beside the control class.
+/// Shares from 5 to 95 per cent, as in the published table (docs/reference/altq.md 17). 95 is the
+/// most that fits beside the control class.
 #[test]
 fn the_published_shares_are_admitted() {
     let file = |percent: u32| {
@@ -92,7 +94,7 @@ fn the_published_shares_are_admitted() {
 
 #[test]
 fn words_may_be_cut_short_joined_and_left_out() {
-    // Commands that are cut short, a comment, a joined line, commands without their interface.
+    // Abbreviated commands, a comment, a joined line, and commands that name no interface.
     let policy = parse(
         "int em0 cbq bandwidth 1.5M efficient\ncl cbq em0 root NULL pbandwidth 100 # the root\n\
          cl cbq def root borrow \\\n pbandwidth 50 default\nclas cbq voice root exactbandwidth 64K priority 7\n\
@@ -103,7 +105,7 @@ fn words_may_be_cut_short_joined_and_left_out() {
     assert_eq!(link.spec.rate, Rate::bit_s(1_500_000));
     assert!(link.spec.scheduler.settings.flag("efficient"));
     assert_eq!(names(link), ["root", "def", "ctl_class", "voice"]);
-    // 15000 a per cent: 50 less 2, 2, and 64000.
+    // One per cent is 15000 bit/s: 50 per cent less 2, 2 per cent, and 64000 bit/s.
     assert_eq!(rates(link), [1_500_000, 720_000, 30_000, 64_000]);
     // The first filters are those of the control class.
     let [v4, v6] = &link.spec.rules.rules[2..] else { panic!("{:?}", link.spec.rules.rules) };
@@ -130,8 +132,8 @@ fn queues_and_bandwidths_by_the_book() {
         let class = link.class(name).unwrap() as usize;
         link.spec.classes[class].queue.as_ref().unwrap().limit
     };
-    // docs/reference/altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; at least 4;
-    // without bandwidth and borrow none.
+    // docs/reference/altq.md 2.2: 60 ms at 10 Mbit/s are 50 packets of 1500 bytes; the limit is at
+    // least 4; a class with neither bandwidth nor borrow has none.
     assert_eq!(limit("a"), Limit::Packets(50));
     assert_eq!(limit("b"), Limit::Packets(4));
     assert_eq!(limit("none"), Limit::Packets(0));
@@ -239,6 +241,7 @@ fn several_interfaces() {
     let policy = parse(&format!("{}{}filter em0 def 0 0 0 0 6\nfilter def 0 25 0 0 6\n", one("em0"), one("em1")));
     let counts: Vec<(&str, usize)> =
         policy.links.iter().map(|link| (link.name.as_str(), link.spec.rules.rules.len())).collect();
-    // Two filters each of the control class; the interface named last stays the current one.
+    // Each interface has the two filters of its control class. Commands that name no interface are
+    // about the one named last.
     assert_eq!(counts, [("em0", 4), ("em1", 2)]);
 }

@@ -1,10 +1,10 @@
-//! Wrong policies: each error has its place. In the texts `^` marks the place of the error; it is
-//! taken out before the text is read.
+//! Errors in policies, and where each is reported. In the texts `^` marks the place of the error;
+//! it is removed before the text is read.
 
 use altq_config::diagnostic::MOST_ERRORS;
 use altq_config::{Diagnostic, Language, Severity, Sources, parse_str};
 
-/// Reads a text and returns what was found, warnings too.
+/// Reads a text and returns its errors and warnings.
 fn findings(text: &str, language: Language) -> (Vec<Diagnostic>, Sources, bool) {
     match parse_str(text, "t", language) {
         Ok(policy) => (policy.warnings, policy.sources, true),
@@ -22,7 +22,7 @@ fn first(language: Language, marked: &str, code: &str, says: &str) {
     let Some(first) = found.first() else { panic!("nothing was found in:\n{text}") };
     assert_eq!(ok, first.severity == Severity::Warning, "{text}");
     assert_eq!((first.code, first.span.start), (code, at), "{}\n{text}", first.message);
-    // As line and column, both from 1.
+    // The place as line and column, both counted from 1.
     let before = &text[..at];
     let place = (before.matches('\n').count() + 1, before.rsplit('\n').next().unwrap_or("").chars().count() + 1);
     assert_eq!(sources.line_column(first.span), place);
@@ -109,7 +109,7 @@ fn native_places() {
         ("include ^\"a", "open-quote", ""),
         ("^include a", "missing-value", "quotes"),
         ("include \"^nowhere/at-all.altq\"", "cannot-read", "nowhere/at-all.altq"),
-        // Twice.
+        // Given twice.
         ("link l { rate 1Mbit/s ^rate 2Mbit/s scheduler cbq }", "given-twice", ""),
         ("link l { rate 1Mbit/s scheduler cbq ^scheduler fifo }", "given-twice", ""),
         (
@@ -165,7 +165,7 @@ fn native_places_in_a_link() {
         ("class a { share 5% queue red { limit 50packets ^min 5000bytes } }", "refused", "packets"),
         ("class a { share 5% queue pie { ^max_ecnth 0.2 } }", "refused", "ecn"),
         ("class a { share 5% queue blue { ^increment 0 } }", "refused", "0.125"),
-        ("class a { share 5% queue rio { low-min 5packets ^low-max 5packets } }", "refused", "nothing lies"),
+        ("class a { share 5% queue rio { low-min 5packets ^low-max 5packets } }", "refused", "not below"),
         ("class a { share 5% queue two_level { limit 9000bytes ^bytes 9000 } }", "refused", "bytes"),
         ("class a { share 5% queue red { probability ^10% } }", "bad-value", "0.02"),
         ("class a { queue drop_tail { limit ^50 } }", "bad-value", "50packets"),
@@ -248,7 +248,7 @@ fn native_places_in_a_link() {
     };
     first(Language::Native, &classic("borrow ^ceiling 1Mbit/s"), "wrong-estimator", "exact");
     first(Language::Native, &classic("^maxdelay 50ms queue drop_tail"), "given-twice", "both");
-    // Refused by the engine: a rate that the classic estimator cannot count.
+    // An error of the engine: a rate for which the classic estimator's numbers overflow.
     let fast = "link l { ^rate 20Gbit/s scheduler cbq { estimator classic } class a { share 90% default } }";
     first(Language::Native, fast, "refused", "8 Gbit/s");
 }
@@ -261,7 +261,7 @@ fn overcommit_makes_sums_a_warning() {
 
 #[test]
 fn shares_never_trip_on_rounding() {
-    // 33.3 + 33.3 + 33.4 per cent of 10 bit/s: 3, 3 and 3, never 11.
+    // 33.3, 33.3 and 33.4 per cent of 10 bit/s are 3 bit/s each: percentages are rounded down.
     let text = "link l { rate 10bit/s scheduler cbq class a { share 33.5% default } class b { share 33.5% } \
         class c { share 33% } }";
     let (found, _, ok) = findings(text, Language::Native);
@@ -386,7 +386,7 @@ fn ten_megabytes_in_a_line_are_quick_and_shown_short() {
         let start = std::time::Instant::now();
         let failed = parse_str(&text, "t", language).unwrap_err();
         let shown = failed.to_string();
-        // It takes milliseconds; seconds are allowed for a slow build on a busy machine.
+        // It takes milliseconds. The limit is in seconds for slow builds on busy machines.
         assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
         assert!(shown.len() < 20_000, "{} bytes shown", shown.len());
         assert!(shown.lines().all(|line| line.chars().count() < 400));

@@ -1,4 +1,4 @@
-//! What `altq convert` prints means the same as what was read.
+//! The policy that `altq convert` prints has the same meaning as the one that it read.
 
 use altq_config::{Language, Link, Policy, parse_str, print};
 use altq_engine::classify::{Classifier, Field, Order, Rule, Values};
@@ -177,8 +177,8 @@ fn native_policies_come_back_as_they_are() {
     let mut read = 0;
     for _ in 0..400 {
         let text = native(&mut random);
-        // A random policy may be refused, as for a rule that matches nothing or a rate that is too
-        // low. This test is about the others.
+        // A random policy may be refused, for example because a rule matches nothing or a rate is
+        // too low. Such a policy is skipped.
         let Ok(policy) = parse_str(&text, "t", Language::Native) else { continue };
         read += 1;
         let printed = print(&policy);
@@ -198,8 +198,8 @@ fn native_policies_come_back_as_they_are() {
     assert!(read > 300 && rules > 500, "{read} policies, {rules} rules");
 }
 
-/// Words whose names are two words, percentages of what remains, and words that stand behind
-/// others.
+/// Policies with words that consist of two words, percentages of what remains, and words that
+/// follow others.
 #[test]
 fn classes_of_wfq_come_back() {
     let text = "link l { rate 10Mbit/s scheduler wfq { excess equal }
@@ -272,8 +272,9 @@ fn altq_conf(random: &mut Random) -> String {
     out
 }
 
-/// The class of a packet by the text of docs/reference/altq.md 10.1, not by the engine's tables:
-/// full-host destinations (IPv6: flow labels) first, then the larger ruleno, then the later line.
+/// The class of a packet, found by the rules of docs/reference/altq.md 10.1 without the engine:
+/// filters with a full destination address (IPv6: with a flow label) first, then the larger ruleno,
+/// then the later line.
 fn by_the_book(link: &Link, key: &Key) -> Option<u32> {
     let hashed = |rule: &Rule| {
         rule.terms.iter().any(|term| match (&term.values, term.field) {
@@ -343,7 +344,7 @@ fn altq_conf_means_the_same_in_the_native_language() {
     let mut by_rule = 0;
     for _ in 0..400 {
         let mut text = altq_conf(&mut random);
-        // Lines that altqd would refuse are taken out, one by one.
+        // Lines that altqd would refuse are removed, one by one.
         let policy = loop {
             match parse_str(&text, "altq.conf", Language::Altq) {
                 Ok(policy) => break policy,
@@ -382,7 +383,7 @@ fn altq_conf_means_the_same_in_the_native_language() {
     assert!(read == 400 && by_rule > 10_000, "{read} files, {by_rule} packets");
 }
 
-/// ALTQ serves classes in the order in which they were made. Where the printed order is another,
+/// ALTQ serves classes in the order in which they were made. If they are printed in another order,
 /// `left_out` says so.
 #[test]
 fn what_nesting_cannot_say_is_listed() {

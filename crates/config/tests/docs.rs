@@ -9,7 +9,7 @@ use altq_engine::settings::{Kind, Word};
 fn every_word_is_in_the_reference() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/language.md");
     let text = std::fs::read_to_string(path).expect("docs/language.md");
-    // A word of the page is one that stands alone in code marks.
+    // Words of the page are those that are alone between code marks.
     let code: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
     let known = |word: &str| {
         code.iter().any(|code| code.split(|c: char| c.is_whitespace() || "{}[],|".contains(c)).any(|w| w == word))
@@ -71,8 +71,8 @@ fn the_tables_of_schedulers_and_queues() {
     }
 }
 
-/// Every scheduler and queue has a page; a page shows a plot, and the script that draws them knows
-/// it.
+/// Every scheduler and queue has a page with a plot, and the script that draws the plots knows the
+/// plot.
 #[test]
 fn every_page_has_its_plot() {
     let script = read("docs/plots.sh");

@@ -105,7 +105,7 @@ fn each_error_has_its_place() {
         ("class a { realtime 2Mbit/s ^upperlimit 3Mbit/s }", "no-effect", "deadline only"),
     ] {
         let marked = link(inside);
-        // Without a mark the finding is at the second of two words.
+        // Without a mark, the finding is at the second of two words.
         let at = marked.find('^').unwrap_or_else(|| marked.rfind("linkshare").unwrap());
         let text = marked.replacen('^', "", 1);
         let (found, sources, ok) = findings(&text);

@@ -1,4 +1,4 @@
-//! What `altq check` finds in policies of htb. `^` marks the place of the finding.
+//! The findings of `altq check` in policies of htb. `^` marks the place of the finding.
 
 use altq_config::{Language, Severity, parse_str};
 
@@ -60,7 +60,7 @@ fn warnings() {
             "no-effect",
             "queue",
         ),
-        // 8 Mbit/s are 100000 bytes by r2q 10, 72 kbit/s 900.
+        // With r2q 10, 8 Mbit/s give a quantum of 100000 bytes, and 72 kbit/s one of 900.
         (
             "class a { rate 8Mbit/s default } class b { ^rate 72kbit/s ceil 10Mbit/s }",
             "bounded-quantum",

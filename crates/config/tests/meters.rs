@@ -1,4 +1,4 @@
-//! Meters in the native language: read, printed, and refused with their places.
+//! Meters in the native language: how they are read and printed, and where errors are reported.
 
 use altq_config::{Language, parse_str, print};
 use altq_engine::shape::meter::{Action, MeterSpec, Profile};
@@ -29,7 +29,7 @@ fn read_and_printed() {
     assert_eq!(meters[2].profile, Profile::TwoRate { cir, cbs: 3000, pir: Rate::mbit_s(2), pbs: 6000 });
     assert_eq!((meters[2].aware, meters[2].actions), (true, [Action::Pass, Action::Pass, Action::Drop]));
     assert!(policy.links[0].marks_dscp());
-    // What is printed reads back to the same.
+    // The printed policy reads back to the same meters.
     let printed = print(&policy);
     assert!(printed.left_out.is_empty() && printed.text.contains("yellow dscp af12"), "{}", printed.text);
     let again = parse_str(&printed.text, "t.altq", Language::Native)
@@ -77,8 +77,8 @@ fn what_check_makes_of_them() {
     let policy = parse_str(text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
     let link = &policy.links[0];
     let ceilings = ["l", "a", "b"].map(|name| link.ceiling(link.class(name).unwrap()).as_bit_s());
-    // The link's meter drops beyond its peak rate, that of a beyond its committed one; that of b
-    // drops nothing.
+    // The link's meter drops packets beyond its peak rate, the meter of `a` those beyond its
+    // committed rate. The meter of `b` drops none.
     assert_eq!(ceilings, [6_000_000, 2_000_000, 6_000_000]);
     assert_eq!(policy.warnings.len(), 1);
     let warning = &policy.warnings[0];

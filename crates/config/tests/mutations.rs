@@ -1,5 +1,5 @@
-//! Reads random variations of correct policies: nothing panics, every place lies in its text, every
-//! finding can be shown, and a policy that is read can be printed and read again.
+//! Reads random variations of correct policies. Nothing panics, every place is inside its text,
+//! every finding can be printed, and a policy that is accepted can be printed and read again.
 
 use altq_config::{Language, parse_str, print, render};
 
@@ -152,8 +152,8 @@ fn texts_that_are_nearly_right() {
                 let again = parse_str(&printed.text, "t", Language::Native);
                 let again = again.unwrap_or_else(|failed| panic!("{failed}\n{text}\n{}", printed.text));
                 for (a, b) in policy.links.iter().zip(&again.links) {
-                    // Printing may put classes in another order, as children stand behind their
-                    // parent.
+                    // Printing may change the order of classes, because children are printed inside
+                    // their parent.
                     let classes = |link: &altq_config::Link| {
                         let class = |(at, spec): (usize, &altq_engine::spec::ClassSpec)| {
                             let parent = if at == 0 || spec.parent == 0 { "" } else { link.class_name(spec.parent) };

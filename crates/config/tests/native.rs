@@ -1,4 +1,4 @@
-//! The native language: what is read, and what it means.
+//! The native language: policies, and the links that they stand for.
 
 use altq_config::{Device, Language, Policy, parse_str};
 use altq_engine::classify::{Field, Values};

@@ -1,6 +1,6 @@
-//! Runs random trees in the engine and checks that no packet waits longer than `altq check` says.
-//! One source keeps to its guarantee, one queue is always full, and all other classes are
-//! backlogged.
+//! Runs random trees in the engine, and checks that no packet waits longer than the bound that
+//! `altq check` prints. One source keeps to its guarantee, one queue is always full, and all other
+//! classes are backlogged.
 
 use altq_config::{Language, Link, Promises, parse_str};
 use altq_engine::spec::ClassId;
@@ -16,7 +16,7 @@ impl Random {
     }
 }
 
-/// A random tree whose leaves are guaranteed the whole link together, or less.
+/// A random tree whose leaves are guaranteed at most the whole link together.
 fn policy(random: &mut Random) -> String {
     let rate = [10_000, 100_000, 1_000_000][random.below(3) as usize];
     let excess = ["share", "priority"][random.below(2) as usize];
@@ -54,11 +54,11 @@ fn policy(random: &mut Random) -> String {
             count += 1;
         }
     }
-    // The root has what the classes leave, if packets go there.
+    // Packets of the root are guaranteed the rate that the classes leave.
     out + ["", "default\n"][random.below(2) as usize] + "}\n"
 }
 
-/// The wire: one packet at a time, at the link's rate, to the nanosecond.
+/// The wire. It sends one packet at a time at the link's rate, exact to a nanosecond.
 struct Wire {
     rate: u64,
     start: Nanos,
@@ -87,10 +87,10 @@ fn longest(link: &Link, random: &mut Random, conforming: ClassId, full: ClassId,
     let settings = &link.spec.classes[conforming as usize].settings;
     let (size, burst) = (settings.bytes("packetsize").unwrap(), settings.int("maxburst").unwrap());
     let rate = link.guarantee(conforming).unwrap().as_bit_s();
-    // Tokens in bits times a second, so that nothing is rounded.
+    // Tokens count bits times nanoseconds per second, so that nothing is rounded.
     let depth = u128::from(size * burst * 8) * u128::from(SECOND);
     let mut tokens = depth;
-    // A class earns its burst while it is idle, so the source begins late.
+    // The source begins late, because a class is allowed its burst only after idle time.
     let mut now = SECOND;
     let (mut last, mut next_send) = (now, now);
     let mut next_len = size as u32;
@@ -107,7 +107,8 @@ fn longest(link: &Link, random: &mut Random, conforming: ClassId, full: ClassId,
                 tokens -= cost;
                 engine.enqueue(now, conforming, Packet::new(1, next_len));
                 next_len = 40 + random.below(size - 39) as u32;
-                // An ATM cell may cost more than the whole burst: then the smallest packet.
+                // In ATM cells the packet may cost more than the whole burst: then it is replaced
+                // by the smallest packet.
                 if u128::from(charge(next_len)) * 8 * u128::from(SECOND) > depth {
                     next_len = 40;
                 }
@@ -183,6 +184,6 @@ fn no_packet_waits_longer_than_check_says() {
         checked += 1;
         close += u32::from(waited * 3 > most);
     }
-    // The bounds are not too loose: the longest wait is often more than a third of its bound.
+    // The bounds are tight enough: the longest wait is often more than a third of its bound.
     assert!(checked > 200 && held > 150 && close > 50, "{checked} checked, {held} full queues, {close} close");
 }

@@ -30,13 +30,14 @@ const OPTIONS: &[&str] = &[
     "flowvalve",
     "cleardscp",
 ];
-/// libaltq takes all of these but `none` as one (docs/reference/altq.md 12).
+/// The values of `admission`. libaltq treats all of these alike, except `none`
+/// (docs/reference/altq.md 12).
 const ADMISSIONS: &[&str] = &["none", "cntlload", "guaranteed", "predictive", "cntldelay"];
-/// The part of the interface that the control class gets which altqd makes, in per cent.
+/// The share of the interface, in per cent, of the control class that altqd makes by itself.
 const CONTROL_SHARE: u64 = 2;
 /// The name of the control class that altqd makes. A class of this name is the control class.
 const CONTROL_NAME: &str = "ctl_class";
-/// Packets that a queue holds without `maxdelay`: a plain one, and one of red or rio.
+/// The limits, in packets, of queues without `maxdelay`: a plain one, and one of red or rio.
 const LIMIT: u32 = 30;
 const LIMIT_RED: u32 = 60;
 /// The thresholds that ALTQ's rio has built in, whatever the limit (docs/reference/altq.md 7.2).
@@ -85,8 +86,9 @@ impl File<'_> {
                 None => {
                     let names: Vec<String> = self.interfaces[interface].names.keys().cloned().collect();
                     let help = did_you_mean(word, names.iter().map(String::as_str));
-                    let help =
-                        help.or_else(|| Some("a class stands behind its parent; that of the root is NULL".to_owned()));
+                    let help = help.or_else(|| {
+                        Some("a parent is defined before its children; the root's parent is NULL".to_owned())
+                    });
                     return self.error(
                         "unknown-class",
                         parent,
@@ -123,8 +125,8 @@ impl File<'_> {
         self.admit(at, name, parent, options);
     }
 
-    /// Checks as altqd does whether a class may be made, then makes it, and with a default class
-    /// the control class.
+    /// Makes a class, after the checks that altqd makes. With the default class it also makes the
+    /// control class, if there is none.
     fn admit(&mut self, at: usize, name: Span, parent: Option<usize>, mut options: Options) {
         let text = self.slice(name);
         let interface = &self.interfaces[at];
@@ -371,8 +373,8 @@ impl File<'_> {
                 self.findings.push(Diagnostic::warning("no-effect", ecn, message).help("write `red` for marks"));
             }
         }
-        // exactbandwidth goes before pbandwidth. A class with neither has 0 and sends by borrowing
-        // only.
+        // If both are written, exactbandwidth counts and not pbandwidth. A class with neither has a
+        // rate of 0, and sends only by borrowing.
         let rate = self.interfaces[at].rate;
         let (bandwidth, place) = match (exact, percent) {
             (Some((rate, place)), _) => (rate, Some(place)),
@@ -416,8 +418,8 @@ impl File<'_> {
         let next = words.peek(0);
         let lender = next.and_then(|next| self.interfaces[at].names.get(self.slice(next)).copied());
         if let (Some(next), Some(lender)) = (next, lender) {
-            // Where a class has the name of an option, the next word names a lender only if it is
-            // the parent.
+            // A class may have the name of an option. The next word is taken as the lender then
+            // only if it is the parent's name.
             if Some(lender) == parent || !OPTIONS.contains(&self.slice(next)) {
                 words.next();
                 self.cbq_conf = true;

@@ -1,5 +1,5 @@
 //! A file of altq.conf(5) while it is read: its interfaces, classes and filters as altqd keeps
-//! them, and what every command asks of the words of its line.
+//! them, and how commands read the words of their lines.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub const DISCIPLINES: &[&str] =
     &["blue", "cbq", "cbq-wrr", "cbq-prr", "fifoq", "hfsc", "jobs", "priq", "red", "rio", "wfq"];
 
 /// The MTU of an interface, in bytes. The language states none, and altqd asked the interface; here
-/// it is that of Ethernet, or for ALTQ's ATM interfaces, `pvc0` and so on, that of RFC 2225.
+/// it is that of Ethernet, or for ALTQ's ATM interfaces, `pvc0` and so on, that of RFC 2225, 7.
 pub fn mtu(interface: &str) -> u32 {
     let number = interface.strip_prefix("pvc").unwrap_or("");
     if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) { ATM_MTU } else { 1500 }
@@ -25,11 +25,11 @@ pub const ATM_MTU: u32 = 9180;
 
 /// The words of a line, one after the other.
 pub struct Words<'w> {
-    /// All of them.
+    /// All words of the line.
     pub list: &'w [Span],
-    /// The next one.
+    /// The index of the next word.
     pub at: usize,
-    /// The place of the last, for errors about what is missing.
+    /// The place of the last word, for errors about missing words.
     pub end: Span,
 }
 
@@ -56,7 +56,7 @@ pub struct File<'a> {
     pub cbq_conf: bool,
 }
 
-/// An interface, with its classes and filters in the order of their lines.
+/// An interface, with its classes and filters in the order in which they were written.
 pub struct Interface {
     pub name: String,
     pub span: Span,
@@ -128,7 +128,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Takes the value behind a word. `None` after an error.
+    /// Takes the value that follows a word. `None` after an error.
     pub fn value<T>(
         &mut self,
         words: &mut Words<'_>,

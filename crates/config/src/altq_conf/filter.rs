@@ -29,7 +29,7 @@ impl File<'_> {
         let Some((name, number)) = self.name_and_number(words, interface) else { return };
         let Some(mut terms) = self.five(words, v6) else { return };
         let Some(quiet) = self.filter_options(words, v6, &mut terms) else { return };
-        // Without an address the command says which family is meant.
+        // Without an address, the name of the command tells the family.
         if !terms.iter().any(|term| matches!(term.values, Values::Addresses(_))) {
             let family = if v6 { 6 } else { 4 };
             terms.insert(0, term(Field::Family, Values::Ranges(vec![(family, family)])));
@@ -251,7 +251,7 @@ impl File<'_> {
     fn in_order(&mut self, interface: usize, new: &Filter) -> bool {
         let mut found = Vec::new();
         for old in &self.interfaces[interface].filters {
-            // The filter with the larger ruleno is tried first; of two equal ones the later line.
+            // The filter with the larger ruleno is tried first; with equal numbers the later line.
             let new_first = new.rule.number >= old.rule.number;
             let (first, second) = if new_first { (&new.rule, &old.rule) } else { (&old.rule, &new.rule) };
             let other = if new_first { "this filter" } else { "an older filter" };
@@ -283,7 +283,7 @@ impl File<'_> {
             }
         }
         let refused = found.iter().any(|(_, refused)| *refused);
-        // One finding for each filter is enough, and an error goes before a warning.
+        // One finding for each filter is enough. An error is preferred to a warning.
         found.sort_by_key(|(_, refused)| !refused);
         if let Some((diagnostic, _)) = found.into_iter().next() {
             self.findings.push(diagnostic);

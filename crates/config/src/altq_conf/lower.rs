@@ -10,8 +10,8 @@ use super::file::{ATM_MTU, Interface};
 use crate::policy::{Class, Device, Link};
 
 impl Interface {
-    /// Makes a link of the interface. The root class becomes the root of the link if it has all of
-    /// its rate, and otherwise a class below the root.
+    /// Makes a link from the interface. The root class becomes the root of the link if it has the
+    /// interface's whole rate; otherwise it becomes a class below the link's root.
     pub fn lower(self, cbq_conf: bool) -> Link {
         let Interface { name, rate, mtu, mut notes, .. } = self;
         let whole = self.classes.first().is_none_or(|root| root.bandwidth >= rate / 100 * 100);

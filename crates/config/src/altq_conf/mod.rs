@@ -2,8 +2,8 @@
 //! (docs/reference/altq.md 10 and 12).
 //!
 //! A line is a command: interface, class or filter. Commands are executed one after the other, as
-//! altqd did it, so a class must stand behind its parent and a filter behind its class. What altqd
-//! refused is refused, and what it made by itself, the control class and a token bucket, is made.
+//! in altqd. So a class must follow its parent, and a filter its class. Commands that altqd refused
+//! are refused. The control class and the token bucket, which altqd added by itself, are added.
 
 mod class;
 mod file;
@@ -22,7 +22,7 @@ use crate::suggest::{did_you_mean, nearest};
 
 /// Commands. One that is cut short stands for the first in this list that begins with it.
 const COMMANDS: &[&str] = &["interface", "class", "filter", "filter6", "red", "rio", "conditioner"];
-/// Commands that altqd has on its console only.
+/// Commands that altqd accepts only on its console.
 const CONSOLE: &[&str] = &["altq", "delete", "help", "?", "quit", "debug"];
 /// Reads a text.
 pub(crate) fn read(source: SourceId, sources: &Sources, findings: &mut Findings) -> Vec<Link> {
@@ -49,7 +49,8 @@ impl File<'_> {
     fn command(&mut self, words: &mut Words<'_>) {
         let Some(span) = words.next() else { return };
         let word = self.slice(span);
-        // First, as it would else be taken for an abbreviation or a misspelling of another command.
+        // This check comes first; the word would otherwise be taken for an abbreviation or a
+        // misspelling of another command.
         if CONSOLE.contains(&word) {
             let message = format!("`{word}` is a command of altqd's console, not of its file");
             return self.error("unknown-word", span, message, None);
@@ -146,7 +147,7 @@ impl File<'_> {
                     self.not_built(at, &format!("the discipline `{word}`"));
                     good = false;
                     discipline = Some(at);
-                    // Options of that discipline are not known here.
+                    // The options of that discipline are not known to altq.
                     break;
                 }
                 _ => {
@@ -174,7 +175,7 @@ impl File<'_> {
         let mut links = Vec::new();
         for interface in std::mem::take(&mut self.interfaces) {
             if self.findings.has_errors() {
-                // A class that seems to be missing may be one that could not be read.
+                // No class may be found because the line of the class had an error.
                 continue;
             }
             if interface.classes.is_empty() {

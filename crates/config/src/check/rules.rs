@@ -7,7 +7,7 @@ use altq_engine::classify::{Field, Order, Rule, Term, Values};
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::policy::Link;
 
-/// The most pairs of rules that are compared. Of rules beyond that only equal ones are found.
+/// The most pairs of rules that are compared. Beyond that, only equal rules are found.
 const MOST_PAIRS: usize = 4_000_000;
 
 pub fn check(link: &Link, findings: &mut Findings) {
@@ -18,7 +18,7 @@ pub fn check(link: &Link, findings: &mut Findings) {
             findings.push(Diagnostic::error("match-nothing", *span, message));
         }
     }
-    // Rules in the order of altq.conf were checked as altqd does it, when they were read.
+    // Rules of an altq.conf were checked when they were read, as altqd does it.
     if link.spec.rules.order != Order::First {
         return;
     }
@@ -35,7 +35,8 @@ pub fn check(link: &Link, findings: &mut Findings) {
             left_out.get_or_insert(at);
         }
         seen.entry(key).or_insert(at);
-        // Rules of a control class stand behind the user's on purpose, so that those go first.
+        // Rules of a control class come after the user's on purpose, so that the user's are tried
+        // first.
         let class = link.classes.get(rule.class as usize);
         let made = class.is_some_and(|class| class.words.contains(&("control", link.rules[at])));
         if let Some(shadow) = shadow.filter(|_| !made) {
@@ -61,7 +62,7 @@ pub fn covers(a: &Rule, b: &Rule) -> bool {
     a.terms.iter().all(|a| b.terms.iter().any(|b| implies(b, a)))
 }
 
-/// True if every packet that fulfils `narrow` fulfils `wide`. False where that cannot be told.
+/// True if every packet that fulfils `narrow` also fulfils `wide`. False if that is not certain.
 fn implies(narrow: &Term, wide: &Term) -> bool {
     if narrow.field != wide.field {
         return false;
@@ -76,7 +77,7 @@ fn implies(narrow: &Term, wide: &Term) -> bool {
     }
 }
 
-/// How the sets of packets that two rules match relate.
+/// How the sets of packets that two rules match relate to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// No packet matches both.

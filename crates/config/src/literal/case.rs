@@ -57,13 +57,13 @@ pub fn curve(text: &str) -> Result<ServiceCurve, Wrong> {
     Ok(curve)
 }
 
-/// A time that must have a unit: who types a bare number means seconds, where a file means
-/// nanoseconds. `0` is the same in every unit.
+/// A time that must have a unit: on the command line a bare number would be meant as seconds, but
+/// in a file it counts nanoseconds. `0` needs no unit.
 pub fn time_with_unit(text: &str) -> Result<Nanos, Wrong> {
     with_unit(text, "s, ms or min", "s").and_then(|()| time(text))
 }
 
-/// A rate that must have a unit, `0` apart.
+/// A rate that must have a unit, except `0`.
 pub fn rate_with_unit(text: &str) -> Result<Rate, Wrong> {
     with_unit(text, "kbit/s, Mbit/s or Gbit/s", "Mbit/s").and_then(|()| rate(text))
 }

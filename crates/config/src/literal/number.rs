@@ -39,10 +39,10 @@ impl Decimal {
     }
 }
 
-/// The most decimals that are read.
+/// The most digits behind the point that are read.
 #[derive(Clone, Copy)]
 pub(super) enum Decimals {
-    /// In policies: a Gbit/s has nine down to one bit/s.
+    /// In policies: with nine, a rate in Gbit/s is exact to one bit/s.
     Nine,
     /// Elsewhere.
     Eighteen,
@@ -67,7 +67,7 @@ fn decimal(number: &str, most: Decimals) -> Result<Decimal, Wrong> {
             "a number is of digits with at most one point between them",
         );
     }
-    // 10^20 is beyond every quantity here.
+    // No quantity here is as large as 10^20.
     if whole.trim_start_matches('0').len() > 20 {
         return wrong("this number is too large", "numbers here have at most 20 digits");
     }

@@ -1,5 +1,5 @@
-//! Literals as a policy writes them: each with its unit right behind the number, but for sizes,
-//! which may be a bare number of bytes.
+//! Literals as a policy writes them: each with its unit right behind the number. Only a size may be
+//! a bare number of bytes.
 
 use altq_engine::classify::Field;
 use altq_engine::settings::{Limit, ONE};
@@ -40,7 +40,7 @@ fn is_digits(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A part of one, `0.02`, in billionths: 0 to [`ONE`].
+/// A fraction of one, `0.02`, in billionths: 0 to [`ONE`].
 pub fn fraction(word: &str) -> Result<u32, Wrong> {
     let help = "write a number from 0 to 1, as 0.02";
     let billionths = match split(word, Decimals::Nine) {
@@ -105,7 +105,7 @@ pub fn limit(word: &str) -> Result<Limit, Wrong> {
 }
 
 /// A DSCP: a number from 0 to 63, or one of the names in lower case: `be`, `le`, `ef`, `va`, `af11`
-/// to `af43`, `cs0` to `cs7` (RFC 2474 4.2.2, 2597 6, 3246, 5865, 8622).
+/// to `af43`, `cs0` to `cs7` (RFC 2474 4.2.2, RFC 2597 6, RFC 3246 2.7, RFC 5865, RFC 8622).
 pub fn dscp(word: &str) -> Result<u8, Wrong> {
     let number = word.parse::<u32>().ok().filter(|_| is_digits(word));
     match number.or_else(|| names::value(Field::Dscp, word)) {

@@ -1,4 +1,4 @@
-//! Units, and what a unit that is not known may have meant.
+//! Units, and what an unknown unit may mean.
 
 use altq_engine::units::Rate;
 
@@ -6,17 +6,17 @@ use super::number::{Decimal, Decimals, Product, split};
 use super::wrong::{Wrong, too_large, wrong};
 use crate::diagnostic::short;
 
-/// A kind of literal in one form.
+/// A kind of literal (rate, time or size) in one of the two forms.
 pub(super) struct Quantity {
-    /// What it is called: `rate`, `time`, `size`.
+    /// Its name: `rate`, `time`, `size`.
     pub what: &'static str,
-    /// What a literal of it looks like.
+    /// An example of such a literal.
     pub example: &'static str,
-    /// What its value counts.
+    /// The unit of its value.
     pub base: &'static str,
     /// The largest literal.
     pub largest: &'static str,
-    /// Its units, and how many of `base` each is.
+    /// Its units, each with its multiple of `base`.
     pub units: &'static [(&'static str, u128)],
     /// The error for a number with another unit.
     pub unknown: fn(&str, Decimal, &str) -> Wrong,

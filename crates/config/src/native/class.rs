@@ -42,8 +42,8 @@ pub fn head<'t>(reader: &mut Reader<'_>, cursor: &mut Cursor<'t>, of: (&str, Spa
     Some(Some(Head { name: span, inside }))
 }
 
-/// Reads a class and the classes in it into the draft. It calls itself for each class in a class,
-/// no deeper than braces may stand: [`super::token::MAX_DEPTH`].
+/// Reads a class and the classes in it into the draft. It calls itself for each class in a class;
+/// the depth of braces, [`super::token::MAX_DEPTH`], bounds that.
 pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: ClassId) {
     if reader.findings.full() {
         return;
@@ -147,7 +147,7 @@ pub fn read(reader: &mut Reader<'_>, draft: &mut Draft, head: Head<'_>, parent: 
     }
 }
 
-/// Refuses a scheduler that stands in more schedulers than the engine walks through.
+/// Refuses a scheduler that is nested more deeply than the engine allows.
 fn nesting(reader: &mut Reader<'_>, draft: &Draft, id: ClassId) {
     let classes = &draft.link.spec.classes;
     let (mut at, mut depth) = (id, 1);

@@ -11,7 +11,7 @@ use crate::policy::Link;
 
 /// A link that is being read.
 pub struct Draft {
-    /// What was read of it.
+    /// The part of it that has been read.
     pub link: Link,
     /// Its classes by name, with the root.
     pub names: HashMap<String, ClassId>,

@@ -52,8 +52,8 @@ fn read_one(source: SourceId, sources: &mut Sources, findings: &mut Findings, op
                 findings.push(Diagnostic::error("include-cycle", pattern.span, message));
                 continue;
             }
-            // Chains of files that include one another end, as no file includes itself; but a long
-            // one would take all of the stack.
+            // No file includes itself, so a chain of includes ends. But a long one would exhaust
+            // the stack.
             if open.len() >= 64 {
                 findings.push(Diagnostic::error(
                     "too-deep",
@@ -114,8 +114,8 @@ fn quoted(span: Span) -> Span {
     Span { start: span.start.saturating_sub(1), end: span.end + 1, ..span }
 }
 
-/// Whether a name fits a pattern of `*` (any characters) and `?` (any one). Linear but for the last
-/// `*`, which is tried again.
+/// Whether a name matches a pattern of `*` (any characters) and `?` (any one). Backtracks to the
+/// last `*` only.
 fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);

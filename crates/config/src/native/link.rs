@@ -16,8 +16,8 @@ use crate::diagnostic::{Diagnostic, Span, short};
 use crate::literal::policy;
 use crate::policy::{Class, Device, Link};
 
-/// Reads what stands in the braces of a link, and reports errors to the reader. `None` if the link
-/// has no scheduler, without which its classes cannot be read.
+/// Reads the words in the braces of a link, and reports errors to the reader. `None` if the link
+/// has no scheduler, because its classes cannot be read then.
 pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Option<Link> {
     let errors = reader.findings.errors();
     let mut words = Vec::new();
@@ -112,12 +112,11 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
         let help = "write `overhead 8 bytes atm`, or the words of your line".to_owned();
         reader.error("bad-value", span, "a rate in cells/s needs an atm overhead", Some(help));
     }
-    // Without a scheduler it is not known which words the classes have. In place of a missing rate
-    // any other will do to take percentages of: the error is reported, so nobody will see the
-    // result.
+    // Without a scheduler the words of the classes are not known. A missing rate is replaced by any
+    // rate from which percentages can be taken: the error is reported, so the result is not used.
     let (rate, scheduler) = (rate.unwrap_or(Rate::mbit_s(1_000)), scheduler?);
-    // A device has a queue of its own. The regulator keeps it short, so that packets wait here,
-    // where they are scheduled. In a replay or a simulation the wire takes no more than it can
+    // A device has a queue of its own. The regulator keeps that short, so that packets wait in the
+    // engine, where they are scheduled. In a replay or a simulation the wire takes only what it can
     // send.
     let unwritten = if device.is_some() { Regulator::Auto } else { Regulator::None };
 

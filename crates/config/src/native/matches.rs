@@ -36,7 +36,7 @@ pub fn take<'t>(reader: &Reader<'_>, cursor: &mut Cursor<'t>, word: Span) -> Wri
     let mut trees = Vec::new();
     let mut arrow = false;
     while let Some(tree) = cursor.peek() {
-        // A rule without an arrow ends where the next statement begins.
+        // If the arrow is missing, the rule ends before the next statement.
         let statement = tree.starts_line && (arrow || words::LINK.contains(&reader.slice(tree.span)));
         if matches!(tree.what, What::Group { .. }) || statement {
             break;

@@ -70,7 +70,7 @@ pub fn read(
     match MeterSpec::read(&words) {
         Ok(_) => words.iter().for_each(|(word, value)| _ = into.set(word, value)),
         Err(error) => {
-            // The error stands at the word that it names, if that is written.
+            // The error points to the word that it names, if that is written.
             let named = places.iter().find(|(word, _)| {
                 word.strip_prefix("meter ").is_some_and(|word| error.message.contains(&format!("`{word}")))
             });
@@ -80,7 +80,7 @@ pub fn read(
     Some(())
 }
 
-/// Reads what becomes of packets of a colour: `pass`, `drop`, or `dscp` and a codepoint.
+/// Reads what happens to packets of a colour: `pass`, `drop`, or `dscp` and a codepoint.
 fn action(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: Spanned<'_>) -> Option<Value> {
     let (text, span) = reader.value(cursor, of, "`pass`, `drop` or `dscp af12`")?;
     match &*text {

@@ -28,7 +28,7 @@ use self::token::What;
 pub use self::words::all as words;
 pub(crate) use self::words::{DEFAULT_MTU, KEYS};
 
-/// Codes of errors after which the words of a text are not read.
+/// Codes of errors after which the words of a text are not interpreted.
 const BROKEN: &[&str] = &[
     "too-deep",
     "open-brace",
@@ -43,7 +43,7 @@ const BROKEN: &[&str] = &[
 /// Reads a text and the texts that it includes.
 pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findings) -> Vec<Link> {
     let trees = include::read(source, sources, findings);
-    // Where a brace or a file is missing, most other errors would only follow from that.
+    // If a brace or a file is missing, most other errors would only be consequences of that.
     if findings.has(BROKEN) {
         return Vec::new();
     }
@@ -51,8 +51,7 @@ pub(crate) fn read(source: SourceId, sources: &mut Sources, findings: &mut Findi
     let mut cursor = Cursor::new(&trees);
     let mut heads = Vec::new();
     let known = |word: &str| words::FILE.contains(&word);
-    // Links are read after the whole text was walked through: a rule may name a set that stands
-    // below it.
+    // Links are read last, because a rule may name a set that is defined below it.
     while let Some(tree) = cursor.next() {
         let text = reader.slice(tree.span);
         let of = (text, tree.span);

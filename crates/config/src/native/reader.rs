@@ -87,7 +87,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes on after an error: to the next known word, or to the next line.
+    /// Skips the rest after an error: up to the next known word, or to the next line.
     pub fn skip(&mut self, reader: &Reader<'_>, known: impl Fn(&str) -> bool) {
         while let Some(tree) = self.peek_same_line() {
             if matches!(tree.what, What::Word) && known(reader.slice(tree.span)) {
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         self.findings.push(Diagnostic::error(code, span, message).help_if(help));
     }
 
-    /// Reports a word that means nothing here, and goes on to one that does.
+    /// Reports a word that has no meaning here, and skips to one that has.
     pub fn unknown(&mut self, cursor: &mut Cursor<'_>, tree: &Tree, place: &str, words: &[&str]) {
         let known = |word: &str| words.contains(&word);
         match &tree.what {
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a value: the next word on the line, and a unit that stands apart from it.
+    /// Takes a value: the next word on the line, and its unit if a space separates them.
     pub fn value(&mut self, cursor: &mut Cursor<'_>, of: Spanned<'_>, what: &str) -> Option<(Cow<'a, str>, Span)> {
         let Some((word, span)) = cursor.word(self) else {
             self.error("missing-value", of.1, format!("`{}` needs {what}", of.0), None);
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         Some((Cow::Borrowed(word), span))
     }
 
-    /// The value of a literal; one that is wrong is reported.
+    /// The value of a literal. Reports one that is wrong.
     pub fn literal<T>(&mut self, result: Result<T, Wrong>, span: Span) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -335,13 +335,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The rates that percentages are taken of; `None` where there is none.
+/// The rates to which percentages refer; `None` where there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     pub link: Option<Rate>,
     pub parent: Option<Rate>,
 }
 
-/// Units that may stand apart from their number.
+/// Units that a space may separate from their number.
 const UNITS: &[&str] =
     &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "cells/s", "bytes", "packets", "%", "ns", "us", "ms", "s"];

@@ -1,12 +1,13 @@
 //! Splits a text into words, marks and groups in braces.
 //!
-//! A line end only ends a comment. Each token knows whether it is the first of its line: a value
-//! stands on the line of its word, and after an error reading goes on with the next line. Braces
-//! are matched without recursion, so that deep nesting is an error and does not exhaust the stack.
+//! The end of a line only ends a comment. But each token knows whether it is the first of its line:
+//! a value must be on the line of its word, and after an error reading goes on with the next line.
+//! Braces are matched without recursion, so that deep nesting is an error and does not exhaust the
+//! stack.
 
 use crate::diagnostic::{Diagnostic, Findings, SourceId, Span};
 
-/// How deep braces may stand in one another.
+/// How deep braces may be nested.
 pub const MAX_DEPTH: usize = 64;
 
 /// A word, a mark, or a group in braces.

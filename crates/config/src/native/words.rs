@@ -1,10 +1,10 @@
-//! The words of the native language itself. Those of schedulers, queues and meters stand with them
-//! in the engine's registries.
+//! The words of the native language itself. Those of schedulers, queues and meters are in the
+//! engine's registries.
 
 use altq_engine::classify::Field;
 use altq_engine::shape::meter;
 
-/// Words outside of any braces.
+/// Words outside all braces.
 pub const FILE: &[&str] = &["include", "set", "link"];
 
 /// The words of a link.

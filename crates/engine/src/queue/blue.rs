@@ -53,14 +53,12 @@ impl Parameters {
         let holdtime = settings.time("holdtime").unwrap_or(1_000_000);
         for (word, step, example) in [("increment", increment, "0.125"), ("decrement", decrement, "0.00025")] {
             if step == 0 {
-                return Err(SpecError::word(word, "with a step of 0 the probability never learns")
+                return Err(SpecError::word(word, "with a step of 0 the probability never changes")
                     .help(format!("write {word} {example}")));
             }
         }
         if holdtime > SECOND {
-            return Err(
-                SpecError::word("holdtime", "the probability may wait for a second at most").help("write holdtime 1ms")
-            );
+            return Err(SpecError::word("holdtime", "holdtime is at most a second").help("write holdtime 1ms"));
         }
         Ok(Parameters { increment, decrement, holdtime, ecn: settings.flag("ecn") })
     }

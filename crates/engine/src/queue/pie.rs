@@ -113,7 +113,7 @@ impl Parameters {
         let ecn = settings.flag("ecn");
         if settings.get("max_ecnth").is_some() && !ecn {
             return Err(
-                SpecError::word("max_ecnth", "without ecn nothing is marked").help("write ecn, or leave it out")
+                SpecError::word("max_ecnth", "without ecn no packet is marked").help("write ecn, or leave it out")
             );
         }
         let threshold = f64::from(settings.fraction("max_ecnth").unwrap_or(ONE / 10)) / f64::from(ONE);

@@ -378,10 +378,10 @@ impl Words {
                 Ok(Some(n))
             }
             (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) => {
-                let message = format!("an average of {n}{unit} is never seen: the queue holds {limit}{unit}");
+                let message = format!("the average never reaches {n}{unit}: the queue holds at most {limit}{unit}");
                 Err(SpecError::word(word, message).help("raise limit, or lower this"))
             }
-            (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so is {word}"))
+            (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so {word} must be as well"))
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
         let (min, max) = match (length("min")?, length("max")?) {
@@ -400,18 +400,18 @@ impl Words {
             }
         };
         if min == 0 {
-            return Err(SpecError::word("min", "from an average of 0 on no packet could pass")
-                .help(format!("write min 1{unit}")));
+            return Err(SpecError::word("min", "min is at least 1").help(format!("write min 1{unit}")));
         }
         if min >= max && !altq {
-            let message = format!("nothing lies between min {min}{unit} and max {max}{unit}");
+            let message = format!("min {min}{unit} is not below max {max}{unit}");
             let word = if settings.get("max").is_some() { "max" } else { "min" };
             return Err(SpecError::word(word, message).help("max is best three times min"));
         }
         let probability = settings.fraction("probability").unwrap_or(ONE / 10);
         if probability == 0 {
-            return Err(SpecError::word("probability", "0 would drop nothing until max is reached")
-                .help("write probability 0.1"));
+            return Err(
+                SpecError::word("probability", "with 0 nothing is dropped below max").help("write probability 0.1")
+            );
         }
         let (ecn, harddrop, gentle) = (settings.flag("ecn"), settings.flag("harddrop"), settings.flag("gentle"));
         if gentle && altq {
@@ -420,9 +420,8 @@ impl Words {
             );
         }
         if harddrop && !ecn {
-            return Err(
-                SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out")
-            );
+            return Err(SpecError::word("harddrop", "without ecn no packet is marked, so harddrop changes nothing")
+                .help("write ecn, or leave it out"));
         }
         let thresholds = Thresholds::new(min, max, probability, gentle);
         let ewma = Ewma::read(context, settings)?;

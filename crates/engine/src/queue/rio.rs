@@ -100,7 +100,7 @@ impl Words {
         let length = |word: &'static str| match (settings.limit(word), spec.limit) {
             (None, _) => Ok(None),
             (Some(Limit::Packets(n)), Limit::Packets(_)) | (Some(Limit::Bytes(n)), Limit::Bytes(_)) => Ok(Some(n)),
-            (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so is {word}"))
+            (Some(_), _) => Err(SpecError::word(word, format!("the limit is in {unit}, so {word} must be as well"))
                 .help(format!("write {word} {}{unit}", limit / 10))),
         };
         let altq = settings.choice("variant") == Some("altq");
@@ -110,21 +110,21 @@ impl Words {
             let min = length(min_word)?.unwrap_or(default[0].max(1));
             let max = length(max_word)?.unwrap_or(default[1].max(min.saturating_add(1)));
             if min == 0 {
-                let message = "from an average of 0 on no packet could pass";
+                let message = format!("{min_word} is at least 1");
                 return Err(SpecError::word(min_word, message).help(format!("write {min_word} 1{unit}")));
             }
             if min >= max {
-                let message = format!("nothing lies between {min_word} {min}{unit} and {max_word} {max}{unit}");
+                let message = format!("{min_word} {min}{unit} is not below {max_word} {max}{unit}");
                 let word = if settings.get(max_word).is_some() { max_word } else { min_word };
                 return Err(SpecError::word(word, message).help("max is best three times min"));
             }
             if max > limit && settings.get(max_word).is_some() && !altq {
-                let message = format!("an average of {max}{unit} is never seen: the queue holds {limit}{unit}");
+                let message = format!("the average never reaches {max}{unit}: the queue holds at most {limit}{unit}");
                 return Err(SpecError::word(max_word, message).help("raise limit, or lower this"));
             }
             let probability = settings.fraction(part_word).unwrap_or(ONE / 10);
             if probability == 0 {
-                let message = "0 would drop nothing until max is reached";
+                let message = "with 0 nothing is dropped below max";
                 return Err(SpecError::word(part_word, message).help(format!("write {part_word} 0.1")));
             }
             *made = Thresholds::new(min, max, probability, false);

@@ -52,7 +52,7 @@ impl Words {
         }
         let queues = settings.int("queues").unwrap_or(1024).clamp(8, MOST) as u32;
         if !queues.is_multiple_of(WAYS) {
-            let message = format!("the queues are in sets of {WAYS}, which {queues} are not");
+            let message = format!("queues is a multiple of {WAYS}, which {queues} is not");
             return Err(
                 SpecError::word("queues", message).help(format!("write queues {}", queues.next_multiple_of(WAYS)))
             );

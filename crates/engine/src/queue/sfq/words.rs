@@ -58,7 +58,7 @@ impl Words {
         if perturb.is_some() && by != By::Flow {
             return Err(SpecError::word(
                 "perturb",
-                "hosts are known when a packet arrives, and cannot be hashed anew later",
+                "a waiting packet does not carry its hosts, so they cannot be hashed again",
             )
             .help("leave it out, or keep flows apart"));
         }
@@ -102,33 +102,32 @@ impl Red {
         let max = settings.bytes("max").unwrap_or(limit / 4).max(1);
         let min = settings.bytes("min").unwrap_or(max / 3).max(1);
         if max > limit {
-            let message = format!("an average of {max} bytes is never seen: a flow has at most {limit}");
+            let message = format!("the average never reaches {max} bytes: a flow holds at most {limit}");
             return Err(SpecError::word("max", message).help("raise redflowlimit, or lower this"));
         }
         if min >= max {
             let word = ["min", "max"].into_iter().find(|word| settings.get(word).is_some()).unwrap_or("redflowlimit");
-            let message = format!("nothing lies between min {min} and max {max}");
+            let message = format!("min {min} is not below max {max}");
             return Err(
                 SpecError::word(word, message).help("max is best three times min, and redflowlimit four times max")
             );
         }
         let probability = settings.fraction("probability").unwrap_or(ONE / 50);
         if probability == 0 {
-            return Err(SpecError::word("probability", "0 would drop nothing until max is reached")
-                .help("write probability 0.02"));
+            return Err(
+                SpecError::word("probability", "with 0 nothing is dropped below max").help("write probability 0.02")
+            );
         }
         let (ecn, harddrop) = (settings.flag("ecn"), settings.flag("harddrop"));
         if harddrop && !ecn {
-            return Err(
-                SpecError::word("harddrop", "without ecn all are dropped anyway").help("write ecn, or leave it out")
-            );
+            return Err(SpecError::word("harddrop", "without ecn no packet is marked, so harddrop changes nothing")
+                .help("write ecn, or leave it out"));
         }
         let ewma = match settings.int("ewma") {
             Some(ewma) => {
                 if let Some(word) = ["burst", "avpkt"].into_iter().find(|word| settings.get(word).is_some()) {
-                    return Err(
-                        SpecError::word(word, "ewma says already how fast the average follows").help("leave one out")
-                    );
+                    return Err(SpecError::word(word, "ewma already says how fast the average follows the length")
+                        .help("leave one out"));
                 }
                 ewma as u32
             }
@@ -144,9 +143,8 @@ impl Red {
                 weight(min, burst, avpkt).ok_or_else(|| {
                     let word = ["burst", "avpkt", "min"].into_iter().find(|word| settings.get(word).is_some());
                     let least = min.div_ceil(avpkt);
-                    let message = format!(
-                        "{burst} packets of {avpkt} bytes at once do not bring the average to min, {min} bytes"
-                    );
+                    let message =
+                        format!("a burst of {burst} packets of {avpkt} bytes is shorter than min, {min} bytes");
                     SpecError::word(word.unwrap_or("redflowlimit"), message)
                         .help(format!("write burst {least} or more, or ewma"))
                 })?
