@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071) over bytes that are given piece by piece.
+//! The Internet checksum (RFC 1071, section 1) over bytes that are given piece by piece.
 
 /// A running one's-complement sum.
 #[derive(Clone, Copy, Debug, Default)]

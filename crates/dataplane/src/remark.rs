@@ -2,8 +2,8 @@
 //!
 //! Both share one octet: the DS field (RFC 2474 3) and two bits of ECN (RFC 3168 5). In IPv4 it is
 //! the second octet of the header and covered by the header's checksum, which is updated without
-//! summing the header again (RFC 1624). In IPv6 it is the eight bits after the version. No checksum
-//! of the transport layer covers it.
+//! summing the header again (RFC 1624 3). In IPv6 it is the eight bits after the version. No
+//! checksum of the transport layer covers it.
 
 /// Ethernet's two addresses.
 const ADDRESSES: usize = 12;
@@ -49,7 +49,7 @@ fn remark_v4(packet: &mut [u8], octet: u8) -> bool {
     let before = u16::from_be_bytes([header[0], header[1]]);
     header[1] = octet;
     let after = u16::from_be_bytes([header[0], header[1]]);
-    // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
+    // RFC 1624 3, equation 3: HC' = ~(~HC + ~m + m').
     let sum = u32::from(!u16::from_be_bytes([header[10], header[11]])) + u32::from(!before) + u32::from(after);
     let sum = (sum & 0xffff) + (sum >> 16);
     let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
@@ -111,8 +111,8 @@ mod tests {
                     let key = parse_ethernet(&after, after.len() as u32).key;
                     assert_eq!((key.dscp(), key.ecn()), (to >> 2, to & 3), "{from:#x} to {to:#x}");
                     if !v6 {
-                        // RFC 1071: the sum over a header with its checksum is all ones, whichever
-                        // of the two forms of zero the checksum has.
+                        // RFC 1071, section 1: the sum over a header with its checksum is all ones,
+                        // whichever of the two forms of zero the checksum has.
                         assert_eq!(Sum::default().add(&after[at..at + 24]).folded(), 0xffff, "{from:#x} to {to:#x}");
                     }
                     assert!(remark(&mut after, from >> 2, from & 3) || from == to);

@@ -193,7 +193,7 @@ fn rewrite(head: &mut [u8], whole: &Super, frame: usize, place: Place) {
         put(head, network + 4, (frame - network - 40) as u16);
     } else {
         put(head, network + 2, (frame - network) as u16);
-        // Each segment has the next id (RFC 6864 asks no more of packets that may not be
+        // Each segment has the next id (RFC 6864 4.1 asks no more of packets that may not be
         // fragmented).
         let id = word(head, network + 4).unwrap_or(0).wrapping_add(place.segment as u16);
         put(head, network + 4, id);

@@ -136,8 +136,8 @@ pub enum Tunnel {
     /// Between two configured addresses (RFC 4213 3): that of the link's `from` and that of its
     /// `to`.
     Configured([Ipv4Addr; 2]),
-    /// Between the IPv4 addresses embedded in the IPv6 addresses, 2002:V4ADDR::/48 (RFC 3056). Any
-    /// other address is behind the relay 192.88.99.1 (RFC 3068).
+    /// Between the IPv4 addresses embedded in the IPv6 addresses, 2002:V4ADDR::/48 (RFC 3056 2).
+    /// Any other address is behind the relay 192.88.99.1 (RFC 3068 2.4).
     SixToFour,
 }
 

@@ -134,7 +134,7 @@ pub struct Tcp {
     pub stack: Stack,
     /// Payload of a full segment; `None`: what the path's MTU leaves.
     pub mss: Option<u32>,
-    /// Explicit congestion notification (RFC 3168).
+    /// Explicit congestion notification (RFC 3168 6.1).
     pub ecn: bool,
     /// The time over which the streams start, one after another.
     pub stagger: Nanos,

@@ -12,8 +12,9 @@
 //! - **The length at layer 3 is the one the IP header states** if that is possible: at least the
 //!   header, at most what the frame holds. Otherwise it is what the frame holds from layer 3 on. So
 //!   a wrong length never makes a packet longer than its frame, and super-packets beyond 64 KB,
-//!   whose stated length is 0 (RFC 2675, and Linux in IPv4), get the right length. Bytes behind the
-//!   stated length (Ethernet's padding) are not part of the packet, and no port is read from them.
+//!   whose stated length is 0 (RFC 2675 3, and Linux in IPv4), get the right length. Bytes behind
+//!   the stated length (Ethernet's padding) are not part of the packet, and no port is read from
+//!   them.
 //! - **`proto` is the last protocol number reached**: that behind all extension headers if all are
 //!   there, otherwise that of the first header that is missing.
 //!
@@ -287,7 +288,7 @@ fn ipv4(headers: &mut Headers, bytes: &[u8]) {
     }
 }
 
-/// RFC 8200. `headers` as for [`ipv4`].
+/// The IPv6 header and its extension headers (RFC 8200 3 and 4). `headers` as for [`ipv4`].
 #[inline(never)]
 fn ipv6(headers: &mut Headers, bytes: &[u8]) {
     let start = headers.layer3 as usize;
@@ -363,7 +364,7 @@ fn walk(headers: &mut Headers, bytes: &[u8], mut at: usize, mut next: u8, v6: bo
 }
 
 /// The transport header: ports stand in its first four bytes in TCP (RFC 9293 3.1), UDP (RFC 768),
-/// UDP-Lite (RFC 3828), SCTP (RFC 9260) and DCCP (RFC 4340).
+/// UDP-Lite (RFC 3828 3.1), SCTP (RFC 9260 3.1) and DCCP (RFC 4340 5.1).
 #[inline]
 fn transport(headers: &mut Headers, bytes: &[u8], at: usize, proto: u8) {
     if at >= bytes.len() {

@@ -402,7 +402,7 @@ fn what_goes_first() {
     let data = |flags: u8, bytes: usize| [tcp(flags), vec![0; bytes]].concat();
     assert_eq!(high(&data(ACK, 1)), (false, Some(1)));
     assert_eq!(high(&data(ACK | PSH, 1000)), (false, Some(1000)));
-    // Fast open (RFC 7413): still a connection that opens.
+    // TCP Fast Open, a SYN with data (RFC 7413 3): it still opens a connection.
     assert_eq!(high(&data(SYN, 100)), (true, Some(100)));
     // Twelve bytes of options, as timestamps take, are no data.
     let mut options = data(ACK, 12);

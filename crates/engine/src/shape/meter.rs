@@ -2,10 +2,10 @@
 //! a profile, and pass, re-mark or drop the packets of each colour.
 //!
 //! - `bucket`: one token bucket. A packet is green if there are tokens for all its bytes, else red.
-//! - `srtcm`, a single rate three color marker (RFC 2697). Tokens come at CIR, first into bucket C
-//!   up to CBS, then into bucket E up to EBS. A packet is green if C has tokens for it, else yellow
-//!   if E has, else red.
-//! - `trtcm`, a two rate three color marker (RFC 2698). Bucket P fills at PIR up to PBS, bucket C
+//! - `srtcm`, a single rate three color marker (RFC 2697 3). Tokens come at CIR, first into bucket
+//!   C up to CBS, then into bucket E up to EBS. A packet is green if C has tokens for it, else
+//!   yellow if E has, else red.
+//! - `trtcm`, a two rate three color marker (RFC 2698 3). Bucket P fills at PIR up to PBS, bucket C
 //!   at CIR up to CBS. A packet is red if P has no tokens for it, else yellow if C has none, else
 //!   green.
 //!

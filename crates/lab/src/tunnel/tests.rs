@@ -78,7 +78,7 @@ fn packets_are_counted_in_their_ids() {
     for (at, handle) in frames.iter().enumerate() {
         let header = &pool.head(*handle)[14..34];
         assert_eq!(header[4..6], [0, at as u8]);
-        // RFC 1071: the sum over a header with its checksum is all ones.
+        // RFC 1071, section 1: the sum over a header with its checksum is all ones.
         assert_eq!(Sum::default().add(header).folded(), 0xffff);
     }
 }

@@ -434,7 +434,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> 
     }
 }
 
-/// The fields of a line, separated by commas. A field may stand in double quotes, as in RFC 4180,
+/// The fields of a line, separated by commas. A field may stand in double quotes, as in RFC 4180 2,
 /// if it contains none itself.
 fn split<'a>(text: &'a str, line: u64, mut field: impl FnMut(usize, &'a str)) -> Result<usize, ArrivalsError> {
     let mut count = 0;

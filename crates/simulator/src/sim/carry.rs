@@ -465,8 +465,8 @@ mod tests {
 
     #[test]
     fn ends_of_tunnels() {
-        // RFC 3056: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other address is behind the
-        // relay of RFC 3068.
+        // RFC 3056 2: 2002:c000:0204::/48 is the site of 192.0.2.4. Any other address is behind the
+        // relay of RFC 3068 2.4.
         let (site, other) = ("2002:c000:204::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
         let (home, relay) = ([192, 0, 2, 4].into(), [192, 88, 99, 1].into());
         assert_eq!(Tunnel::SixToFour.ends(site, other, false), [home, relay]);
