@@ -13,12 +13,8 @@ use crate::spec::{QueueSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
 /// The word that asks for marks (RFC 3168 5) in place of drops.
-pub(super) const ECN: Word = Word {
-    name: "ecn",
-    kind: Kind::Flag,
-    help: "marks packets that understand it instead of dropping them",
-    default: "off",
-};
+pub(super) const ECN: Word =
+    Word { name: "ecn", kind: Kind::Flag, help: "marks ECN-capable packets instead of dropping them", default: "off" };
 
 /// An algorithm that drops or marks packets of one list. `now` never decreases.
 pub(super) trait Aqm: Send + Sized + 'static {

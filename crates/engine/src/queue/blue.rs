@@ -22,15 +22,25 @@ use crate::units::{Nanos, SECOND};
 /// by 1.
 pub const ENTRY: Entry = Entry {
     words: &[
-        Word { name: "increment", kind: Kind::Fraction, help: "by so much the probability goes up", default: "0.125" },
-        Word { name: "decrement", kind: Kind::Fraction, help: "by so much it goes down", default: "0.00025" },
-        Word { name: "holdtime", kind: Kind::Time, help: "time between two changes at least", default: "1ms" },
+        Word { name: "increment", kind: Kind::Fraction, help: "step by which the probability rises", default: "0.125" },
+        Word {
+            name: "decrement",
+            kind: Kind::Fraction,
+            help: "step by which the probability falls",
+            default: "0.00025",
+        },
+        Word {
+            name: "holdtime",
+            kind: Kind::Time,
+            help: "least time between two rises, and least idle time for a fall",
+            default: "1ms",
+        },
         ECN,
     ],
     in_order: true,
     ..Entry::new(
         "blue",
-        "drops some at random, more after overflow, less after idleness (BLUE)",
+        "drops some at random, more after overflows, fewer after idle time (BLUE)",
         Limit::Packets(60),
         aqm::build::<Blue>,
     )

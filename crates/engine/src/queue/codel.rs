@@ -27,13 +27,13 @@ pub const ENTRY: Entry = Entry {
 
 /// The word for the sojourn time that the control law aims at.
 pub(super) const TARGET: Word =
-    Word { name: "target", kind: Kind::Time, help: "the standing delay that is fine", default: "5ms" };
+    Word { name: "target", kind: Kind::Time, help: "the standing delay that is accepted", default: "5ms" };
 
 /// The word for how long sojourn times must be above the target before packets are dropped.
 pub(super) const INTERVAL: Word = Word {
     name: "interval",
     kind: Kind::Time,
-    help: "for so long: about a round trip of the slowest",
+    help: "how long delays must be above target before a drop: about the longest round trip",
     default: "100ms",
 };
 

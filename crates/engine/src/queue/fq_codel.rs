@@ -38,13 +38,13 @@ pub const ENTRY: Entry = Entry {
         Word {
             name: "drop_batch",
             kind: Kind::Int { min: 1, max: 1024 },
-            help: "packets that an overflow drops at most, of half the fattest flow's",
+            help: "most packets that an overflow drops: it drops half of the fattest flow's",
             default: "64",
         },
     ],
     ..Entry::new(
         "fq_codel",
-        "flows apart in rounds, new ones first, each with a CoDel of its own (RFC 8290)",
+        "serves flows in rounds, new ones first, with a CoDel for each flow (RFC 8290)",
         // RFC 8290 5.2.4.
         Limit::Packets(10_240),
         flow_queue::build::<FqCodel>,

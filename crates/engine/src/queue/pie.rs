@@ -27,37 +27,37 @@ use crate::units::{Nanos, SECOND};
 /// The registry's entry.
 pub const ENTRY: Entry = Entry {
     words: &[
-        Word { name: "target", kind: Kind::Time, help: "delay that is aimed at", default: "15ms" },
+        Word { name: "target", kind: Kind::Time, help: "the delay that the controller aims at", default: "15ms" },
         Word {
             name: "tupdate",
             kind: Kind::Time,
-            help: "time from one change of the probability to the next",
+            help: "time between two updates of the probability",
             default: "15ms",
         },
         Word {
             name: "max_burst",
             kind: Kind::Time,
-            help: "a queue that was short drops nothing for so long",
+            help: "how long a burst may last without drops after the queue was short",
             default: "150ms",
         },
         ECN,
         Word {
             name: "max_ecnth",
             kind: Kind::Fraction,
-            help: "with ecn: above this probability they are dropped even so",
+            help: "with ecn: above this probability packets are dropped, not marked",
             default: "0.1",
         },
         Word {
             name: "derand",
             kind: Kind::Flag,
-            help: "drops neither too close together nor too far apart",
+            help: "spaces drops evenly, neither too close together nor too far apart",
             default: "off",
         },
     ],
     in_order: true,
     ..Entry::new(
         "pie",
-        "drops at random, as likely as keeps the delay at a target (RFC 8033)",
+        "drops at random, as often as it takes to keep the delay at a target (RFC 8033)",
         Limit::Packets(1000),
         aqm::build::<Pie>,
     )

@@ -13,8 +13,8 @@
 //! - no drop of the first packet that finds the average at `min` or above, nor of one that finds at
 //!   most one packet waiting;
 //! - from `max` on packets are dropped, never marked;
-//! - the average does not decay while a class is idle, because ALTQ's classes never ask an empty
-//!   queue.
+//! - the average does not decay while a class is idle: idle time begins when a dequeue finds the
+//!   queue empty, and ALTQ's classes never dequeue from an empty queue.
 //!
 //! [`Thresholds`] and [`Average`] are the algorithm without a queue: rio has three of each, sfq one
 //! average for each flow.
@@ -35,24 +35,29 @@ pub const ENTRY: Entry = Entry {
         Word {
             name: "min",
             kind: Kind::Limit,
-            help: "average length from which on some are dropped, in packets or bytes as the limit",
+            help: "average length from which on some packets are dropped, in the unit of the limit",
             default: "a tenth of the limit",
         },
         Word {
             name: "max",
             kind: Kind::Limit,
-            help: "average length from which on all are dropped",
+            help: "average length from which on all packets are dropped",
             default: "three times min",
         },
-        Word { name: "probability", kind: Kind::Fraction, help: "part that is dropped just below max", default: "0.1" },
+        Word { name: "probability", kind: Kind::Fraction, help: "drop probability just below max", default: "0.1" },
         WEIGHT,
         PACKETSIZE,
-        Word { name: "gentle", kind: Kind::Flag, help: "above max the part grows to all at twice max", default: "off" },
+        Word {
+            name: "gentle",
+            kind: Kind::Flag,
+            help: "from max to twice max the drop probability grows on to 1",
+            default: "off",
+        },
         ECN,
         Word {
             name: "harddrop",
             kind: Kind::Flag,
-            help: "with ecn: what is beyond max is dropped, not marked",
+            help: "with ecn: from max on packets are dropped, not marked",
             default: "off",
         },
         Word {
@@ -76,7 +81,7 @@ pub const ENTRY: Entry = Entry {
 pub(super) const WEIGHT: Word = Word {
     name: "weight",
     kind: Kind::Int { min: 1, max: 1 << 16 },
-    help: "the length counts by one part in so many in the average, a power of two",
+    help: "N, a power of two: a new length enters the average with a weight of 1/N",
     default: "512; 128 below 300 packets/s, 64 below 50",
 };
 
@@ -84,7 +89,7 @@ pub(super) const WEIGHT: Word = Word {
 pub(super) const PACKETSIZE: Word = Word {
     name: "packetsize",
     kind: Kind::Bytes { min: 1, max: 65_535 },
-    help: "usual packet: the average decays by as many of them as an idle class could have sent",
+    help: "usual packet length, by which idle time counts as packets when the average decays",
     default: "1000",
 };
 

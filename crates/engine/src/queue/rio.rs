@@ -2,8 +2,8 @@
 //! profile before those within it.
 //!
 //! The drop precedence in the DSCP (RFC 2597, 6) has three levels, each with a RED of its own. A
-//! packet is judged by the average length of its own level and of those that are lower. So a packet
-//! of high precedence, which is to be dropped first, is judged by the whole queue, and one of low
+//! level's average counts the packets of its own and of lower precedence. So a packet of high
+//! precedence, which is to be dropped first, is judged by the whole queue, and one of low
 //! precedence by the packets of low precedence alone: these are dropped only when they alone make a
 //! queue.
 //!
@@ -46,7 +46,7 @@ pub const ENTRY: Entry = Entry {
     in_order: true,
     ..Entry::new(
         "rio",
-        "RED for each drop precedence: what is out of its profile goes first (RIO)",
+        "a RED for each drop precedence: drops packets out of profile first (RIO)",
         Limit::Packets(60),
         aqm::build::<Rio>,
     )
@@ -56,13 +56,13 @@ const fn threshold(name: &'static str, default: &'static str) -> Word {
     Word {
         name,
         kind: Kind::Limit,
-        help: "average length from which on some, or all, of this precedence are dropped",
+        help: "average length from which on some (min) or all (max) packets of this precedence are dropped",
         default,
     }
 }
 
 const fn part(name: &'static str) -> Word {
-    Word { name, kind: Kind::Fraction, help: "part that is dropped just below max", default: "0.1" }
+    Word { name, kind: Kind::Fraction, help: "drop probability just below max", default: "0.1" }
 }
 
 /// Levels of drop precedence.

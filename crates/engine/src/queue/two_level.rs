@@ -31,13 +31,13 @@ pub const ENTRY: Entry = Entry {
         Word {
             name: "prio_synack",
             kind: Kind::Choice(&["on", "off"]),
-            help: "TCP's SYN, SYN/ACK and ACK without data go first",
+            help: "serves TCP's SYN, SYN/ACK and ACK without data first",
             default: "on",
         },
     ],
     ..Entry::new(
         "two_level",
-        "two lists: what opens connections and acknowledges goes first",
+        "two lists: TCP packets that open connections or only acknowledge go first",
         Limit::Packets(50),
         |_, spec| Ok(Policy::Stateful(Box::new(TwoLevel::new(Words::read(spec)?)))),
     )

@@ -25,7 +25,7 @@ pub(super) const MOST: u64 = 1 << 20;
 pub(super) const QUANTUM: Word = Word {
     name: "quantum",
     kind: Kind::Bytes { min: 256, max: 1 << 20 },
-    help: "bytes a flow and round, counted on the wire",
+    help: "bytes that a flow may send in a round, counted on the wire",
     default: "the link's MTU and its overhead",
 };
 

@@ -10,8 +10,8 @@
 //! SFQ-RED before there was fq_codel. With `headdrop` RED marks or drops the packet at the flow's
 //! head, so the sender notices without the delay of the flow's queue.
 //!
-//! After a change of the hash, one queue of the old hash is moved per call. So packets of a flow
-//! stay in order, and no call moves more than one flow's packets.
+//! After a change of the hash, each call moves one queue of the old hash. So packets of a flow stay
+//! in order, and the work of a call is bounded by the packets of one queue.
 
 mod perturb;
 mod words;
@@ -35,7 +35,7 @@ pub const ENTRY: Entry = Entry {
         Word {
             name: "hash",
             kind: Kind::Choice(&["flow", "src", "dst"]),
-            help: "what is kept apart: flows, source hosts or destination hosts",
+            help: "what gets a queue of its own: flows, source hosts or destination hosts",
             default: "flow",
         },
         Word {
@@ -47,26 +47,21 @@ pub const ENTRY: Entry = Entry {
         Word {
             name: "flows",
             kind: Kind::Int { min: 1, max: MOST },
-            help: "flows that may have packets at a time",
+            help: "most flows with packets at a time",
             default: "127",
         },
-        Word {
-            name: "depth",
-            kind: Kind::Int { min: 1, max: 127 },
-            help: "packets that a flow may have",
-            default: "127",
-        },
+        Word { name: "depth", kind: Kind::Int { min: 1, max: 127 }, help: "most packets of a flow", default: "127" },
         QUANTUM,
         Word {
             name: "perturb",
             kind: Kind::Time,
-            help: "the hash is another one after this time, at least 1s",
+            help: "how often the hash is changed, at least 1s apart",
             default: "never",
         },
         Word {
             name: "new-flow",
             kind: Kind::Choice(&["back", "front"]),
-            help: "where a flow that had no packets stands: behind the others, or served next",
+            help: "where a flow without packets joins the round: behind the others, or served next",
             default: "back",
         },
         Word {
@@ -78,62 +73,62 @@ pub const ENTRY: Entry = Entry {
         Word {
             name: "redflowlimit",
             kind: Kind::Bytes { min: 1, max: 1 << 30 },
-            help: "a RED in each flow, and bytes that a flow may have",
+            help: "a RED for each flow, and the most bytes of a flow",
             default: "no RED",
         },
         Word {
             name: "min",
             kind: Kind::Bytes { min: 1, max: 1 << 30 },
-            help: "RED: average bytes of a flow from which on some are dropped",
+            help: "RED: average bytes of a flow from which on some packets are dropped",
             default: "a third of max",
         },
         Word {
             name: "max",
             kind: Kind::Bytes { min: 1, max: 1 << 30 },
-            help: "RED: average bytes from which on all are dropped",
+            help: "RED: average bytes of a flow from which on all packets are dropped",
             default: "a quarter of redflowlimit",
         },
         Word {
             name: "probability",
             kind: Kind::Fraction,
-            help: "RED: part that is dropped just below max",
+            help: "RED: drop probability just below max",
             default: "0.02",
         },
         Word {
             name: "ewma",
             kind: Kind::Int { min: 1, max: 31 },
-            help: "RED: the length counts by one part in 2^N in the average",
+            help: "RED: a new length enters the average with a weight of 1/2^N",
             default: "what burst asks for",
         },
         Word {
             name: "avpkt",
             kind: Kind::Bytes { min: 1, max: 65_535 },
-            help: "RED: usual packet, by which burst is counted",
+            help: "RED: usual packet length, in which burst is counted",
             default: "1000",
         },
         Word {
             name: "burst",
             kind: Kind::Int { min: 1, max: 1 << 20 },
-            help: "RED: packets that may come at once without the average reaching min",
+            help: "RED: packets that may arrive at once without bringing the average to min",
             default: "(2 min + max) / (3 avpkt)",
         },
         Word {
             name: "ecn",
             kind: Kind::Flag,
-            help: "RED: marks packets that understand it instead of dropping them",
+            help: "RED: marks ECN-capable packets instead of dropping them",
             default: "off",
         },
         Word {
             name: "harddrop",
             kind: Kind::Flag,
-            help: "RED, with ecn: what is beyond max is dropped, not marked",
+            help: "RED, with ecn: from max on packets are dropped, not marked",
             default: "off",
         },
     ],
     form: Form::Flows,
     ..Entry::new(
         "sfq",
-        "flows apart in rounds, the longest loses; with a RED for each if asked for (SFQ, SFQ-RED)",
+        "serves flows in rounds, drops from the longest; with a RED for each flow on request (SFQ)",
         Limit::Packets(127),
         |context, spec| Ok(Policy::Stateful(Box::new(Sfq::new(context, spec)?))),
     )
