@@ -46,9 +46,9 @@ impl Language {
         }
     }
 
-    /// pf.conf if the first statement begins with one of the words below or sets a macro, else
-    /// altq.conf, so that a misspelt command of altq.conf is reported as that. `altq on` is of
-    /// pf.conf, while `altq IF enable` is a console command of altqd.
+    /// The language of a `.conf`: pf.conf if the first statement begins with one of the words below
+    /// or sets a macro, otherwise altq.conf. So a misspelt command of altq.conf is reported as a
+    /// command of altq.conf. `altq on` belongs to pf.conf, `altq IF enable` to altqd's console.
     fn of_conf(text: &str) -> Language {
         let statement =
             text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");

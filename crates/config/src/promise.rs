@@ -286,7 +286,7 @@ impl Division {
             _ => {
                 let (holder, name) = (link.class_name(self.holder), entry.name);
                 self.nothing = Some(format!(
-                    "packets go to `{holder}` itself as well, and {name} does not say what is left beside them"
+                    "packets go to `{holder}` itself as well, and {name} does not say what they leave to its classes"
                 ));
             }
         }
@@ -299,12 +299,12 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
     let DelayBound { conforming, mut assumes, .. } = bound;
     let none = |assumes: String| DelayBound { conforming, queue_full: None, assumes };
     if link.spec.classes[class as usize].scheduler.is_some() {
-        return none(format!("{assumes}; the wait inside of its own scheduler comes on top"));
+        return none(format!("{assumes}; the delay in the scheduler inside it comes on top"));
     }
     let Some(queue) = link.queue(class) else { return none(assumes) };
     if !queue::find(queue.name).is_some_and(|entry| entry.in_order) {
         return none(format!(
-            "{assumes}, and no queue holds it up: in {} the last packet may be overtaken",
+            "{assumes}; there is no bound for a full queue, because in {} others may overtake the last packet",
             queue.name
         ));
     }
@@ -313,7 +313,7 @@ fn queue_full(link: &Link, class: ClassId, bound: DelayBound, of: impl Fn(u64) -
         Limit::Packets(n) => u64::from(n),
         Limit::Bytes(n) => u64::from(n).div_ceil(mtu.max(1)),
     };
-    assumes.push_str(&format!("; a full queue is of packets of {mtu} bytes; timers are exact"));
+    assumes.push_str(&format!("; a full queue holds packets of {mtu} bytes; timers are exact"));
     DelayBound { conforming, queue_full: of(packets), assumes }
 }
 
@@ -331,17 +331,17 @@ mod tests {
 
     #[test]
     fn the_formula_by_hand() {
-        // docs/reference/cbq.md rule 9: voice's own burst 2 x 160, one packet of 1500: 1820 bytes
-        // at 10 Mbit/s.
+        // docs/reference/cbq.md rule 9: the burst of voice, 2 x 160 bytes, and one packet of 1500
+        // are 1820 bytes at 10 Mbit/s.
         let text = "link l { rate 10Mbit/s scheduler cbq
             class voice { share 5% priority 7 packetsize 160 queue drop_tail { limit 10packets } }
             class a { share 45% borrow }  class b { share 50% borrow default } }";
         let voice = bound(text, "voice");
         assert_eq!(voice.conforming, Some(1820 * 8 * 100));
-        // Ten packets of 1500 and one more at 500 kbit/s.
+        // A full queue: ten packets of 1500 bytes and one just sent, at 500 kbit/s.
         assert_eq!(voice.queue_full, Some(1820 * 8 * 100 + 11 * 1500 * 8 * 2000));
-        // Of a: bursts of a and b 2 x 1500 each, one packet, and of voice 320 and one packet; 9.5
-        // Mbit/s are left.
+        // For a: the bursts of a and b, 2 x 1500 bytes each, and one packet; the burst of voice,
+        // 320 bytes, and one packet. All at the 9.5 Mbit/s that voice leaves.
         let bytes = 3000 + 3000 + 1500 + 320 + 1500;
         assert_eq!(bound(text, "a").conforming, Some((bytes * 8 * 1_000_000_000_u64).div_ceil(9_500_000)));
     }
@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn priq_by_hand() {
-        // A burst of one packet and one packet of others, 3000 bytes at 10 Mbit/s; ten that wait,
-        // one just sent, and one of others.
+        // A burst of one packet and one packet of another class are 3000 bytes at 10 Mbit/s. A full
+        // queue: ten packets that wait, one just sent, and one of another class.
         let text = "link l { rate 10Mbit/s scheduler priq
             class voice { priority 15 queue drop_tail { limit 10packets } }  class rest { default } }";
         assert_eq!(
@@ -369,7 +369,8 @@ mod tests {
         assert_eq!((guaranteed(text, "voice"), guaranteed(text, "rest")), (Some(10_000_000), None));
         assert_eq!(bound(text, "rest").conforming, None);
         assert!(bound(text, "voice").assumes.contains("10Mbit/s and bursts of 1500 bytes"));
-        // Where packets go to the link itself they have priority 1 and may take all, or take turns.
+        // Packets of the link itself have priority 1. They may take the whole rate from a class of
+        // priority 0, and share it in turns with one of priority 1.
         let text = "link l { rate 10Mbit/s scheduler priq default class a { priority 1 } class b { priority 0 } }";
         assert!(bound(text, "a").assumes.contains("takes turns"));
         assert!(bound(text, "b").assumes.contains("higher priority"));
@@ -377,13 +378,14 @@ mod tests {
 
     #[test]
     fn drr_in_others_by_hand() {
-        // F = 9000, Q = 3000: the rate is a third; (6000 (1 + 1/2) + 3 * 1500) bytes of latency at
-        // 10 Mbit/s, and 1500 at the rate.
+        // F = 9000 and Q = 3000, so the rate is a third of the link's. The latency is (6000 (1 +
+        // 1/2)
+        // + 3 * 1500) bytes at 10 Mbit/s; a burst of 1500 bytes at the class's rate comes on top.
         let classes = "class a { quantum 3000 }  class b { quantum 1500 }  class c { quantum 4500 }";
         let text = format!("link l {{ rate 10Mbit/s scheduler drr {classes} }}");
         assert_eq!(guaranteed(&text, "a"), Some(3_333_333));
         assert_eq!(bound(&text, "a").conforming, Some(13_500 * 800 + 3_600_001));
-        // Inside the first of priq everything is a packet of the link later.
+        // Inside the highest class of priq, every bound is longer by one packet of the link.
         let text = format!(
             "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 scheduler drr {classes} }} \
              class low {{ }} }}"
@@ -392,7 +394,7 @@ mod tests {
         assert_eq!(bound(&text, "a").conforming, Some(13_500 * 800 + 3_600_001 + 1_200_000));
         let top = bound(&text, "top");
         assert!(top.conforming == Some(2_400_000) && top.queue_full.is_none() && top.assumes.contains("on top"));
-        // Inside the second nothing is left of it.
+        // Inside the other class of priq nothing is promised.
         let text = format!(
             "link l {{ rate 10Mbit/s scheduler priq class top {{ priority 15 }} \
              class low {{ scheduler drr {classes} }} }}"
@@ -407,9 +409,10 @@ mod tests {
 
     #[test]
     fn cbq_in_drr_by_hand() {
-        // `a` holds a scheduler: F = 6000, Q = 3000, (3000 (1 + 2 * 1500 / 3000) + 1500 + 1500)
-        // bytes, 7.2 ms, then 5 Mbit/s. There docs/reference/cbq.md rule 9: 400 bytes of its own
-        // burst and a packet, 1900 bytes at 5 Mbit/s, 3.04 ms; its burst at 1 Mbit/s, 3.2 ms.
+        // `a`, which holds the scheduler: F = 6000 and Q = 3000, so a latency of (3000 (1 + 2 *
+        // 1500 / 3000) + 1500 + 1500) bytes, 7.2 ms, and a rate of 5 Mbit/s. Inside, by
+        // docs/reference/cbq.md rule 9: the burst of v, 400 bytes, and a packet are 1900 bytes at 5
+        // Mbit/s, 3.04 ms; the burst at 1 Mbit/s, 3.2 ms.
         let text = "link l { rate 10Mbit/s scheduler drr
             class a { quantum 3000 scheduler cbq class v { rate 1Mbit/s priority 7 packetsize 200 queue drop_tail { \
             limit 4packets } }
@@ -420,22 +423,23 @@ mod tests {
             (guaranteed(text, "v"), of_v.conforming),
             (Some(1_000_000), Some(7_200_000 + 3_040_000 + 3_200_000))
         );
-        // Four packets of 1500 and one that went, at 1 Mbit/s.
+        // A full queue: four packets of 1500 bytes and one just sent, at 1 Mbit/s.
         assert_eq!(of_v.queue_full, Some(7_200_000 + 3_040_000 + 60_000_000));
         assert!(of_v.assumes.contains("bursts of 400 bytes"));
     }
 
     #[test]
     fn curves_by_hand() {
-        // 2 Mbit/s for 5 ms are 1250 bytes; the other 250 of a packet take 2 ms at 1 Mbit/s; and a
-        // packet of the link, 1.2 ms. A queue that is full counts on the second slope alone: 11
+        // 2 Mbit/s for 5 ms are 1250 bytes. The other 250 bytes of a packet take 2 ms at 1 Mbit/s.
+        // A packet of the link takes 1.2 ms. A full queue counts on the second slope alone: 11
         // packets at 1 Mbit/s.
         let text = "link l { rate 10Mbit/s scheduler hfsc
             class a { realtime 2Mbit/s for 5ms then 1Mbit/s  queue drop_tail { limit 10packets } }
             class b { linkshare 5Mbit/s default } }";
         let of_a = bound(text, "a");
         assert_eq!((of_a.conforming, of_a.queue_full), (Some(8_200_000), Some(132_000_000 + 1_200_000)));
-        // In a queue of flows the last packet may be overtaken for ever.
+        // A queue of flows has no bound when it is full: others may overtake the last packet again
+        // and again.
         let text = "link l { rate 10Mbit/s scheduler priq class a { priority 15 queue fq_codel { } default } }";
         assert!(bound(text, "a").conforming.is_some() && bound(text, "a").queue_full.is_none());
     }

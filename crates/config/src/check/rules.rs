@@ -164,7 +164,7 @@ fn merged(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
     out
 }
 
-/// Why no packet can match a rule. `None` if one can, or if that cannot be told.
+/// Why no packet can match a rule. `None` if one can, or if that is not certain.
 fn nothing(rule: &Rule) -> Option<String> {
     for (at, a) in rule.terms.iter().enumerate() {
         for b in &rule.terms[at + 1..] {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is wrong with a literal, and what could be written instead. Displayed, both stand on one
+/// What is wrong with a literal, and what could be written instead. Displayed, both are on one
 /// line with a semicolon between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
