@@ -65,13 +65,13 @@ impl Filled {
         if self == Filled::Full {
             return None;
         }
-        let at = engine.next_wakeup().filter(|at| *at < NEVER)?;
+        let at = engine.next_wakeup().filter(|at| *at < Nanos::MAX && at.saturating_sub(now) < NEVER)?;
         // The engine has just said that no packet leaves at `now`, so asking again then is no use.
         round_up(at.max(now.saturating_add(1)), timer)
     }
 }
 
-/// No timer is set for a time of 100 years or more.
+/// No timer is set for a time that is 100 years ahead of the present or more.
 const NEVER: Nanos = 3_155_760_000 * SECOND;
 
 /// Hands packets from the engine to the transmitter until the transmitter is full or no packet may
@@ -272,6 +272,19 @@ mod tests {
             let mut fake = Fake { room: 9, ..Fake::default() };
             let (filled, _) = filled(&mut engine, 0, &mut fake);
             assert_eq!(filled.unwrap().wakeup(&mut engine, 0, Timer::Exact).is_some(), waits, "{depth}");
+        }
+    }
+
+    #[test]
+    fn a_century_is_counted_from_the_present() {
+        // A Unix time of 2026, and one of 2200, in nanoseconds. What was left in the bucket lets
+        // one packet pass, and a full bucket the next. 1 ms later it is full again.
+        for now in [1_795_000_000 * SECOND, 7_258_118_400 * SECOND] {
+            let mut engine = fifo(Regulator::Depth(125));
+            (0..3).for_each(|handle| engine.enqueue(now, ROOT, Packet::new(handle, 250)));
+            let mut fake = Fake { room: 9, ..Fake::default() };
+            assert_eq!(filled(&mut engine, now, &mut fake), (Ok(Filled::Waiting), vec![0, 1]));
+            assert_eq!(Filled::Waiting.wakeup(&mut engine, now, Timer::Exact), Some(now + 1_000_000));
         }
     }
 

@@ -122,7 +122,7 @@ impl Model {
             return false;
         }
         if bucket.packets.is_empty() {
-            if self.hogs > 0.0 && bucket.b > 0 && bucket.rate() < self.hogs / 8.0 {
+            if self.hogs > 0.0 && bucket.b > 0 && bucket.rate() < self.hogs {
                 self.ring.push_front(flow);
             } else {
                 self.ring.push_back(flow);

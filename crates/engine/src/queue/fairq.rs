@@ -2,9 +2,10 @@
 //! packet each, and hogs give way.
 //!
 //! Flows are hashed into `buckets`, each with a queue of its own; `limit` is a bucket's. With
-//! `hogs` every bucket's rate is measured by sums that decay: one that comes back and is known to
-//! send less than an eighth of `hogs` is served next, and one below `hogs` keeps its turn while it
-//! has packets, so that light flows are through quickly. Without `hogs` all take turns.
+//! `hogs` the rate of every bucket is measured by sums that decay. A bucket that gets packets again
+//! and whose measured rate is below `hogs` is served next, and a bucket whose rate is below `hogs`
+//! keeps its turn while it has packets. So light flows are through quickly. Without `hogs` all
+//! buckets take turns.
 //!
 //! The scheduler [`fairq`](crate::schedule) gives this queue to its classes. A bucket has a record
 //! while it has packets, with `hogs` from its first packet on, for what was measured. One record
@@ -44,7 +45,7 @@ pub const BUCKETS: Word = Word {
 pub const HOGS: Word = Word {
     name: "hogs",
     kind: Kind::Rate,
-    help: "a flow below this rate keeps its turn, one below an eighth of it is served next when it comes",
+    help: "a flow below this rate is served next when it comes, and keeps its turn while it has packets",
     default: "0bit/s: all take turns",
 };
 
@@ -251,7 +252,7 @@ impl Fairq {
         store.push(&mut bucket.list, packet);
         if bucket.next == OUT {
             // Light ones first.
-            if !hogs.is_zero() && bucket.sent.measured() && bucket.sent.below(Rate::bit_s(hogs.as_bit_s() / 8)) {
+            if !hogs.is_zero() && bucket.sent.measured() && bucket.sent.below(hogs) {
                 self.prepend(at);
             } else {
                 self.append(at);

@@ -1,111 +1,242 @@
-//! What HTB promises a leaf: its rate, if its bursts are large enough for the longest wait; derived
-//! in docs/schedulers/htb.md.
+//! What HTB promises a leaf: its rate, if its buckets can hold what it is owed while it waits. The
+//! proof is in docs/promises.md.
 //!
-//! A leaf that is green is served before all that borrows, whatever its parents' buckets say. It
-//! waits at most D: for the packet on the wire, for what the buckets of the leaves of higher and
-//! equal priority let pass meanwhile (Cruz 1991: a bucket lets `burst + rate t` and, because one
-//! token is enough, one packet pass) or, of equal priority, for one turn of each (Shreedhar and
-//! Varghese 1996). A bucket that holds less than `rate D` overflows in that wait, and what flows
-//! over is lost: then the rate is not kept, which is why this is an error here and not a smaller
-//! promise.
+//! A leaf that is green is served before all that borrows, whatever the buckets of the classes
+//! above it hold. Before it go the packet on the wire, the green leaves of higher priority, and
+//! those of equal priority. Both are bounded by their buckets: in a time t a bucket lets `burst +
+//! rate t` and one packet pass, because a packet may go as long as its bucket owes nothing (Cruz
+//! 1991). Those of equal priority are bounded by their turns as well (Shreedhar and Varghese 1996,
+//! lemma 2): while the leaf sends x bytes it has x / quantum + 2 turns at most, and in as many
+//! turns an equal sends its quantum each, and one packet more. That bound holds for all time only
+//! if the leaf's quantum brings it at least its rate; the smaller of the two bounds is taken.
+//!
+//! With a bucket that holds less than the leaf is owed while it waits, tokens are lost and the rate
+//! is not kept. Then there is no promise, and not a smaller one.
 
 use std::collections::BTreeMap;
 
 use super::words::{self, Defaults, Words};
-use crate::schedule::promise::{Member, Place, Promise, none};
+use crate::schedule::promise::{Bound, Member, Place, Promise};
+use crate::spec::{ClassId, LinkSpec, ROOT};
 use crate::units::{Nanos, Rate, SECOND};
 
 /// The promises of the classes.
 pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
+    let all = Leaves::of(place);
+    each(place, |member, own| all.as_ref().map_err(Clone::clone)?.promise(member, own).map(|promised| promised.promise))
+}
+
+/// The delay bounds of the classes that the link's own scheduler serves, by class. A source that
+/// has kept to the rate from the beginning never puts its class in debt, if the buckets hold enough.
+/// So its packets need not wait for a debt, as those of a class that has just overspent may.
+pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
+    let (children, holders) = (link.children(), link.holders());
+    let served: Vec<ClassId> = (1..link.classes.len() as ClassId).filter(|class| link.served_by_root(*class)).collect();
+    let mut at = vec![None; link.classes.len()];
+    served.iter().enumerate().for_each(|(n, class)| at[*class as usize] = Some(n));
+    let members: Vec<Member<'_>> = served
+        .iter()
+        .map(|class| {
+            let spec = &link.classes[*class as usize];
+            let holds = spec.scheduler.is_some();
+            let leaf = holds || children[*class as usize].is_empty();
+            Member { parent: at[spec.parent as usize], settings: &spec.settings, leaf, holds }
+        })
+        .collect();
+    let place = Place {
+        promised: Promise::new(0, link.rate),
+        rate: link.rate,
+        packet: link.overhead.charge(link.mtu),
+        scheduler: &link.scheduler.settings,
+        classes: &members,
+    };
+    let all = Leaves::of(&place);
+    let found = each(&place, |member, own| {
+        if holders[ROOT as usize] {
+            return Err("packets go to the link itself as well, and these go before all classes".to_owned());
+        }
+        let promised = all.as_ref().map_err(Clone::clone)?.promise(member, own)?;
+        let packet = u64::from(place.packet);
+        let conforming = promised.never_in_debt.or_else(|| promised.promise.delay(packet));
+        let conforming = conforming.ok_or(BEYOND)?;
+        Ok(Bound { conforming, rate: promised.promise.rate(), burst: packet, packetsize: packet })
+    });
+    let mut bounds = vec![Err("the packets of the link itself are not held to a rate".to_owned()); at.len()];
+    for (class, bound) in served.into_iter().zip(found) {
+        bounds[class as usize] = bound;
+    }
+    bounds
+}
+
+const BEYOND: &str = "the bound is beyond all time";
+
+/// Reads the words of all classes and works out something of each.
+fn each<T: Clone>(place: &Place<'_>, one: impl Fn(&Member<'_>, &Words) -> Result<T, String>) -> Vec<Result<T, String>> {
     let defaults = Defaults { packet: u64::from(place.packet), tick: 1 };
-    let r2q = words::r2q(place.scheduler);
-    let all = place.classes.iter().map(|member| Words::read(member.settings, &defaults)).collect::<Result<Vec<_>, _>>();
-    let all = match all {
-        Ok(all) => all,
-        Err(error) => return none(place, error.message),
-    };
-    let packet = u128::from(place.packet);
-    let leaves = || {
-        place.classes.iter().zip(&all).filter(|(member, words)| member.leaf && words.rate > 0).map(|(_, words)| words)
-    };
-    let mut levels: BTreeMap<_, Level> = BTreeMap::new();
-    for words in leaves() {
-        let level = levels.entry(words.prio).or_default();
-        level.bursts += u128::from(words.burst) + packet;
-        level.rates += u128::from(words.rate);
-        level.turns += u128::from(words.quantum(r2q)) + packet;
+    let read = |member: &Member<'_>| Words::read(member.settings, &defaults).map_err(|error| error.message);
+    place.classes.iter().map(|member| one(member, &read(member)?)).collect()
+}
+
+/// What a leaf is promised.
+struct Promised {
+    /// Whatever it has sent before.
+    promise: Promise,
+    /// The longest wait of its packets if its source sends at most its rate and bursts of a packet,
+    /// and has never sent more. `None` if its buckets are too small for it.
+    never_in_debt: Option<Nanos>,
+}
+
+/// What the leaves of a priority that are guaranteed something may do.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    /// By their buckets at once, each with a packet beyond its burst; bytes.
+    bursts: u128,
+    /// By their buckets in the long run, bit/s.
+    rates: u128,
+    /// In a turn of each, bytes.
+    turns: u128,
+    /// Beyond their turns, however many these are; bytes.
+    beyond: u128,
+}
+
+/// What all leaves may do, by priority.
+struct Leaves {
+    r2q: u64,
+    /// The largest packet, bytes.
+    packet: u128,
+    /// The rate of the place, bit/s.
+    capacity: u128,
+    /// How long the place itself may serve nothing.
+    late: Nanos,
+    /// Of each priority: the sums of all higher ones, and its own.
+    levels: BTreeMap<u8, (Level, Level)>,
+}
+
+impl Leaves {
+    /// Adds up what the leaves of a place may do. An error if nothing is promised to any.
+    fn of(place: &Place<'_>) -> Result<Leaves, String> {
+        let defaults = Defaults { packet: u64::from(place.packet), tick: 1 };
+        // What the place is promised in a first, slower piece is not counted on.
+        let (curve, latency) = (place.promised.curve, place.promised.latency);
+        let late = if curve.first < curve.then { latency.saturating_add(curve.until) } else { latency };
+        let mut leaves = Leaves {
+            r2q: words::r2q(place.scheduler),
+            packet: u128::from(place.packet),
+            capacity: u128::from(place.promised.rate().as_bit_s()),
+            late,
+            levels: BTreeMap::new(),
+        };
+        for member in place.classes {
+            let words = Words::read(member.settings, &defaults).map_err(|error| error.message)?;
+            // A class of rate 0 only borrows, as inner classes do: after all green leaves.
+            if member.leaf && words.rate > 0 {
+                let one = leaves.level(&words);
+                leaves.levels.entry(words.prio).or_default().1.add(&one);
+            }
+        }
+        let mut higher = Level::default();
+        for (before, level) in leaves.levels.values_mut() {
+            *before = higher;
+            higher.add(level);
+        }
+        if higher.rates > leaves.capacity {
+            return Err("the classes are guaranteed more than there is".to_owned());
+        }
+        Ok(leaves)
     }
-    let sum: u128 = levels.values().map(|level| level.rates).sum();
-    // Of each priority, what goes before it: bursts in bytes, and rates.
-    let (mut before, mut rates) = (0, 0);
-    let mut above = BTreeMap::new();
-    for (prio, level) in &levels {
-        above.insert(*prio, (before, rates, *level));
-        before += level.bursts;
-        rates += level.rates;
+
+    /// What one leaf may do. A packet counts on the wire for no more than its bucket is charged, so
+    /// `overhead` and `mpu` of others need not be looked at. A turn with a quantum below the
+    /// largest packet is a packet.
+    fn level(&self, words: &Words) -> Level {
+        let quantum = u128::from(words.quantum(self.r2q));
+        Level {
+            bursts: u128::from(words.burst) + self.packet,
+            rates: u128::from(words.rate),
+            turns: quantum.max(self.packet),
+            beyond: quantum.min(self.packet),
+        }
     }
-    let capacity = u128::from(place.promised.rate().as_bit_s());
-    let one = |(member, own): (&Member<'_>, &Words)| {
+
+    fn promise(&self, member: &Member<'_>, own: &Words) -> Result<Promised, String> {
         if !member.leaf {
             return Err("what an inner class has beyond its children is shared, not promised".to_owned());
         }
-        let Some((before, rates, level)) = above.get(&own.prio).filter(|_| own.rate > 0) else {
+        let Some((higher, level)) = self.levels.get(&own.prio).filter(|_| own.rate > 0) else {
             return Err("its rate is 0: it only borrows".to_owned());
         };
-        if sum > capacity {
-            return Err("the classes are guaranteed more than there is".to_owned());
+        if own.overhead > 0 || own.mpu > 1 {
+            return Err("its `overhead` and `mpu` charge its buckets more than its packets take on the wire, so its \
+                        rate there depends on how long they are: write the overhead in the link"
+                .to_owned());
         }
-        // Its equals, by their buckets and by their turns.
-        let (burst, turn) = (u128::from(own.burst) + packet, u128::from(own.quantum(r2q)) + packet);
-        let equal_rates = level.rates - u128::from(own.rate);
-        // The packet on the wire and its own.
-        let bytes = 2 * packet + before;
-        let by_buckets = span(bytes + level.bursts - burst, capacity - rates - equal_rates);
-        let by_turns = span(bytes + level.turns - turn, capacity - rates);
-        // What the place is promised in a first, slower piece is not counted on.
-        let curve = place.promised.curve;
-        let late = if curve.first < curve.then {
-            place.promised.latency.saturating_add(curve.until)
-        } else {
-            place.promised.latency
-        };
-        let wait = by_buckets.into_iter().chain(by_turns).min().and_then(|wait| wait.checked_add(late));
-        let Some(mut wait) = wait else { return Err("the bound is beyond all time".to_owned()) };
-        if own.ceil > own.rate {
-            // What it borrowed last may still be owed to its ceil.
-            wait = wait.saturating_add(span(packet, u128::from(own.ceil)).unwrap_or(Nanos::MAX));
-        }
-        let needed = Rate::bit_s(own.rate).bytes_in(wait).saturating_add(1);
-        if let Some((word, has)) =
-            [("burst", own.burst), ("cburst", own.cburst)].into_iter().find(|(_, has)| *has < needed)
-        {
-            return Err(format!(
-                "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {needed} bytes would keep its \
-                 rate whatever others do"
-            ));
+        let mut equals = *level;
+        equals.subtract(&self.level(own));
+        // The packet on the wire, and what the higher priorities have saved up.
+        let before = self.packet + higher.bursts;
+        let left = self.capacity - higher.rates;
+        let packet = self.packet;
+        // When the first packet is through, and how late the class is at most behind its rate.
+        let by_buckets = self.span(before + equals.bursts, packet, left - equals.rates);
+        let quantum = u128::from(own.quantum(self.r2q));
+        // While the class sends Q, all together send this.
+        let round = quantum + equals.turns;
+        let fast = quantum >= packet && u128::from(own.rate) * round <= left * quantum;
+        let by_turns = fast.then(|| {
+            let own_turns = (packet * round).div_ceil(quantum);
+            self.span(before + equals.beyond + 2 * equals.turns, own_turns, left)
+        });
+        let smaller = by_buckets.into_iter().chain(by_turns.flatten()).min();
+        let (late, first) = smaller.ok_or(BEYOND)?;
+        let rate = Rate::bit_s(own.rate);
+        // What it has borrowed may be owed to its ceil while its rate's bucket fills.
+        let borrows = own.ceil > own.rate || own.cburst > own.burst;
+        let owed = if borrows { Rate::bit_s(own.ceil).time_for(self.packet as u64) } else { 0 };
+        let needs = |wait: Nanos| rate.bytes_in(wait).saturating_add(1);
+        for (word, has, wait) in [("burst", own.burst, late.saturating_add(owed)), ("cburst", own.cburst, late)] {
+            if has < needs(wait) {
+                return Err(format!(
+                    "it may wait {wait} ns, in which its {word} of {has} bytes overflows: {} bytes would keep its \
+                     rate whatever others do",
+                    needs(wait)
+                ));
+            }
         }
         // It may begin to wait with its bucket in debt by a packet.
-        let debt = Rate::bit_s(own.rate).time_for(u64::from(place.packet));
-        let latency = wait.checked_add(debt).ok_or("the bound is beyond all time")?;
-        Ok(Promise::new(latency, Rate::bit_s(own.rate)))
-    };
-    place.classes.iter().zip(&all).map(one).collect()
-}
-
-/// What the leaves of a priority that are guaranteed something may do: bytes of buckets, bit/s,
-/// bytes of turns.
-#[derive(Clone, Copy, Default)]
-struct Level {
-    bursts: u128,
-    rates: u128,
-    turns: u128,
-}
-
-fn span(bytes: u128, rate: u128) -> Option<Nanos> {
-    if rate == 0 {
-        return None;
+        let debt = rate.time_for(self.packet as u64);
+        let latency = late.checked_add(debt).ok_or(BEYOND)?;
+        let enough = needs(first).saturating_add(self.packet as u64);
+        let never_in_debt = (own.burst.min(own.cburst) >= enough).then_some(first);
+        Ok(Promised { promise: Promise::new(latency, rate), never_in_debt })
     }
-    Nanos::try_from((bytes * 8 * u128::from(SECOND)).div_ceil(rate)).ok()
+
+    /// The time after which `others` bytes are through at `rate` bit/s, and that after which `own`
+    /// are through behind them. Both rounded up.
+    fn span(&self, others: u128, own: u128, rate: u128) -> Option<(Nanos, Nanos)> {
+        // The tokens of others come in while the place serves nothing, too.
+        let late = u128::from(self.late) * self.capacity;
+        let time = |bytes: u128| {
+            let work = bytes.checked_mul(8 * u128::from(SECOND))?.checked_add(late)?;
+            Nanos::try_from(work.div_ceil(Some(rate).filter(|rate| *rate > 0)?)).ok()
+        };
+        Some((time(others)?, time(others + own)?))
+    }
+}
+
+impl Level {
+    fn add(&mut self, other: &Level) {
+        self.bursts += other.bursts;
+        self.rates += other.rates;
+        self.turns += other.turns;
+        self.beyond += other.beyond;
+    }
+
+    fn subtract(&mut self, other: &Level) {
+        self.bursts -= other.bursts;
+        self.rates -= other.rates;
+        self.turns -= other.turns;
+        self.beyond -= other.beyond;
+    }
 }
 
 #[cfg(test)]
@@ -141,21 +272,22 @@ mod tests {
             class(2_000_000, 2_000_000, 1, 9000),
             class(3_000_000, 3_000_000, 1, 9000),
         ];
-        // The first: two packets at 10 Mbit/s, 2.4 ms; and its debt, a packet at 1 Mbit/s, 12 ms.
-        assert_eq!(promised(&classes, 0), Ok(Promise::new(14_400_000, Rate::mbit_s(1))));
-        // The second: two packets, 4500 of the first, and a turn of the third (3000) at 9 Mbit/s,
-        // which is less than its 10500 at 6 Mbit/s. 10500 bytes at 9 Mbit/s are 9.333 ms; its debt
-        // 6 ms.
+        // The first: the packet on the wire at 10 Mbit/s, 1.2 ms; and its debt, a packet at 1
+        // Mbit/s, 12 ms.
+        assert_eq!(promised(&classes, 0), Ok(Promise::new(13_200_000, Rate::mbit_s(1))));
+        // The second: the packet on the wire, 4500 bytes of the first, and two turns of the third
+        // and a packet beyond (4500) at 9 Mbit/s: 10500 bytes, 9.333 ms; its debt 6 ms. By its
+        // bucket the third has 10500 bytes, and 6 Mbit/s are left.
         assert_eq!(promised(&classes, 1), Ok(Promise::new(15_333_334, Rate::mbit_s(2))));
     }
 
     #[test]
     fn nothing_where_nothing_holds() {
         let small = [class(8_000_000, 8_000_000, 0, 1600), class(2_000_000, 2_000_000, 0, 1600)];
-        // A wait for three and a half packets' turn: two packets and a turn of 3000 are 4.8 ms,
-        // 4800 bytes at 8 Mbit/s.
+        // Equal quanta bring the first 5 Mbit/s, so only buckets count: the packet on the wire and
+        // 3100 bytes of the other at 8 Mbit/s are 4.6 ms, 4600 bytes at 8 Mbit/s.
         let said = promised(&small, 0).unwrap_err();
-        assert!(said.contains("4801 bytes would keep its rate"), "{said}");
+        assert!(said.contains("4601 bytes would keep its rate"), "{said}");
         assert!(promised(&[class(0, 1_000_000, 0, 1600)], 0).unwrap_err().contains("only borrows"));
         assert!(
             promised(&[class(9_000_000, 9_000_000, 0, 1), class(9_000_000, 9_000_000, 0, 1)], 0)

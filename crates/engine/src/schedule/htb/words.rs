@@ -75,6 +75,7 @@ pub const ENTRY: Entry = Entry {
     ],
     guarantee: |class| Some(class.rate("rate").unwrap_or_default()),
     promises: super::promise::promises,
+    bounds: Some(super::promise::bounds),
     check: super::check::check,
     tc: TcForm::Tokens,
     ..Entry::new(
