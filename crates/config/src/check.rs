@@ -12,15 +12,23 @@ use altq_engine::units::Rate;
 use crate::diagnostic::{Diagnostic, Findings, Span};
 use crate::policy::Link;
 
+mod ceiling;
 mod meter;
 pub(crate) mod rules;
 
 /// Checks a link. Findings point to the places in `link.classes` and `link.rules`.
 pub(crate) fn link(link: &Link, findings: &mut Findings) {
-    sums(link, &link.children(), findings);
-    let mut found = of_schedulers(link, |severity| severity != Severity::Advice).into_iter().peekable();
+    let children = link.children();
+    sums(link, &children, findings);
+    let found = of_schedulers(link, |severity| severity != Severity::Advice);
+    let with_errors: HashSet<ClassId> =
+        found.iter().filter(|found| found.severity == Severity::Error).map(|found| found.at.class()).collect();
+    let mut found = found.into_iter().peekable();
     for class in 0..link.classes.len() as ClassId {
         meter::class(link, class, findings);
+        if !with_errors.contains(&class) {
+            ceiling::class(link, class, &children[class as usize], findings);
+        }
         while let Some(finding) = found.next_if(|finding| finding.at.class() <= class) {
             findings.push(diagnostic(link, finding));
         }

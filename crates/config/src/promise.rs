@@ -7,39 +7,45 @@ use altq_engine::queue;
 use altq_engine::schedule::promise::{Bound, Bounds, Member, Place, Promise};
 use altq_engine::schedule::{self, OwnPackets, Role};
 use altq_engine::settings::{Limit, Settings, Value};
-use altq_engine::shape::meter::{Action, MeterSpec, Profile};
+use altq_engine::shape::meter::MeterSpec;
 use altq_engine::spec::{ClassId, QueueSpec, ROOT};
 use altq_engine::units::{Nanos, Rate};
 
 use crate::policy::Link;
 
 impl Link {
-    /// The highest rate that a class may reach: the lowest of the link's rate, what its words and
-    /// those of the classes above it allow, and what meters that drop red packets let through.
+    /// The highest rate that a class may reach in the long run: the lowest of the link's rate, what
+    /// its words and those of the classes above it allow, and what meters that drop packets let
+    /// through.
     pub fn ceiling(&self, class: ClassId) -> Rate {
-        let mut most = self.spec.rate.min(self.metered(ROOT));
+        let mut most = self.spec.rate;
         let mut at = class;
-        while at != ROOT {
-            let Some(spec) = self.spec.classes.get(at as usize) else { break };
-            most = most.min(self.metered(at));
-            let ceiling = self.entry_of(at).and_then(|entry| entry.ceiling(&spec.settings));
-            most = ceiling.map_or(most, |ceiling| most.min(ceiling));
-            at = spec.parent;
+        most = self.by_deadline_only(class).map_or(most, |ceiling| most.min(ceiling));
+        loop {
+            most = self.own_ceiling(at).map_or(most, |(ceiling, _)| most.min(ceiling));
+            match self.spec.classes.get(at as usize) {
+                Some(spec) if at != ROOT => at = spec.parent,
+                _ => return most,
+            }
         }
-        most
     }
 
-    /// The rate that the meter of a class lets through in the long run, if it drops red packets;
-    /// else the link's rate.
-    fn metered(&self, class: ClassId) -> Rate {
-        let settings = self.spec.classes.get(class as usize).map(|class| &class.settings);
-        match settings.and_then(|settings| MeterSpec::read(settings).ok().flatten()) {
-            Some(MeterSpec { profile, actions: [.., Action::Drop], .. }) => match profile {
-                Profile::Bucket { cir, .. } | Profile::SingleRate { cir, .. } => cir,
-                Profile::TwoRate { pir, .. } => pir,
-            },
-            _ => self.spec.rate,
-        }
+    /// The rate of a class that is served by deadline only. With `overcommit` the classes below a
+    /// class may have more by their deadlines than it has by its own.
+    fn by_deadline_only(&self, class: ClassId) -> Option<Rate> {
+        let spec = self.spec.classes.get(class as usize).filter(|_| class != ROOT)?;
+        let (rate, _) = self.entry_of(class)?.by_deadline_only(&spec.settings)?;
+        let inner = || self.spec.classes.iter().skip(1).any(|below| below.parent == class);
+        (!self.overcommit || !inner()).then_some(rate)
+    }
+
+    /// The highest rate that the words of a class alone and its meter let it reach, if they hold it
+    /// to any; and the word.
+    pub(crate) fn own_ceiling(&self, class: ClassId) -> Option<(Rate, &'static str)> {
+        let settings = &self.spec.classes.get(class as usize)?.settings;
+        let scheduler = self.entry_of(class).filter(|_| class != ROOT).and_then(|entry| entry.ceiling(settings));
+        let metered = MeterSpec::read(settings).ok().flatten().and_then(|meter| Some((meter.most()?, "meter")));
+        scheduler.into_iter().chain(metered).min_by_key(|(rate, _)| *rate)
     }
 
     /// The queue of a class: its own, or the one that its scheduler gives.
@@ -178,8 +184,13 @@ impl<'l> Promises<'l> {
 
     /// The rate that a class can count on: its guarantee, or the rate that follows from what its
     /// scheduler promises; in a class of another scheduler no more than what that class can count
-    /// on. `None` where nothing is guaranteed.
+    /// on. Never more than its [ceiling](Link::ceiling), where its words say both. `None` where
+    /// nothing is guaranteed.
     pub fn guaranteed(&self, class: ClassId) -> Option<Rate> {
+        Some(self.promised_rate(class)?.min(self.link.ceiling(class)))
+    }
+
+    fn promised_rate(&self, class: ClassId) -> Option<Rate> {
         let words = self.link.guarantee(class);
         if class == ROOT {
             return words;
@@ -226,7 +237,7 @@ impl<'l> Promises<'l> {
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
         let burst = (entry.burst)(&link.spec, &spec.settings);
         let conforming = promise.delay(burst);
-        let rate = promise.rate();
+        let rate = promise.rate().min(link.ceiling(class));
         let assumes = format!("the source sends at most {rate} and bursts of {burst} bytes, counted on the wire");
         if conforming.is_none() {
             return DelayBound::none("the bound is beyond all time");
@@ -245,8 +256,9 @@ impl<'l> Promises<'l> {
             None => return DelayBound::none("there is no such class"),
         };
         let Bound { conforming, rate, burst, packetsize } = *bound;
+        let sends = rate.min(link.ceiling(class));
         let assumes = format!(
-            "the source sends at most {rate} and bursts of {burst} bytes, counted on the wire, in packets of at most \
+            "the source sends at most {sends} and bursts of {burst} bytes, counted on the wire, in packets of at most \
              {packetsize} bytes"
         );
         let packet = u64::from(link.spec.overhead.charge(link.spec.mtu));
@@ -442,6 +454,43 @@ mod tests {
         // and again.
         let text = "link l { rate 10Mbit/s scheduler priq class a { priority 15 queue fq_codel { } default } }";
         assert!(bound(text, "a").conforming.is_some() && bound(text, "a").queue_full.is_none());
+    }
+
+    /// What holds a class below its guarantee, by its words or a meter, is what it can count on, and
+    /// what its source may send.
+    #[test]
+    fn a_guarantee_is_never_above_the_ceiling() {
+        let meter = |kind: &str| format!("class a {{ rate 5Mbit/s borrow meter {kind} }} class b {{ default }}");
+        for (scheduler, classes, expected) in [
+            ("wfq", "class a { bandwidth 5Mbit/s police 1Mbit/s } class b { default }".to_owned(), 1),
+            ("wfq", "class a { bandwidth 5Mbit/s shape 2Mbit/s } class b { default }".to_owned(), 2),
+            ("wfq", "class a { low-latency 3Mbit/s police 1Mbit/s } class b { default }".to_owned(), 1),
+            (
+                "hfsc",
+                "class a { linkshare 5Mbit/s upperlimit 2Mbit/s } class b { linkshare 5Mbit/s default }".into(),
+                2,
+            ),
+            ("cbq", meter("bucket { cir 2Mbit/s cbs 3000 red drop }"), 2),
+            ("cbq", meter("srtcm { cir 2Mbit/s cbs 3000 ebs 3000 yellow drop red drop }"), 2),
+            ("cbq", meter("trtcm { cir 1Mbit/s cbs 3000 pir 4Mbit/s pbs 3000 red drop }"), 4),
+            ("cbq", meter("trtcm { cir 1Mbit/s cbs 3000 pir 4Mbit/s pbs 3000 yellow drop red drop }"), 1),
+            ("cbq", meter("trtcm { cir 1Mbit/s cbs 3000 pir 4Mbit/s pbs 3000 red dscp le }"), 5),
+            ("hfsc", "class a { realtime 2Mbit/s } class b { linkshare 5Mbit/s default }".into(), 2),
+            (
+                "hfsc",
+                "class a { realtime 8Mbit/s for 5ms then 2Mbit/s } class b { linkshare 5Mbit/s default }".into(),
+                2,
+            ),
+        ] {
+            let text = format!("link l {{ rate 10Mbit/s scheduler {scheduler} {classes} }}");
+            let link = link(&text);
+            let a = link.class("a").unwrap();
+            let ceiling = if text.contains("red dscp") { 10 } else { expected };
+            assert_eq!((guaranteed(&text, "a"), link.ceiling(a)), (Some(expected * 1_000_000), Rate::mbit_s(ceiling)));
+            let bound = bound(&text, "a");
+            let sends = format!("the source sends at most {} ", Rate::mbit_s(expected));
+            assert!(bound.conforming.is_none() || bound.assumes.starts_with(&sends), "{text}: {}", bound.assumes);
+        }
     }
 
     #[test]

@@ -208,16 +208,30 @@ impl Entry {
         class.int(word.name).or_else(|| word.default.parse().ok())
     }
 
-    /// The most that a class may have by its words, if they say so.
-    pub fn ceiling(&self, class: &Settings) -> Option<Rate> {
+    /// The most that a class may have by its words in the long run, if they say so; and the word
+    /// that says it. Where the guarantee is the most, because another word is not written, that is
+    /// the other word.
+    pub fn ceiling(&self, class: &Settings) -> Option<(Rate, &'static str)> {
         let guarantee = || (self.guarantee)(class).unwrap_or_default();
-        let one = |(word, role): &(&'static str, Role)| match role {
-            Role::Ceiling | Role::Shape => rate(class, word),
-            Role::CeilingOrGuarantee => Some(rate(class, word).unwrap_or_else(guarantee)),
-            Role::Borrow if !class.flag(word) => Some(guarantee()),
-            _ => None,
+        let one = |(word, role): &(&'static str, Role)| {
+            let most = match role {
+                Role::Ceiling | Role::Shape => rate(class, word)?,
+                Role::CeilingOrGuarantee => rate(class, word).unwrap_or_else(guarantee),
+                Role::Borrow if !class.flag(word) => guarantee(),
+                _ => return None,
+            };
+            Some((most, *word))
         };
-        self.roles.iter().filter_map(one).min()
+        self.roles.iter().filter_map(one).min_by_key(|(most, _)| *most)
+    }
+
+    /// The most that a class has in the long run that is served by deadline only: the last rate of
+    /// its curve, because what others leave goes to classes that have a share.
+    pub fn by_deadline_only(&self, class: &Settings) -> Option<(Rate, &'static str)> {
+        if self.words_of(Role::Share).any(|word| rate(class, word).is_some_and(|share| !share.is_zero())) {
+            return None;
+        }
+        self.words_of(Role::Deadline).find_map(|word| Some((rate(class, word)?, word)))
     }
 
     /// The rate that the classes below a class share: the one to which it is shaped, or else its

@@ -142,6 +142,19 @@ pub enum Profile {
 }
 
 impl MeterSpec {
+    /// The highest rate of packets that it lets through in the long run, in the packets' own bytes;
+    /// `None` if it drops nothing that would hold them to a rate.
+    pub fn most(&self) -> Option<Rate> {
+        let [green, yellow, red] = self.actions.map(|action| action == Action::Drop);
+        match self.profile {
+            _ if !red => None,
+            _ if green && yellow => Some(Rate::ZERO),
+            Profile::TwoRate { pir, .. } if !yellow => Some(pir),
+            // Bucket E is filled by what bucket C has no room for, so both together by CIR.
+            Profile::Bucket { cir, .. } | Profile::SingleRate { cir, .. } | Profile::TwoRate { cir, .. } => Some(cir),
+        }
+    }
+
     /// Reads the meter from a class's settings, if they have one.
     pub fn read(settings: &Settings) -> Result<Option<MeterSpec>, SpecError> {
         let Some(kind) = settings.choice("meter") else { return Ok(None) };

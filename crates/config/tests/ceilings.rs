@@ -1,0 +1,62 @@
+//! Words that hold a class below what others guarantee it: a warning with its place, the other
+//! word, and the way out.
+
+use altq_config::diagnostic::Severity;
+use altq_config::{Language, parse_str};
+
+/// The warnings of a policy whose first caret marks the place of the only one, and whose second
+/// one, if there is one, that of its label.
+fn only(inside: &str, says: &[&str]) {
+    let marked = format!("link l {{ rate 10Mbit/s {inside} }}");
+    let first = marked.find('^').expect("a caret");
+    let rest = marked.replacen('^', "", 1);
+    let label = rest.find('~');
+    let text = rest.replacen('~', "", 1);
+    let first = first - usize::from(label.is_some_and(|label| label < first));
+    let policy = parse_str(&text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+    let found: Vec<_> = policy.warnings.iter().filter(|warning| warning.code == "guarantee-above-ceiling").collect();
+    assert_eq!(found.len(), 1, "{text}");
+    assert_eq!((found[0].severity, found[0].span.start), (Severity::Warning, first), "{text}");
+    assert_eq!(found[0].labels.first().map(|(span, _)| span.start), label, "{text}");
+    let whole = format!("{} {}", found[0].message, found[0].help.clone().unwrap_or_default());
+    for says in says {
+        assert!(whole.contains(says), "`{says}` is not in: {whole}");
+    }
+}
+
+#[test]
+fn a_class_that_is_held_below_its_guarantee() {
+    only("scheduler wfq class a { ~bandwidth 5Mbit/s ^police 1Mbit/s default }", &["`police`", "1Mbit/s", "raise"]);
+    only("scheduler wfq class a { ^shape 1Mbit/s ~bandwidth 5Mbit/s default }", &["`shape`", "5Mbit/s"]);
+    only("scheduler wfq class a { ~low-latency 3Mbit/s ^police 1Mbit/s default }", &["`police`"]);
+    only("scheduler hfsc class a { ~linkshare 5Mbit/s ^upperlimit 2Mbit/s default }", &["`upperlimit`", "2Mbit/s"]);
+    only("scheduler cbq class a { ~share 50% ^meter bucket { cir 1Mbit/s cbs 3000 red drop } default }", &["`meter`"]);
+    only(
+        "scheduler htb class a { ~rate 5Mbit/s ^meter bucket { cir 1Mbit/s cbs 3000 red drop } default }",
+        &["can count on 1Mbit/s"],
+    );
+}
+
+#[test]
+fn a_meter_of_the_link_below_what_its_classes_are_guaranteed() {
+    only(
+        "^meter bucket { cir 8Mbit/s cbs 3000 red drop } scheduler cbq class a { share 50% } class b { share 40% \
+         default }",
+        &["9Mbit/s together", "8Mbit/s"],
+    );
+}
+
+#[test]
+fn words_that_agree_are_no_news() {
+    for inside in [
+        "scheduler wfq class a { bandwidth 1Mbit/s police 5Mbit/s default }",
+        "scheduler cbq class a { share 50% meter bucket { cir 1Mbit/s cbs 3000 red dscp le } default }",
+        "meter bucket { cir 9Mbit/s cbs 3000 red drop } scheduler cbq class a { share 90% default }",
+        "scheduler hfsc class a { realtime 1Mbit/s default }",
+    ] {
+        let text = format!("link l {{ rate 10Mbit/s {inside} }}");
+        let policy = parse_str(&text, "t.altq", Language::Native).unwrap_or_else(|failed| panic!("{failed}"));
+        let codes: Vec<_> = policy.warnings.iter().map(|warning| warning.code).collect();
+        assert!(!codes.contains(&"guarantee-above-ceiling"), "{text}: {codes:?}");
+    }
+}
