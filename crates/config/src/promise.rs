@@ -456,8 +456,8 @@ mod tests {
         assert!(bound(text, "a").conforming.is_some() && bound(text, "a").queue_full.is_none());
     }
 
-    /// What holds a class below its guarantee, by its words or a meter, is what it can count on, and
-    /// what its source may send.
+    /// What holds a class below its guarantee, by its words or a meter, is what it can count on,
+    /// and what its source may send.
     #[test]
     fn a_guarantee_is_never_above_the_ceiling() {
         let meter = |kind: &str| format!("class a {{ rate 5Mbit/s borrow meter {kind} }} class b {{ default }}");

@@ -51,7 +51,7 @@ fn htb_with_quanta_out_of_proportion() {
     let link = link(
         "link l { rate 1Gbit/s scheduler htb
             class a { rate 800Mbit/s  burst 1000000  cburst 1000000  queue drop_tail { limit 1000packets } }
-            class b { rate 200Mbit/s  burst 250000   cburst 250000   default  queue drop_tail { limit 1000packets } } }",
+            class b { rate 200Mbit/s  burst 250000  cburst 250000  queue drop_tail { limit 1000packets } default } }",
     );
     let mut packets = vec![(0, "b", 1500); 400];
     packets.extend((0..1000).map(|n| (n * 15_000, "a", 1500)));
@@ -81,7 +81,8 @@ fn htb_with_overhead_of_a_class() {
     assert!(longest(&plain, "a", &packets) <= promised);
     for words in ["overhead 100", "mpu 164"] {
         let charged = policy(words);
-        // The same packets wait longer than they would without the word, and nothing says otherwise.
+        // The same packets wait longer than they would without the word, and nothing says
+        // otherwise.
         assert!(longest(&charged, "a", &packets) > promised, "{words}");
         let said = bound(&charged);
         assert!(said.conforming.is_none() && said.assumes.contains("`overhead`"), "{words}: {}", said.assumes);

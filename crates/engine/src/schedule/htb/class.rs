@@ -65,9 +65,21 @@ impl Bucket {
         (u128::from(self.depth) << POINT).checked_div(u128::from(self.byte)).map_or(0, |bytes| bytes as u64)
     }
 
-    /// Another rate and depth; the bytes that are in it, or that it owes, stay. `part` as for
+    /// Sets another rate and depth. The bytes that are in the bucket, or that it owes, stay; of a
+    /// full bucket no more than it held. The same rate and depth change nothing. `part` is as for
     /// [`charge`](Bucket::charge).
     pub fn change(&mut self, part: &mut u32, now: Nanos, rate: u64, bytes: u64) {
+        let mut same = *self;
+        if rate > 0 {
+            same.set(rate, bytes);
+            if (same.byte, same.depth) == (self.byte, self.depth) {
+                return;
+            }
+        }
+        let full = now.saturating_sub(self.depth);
+        if self.whole < full {
+            (self.whole, *part) = (full, 0);
+        }
         let (old, clear) = (self.byte, self.clear(*part));
         *part = 0;
         if rate == 0 {
@@ -323,5 +335,21 @@ mod tests {
         let mut bucket = Bucket::full(1_000_000, 500, now);
         bucket.change(&mut 0, now, 4_000_000, 2000);
         assert_eq!(bucket.clear(0), now - 1_000_000);
+        // 500 bytes are all it held, however long it has been full: 4 ms at 1 Mbit/s.
+        let mut bucket = Bucket::full(1_000_000, 500, now);
+        bucket.change(&mut 0, now + (1 << 40), 1_000_000, 2000);
+        assert_eq!(bucket.tokens(now + (1 << 40)), 4_000_000);
+    }
+
+    #[test]
+    fn a_change_that_changes_nothing() {
+        // A packet at 7 Mbit/s takes no whole number of nanoseconds. What is carried of one stays.
+        let now = 1 << 60;
+        let (mut bucket, mut part) = (Bucket::full(7_000_000, 3000, now), 0);
+        bucket.charge(&mut part, now, 1499);
+        let (whole, carried) = (bucket.whole, part);
+        assert_ne!(carried, 0);
+        bucket.change(&mut part, now + 5, 7_000_000, 3000);
+        assert_eq!((bucket.whole, part), (whole, carried));
     }
 }

@@ -27,8 +27,9 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
 }
 
 /// The delay bounds of the classes that the link's own scheduler serves, by class. A source that
-/// has kept to the rate from the beginning never puts its class in debt, if the buckets hold enough.
-/// So its packets need not wait for a debt, as those of a class that has just overspent may.
+/// has kept to the rate from the beginning never puts its class in debt, if the buckets hold
+/// enough. So its packets need not wait for a debt, as those of a class that has just overspent
+/// may.
 pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
     let (children, holders) = (link.children(), link.holders());
     let served: Vec<ClassId> = (1..link.classes.len() as ClassId).filter(|class| link.served_by_root(*class)).collect();

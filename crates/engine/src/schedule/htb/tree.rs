@@ -89,11 +89,15 @@ impl Htb {
         self.classes[slot as usize] = Class::NONE;
     }
 
-    /// Other words, and perhaps another place. What a leaf changes at its place is its own;
-    /// anything else can matter to all that wait below, so all are put in their places anew. Linear
-    /// in the classes: only such changes do this.
+    /// Gives a class other words, and perhaps another parent. A change that changes nothing does
+    /// nothing: no departure becomes another. A leaf that keeps its parent is put in its place
+    /// anew. Any other change can matter to all classes below, so all classes that have packets are
+    /// put in their places anew, in time linear in the number of classes.
     pub(super) fn change_class(&mut self, slot: Slot, parent: Slot, words: Words) {
         let class = self.classes[slot as usize];
+        if class.parent == parent && self.words[slot as usize] == words {
+            return;
+        }
         let local = class.node == NIL && class.parent == parent;
         let waiting = if local { vec![slot] } else { (0..self.classes.len() as Slot).collect() };
         self.anew(waiting, |htb| {
@@ -110,6 +114,9 @@ impl Htb {
     }
 
     pub(super) fn set_link_rate(&mut self, rate: Rate) {
+        if rate == self.link_rate {
+            return;
+        }
         self.link_rate = rate;
         let all = (0..self.classes.len() as Slot).collect();
         self.anew(all, |htb| {
