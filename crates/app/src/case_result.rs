@@ -46,8 +46,8 @@ pub fn text(description: &str, result: &CaseResult) -> String {
         let report = &class.report;
         let delay = |value: Option<u64>| value.map_or("-".into(), output::time);
         let name = match (&class.column, &report.parent) {
-            (Some(column), None) => format!("{column}: {}", report.name),
-            (None, None) => report.name.clone(),
+            (Some(column), None) => format!("{column}: {}", class.link),
+            (None, None) => class.link.clone(),
             (_, Some(_)) => format!("  {}", report.name),
         };
         let borrowed =

@@ -77,14 +77,18 @@ fn apart(path: &Path, lab: &serde_json::Value) -> Option<String> {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     let rows = |result: &serde_json::Value| {
         let row = |row: &serde_json::Value| {
-            ([row["column"].to_string(), row["name"].to_string()], row["rate_bit_s"].as_f64().unwrap())
+            let name = ["column", "link", "name"].map(|key| row[key].to_string());
+            (name, row["rate_bit_s"].as_f64().unwrap())
         };
         result["classes"].as_array().unwrap().iter().map(row).collect::<Vec<_>>()
     };
     let (lab, sim) = (rows(lab), rows(&sim));
-    let link = sim.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    let large = sim.iter().filter(|(_, rate)| *rate >= 0.05 * link);
-    let other = |(name, rate): &([String; 2], f64)| {
+    let link = |of: &String| {
+        let own = sim.iter().filter(|([_, link, _], _)| link == of);
+        own.map(|(_, rate)| *rate).fold(0.0, f64::max)
+    };
+    let large = sim.iter().filter(|([_, of, _], rate)| *rate >= 0.05 * link(of));
+    let other = |(name, rate): &([String; 3], f64)| {
         let measured = lab.iter().find(|(own, _)| own == name).map_or(0.0, |(_, rate)| *rate);
         ((measured / rate - 1.0).abs() > 0.05)
             .then(|| format!("{name:?}: {measured} in the lab, {rate} in the simulator"))
@@ -378,7 +382,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
             2,
             "no link `wan`",
         ),
-        ("class", case("1s", POLICY) + EXPECT_OTHER, 2, "`other`"),
+        ("class", case("1s", POLICY) + EXPECT_OTHER, 2, "\"other\""),
         ("key", case("1s", POLICY) + "nonsense = 1\n", 2, "nonsense"),
         // Things that only the simulator has.
         ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
@@ -389,7 +393,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
             "nobody",
             case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nclass = \"al\"\nset = { borrow = true }\n",
             2,
-            "no shaped link",
+            "no link of the case has a class \"al\"; did you mean \"all\"?",
         ),
     ];
     for (name, text, code, word) in refusals {

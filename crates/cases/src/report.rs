@@ -124,27 +124,19 @@ impl Collector {
     }
 
     /// The rows. `end`: the end of the window if it is still open. `counters` are the engine's at
-    /// the end of the run; `names` and `parents` are those of the classes that exist then.
-    pub fn rows(
-        self,
-        names: &[Option<(String, Option<ClassId>)>],
-        counters: &[Counters],
-        end: Nanos,
-    ) -> Vec<ClassReport> {
+    /// the end of the run; `names` holds the name and the parent of each class.
+    pub fn rows(self, names: &[(String, Option<ClassId>)], counters: &[Counters], end: Nanos) -> Vec<ClassReport> {
         let window = end.min(self.to).saturating_sub(self.from);
         let last: Vec<u64> = counters.iter().map(|c| c.borrowed_bytes).collect();
         let opened = self.opened.unwrap_or_else(|| last.clone());
         let closed = self.closed.unwrap_or(last);
         let mut own = self.own;
         own.resize_with(names.len().max(own.len()), Own::default);
-        let parent = |id: usize| names.get(id).and_then(|n| n.as_ref()).and_then(|(_, parent)| *parent);
+        let parent = |id: usize| names.get(id).and_then(|(_, parent)| *parent);
         // By row, the classes whose packets count for it: the class and all below it. They are
         // found by going from each class up to the root.
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); names.len()];
-        for (id, name) in names.iter().enumerate() {
-            if name.is_none() {
-                continue;
-            }
+        for id in 0..names.len() {
             let mut at = Some(id);
             while let Some(above) = at {
                 below[above].push(id);
@@ -152,8 +144,7 @@ impl Collector {
             }
         }
         let mut rows = Vec::with_capacity(names.len());
-        for (id, name) in names.iter().enumerate() {
-            let Some((name, above)) = name else { continue };
+        for (id, (name, above)) in names.iter().enumerate() {
             let sum = |what: fn(&Own) -> (u64, u64)| {
                 below[id].iter().map(|c| what(&own[*c])).fold((0, 0), |a: (u64, u64), b| (a.0 + b.0, a.1 + b.1))
             };
@@ -165,8 +156,7 @@ impl Collector {
             let at = |counts: &[u64]| counts.get(id).copied().unwrap_or(0);
             rows.push(ClassReport {
                 name: name.clone(),
-                parent: above
-                    .and_then(|p| names.get(p as usize).and_then(|n| n.as_ref()).map(|(name, _)| name.clone())),
+                parent: above.and_then(|above| names.get(above as usize)).map(|(name, _)| name.clone()),
                 arrived_packets: arrived.0,
                 arrived_bytes: arrived.1,
                 sent_packets: sent.0,
@@ -192,11 +182,11 @@ pub fn rate(bytes: u64, span: Nanos) -> u64 {
 }
 
 /// Name and parent of each class of a link, by number, as [`Collector::rows`] needs them.
-pub fn names(link: &Link) -> Vec<Option<(String, Option<ClassId>)>> {
+pub fn names(link: &Link) -> Vec<(String, Option<ClassId>)> {
     link.classes
         .iter()
         .zip(&link.spec.classes)
         .enumerate()
-        .map(|(id, (class, spec))| Some((class.name.clone(), (id as ClassId != ROOT).then_some(spec.parent))))
+        .map(|(id, (class, spec))| (class.name.clone(), (id as ClassId != ROOT).then_some(spec.parent)))
         .collect()
 }

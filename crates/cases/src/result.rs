@@ -2,10 +2,12 @@
 
 mod series;
 
+use std::collections::HashMap;
+
 use altq_config::{Link as PolicyLink, Promises};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::case::{Bound, Case, Column, Expectation, Flow, Measure, What};
+use crate::case::{Bound, Case, Column, Expectation, Flow, Governed, Measure, Subject, full_name};
 use crate::gaps::GapSummary;
 use crate::report::ClassReport;
 pub use crate::world::World;
@@ -151,6 +153,12 @@ pub struct Outcome {
     /// The name of the case's figure that is judged, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
+    /// The class of which something was measured, as the case names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The flow of which something was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<String>,
     /// The measure.
     pub measure: Measure,
     /// The unit of the three numbers below: `fraction`, `bit/s`, `ns`, or empty for a count.
@@ -186,6 +194,14 @@ impl Outcome {
             column: column.name.clone(),
             row: case.row.clone(),
             figure: expectation.figure.and_then(|at| case.figures.get(at)).map(|figure| figure.name.clone()),
+            class: match &expectation.probe.subject {
+                Subject::Class(name) => Some(name.text.clone()),
+                _ => None,
+            },
+            flow: match expectation.probe.subject {
+                Subject::Flow(flow) => case.flows.get(flow).map(|flow| flow.name.clone()),
+                _ => None,
+            },
             measure,
             unit: measure.unit().name().into(),
             expected: expectation.expected,
@@ -291,7 +307,8 @@ pub struct ClassResult {
     /// The column, if the case has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
-    /// The case's link.
+    /// Its link: that of the policy. If one link of the policy governs several directions, that of
+    /// the case, with ` reverse` after it for the direction back.
     pub link: String,
     /// The same row as in `altq replay`.
     #[serde(flatten)]
@@ -309,32 +326,62 @@ pub struct ClassResult {
 }
 
 impl ClassResult {
-    /// A row, with what the policy's link promises the class.
+    /// A row for a class of this direction, with what the policy's link promises the class.
     pub fn new(
         column: Option<String>,
-        link: &str,
+        way: &Governed<'_>,
         report: ClassReport,
         (policy, promises): (&PolicyLink, &Promises<'_>),
         case: &Case,
     ) -> ClassResult {
-        let changed = case.events.iter().any(|event| match &event.what {
-            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => {
-                *class == report.name
-            }
-            What::LinkRate { .. } => true,
-            _ => false,
-        });
+        let changed = case.events.iter().any(|event| event.what.changes(way, &report.name));
         // The promises depend on all classes, so computing them takes time for many classes.
         let class = policy.class(&report.name).filter(|_| !changed && policy.classes.len() <= MANY);
         ClassResult {
             row: None,
             column,
-            link: link.to_owned(),
+            link: way.name.clone(),
             guaranteed_bit_s: class.map(|class| promises.guaranteed(class).unwrap_or_default().as_bit_s()),
             ceiling_bit_s: class.map(|class| policy.ceiling(class).as_bit_s()),
             charged_bytes: None,
             report,
         }
+    }
+}
+
+/// The names by which the classes of a result are known.
+pub struct ClassNames<'a> {
+    /// By row, column and class: the link that has a class of this name; `None`: several have one.
+    links: HashMap<(Option<&'a str>, Option<&'a str>, &'a str), Option<&'a str>>,
+}
+
+impl<'a> ClassNames<'a> {
+    /// Those of these classes.
+    pub fn of(classes: impl IntoIterator<Item = &'a ClassResult>) -> ClassNames<'a> {
+        let mut links = HashMap::new();
+        for class in classes {
+            let link = links.entry(ClassNames::key(class)).or_insert(Some(class.link.as_str()));
+            if *link != Some(class.link.as_str()) {
+                *link = None;
+            }
+        }
+        ClassNames { links }
+    }
+
+    /// The name of a class: its own, or `LINK/CLASS` if several links have a class of that name.
+    /// The row of a link has the link's name.
+    pub fn name(&self, class: &ClassResult) -> String {
+        if class.report.parent.is_none() {
+            return class.link.clone();
+        }
+        match self.links.get(&ClassNames::key(class)) {
+            Some(None) => full_name(&class.link, &class.report.name),
+            _ => class.report.name.clone(),
+        }
+    }
+
+    fn key(class: &ClassResult) -> (Option<&str>, Option<&str>, &str) {
+        (class.row.as_deref(), class.column.as_deref(), &class.report.name)
     }
 }
 
@@ -349,7 +396,8 @@ pub struct FlowResult {
     pub column: Option<String>,
     /// Its name.
     pub name: String,
-    /// The class of its packets; `None` if they had none, or several.
+    /// The class of its packets, as `LINK/CLASS` if several links have a class of that name; `None`
+    /// if they had none, or several.
     pub class: Option<String>,
     /// Payload delivered from the warm-up on, in bit/s.
     pub goodput_bit_s: u64,

@@ -265,6 +265,8 @@ fn compare(file: &CaseFile, cells: &Cells<'_>, result: &mut CaseResult) {
                 column,
                 row,
                 figure: None,
+                class: None,
+                flow: None,
                 measure: comparison.measure(),
                 unit: if comparison.measure().unit() == Unit::Fraction { "fraction".into() } else { String::new() },
                 expected: comparison.expected,

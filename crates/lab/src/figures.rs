@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use altq_cases::case::{Case, Measure, Probe, Subject};
+use altq_cases::case::{Case, ClassName, Links, Measure, Probe, Subject};
 use altq_cases::report::{ClassReport, names, rate};
 use altq_cases::result::{FlowResult, Percentiles, Traffic};
 use altq_cases::statistics::{Delay, percentile};
 use altq_config::Link;
+use altq_engine::spec::ClassId;
 use altq_traffic::meter::Reading;
 use altq_traffic::udp;
 
 use super::generator::{Flow, Kind};
 use super::measure::Run;
+use super::prepared::links;
 use super::shaper::{Readings, Window};
 
 /// The readings of a run, with what is needed to interpret them.
@@ -65,7 +67,8 @@ impl Figures<'_> {
     }
 
     /// One row per flow.
-    pub fn flow_rows(&self, column: Option<&str>, classes: &[Option<String>]) -> Vec<FlowResult> {
+    pub fn flow_rows(&self, column: Option<&str>, classes: &[Option<(usize, ClassId)>]) -> Vec<FlowResult> {
+        let names = self.classes();
         let (from, to) = (nanos(self.case.warmup), nanos(self.case.duration));
         let row = |(at, flow): (usize, &Flow)| {
             let mut times = self.times(at, from, to);
@@ -76,7 +79,10 @@ impl Figures<'_> {
                 row: self.case.row.clone(),
                 column: column.map(str::to_string),
                 name: flow.name.clone(),
-                class: classes.get(at).cloned().flatten(),
+                class: classes.get(at).copied().flatten().map(|(link, class)| {
+                    let name = names.class((link, class as usize));
+                    names.written(link, name)
+                }),
                 goodput_bit_s: self.goodput(at, from, to).unwrap_or(0),
                 rtt_ns: if asks { times } else { Percentiles::default() },
                 transactions_per_s: if asks { self.transactions(at, from, to) } else { None },
@@ -96,8 +102,7 @@ impl Figures<'_> {
             return Vec::new();
         };
         let names = names(link);
-        let row = |(id, name): (usize, &Option<(String, Option<u32>)>)| {
-            let (name, parent) = name.as_ref()?;
+        let row = |(id, (name, parent)): (usize, &(String, Option<ClassId>))| {
             let (begin, end) = window.edges(id)?;
             let (begin, end) = (&begin.counters, &end.counters);
             if names.len() > super::MANY && end.received_packets() == begin.received_packets() {
@@ -108,7 +113,7 @@ impl Figures<'_> {
             let seen = |value: u64| (sojourn.count() > 0).then_some(value);
             Some(ClassReport {
                 name: name.clone(),
-                parent: parent.and_then(|parent| names.get(parent as usize)?.as_ref().map(|(name, _)| name.clone())),
+                parent: parent.and_then(|parent| names.get(parent as usize)).map(|(name, _)| name.clone()),
                 arrived_packets: end.received_packets() - begin.received_packets(),
                 arrived_bytes: end.received_bytes() - begin.received_bytes(),
                 sent_packets: end.sent_packets - begin.sent_packets,
@@ -135,9 +140,18 @@ impl Figures<'_> {
         Some(rate(charged(&window, class as usize)?, window.length().as_nanos() as u64))
     }
 
+    /// The classes of the links.
+    fn classes(&self) -> Links<'_> {
+        links(self.links.iter().map(|(link, _)| link))
+    }
+
+    /// A class that the case names, and its link, by their places.
+    fn find(&self, name: &ClassName) -> Option<(usize, usize)> {
+        self.classes().find(&name.text).ok()
+    }
+
     /// Bytes that its link charged a class from the end of the warm-up to the end of the run.
-    pub fn charged_bytes(&self, class: &str) -> Option<u64> {
-        let (link, readings) = self.links.iter().find(|(link, _)| link.class(class).is_some())?;
+    pub fn charged_bytes(&self, link: &Link, readings: &Readings, class: &str) -> Option<u64> {
         let window = readings.window(nanos(self.case.warmup), nanos(self.case.duration))?;
         charged(&window, link.class(class)? as usize)
     }
@@ -155,10 +169,9 @@ impl Figures<'_> {
         }
     }
 
-    fn of_class(&self, name: &str, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
-        let place = self.links.iter().position(|(link, _)| link.class(name).is_some())?;
+    fn of_class(&self, name: &ClassName, probe: &Probe, from: Duration, to: Duration) -> Option<f64> {
+        let (place, class) = self.find(name)?;
         let (link, readings) = self.links.get(place)?;
-        let class = link.class(name)? as usize;
         let window = readings.window(from, to)?;
         let (begin, end) = window.edges(class)?;
         let delay = |per_cent: f64| {
@@ -167,7 +180,10 @@ impl Figures<'_> {
         match probe.measure {
             Measure::Share => {
                 let whole = match &probe.of {
-                    Some(of) => charged(&window, link.class(of)? as usize)? as f64,
+                    Some(of) => {
+                        let (link, class) = self.find(of)?;
+                        charged(&self.links.get(link)?.1.window(from, to)?, class)? as f64
+                    }
                     None => link.spec.rate.as_bit_s() as f64 * window.length().as_secs_f64() / 8.0,
                 };
                 (whole > 0.0).then(|| charged(&window, class).map(|own| own as f64 / whole))?

@@ -69,9 +69,8 @@ pub fn is_needed(link: &CaseLink, ways: &Ways<'_>, timer: Timer) -> bool {
 impl Host {
     /// The imitated host of one direction of a link. `ways` has the directions that have a policy.
     pub fn new(link: &CaseLink, ways: &Ways<'_>, back: bool, timer: Timer, programs: Vec<LocalProgram>) -> Host {
-        // As in the simulator: a direction without a rate of its own has the rate of the first
-        // direction with a policy.
-        let rate = link.ways[usize::from(back)].rate.or_else(|| ways.first().map(|(way, _)| way.spec.rate));
+        let of = |back| ways.iter().find(|(_, own)| *own == back).map(|(way, _)| way.spec.rate);
+        let rate = link.rate(back, [of(false), of(true)]);
         Host {
             back,
             rate: rate.unwrap_or(Rate::ZERO),

@@ -37,7 +37,7 @@ const LINK: u32 = 0xfff0;
 ///
 /// # Errors
 /// [`Unsupported`] if kernel HTB, or this comparison, lacks something that the policy has.
-pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Result<String> {
+pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<(usize, ClassId)>]) -> anyhow::Result<String> {
     let spec = &link.spec;
     let r2q = words::r2q(&spec.scheduler.settings);
     let defaults = Defaults { packet: u64::from(spec.overhead.charge(spec.mtu)), tick: 1 };
@@ -76,7 +76,8 @@ pub fn tc(link: &Link, flows: &[Flow], classes: &[Option<String>]) -> anyhow::Re
         }
     }
     for (flow, class) in flows.iter().zip(classes).filter(|(flow, _)| flow.side == Side::Sources) {
-        let id = class.as_ref().and_then(|class| link.class(class));
+        // These flows pass the first link.
+        let id = class.filter(|(place, _)| *place == 0).map(|(_, id)| id);
         let Some(id) = id.filter(|id| *id == ROOT || children.get(*id as usize).is_some_and(Vec::is_empty)) else {
             return Err(Unsupported(format!(
                 "flow `{}`: its packets go to an inner class or to none, which kernel HTB does not have",

@@ -341,7 +341,7 @@ fn active(case: &Case, at: usize, flow: &CaseFlow) -> anyhow::Result<Vec<(Durati
                 }
             }
             What::RemoveClass { class, .. } => {
-                return Err(only_simulated(&format!("class `{class}` is removed during the run")));
+                return Err(only_simulated(&format!("class `{}` is removed during the run", class.text)));
             }
             _ => {}
         }

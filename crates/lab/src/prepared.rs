@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use altq_cases::case::{Case, Column, Expectation, Measure, PolicyError, Probe, Subject, TimedEvent, What};
+use altq_cases::case::{
+    Case, ClassChange, ClassName, Column, Expectation, Governed, Links, Measure, PolicyError, Probe, Subject,
+    TimedEvent, What,
+};
 use altq_cases::result::{CaseResult, World};
 use altq_cases::stat::ReadCounters;
 use altq_config::Link;
 use altq_engine::headers::Key;
-use altq_engine::spec::ROOT;
+use altq_engine::spec::{ClassId, ROOT};
 use altq_engine::{Change, Engine};
 use altq_simulator::sim::{ChangePlanner, encapsulate, flow_key};
 
@@ -27,6 +30,8 @@ pub struct Prepared<'a> {
     pub lowered: Lowered<'a>,
     /// The shaped links, as altq's bridge runs them.
     pub links: Vec<Link>,
+    /// The direction that each of them governs.
+    pub ways: Vec<Governed<'a>>,
     /// The same links with the classes that events add during the run.
     pub grown: Vec<Link>,
     /// Changes during the run, in order of time: the time, the index of the link, and the change.
@@ -73,6 +78,8 @@ impl<'a> Prepared<'a> {
         let mut lowered = lower::lower(case, mtu, column.timer, options)?;
         let (link, reverse) = (named(&lowered.link.policy)?, named(&lowered.link.reverse)?);
         let shaped = lowered.link;
+        let governed: Vec<Governed<'_>> =
+            case.governed().into_iter().filter(|way| way.link == lowered.link_at).collect();
         let ways: Vec<(&Link, bool)> =
             link.map(|link| (link, false)).into_iter().chain(reverse.map(|link| (link, true))).collect();
         let apart = host::is_needed(shaped, &ways, column.timer)
@@ -95,8 +102,10 @@ impl<'a> Prepared<'a> {
                 ));
             }
         }
-        let links = shaper::wires(link, reverse, apart);
-        let (grown, changes) = changes(case, lowered.link_at, &links)?;
+        let placed: Vec<(&Link, &Governed<'_>)> = ways.iter().map(|(link, _)| *link).zip(&governed).collect();
+        let links = shaper::wires(&placed, apart);
+        let wrong = |name: &ClassName, why: &str| BadCase(case.wrong(column, name, why).to_string());
+        let (grown, changes) = changes(case, lowered.link_at, &links, &governed, &wrong)?;
         let framed = apart
             || shaped.medium.is_none_or(|medium| links.iter().all(|link| link.spec.overhead == medium.overhead()));
         let mut unjudged = Vec::new();
@@ -109,26 +118,22 @@ impl<'a> Prepared<'a> {
         }
         let here = |(at, e): (usize, &'a Expectation)| (e, e.concerns(column, World::Lab) && !unjudged.contains(&at));
         let expectations: Vec<(&Expectation, bool)> = case.expectations.iter().enumerate().map(here).collect();
-        let asked = expectations.iter().filter(|(_, here)| *here).map(|(e, _)| (&e.name, &e.probe));
-        for (name, probe) in asked.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
-            let of = probe.of.iter().map(String::as_str);
+        let asked = expectations.iter().filter(|(_, here)| *here).map(|(e, _)| &e.probe);
+        for probe in asked.chain(case.figures.iter().filter_map(|f| f.probe())) {
             let subject = match &probe.subject {
-                Subject::Class(class) => Some(class.as_str()),
+                Subject::Class(class) => Some(class),
                 _ => None,
             };
-            let known = if of_engine(probe.measure) { &policy.links } else { &grown };
-            if let Some(class) =
-                subject.into_iter().chain(of).find(|class| !known.iter().any(|link| link.class(class).is_some()))
-            {
-                return Err(
-                    BadCase(format!("case {}: `{name}`: no shaped link has a class `{class}`", case.name)).into()
-                );
+            let known = self::links(if of_engine(probe.measure) { &policy.links } else { &grown });
+            for name in subject.into_iter().chain(&probe.of) {
+                known.find(&name.text).map_err(|why| wrong(name, &why))?;
             }
         }
         Ok(Prepared {
             column,
             lowered,
             links,
+            ways: governed,
             grown,
             changes,
             expectations,
@@ -155,60 +160,97 @@ impl<'a> Prepared<'a> {
         times.into_iter().collect()
     }
 
-    /// The name of each flow's class, as the policy's rules classify it. If the case names another
-    /// class for a flow, the result becomes invalid.
-    pub fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<String>>> {
-        let mut names = Vec::new();
-        for (flow, wanted) in self.lowered.flows.iter().zip(&case.flows) {
+    /// The class of each flow, as the policy's rules classify it: the index of its link, and its
+    /// number. If the case names another class for a flow, the result becomes invalid.
+    pub fn classes(&self, case: &Case, result: &mut CaseResult) -> anyhow::Result<Vec<Option<(usize, ClassId)>>> {
+        let mut found = Vec::new();
+        let all = links(&self.grown);
+        for (flow, own) in self.lowered.flows.iter().zip(&case.flows) {
             // A flow from the sinks is classified by the link of the reverse direction.
-            let way = match flow.side {
-                Side::Sources => self.lowered.link.policy.as_ref(),
-                Side::Sinks => self.lowered.link.reverse.as_ref(),
-            };
-            let name = match way.and_then(|way| self.links.iter().find(|link| link.name == *way)) {
+            let back = flow.side == Side::Sinks;
+            let place = self.ways.iter().position(|way| way.back == back);
+            let class = match place.and_then(|at| Some((at, self.links.get(at)?))) {
                 None => None,
-                Some(link) => {
+                Some((at, link)) => {
                     let mut engine =
                         Engine::new(&link.spec).map_err(|error| BadCase(format!("link `{}`: {error}", link.name)))?;
                     // Inside a tunnel the rules see the outer header.
                     let tunnel = self.lowered.link.tunnel.filter(|_| flow.from.is_ipv6());
-                    let own =
-                        tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), flow.side == Side::Sinks));
-                    engine
-                        .classify(&own)
-                        .and_then(|class| link.classes.get(class as usize))
-                        .map(|class| class.name.clone())
+                    let own = tunnel.map_or(key(flow), |tunnel| encapsulate(tunnel, &key(flow), back));
+                    engine.classify(&own).map(|class| (at, class))
                 }
             };
-            if let Some(wanted) = wanted.class.as_ref().filter(|wanted| name.as_ref() != Some(*wanted)) {
-                let found = name.as_deref().map_or("no class".to_string(), |name| format!("class `{name}`"));
-                result.invalid(format!(
-                    "flow `{}` belongs to class `{wanted}`, but the rules give it {found}",
-                    flow.name
-                ));
-            }
-            names.push(name);
-        }
-        // The rules of a class that an event adds come before all others.
-        for event in &case.events {
-            if let What::AddClass { class, flows, .. } = &event.what {
-                for flow in flows {
-                    if let Some(name) = names.get_mut(*flow) {
-                        *name = Some(class.clone());
-                    }
+            if let Some(name) = &own.class {
+                let known = |at: usize| -> anyhow::Result<(usize, ClassId)> {
+                    let own = links(self.grown.get(at)).of_a_flow();
+                    let wrong = |why: String| BadCase(case.wrong(self.column, name, &why).to_string());
+                    Ok((at, own.find(&name.text).map_err(wrong)?.1 as ClassId))
+                };
+                let wanted = place.map(known).transpose()?;
+                if wanted.is_none() || wanted != class {
+                    let class = class.map(|(link, class)| all.written(link, all.class((link, class as usize))));
+                    let found = class.map_or("no class".to_string(), |name| format!("class `{name}`"));
+                    result.invalid(format!(
+                        "flow `{}` belongs to class `{}`, but the rules give it {found}",
+                        flow.name, name.text
+                    ));
                 }
             }
+            found.push(class);
         }
-        Ok(names)
+        // The rules of a class that an event adds come before all others.
+        let classes = self.grown.iter().map(|link| link.classes.iter().map(|class| &class.name));
+        let policies = policies_of(&self.ways, classes);
+        for event in &case.events {
+            let (What::AddClass { flows, .. }, Ok(Some((policy, ClassChange::Add { class, .. })))) =
+                (&event.what, event.what.of_class(&policies))
+            else {
+                continue;
+            };
+            for flow in flows {
+                let Some((at, own)) = found.get_mut(*flow).and_then(Option::as_mut) else { continue };
+                let link = self.grown.get(*at).filter(|_| self.ways[*at].policy == policies.link_name(policy));
+                *own = link.and_then(|link| link.class(&class)).unwrap_or(*own);
+            }
+        }
+        Ok(found)
     }
+}
+
+/// Links with their classes, to look names up.
+pub fn links<'l>(links: impl IntoIterator<Item = &'l Link>) -> Links<'l> {
+    let one = |link: &'l Link| (link.name.as_str(), link.classes.iter().map(|class| class.name.as_str()).collect());
+    Links::new(links.into_iter().map(one).collect())
+}
+
+/// The policy's links that govern these ways, each once, with their classes.
+fn policies_of<'l>(
+    ways: &'l [Governed<'_>],
+    classes: impl Iterator<Item = impl Iterator<Item = &'l String>>,
+) -> Links<'l> {
+    let mut known: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (way, classes) in ways.iter().zip(classes) {
+        if known.iter().all(|(name, _)| *name != way.policy) {
+            known.push((way.policy, classes.map(String::as_str).collect()));
+        }
+    }
+    Links::new(known)
 }
 
 /// The links with the classes that the case's events add, and the changes to the links.
 #[allow(clippy::type_complexity)]
-fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Link>, Vec<(Duration, usize, Change)>)> {
+fn changes(
+    case: &Case,
+    shaped: usize,
+    links: &[Link],
+    ways: &[Governed<'_>],
+    wrong: &dyn Fn(&ClassName, &str) -> BadCase,
+) -> anyhow::Result<(Vec<Link>, Vec<(Duration, usize, Change)>)> {
     let (mut grown, mut changes) = (links.to_vec(), Vec::new());
-    let wrong =
-        |event: &TimedEvent, why: String| BadCase(format!("case {}: event at {} ns: {why}", case.name, event.at));
+    let about = |event: &TimedEvent, name: Option<&ClassName>, why: &str| {
+        let why = format!("event at {} ns: {why}", event.at);
+        name.map_or_else(|| BadCase(format!("case {}: {why}", case.name)), |name| wrong(name, &why))
+    };
     let mut shadows =
         links.iter().map(ChangePlanner::new).collect::<Result<Vec<_>, _>>().map_err(|why| BadCase(why.to_string()))?;
     for event in &case.events {
@@ -227,19 +269,24 @@ fn changes(case: &Case, shaped: usize, links: &[Link]) -> anyhow::Result<(Vec<Li
             What::AddClass { flows, .. } => flows.iter().filter_map(|flow| flow_key(case, *flow)).collect(),
             _ => Vec::new(),
         };
-        let before = changes.len();
-        for (at, shadow) in shadows.iter_mut().enumerate() {
-            let made = shadow.changes(event.at, &event.what, &keys).map_err(|why| wrong(event, why))?;
+        let name = event.what.class();
+        let policies = policies_of(ways, shadows.iter().map(|shadow| shadow.names().iter().map(|(name, _)| name)));
+        let of_class = event.what.of_class(&policies).map_err(|(name, why)| about(event, Some(name), &why))?;
+        let of_class = of_class.map(|(policy, change)| (policies.link_name(policy).to_owned(), change));
+        for (at, (shadow, way)) in shadows.iter_mut().zip(ways).enumerate() {
+            let made = match (&event.what, &of_class) {
+                (What::LinkRate { rate, .. }, _) => shadow.rate(event.at, *rate),
+                (_, Some((policy, change))) if *policy == way.policy => shadow.class(event.at, change, &keys),
+                _ => continue,
+            };
+            let made = made.map_err(|why| about(event, name, &why))?;
             changes.extend(made.into_iter().map(|change| (nanos(event.at), at, change)));
-        }
-        if changes.len() == before {
-            return Err(wrong(event, "no shaped link has this class, or its parent".into()).into());
         }
     }
     for (link, shadow) in grown.iter_mut().zip(&shadows) {
         for name in shadow.names().iter().skip(link.classes.len()) {
-            let (Some((name, parent)), Some(mut spec), Some(mut class)) =
-                (name, link.spec.classes.last().cloned(), link.classes.last().cloned())
+            let (name, parent) = name;
+            let (Some(mut spec), Some(mut class)) = (link.spec.classes.last().cloned(), link.classes.last().cloned())
             else {
                 continue;
             };

@@ -11,7 +11,7 @@ use altq_cases::stat::LinkStat;
 use altq_cases::table::{self, ColumnResult};
 use altq_config::{Link, Promises};
 use altq_engine::Change;
-use altq_engine::spec::Timer;
+use altq_engine::spec::{ClassId, Timer};
 use anyhow::{Context, anyhow};
 
 use super::figures::{Figures, nanos};
@@ -20,7 +20,7 @@ use super::measure::{self, Run, TimedAction};
 use super::prepared::{Prepared, of_engine};
 use super::shaper::{Around, Readings, Shaper};
 use super::topology::{Side, Topology, Unsupported};
-use super::{engine, kernel_htb, peer, series};
+use super::{engine, kernel_htb, peer, prepared, series};
 use crate::networked::{Direct, Network};
 
 /// The result of a run with kernel HTB in altq's place.
@@ -86,17 +86,11 @@ impl Prepared<'_> {
             Figures { case, flows: &self.lowered.flows, run: &run, links: &links, wires: &wires, framed: self.framed };
         let name = self.column.name.as_deref();
         result.flows.extend(figures.flow_rows(name, &classes));
-        for (link, readings) in &links {
+        for ((link, readings), way) in links.iter().zip(&self.ways) {
             let (rows, promises) = (figures.class_rows(link, readings).into_iter(), Promises::new(link));
             result.classes.extend(rows.map(|report| {
-                let charged_bytes = figures.charged_bytes(&report.name);
-                let row = ClassResult::new(
-                    name.map(str::to_string),
-                    &self.lowered.link.name,
-                    report,
-                    (link, &promises),
-                    case,
-                );
+                let charged_bytes = figures.charged_bytes(link, readings, &report.name);
+                let row = ClassResult::new(name.map(str::to_string), way, report, (link, &promises), case);
                 ClassResult { row: case.row.clone(), charged_bytes, ..row }
             }));
         }
@@ -106,9 +100,11 @@ impl Prepared<'_> {
         };
         let rows = |of: fn(&PeerResult) -> &Vec<PeerRow>| peer.as_ref().map_or(&[][..], |peer| of(&peer.result));
         let engines = self.engines(case)?;
+        let (policy, shaped) = (prepared::links(&self.policy), prepared::links(&self.links));
         let measure = |probe: &Probe| match (probe.measure, &probe.subject) {
             (measure, Subject::Class(class)) if of_engine(measure) => {
-                let own = engines.iter().find(|engine| engine.link.class(class).is_some())?;
+                let link = policy.find(&class.text).ok()?.0;
+                let own = engines.iter().find(|engine| engine.link.name == policy.link_name(link))?;
                 match measure {
                     Measure::Memory => own.memory,
                     Measure::ClassMemory => own.memory.map(|memory| memory / own.link.classes.len() as f64),
@@ -116,12 +112,14 @@ impl Prepared<'_> {
                 }
             }
             (measure, Subject::Class(class)) if measure.of_the_end() => {
-                let at = self.links.iter().position(|link| link.class(class).is_some())?;
+                let (at, _) = shaped.find(&class.text).ok()?;
                 (self.counters)(stats.get(at)?, probe)
             }
             (Measure::HtbRatio, Subject::Flow(flow)) => rows(|peer| &peer.flows).get(*flow).and_then(|row| row.ratio),
             (Measure::HtbRatio, Subject::Class(class)) => {
-                rows(|peer| &peer.classes).iter().find(|row| row.name == *class).and_then(|row| row.ratio)
+                let (link, class) = shaped.find(&class.text).ok()?;
+                let name = shaped.written(link, shaped.class((link, class)));
+                rows(|peer| &peer.classes).iter().find(|row| row.name == name).and_then(|row| row.ratio)
             }
             _ => figures.measured(probe),
         };
@@ -165,8 +163,11 @@ impl Prepared<'_> {
     /// Measures the engines of the links about which probes ask.
     fn engines(&self, case: &Case) -> anyhow::Result<Vec<Measured<'_>>> {
         let asked: Vec<&Probe> = self.asked(case).filter(|probe| of_engine(probe.measure)).collect();
-        let is_of =
-            |link: &Link, probe: &Probe| matches!(&probe.subject, Subject::Class(class) if link.class(class).is_some());
+        let policy = prepared::links(&self.policy);
+        let is_of = |link: &Link, probe: &Probe| match &probe.subject {
+            Subject::Class(class) => policy.find(&class.text).is_ok_and(|(at, _)| policy.link_name(at) == link.name),
+            _ => false,
+        };
         let mut all: Vec<Measured<'_>> = Vec::new();
         for link in self.policy.iter().filter(|link| asked.iter().any(|probe| is_of(link, probe))) {
             let space = asked.iter().any(|probe| is_of(link, probe) && !probe.measure.of_engine());
@@ -236,7 +237,7 @@ impl Prepared<'_> {
 
     /// Lines for tc that make the policy's classes if its scheduler is htb, else one class of the
     /// link's rate.
-    fn kernel_htb(&self, classes: &[Option<String>]) -> anyhow::Result<String> {
+    fn kernel_htb(&self, classes: &[Option<(usize, ClassId)>]) -> anyhow::Result<String> {
         let link = self.links.first().context("a link is shaped")?;
         if self.is_htb() {
             kernel_htb::tc(link, &self.lowered.flows, classes)
@@ -272,9 +273,12 @@ impl Prepared<'_> {
         let flows = self.lowered.flows.iter().enumerate();
         let mut classes = Vec::new();
         if own {
-            for (id, name) in link.classes.iter().enumerate().skip(1).map(|(id, class)| (id as u32, &class.name)) {
+            let known = prepared::links(&self.links);
+            let name = |class: &str| known.written(0, class);
+            for (id, name) in link.classes.iter().enumerate().skip(1).map(|(id, class)| (id as u32, name(&class.name)))
+            {
                 if let (Some(ours), Some(theirs)) = (altq.charged_rate(id, from, to), meter.rate(id)) {
-                    classes.push(PeerRow::new(name, ours, theirs));
+                    classes.push(PeerRow::new(&name, ours, theirs));
                 }
             }
         }

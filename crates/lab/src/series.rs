@@ -12,6 +12,7 @@ use altq_engine::units::Nanos;
 
 use super::figures::{Figures, nanos};
 use super::generator::Kind;
+use super::prepared::links;
 use super::shaper::Readings;
 
 /// Most classes, and most flows, that have a series; as in the simulator.
@@ -29,15 +30,14 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
     let (edges, bin_ns) = (edges(case, bins), Series::width(case.duration, bins));
     let mut left_out = 0;
     let mut classes = Vec::new();
-    for (link, readings) in figures.links {
-        let several = |name: &str| figures.links.iter().filter(|(other, _)| other.class(name).is_some()).count() > 1;
+    let known = links(figures.links.iter().map(|(link, _)| link));
+    for (at, (link, readings)) in figures.links.iter().enumerate() {
         let children = link.children();
         let idle = |id: usize| {
             let last = readings.last().and_then(|last| last.classes.get(id)).map(|class| &class.counters);
             last.is_none_or(|last| last.sent_packets + last.dropped_packets == 0)
         };
-        for (id, name) in names(link).into_iter().enumerate() {
-            let Some((name, _)) = name else { continue };
+        for (id, (name, _)) in names(link).into_iter().enumerate() {
             // An inner class's counters are the sums of its children's, so it has no series.
             if idle(id) || !children.get(id).is_none_or(Vec::is_empty) {
                 continue;
@@ -46,8 +46,7 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
                 left_out += 1;
                 continue;
             }
-            let shown = if several(&name) { format!("{}/{name}", link.name) } else { name };
-            classes.push(class(readings, id, shown, &edges, case.warmup));
+            classes.push(class(readings, id, known.written(at, &name), &edges, case.warmup));
         }
     }
     let mut flows = Vec::new();

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use altq_cases::case::Governed;
 use altq_cases::stat::LinkStat;
 use altq_config::{Device, Link};
 use altq_dataplane::Error;
@@ -105,19 +106,16 @@ pub struct Readings {
     sojourns: Vec<Vec<Packed>>,
 }
 
-/// The links as the loops in the middle run them: `link` towards the sinks, `reverse` towards the
-/// sources. A loop must send at the link's rate, so a link without a regulator gets
-/// `regulator auto`, unless an imitated wire limits the rate (`apart`).
-pub fn wires(link: Option<&Link>, reverse: Option<&Link>, apart: bool) -> Vec<Link> {
-    let ways = [(link, INSIDE, OUTSIDE), (reverse, OUTSIDE, INSIDE)];
-    let both = link.zip(reverse).is_some_and(|(link, reverse)| link.name == reverse.name);
-    let placed = ways.into_iter().filter_map(|(link, from, to)| link.map(|link| (link.clone(), from, to)));
-    placed
-        .map(|(mut link, from, to)| {
+/// The links as the loops in the middle run them: each link of the policy with the direction that
+/// it governs, towards the sinks or back towards the sources. A link gets its direction's name. A
+/// loop must send at the link's rate, so a link without a regulator gets `regulator auto`, unless
+/// an imitated wire limits the rate (`apart`).
+pub fn wires(ways: &[(&Link, &Governed<'_>)], apart: bool) -> Vec<Link> {
+    ways.iter()
+        .map(|(link, way)| {
             // Readings have the link's name, so a link that governs both directions becomes two.
-            if from == OUTSIDE && both {
-                link.name += " reverse";
-            }
+            let mut link = Link { name: way.name.clone(), ..(*link).clone() };
+            let (from, to) = if way.back { (OUTSIDE, INSIDE) } else { (INSIDE, OUTSIDE) };
             link.device = Some(Device::Bridge { from: from.into(), to: to.into() });
             if link.spec.regulator == Regulator::None && !apart {
                 link.spec.regulator = Regulator::Auto;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use altq_cases::case::Case;
 use altq_cases::result::CaseResult;
+use altq_engine::spec::ClassId;
 use altq_simulator::sim;
 use altq_traffic::clock;
 
@@ -66,7 +67,7 @@ impl Prepared<'_> {
         case: &Case,
         run: &Run,
         readings: &[Readings],
-        classes: &[Option<String>],
+        classes: &[Option<(usize, ClassId)>],
         result: &mut CaseResult,
     ) {
         if run.busy < BUSY {
@@ -74,10 +75,8 @@ impl Prepared<'_> {
         }
         let flows = self.lowered.flows.iter().zip(&case.flows).zip(classes);
         for ((flow, own), class) in flows.filter(|((flow, _), _)| matches!(flow.kind, Kind::Bulk { .. })) {
-            let Some(class) = class else { continue };
-            let place =
-                self.links.iter().zip(readings).find_map(|(link, readings)| Some((link, link.class(class)?, readings)));
-            let Some((link, id, readings)) = place else { continue };
+            let Some((place, id)) = *class else { continue };
+            let (Some(link), Some(readings)) = (self.links.get(place), readings.get(place)) else { continue };
             // A flow that is limited by a slower link of its path does not fill this one.
             let slower = |(link_at, back): &(usize, bool)| {
                 let rate = case.links.get(*link_at).and_then(|link| link.ways[usize::from(*back)].rate);

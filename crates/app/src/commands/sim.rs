@@ -98,13 +98,19 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut result = match sim::run_file(&file, &options, record, &mut watch) {
         Ok(result) => result,
         Err(error) => {
-            eprintln!("altq sim: {}: {error}", args.case.display());
+            match &error {
+                // It has the case's name, and the place in it.
+                SimError::Named(named) => eprintln!("altq sim: {named}"),
+                error => eprintln!("altq sim: {}: {error}", args.case.display()),
+            }
             return Ok(match error {
                 SimError::Io { .. } => Exit::Failed,
                 SimError::Elsewhere(_) => Exit::Unsupported,
-                SimError::Policy(_) | SimError::Case(_) | SimError::BeyondTime(_) | SimError::Capture { .. } => {
-                    Exit::Usage
-                }
+                SimError::Policy(_)
+                | SimError::Case(_)
+                | SimError::Named(_)
+                | SimError::BeyondTime(_)
+                | SimError::Capture { .. } => Exit::Usage,
             });
         }
     };

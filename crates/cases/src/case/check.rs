@@ -35,13 +35,13 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
     let hosts = hosts(&raw.hosts)?;
     let links = links(&raw.links, &hosts)?;
     let columns = columns(&raw, context.column)?;
-    let mut flows = flows(&raw.flows, &hosts, duration)?;
+    let mut flows = flows(&raw.flows, &hosts, duration, context)?;
     for flow in &mut flows {
         if context.flows.is_some_and(|names| !names.contains(&flow.name)) {
             flow.active.clear();
         }
     }
-    let events = events(&raw.events, &links, &flows, duration)?;
+    let events = events(&raw.events, &links, &flows, duration, context)?;
     let mut case = Case {
         name,
         description: raw.description,
@@ -60,6 +60,7 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
         expectations: Vec::new(),
         figures: Vec::new(),
         row: context.row.map(|row| row.name.clone()),
+        path: path.to_owned(),
         folder: path.parent().map(PathBuf::from).unwrap_or_default(),
     };
     case.figures = expect::figures(&raw.figures, &case, context)?;

@@ -5,6 +5,7 @@ use toml::Spanned;
 
 use super::event::{TimedEvent, What, WordValue};
 use super::raw;
+use super::table::Context;
 use super::topology::CaseLink;
 use super::traffic::{Flow, Kind, Shape};
 use super::words::find;
@@ -16,6 +17,7 @@ pub(super) fn events(
     links: &[CaseLink],
     flows: &[Flow],
     duration: Nanos,
+    context: &Context<'_>,
 ) -> Result<Vec<TimedEvent>> {
     let mut events = Vec::new();
     for event in raw {
@@ -23,7 +25,7 @@ pub(super) fn events(
         if at.get_ref().0 >= duration {
             return bad(at, "the case is over by then");
         }
-        events.push(TimedEvent { at: at.get_ref().0, what: what(event, links, flows)? });
+        events.push(TimedEvent { at: at.get_ref().0, what: what(event, links, flows, context)? });
     }
     // Events at the same time stay in the order in which they were written.
     events.sort_by_key(|event| event.at);
@@ -31,9 +33,9 @@ pub(super) fn events(
 }
 
 /// Reads what an event changes.
-fn what(place: &Spanned<raw::Event>, links: &[CaseLink], flows: &[Flow]) -> Result<What> {
+fn what(place: &Spanned<raw::Event>, links: &[CaseLink], flows: &[Flow], context: &Context<'_>) -> Result<What> {
     let event = place.get_ref();
-    let text = |key: &Option<Spanned<String>>| key.as_ref().map(|k| k.get_ref().clone());
+    let named = |key: &Option<Spanned<String>>| key.as_ref().map(|name| context.class(name));
     let set = || {
         let words = event.set.as_ref().map(|set| set.get_ref().iter()).into_iter().flatten();
         words
@@ -52,15 +54,15 @@ fn what(place: &Spanned<raw::Event>, links: &[CaseLink], flows: &[Flow]) -> Resu
         if event.set.is_none() && event.parent.is_none() {
             return bad(place, "what changes about the class? Write set or parent");
         }
-        Ok(What::SetClass { class: class.get_ref().clone(), parent: text(&event.parent), set: set() })
+        Ok(What::SetClass { class: context.class(class), parent: named(&event.parent), set: set() })
     } else if let Some(class) = &event.add {
         only(event, &["add", "parent", "set", "flows"])?;
         let names = event.flows.iter().flat_map(|list| list.get_ref().iter());
         let flows = names.map(|f| find(f, "flow", flows.iter().map(|f| f.name.as_str()))).collect::<Result<_>>()?;
-        Ok(What::AddClass { class: class.get_ref().clone(), parent: text(&event.parent), set: set(), flows })
+        Ok(What::AddClass { class: context.class(class), parent: named(&event.parent), set: set(), flows })
     } else if let Some(class) = &event.remove {
         only(event, &["remove", "heir"])?;
-        Ok(What::RemoveClass { class: class.get_ref().clone(), heir: text(&event.heir) })
+        Ok(What::RemoveClass { class: context.class(class), heir: named(&event.heir) })
     } else if let Some(link) = &event.link {
         only(event, &["link", "rate"])?;
         let link = find(link, "link", links.iter().map(|l| l.name.as_str()))?;

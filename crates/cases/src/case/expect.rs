@@ -30,7 +30,7 @@ struct Words<'a> {
     lab_only: bool,
 }
 
-fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
+fn probe(words: &Words<'_>, case: &Case, context: &Context<'_>) -> Result<Probe> {
     let word = words.measure.get_ref().as_str();
     let Some((_, measure)) = Measure::ALL.iter().find(|(name, _)| *name == word) else {
         let all = Measure::ALL.map(|(name, _)| name);
@@ -42,7 +42,7 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
         return bad(words.measure, format!("the simulator has no {lacks}; write world = \"lab\""));
     }
     let subject = match (words.class, words.flow) {
-        (Some(class), None) if measure.of_class() => Subject::Class(class.get_ref().clone()),
+        (Some(class), None) if measure.of_class() => Subject::Class(context.class(class)),
         (None, Some(flow)) if measure.of_flow() => {
             Subject::Flow(find(flow, "flow", case.flows.iter().map(|f| f.name.as_str()))?)
         }
@@ -69,7 +69,8 @@ fn probe(words: &Words<'_>, case: &Case) -> Result<Probe> {
     }
     let (level, over) = reach(words, *measure, to - from)?;
     let text = |word: &Option<Spanned<String>>| word.as_ref().map(|word| word.get_ref().clone());
-    Ok(Probe { measure: *measure, subject, of: text(words.of), from, to, level, over, counter: text(words.counter) })
+    let (of, counter) = (words.of.as_ref().map(|of| context.class(of)), text(words.counter));
+    Ok(Probe { measure: *measure, subject, of, from, to, level, over, counter })
 }
 
 /// Reads `level` and `over`, which only the measure `reach` has.
@@ -114,6 +115,7 @@ pub fn figures(raw: &[Spanned<raw::Figured>], case: &Case, context: &Context<'_>
                     lab_only: true,
                 },
                 case,
+                context,
             )?),
             (None, Some(pair)) => {
                 let spans = [&f.class, &f.flow, &f.of, &f.counter].into_iter().flatten().map(|s| s.span());
@@ -183,7 +185,7 @@ pub fn expectations(raw: &[Spanned<raw::Expect>], case: &Case, context: &Context
             let at = e.name.as_ref().map_or(place, |n| n.span());
             return Err((Some(at), format!("there are two expectations called {name:?}")));
         }
-        let (figure, probe) = subject(e, &place, case, in_lab(world))?;
+        let (figure, probe) = subject(e, &place, case, context, in_lab(world))?;
         let unit = figure.map_or(probe.measure.unit(), |at: usize| case.figures[at].unit.unit);
         let bound = e.bound.as_ref().map_or(Ok(Bound::Within), bound)?;
         let (expected, published) = match e.expected.get_ref() {
@@ -249,7 +251,13 @@ fn in_row(rows: &Option<Spanned<Vec<Spanned<String>>>>, context: &Context<'_>) -
 }
 
 /// What an expectation is about: a figure of the case, by its index, or a measurement of its own.
-fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -> Result<(Option<usize>, Probe)> {
+fn subject(
+    e: &raw::Expect,
+    place: &Range<usize>,
+    case: &Case,
+    context: &Context<'_>,
+    lab_only: bool,
+) -> Result<(Option<usize>, Probe)> {
     let words = |measure| Words {
         measure,
         class: &e.class,
@@ -264,7 +272,7 @@ fn subject(e: &raw::Expect, place: &Range<usize>, case: &Case, lab_only: bool) -
         lab_only,
     };
     match (&e.measure, &e.figure) {
-        (Some(measure), None) => Ok((None, probe(&words(measure), case)?)),
+        (Some(measure), None) => Ok((None, probe(&words(measure), case, context)?)),
         (None, Some(name)) => {
             let spans = [&e.class, &e.flow, &e.of, &e.counter].into_iter().flatten().map(|s| s.span());
             let times = [&e.from, &e.to, &e.over].into_iter().flatten().map(|s| s.span());

@@ -13,6 +13,7 @@ use super::template::{self, Values};
 use super::words::{find, unique};
 use super::wrong::{Result, Stretch};
 use super::{Case, check, raw};
+use crate::place::Place;
 use crate::world::World;
 
 /// Most runs of one file.
@@ -372,6 +373,7 @@ fn one(
         column: column_name,
         flows: flows.as_deref(),
         not_reproduced: file.not_reproduced.iter().filter(excused).map(|n| n.figure.as_str()).collect(),
+        place: &|span| Place::of(text, filled.original(span).start),
     };
     check::check(raw, path, &context).map_err(|(span, message)| (place(span), whose(message)))
 }

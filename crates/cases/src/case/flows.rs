@@ -6,6 +6,7 @@ use altq_engine::units::Nanos;
 use toml::Spanned;
 
 use super::raw;
+use super::table::Context;
 use super::topology::Host;
 use super::traffic::{Flow, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
 use super::words::{find, unique};
@@ -18,7 +19,12 @@ pub const LEAST_UDP_V4: u32 = 28;
 /// Bytes of the IPv6 and UDP headers.
 pub const LEAST_UDP_V6: u32 = 48;
 
-pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos) -> Result<Vec<Flow>> {
+pub(super) fn flows(
+    raw: &[Spanned<raw::Flow>],
+    hosts: &[Host],
+    duration: Nanos,
+    context: &Context<'_>,
+) -> Result<Vec<Flow>> {
     let mut names = HashSet::new();
     let mut flows = Vec::new();
     for (at, flow) in raw.iter().enumerate() {
@@ -53,7 +59,7 @@ pub(super) fn flows(raw: &[Spanned<raw::Flow>], hosts: &[Host], duration: Nanos)
             name: flow.name.get_ref().clone(),
             from,
             to,
-            class: flow.class.clone(),
+            class: flow.class.as_ref().map(|class| context.class(class)),
             sport: flow.sport.as_ref().map_or(if tcp { 0 } else { 10_000u16.saturating_add(nth) }, |p| *p.get_ref()),
             dport: flow.dport.as_ref().map_or(5_000u16.saturating_add(nth), |p| *p.get_ref()),
             dscp,

@@ -3,6 +3,7 @@
 use altq_engine::units::{Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
+use super::class::ClassName;
 use crate::world::World;
 
 /// What to measure, of which class or flow, and in which window.
@@ -12,9 +13,9 @@ pub struct Probe {
     pub measure: Measure,
     /// The class or flow.
     pub subject: Subject,
-    /// For a share: the name of the class whose sent bytes are the whole. `None`: the link's rate
-    /// over the window.
-    pub of: Option<String>,
+    /// For a share: the class whose sent bytes are the whole. `None`: the link's rate over the
+    /// window.
+    pub of: Option<ClassName>,
     /// The beginning of the window.
     pub from: Nanos,
     /// The end of the window, which is not part of it.
@@ -172,7 +173,7 @@ impl Bound {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A class.
-    Class(String),
+    Class(ClassName),
     /// A flow, by its index in the case's flows.
     Flow(usize),
     /// Other figures of the case.

@@ -3,7 +3,7 @@
 //! describes every key.
 //!
 //! ```text
-//!  what a case is     topology, traffic, column, event, measure, table
+//!  what a case is     topology, traffic, column, event, measure, table, class
 //!  what is written    raw: every key          template: `${x}`
 //!  what reads it      file: a table's runs    check: one run, by links, flows, events, expect
 //!                     comparisons: several rows or columns together
@@ -11,6 +11,7 @@
 //! ```
 
 mod check;
+mod class;
 mod column;
 mod comparisons;
 mod error;
@@ -32,9 +33,10 @@ mod wrong;
 use std::path::PathBuf;
 
 use altq_engine::units::Nanos;
+pub use class::{ClassName, Governed, Links, full_name};
 pub use column::{Column, Only, PolicyError, PolicySource};
 pub use error::CaseError;
-pub use event::{TimedEvent, What, WordValue};
+pub use event::{ClassChange, TimedEvent, What, WordValue};
 pub use file::{CaseFile, Run};
 pub use measure::{Bound, Expectation, Figure, Figured, Measure, Probe, Shown, Subject, UNITS, Unit};
 pub use table::{Comparison, Judged, NotReproduced, Published, Row};
@@ -84,6 +86,8 @@ pub struct Case {
     pub figures: Vec<Figure>,
     /// The name of its row in the file; `None` without rows.
     pub row: Option<String>,
+    /// The file, as messages call it.
+    pub path: PathBuf,
     /// The file's folder, in which other files are looked for.
     pub folder: PathBuf,
 }

@@ -256,7 +256,7 @@ pub struct Flow {
     pub kind: Spanned<String>,
     pub from: Spanned<String>,
     pub to: Spanned<String>,
-    pub class: Option<String>,
+    pub class: Option<Spanned<String>>,
     pub sport: Option<Spanned<u16>>,
     pub dport: Option<Spanned<u16>>,
     pub dscp: Option<Spanned<Number>>,

@@ -1,12 +1,15 @@
 //! Rows and columns of a case that is a table, and conditions on several of them together.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use toml::Spanned;
 
+use super::class::ClassName;
 use super::measure::{Bound, Measure};
 use super::words::find;
 use super::wrong::Result;
+use crate::place::Place;
 use crate::world::World;
 
 /// A row of a table.
@@ -138,4 +141,13 @@ pub(super) struct Context<'a> {
     pub flows: Option<&'a [String]>,
     /// The figures that are known not to come out in this row and column.
     pub not_reproduced: HashSet<&'a str>,
+    /// The place in the file of a stretch of the run's text.
+    pub place: &'a dyn Fn(&Range<usize>) -> Place,
+}
+
+impl Context<'_> {
+    /// A name of a class, with its place in the file.
+    pub fn class(&self, name: &Spanned<String>) -> ClassName {
+        ClassName { text: name.get_ref().clone(), place: (self.place)(&name.span()) }
+    }
 }

@@ -50,6 +50,18 @@ pub struct CaseLink {
     pub tx_buffer: Option<u32>,
 }
 
+impl CaseLink {
+    /// The rate of the wire there (`back` false) or back: the one that the case names, or that of
+    /// the policy's link that governs the direction; without either, that of the other direction's
+    /// policy. `policies`: the rates of the policy's links, there and back. A medium that both
+    /// directions share has one rate.
+    pub fn rate(&self, back: bool, policies: [Option<Rate>; 2]) -> Option<Rate> {
+        let [there, far] = policies;
+        let own = if back && !self.half_duplex { far.or(there) } else { there.or(far) };
+        self.ways[usize::from(back)].rate.or(own)
+    }
+}
+
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use altq_engine::units::{Nanos, Rate};
 
+use super::class::ClassName;
+
 /// A flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
@@ -16,7 +18,7 @@ pub struct Flow {
     pub to: usize,
     /// The class in which its packets must be; another class makes the result invalid. The policy's
     /// rules choose the class, not this.
-    pub class: Option<String>,
+    pub class: Option<ClassName>,
     /// Source port; with several streams that of the first one. TCP: with 0 the system chooses.
     pub sport: u16,
     /// Destination port.

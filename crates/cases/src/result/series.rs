@@ -83,7 +83,7 @@ pub struct Delays {
 /// A class with a guarantee had packets again, and how long it took until it had its guarantee.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
-    /// The class.
+    /// The class, as in [`SeriesRow::name`].
     pub class: String,
     /// When its first packet arrived.
     pub at_ns: u64,

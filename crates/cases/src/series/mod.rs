@@ -29,8 +29,8 @@ pub fn bins(runs: usize) -> u64 {
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// The policy's link of a class.
-    pub link: String,
+    /// For a class: its port, and its row there.
+    pub class: (usize, ClassId),
     /// By bin: bytes that a class handed over, or that arrived at a flow's destination.
     pub bytes: Vec<u64>,
     /// By bin: packets that passed.
@@ -114,7 +114,8 @@ impl Series {
     }
 
     /// Makes a row for a class of a port, unless there are enough rows.
-    pub fn class(&mut self, port: usize, class: ClassId, link: &str, name: &str, guarantee: u64, mtu: u32) {
+    pub fn class(&mut self, port: usize, class: ClassId, name: &str, guarantee: u64, mtu: u32) {
+        let own = (port, class);
         if self.places.len() <= port {
             self.places.resize(port + 1, Vec::new());
         }
@@ -125,7 +126,7 @@ impl Series {
         if self.classes.len() < MOST {
             places[class] = Some(Some(self.classes.len()));
             let comeback = Comeback::new(guarantee, mtu);
-            self.classes.push(Row { link: link.to_owned(), comeback, ..Row::new(name, self.bins) });
+            self.classes.push(Row { class: own, comeback, ..Row::new(name, self.bins) });
         } else {
             places[class] = Some(None);
             self.left_out += 1;
@@ -194,16 +195,11 @@ impl Series {
             column: self.column.clone(),
             row,
             bin_ns: self.bin,
-            classes: self.classes.iter().map(|class| class.kept(first, self.several(&class.name))).collect(),
-            flows: self.flows.iter().map(|flow| flow.kept(first, false)).collect(),
+            classes: self.classes.iter().map(|class| class.kept(first)).collect(),
+            flows: self.flows.iter().map(|flow| flow.kept(first)).collect(),
             reclaims,
             left_out: self.left_out,
         }
-    }
-
-    /// True if several links have a class of this name.
-    fn several(&self, name: &str) -> bool {
-        self.classes.iter().filter(|row| row.name == name).count() > 1
     }
 }
 
@@ -242,7 +238,7 @@ impl Row {
         }
     }
 
-    fn kept(&self, first: usize, with_link: bool) -> SeriesRow {
+    fn kept(&self, first: usize) -> SeriesRow {
         let mean = |delays: &Vec<Nanos>| {
             let sum: u128 = delays.iter().map(|delay| u128::from(*delay)).sum();
             sum.checked_div(delays.len() as u128).map(|mean| mean as u64)
@@ -250,7 +246,7 @@ impl Row {
         let of = |percent| self.delays.iter().map(|delays| percentile(&mut delays.clone(), percent)).collect();
         let mut all: Vec<Nanos> = self.delays.iter().skip(first).flatten().copied().collect();
         SeriesRow {
-            name: if with_link { format!("{}/{}", self.link, self.name) } else { self.name.clone() },
+            name: self.name.clone(),
             bytes: self.bytes.clone(),
             packets: self.packets.clone(),
             round_trips: self.asks,

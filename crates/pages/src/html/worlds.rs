@@ -1,6 +1,6 @@
 //! The simulator and the lab: what each class sent in virtual time and with the kernel's own TCP.
 
-use altq_cases::result::{CaseResult, ClassResult, World};
+use altq_cases::result::{CaseResult, ClassNames, ClassResult, World};
 use maud::{Markup, html};
 
 use super::Source;
@@ -24,6 +24,7 @@ const LEAST_PART: f64 = 0.05;
 
 /// Compares what classes sent in a case's two results. `None` if no class can be compared.
 pub fn difference(sim: &CaseResult, lab: &CaseResult) -> Option<Difference> {
+    let names = ClassNames::of(&sim.classes);
     let errors = pairs(sim, lab).filter_map(|(class, other)| {
         let its_link = |root: &&ClassResult| {
             (&root.row, &root.column, &root.link) == (&class.row, &class.column, &class.link)
@@ -31,7 +32,7 @@ pub fn difference(sim: &CaseResult, lab: &CaseResult) -> Option<Difference> {
         };
         let link = sim.classes.iter().find(its_link)?.report.rate_bit_s as f64;
         let (in_sim, in_lab) = (class.report.rate_bit_s as f64, other.report.rate_bit_s as f64);
-        (in_sim > 0.0 && in_sim >= LEAST_PART * link).then(|| (in_lab / in_sim - 1.0, name(class)))
+        (in_sim > 0.0 && in_sim >= LEAST_PART * link).then(|| (in_lab / in_sim - 1.0, name(class, &names)))
     });
     errors.fold(None, |so_far: Option<Difference>, (error, class)| {
         let classes = so_far.as_ref().map_or(1, |difference| difference.classes + 1);
@@ -55,9 +56,11 @@ fn same<'a>(class: &ClassResult, other: &'a CaseResult) -> Option<&'a ClassResul
     })
 }
 
-fn name(class: &ClassResult) -> String {
-    let names = [class.row.as_deref(), class.column.as_deref(), Some(class.report.name.as_str())];
-    names.into_iter().flatten().collect::<Vec<_>>().join(", ")
+/// The row, the column and the name of a class, of what of these there is.
+fn name(class: &ClassResult, names: &ClassNames<'_>) -> String {
+    let name = names.name(class);
+    let parts = [class.row.as_deref(), class.column.as_deref(), Some(name.as_str())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// With more classes than this, the table is folded away.
@@ -68,10 +71,11 @@ const MOST_CLASSES: usize = 16;
 pub fn section(sources: &[&Source<'_>]) -> Markup {
     let of = |world| sources.iter().map(|source| source.result).find(|result| result.world == world);
     let (Some(sim), Some(lab)) = (of(World::Sim), of(World::Lab)) else { return Markup::default() };
+    let names = ClassNames::of(&sim.classes);
     let row = |(class, other): (&ClassResult, &ClassResult)| {
         let (in_sim, in_lab) = (class.report.rate_bit_s as f64, other.report.rate_bit_s as f64);
         let error = if in_sim == 0.0 { "–".into() } else { deviation(in_lab / in_sim - 1.0) };
-        vec![name(class), figure(in_sim, "bit/s"), figure(in_lab, "bit/s"), error]
+        vec![name(class, &names), figure(in_sim, "bit/s"), figure(in_lab, "bit/s"), error]
     };
     let rows: Vec<Vec<String>> = pairs(sim, lab).map(row).collect();
     if rows.is_empty() {

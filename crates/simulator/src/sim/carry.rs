@@ -138,22 +138,17 @@ impl World<'_> {
         let class = port.engine.classify(&key);
         if let Some(governed) = &mut port.policy {
             if governed.collector.needs_counters(now) {
-                governed.collector.note_counters(now, &port.engine.all_counters());
+                governed.note_counters(now, &port.engine);
             }
-            if let Some(class) = class {
-                governed.collector.arrived(now, class, len);
+            if let Some(row) = class.map(|class| governed.row(class)) {
+                governed.collector.arrived(now, row, len);
                 // Only packets of the near end count, because answers and acknowledgements may
                 // belong to other classes.
-                if end == 0 && self.flows[flow].last != Some((at, class)) {
-                    self.flows[flow].last = Some((at, class));
-                    let name = governed
-                        .names
-                        .get(class as usize)
-                        .and_then(|n| n.as_ref())
-                        .map_or("", |(name, _)| name.as_str());
+                if end == 0 && self.flows[flow].last != Some((at, row)) {
+                    self.flows[flow].last = Some((at, row));
                     let seen = &mut self.flows[flow].classes;
-                    if !seen.iter().any(|c| c == name) {
-                        seen.push(name.to_string());
+                    if !seen.contains(&(at, row)) {
+                        seen.push((at, row));
                     }
                 }
             }
@@ -165,9 +160,10 @@ impl World<'_> {
         let refused = engine.has_drops();
         if self.series.is_some()
             && let Some(class) = class
-            && let Some(series) = self.series_of(at, class)
+            && let Some(row) = self.ports[at].policy.as_ref().map(|policy| policy.row(class))
+            && let Some(series) = self.series_of(at, row)
         {
-            series.arrived(now, at, class);
+            series.arrived(now, at, row);
         }
         if refused && self.flows[flow].local {
             self.collect_drops(at);
@@ -227,7 +223,7 @@ impl World<'_> {
         if let Some(governed) = &mut port.policy
             && governed.collector.needs_counters(now)
         {
-            governed.collector.note_counters(now, &port.engine.all_counters());
+            governed.note_counters(now, &port.engine);
         }
         self.fill(now, at)?;
         if self.ports[at].engine.iter().any(altq_engine::Engine::has_drops) {
@@ -245,12 +241,13 @@ impl World<'_> {
         for drop in lost.drain(..) {
             let port = &mut self.ports[at];
             if let (Some(governed), Some(class)) = (&mut port.policy, drop.class) {
-                governed.collector.dropped(drop.at, class, drop.packet.len);
-                let cell = self.tallies[at].cell(self.segment, class as usize);
+                let row = governed.row(class);
+                governed.collector.dropped(drop.at, row, drop.packet.len);
+                let cell = self.tallies[at].cell(self.segment, row as usize);
                 cell.dropped += 1;
                 cell.dropped_wait += u128::from(drop.at.saturating_sub(drop.packet.arrived));
-                if let Some(series) = self.series_of(at, class) {
-                    series.dropped(drop.at, at, class);
+                if let Some(series) = self.series_of(at, row) {
+                    series.dropped(drop.at, at, row);
                 }
             }
             self.count_wait(drop.packet.handle, drop.at.saturating_sub(drop.packet.arrived), false);
@@ -391,8 +388,9 @@ impl World<'_> {
         *octet = packet.dscp << 2 | packet.ecn & 3;
         if let Some(governed) = &mut self.ports[at].policy {
             let waited = now - packet.arrived;
-            governed.collector.sent(now, departure.class, packet.len, packet.arrived);
-            let cell = self.tallies[at].cell(self.segment, departure.class as usize);
+            let row = governed.row(departure.class);
+            governed.collector.sent(now, row, packet.len, packet.arrived);
+            let cell = self.tallies[at].cell(self.segment, row as usize);
             cell.sent += 1;
             cell.bytes += u64::from(packet.len);
             cell.charged += u64::from(packet.wire);
@@ -400,11 +398,11 @@ impl World<'_> {
             cell.marked += u64::from(marked);
             cell.delays.push(waited);
             if !self.traces.is_empty() {
-                self.traces.iter_mut().for_each(|t| t.class(now, at, departure.class, packet.wire));
+                self.traces.iter_mut().for_each(|t| t.class(now, at, row, packet.wire));
             }
-            if let Some(series) = self.series_of(at, departure.class) {
+            if let Some(series) = self.series_of(at, row) {
                 let passed = Passed { bytes: packet.len, charged: packet.wire, delay: waited, marked };
-                series.passed(now, at, departure.class, &passed);
+                series.passed(now, at, row, &passed);
             }
             self.count_wait(packet.handle, waited, marked);
         }

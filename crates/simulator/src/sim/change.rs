@@ -30,25 +30,29 @@ impl World<'_> {
             What::FlowRate { flow, rate } => self.set_flow_rate(*flow, *rate),
             What::FlowActive { flow, active: false } => self.stop(now, *flow)?,
             What::FlowActive { flow, active: true } => self.schedule(now, Rank::Arrival, Event::Start(*flow as u32)),
-            What::SetClass { class, .. } | What::AddClass { class, .. } | What::RemoveClass { class, .. } => {
+            What::SetClass { .. } | What::AddClass { .. } | What::RemoveClass { .. } => {
                 let keys: Vec<Key> = match what {
                     What::AddClass { flows, .. } => flows.iter().filter_map(|f| self.flows[*f].key).collect(),
                     _ => Vec::new(),
                 };
-                let mut found = false;
-                for port in &mut self.ports {
-                    if port.concerns(what) {
-                        found = true;
-                        port.change(now, what, &keys)
-                            .map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
+                let event = |why: String| format!("event at {} ns: {why}", case.events[at].at);
+                let links = self.policies();
+                let (policy, change) = match what.of_class(&links) {
+                    Ok(Some((link, change))) => (links.link_name(link).to_owned(), change),
+                    Ok(None) => return Ok(()),
+                    Err((name, why)) => return Err(self.wrong(name, &event(why))),
+                };
+                for at in 0..self.ports.len() {
+                    let port = &mut self.ports[at];
+                    if port.policy.as_ref().is_none_or(|own| own.link.name != policy) {
+                        continue;
                     }
-                }
-                if !found {
-                    self.class(class).map_err(|e| bad(format!("event at {} ns: {e}", case.events[at].at)))?;
-                    return Err(bad(format!(
-                        "event at {} ns: no link has the parent of class {class}",
-                        case.events[at].at
-                    )));
+                    if let Err(why) = port.change(now, &change, &keys) {
+                        return Err(match what.class() {
+                            Some(name) => self.wrong(name, &event(why)),
+                            None => bad(event(why)),
+                        });
+                    }
                 }
             }
         }

@@ -36,7 +36,7 @@ pub use port::ChangePlanner;
 pub use setup::flow_key;
 pub use world::route;
 
-use altq_cases::case::{Case, Column, Kind, Measure, PolicyError, Probe, Subject};
+use altq_cases::case::{Case, CaseError, Column, Kind, Measure, PolicyError, Probe, Subject};
 use altq_cases::gaps::Gaps;
 use altq_cases::report::rate;
 use altq_cases::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries, Traffic, World as Place};
@@ -57,6 +57,10 @@ pub enum SimError {
     /// Something in the case does not fit together.
     #[error("{0}")]
     Case(String),
+    /// The case names a class that is not there, or that may be one of several; or an event that
+    /// changes it is not possible.
+    #[error("{0}")]
+    Named(Box<CaseError>),
     /// The case makes sense in the lab only.
     #[error("this case runs in the lab only (`altq lab`): {0}")]
     Elsewhere(String),
@@ -233,10 +237,14 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
     }
     let (mut flows, mut classes, mut notes, mut invalid) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let whole = world.segments.window(case.warmup, case.duration);
+    let name = world.class_names();
     for (at, flow) in case.flows.iter().enumerate().filter(|(_, flow)| !flow.active.is_empty()) {
         let mut cell = world.flow_tally.sum(whole.clone(), &[at as u32]);
-        let class = world.flows[at].class_name();
-        if let (Some(wanted), Some(other)) = (&flow.class, world.flows[at].stray(flow.class.as_deref())) {
+        let class = world.flows[at].class().map(&name);
+        if let Some(wanted) = world.wanted_class(at)?
+            && let Some(other) = world.flows[at].stray(wanted)
+        {
+            let (other, wanted) = (name(other), name(wanted));
             invalid.push(format!("packets of flow {} went to class {other}, not only to {wanted}", flow.name));
         }
         flows.push(FlowResult {
@@ -255,25 +263,32 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             gaps: world.gaps.of(at, case.warmup, case.duration).and_then(Gaps::summary),
         });
     }
+    drop(name);
+    let ways = case.governed();
     for at in 0..world.ports.len() {
         let charged = world.charged(at, whole.clone());
         let port = &mut world.ports[at];
         let Some(governed) = port.policy.take() else { continue };
-        let rows = governed.collector.rows(&governed.names, &port.engine.all_counters(), case.duration);
-        let link = case.links[port.link].name.clone();
+        let counters = governed.counters(&port.engine);
+        let rows = governed.collector.rows(&governed.rows, &counters, case.duration);
+        let Some(way) = ways.iter().find(|way| (way.link, way.back) == (port.link, port.back)) else { continue };
         let promises = Promises::new(&governed.link);
-        // There is a row for each class that exists, in the order of their numbers.
-        let existing = governed.names.iter().zip(charged).filter(|(name, _)| name.is_some());
         let many = rows.len() > MANY;
-        let listed = rows.into_iter().zip(existing).filter(|(report, _)| !many || report.arrived_packets > 0);
-        classes.extend(listed.map(|(report, (_, charged))| ClassResult {
+        let listed = rows.into_iter().zip(charged).filter(|(report, _)| !many || report.arrived_packets > 0);
+        classes.extend(listed.map(|(report, charged)| ClassResult {
             charged_bytes: Some(charged),
             row: case.row.clone(),
-            ..ClassResult::new(column.name.clone(), &link, report, (&governed.link, &promises), case)
+            ..ClassResult::new(column.name.clone(), way, report, (&governed.link, &promises), case)
         }));
         if port.wire.rate() < port.engine.rate() {
             let (wire, rate) = (port.wire.rate(), port.engine.rate());
-            notes.push(format!("link {link}: the wire ({wire}) is slower than the policy's link ({rate})"));
+            let link = &case.links[port.link];
+            let back = port.back && link.ways[0].rate == link.ways[1].rate;
+            let way_out = if back { "; write reverse_rate, the rate of this direction" } else { "" };
+            notes.push(format!(
+                "link {}: the wire ({wire}) is slower than the policy's link {} ({rate}){way_out}",
+                link.name, way.name
+            ));
         }
     }
     Ok(ColumnResult {
@@ -382,7 +397,7 @@ fn measure(probe: &Probe, world: &World<'_>) -> Result<Option<f64>, SimError> {
         Measure::Offered => Some(per_second(cell.sent)),
         Measure::Memory => place.map(|port| world.ports[port].engine.memory()),
         Measure::ClassMemory => place.and_then(|port| {
-            let classes = world.ports[port].policy.as_ref()?.names.iter().flatten().count();
+            let classes = world.ports[port].policy.as_ref()?.count();
             Some(world.ports[port].engine.memory() / classes as f64)
         }),
         _ => None,

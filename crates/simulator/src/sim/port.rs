@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use altq_cases::case::{CaseLink, Medium, Tunnel, Way, What, WordValue};
+use altq_cases::case::{CaseLink, ClassChange, Medium, Tunnel, Way, WordValue};
 use altq_cases::random::Random;
 use altq_cases::report::{self, Collector};
 use altq_cases::stat::LinkStat;
@@ -192,13 +192,26 @@ impl Engines {
     }
 }
 
-/// A port's policy: the names of its classes, and what is needed to change it.
+/// A port's policy: its classes, and what is needed to change them.
+///
+/// Everything that is counted is counted by *row*, not by the engine's class number. A row stands
+/// for a name: a class that is removed keeps its row, and one that is added later under the same
+/// name goes on in it, while the engine may give the number of a removed class to any new one.
+/// Until an event adds a class, rows and numbers are the same.
 pub struct Governed {
     /// The policy's link.
     pub link: Link,
-    /// Name and parent of each class, by class number.
-    pub names: Vec<Option<(String, Option<ClassId>)>>,
-    /// The settings of each class.
+    /// The name by which results know this direction.
+    pub name: String,
+    /// Names and parents, by row.
+    pub rows: Vec<(String, Option<ClassId>)>,
+    /// The row of each class number.
+    numbers: Vec<ClassId>,
+    /// The class number that a row has now; `None`: the class is removed.
+    present: Vec<Option<ClassId>>,
+    /// What removed classes had borrowed, by row.
+    borrowed: Vec<u64>,
+    /// The settings of each class, by number.
     pub settings: Vec<Settings>,
     /// The rules as they are now.
     rules: RuleSet,
@@ -210,6 +223,7 @@ pub struct Governed {
 impl Port {
     /// The port of one direction of a case's link, under `policy`; `None`: with a plain FIFO.
     pub fn new(around: Surroundings<'_>, policy: Option<&Link>) -> Result<Port, SpecError> {
+        let classes = policy.map_or(0, |link| link.classes.len());
         let Surroundings { link: case, place, back, rate, timer, window, random, medium, steady } = around;
         let way = &case.ways[usize::from(back)];
         let mut spec = match policy {
@@ -219,7 +233,11 @@ impl Port {
         spec.timer = timer;
         let governed = policy.map(|link| Governed {
             link: link.clone(),
-            names: report::names(link),
+            name: link.name.clone(),
+            rows: report::names(link),
+            numbers: (0..classes as ClassId).collect(),
+            present: (0..classes as ClassId).map(Some).collect(),
+            borrowed: vec![0; classes],
             settings: spec.classes.iter().map(|class| class.settings.clone()).collect(),
             rules: spec.rules.clone(),
             default: spec.default,
@@ -341,54 +359,121 @@ impl ChangePlanner {
         Ok(ChangePlanner { port })
     }
 
-    /// The changes of this link's engine that an event makes, in order; none if the event is about
-    /// another link. `keys`: the keys of the flows that a new class is for. Events must be given in
-    /// order of time.
+    /// The changes of this link's engine that a change of its rate makes.
     ///
     /// # Errors
-    /// Why the event is not possible.
-    pub fn changes(&mut self, now: Nanos, what: &What, keys: &[Key]) -> Result<Vec<Change>, String> {
-        if let What::LinkRate { rate, .. } = what {
-            self.port.engine.apply(now, &Change::SetRate(*rate)).map_err(|e| e.to_string())?;
-        } else if self.port.concerns(what) {
-            self.port.change(now, what, keys)?;
-        }
-        Ok(self.port.engine.applied.as_mut().map(std::mem::take).unwrap_or_default())
+    /// Why the rate is not possible.
+    pub fn rate(&mut self, now: Nanos, rate: Rate) -> Result<Vec<Change>, String> {
+        self.port.engine.apply(now, &Change::SetRate(rate)).map_err(|e| e.to_string())?;
+        Ok(self.applied())
     }
 
-    /// Name and parent of each of its classes, by class number.
-    pub fn names(&self) -> &[Option<(String, Option<ClassId>)>] {
-        self.port.policy.as_ref().map_or(&[], |policy| &policy.names)
+    /// The changes of this link's engine that a change of a class makes, in order. `keys`: the keys
+    /// of the flows that a new class is for. Changes must be given in order of time.
+    ///
+    /// # Errors
+    /// Why the change is not possible.
+    pub fn class(&mut self, now: Nanos, change: &ClassChange, keys: &[Key]) -> Result<Vec<Change>, String> {
+        self.port.change(now, change, keys)?;
+        Ok(self.applied())
+    }
+
+    fn applied(&mut self) -> Vec<Change> {
+        self.port.engine.applied.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The present names and parents of its classes, by number.
+    pub fn names(&self) -> &[(String, Option<ClassId>)] {
+        self.port.policy.as_ref().map_or(&[], |policy| &policy.rows)
     }
 }
 
 impl Governed {
-    /// The number of the class with this name.
-    pub fn class(&self, name: &str) -> Option<ClassId> {
-        self.names.iter().position(|n| n.as_ref().is_some_and(|(n, _)| n == name)).map(|at| at as ClassId)
+    /// The number of the class that has a name now.
+    fn number(&self, name: &str) -> Option<ClassId> {
+        let named = self.rows.iter().zip(&self.present).filter(|((own, _), _)| own == name);
+        named.filter_map(|(_, number)| *number).next()
     }
 
-    /// The number of the class with this name, or an error that suggests the nearest name.
+    /// The number of the class that has a name now, or an error that suggests the nearest name.
     fn known(&self, name: &str) -> Result<ClassId, String> {
-        self.class(name).ok_or_else(|| {
-            let names = self.names.iter().flatten().map(|(name, _)| name.as_str());
+        self.number(name).ok_or_else(|| {
+            let present = self.rows.iter().zip(&self.present).filter(|(_, number)| number.is_some());
+            let names = present.map(|((name, _), _)| name.as_str());
             let hint = nearest(name, names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
-            format!("link {} has no class {name:?}{hint}", self.link.name)
+            let gone = if self.rows.iter().any(|(own, _)| own == name) { " any more" } else { "" };
+            format!("link {} has no class {name:?}{gone}{hint}", self.link.name)
         })
     }
 
-    /// A class and all below it.
-    pub fn below(&self, class: ClassId) -> Vec<ClassId> {
+    /// The names of all classes that there are or were, by row.
+    pub fn names(&self) -> Vec<&str> {
+        self.rows.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The row of a class number.
+    #[inline]
+    pub fn row(&self, number: ClassId) -> ClassId {
+        self.numbers.get(number as usize).copied().unwrap_or(number)
+    }
+
+    /// Keeps the counters for the collector as its window opens or closes.
+    pub fn note_counters(&mut self, now: Nanos, engine: &Engines) {
+        let counters = self.counters(engine);
+        self.collector.note_counters(now, &counters);
+    }
+
+    /// How many classes there are now.
+    pub fn count(&self) -> usize {
+        self.present.iter().flatten().count()
+    }
+
+    /// A row and all below it.
+    pub fn below(&self, row: ClassId) -> Vec<ClassId> {
         let under = |mut at: ClassId| loop {
-            if at == class {
+            if at == row {
                 return true;
             }
-            match self.names.get(at as usize).and_then(|n| n.as_ref()).and_then(|(_, parent)| *parent) {
+            match self.rows.get(at as usize).and_then(|(_, parent)| *parent) {
                 Some(parent) => at = parent,
                 None => return false,
             }
         };
-        (0..self.names.len() as ClassId).filter(|id| self.names[*id as usize].is_some() && under(*id)).collect()
+        (0..self.rows.len() as ClassId).filter(|row| under(*row)).collect()
+    }
+
+    /// What the engine counts, by row. Of a removed class only what it had borrowed is known.
+    pub fn counters(&self, engine: &Engines) -> Vec<Counters> {
+        let counters = engine.all_counters();
+        let row = |(number, before): (&Option<ClassId>, &u64)| {
+            let mut own = number.and_then(|number| counters.get(number as usize)).copied().unwrap_or_default();
+            own.borrowed_bytes += before;
+            own
+        };
+        self.present.iter().zip(&self.borrowed).map(row).collect()
+    }
+
+    /// Notes a new class, in the row of its name, or in a new one.
+    fn add(&mut self, number: ClassId, name: &str, parent: ClassId, settings: Settings) {
+        let parent = Some(self.row(parent));
+        let row = match self.rows.iter().position(|(own, _)| own == name) {
+            Some(row) => row,
+            None => {
+                self.rows.push((String::new(), None));
+                self.present.push(None);
+                self.borrowed.push(0);
+                self.rows.len() - 1
+            }
+        };
+        self.rows[row] = (name.to_owned(), parent);
+        self.present[row] = Some(number);
+        let at = number as usize;
+        if self.numbers.len() <= at {
+            self.numbers.resize(at + 1, ROOT);
+            self.settings.resize(at + 1, Settings::new());
+        }
+        self.numbers[at] = row as ClassId;
+        self.settings[at] = settings;
     }
 }
 
@@ -396,44 +481,42 @@ impl Port {
     /// The counters of a port with a policy, after `span`; `None` without a policy.
     pub fn stat(&self, span: Nanos) -> Option<LinkStat> {
         let policy = self.policy.as_ref()?;
-        let names: Vec<_> = policy.names.iter().map(|name| name.as_ref().map(|(name, _)| name.clone())).collect();
-        let stat = |engine| LinkStat::with(&policy.link, &names, &policy.settings, policy.default, engine, span);
+        let mut names = vec![None; policy.numbers.len()];
+        for ((name, _), number) in policy.rows.iter().zip(&policy.present) {
+            if let Some(own) = number.and_then(|number| names.get_mut(number as usize)) {
+                *own = Some(name.clone());
+            }
+        }
+        let stat = |engine| {
+            let stat = LinkStat::with(&policy.link, &names, &policy.settings, policy.default, engine, span);
+            LinkStat { name: policy.name.clone(), ..stat }
+        };
         self.engine.iter().map(stat).reduce(|mut sum, more| {
             sum.add(&more);
             sum
         })
     }
 
-    /// True if the change is about a class, and this port's policy has that class, or the parent of
-    /// a new one.
-    pub fn concerns(&self, what: &What) -> bool {
-        let Some(policy) = &self.policy else { return false };
-        match what {
-            What::SetClass { class, .. } | What::RemoveClass { class, .. } => policy.class(class).is_some(),
-            What::AddClass { parent, .. } => parent.as_ref().is_none_or(|parent| policy.class(parent).is_some()),
-            _ => false,
-        }
-    }
-
     /// Applies a change of a class. `keys`: the keys of the flows that a new class is for.
-    pub fn change(&mut self, now: Nanos, what: &What, keys: &[Key]) -> Result<(), String> {
+    pub fn change(&mut self, now: Nanos, change: &ClassChange, keys: &[Key]) -> Result<(), String> {
         let Some(policy) = &mut self.policy else { return Ok(()) };
-        match what {
-            What::SetClass { class, parent, set } => {
+        match change {
+            ClassChange::Set { class, parent, set } => {
                 let id = policy.known(class)?;
-                let parent = match parent {
-                    Some(parent) => policy.known(parent)?,
-                    None => policy.names[id as usize].as_ref().and_then(|(_, parent)| *parent).unwrap_or(ROOT),
+                let row = policy.row(id) as usize;
+                let parent = match (parent, policy.rows[row].1) {
+                    (Some(parent), _) => policy.known(parent)?,
+                    (None, above) => above.and_then(|above| policy.present[above as usize]).unwrap_or(ROOT),
                 };
                 let mut settings = policy.settings[id as usize].clone();
                 words(&policy.link, self.engine.rate(), parent, set, &mut settings)?;
                 let change = Change::SetClass { class: id, parent, settings: settings.clone() };
                 self.engine.apply(now, &change).map_err(|e| e.to_string())?;
                 policy.settings[id as usize] = settings;
-                policy.names[id as usize] = Some((class.clone(), Some(parent)));
+                policy.rows[row].1 = Some(policy.row(parent));
             }
-            What::AddClass { class, parent, set, .. } => {
-                if policy.class(class).is_some() {
+            ClassChange::Add { class, parent, set } => {
+                if policy.number(class).is_some() {
                     return Err(format!("link {} has a class {class:?} already", policy.link.name));
                 }
                 let parent = parent.as_ref().map_or(Ok(ROOT), |parent| policy.known(parent))?;
@@ -442,29 +525,26 @@ impl Port {
                 let spec = ClassSpec { parent, settings: settings.clone(), queue: None, scheduler: None };
                 let made = self.engine.apply(now, &Change::AddClass(spec)).map_err(|e| e.to_string())?;
                 let Some(id) = made else { return Err("the engine returned no new class".into()) };
-                let at = id as usize;
-                if policy.names.len() <= at {
-                    policy.names.resize(at + 1, None);
-                    policy.settings.resize(at + 1, Settings::new());
-                }
-                policy.names[at] = Some((class.clone(), Some(parent)));
-                policy.settings[at] = settings;
+                policy.add(id, class, parent, settings);
                 policy.rules.rules.splice(0..0, keys.iter().map(|key| exactly(key, id)));
                 let change = Change::SetRules { rules: policy.rules.clone(), default: policy.default };
                 self.engine.apply(now, &change).map_err(|e| e.to_string())?;
             }
-            What::RemoveClass { class, heir } => {
+            ClassChange::Remove { class, heir } => {
                 let id = policy.known(class)?;
                 let heir = heir.as_ref().map(|heir| policy.known(heir)).transpose()?;
                 policy.rules.rules.retain(|rule| rule.class != id);
                 if policy.default == Some(id) {
                     policy.default = heir;
                 }
+                let borrowed = self.engine.all_counters().get(id as usize).map_or(0, |counted| counted.borrowed_bytes);
                 let change = Change::SetRules { rules: policy.rules.clone(), default: policy.default };
                 self.engine.apply(now, &change).map_err(|e| e.to_string())?;
                 self.engine.apply(now, &Change::RemoveClass { class: id, heir }).map_err(|e| e.to_string())?;
+                let row = policy.row(id) as usize;
+                policy.present[row] = None;
+                policy.borrowed[row] += borrowed;
             }
-            _ => {}
         }
         Ok(())
     }

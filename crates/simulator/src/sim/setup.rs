@@ -39,24 +39,24 @@ pub struct FlowState {
     /// True if its source is a program on the host that has the queue: a dropped packet then does
     /// not make the scheduler run.
     pub(super) local: bool,
-    /// The port and the class of its last packet.
+    /// The port and the row of the class of its last packet.
     pub(super) last: Option<(usize, u32)>,
-    /// Names of the classes of its packets.
-    pub(super) classes: Vec<String>,
+    /// The port and the row of each class that its packets had.
+    pub(super) classes: Vec<(usize, u32)>,
 }
 
 impl FlowState {
-    /// The class of its packets, if all had the same one.
-    pub fn class_name(&self) -> Option<String> {
+    /// The port and the row of the class of its packets, if all had the same.
+    pub fn class(&self) -> Option<(usize, u32)> {
         match self.classes.as_slice() {
-            [one] => Some(one.clone()),
+            [one] => Some(*one),
             _ => None,
         }
     }
 
-    /// A class of its packets other than the wanted one, if there is one.
-    pub fn stray(&self, wanted: Option<&str>) -> Option<&str> {
-        self.classes.iter().map(String::as_str).find(|class| Some(*class) != wanted)
+    /// A class of its packets at the wanted one's port that is not the wanted one.
+    pub fn stray(&self, wanted: (usize, u32)) -> Option<(usize, u32)> {
+        self.classes.iter().copied().find(|class| class.0 == wanted.0 && class.1 != wanted.1)
     }
 }
 

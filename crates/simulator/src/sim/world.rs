@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
 
-use altq_cases::case::{Case, Column, Measure, Probe, Subject, What};
+use altq_cases::case::{Case, ClassName, Column, Links, Measure, Probe, Subject, What};
 use altq_cases::random::Random;
 use altq_cases::result::World as Place;
 use altq_cases::series::Series;
@@ -36,6 +36,7 @@ const MOST_GAPS: usize = 64;
 /// The state of one column's run.
 pub struct World<'a> {
     pub(super) case: &'a Case,
+    column: &'a Column,
     captures: &'a [Option<Capture>],
     /// The two ports of each link; those of link n have the numbers 2n and 2n + 1.
     pub ports: Vec<Port>,
@@ -63,7 +64,9 @@ pub struct World<'a> {
     pub segments: Segments,
     /// The segment of the present time.
     pub(super) segment: usize,
-    /// Counts of the classes of each port.
+    /// What is to be measured.
+    probes: Vec<&'a Probe>,
+    /// Counts of the classes of each port, by row.
     pub(super) tallies: Vec<Tally>,
     /// Counts of the flows.
     pub flow_tally: Tally,
@@ -104,7 +107,7 @@ impl<'a> World<'a> {
     /// will be given a recorder, which then gets the packets of the first port with a policy.
     pub fn new(
         case: &'a Case,
-        column: &Column,
+        column: &'a Column,
         policy: &Policy,
         captures: &'a [Option<Capture>],
         seed: u64,
@@ -129,8 +132,7 @@ impl<'a> World<'a> {
             let rerated = case.events.iter().any(|e| matches!(e.what, What::LinkRate { link, .. } if link == place));
             for (back, policy) in both.iter().enumerate() {
                 let number = ports.len() as u64;
-                // A direction without a rate of its own has that of the direction with a policy.
-                let rate = link.ways[back].rate.or_else(|| both.iter().flatten().next().map(|p| p.spec.rate));
+                let rate = link.rate(back == 1, both.each_ref().map(|policy| policy.as_ref().map(|p| p.spec.rate)));
                 let around = Surroundings {
                     link,
                     place,
@@ -153,12 +155,19 @@ impl<'a> World<'a> {
                 shared.push(ports.len() - 2);
             }
         }
+        for way in case.governed() {
+            let port = ports.get_mut(2 * way.link + usize::from(way.back));
+            if let Some(policy) = port.and_then(|port| port.policy.as_mut()) {
+                policy.name = way.name;
+            }
+        }
         let mut cuts = vec![case.warmup, case.duration];
         cuts.extend(case.probes().flat_map(|(_, probe)| [probe.from, probe.to]));
         let segments = Segments::new(cuts);
-        let classes = |port: &Port| port.policy.as_ref().map_or(0, |g| g.names.len());
+        let classes = |port: &Port| port.policy.as_ref().map_or(0, |g| g.rows.len());
         let mut world = World {
             case,
+            column,
             captures,
             routes: routes(case),
             recorded,
@@ -177,6 +186,7 @@ impl<'a> World<'a> {
             shared,
             timer: column.timer,
             segment: 0,
+            probes: Vec::new(),
             series: None,
             counters: None,
             gaps: FlowGaps::new(case.flows.len()),
@@ -192,22 +202,10 @@ impl<'a> World<'a> {
         for (at, event) in case.events.iter().enumerate() {
             world.schedule(event.at, Rank::Change, Event::Change(at as u32));
         }
-        let about = case.expectations.iter().filter(|e| e.concerns(column, Place::Sim)).map(|e| (&e.name, &e.probe));
-        for (name, probe) in about.chain(case.figures.iter().filter_map(|f| Some((&f.name, f.probe()?)))) {
-            // A class that an event adds does not exist yet.
-            let added = |name: &str| {
-                case.events.iter().any(|e| matches!(&e.what, What::AddClass { class, .. } if class == name))
-            };
-            let subject = match &probe.subject {
-                // A row without a policy has no classes.
-                altq_cases::case::Subject::Class(name) if world.is_governed() || case.row.is_none() => Some(name),
-                _ => None,
-            };
-            for class in subject.into_iter().chain(&probe.of).filter(|name| !added(name)) {
-                world.class(class).map_err(|e| bad(format!("{name}: {e}")))?;
-            }
-            world.prepare_probe(probe);
-        }
+        let about = case.expectations.iter().filter(|e| e.concerns(column, Place::Sim)).map(|e| &e.probe);
+        let probes: Vec<&Probe> = about.chain(case.figures.iter().filter_map(|f| f.probe())).collect();
+        probes.iter().for_each(|probe| world.prepare_probe(probe));
+        world.probes = probes;
         if case.flows.len() <= MOST_GAPS {
             (0..case.flows.len()).for_each(|flow| world.gaps.keep(flow, case.warmup, case.duration));
         }
@@ -226,10 +224,9 @@ impl<'a> World<'a> {
         let mut series = self.series.take()?;
         series.classes.retain(|row| row.bytes.iter().chain(&row.drops).any(|n| *n > 0));
         // Classes are put in the order of the policy; they were added with their first packets.
-        let governed = self.ports.iter().filter_map(|port| port.policy.as_ref());
-        let names: Vec<&str> =
-            governed.flat_map(|policy| policy.names.iter().flatten().map(|(name, _)| name.as_str())).collect();
-        series.classes.sort_by_key(|row| names.iter().position(|name| *name == row.name));
+        series.classes.sort_by_key(|row| row.class);
+        let name = self.class_names();
+        series.classes.iter_mut().for_each(|row| row.name = name(row.class));
         Some(series)
     }
 
@@ -238,9 +235,9 @@ impl<'a> World<'a> {
         let series = self.series.as_mut()?;
         if series.is_new(at, class) {
             let policy = self.ports[at].policy.as_ref()?;
-            let (name, _) = policy.names.get(class as usize)?.as_ref()?;
+            let (name, _) = policy.rows.get(class as usize)?;
             let guarantee = Promises::new(&policy.link).guaranteed(class).unwrap_or_default().as_bit_s();
-            series.class(at, class, &policy.link.name, name, guarantee, policy.link.spec.mtu);
+            series.class(at, class, name, guarantee, policy.link.spec.mtu);
         }
         Some(series)
     }
@@ -254,13 +251,27 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Applies the case's changes to links without traffic, so that an impossible change is an
-    /// error before anything runs.
+    /// Applies the case's changes to links without traffic, and looks up all classes that the case
+    /// names, so that what is not possible, not there, or not clear is an error before anything
+    /// runs.
     pub fn rehearse(mut self) -> Result<(), SimError> {
         for at in 0..self.case.events.len() {
             self.change(0, at)?;
         }
-        Ok(())
+        // A row without a policy has no classes.
+        if !self.is_governed() && self.case.row.is_some() {
+            return Ok(());
+        }
+        for probe in &self.probes {
+            let subject = match &probe.subject {
+                Subject::Class(name) => Some(name),
+                _ => None,
+            };
+            for name in subject.into_iter().chain(&probe.of) {
+                self.class(name)?;
+            }
+        }
+        (0..self.case.flows.len()).try_for_each(|flow| self.wanted_class(flow).map(|_| ()))
     }
 
     /// Runs the events until the case's duration is over.
@@ -356,26 +367,76 @@ impl<'a> World<'a> {
         self.captures.get(flow)?.as_ref()
     }
 
-    /// The port and number of the class of this name, at the first port whose policy has it.
-    pub fn class(&self, name: &str) -> Result<(usize, ClassId), SimError> {
-        let governed = || self.ports.iter().enumerate().filter_map(|(at, port)| port.policy.as_ref().map(|p| (at, p)));
-        if let Some(found) = governed().find_map(|(at, policy)| policy.class(name).map(|class| (at, class))) {
-            return Ok(found);
+    /// The policy's links that govern ports, with the names of their classes.
+    pub(super) fn policies(&self) -> Links<'_> {
+        let mut links: Vec<(&str, Vec<&str>)> = Vec::new();
+        for policy in self.ports.iter().filter_map(|port| port.policy.as_ref()) {
+            // Where one governs several ports, all of them have the same classes.
+            if links.iter().all(|(known, _)| *known != policy.link.name) {
+                links.push((&policy.link.name, policy.names()));
+            }
         }
-        let names = governed().flat_map(|(_, p)| p.names.iter().flatten().map(|(name, _)| name.as_str()));
-        let hint = nearest(name, names).map(|n| format!("; did you mean {n:?}?")).unwrap_or_default();
-        Err(bad(format!("no link of the case has a class {name:?}{hint}")))
+        Links::new(links)
     }
 
-    /// The bytes that a port charged for each class and those below it, by class number.
+    /// Some ports, by their places, and the names of their classes.
+    fn links<'w>(&'w self, among: impl Iterator<Item = usize>) -> (Vec<usize>, Links<'w>) {
+        let governed = among.filter_map(|at| Some((at, self.ports.get(at)?.policy.as_ref()?)));
+        let (ports, links) = governed.map(|(at, policy)| (at, (policy.name.as_str(), policy.names()))).unzip();
+        (ports, Links::new(links))
+    }
+
+    /// The port and the row of a class that the case names.
+    pub fn class(&self, name: &ClassName) -> Result<(usize, ClassId), SimError> {
+        self.class_among(name, self.links(0..self.ports.len()))
+    }
+
+    fn class_among(
+        &self,
+        name: &ClassName,
+        (ports, links): (Vec<usize>, Links<'_>),
+    ) -> Result<(usize, ClassId), SimError> {
+        let (link, row) = links.find(&name.text).map_err(|why| self.wrong(name, &why))?;
+        Ok((ports[link], row as ClassId))
+    }
+
+    /// The port and the row of the class in which a flow's packets must be. It is one of the links
+    /// on the flow's way. `None`: the case does not say, or no policy governs any of them.
+    pub fn wanted_class(&self, flow: usize) -> Result<Option<(usize, ClassId)>, SimError> {
+        let Some(flow) = self.case.flows.get(flow) else { return Ok(None) };
+        let (Some(name), Some(way)) = (&flow.class, route(self.case, flow.from, flow.to)) else { return Ok(None) };
+        let ports = way.iter().map(|(link, back)| 2 * link + usize::from(*back));
+        if ports.clone().all(|at| self.ports[at].policy.is_none()) {
+            return Ok(None);
+        }
+        let (ports, links) = self.links(ports);
+        self.class_among(name, (ports, links.of_a_flow())).map(Some)
+    }
+
+    /// The names by which classes, each a port and a row, are known: `LINK/CLASS` where several
+    /// links have a class of that name.
+    pub fn class_names(&self) -> impl Fn((usize, ClassId)) -> String {
+        let (ports, links) = self.links(0..self.ports.len());
+        move |(port, row)| {
+            let link = ports.iter().position(|own| *own == port).unwrap_or(usize::MAX);
+            links.written(link, links.class((link, row as usize)))
+        }
+    }
+
+    /// The error about a class that the case names.
+    pub(super) fn wrong(&self, name: &ClassName, why: &str) -> SimError {
+        SimError::Named(Box::new(self.case.wrong(self.column, name, why)))
+    }
+
+    /// The bytes that a port charged for each class and those below it, by row.
     pub fn charged(&self, port: usize, window: Range<usize>) -> Vec<u64> {
-        let names = self.ports[port].policy.as_ref().map_or(&[][..], |policy| &policy.names);
+        let rows = self.ports[port].policy.as_ref().map_or(&[][..], |policy| &policy.rows);
         let own = self.tallies[port].charged(window);
-        let mut sums = vec![0; names.len()];
+        let mut sums = vec![0; rows.len()];
         for (class, charged) in own.iter().enumerate() {
             let mut at = Some(class);
             while let Some(class) = at {
-                let Some(Some((_, parent))) = names.get(class) else { break };
+                let Some((_, parent)) = rows.get(class) else { break };
                 sums[class] += charged;
                 at = parent.map(|parent| parent as usize);
             }

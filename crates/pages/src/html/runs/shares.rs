@@ -1,5 +1,6 @@
 //! The parts of the link that classes got, beside their guarantees and ceilings.
 
+use altq_cases::case::full_name;
 use altq_cases::result::{CaseResult, ClassResult};
 use maud::{Markup, html};
 
@@ -64,12 +65,9 @@ impl Shares<'_> {
         let several = distinct(classes.iter().map(|class| class.link.as_str())).len() > 1;
         let mut marks = Vec::new();
         for (n, class) in classes.iter().enumerate() {
-            self.push_marks(class, n as f64, &mut marks);
+            self.push_marks(class, &name(class, several), n as f64, &mut marks);
         }
-        let label = |class: &&ClassResult| {
-            let link = if several { format!("{}/", class.link) } else { String::new() };
-            format!("{}{link}{}", "· ".repeat(depth(&classes, class)), class.report.name)
-        };
+        let label = |class: &&ClassResult| "· ".repeat(depth(&classes, class)) + &name(class, several);
         let panels = vec![Panel::names(classes.iter().map(label).collect(), marks)];
         let x = match self.as_parts {
             true => Axis::new("of the link's rate", Unit::Part),
@@ -80,10 +78,10 @@ impl Shares<'_> {
     }
 
     /// The bars and strokes of a class.
-    fn push_marks(&self, class: &ClassResult, row: f64, marks: &mut Vec<Mark>) {
+    fn push_marks(&self, class: &ClassResult, name: &str, row: f64, marks: &mut Vec<Mark>) {
         let (rate, borrowed) = (self.rate(class), self.borrowed(class));
         let shown = |rate: f64| figure(rate, "bit/s");
-        let title = format!("{}: {} charged, of it {} borrowed", class.report.name, shown(rate), shown(borrowed));
+        let title = format!("{name}: {} charged, of it {} borrowed", shown(rate), shown(borrowed));
         let (own, all) = (self.on_axis(class, rate - borrowed), self.on_axis(class, rate));
         for (from, to, hatched) in [(0.0, own, false), (own, all, true)] {
             marks.push(Mark::Bar(Bar {
@@ -135,6 +133,11 @@ pub fn section(classes: &[&ClassResult], result: &CaseResult) -> Markup {
              begins."
         } "\n"
     }
+}
+
+/// The name of a class, after that of its link if there are several links.
+fn name(class: &ClassResult, several: bool) -> String {
+    if several { full_name(&class.link, &class.report.name) } else { class.report.name.clone() }
 }
 
 /// The number of shown classes above a class.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use altq_cases::case::{Measure, Probe, Subject};
+use altq_cases::case::{Links, Measure, Probe, Subject};
 use altq_cases::stat::LinkStat;
 
 use super::{Counts, Ids, print};
@@ -154,6 +154,8 @@ pub fn printed(link: &LinkStat, class: &str, name: &str) -> Option<f64> {
 /// a [`ReadCounters`](altq_cases::stat::ReadCounters).
 pub fn measured(stat: &LinkStat, probe: &Probe) -> Option<f64> {
     let Subject::Class(class) = &probe.subject else { return None };
+    let classes = Links::new(vec![(&stat.name, stat.classes.iter().map(|class| class.name.as_str()).collect())]);
+    let class = classes.class(classes.find(&class.text).ok()?);
     let blocks = || read(&print(stat, false)).ok();
     match (probe.measure, &probe.counter) {
         (Measure::Counter, Some(counter)) => printed(stat, class, counter),
