@@ -93,7 +93,7 @@ class RandomPolicy:
     # The link and its classes.
 
     def link(self, kind):
-        regulator = "" if self.transmit_queues else "30% regulator (auto|none|9000..60000 bytes)"
+        regulator = "" if self.transmit_queues else "30% regulator (auto|altq|none|9000..60000 bytes)"
         words = self.words(f"rate {self.rate}bit/s", f"mtu {self.mtu}", f"60% overhead {self.pick(OVERHEADS)}",
                            regulator, f"8% {self.meter(self.rate)}", f"5% {self.queue()}")
         classes = self.classes(kind, self.rate, True, self.pick([1, 1, 2, 2, 3]), "    ")

@@ -236,7 +236,13 @@ fn go(u: &mut Unstructured) -> Result<()> {
         rate: rate(u)?,
         mtu: 1500,
         overhead: overhead(u)?,
-        regulator: *u.choose(&[Regulator::None, Regulator::None, Regulator::Auto, Regulator::Depth(3000)])?,
+        regulator: *u.choose(&[
+            Regulator::None,
+            Regulator::None,
+            Regulator::Auto,
+            Regulator::Altq,
+            Regulator::Depth(3000),
+        ])?,
         timer: *u.choose(&[Timer::Exact, Timer::Tick(1_000_000), Timer::Tick(10_000_000)])?,
         scheduler,
         classes,
@@ -303,7 +309,12 @@ fn go(u: &mut Unstructured) -> Result<()> {
                         Change::SetScheduler { class: of, settings: settings(u, entry, true)? }
                     }
                     6 => Change::SetRate(rate(u)?),
-                    7 => Change::SetRegulator(*u.choose(&[Regulator::None, Regulator::Auto, Regulator::Depth(100)])?),
+                    7 => Change::SetRegulator(*u.choose(&[
+                        Regulator::None,
+                        Regulator::Auto,
+                        Regulator::Altq,
+                        Regulator::Depth(100),
+                    ])?),
                     _ => Change::SetRules {
                         rules: rules(u, count)?,
                         default: if u.arbitrary()? { Some(of) } else { None },

@@ -14,7 +14,7 @@ const POLICIES: [&str; 4] = [
     "link l { rate 1Mbit/s overhead pppoe-llcsnap scheduler cbq { excess priority } \
      class x { share 50% borrow class a { share 20% borrow priority 7 queue drop_head { limit 4packets } } \
      class b { share 30% ceiling 600kbit/s borrow queue drop_tail { limit 3000bytes } } } }",
-    "link l { rate 10Mbit/s regulator auto scheduler cbq { estimator classic } class a { share 20% borrow } \
+    "link l { rate 10Mbit/s regulator altq scheduler cbq { estimator classic } class a { share 20% borrow } \
      class b { share 80% } }",
     "link l { rate 64kbit/s scheduler fifo class a { } class b { } }",
 ];

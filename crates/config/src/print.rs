@@ -95,6 +95,7 @@ impl Printer<'_> {
         let regulator = match spec.regulator {
             Regulator::None => "none".to_owned(),
             Regulator::Auto => "auto".to_owned(),
+            Regulator::Altq => "altq".to_owned(),
             Regulator::Depth(depth) => format!("{depth}bytes"),
         };
         self.line(1, &format!("regulator {regulator}"));

@@ -222,7 +222,7 @@ fn token_buckets_as_altqd_and_cbqd_had_them() {
         let text = text.replace("BORROW", borrow).replace("10M cbq", &format!("10M cbq {tbr}"));
         parse_str(&text, name, Language::Altq).unwrap_or_else(|failed| panic!("{failed}")).links[0].spec.regulator
     };
-    assert_eq!(regulator("altq.conf", "borrow", ""), Regulator::Auto);
+    assert_eq!(regulator("altq.conf", "borrow", ""), Regulator::Altq);
     assert_eq!(regulator("altq.conf", "borrow", "tbrsize 12K"), Regulator::Depth(12288));
     assert_eq!(regulator("cbq.conf", "borrow", ""), Regulator::None);
     // A file with the old form `borrow PARENT` is a cbq.conf whatever its name.

@@ -50,7 +50,7 @@ fn native(random: &mut Random) -> String {
             "overhead 44 bytes atm mpu 96\n",
             "overhead pppoe-ptm ether-vlan\n",
         ]);
-        out += random.one(&["", "regulator none\n", "regulator auto\n", "regulator 12000bytes\n"]);
+        out += random.one(&["", "regulator none\n", "regulator auto\n", "regulator altq\n", "regulator 12000bytes\n"]);
         out += random.one(&["", "overcommit\n"]);
         out += if classic {
             random.one(&[

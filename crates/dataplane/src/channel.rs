@@ -35,6 +35,8 @@ pub struct Channel {
     gulp: usize,
     /// True if checksums that are left to the device are filled in when frames are sent.
     complete: bool,
+    /// What [`Edge::seen_late`] says.
+    seen_late: Nanos,
     counters: EdgeCounters,
 }
 
@@ -60,6 +62,11 @@ impl Channel {
         self.gulp = frames.max(1);
     }
 
+    /// Frames may be received so long after they came: the loop takes it that they did. At first 0.
+    pub fn seen_late(&mut self, time: Nanos) {
+        self.seen_late = time;
+    }
+
     /// The frames sent since the last call, in order.
     pub fn departed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.outbox)
@@ -76,6 +83,10 @@ impl Channel {
 impl Edge for Channel {
     fn now(&mut self) -> Nanos {
         self.now
+    }
+
+    fn seen_late(&self) -> Nanos {
+        self.seen_late
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {

@@ -83,6 +83,11 @@ pub trait Edge {
     /// The time. Never goes back.
     fn now(&mut self) -> Nanos;
 
+    /// How long after it came a frame may be received. 0 if the clock is moved from event to event.
+    fn seen_late(&self) -> Nanos {
+        0
+    }
+
     /// Receives frames that have arrived, at most [`BATCH`], into slots of the pool, and adds their
     /// handles to `out`. False if there was no free slot.
     ///

@@ -14,7 +14,6 @@ pub mod edge;
 mod error;
 pub mod netns;
 pub mod output;
-pub mod pacer;
 pub mod pool;
 pub mod remark;
 pub mod segment;

@@ -8,8 +8,6 @@ use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
 use altq_engine::units::{Nanos, Rate};
 
-use crate::pacer::Pacer;
-
 /// The transmitter of a loop.
 ///
 /// A loop wakes up later than it asked for, and outputs deal with that in two ways. Before a device
@@ -24,20 +22,18 @@ pub trait Output: Transmitter<Error = Infallible> {
     const BY_EVENTS: bool = false;
 
     /// When a full transmitter has room again, if that is known.
-    fn next_end(&self) -> Option<Nanos>;
+    fn next_end(&self) -> Option<Nanos> {
+        None
+    }
 
     /// Takes note that the packet of [`next_end`](Output::next_end) has ended. Called only if the
     /// engine is asked at events.
     fn complete(&mut self) {}
 
-    /// Takes note that nothing was there to send from the last turn of the loop until `now`. Called
-    /// only if the engine is asked in every turn.
-    fn idle(&mut self, now: Nanos) {
-        let _ = now;
-    }
-
     /// Sets the rate, for packets taken from now on.
-    fn set_rate(&mut self, rate: Rate);
+    fn set_rate(&mut self, rate: Rate) {
+        let _ = rate;
+    }
 
     /// Takes note that a packet was put into a queue. `dropped`: it, or another packet in its
     /// place, was dropped. Returns false if the engine need not be asked because of that.
@@ -54,47 +50,22 @@ pub trait Output: Transmitter<Error = Infallible> {
     }
 }
 
-/// A device that takes packets whenever it is given some.
-#[derive(Clone, Debug, Default)]
-pub struct DeviceOutput {
-    /// Keeps the link's rate; `None`: the device takes what it can.
-    pub pacer: Option<Pacer>,
-}
+/// A device that takes packets whenever it is given some. The link's regulator keeps the rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceOutput;
 
 impl Transmitter for DeviceOutput {
     type Error = Infallible;
 
     #[inline]
-    fn has_room(&self, now: Nanos) -> bool {
-        self.pacer.as_ref().is_none_or(|pacer| pacer.ready(now))
+    fn has_room(&self, _: Nanos) -> bool {
+        true
     }
 
     #[inline]
-    fn take(&mut self, now: Nanos, departure: &Departure) -> Result<Taken, Infallible> {
-        let bytes = departure.packet.wire;
-        if let Some(pacer) = &mut self.pacer {
-            pacer.sent(now, bytes);
-        }
-        Ok(Taken { end: None, bytes })
+    fn take(&mut self, _: Nanos, departure: &Departure) -> Result<Taken, Infallible> {
+        Ok(Taken { end: None, bytes: departure.packet.wire })
     }
 }
 
-impl Output for DeviceOutput {
-    #[inline]
-    fn next_end(&self) -> Option<Nanos> {
-        self.pacer.as_ref().map(Pacer::free_at)
-    }
-
-    #[inline]
-    fn idle(&mut self, now: Nanos) {
-        if let Some(pacer) = &mut self.pacer {
-            pacer.idle(now);
-        }
-    }
-
-    fn set_rate(&mut self, rate: Rate) {
-        if let Some(pacer) = &mut self.pacer {
-            pacer.set_rate(rate);
-        }
-    }
-}
+impl Output for DeviceOutput {}

@@ -20,24 +20,23 @@ use altq_engine::drive::{self, Event, Filled, Taken, Transmitter};
 use altq_engine::headers::{self, FragmentCache, Key};
 use altq_engine::packet::Packet;
 use altq_engine::settings::Limit;
-use altq_engine::spec::{ClassId, LinkSpec, Regulator, Timer};
+use altq_engine::shape::pacer;
+use altq_engine::spec::{ClassId, LinkSpec, Timer};
 use altq_engine::units::{Nanos, SECOND};
 use altq_engine::{Change, Departure, Engine};
 
 use crate::edge::{BATCH, Blocked, Edge, Want};
 use crate::error::Error;
 use crate::output::{DeviceOutput, Output};
-use crate::pacer::Pacer;
 use crate::pool::Pool;
 use crate::remark::remark;
 use crate::segment::{self, Part, Super};
 use crate::sketch::Sketch;
 use crate::stats::{ClassStat, Snapshot, Work};
 
-/// A super-packet that takes longer than this at the link's rate is cut. The burst that a link
-/// sends after idle time takes no longer either: 1 ms of the rate, which a token bucket that is
-/// woken by a timer needs.
-pub const LONGEST: Nanos = 1_000_000;
+/// A super-packet that takes longer than this at the link's rate is cut. The burst that
+/// `regulator auto` lets pass on a device takes no longer either.
+pub const LONGEST: Nanos = pacer::SEEN_LATE;
 
 /// A class number that does not exist: packets for it are dropped with the reason `no_class`.
 const NO_CLASS: ClassId = ClassId::MAX;
@@ -54,9 +53,6 @@ pub type Look = Box<dyn FnOnce(&Engine) + Send>;
 /// Settings of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// If the loop itself keeps the rate: how much lost time a backlogged link may make up for in a
-    /// burst.
-    pub catch_up: Nanos,
     /// Bytes that the slots of packets may take. The kernel provides memory only for slots that are
     /// used.
     pub memory: usize,
@@ -66,9 +62,7 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Tuning {
-        // On a machine with fewer processors than work a loop is kept waiting for 4 ms and more. A
-        // smaller value would lose rate there.
-        Tuning { catch_up: 8_000_000, memory: 512 << 20, interval: Some(1_000_000_000) }
+        Tuning { memory: 512 << 20, interval: Some(1_000_000_000) }
     }
 }
 
@@ -102,8 +96,6 @@ pub struct Shaper<E, O = DeviceOutput> {
     ends: Vec<Nanos>,
     /// Why the edge did not take all of them.
     blocked: Option<Blocked>,
-    /// True if in the last turn the output had room and the engine let nothing go.
-    idle: bool,
     /// True if the edge had no slot to receive into.
     starved: bool,
     sojourn: Vec<[Sketch; 2]>,
@@ -156,27 +148,15 @@ impl<E: Edge> Shaper<E> {
     /// A loop for `link` on `edge`, before a device that takes packets whenever it is given some.
     /// `interface` is the name of the interface at which packets come in, for rules that name one.
     ///
-    /// The link's regulator: if the policy gives a depth, the engine has a token bucket of that
-    /// depth. With `auto` the loop itself keeps the rate, as a wire would; that is closer to the
-    /// rate than a bucket, which overflows when a timer is late. With `none` the device takes what
-    /// it can.
-    ///
     /// # Errors
     /// [`Error::Spec`] if the engine refuses the link.
     pub fn new(link: &Link, interface: &str, edge: E, tuning: Tuning) -> Result<Shaper<E>, Error> {
-        let mut spec = link.spec.clone();
-        let paced = spec.regulator == Regulator::Auto;
-        if paced {
-            spec.regulator = Regulator::None;
-        }
-        let pacer = paced.then(|| Pacer::new(spec.rate, tuning.catch_up, LONGEST));
-        Shaper::build(link, &spec, interface, edge, tuning, DeviceOutput { pacer })
+        Shaper::build(link, &link.spec, interface, edge, tuning, DeviceOutput)
     }
 }
 
 impl<E: Edge, O: Output> Shaper<E, O> {
-    /// A loop for `link` that sends by `output`, on a host whose timers fire as `timer` says. If
-    /// the policy has a regulator, it is the engine's token bucket.
+    /// A loop for `link` that sends by `output`, on a host whose timers fire as `timer` says.
     ///
     /// # Errors
     /// Those of [`new`](Shaper::new).
@@ -206,6 +186,9 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         engine.set_seed(secret());
         engine.set_flow_cache(CacheSettings { seed: secret(), ..CacheSettings::default() });
         let (heads, bodies) = slots(link, tuning.memory);
+        if !O::BY_EVENTS {
+            engine.set_seen_late(edge.seen_late());
+        }
         let now = edge.now();
         let place = spec.rules.interfaces.iter().position(|name| name == interface);
         let flows = engine.keeps_flows().then(|| FlowHash::new(secret()));
@@ -228,7 +211,6 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             leaving: Vec::with_capacity(BATCH),
             ends: Vec::new(),
             blocked: None,
-            idle: true,
             starved: false,
             sojourn: vec![Default::default(); spec.classes.len()],
             work: Work::default(),
@@ -329,9 +311,6 @@ impl<E: Edge, O: Output> Shaper<E, O> {
     }
 
     fn turn(&mut self, now: Nanos, frames: bool) -> Result<Next, Error> {
-        if self.idle && !O::BY_EVENTS {
-            self.output.idle(now);
-        }
         if frames || self.starved {
             self.starved = !self.edge.receive(&mut self.pool, &mut self.arrived)?;
         }
@@ -351,8 +330,6 @@ impl<E: Edge, O: Output> Shaper<E, O> {
         }
         self.arrived.clear();
         let deadline = self.transmit(now)?;
-        // More frames wait to be received, so the wire was not idle: the frames are late.
-        self.idle &= !full_batch;
         if full_batch {
             return Ok(Next::Again);
         }
@@ -457,7 +434,6 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             }
             if !O::BY_EVENTS {
                 let filled = self.fill(now);
-                self.idle = filled == Filled::Waiting;
                 if !self.leaving.is_empty() {
                     continue;
                 }
@@ -466,10 +442,7 @@ impl<E: Edge, O: Output> Shaper<E, O> {
             return Ok(match self.filled {
                 Filled::Waiting => self.wakeup,
                 // If nothing is queued, nothing happens when the output has room again.
-                Filled::Full => {
-                    let end = self.output.next_end();
-                    self.engine.next_wakeup().map(|at| end.map_or(at, |end| at.max(end)))
-                }
+                Filled::Full => self.output.next_end().filter(|_| self.engine.backlog() > 0),
             });
         }
     }

@@ -216,16 +216,19 @@ impl QueueSpec {
     }
 }
 
-/// The token bucket between scheduler and device (docs/reference/altq.md 1.3).
+/// What keeps packets in the scheduler's queues, and out of the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Regulator {
     /// None: the device takes what it wants.
     #[default]
     None,
-    /// A bucket of ALTQ's depth for the link's rate: 1, 4, 8 or 24 MTU up to 1, 10, 200 Mbit/s and
-    /// above; under a tick timer at least what the rate brings in a tick.
+    /// One packet after another, as on a wire of the link's rate: [`Pacer`](crate::shape::pacer).
     Auto,
-    /// A bucket of this depth in bytes.
+    /// A [token bucket](crate::shape::token_bucket) of ALTQ's depth for the link's rate: 1, 4, 8 or
+    /// 24 MTU up to 1, 10, 200 Mbit/s and above; under a tick timer at least what the rate brings
+    /// in a tick (docs/reference/altq.md 1.3).
+    Altq,
+    /// A token bucket of this depth in bytes.
     Depth(u32),
 }
 

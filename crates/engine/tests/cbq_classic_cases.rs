@@ -91,8 +91,8 @@ fn one_class_alone() {
         ("refill 100 Hz", HZ100, Regulator::None, true),
         ("refill 1000 Hz", HZ1000, Regulator::None, true),
         ("refill exact", Timer::Exact, Regulator::None, true),
-        ("TBR 100 Hz", HZ100, Regulator::Auto, true),
-        ("TBR 1000 Hz", HZ1000, Regulator::Auto, true),
+        ("TBR 100 Hz", HZ100, Regulator::Altq, true),
+        ("TBR 1000 Hz", HZ1000, Regulator::Altq, true),
     ];
     let mut worst = 0.0f64;
     for (column, (name, timer, regulator, fed)) in columns.into_iter().enumerate() {

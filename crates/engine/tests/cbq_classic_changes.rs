@@ -119,7 +119,7 @@ fn churn(seed: u64) -> (u64, u64) {
     if dice.below(3) == 0 {
         spec.overhead = Overhead { bytes: 22, mpu: 64, framing: Framing::Atm };
     }
-    spec.regulator = dice.one_of(&[Regulator::None, Regulator::Auto, Regulator::Depth(1500)]);
+    spec.regulator = dice.one_of(&[Regulator::None, Regulator::Auto, Regulator::Altq, Regulator::Depth(1500)]);
     let mut engine = Engine::new(&spec).unwrap();
     let mut classes = vec![ROOT];
     let mut received: HashMap<ClassId, (u64, u64)> = HashMap::new();
@@ -140,7 +140,10 @@ fn churn(seed: u64) -> (u64, u64) {
                 8 => Change::SetQueue { class: class_at, queue: queue(&mut dice) },
                 9 => Change::SetScheduler { class: class_at, settings: scheduler(&mut dice) },
                 10 => Change::SetRate(Rate::kbit_s(dice.below(20_000) + 500)),
-                _ => Change::SetRegulator(dice.one_of(&[Regulator::None, Regulator::Auto, Regulator::Depth(3000)])),
+                _ => {
+                    let all = [Regulator::None, Regulator::Auto, Regulator::Altq, Regulator::Depth(3000)];
+                    Change::SetRegulator(dice.one_of(&all))
+                }
             };
             let before = engine.backlog();
             match engine.apply(now, &change) {

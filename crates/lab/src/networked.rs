@@ -169,6 +169,10 @@ impl<E: Edge> Edge for Networked<E> {
         self.edge.now()
     }
 
+    fn seen_late(&self) -> Nanos {
+        self.edge.seen_late()
+    }
+
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
         self.flush()?;
         let Some(before) = &mut self.before else { return self.edge.receive(pool, out) };

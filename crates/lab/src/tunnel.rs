@@ -215,6 +215,10 @@ impl<E: Edge> Edge for Tunnelled<E> {
         self.edge.now()
     }
 
+    fn seen_late(&self) -> Nanos {
+        self.edge.seen_late()
+    }
+
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {
         if self.tunnel.is_none() {
             return self.edge.receive(pool, out);

@@ -23,7 +23,7 @@ impl Interface {
             }
             (None, false) => {
                 notes.push("the token bucket is the one that altqd puts in by itself".to_owned());
-                Regulator::Auto
+                Regulator::Altq
             }
         };
         let whose = if mtu == ATM_MTU { "that of ATM interfaces is taken" } else { "that of Ethernet is taken" };

@@ -116,9 +116,9 @@ pub fn read(reader: &mut Reader<'_>, name: (&str, Span), trees: &[Tree]) -> Opti
     // rate from which percentages can be taken: the error is reported, so the result is not used.
     let (rate, scheduler) = (rate.unwrap_or(Rate::mbit_s(1_000)), scheduler?);
     // A device has a queue of its own. The regulator keeps that short, so that packets wait in the
-    // engine, where they are scheduled. In a replay or a simulation the wire takes only what it can
-    // send.
-    let unwritten = if device.is_some() { Regulator::Auto } else { Regulator::None };
+    // engine, where they are scheduled.
+    let unregulated = schedule::find(scheduler.name).is_some_and(|entry| (entry.unregulated)(&scheduler.settings));
+    let unwritten = if device.is_none() && unregulated { Regulator::None } else { Regulator::Auto };
 
     let mut link = Link {
         name: name.0.to_owned(),
@@ -213,7 +213,10 @@ fn read_regulator(reader: &mut Reader<'_>, cursor: &mut Cursor<'_>, of: (&str, S
     if cursor.eat(reader, "auto").is_some() {
         return Some(Regulator::Auto);
     }
-    let help = || Some("none, auto, or a number of bytes, as 12000bytes".to_owned());
+    if cursor.eat(reader, "altq").is_some() {
+        return Some(Regulator::Altq);
+    }
+    let help = || Some("none, auto, altq, or a number of bytes, as 12000bytes".to_owned());
     if let Some((word, span)) =
         cursor.peek_word(reader).filter(|(word, _)| !word.starts_with(|c: char| c.is_ascii_digit()))
     {

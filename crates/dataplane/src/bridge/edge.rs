@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use altq_engine::shape::pacer::SEEN_LATE;
 use altq_engine::units::{Nanos, SECOND};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -98,6 +99,10 @@ pub(super) fn now() -> Nanos {
 impl Edge for OneWay {
     fn now(&mut self) -> Nanos {
         now()
+    }
+
+    fn seen_late(&self) -> Nanos {
+        SEEN_LATE
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<u32>) -> Result<bool, Error> {

@@ -153,7 +153,7 @@ pub fn run_with(
         let work = make(from, *link, OneWay::open(input, output, guard, stop.clone())?)?;
         let (stop, realtime, send) = (stop.clone(), options.realtime, send.clone());
         let work = move || {
-            // If this fails, timers fire up to 50 µs late. The pacer makes up for that.
+            // If this fails, timers fire up to 50 µs late. `regulator auto` makes up for that.
             let _ = thread::exact_timers();
             let ready = if realtime {
                 thread::realtime().map_err(|e| Error::of("SCHED_FIFO", e))

@@ -21,7 +21,7 @@ use crate::queue::Queue;
 use crate::schedule::{Scheduler, Slot};
 use crate::settings::Settings;
 use crate::shape::meter::Meter;
-use crate::shape::token_bucket::TokenBucket;
+use crate::shape::regulator::Limiter;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, QueueSpec, Regulator, SchedulerSpec, SpecError, Timer};
 use crate::trace::{Trace, What};
 use crate::units::{Nanos, Rate};
@@ -200,8 +200,10 @@ pub struct Engine {
     mtu: u32,
     overhead: Overhead,
     timer: Timer,
-    regulator: Option<TokenBucket>,
+    regulator: Option<Limiter>,
     regulator_spec: Regulator,
+    /// How late packets are seen at most.
+    seen_late: Nanos,
     leaves: Vec<Leaf>,
     places: Vec<TreePlace>,
     free: Vec<ClassId>,
@@ -261,6 +263,7 @@ impl Engine {
             timer: spec.timer,
             regulator: None,
             regulator_spec: Regulator::None,
+            seen_late: 0,
             leaves: Vec::with_capacity(spec.classes.len()),
             places: Vec::with_capacity(spec.classes.len()),
             free: Vec::new(),
@@ -427,17 +430,18 @@ impl Engine {
     /// The packet that leaves now, if any may.
     #[inline]
     pub fn dequeue(&mut self, now: Nanos) -> Option<Departure> {
+        if self.regulator.is_some() { self.dequeue_regulated(now) } else { self.dequeue_any(now) }
+    }
+
+    /// [`dequeue`](Engine::dequeue) whatever the regulator says.
+    #[inline]
+    fn dequeue_any(&mut self, now: Nanos) -> Option<Departure> {
         self.now = now;
         let root = &mut self.nodes[0];
         if root.backlog == 0 {
             if root.wants_arrivals {
                 root.inner.choose(now);
             }
-            return None;
-        }
-        if let Some(regulator) = &mut self.regulator
-            && !regulator.ready(now)
-        {
             return None;
         }
         if !self.wakeups.is_empty() {
@@ -468,9 +472,6 @@ impl Engine {
             leaf.sent_packets += 1;
             leaf.sent_bytes += u64::from(len);
             leaf.sent_wire_bytes += u64::from(wire);
-            if let Some(regulator) = &mut self.regulator {
-                regulator.spend(wire);
-            }
             let next = (leaf.packets > 0).then_some(next_wire);
             let borrowed = self.nodes[0].sent(now, slot, (len, wire), next);
             if borrowed {
@@ -510,6 +511,11 @@ impl Engine {
         if self.nodes[0].backlog == 0 {
             return None;
         }
+        // While the link is busy its schedulers are not asked: what they would send then, a packet
+        // to come may change.
+        if let Some(busy) = self.regulator.as_mut().and_then(|regulator| regulator.busy_until(self.now)) {
+            return Some(busy);
+        }
         let mut at = self.nodes[0].inner.next_wakeup();
         while let Some(&Reverse((time, node))) = self.wakeups.peek() {
             if self.nodes[node as usize].blocked_until == Some(time) {
@@ -518,23 +524,8 @@ impl Engine {
             }
             self.wakeups.pop();
         }
-        if let Some(regulator) = &self.regulator {
-            match self.timer {
-                Timer::Exact => at = at.map(|at| at.max(regulator.ready_at())),
-                // ALTQ's regulator starts the device on every tick while packets are queued
-                // (docs/reference/altq.md 1.3). Where the schedulers wait for an arrival or a
-                // change, that would send nothing.
-                Timer::Tick(tick) => {
-                    let tick = tick.max(1);
-                    let next = (self.now / tick + 1).saturating_mul(tick);
-                    at = match at {
-                        Some(at) if at > self.now => Some(at.min(next)),
-                        Some(_) if regulator.ready_at() <= self.now => at,
-                        Some(_) => Some(next),
-                        None => None,
-                    };
-                }
-            }
+        if let Some(regulator) = &mut self.regulator {
+            at = regulator.next_wakeup(self.now, at, self.timer);
         }
         at
     }
@@ -544,6 +535,11 @@ impl Engine {
     /// for [`Change::AddClass`].
     pub fn apply(&mut self, now: Nanos, change: &Change) -> Result<Option<ClassId>, SpecError> {
         self.now = now;
+        if let Some(regulator) = &mut self.regulator
+            && self.nodes[0].backlog > 0
+        {
+            regulator.changed(now);
+        }
         match change {
             Change::AddClass(spec) => return self.add_class(now, spec).map(Some),
             Change::SetClass { class, parent, settings } => self.set_class(now, *class, *parent, settings)?,

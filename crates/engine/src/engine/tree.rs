@@ -8,8 +8,10 @@ use crate::queue::{self, Policy};
 use crate::schedule::{self, Context, Entry, ROOT_SLOT, Slot};
 use crate::settings::{Limit, Settings};
 use crate::shape::meter::{Meter, MeterSpec};
+use crate::shape::pacer::Pacer;
+use crate::shape::regulator::Limiter;
 use crate::shape::token_bucket::TokenBucket;
-use crate::spec::{ClassId, ClassSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError, Timer};
+use crate::spec::{ClassId, ClassSpec, QueueSpec, ROOT, Regulator, SchedulerSpec, SpecError};
 use crate::units::{Nanos, Rate};
 
 impl Engine {
@@ -445,43 +447,57 @@ impl Engine {
         self.check_rates(&rates)?;
         self.rate = rate;
         self.set_rates(now, &rates);
-        if let (Some(depth), Some(regulator)) = (self.regulator_depth(), &mut self.regulator) {
-            regulator.set(now, rate, depth);
+        let depth = self.regulator_depth().unwrap_or(0);
+        match &mut self.regulator {
+            Some(Limiter::Pacer(pacer)) => pacer.set_rate(rate),
+            Some(Limiter::Bucket(bucket)) => bucket.set(now, rate, depth),
+            None => {}
         }
         Ok(())
     }
 
-    /// Another regulator. One that is there keeps its tokens, up to the new depth: a change is no
-    /// refill.
+    /// Another regulator. One that is there keeps its tokens, up to the new depth, or is free when
+    /// it was to be: a change is no refill.
     pub(super) fn set_regulator(&mut self, now: Nanos, regulator: Regulator) {
         if regulator == self.regulator_spec && self.regulator.is_some() {
             return;
         }
         self.regulator_spec = regulator;
         let before = self.regulator.take();
-        self.regulator = self.regulator_depth().map(|depth| match before {
-            Some(mut bucket) => {
+        self.regulator = match (before, self.regulator_depth()) {
+            (Some(Limiter::Bucket(mut bucket)), Some(depth)) => {
                 bucket.set(now, self.rate, depth);
-                bucket
+                Some(Limiter::Bucket(bucket))
             }
-            None => TokenBucket::new(self.rate, depth, now),
-        });
+            (Some(Limiter::Pacer(pacer)), Some(depth)) => {
+                let mut bucket = TokenBucket::new(self.rate, depth, pacer.ready_at().max(now));
+                bucket.spend(depth);
+                Some(Limiter::Bucket(bucket))
+            }
+            (None, Some(depth)) => Some(Limiter::Bucket(TokenBucket::new(self.rate, depth, now))),
+            (before, None) if regulator == Regulator::Auto => {
+                let free = match before {
+                    Some(Limiter::Bucket(bucket)) => bucket.ready_at().max(now),
+                    _ => now,
+                };
+                Some(Limiter::Pacer(Pacer::new(self.rate, self.timer, self.seen_late, free)))
+            }
+            (_, None) => None,
+        };
     }
 
-    /// The depth in bytes of the token bucket between scheduler and device, if there is one.
+    /// The depth in bytes of the token bucket between scheduler and device; `None` without one.
     pub fn regulator_depth(&self) -> Option<u32> {
-        match self.regulator_spec {
-            Regulator::None => None,
-            Regulator::Auto => {
-                let depth = TokenBucket::auto_depth(self.rate, self.mtu);
-                // A smaller bucket could not keep its own rate when it is only looked at once a
-                // tick (docs/reference/altq.md 1.3, `tbrconfig auto`).
-                Some(match self.timer {
-                    Timer::Exact => depth,
-                    Timer::Tick(tick) => depth.max(u32::try_from(self.rate.bytes_in(tick)).unwrap_or(u32::MAX)),
-                })
-            }
-            Regulator::Depth(depth) => Some(depth),
+        self.regulator_spec.depth(self.rate, self.mtu, self.timer)
+    }
+
+    /// Tells the engine that packets are seen, and enqueued, at most so long after they came: at
+    /// first 0. That is what `regulator auto` must know of a host
+    /// ([`pacer`](crate::shape::pacer)).
+    pub fn set_seen_late(&mut self, time: Nanos) {
+        self.seen_late = time;
+        if let Some(Limiter::Pacer(pacer)) = &mut self.regulator {
+            pacer.set_seen_late(time);
         }
     }
 

@@ -92,6 +92,20 @@ impl Engine {
         }
     }
 
+    /// [`dequeue`](Engine::dequeue) of a link with a regulator.
+    #[inline(never)]
+    pub(super) fn dequeue_regulated(&mut self, now: Nanos) -> Option<Departure> {
+        if self.nodes[0].backlog > 0 && self.regulator.as_mut().is_some_and(|regulator| !regulator.ready(now)) {
+            self.now = now;
+            return None;
+        }
+        let departure = self.dequeue_any(now)?;
+        if let Some(regulator) = &mut self.regulator {
+            regulator.sent(now, departure.packet.arrived, departure.packet.wire);
+        }
+        Some(departure)
+    }
+
     /// [`dequeue`](Engine::dequeue) of a class of the root's scheduler whose queue has a state of
     /// its own. `None` if the queue dropped all its packets.
     #[inline(never)]
@@ -210,9 +224,6 @@ impl Engine {
         leaf.sent_packets += 1;
         leaf.sent_bytes += u64::from(taken.len);
         leaf.sent_wire_bytes += u64::from(taken.wire);
-        if let Some(regulator) = &mut self.regulator {
-            regulator.spend(taken.wire);
-        }
     }
 
     /// Prefetches what the next packets will need: of the class that is likely next its first

@@ -41,6 +41,9 @@ pub struct Entry {
     /// Whether the order in which classes were made decides between equal ones, by the scheduler's
     /// own words.
     pub order_of_making: fn(&Settings) -> bool,
+    /// By its own words: without a device and the word `regulator` nothing stands between it and
+    /// the wire, as where it was published.
+    pub unregulated: fn(&Settings) -> bool,
     /// The queue of a class that names none, from the words of the scheduler and of the class.
     pub queue: fn(&Settings, &Settings) -> QueueSpec,
     /// A word of a class that stands for a queue.
@@ -175,6 +178,7 @@ impl Entry {
             in_order: false,
             order: Order::Name,
             order_of_making: |_| false,
+            unregulated: |_| false,
             queue: |_, _| QueueSpec::plain(Limit::Packets(50)),
             queue_word: None,
             guarantee: |_| None,

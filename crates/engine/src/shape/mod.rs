@@ -2,5 +2,7 @@
 
 pub mod decay;
 pub mod meter;
+pub mod pacer;
+pub mod regulator;
 pub mod service_curve;
 pub mod token_bucket;

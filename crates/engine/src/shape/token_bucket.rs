@@ -66,13 +66,17 @@ impl TokenBucket {
     }
 
     /// Sets another rate and depth, in bytes. The tokens in the bucket stay, up to the new depth.
+    /// Where both are as they were, nothing changes.
     pub fn set(&mut self, now: Nanos, rate: Rate, depth: u32) {
+        let (rate, depth) = (Rate::bit_s(rate.as_bit_s().max(1)), i128::from(depth.max(1)) * PER_BYTE);
+        if (rate, depth) == (self.rate, self.depth) {
+            return;
+        }
         if self.tokens <= 0 {
             self.tokens = self.refilled(now);
             self.last = now;
         }
-        self.rate = Rate::bit_s(rate.as_bit_s().max(1));
-        self.depth = i128::from(depth.max(1)) * PER_BYTE;
+        (self.rate, self.depth) = (rate, depth);
         self.tokens = self.tokens.min(self.depth);
     }
 

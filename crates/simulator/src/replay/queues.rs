@@ -26,10 +26,16 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<(), String> {
             schedule::PLAIN.name
         ));
     }
-    if spec.regulator != Regulator::None {
+    if !matches!(spec.regulator, Regulator::None | Regulator::Auto) {
         return Err("a regulator stands before one transmit queue, not before several; leave it out".into());
     }
     Ok(())
+}
+
+/// What the engine of each of several transmit queues is made from. None of them knows what the
+/// others send, so the card's wire keeps the rate.
+pub(crate) fn each(spec: &LinkSpec) -> LinkSpec {
+    LinkSpec { regulator: Regulator::None, ..spec.clone() }
 }
 
 /// A packet that was handed over and is not reported to the observer yet.
@@ -53,6 +59,7 @@ pub(super) fn run(
     let queues = options.tx_queues;
     if queues > 1 {
         check(&spec).map_err(ReplayError::Queues)?;
+        spec = each(&spec);
     }
     arrivals.check_queues(queues).map_err(ReplayError::Queues)?;
     let mut engines = (0..queues).map(|_| Engine::new(&spec)).collect::<Result<Vec<_>, _>>()?;

@@ -130,11 +130,13 @@ pub struct Engines {
 
 impl Engines {
     fn new(spec: &LinkSpec, queues: usize) -> Result<Engines, SpecError> {
-        if queues > 1 {
-            crate::replay::queues::check(spec).map_err(SpecError::new)?;
+        if queues <= 1 {
+            return Ok(Engines { first: Engine::new(spec)?, others: Vec::new(), applied: None });
         }
-        let others = (1..queues).map(|_| Engine::new(spec)).collect::<Result<_, _>>()?;
-        Ok(Engines { first: Engine::new(spec)?, others, applied: None })
+        crate::replay::queues::check(spec).map_err(SpecError::new)?;
+        let each = crate::replay::queues::each(spec);
+        let others = (1..queues).map(|_| Engine::new(&each)).collect::<Result<_, _>>()?;
+        Ok(Engines { first: Engine::new(&each)?, others, applied: None })
     }
 
     /// All engines.

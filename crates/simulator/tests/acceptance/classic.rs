@@ -49,7 +49,7 @@ fn feed(class: u32, target: f64, polled: bool) -> Feed {
 /// but it counts in the weights of the rounds.
 fn policy(targets: &[f64], polled: bool, regulator: bool) -> altq_config::Link {
     let queue = if polled { "50packets" } else { "65000packets" };
-    let regulator = if regulator { "regulator auto" } else { "" };
+    let regulator = if regulator { "regulator altq" } else { "" };
     let classes: String = targets
         .iter()
         .enumerate()

@@ -7,7 +7,6 @@ use altq_config::{Device, Link, Policy, Promises};
 use altq_engine::link::{Framing, Overhead};
 use altq_engine::schedule::{Order, Role};
 use altq_engine::settings::Limit;
-use altq_engine::shape::token_bucket::TokenBucket;
 use altq_engine::spec::{ClassId, ROOT, Regulator};
 use altq_engine::units::{Nanos, Rate};
 
@@ -50,8 +49,9 @@ fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
     writeln!(out, "  mtu        {} bytes", link.spec.mtu)?;
     writeln!(out, "  overhead   {}", overhead(&link.spec.overhead, link.spec.mtu))?;
     let regulator = match (link.spec.regulator, bucket(link)) {
+        (Regulator::Auto, _) => "one packet after another at the link's rate (auto)".to_owned(),
         (_, None) => "none".to_owned(),
-        (Regulator::Auto, Some(depth)) => format!("a token bucket of {depth} bytes (auto)"),
+        (Regulator::Altq, Some(depth)) => format!("a token bucket of {depth} bytes (altq)"),
         (_, Some(depth)) => format!("a token bucket of {depth} bytes"),
     };
     writeln!(out, "  regulator  {regulator}")?;
@@ -69,11 +69,7 @@ fn link_report(out: &mut String, link: &Link) -> std::fmt::Result {
 
 /// The depth of a link's token bucket, in bytes, if it has one.
 pub fn bucket(link: &Link) -> Option<u32> {
-    match link.spec.regulator {
-        Regulator::None => None,
-        Regulator::Auto => Some(TokenBucket::auto_depth(link.spec.rate, link.spec.mtu)),
-        Regulator::Depth(depth) => Some(depth),
-    }
+    link.spec.regulator.depth(link.spec.rate, link.spec.mtu, link.spec.timer)
 }
 
 fn overhead(overhead: &Overhead, mtu: u32) -> String {

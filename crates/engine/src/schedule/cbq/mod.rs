@@ -121,6 +121,7 @@ pub const ENTRY: Entry = Entry {
     }),
     // Classic goes round in the order in which classes were made.
     order_of_making: is_classic,
+    unregulated: is_classic,
     queue: |scheduler, _| QueueSpec {
         name: if is_classic(scheduler) { "drop_head" } else { "drop_tail" },
         limit: Limit::Packets(LIMIT),

@@ -137,7 +137,7 @@ impl Defaults {
         rate.bytes_in(self.tick).saturating_add(self.packet.max(TC_MTU))
     }
 
-    /// The burst of the link as a class. Twice the bucket of `regulator auto`: what a regulator
+    /// The burst of the link as a class. Twice the bucket of `regulator altq`: what a regulator
     /// lets pass after a silence (what was left, and a full bucket), this does not hold back.
     pub fn link_burst(&self, rate: Rate) -> u64 {
         let packet = u32::try_from(self.packet).unwrap_or(u32::MAX);

@@ -148,7 +148,7 @@ fn stat(policy: &str) -> LinkStat {
 #[test]
 fn classic_cbq_of_an_engine() {
     let stat = stat(
-        "link em0 { rate 100Mbit/s regulator auto scheduler cbq { estimator classic }
+        "link em0 { rate 100Mbit/s regulator altq scheduler cbq { estimator classic }
         class misc { share 10% } class rest { share 90% default } }",
     );
     let text = print(&stat);
