@@ -1,5 +1,5 @@
-//! FAIRQ: whose turn it is among classes by hand and by rates, and its buckets packet by packet
-//! against docs/reference/altq.md 5.
+//! FAIRQ: the order of classes against cases worked out by hand, their rates, and the queue's
+//! buckets packet by packet against docs/reference/altq.md 5.
 
 mod support;
 #[path = "support/tree.rs"]
@@ -45,7 +45,8 @@ fn bandwidth_is_a_preference() {
     assert!((1.95..=2.001).contains(&all[1]), "{all:?}");
     assert!((3.63..=4.001).contains(&all[2]), "{all:?}");
     assert!((all[1..].iter().sum::<f64>() - 10.0).abs() < 0.01, "{all:?}");
-    // No cap: alone, or among others that are over as well, the highest has all that is left.
+    // A bandwidth is no cap: alone, or among classes that are over theirs too, the class of the
+    // highest priority has all that is left.
     assert!((rates(&classes, &[1])[1] - 10.0).abs() < 0.01);
     let two = rates(&classes, &[1, 2]);
     assert!((3.63..=4.001).contains(&two[2]) && (two[1] + two[2] - 10.0).abs() < 0.01, "{two:?}");
@@ -165,7 +166,7 @@ fn buckets_packet_by_packet() {
         let queue = QueueSpec { name: "fairq", limit: Limit::Packets(50), settings };
         spec.classes.push(ClassSpec { parent: 0, settings: Settings::new(), queue: Some(queue), scheduler: None });
         let mut engine = Engine::new(&spec).unwrap();
-        // Seven flows that do not meet, as another seed would have it otherwise.
+        // With this seed the seven flows have buckets of their own.
         engine.set_seed(3);
         let mut model = Model { hogs: hogs as f64 / 8.0, ..Model::default() };
         let (mut now, mut lens) = (0, Vec::new());

@@ -1,5 +1,5 @@
-//! HTB's contract under changes and nesting: nothing is lost, nothing sleeps through its time,
-//! changed words hold from then on.
+//! HTB's contract under changes and nesting: no packet is lost, every wake-up comes in time, and
+//! changed words hold from the change on.
 
 mod support;
 
@@ -43,8 +43,8 @@ fn near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 0.02 * expected.max(1.0), "{found} is not {expected}");
 }
 
-/// Words, places, the link's rate and r2q change while packets wait; what holds now is what is
-/// written now.
+/// Words, parents, the link's rate and r2q change while packets wait. From then on rates are those
+/// of the new words.
 #[test]
 fn changes_hold_from_then_on() {
     let inner = class(0, words(6_000_000, 8_000_000));
@@ -100,7 +100,8 @@ fn changes_hold_from_then_on() {
     assert!(two > 3.5 && four > 4.5, "{two} and {four}");
 }
 
-/// Two that are held by their ceil; the words of one change: the other wakes when it would have.
+/// Two classes wait for their ceil. When the words of one change, the other wakes at the same time
+/// as without the change.
 #[test]
 fn a_change_of_one_wakes_the_other_in_time() {
     let mut engine =
@@ -247,8 +248,8 @@ fn random_changes_lose_nothing() {
     }
 }
 
-/// HTB within any scheduler and any within HTB: ceils hold in both, nothing stands still, what is
-/// left goes to who may have it.
+/// HTB inside every scheduler and every scheduler inside HTB: ceils hold in both, the link does not
+/// idle while a packet may go, and what is left goes to the classes that may have it.
 #[test]
 fn nesting_in_both_directions() {
     for other in altq_engine::schedule::SCHEDULERS {

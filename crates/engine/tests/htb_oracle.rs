@@ -1,6 +1,6 @@
-//! HTB packet by packet against a plain reading of its rules: tokens counted up in bits, every
-//! class looked at for every packet, no bitmaps, no timers. And what the contract asks: exact
-//! wake-ups, calls too many that change nothing.
+//! HTB packet by packet against a plain implementation of its rules: it counts tokens in bits and
+//! looks at every class for every packet, without bitmaps and timers. And the contract of
+//! schedulers: wake-ups are exact, and extra calls change nothing.
 
 mod support;
 #[path = "support/wire.rs"]
@@ -59,7 +59,7 @@ impl Tokens {
         self.at = now;
     }
 
-    /// The first nanosecond from which there is not less than nothing.
+    /// The first nanosecond at which there are not less than 0 tokens.
     fn clear(&self) -> Nanos {
         let missing = (-self.now).max(0) as u128;
         if missing == 0 {
@@ -76,7 +76,7 @@ enum Mode {
     Green,
 }
 
-/// The plain reading. Class 0 is the link; places among siblings are by number.
+/// The plain implementation. Class 0 is the link; siblings are in the order of their numbers.
 struct Plain {
     classes: Vec<Class>,
     children: Vec<Vec<usize>>,
@@ -309,8 +309,8 @@ fn link(classes: &[Class]) -> LinkSpec {
     LinkSpec::new(Rate::bit_s(LINK), SchedulerSpec::new("htb"), all)
 }
 
-/// Random trees, packets and wires: the same packet at the same time, the same wake-up, from a
-/// bothered engine as from one that is not.
+/// Random trees, packets and wires: the engine and the plain implementation send the same packet at
+/// the same time and give the same wake-up, also if the engine gets extra calls.
 #[test]
 fn as_the_rules_say() {
     let mut random = Random::new(77);

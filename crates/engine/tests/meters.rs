@@ -193,7 +193,7 @@ fn a_class_marks_and_drops_before_its_queue() {
     let mut engine = Engine::new(&spec).unwrap();
     let policed: Vec<(u32, DropReason)> = [6, 7].map(|id| (id, DropReason::Policed)).to_vec();
     assert_eq!(arrive(&mut engine, 0, 1, 8), policed);
-    // Beside it nothing is measured.
+    // A class beside it has no meter, and counts no colours.
     assert_eq!(arrive(&mut engine, 0, 2, 2), []);
     assert_eq!(left(&mut engine, 0), [10, 10, 10, 12, 12, 12, 46, 46]);
     assert_eq!(engine.drop_reasons(1).collect::<Vec<_>>(), [(DropReason::Policed, 2, 2000)]);
@@ -216,8 +216,8 @@ fn a_class_marks_and_drops_before_its_queue() {
     assert_eq!(engine.scheduler_counters(1), []);
 }
 
-/// From below: the class's meter, then its agency's, then the link's. What one drops the next never
-/// sees.
+/// A packet goes through the meter of its class, then that of the class above, then the link's. A
+/// packet that one meter drops does not reach the next.
 #[test]
 fn meters_of_a_class_and_of_all_above_it() {
     let mut spec = tree::link(Rate::mbit_s(10), "priq");

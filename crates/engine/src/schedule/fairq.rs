@@ -1,18 +1,19 @@
 //! FAIRQ (DragonFly's ALTQ, 2008; docs/reference/altq.md 5): priorities with a bandwidth up to
 //! which they count, and fair flows in each class.
 //!
-//! Classes have one of eight priorities and a bandwidth. The highest class that has packets and is
-//! not over its bandwidth goes; if all are over, the highest. So a bandwidth is a preference and no
-//! cap: what nobody else wants goes to who is over. How much a class sends is measured by sums that
-//! decay, over about its last eight packets ([`Decay`]).
+//! Every class has one of eight priorities and a bandwidth. Of the classes that have packets and
+//! are not over their bandwidth, the one of the highest priority goes; if all are over, the one of
+//! the highest priority of all. So a bandwidth is a preference and no cap: what no other class
+//! wants goes to classes that are over. How much a class sends is measured by sums that decay, over
+//! about its last eight packets ([`Decay`]).
 //!
-//! ALTQ has one class a priority and buckets for flows inside it. Here the two are apart: this is
-//! the scheduler, and `buckets` and `hogs` say how the queue that a class has by default keeps
-//! flows ([`fairq`](crate::queue)); several classes may share a priority, and take turns by
-//! packets. ALTQ compares what was sent before the packet at hand, with the time up to the last
-//! poll, and so lets a class have 8/7 of its bandwidth; here that packet counts, and the time, so a
-//! class has its bandwidth, whoever asks how often. A class that is over waits in a heap for the
-//! time at which it no longer is.
+//! ALTQ has one class a priority, with buckets for flows inside it. Here the two are apart: this is
+//! the scheduler, and the words `buckets` and `hogs` are those of the queue that a class has by
+//! default ([`fairq`](crate::queue)). Several classes may share a priority, and take turns, a
+//! packet each. ALTQ compares what was sent before the packet at hand, over the time up to the last
+//! poll, and so lets a class have 8/7 of its bandwidth. Here the packet at hand and the time up to
+//! now count, so a class has its bandwidth, however often the scheduler is asked. A class that is
+//! over its bandwidth has a timer for the time at which it no longer is.
 
 use std::collections::BTreeMap;
 
@@ -105,13 +106,15 @@ fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
 type Made = [Option<Value>; 2];
 
 struct Fairq {
-    /// What a class has that states no bandwidth.
+    /// The bandwidth of a class that states none.
     rate: Rate,
-    /// Bit n: level n has classes with packets that are not over, or are.
+    /// Bit n of the first: level n has classes with packets that are not over their bandwidth. Of
+    /// the second: that are.
     waiting: [u8; 2],
-    /// The class whose turn it is, of each level; not over, or over.
+    /// The class whose turn it is at each level: of those not over their bandwidth, and of those
+    /// that are.
     turn: [[Slot; LEVELS]; 2],
-    /// When those that are over no longer are.
+    /// When each class that is over its bandwidth no longer is.
     timers: TimerHeap,
     classes: Vec<Class>,
     /// `buckets` and `hogs` of the classes that state any: what their queues were made with.
@@ -233,7 +236,7 @@ impl Fairq {
         }
     }
 
-    /// Puts a class where it belongs now, behind its like.
+    /// Puts a class at the end of the ring in which it belongs now.
     fn relink(&mut self, now: Nanos, slot: Slot) {
         if self.classes[slot as usize].next != NIL {
             self.unlink(slot);
@@ -241,7 +244,7 @@ impl Fairq {
         }
     }
 
-    /// Those that are no longer over.
+    /// Puts classes that are no longer over their bandwidth among those that are not.
     #[inline]
     fn forgive(&mut self, now: Nanos) {
         if self.timers.first().is_some_and(|(due, _)| due <= now) {
@@ -323,7 +326,8 @@ impl Scheduler for Fairq {
     #[inline]
     fn queued(&mut self, now: Nanos, slot: Slot, len: u32, first: bool) {
         if first {
-            // Those whose time has come go before it, whether or not somebody asked in between.
+            // Classes that are no longer over are put before this one, whether or not `choose` was
+            // called in between.
             self.forgive(now);
             self.classes[slot as usize].len = len;
             self.link(now, slot);
@@ -360,7 +364,7 @@ impl Scheduler for Fairq {
         };
         class.len = len;
         if self.turn[which][level] == slot && class.is_over(now) == over {
-            // From the head of its ring to the end of it: the turn is the next one's.
+            // The class moves from the head of its ring to the end: the turn is the next class's.
             self.turn[which][level] = class.next;
             if over {
                 self.wait(slot);

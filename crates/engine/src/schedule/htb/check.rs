@@ -1,5 +1,5 @@
-//! What HTB has to say to a policy. The kernel takes most of this without a word, or says it in its
-//! log.
+//! Errors and warnings for policies with HTB. The kernel accepts most of what is found here in
+//! silence, or says it in its log.
 
 use super::words::{self, Defaults, QUANTUM, Words};
 use crate::schedule::check::{At, Finding, View};
@@ -30,8 +30,8 @@ fn one(view: &View<'_>, class: ClassId, findings: &mut Vec<Finding>) {
         let message = format!("`{name}` never sends: its rate and its ceil are 0");
         warn("never-sends", "rate", message, "give it a rate or a ceil");
     }
-    // The ceil of the link, or of the inner class above; what holds another scheduler has its own
-    // bounds.
+    // The ceil of the link, or of the inner class above. The class that holds this scheduler is
+    // served by another one.
     let parent = view.parent(class);
     let bounds = view.settings(parent);
     let above = match bounds.rate("ceil").or_else(|| bounds.rate("rate")) {
@@ -83,7 +83,7 @@ fn quanta(view: &View<'_>, findings: &mut Vec<Finding>) {
         let r2q = words::r2q(&scheduler.settings);
         let wanted = words::unbounded(words.rate, r2q);
         let bounded = words.quantum(r2q);
-        // Only who borrows shares by quantum.
+        // Only classes that borrow share by quantum.
         if leaf && words.quantum.is_none() && words.ceil > words.rate && wanted != u64::from(bounded) {
             found.push((class, wanted, bounded));
         }

@@ -13,11 +13,12 @@ pub const LEVELS: usize = 8;
 /// 10^8.
 const POINT: u32 = 30;
 
-/// A token bucket, told by the time at which it will not be in debt any more.
+/// A token bucket, held as the time at which it is no longer in debt.
 ///
-/// The kernel counts tokens in nanoseconds at the bucket's rate, lets a packet go while they are
-/// not below 0, and takes the packet's time then. Tokens are the present less that time; so nothing
-/// has to be filled up, and when the mode changes is known.
+/// The kernel counts tokens as nanoseconds at the bucket's rate, lets a packet go while there are
+/// not less than 0, and then takes as many as the packet takes time. Here the tokens are the
+/// present less that time. So no step fills the bucket, and the time of the next change of mode is
+/// known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
     /// The whole nanoseconds of that time; [`Nanos::MAX`]: never.
@@ -106,8 +107,9 @@ impl Bucket {
         self.whole.saturating_add(u64::from(part != 0))
     }
 
-    /// Takes the tokens of `bytes`. What would not have fitted in since the last time is lost.
-    /// `part` is of a nanosecond, in 2^-30: it is carried, so that no rate drifts.
+    /// Takes the tokens of `bytes`. Tokens that came while the bucket was full are lost. `part` is
+    /// a part of a nanosecond, in 2^-30 ns, that is carried from packet to packet, so that no rate
+    /// drifts.
     #[inline]
     pub fn charge(&mut self, part: &mut u32, now: Nanos, bytes: u32) {
         if self.byte == 0 {
@@ -124,15 +126,15 @@ impl Bucket {
     }
 }
 
-/// What a class may do, from nothing to everything: the kernel's red, yellow and green.
+/// What a class may do: the kernel's red, yellow and green.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Over its ceil: it neither sends nor borrows.
+    /// The bucket of its ceil is in debt: it neither sends nor borrows.
     #[default]
     Red,
-    /// Over its rate: it borrows.
+    /// Only the bucket of its rate is in debt: it may borrow.
     Yellow,
-    /// Within its rate.
+    /// No bucket is in debt: it sends on its own tokens.
     Green,
 }
 

@@ -1,24 +1,26 @@
 //! HTB, the hierarchical token bucket (Martin Devera 2001-2002; Linux's net/sched/sch_htb.c): link
-//! sharing as the kernel has it.
+//! sharing in the kernel's order.
 //!
-//! Every class has a bucket of its `rate` and one of its `ceil`. It is *green* while neither is in
-//! debt, *yellow* while only the rate's is, *red* while the ceil's is. A green leaf sends at its
-//! own right. A yellow one borrows from the nearest class above it that is green, if none is red on
-//! the way. Green leaves go first (level 0), then who borrows from the lowest inner classes, then
-//! from those above; within a level the lowest `prio`; among equals in turns of `quantum` bytes, by
-//! deficit round robin. A packet is charged to the ceil's bucket of its class and of all above, and
-//! to the rate's from the lender upwards.
+//! Every class has a token bucket for its `rate` and one for its `ceil`. A class is *green* while
+//! neither bucket is in debt, *yellow* while only the bucket of its rate is, and *red* while the
+//! bucket of its ceil is. A green leaf sends on its own tokens. A yellow leaf borrows from the
+//! nearest class above it that is green, if no class on the way is red. Green leaves go first
+//! (level 0), then leaves that borrow from the lowest inner classes, then those that borrow from
+//! higher ones; within a level the lowest `prio` goes first; classes of equal `prio` take turns of
+//! `quantum` bytes, by deficit round robin. A packet is charged to the ceil buckets of its class
+//! and of all classes above it, and to the rate buckets of the lender and of all classes above the
+//! lender.
 //!
-//! The kernel's order is kept: levels, rounds in the order of classes, a round of an inner class at
-//! a stretch. Its code is not: buckets are told by the time at which they are out of debt
-//! (`class`), rounds are bitmaps (`round_robin`), and only classes that want to send wait for a
-//! change of mode (`hierarchical_wheel`). No step looks at all classes. What differs from the
-//! kernel is in docs/schedulers/htb.md.
+//! The order is the kernel's: levels, rounds in the order of classes, and the turns of the classes
+//! below one inner class one after the other. The code is not the kernel's: a bucket is held as the
+//! time at which it is out of debt (`class`), a round is a bitmap (`round_robin`), and only classes
+//! that want to send have a timer for their change of mode (`hierarchical_wheel`). No step looks at
+//! all classes. docs/schedulers/htb.md lists what differs from the kernel.
 //!
-//! Packets of the place itself (class = the link or the class that holds this scheduler)
-//! are *direct*, as those are in tc that no filter and no default gives a class: they go first,
-//! unshaped, and are counted. Packets of an inner class, which the kernel does not have, borrow
-//! from it beside its children.
+//! Packets of the link itself, or of the class that holds this scheduler, are *direct*, as packets
+//! are in tc for which neither a filter nor the default names a class: they go first, unshaped, and
+//! are counted. Packets of an inner class, which the kernel does not have, borrow from that class
+//! beside its children.
 
 mod check;
 mod class;
@@ -65,15 +67,15 @@ struct Htb {
     timers: HierarchicalWheel,
     /// Classes that have packets of their own, the root aside.
     waiting: u32,
-    /// One that came when nobody else had any: it is not put in its place until somebody comes or
-    /// it has to wait.
+    /// A class that got packets when no other class had any; else [`NIL`]. It is not put in its
+    /// place until another class gets packets or it has to wait.
     lone: Slot,
     /// The answer of `choose`, until something changes.
     chosen: Option<Chosen>,
     direct_packets: u64,
 }
 
-/// What a class has that is above others.
+/// What only an inner class has.
 #[derive(Default)]
 struct Node {
     /// Slots of its children by their places; place 0 is its own packets.
@@ -101,10 +103,10 @@ struct Chosen {
 }
 
 impl Htb {
-    // ------------------------------------------------------------------ who wants to send
+    // ------------------------------------------------------------------ classes that want to send
 
-    /// Puts a class that wants to send where its mode says, with these priorities of it, and those
-    /// above as far as they hear of it for the first time.
+    /// Puts a class that wants to send at these priorities into the row or the feed that its mode
+    /// asks for; and the classes above it, as far as these priorities are new to them.
     #[inline]
     fn activate_prios(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
@@ -157,8 +159,8 @@ impl Htb {
         fresh
     }
 
-    /// Takes a class out of where its mode has put it, and those above as far as nothing is left
-    /// below them.
+    /// Takes a class out of the row and the feed that it stands in; and the classes above it, as
+    /// far as nothing below them wants to send at these priorities any more.
     #[inline]
     fn deactivate_prios(&mut self, mut slot: Slot, mut prios: u8) {
         loop {
@@ -196,8 +198,8 @@ impl Htb {
         }
     }
 
-    /// Takes a member out of the feeds of an inner class. Returns the priorities in which nothing
-    /// is left; the class still stands where these put it.
+    /// Takes a member out of the feeds of an inner class. Returns the priorities at which no member
+    /// is left. At these the inner class still stands in its own row or feed.
     #[inline]
     fn unfeed(&mut self, slot: Slot, at: u32, prios: u8) -> u8 {
         let class = &mut self.classes[slot as usize];
@@ -235,7 +237,7 @@ impl Htb {
         self.place_backlogged(slot);
     }
 
-    /// Puts one that was alone in its place.
+    /// Puts the class that was the only one with packets in its place.
     fn place_lone(&mut self) {
         let slot = std::mem::replace(&mut self.lone, NIL);
         if slot != NIL {
@@ -300,8 +302,8 @@ impl Htb {
         if node != NIL || mode == Mode::Red {
             self.deactivate_prios(slot, wants);
         } else if old == Mode::Green {
-            // A leaf stays in its parent's feed while it is green: nobody looks there before no
-            // leaf is green any more.
+            // A leaf stays in its parent's feed while it is green: feeds are not looked at while
+            // any leaf is green.
             self.remove_from_row(slot, wants);
         }
         let class = &mut self.classes[slot as usize];
@@ -326,7 +328,7 @@ impl Htb {
         match class.mode {
             Mode::Green => Nanos::MAX,
             Mode::Yellow => class.rate_clear(),
-            // What it could not use earlier need not wake anyone.
+            // A change of mode before it can send makes no difference.
             Mode::Red => self.earliest_send(slot),
         }
     }
@@ -340,9 +342,9 @@ impl Htb {
         }
     }
 
-    /// Makes what has changed by now take effect. Done before anything else happens, so that it
-    /// does not matter who asks when; nor in which order, as every mode is that of the present, and
-    /// rounds go by place.
+    /// Carries out the changes of mode that are due by `now`, before anything else happens. So
+    /// extra calls change nothing. The order of these changes does not matter: each mode is worked
+    /// out for the present, and rounds go by place.
     #[inline]
     fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now.saturating_add(EPOCH));
@@ -359,7 +361,7 @@ impl Htb {
             }
             let due = self.due(slot);
             if due > self.now {
-                // It has sent since, or those above have.
+                // The class, or one above it, has sent since, so the time has moved on.
                 if due != Nanos::MAX {
                     self.timers.file(self.now, slot, due);
                 }
@@ -378,10 +380,10 @@ impl Htb {
         self.advance(now);
     }
 
-    // ------------------------------------------------------------------ who goes
+    // ------------------------------------------------------------------ which class goes next
 
-    /// The level of the class that lends to one that is alone: its own, or the nearest green one
-    /// above with no red one on the way.
+    /// The level of the class that lends to the only class with packets: that class itself, or the
+    /// nearest green class above it with no red class on the way.
     #[inline]
     fn lender_of(&self, slot: Slot) -> Option<u8> {
         let mut at = slot;
@@ -413,7 +415,7 @@ impl Htb {
         let level = self.levels.trailing_zeros() as usize;
         let prio = self.rows[level].prios.trailing_zeros() as usize;
         let mut slot = self.rows[level].rings.get(prio)?.current()?;
-        // Down from the lender to a leaf, by whose turn it is in each feed.
+        // Down from the lender to a leaf: in each feed the member whose turn it is.
         loop {
             let class = &self.classes[slot as usize];
             if class.node == NIL {
@@ -427,9 +429,9 @@ impl Htb {
         }
     }
 
-    /// The deficit round robin of the kernel: a turn ends with the packet that takes the deficit
-    /// below 0. When it was the last turn of an inner class's round, that class's turn among its
-    /// own siblings ends too.
+    /// The kernel's deficit round robin: a turn ends with the packet that takes the deficit
+    /// below 0. If it was the last turn in the round of an inner class, the turn of that class
+    /// among its own siblings ends, too.
     #[inline]
     fn charge_deficit(&mut self, slot: Slot, level: usize, prio: usize, len: u32) {
         let class = &mut self.classes[slot as usize];
@@ -439,15 +441,15 @@ impl Htb {
             return;
         }
         class.deficit[level] = deficit.saturating_add_unsigned(class.quantum);
-        // Who borrows from his own class stands in its feed at place 0; a leaf in that of its
-        // parent.
+        // Packets of an inner class stand in the feed of that class, at place 0; a leaf stands in
+        // the feed of its parent.
         let (mut at, mut above) = if class.node == NIL { (class.at, class.parent) } else { (0, slot) };
         let mut lender = slot;
         if level > 0 {
             loop {
                 lender = above;
                 let class = &self.classes[above as usize];
-                // One that is alone stands in no feed.
+                // The only class with packets stands in no feed.
                 if let Some(feed) = &mut self.nodes[class.node as usize].feeds[prio] {
                     if feed.next(at + 1).is_some() {
                         feed.hand = at + 1;
@@ -464,8 +466,8 @@ impl Htb {
         self.rows[level].rings[prio].hand = lender + 1;
     }
 
-    /// Takes a packet's tokens from its class and all above. Returns whether another class than its
-    /// own lent them.
+    /// Takes the tokens of a packet from its class and from all classes above it. Returns whether
+    /// another class than its own lent them.
     #[inline]
     fn charge(&mut self, leaf: Slot, level: usize, len: u32) -> bool {
         let now = self.now;
@@ -484,8 +486,7 @@ impl Htb {
                 class.borrows = class.borrows.wrapping_add(1);
             }
             let parent = class.parent;
-            // While its mode stays it waits for a time that has only moved on: there is an entry
-            // for it already.
+            // While the mode stays, the time for which the class has a timer only moves on.
             let mode = class.mode_at(now);
             if class.wants != 0 && mode != class.mode {
                 self.change_mode(slot, mode);
@@ -628,7 +629,7 @@ impl Scheduler for Htb {
     }
 
     fn likely_next(&self, _: Slot) -> [Slot; 2] {
-        // Who goes next borrows, as the last one did, or will be green soon.
+        // The next class to send borrows, as the last one did, or turns green soon.
         self.timers.likely_next()
     }
 

@@ -1,9 +1,10 @@
 //! A round robin over places in the order of their numbers: a set of places, and a hand that points
 //! to the one whose turn it is.
 //!
-//! Bitmaps, each word of one level a bit of the next, the last word in the ring itself: putting in,
-//! taking out and finding the next one are a word for each level: one for 64 places, four for a
-//! million. The kernel keeps such a set in a red-black tree by class id.
+//! The set is a tree of bitmaps: a bit of a level says whether a word of the level below is not 0,
+//! and the topmost word lies in the ring itself. To put a place in, to take one out and to find the
+//! next one touches a word of each level: one word for 64 places, four for a million. The kernel
+//! keeps such a set in a red-black tree by class id.
 
 /// Enough for any number.
 const LEVELS: usize = 5;
@@ -20,7 +21,8 @@ pub struct RoundRobin {
     starts: [u32; LEVELS + 1],
     /// Levels below the topmost word.
     levels: u8,
-    /// The turn is of the first one from here on; of the first of all if there is none.
+    /// The turn is that of the first place from this number on, or of the first place of all if
+    /// there is none.
     pub hand: u32,
 }
 

@@ -34,8 +34,8 @@ impl Htb {
         htb
     }
 
-    /// The place as a class: the link's rate is its rate and ceil, in a class that holds this
-    /// scheduler as well: that one is held to its own by who serves it.
+    /// The words of the root. The link's rate is its rate and its ceil, also if a class holds this
+    /// scheduler: the scheduler that serves that class holds it to its share.
     fn root_words(&self) -> Words {
         let (rate, burst) = (self.link_rate.as_bit_s(), self.defaults.link_burst(self.link_rate));
         Words { rate, ceil: rate, burst, cburst: burst, ..Words::default() }
@@ -143,7 +143,7 @@ impl Htb {
             self.timers.remove(*slot);
         }
         if self.waiting == 0 {
-            // Nobody is left: nor need anything lie about.
+            // No class has packets, so no timer is needed.
             self.timers.clear();
         }
         change(self);
