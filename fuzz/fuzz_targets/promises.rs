@@ -9,11 +9,11 @@ use libfuzzer_sys::fuzz_target;
 mod adversary;
 
 use adversary::random::Random;
-use adversary::{minimise, one, schedulers};
+use adversary::{all, minimise, one, schedulers};
 
 fuzz_target!(|bytes: &[u8]| {
     let random = Random::from_bytes(bytes);
-    let names = schedulers(&random, None, 3);
+    let names = schedulers(&random, &all(), None, 3);
     if let Some(violation) = one(&random, &names) {
         let small = minimise::minimise(violation);
         panic!("{:?}\n{}\n{}", small.path, small.policy_text(), small.trace());

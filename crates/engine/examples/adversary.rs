@@ -3,14 +3,14 @@
 //! ```text
 //! cargo run --release -p altq-engine --example adversary -- --minutes 60 [--seed N] [--scheduler NAME] \
 //!     [--threads N] [--out FOLDER] [--violations N] [--deep 1|2|3] \
-//!     [--without WORDS]
+//!     [--without WORDS] [--among NAME,NAME]
 //! ```
 //!
 //! Prints how many pairs of a policy and its traffic were tried, and how near each scheduler came
 //! to its bounds. What breaks a law is made small, printed, and with `--out` written as NAME.altq
 //! and NAME.csv for `altq check` and `altq replay`; the exit code is 1 then. `--deep 1` leaves
 //! nesting out; `--without WORDS`, which may be given more than once, passes over violations whose
-//! message has these words.
+//! message has these words; `--among` makes policies of these schedulers only.
 
 #[path = "../tests/support/adversary/mod.rs"]
 mod adversary;
@@ -21,13 +21,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use adversary::random::Random;
-use adversary::{Found, minimise, promising, schedulers, search};
+use adversary::{Found, all, minimise, schedulers, search};
 use altq_engine::schedule;
 
 struct Options {
     minutes: f64,
     seed: u64,
     scheduler: Option<&'static str>,
+    /// Of which schedulers policies are made.
+    among: Vec<&'static str>,
     threads: u64,
     out: Option<PathBuf>,
     /// How many violations end it.
@@ -38,11 +40,16 @@ struct Options {
     without: Vec<String>,
 }
 
+fn named(name: &str) -> Result<&'static str, String> {
+    schedule::find(name).map(|entry| entry.name).ok_or_else(|| format!("there is no scheduler `{name}`"))
+}
+
 fn options() -> Result<Options, String> {
     let mut options = Options {
         minutes: 1.0,
         seed: 1,
         scheduler: None,
+        among: all(),
         threads: 1,
         out: None,
         violations: 20,
@@ -61,12 +68,10 @@ fn options() -> Result<Options, String> {
             "--threads" => options.threads = number()?.max(1),
             "--violations" => options.violations = number()? as usize,
             "--without" => options.without.push(value),
+            "--among" => options.among = value.split(',').map(named).collect::<Result<_, _>>()?,
             "--deep" => options.deep = number()?.clamp(1, 3) as usize,
             "--out" => options.out = Some(PathBuf::from(value)),
-            "--scheduler" => {
-                let entry = schedule::find(&value).ok_or_else(|| format!("there is no scheduler `{value}`"))?;
-                options.scheduler = Some(entry.name);
-            }
+            "--scheduler" => options.scheduler = Some(named(&value)?),
             _ => return Err(format!("unknown option {word}")),
         }
     }
@@ -80,7 +85,7 @@ fn main() -> ExitCode {
             eprintln!("{error}");
             eprintln!(
                 "usage: adversary [--minutes N] [--seed N] [--scheduler NAME] [--threads N] [--out FOLDER] \
-                 [--violations N] [--deep 1|2|3] [--without WORDS]"
+                 [--violations N] [--deep 1|2|3] [--without WORDS] [--among NAME,NAME]"
             );
             return ExitCode::from(2);
         }
@@ -91,10 +96,14 @@ fn main() -> ExitCode {
     std::thread::scope(|scope| {
         let hunt = |thread: u64| {
             let random = Random::new(options.seed.wrapping_mul(1_000_003).wrapping_add(thread));
-            let (mut found, all, mut turn) = (Found::default(), promising(), 0);
+            let (mut found, mut turn) = (Found::default(), 0);
             while Instant::now() < end && found.violations.len() < options.violations {
-                let about = options.scheduler.unwrap_or(all[turn % all.len()]);
-                found.add(search(&random, &schedulers(&random, Some(about), options.deep), &options.without));
+                let about = options.scheduler.unwrap_or(options.among[turn % options.among.len()]);
+                found.add(search(
+                    &random,
+                    &schedulers(&random, &options.among, Some(about), options.deep),
+                    &options.without,
+                ));
                 turn += 1;
             }
             found

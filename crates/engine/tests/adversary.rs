@@ -10,9 +10,9 @@ mod adversary;
 use std::time::{Duration, Instant, SystemTime};
 
 use adversary::random::Random;
-use adversary::{Found, minimise, search};
+use adversary::{Found, minimise, schedulers, search};
 
-/// The schedulers that are searched.
+/// The schedulers that are searched, alone and in one another.
 const SEARCHED: &[&str] = &["drr", "hfsc", "priq"];
 
 #[test]
@@ -28,7 +28,8 @@ fn no_promise_is_broken() {
         if begin.elapsed() > Duration::from_secs(20) {
             break;
         }
-        found.add(search(&random, &[SEARCHED[turn % SEARCHED.len()]], &[]));
+        let about = SEARCHED[turn % SEARCHED.len()];
+        found.add(search(&random, &schedulers(&random, SEARCHED, Some(about), 3), &[]));
         if let Some(violation) = found.violations.pop() {
             let small = minimise::minimise(violation);
             panic!("seed {seed}: {:?}\n{}\n{}", small.path, small.policy_text(), small.trace());

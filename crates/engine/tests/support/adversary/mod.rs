@@ -76,19 +76,21 @@ impl Found {
     }
 }
 
-/// Schedulers whose classes are promised something, by the registry.
-pub fn promising() -> Vec<&'static str> {
-    schedule::SCHEDULERS.iter().map(|entry| entry.name).filter(|name| *name != "fifo" && *name != "fairq").collect()
+/// All schedulers of the registry.
+pub fn all() -> Vec<&'static str> {
+    schedule::SCHEDULERS.iter().map(|entry| entry.name).collect()
 }
 
-/// The schedulers of a search: one alone, a pair, or three deep. `about` is one of them where it is
-/// given.
-pub fn schedulers(random: &Random, about: Option<&'static str>, deep: usize) -> Vec<&'static str> {
-    let all: Vec<&'static str> = schedule::SCHEDULERS.iter().map(|entry| entry.name).collect();
+/// The schedulers of a search: one alone, a pair, or three deep, of these. `about` is one of them
+/// where it is given.
+pub fn schedulers(
+    random: &Random,
+    among: &[&'static str],
+    about: Option<&'static str>,
+    deep: usize,
+) -> Vec<&'static str> {
     let depth = random.pick(&[1, 1, 1, 2, 2, 3]).min(deep as u64);
-    let promising = promising();
-    let mut names: Vec<&'static str> =
-        (0..depth).map(|_| if random.chance(90) { random.pick(&promising) } else { random.pick(&all) }).collect();
+    let mut names: Vec<&'static str> = (0..depth).map(|_| random.pick(among)).collect();
     if let Some(about) = about {
         let at = random.below(depth) as usize;
         names[at] = about;
