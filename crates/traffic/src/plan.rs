@@ -475,7 +475,7 @@ mod tests {
             (rr(1, 70_000, None), "70000"),
             (rr(1, 1, Some(SECOND)), "at least 4"),
             (rr(4, 4, Some(1)), "100us"),
-            (FlowSpec { direction: Direction::Down, ..rr(1, 1, None) }, "client's"),
+            (FlowSpec { direction: Direction::Down, ..rr(1, 1, None) }, "no direction"),
             (FlowSpec { congestion: Some("reno".into()), ..flow(udp(1)) }, "no congestion"),
             (FlowSpec { congestion: Some("../x".into()), ..flow(Work::TcpBulk { streams: 1, bytes: None }) }, "name"),
             (FlowSpec { stop_ns: 0, ..flow(udp(1)) }, "stops before"),

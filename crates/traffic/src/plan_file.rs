@@ -479,10 +479,10 @@ stop = "10s"
         for (text, line, word) in [
             (String::new(), None, "without flows"),
             (flow("kind = \"tcp_bluk\""), Some(3), "did you mean `tcp_bulk`"),
-            (flow("kind = \"tcp_bulk\"\nsize = 3"), Some(4), "`size` means nothing"),
+            (flow("kind = \"tcp_bulk\"\nsize = 3"), Some(4), "has no key `size`"),
             (flow("kind = \"udp\"\nsize = 200"), Some(1), "`rate` is missing"),
             (flow("kind = \"udp\"\nsize = 200\nrate = \"10mbps\""), Some(5), "Mbit/s"),
-            (flow("kind = \"udp\"\nsize = 200\nrate = 1\nshape = \"bursts\""), Some(5), "`rate` means nothing"),
+            (flow("kind = \"udp\"\nsize = 200\nrate = 1\nshape = \"bursts\""), Some(5), "has no key `rate`"),
             (flow("kind = \"udp\"\nsize = 20\nrate = \"1Mbit/s\""), Some(1), "20 bytes"),
             (flow("kind = \"udp_rr\"\ndscp = \"af44\""), Some(4), "DSCP"),
             (flow("kind = \"udp_rr\"\nnonsense = 1"), Some(4), "nonsense"),
