@@ -156,6 +156,14 @@ impl<'l> Promises<'l> {
         if let Some(why) = &division.nothing {
             return Err(why.clone());
         }
+        let holder = division.holder;
+        let words = self.link.spec.classes.get(holder as usize).map(|class| &class.settings);
+        if words.zip(self.link.entry_of(holder)).is_some_and(|(words, entry)| (entry.polices)(words)) {
+            let name = self.link.class_name(holder);
+            return Err(format!(
+                "`{name}`, which holds the scheduler, is policed: one class may spend the tokens of all"
+            ));
+        }
         let promises = division.promises.get_or_init(|| self.promises(division, class, promised));
         promises.get(at).cloned().unwrap_or_else(|| Err("there is no such class".to_owned()))
     }

@@ -2,7 +2,11 @@
 
 mod support;
 
-use support::{Cbr, Class, MS, Random, S, Wire, leaves, link, tree};
+use altq_engine::link::{Framing, Overhead};
+use altq_engine::schedule;
+use altq_engine::settings::Limit;
+use altq_engine::spec::QueueSpec;
+use support::{Cbr, Class, MS, Random, S, Sent, Wire, leaves, link, tree};
 
 fn percentile(delays: &mut [u64], percent: usize) -> u64 {
     delays.sort_unstable();
@@ -158,4 +162,44 @@ fn bursts_are_bounded() {
             }
         }
     }
+}
+
+/// A CoDel queue may drop its first packet as it sends, and send a longer one behind it: c1's
+/// deadline was that of the packet of 913 bytes, and one of 1500 goes before c4. So c1 counts a
+/// packet more in the bound of its equals (docs/promises.md).
+#[test]
+fn beside_a_queue_that_drops_as_it_sends() {
+    const RATE: u64 = 256_128;
+    let mut classes = [
+        Class::new(0, 1876).borrow(),
+        Class::new(0, 109_403).borrow().priority(0).packetsize(1333),
+        Class::new(0, 9382),
+        Class::new(3, 9382).packetsize(1000),
+    ];
+    classes[0].maxburst = Some(8);
+    let mut spec = link(RATE, &classes, "share");
+    spec.overhead = Overhead { bytes: 8, mpu: 200, framing: Framing::Plain };
+    spec.classes[1].queue = Some(QueueSpec::new("codel", Limit::Packets(1000)));
+    let bounds = schedule::find("cbq").and_then(|entry| entry.bounds).expect("cbq has bounds")(&spec);
+    let promised = bounds[4].as_ref().expect("a bound").conforming;
+    // Bursts of 8 x 1508 and 2 x 1008 on the wire; c1's packet more; one of the link.
+    assert_eq!(promised, ((12_064 + 2016 + 1508 + 1508) * 8 * S).div_ceil(RATE));
+    let mut wire = Wire::new(&spec);
+    wire.log = Some(Vec::new());
+    let mut send = |at, class, sizes: &[u32]| {
+        sizes.iter().for_each(|size| wire.cbr(Cbr { class, size: *size, interval: S, start: at, end: at + 1 }));
+    };
+    send(0, 2, &[1500]);
+    send(1, 4, &[1000, 722]);
+    send(24_264, 1, &[1500]);
+    send(23_293_890, 1, &[913, 1500, 1500, 913, 913, 913, 1500, 913, 913, 913, 913, 913, 913, 1500]);
+    send(268_757_159, 1, &[913]);
+    wire.run(S);
+    let of_c4 = wire.log.iter().flatten().filter(|sent| sent.departure.class == 4);
+    let wait = |sent: &Sent| {
+        sent.at + (u64::from(sent.departure.packet.wire) * 8 * S).div_ceil(RATE) - sent.departure.packet.arrived
+    };
+    let waited = of_c4.map(wait).max().expect("c4 has sent");
+    let without = ((12_064 + 2016 + 1508) * 8 * S).div_ceil(RATE);
+    assert!(waited > without && waited <= promised, "{waited} of {promised}, and of {without} without the guess");
 }

@@ -64,6 +64,8 @@ pub struct Entry {
     pub bounds: Option<Bounds>,
     /// What a class may send at once within its guarantee, in bytes on the wire.
     pub burst: fn(&LinkSpec, &Settings) -> u64,
+    /// Whether a class of these words drops what arrives too fast, of whichever class inside it.
+    pub polices: fn(&Settings) -> bool,
     /// How it serves packets of the class that holds it.
     pub own_packets: OwnPackets,
     /// Checks of its classes, beyond what [`Scheduler`](super::Scheduler) refuses.
@@ -187,6 +189,7 @@ impl Entry {
             no_bound: |_| None,
             bounds: None,
             burst: |link, _| u64::from(link.overhead.charge(link.mtu)),
+            polices: |_| false,
             own_packets: OwnPackets::Unknown,
             check: |_, _| {},
             tc: TcForm::Words,

@@ -3,9 +3,10 @@
 //! (the link's rate less the rates of higher priorities).
 
 use super::promise::{MAXBURST, PRIORITY, span};
+use crate::queue;
 use crate::schedule::promise::Bound;
 use crate::settings::Settings;
-use crate::spec::{ClassId, LinkSpec, ROOT};
+use crate::spec::{ClassId, LinkSpec, QueueSpec, ROOT};
 use crate::units::{Nanos, Rate};
 
 /// The bounds by class, of those that the link's own scheduler serves; or why there is none.
@@ -50,7 +51,7 @@ impl Rule9 {
             sums.leaves[id] = true;
             let rate = own_rate(link, class, &children[id]);
             let level = &mut sums.by_priority[priority(&spec.settings)];
-            level.bursts += burst(link, &spec.settings);
+            level.bursts += burst(link, &spec.settings) + guess(link, class);
             level.classes += 1;
             level.rate += rate;
             sums.total += rate;
@@ -89,6 +90,15 @@ impl Rule9 {
         let burst = maxburst(settings).saturating_mul(packetsize);
         Ok(Bound { conforming, rate: Rate::bit_s(rate), burst, packetsize })
     }
+}
+
+/// How much longer than announced the next packet of a class may be, bytes: its deadline is that of
+/// the packet that was announced.
+fn guess(link: &LinkSpec, class: ClassId) -> u128 {
+    let spec = &link.classes[class as usize];
+    let announces = |queue: &QueueSpec| queue::find(queue.name).is_some_and(|entry| !entry.guesses());
+    let known = spec.scheduler.is_none() && spec.queue.as_ref().is_none_or(announces);
+    if known { 0 } else { u128::from(link.overhead.charge(link.mtu)) }
 }
 
 /// What a leaf is guaranteed, or an inner class beyond what its children are, in bit/s.

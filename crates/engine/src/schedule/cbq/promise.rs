@@ -25,6 +25,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     for (member, rate) in place.classes.iter().zip(&rates).filter(|(_, rate)| **rate > 0) {
         let level = levels.entry(priority(member)).or_default();
         level.bursts += burst(place, member);
+        // The deadline is that of the packet that was announced.
+        level.bursts += if member.holds { u128::from(place.packet) } else { 0 };
         level.classes += 1;
         level.rate += rate;
     }
@@ -56,7 +58,10 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         };
         // The bound holds for a packet that is within guarantee when it arrives; one that waits for
         // its credit goes at the rate. So the class is served at its rate, at most the wait later.
-        let latency = wait.checked_add(place.promised.latency).ok_or("the bound is beyond all time")?;
+        // Its own next packet may be shorter than announced, and its deadline too late by so much.
+        let guess = if member.holds { span(packet, *rate) } else { Some(0) };
+        let latency = guess.and_then(|guess| wait.checked_add(place.promised.latency)?.checked_add(guess));
+        let latency = latency.ok_or("the bound is beyond all time")?;
         Ok(Promise::new(latency, Rate::bit_s(u64::try_from(*rate).unwrap_or(u64::MAX))))
     };
     place.classes.iter().zip(&rates).map(one).collect()

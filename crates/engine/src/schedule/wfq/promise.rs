@@ -14,7 +14,9 @@
 use super::fair::{FINE, log2_up};
 use super::words::{self, Excess, Kind, Sums, Words};
 use crate::schedule::promise::{Place, Promise, none};
+use crate::settings::Settings;
 use crate::shape::service_curve::ServiceCurve;
+use crate::spec::LinkSpec;
 use crate::units::{Nanos, Rate, SECOND};
 
 /// The promises of the classes.
@@ -56,7 +58,8 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
             let latency =
                 wait(late, before - own_burst + packet, first).ok_or("low-latency classes take all there is")?;
             let until = wait(0, own_burst, first).ok_or("low-latency classes take all there is")?;
-            return Ok(Promise { latency, curve: ServiceCurve { first: clip(first), until, then: rate } });
+            let then = most(own, rate);
+            return Ok(Promise { latency, curve: ServiceCurve { first: clip(first).max(then), until, then } });
         }
         let weight = weight(own.kind);
         if weight == 0 || own.kind == Kind::Bandwidth(Rate::ZERO) {
@@ -72,7 +75,7 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         let tag = (span + (span >> FINE)) >> 16;
         let bytes = 2 * packet + tag + bursts[0] + bursts[1];
         let latency = wait(late, bytes, left).ok_or("low-latency classes take all there is")?;
-        let rate = clip(rate);
+        let rate = most(own, clip(rate));
         let Some(shape) = own.shape else { return Ok(Promise::new(latency, rate)) };
         if latency > words::shape_credit(shape, place.packet) {
             return Err("its turn may come later than its shaper makes up for: give it more bandwidth".to_owned());
@@ -81,6 +84,27 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         Ok(Promise::new(latency, rate.min(shape)))
     };
     all.iter().map(one).collect()
+}
+
+/// A rate, as far as what the class is policed to lets anything through.
+fn most(own: &Words, rate: Rate) -> Rate {
+    own.police.map_or(rate, |(police, _)| rate.min(police))
+}
+
+/// Whether a class drops what arrives too fast.
+pub fn polices(class: &Settings) -> bool {
+    class.get("police").is_some() || class.get("low-latency").is_some()
+}
+
+/// What a source may send at once: a packet, as far as no policer drops it.
+pub fn burst(link: &LinkSpec, class: &Settings) -> u64 {
+    let packet = u64::from(link.overhead.charge(link.mtu));
+    let Ok(words) = Words::read(class) else { return packet };
+    let urgent = match words.kind {
+        Kind::Urgent { burst, .. } => Some(burst),
+        _ => None,
+    };
+    words.police.map(|(_, burst)| burst).into_iter().chain(urgent).fold(packet, u64::min)
 }
 
 /// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns);

@@ -76,6 +76,8 @@ pub const ENTRY: Entry = Entry {
     queue: |_, class| if class.flag("fair-queue") { fair_queue() } else { QueueSpec::plain(Limit::Packets(LIMIT)) },
     guarantee: |class| class.rate("bandwidth").or(class.rate("low-latency")),
     promises: super::promise::promises,
+    burst: super::promise::burst,
+    polices: super::promise::polices,
     check: super::check::check,
     ..Entry::new(
         "wfq",
