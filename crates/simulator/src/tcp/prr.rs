@@ -35,7 +35,7 @@ impl Prr {
         self.delivered = self.delivered.saturating_add(delivered);
         let mut send = if in_flight > window.ssthresh {
             // Send in proportion to what was delivered.
-            let share = (u64::from(window.ssthresh) * u64::from(self.delivered)).div_ceil(u64::from(self.prior));
+            let share = (u64::from(window.ssthresh) * u64::from(self.delivered)).div_ceil(u64::from(self.prior.max(1)));
             share.saturating_sub(u64::from(self.out)) as u32
         } else {
             // In flight is at or below the threshold: send as much as was delivered, and fill up to

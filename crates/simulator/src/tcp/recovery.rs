@@ -11,7 +11,7 @@ use super::config::{Algorithm, Config};
 use super::congestion::{Ack, Progress};
 use super::prr::Prr;
 use super::rto::{Rto, slack};
-use super::scoreboard::AckReport;
+use super::scoreboard::{AckReport, RETRANSMITTED};
 use super::segment::{Flags, Options, Segment};
 use super::sender::{Sender, State, Timer};
 
@@ -61,11 +61,12 @@ impl Sender {
         if !self.sack {
             self.count_duplicates(advanced, duplicate, &mut report);
         }
-        // RFC 6298 5.3: new acknowledgements restart the timer. SACK blocks do so only for a
-        // segment that was sent after the first unacknowledged one; else the timer might never
-        // expire.
+        // RFC 6298 5.3: an acknowledgement of new data restarts the timer. A SACK block does so
+        // only for a segment that was sent before the first unacknowledged one was sent last
+        // (Linux: tcp_clean_rtx_queue). There are only so many of these, whereas new segments may
+        // be sent and SACKed without end above a hole, and the timer would never expire.
         let mut rearm =
-            advanced || report.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent > head.sent));
+            advanced || report.sacked.is_some_and(|sent| self.board.head().is_some_and(|head| sent < head.sent));
 
         let echo = self.ecn && segment.flags.has(Flags::ECE);
         let lost = self.update_state(config, now, segment, advanced, duplicate, echo, &report, &mut rearm);
@@ -113,8 +114,10 @@ impl Sender {
         }
     }
 
-    /// Measures the round-trip time, by segments that were sent once (Karn's rule, RFC 6298 3),
-    /// else by the echoed timestamp (RFC 7323 4). Returns that of the latest segment.
+    /// Measures the round-trip time, by segments that were sent once, else by the echoed timestamp
+    /// (RFC 7323 4). Returns that of the latest segment. An acknowledgement that covers a
+    /// retransmission tells nothing of the others that it covers: they may have waited for it at
+    /// the receiver (Karn's rule, RFC 6298 3).
     fn measure(
         &mut self,
         config: &Config,
@@ -124,10 +127,12 @@ impl Sender {
         report: &AckReport,
     ) -> Option<Nanos> {
         let stamp = (advanced && segment.options.has(Options::STAMPS)).then_some(segment.echo);
-        if let Some(sent) = report.first.or(report.sacked).or(stamp) {
+        let acked = (report.first, report.last);
+        let (first, last) = if report.resent { (None, None) } else { acked };
+        if let Some(sent) = first.or(report.sacked).or(stamp) {
             self.rto.sample(config, now.saturating_sub(sent));
         }
-        report.last.or(report.sacked).map(|sent| now.saturating_sub(sent))
+        last.or(report.sacked).map(|sent| now.saturating_sub(sent))
     }
 
     /// Without SACK a duplicate means that one more segment has arrived (RFC 5681 3.2 step 4).
@@ -157,7 +162,8 @@ impl Sender {
                 self.probe = None;
             }
         }
-        if let Some(resent) = &mut self.undo_resent {
+        // RFC 3708 2: only what was retransmitted since the reduction counts.
+        if let Some(resent) = self.undo_resent.as_mut().filter(|_| to > self.undo_from) {
             *resent = resent.saturating_sub(1);
         }
         self.rack.needless(self.una, self.next);
@@ -177,15 +183,15 @@ impl Sender {
         rearm: &mut bool,
     ) -> u32 {
         self.probe_answered(config, segment, advanced, duplicate, report);
+        self.only_new = false;
         let mut lost = 0;
         match self.state {
             State::Loss => {
-                if self.repair_loss(segment, advanced, duplicate, report) {
-                    return 0;
-                }
+                self.repair_loss(segment, advanced, duplicate, report);
                 let resent = self.board.resent();
                 lost = self.find_losses(config, now, advanced, rearm);
-                // If a retransmission is lost again, a recovery of its own begins.
+                // If a retransmission is lost again, a recovery of its own begins. If the timeout
+                // was needless, one may begin for losses that are found apart from it.
                 if self.state == State::Loss && (self.board.resent() >= resent || lost == 0) {
                     return lost;
                 }
@@ -198,12 +204,27 @@ impl Sender {
                 self.open();
             }
             State::Recovery => {
-                // RFC 4015, RFC 2883: nothing was lost at all.
-                if advanced && self.take_back(segment, advanced) {
+                // RFC 3522 3.2: what is acknowledged was delayed, not lost.
+                if advanced && self.undo.is_some() && self.was_delayed(segment) {
+                    self.rack.reordered |= self.board.highest() > self.una;
+                    // While retransmissions are in flight, a later acknowledgement tells whether
+                    // they were needless too. Until then nothing more is taken for lost or
+                    // retransmitted (Linux: tcp_try_undo_partial).
+                    if self.board.resent() > 0 {
+                        self.only_new = true;
+                        return 0;
+                    }
                     self.board.unlose();
+                    self.restore();
                     self.open();
-                } else {
-                    return self.find_losses(config, now, advanced, rearm);
+                } else if self.undo_resent == Some(0) && self.restore() {
+                    // RFC 3708 2: all that was retransmitted had arrived before. What is taken for
+                    // lost and not yet retransmitted stays so.
+                    self.open();
+                }
+                lost = self.find_losses(config, now, advanced, rearm);
+                if self.state == State::Recovery {
+                    return lost;
                 }
             }
             // RFC 3168 6.1.2: not before what carried CWR has arrived: until then the echo is that
@@ -237,7 +258,15 @@ impl Sender {
         let amiss = self.board.sacked() > 0 || self.duplicates > 0 || self.board.lost() > 0 || self.board.resent() > 0;
         self.state = if amiss { State::Disorder } else { State::Open };
         self.high = self.next;
-        if self.board.resent() == 0 {
+        self.forget_resent();
+    }
+
+    /// Forgets when the first retransmission was sent, unless one is in flight or the first segment
+    /// was retransmitted: its acknowledgement would be compared with the wrong time (Linux:
+    /// tcp_any_retrans_done).
+    fn forget_resent(&mut self) {
+        let first = self.board.head().is_some_and(|head| head.flags & RETRANSMITTED != 0);
+        if self.board.resent() == 0 && !first {
             self.resent_at = None;
         }
     }
@@ -272,10 +301,12 @@ impl Sender {
     /// RACK's reordering timer has expired (RFC 8985 6.2).
     pub fn reorder_expired(&mut self, config: &Config, now: Nanos) {
         let mut rearm = true;
+        self.only_new = false;
         let lost = self.find_losses(config, now, false, &mut rearm);
         if lost > 0 && self.state != State::Recovery {
             self.enter_recovery(config, now, false);
-            if config.prr && !self.control.is_model_based() {
+            // Tahoe has no fast recovery.
+            if config.prr && self.state == State::Recovery && !self.control.is_model_based() {
                 let in_flight = self.in_flight(config);
                 self.prr.acked(&mut self.window, 1, in_flight, false);
             }
@@ -318,15 +349,23 @@ impl Sender {
             return self.start_over(config, now, true);
         }
         self.urgent = !config.prr || self.control.is_model_based();
+        self.forget_resent();
         if !matches!(self.state, State::Reduced | State::Recovery) {
-            self.undo = (!echo).then_some(self.window);
-            self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
+            self.remember(!echo);
             self.reduce(State::Recovery, config);
         } else {
             // A reduction is under way already.
             self.state = State::Recovery;
             self.high = self.next;
         }
+    }
+
+    /// Remembers the window before a reduction, if the reduction `may_be_undone`, and what was
+    /// retransmitted before it and may still be reported as a duplicate.
+    fn remember(&mut self, may_be_undone: bool) {
+        let resent = self.board.resent() + u32::from(self.probe.is_some_and(|(_, resent)| resent));
+        self.undo = may_be_undone.then_some(self.window);
+        (self.undo_from, self.undo_resent) = (self.una, (resent > 0).then_some(resent));
     }
 
     /// Ends a reduction: the window is the threshold (RFC 6937 3).
@@ -364,8 +403,7 @@ impl Sender {
         self.board.lose_all(|sent| by_time && !rack.overdue(now, sent, rto, sacked));
         self.duplicates = 0;
         if reduce {
-            self.undo = Some(self.window);
-            self.undo_resent = (self.board.resent() > 0).then_some(self.board.resent());
+            self.remember(true);
             self.window.ssthresh = self.control.reduced(&self.window);
             self.cwr = self.ecn;
         }
@@ -374,21 +412,20 @@ impl Sender {
         self.window.count = 0;
         self.window.cwnd = self.in_flight(config) + 1;
         (self.high, self.recover) = (self.next, self.next);
-        (self.probe, self.probing, self.frto_new, self.urgent) = (None, false, false, false);
+        (self.probe, self.probing, self.frto_new, self.only_new, self.urgent) = (None, false, false, false, false);
     }
 
     /// An acknowledgement after a timeout: checks whether the timeout was needless (RFC 5682), and
-    /// whether all that was in flight then is acknowledged. True if nothing more is to be done for
-    /// this acknowledgement.
-    fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, report: &AckReport) -> bool {
+    /// whether all that was in flight then is acknowledged.
+    fn repair_loss(&mut self, segment: &Segment, advanced: bool, duplicate: bool, report: &AckReport) {
         let recovered = self.una >= self.high;
         self.frto_new = false;
-        // RFC 4015 (Eifel): the echoed timestamp is older than the first retransmission, so the
+        // RFC 3522 3.2 (Eifel): the echoed timestamp is older than the first retransmission, so the
         // original has arrived.
         if advanced && self.take_back(segment, advanced) {
             self.board.unlose();
             self.open();
-            return true;
+            return;
         }
         if self.frto {
             // RFC 5682 3.1 step 3b: a segment that was never retransmitted is acknowledged, so the
@@ -396,7 +433,7 @@ impl Sender {
             if report.original && self.restore() {
                 self.board.unlose();
                 self.open();
-                return true;
+                return;
             }
             if self.next > self.high {
                 if report.sacked.is_some() || duplicate {
@@ -409,7 +446,7 @@ impl Sender {
                 self.frto_new = self.unsent() && self.edge > self.next;
                 self.frto = self.frto_new;
                 if self.frto_new {
-                    return true;
+                    return;
                 }
             }
         }
@@ -418,17 +455,19 @@ impl Sender {
             self.open();
             self.duplicates = 0;
         }
-        false
     }
 
     /// Undoes a reduction that was needless: everything that was retransmitted has arrived twice
-    /// (RFC 3708), or the acknowledgement echoes a timestamp from before the first retransmission
-    /// (RFC 4015). True if it did.
+    /// (RFC 3708 2), or what is acknowledged was not a retransmission (RFC 3522 3.2). True if it
+    /// did.
     fn take_back(&mut self, segment: &Segment, advanced: bool) -> bool {
-        let twice = self.undo_resent == Some(0);
-        let stamped =
-            advanced && segment.options.has(Options::STAMPS) && self.resent_at.is_some_and(|at| segment.echo < at);
-        (twice || stamped) && self.restore()
+        (self.undo_resent == Some(0) || (advanced && self.was_delayed(segment))) && self.restore()
+    }
+
+    /// Whether what an acknowledgement covers arrived late, and was not repaired by a
+    /// retransmission: it echoes a timestamp from before the first one (RFC 3522 3.2).
+    fn was_delayed(&self, segment: &Segment) -> bool {
+        segment.options.has(Options::STAMPS) && self.resent_at.is_some_and(|at| segment.echo < at)
     }
 
     /// Restores window and threshold from before the reduction, if they are remembered.

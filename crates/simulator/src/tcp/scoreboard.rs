@@ -65,7 +65,7 @@ pub struct AckReport {
     pub original: bool,
     /// A segment that was sent only once arrived after one that was sent later.
     pub reordered: bool,
-    /// A segment that had been retransmitted is acknowledged.
+    /// A segment that had been retransmitted is acknowledged by number.
     pub resent: bool,
     /// The duplicate that its first block reports (RFC 2883 4).
     pub duplicate: Option<(u64, u64)>,
@@ -87,7 +87,8 @@ pub struct Scoreboard {
     waiting: u32,
     /// No segment below this index waits to be retransmitted.
     next_resend: u64,
-    /// Retransmissions in the order in which they were sent: index and time.
+    /// Retransmissions in the order in which they were sent: index and time. Those that have
+    /// arrived, are lost or were sent again since are skipped when their turn comes.
     retransmissions: VecDeque<(u64, Nanos)>,
     /// RACK: originals below this index have been judged.
     judged: u64,
@@ -254,12 +255,19 @@ impl Scoreboard {
         }
     }
 
-    /// Takes no segment for lost any more.
+    /// Takes no segment for lost any more. Those that have not arrived are judged anew, each by its
+    /// last sending: a segment that was lost in truth must be found again.
     pub fn unlose(&mut self) {
-        for sent in self.sent.iter_mut().filter(|sent| sent.flags & LOST != 0) {
+        self.retransmissions.clear();
+        for (number, sent) in (self.base..).zip(&mut self.sent) {
             sent.flags &= !LOST;
+            if sent.is(RETRANSMITTED) && !sent.is(SACKED) {
+                self.retransmissions.push_back((number, sent.sent));
+            }
         }
+        self.retransmissions.make_contiguous().sort_by_key(|(number, sent)| (*sent, *number));
         (self.lost, self.waiting) = (0, 0);
+        (self.judged, self.cursor, self.below) = (self.base, self.base, 0);
     }
 
     /// Takes segments for lost above which three have been SACKed (RFC 6675 4, IsLost). Returns how
@@ -305,9 +313,9 @@ impl Scoreboard {
             self.judged += 1;
         }
         while let Some((number, time)) = self.retransmissions.front().copied() {
-            if let Some(sent) =
-                self.at(number).copied().filter(|sent| sent.sent == time && sent.is(RESENT) && !sent.is(SACKED))
-            {
+            // One that is taken for lost and not sent again is judged already.
+            let open = |sent: &Sent| sent.sent == time && !sent.is(SACKED) && (sent.is(RESENT) || !sent.is(LOST));
+            if let Some(sent) = self.at(number).copied().filter(open) {
                 if judge(&sent) != Some(true) {
                     break;
                 }
@@ -326,9 +334,7 @@ impl Scoreboard {
             self.waiting -= u32::from(!sent.is(RESENT));
         }
         self.resent -= u32::from(sent.is(RESENT));
-        if sent.is(RETRANSMITTED) {
-            report.resent = true;
-        } else {
+        if !sent.is(RETRANSMITTED) {
             report.original |= sent.end() <= high;
             report.reordered |= sent.end() < report.highest;
         }
@@ -422,6 +428,7 @@ impl Scoreboard {
     pub fn acked(&mut self, ack: u64, high: u64, report: &mut AckReport, mut rack: impl FnMut(&Sent)) {
         while let Some(sent) = self.sent.front().copied().filter(|sent| sent.end() <= ack) {
             self.sent.pop_front();
+            report.resent |= sent.is(RETRANSMITTED);
             if sent.is(SACKED) {
                 self.sacked -= 1;
                 self.below -= u32::from(self.base < self.cursor);
@@ -443,8 +450,9 @@ impl Scoreboard {
             self.base += 1;
         }
         self.cursor = self.cursor.max(self.base);
-        if self.sent.is_empty() {
-            self.retransmissions.clear();
+        // Retransmissions that are acknowledged need no judging.
+        while self.retransmissions.front().is_some_and(|(number, _)| *number < self.base) {
+            self.retransmissions.pop_front();
         }
     }
 }

@@ -113,8 +113,13 @@ pub struct Sender {
     pub frto: bool,
     /// F-RTO sends new data before it retransmits what is lost.
     pub frto_new: bool,
+    /// Until the next acknowledgement nothing is retransmitted: what is taken for lost seems to be
+    /// delayed only.
+    pub only_new: bool,
     /// Window and threshold from before the reduction, restored if it turns out needless.
     pub undo: Option<Window>,
+    /// The first sequence number that was not acknowledged when the reduction began.
+    pub undo_from: u64,
     /// Retransmissions since the reduction, less those that the receiver reports as duplicates. At
     /// 0 the reduction was needless.
     pub undo_resent: Option<u32>,
@@ -173,7 +178,9 @@ impl Sender {
             frto: false,
             frto_new: false,
             undo: None,
+            undo_from: 0,
             undo_resent: None,
+            only_new: false,
             resent_at: None,
             limited: false,
             most_out: 0,
@@ -250,7 +257,7 @@ impl Sender {
             }
             (self.frto, self.frto_new) = (false, false);
         }
-        if self.board.waiting() {
+        if self.board.waiting() && !self.only_new {
             let urgent = std::mem::take(&mut self.urgent);
             return if room || urgent { self.retransmit(config, now).map(|sent| (sent, true)) } else { None };
         }

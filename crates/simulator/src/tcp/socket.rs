@@ -489,6 +489,12 @@ impl Socket {
         self.sender.control.mode()
     }
 
+    /// When the first segment that is not acknowledged was sent last.
+    #[cfg(test)]
+    pub(super) fn head_sent(&self) -> Option<Nanos> {
+        self.sender.board.head().map(|head| head.sent)
+    }
+
     /// Segments in flight.
     pub fn in_flight(&self) -> u32 {
         self.sender.in_flight(&self.config)

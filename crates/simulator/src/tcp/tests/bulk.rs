@@ -85,3 +85,29 @@ fn a_window_bounds_the_rate() {
     assert!(rate < most && rate > 0.98 * most, "{rate} {most}");
     assert_eq!(net.pairs[0].0.counters().retransmitted, 0);
 }
+
+#[test]
+fn ten_flows_through_a_deep_queue_on_a_slow_link_all_go_on() {
+    // The queue of 100 packets takes 1.2 s to drain, and ten first windows fill it: every flow has
+    // needless timeouts at first. No flow waits longer than a few times that; together they fill
+    // the link, 1448 of 1500 bytes of which are payload.
+    for congestion in [Algorithm::Reno, Algorithm::NewReno, Algorithm::Cubic, Algorithm::Bbr] {
+        let mut net = Net::new(Rate::mbit_s(1), 20 * MS, 100);
+        for _ in 0..10 {
+            let flow = net.pair(&Config { congestion, ..Config::linux() }, 0);
+            net.pairs[flow].0.write(u64::MAX);
+        }
+        let mut before = vec![0; 10];
+        let mut at_five = 0;
+        for t in 1..=6 {
+            net.run(10 * t * S);
+            for (flow, (_, server)) in net.pairs.iter().enumerate() {
+                assert!(server.delivered() > before[flow], "{congestion:?}: flow {flow} stands at {t}0 s");
+                before[flow] = server.delivered();
+            }
+            at_five = if t == 1 { before.iter().sum() } else { at_five };
+        }
+        let rate = (before.iter().sum::<u64>() - at_five) as f64 * 8.0 / 50.0;
+        assert!(rate > 0.95 * 965_333.0, "{congestion:?} {rate}");
+    }
+}

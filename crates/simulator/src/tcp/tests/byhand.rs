@@ -304,6 +304,59 @@ fn a_needless_retransmission_is_found_by_its_timestamp() {
 }
 
 #[test]
+fn what_is_no_longer_taken_for_lost_is_judged_again() {
+    // RFC 8985 6.2: three of 4 to 6 came, so 0 to 3 are taken for lost, and 0 goes again. Then the
+    // original of 0 comes (RFC 3522 3.2), so the recovery was needless; but 1 to 3 are lost in
+    // truth. They are judged again: a quarter of the least round-trip time later they are lost (RFC
+    // 8985 6.2 step 4), and go at half the rate at which others arrive (RFC 6937 3.1), one of them
+    // every 10 ms.
+    let mut s = full(Config { timestamps: true, ..rfc() }, 10);
+    let original = s.now - RTT;
+    for n in 5..8 {
+        s.ack_of(original, 0, &[(4, n)]);
+    }
+    assert_eq!(s.socket.counters().retransmitted, 1);
+    s.now += MS;
+    s.ack_of(original, 1, &[(4, 7)]);
+    assert!(s.socket.counters().undone == 1 && s.cwnd() >= 10, "{}", s.cwnd());
+    let (at, mut again, mut n) = (s.now, Vec::new(), 8);
+    while s.now < at + 200 * MS {
+        again.extend(s.ack_of(s.now - RTT, 1, &[(4, n)]).into_iter().filter(|segment| *segment < 4));
+        n += 1;
+        let next = s.now + 10 * MS;
+        while s.now < next {
+            again.extend(s.until(next).1.into_iter().filter(|segment| *segment < 4));
+        }
+    }
+    assert!([1, 2, 3].iter().all(|lost| again.contains(lost)), "{again:?}");
+    assert_eq!(s.socket.counters().timeouts, 0);
+}
+
+#[test]
+fn new_data_that_arrives_above_a_hole_does_not_hold_the_timeout_up() {
+    // RFC 6298 5.3: only what acknowledges new data restarts the timer. Segment 0 is lost and its
+    // retransmission too, which without RACK only the timeout finds. SACK reports the others of the
+    // first window at once and then a new segment every 10 ms.
+    let mut s = full(Config { rack: false, ..rfc() }, 10);
+    let mut again = Vec::new();
+    for n in 1..100 {
+        let sent = s.ack(0, &[(1, n + 1)]);
+        if n < 9 {
+            again.extend(sent.into_iter().filter(|segment| *segment == 0).map(|_| s.now));
+            continue;
+        }
+        again.extend(sent.into_iter().filter(|segment| *segment == 0).map(|_| s.now));
+        let next = s.now + 10 * MS;
+        while s.now < next {
+            let (_, sent) = s.until(next);
+            again.extend(sent.into_iter().filter(|segment| *segment == 0).map(|_| s.now));
+        }
+    }
+    // Round-trip times of 100 ms each give the shortest timeout, 200 ms.
+    assert_eq!(again[1] - again[0], 200 * MS, "{again:?}");
+}
+
+#[test]
 fn cubic_follows_its_function() {
     // RFC 9438 4.2: W(t) = C (t - K)^3 + W_max, K = cbrt(W_max (1 - beta)/C), C = 0.4, beta = 0.7;
     // here by a whole connection, W_max = 400, round trips of 100 ms: after the recovery the window

@@ -28,6 +28,9 @@ pub type Lose = Box<dyn FnMut(Nanos, &Segment) -> bool>;
 /// queue that it finds.
 pub type Mark = Box<dyn FnMut(&Segment, usize) -> bool>;
 
+/// Says what becomes of a packet behind the link: it arrives once for each of these extra delays.
+pub type Fate = Box<dyn FnMut(Nanos, &Segment) -> Vec<Nanos>>;
+
 /// One direction.
 pub struct Way {
     pub rate: Rate,
@@ -41,6 +44,8 @@ pub struct Way {
     pub dropped: u64,
     /// Decides which packets are dropped before they are queued.
     pub lose: Option<Lose>,
+    /// Decides which packets are lost, late or doubled behind the queue.
+    pub fate: Option<Fate>,
 }
 
 impl Way {
@@ -76,6 +81,7 @@ impl Net {
             sent: 0,
             dropped: 0,
             lose: None,
+            fate: None,
         };
         Net {
             now: 0,
@@ -184,7 +190,10 @@ impl Net {
                 Event::Done(at) => {
                     let packet = self.ways[at].queue.pop_front().unwrap();
                     let arrival = time + self.ways[at].delay;
-                    self.at(arrival, Event::Arrive(packet));
+                    let fate = self.ways[at].fate.as_mut().map_or(vec![0], |fate| fate(time, &packet.2));
+                    for late in fate {
+                        self.at(arrival + late, Event::Arrive(packet));
+                    }
                     self.send(at);
                 }
                 Event::Arrive((flow, server, segment, ecn)) => {

@@ -6,6 +6,7 @@ mod script;
 mod bbr;
 mod bulk;
 mod byhand;
+mod delivery;
 mod handshake;
 mod recovery;
 mod rules;
