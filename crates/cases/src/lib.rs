@@ -8,6 +8,7 @@
 //!  gaps     gaps between packets                   statistics   percentiles
 //!  stat     a link's counters at one instant       source   when a flow of datagrams sends
 //!  find     the cases of folders                   task     a case to run in a world
+//!  standstill   TCP flows of which nothing is delivered for long
 //!  made     how a result was made: version, files with hashes
 //! ```
 
@@ -24,6 +25,7 @@ pub mod report;
 pub mod result;
 pub mod series;
 pub mod source;
+pub mod standstill;
 pub mod stat;
 pub mod statistics;
 pub mod table;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::case::{Bound, Case, Column, Expectation, Flow, Governed, Measure, Subject, full_name};
 use crate::gaps::GapSummary;
 use crate::report::ClassReport;
+use crate::standstill::Standstill;
 pub use crate::world::World;
 pub(crate) use series::unless_zero;
 pub use series::{Delays, QUANTILES, Reclaim, RunSeries, SeriesRow};
@@ -422,6 +423,10 @@ pub struct FlowResult {
     /// or too many flows to keep them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<GapSummary>,
+    /// For TCP the longest time of at least a second for which the flow had something to send and
+    /// nothing of it was delivered, over the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standstill: Option<Standstill>,
 }
 
 /// The kind of traffic of a flow.

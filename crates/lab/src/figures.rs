@@ -5,6 +5,7 @@ use std::time::Duration;
 use altq_cases::case::{Case, ClassName, Links, Measure, Probe, Subject};
 use altq_cases::report::{ClassReport, names, rate};
 use altq_cases::result::{FlowResult, Percentiles, Traffic};
+use altq_cases::standstill::{Standstill, Watch};
 use altq_cases::statistics::{Delay, percentile};
 use altq_config::Link;
 use altq_engine::spec::ClassId;
@@ -66,6 +67,50 @@ impl Figures<'_> {
         self.flows.get(flow).is_some_and(|flow| flow.kind.has_round_trips())
     }
 
+    /// The longest time for which a flow had something to send and nothing of it was delivered.
+    /// Deliveries are known by the readings; the last one before a reading is known to the
+    /// nanosecond.
+    fn standstill(&self, at: usize, flow: &Flow) -> Option<Standstill> {
+        let mut watch = Watch::default();
+        let span = |time: Duration| time.as_nanos() as u64;
+        for (begin, end) in &flow.active {
+            let end = span((*end).min(nanos(self.case.duration)));
+            watch.begins(span(*begin));
+            let mut before = (0, 0);
+            for sample in &self.run.samples {
+                let Some(reading) = sample.flows.get(at) else { continue };
+                let counts = (reading.bytes, reading.received);
+                if std::mem::replace(&mut before, counts) != counts && (span(*begin)..end).contains(&reading.last) {
+                    watch.delivered(reading.last);
+                }
+            }
+            watch.ends(end);
+        }
+        watch.longest()
+    }
+
+    /// The longest time that a packet of a flow's class waited in the whole run; of any class where
+    /// the flow's is not known. If the class held packets while the flow stood still, and sent
+    /// none, they waited for their turn all that time.
+    pub fn longest_wait(&self, flow: &FlowResult) -> u64 {
+        let stood = flow.standstill.map(|stood| (nanos(stood.from_ns), nanos(stood.to_ns)));
+        let mut longest = 0;
+        for (link, readings) in self.links {
+            let window = readings.window(Duration::ZERO, nanos(self.case.duration));
+            let still = stood.and_then(|(from, to)| readings.window(from, to));
+            let own = flow.class.as_deref().map(|name| link.class(name));
+            for id in (0..link.classes.len()).filter(|id| own.is_none_or(|own| own == Some(*id as u32))) {
+                let held = still.as_ref().and_then(|still| still.edges(id)).is_some_and(|(begin, end)| {
+                    end.counters.sent_packets == begin.counters.sent_packets && end.counters.queued_packets > 0
+                });
+                let waited = window.as_ref().map_or(0, |window| window.sojourn(id).max());
+                let held = flow.standstill.filter(|_| held).map_or(0, |stood| stood.length());
+                longest = longest.max(waited).max(held);
+            }
+        }
+        longest
+    }
+
     /// One row per flow.
     pub fn flow_rows(&self, column: Option<&str>, classes: &[Option<(usize, ClassId)>]) -> Vec<FlowResult> {
         let names = self.classes();
@@ -91,6 +136,7 @@ impl Figures<'_> {
                 received_packets: counts.as_ref().map(|(begin, end, _)| end.received - begin.received),
                 traffic: self.case.flows.get(at).map(|flow| Traffic::of(self.case, flow)),
                 gaps: self.run.meters.get(at).and_then(|meter| meter.gaps()),
+                standstill: if self.datagrams(at) { None } else { self.standstill(at, flow) },
             }
         };
         self.flows.iter().enumerate().map(row).collect()

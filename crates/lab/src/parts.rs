@@ -123,6 +123,7 @@ mod tests {
             received_packets: None,
             traffic: None,
             gaps: None,
+            standstill: None,
         };
         ColumnResult {
             column: Cow::Borrowed(column),

@@ -6,7 +6,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use altq_cases::case::{Case, Expectation, Measure, Probe, Subject};
-use altq_cases::result::{CaseResult, ClassResult, PeerResult, PeerRow, World};
+use altq_cases::result::{CaseResult, ClassResult, FlowResult, PeerResult, PeerRow, World};
+use altq_cases::standstill;
 use altq_cases::stat::LinkStat;
 use altq_cases::table::{self, ColumnResult};
 use altq_config::{Link, Promises};
@@ -93,6 +94,10 @@ impl Prepared<'_> {
                 let row = ClassResult::new(name.map(str::to_string), way, report, (link, &promises), case);
                 ClassResult { row: case.row.clone(), charged_bytes, ..row }
             }));
+        }
+        if !case.overload {
+            let waited = |flow: &FlowResult| figures.longest_wait(flow);
+            standstill::judge(case, &result.flows, waited).into_iter().for_each(|why| doubts.invalid(why));
         }
         let peer = match tc {
             Some(tc) => Some(self.against_htb(case, &figures, &tc, &title)?),

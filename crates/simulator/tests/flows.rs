@@ -42,6 +42,27 @@ fn class<'a>(result: &'a CaseResult, name: &str) -> &'a altq_cases::report::Clas
 }
 
 #[test]
+fn a_flow_that_stands_still_makes_the_result_invalid() {
+    // Everything is lost from the beginning, or for less than 5 s, or while the flow's packets wait
+    // behind a class of higher priority.
+    let case = |duration, policy, link, flows: &str| sim::run(&parse(duration, policy, link, flows), 1, None).unwrap();
+    let bulk = flow("kind = 'tcp_bulk'");
+    let result = case("8s", FIFO, "loss = '100%'", &bulk);
+    assert!(!result.valid);
+    assert_eq!(result.notes.len(), 1, "{:?}", result.notes);
+    let note = &result.notes[0];
+    assert!(note.starts_with("flow f had something to send, and nothing of it was delivered for 8.0 s from 0.0 s on"));
+    assert!(case("4900ms", FIFO, "loss = '100%'", &bulk).valid);
+    assert!(case("8s", FIFO, "", &bulk).valid);
+    const PRIQ: &str = "link wan { rate 10Mbit/s scheduler priq class low { priority 1 default } \
+                        class high { priority 5 } match proto udp -> high }";
+    let above = "[[flows]]\nname = 'u'\nfrom = 'a'\nto = 'b'\nkind = 'udp'\nsize = 1500\nrate = '12Mbit/s'\n";
+    let result = case("8s", PRIQ, "", &format!("{bulk}{above}"));
+    assert_eq!(one(&result).goodput_bit_s, 0);
+    assert!(result.valid, "{:?}", result.notes);
+}
+
+#[test]
 fn bulk_fills_the_link_with_payload() {
     let result = run("20s", FIFO, "", &flow("kind = 'tcp_bulk'\nclass = 'all'"));
     let f = one(&result);

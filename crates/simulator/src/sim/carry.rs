@@ -49,6 +49,7 @@ impl World<'_> {
         };
         if end == 0 {
             self.flow_tally.cell(self.segment, flow).sent += u64::from(segments);
+            self.watches[flow].entered(now);
         }
         match self.routes[host][to] {
             Some(port) => self.enter(now, port, packet),
@@ -190,8 +191,17 @@ impl World<'_> {
                     self.events.push_numbered(arrival, Rank::Arrival, number, Event::Arrive(at as u32));
                 }
             }
-            None => self.free_packets.push(packet),
+            None => self.gone(end, packet),
         }
+    }
+
+    /// Frees the slot of a packet that has arrived or is lost.
+    pub(super) fn gone(&mut self, now: Nanos, packet: u32) {
+        let travelling = &self.packets[packet as usize];
+        if travelling.end == 0 {
+            self.watches[self.streams[travelling.stream as usize].flow as usize].left(now);
+        }
+        self.free_packets.push(packet);
     }
 
     /// Counts a dropped packet for its flow, and frees its slot.
@@ -211,7 +221,7 @@ impl World<'_> {
                 row.dropped(bin);
             }
         }
-        self.free_packets.push(packet);
+        self.gone(now, packet);
     }
 
     /// Lets a port's engine send all that may leave now.

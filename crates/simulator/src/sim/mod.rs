@@ -41,6 +41,7 @@ use altq_cases::gaps::Gaps;
 use altq_cases::report::rate;
 use altq_cases::result::{CaseResult, ClassResult, FlowResult, Percentiles, RunSeries, Traffic, World as Place};
 use altq_cases::series::{BINS, Series};
+use altq_cases::standstill;
 use altq_cases::stat::LinkStat;
 pub use altq_cases::stat::ReadCounters;
 use altq_cases::statistics::percentile;
@@ -261,6 +262,7 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             received_packets: Some(cell.received),
             traffic: Some(Traffic::of(case, flow)),
             gaps: world.gaps.of(at, case.warmup, case.duration).and_then(Gaps::summary),
+            standstill: world.standstill(at),
         });
     }
     drop(name);
@@ -291,6 +293,10 @@ fn report<'a>(case: &'a Case, column: &'a Column, mut world: World<'_>) -> Resul
             ));
         }
     }
+    invalid.extend(standstill::judge(case, &flows, |flow| {
+        let at = case.flows.iter().position(|own| own.name == flow.name);
+        at.map_or(0, |at| world.longest_delay(at as u32))
+    }));
     Ok(ColumnResult {
         column: Cow::Borrowed(column),
         figures,

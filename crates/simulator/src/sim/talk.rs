@@ -131,6 +131,7 @@ impl World<'_> {
                 }
             }
             Some(tcp) => {
+                self.watches[at].begins(now);
                 let n = u64::from(kind.streams());
                 self.flows[at].opener.wanted = kind.streams();
                 for k in 0..n {
@@ -149,6 +150,7 @@ impl World<'_> {
     /// what the program of a connection has written.
     pub(super) fn stop(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
         self.flows[at].active = false;
+        self.watches[at].ends(now);
         (self.flows[at].opener.wanted, self.flows[at].opener.open) = (0, 0);
         for stream in std::mem::take(&mut self.flows[at].streams) {
             let place = stream as usize;
@@ -293,7 +295,7 @@ impl World<'_> {
 
     /// Handles a packet that has arrived at its destination.
     pub(super) fn delivered(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
-        self.free_packets.push(packet);
+        self.gone(now, packet);
         let travelling = &self.packets[packet as usize];
         let (place, end, len) = (travelling.stream as usize, 1 - usize::from(travelling.end & 1), travelling.len);
         let (late, octet) = (travelling.life != self.streams[place].life, travelling.octet);
@@ -322,6 +324,9 @@ impl World<'_> {
                 if end == 1 {
                     let gained = pair.sockets[1].delivered() - pair.counted;
                     pair.counted += gained;
+                    if gained > 0 {
+                        self.watches[flow].delivered(now);
+                    }
                     self.count_payload(now, flow, gained);
                 }
                 return self.run_program(now, place, end);
@@ -394,6 +399,7 @@ impl World<'_> {
                         let cell = self.flow_tally.cell(self.segment, flow);
                         cell.transactions += 1;
                         let took = now - once.unwrap_or(since);
+                        self.watches[flow].delivered(now);
                         cell.rtts.push(took);
                         if let Some(series) = &mut self.series {
                             series.answered(now, flow, took);

@@ -103,6 +103,12 @@ impl Tally {
         sums
     }
 
+    /// The longest delay of a class or flow.
+    pub fn longest_delay(&self, column: u32) -> Nanos {
+        let cells = self.segments.iter().filter_map(|row| row.get(column as usize));
+        cells.flat_map(|cell| &cell.delays).copied().max().unwrap_or(0)
+    }
+
     /// The sum of the cells of these segments and these classes or flows.
     pub fn sum(&self, segments: std::ops::Range<usize>, columns: &[ClassId]) -> Cell {
         let mut sum = Cell::default();

@@ -9,6 +9,7 @@ use altq_cases::random::Random;
 use altq_cases::result::World as Place;
 use altq_cases::series::Series;
 use altq_cases::source::Outbox;
+use altq_cases::standstill::{Standstill, Watch};
 use altq_cases::stat::ReadCounters;
 use altq_config::suggest::nearest;
 use altq_config::{Link, Policy, Promises};
@@ -80,6 +81,8 @@ pub struct World<'a> {
     pub(super) counters: Option<ReadCounters>,
     /// Gaps between the packets of flows that arrive.
     pub gaps: FlowGaps,
+    /// Whether flows of TCP stand still.
+    pub(super) watches: Vec<Watch>,
     /// The classes and flows that are traced until they reach a rate.
     pub(super) traces: Vec<Trace>,
     /// True if an expectation or figure asks for the time that a flow's packets wait, or for marks.
@@ -190,6 +193,7 @@ impl<'a> World<'a> {
             series: None,
             counters: None,
             gaps: FlowGaps::new(case.flows.len()),
+            watches: vec![Watch::default(); case.flows.len()],
             traces: Vec::new(),
             flow_tally: Tally::new(segments.len(), case.flows.len()),
             segments,
@@ -210,6 +214,19 @@ impl<'a> World<'a> {
             (0..case.flows.len()).for_each(|flow| world.gaps.keep(flow, case.warmup, case.duration));
         }
         Ok(world)
+    }
+
+    /// The longest time for which a flow of TCP had something to send and nothing of it was
+    /// delivered.
+    pub fn standstill(&self, flow: usize) -> Option<Standstill> {
+        let mut watch = *self.watches.get(flow)?;
+        watch.ends(self.case.duration);
+        watch.longest()
+    }
+
+    /// The longest delay of a flow's packets in the whole run.
+    pub fn longest_delay(&self, flow: u32) -> Nanos {
+        self.flow_tally.longest_delay(flow)
     }
 
     /// Keeps in `series` what classes and flows do from now on.

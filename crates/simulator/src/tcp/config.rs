@@ -62,7 +62,8 @@ pub enum RtoFloor {
     /// The whole timeout (RFC 6298 2.4).
     Total,
     /// The term of the timeout that stands for the variance: the timeout is never below the
-    /// round-trip time plus the bound (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
+    /// round-trip time plus the bound. That term is the widest deviation of a round trip, and falls
+    /// by a quarter of the difference a round (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
     Variance,
 }
 
@@ -143,8 +144,8 @@ pub struct Config {
     /// How often the answer to a SYN is retransmitted, each time after twice the timeout (Linux:
     /// tcp_synack_retries, 5).
     pub answer_retries: u8,
-    /// How often data is retransmitted before the connection is given up (Linux: tcp_retries2, 15;
-    /// 4.4BSD: TCP_MAXRXTSHIFT, 12).
+    /// How often in a row the timeout may expire before the connection is given up, which is not
+    /// before 100 s have passed (Linux: tcp_retries2, 15; 4.4BSD: TCP_MAXRXTSHIFT, 12).
     pub retries: u8,
     /// How long the end that closed first remembers the connection: two maximum segment lifetimes
     /// (RFC 9293 3.6.1).

@@ -127,12 +127,19 @@ impl Sender {
         report: &AckReport,
     ) -> Option<Nanos> {
         let stamp = (advanced && segment.options.has(Options::STAMPS)).then_some(segment.echo);
-        let acked = (report.first, report.last);
-        let (first, last) = if report.resent { (None, None) } else { acked };
-        if let Some(sent) = first.or(report.sacked).or(stamp) {
-            self.rto.sample(config, now.saturating_sub(sent));
+        // (The old stack, whose clock has ticks, takes the first segment that was sent once.)
+        let told = !report.resent || config.rto_tick > 0;
+        let (first, last) = if told { (report.first, report.last) } else { (None, None) };
+        // The latest segment's is the shortest: the first one's includes the time for which the
+        // receiver delayed its acknowledgement.
+        let latest = report.last_sacked.or(last).or(stamp).map(|sent| now.saturating_sub(sent));
+        if let Some(rtt) = latest {
+            self.rto.note_min(rtt);
         }
-        last.or(report.sacked).map(|sent| now.saturating_sub(sent))
+        if let Some(sent) = first.or(report.sacked).or(stamp) {
+            self.rto.sample(config, now.saturating_sub(sent), self.una, self.next);
+        }
+        latest
     }
 
     /// Without SACK a duplicate means that one more segment has arrived (RFC 5681 3.2 step 4).
@@ -206,7 +213,8 @@ impl Sender {
             State::Recovery => {
                 // RFC 3522 3.2: what is acknowledged was delayed, not lost.
                 if advanced && self.undo.is_some() && self.was_delayed(segment) {
-                    self.rack.reordered |= self.board.highest() > self.una;
+                    // It arrived after the segments that made it count as lost.
+                    self.rack.reordered = true;
                     // While retransmissions are in flight, a later acknowledgement tells whether
                     // they were needless too. Until then nothing more is taken for lost or
                     // retransmitted (Linux: tcp_try_undo_partial).
@@ -381,6 +389,9 @@ impl Sender {
     pub fn expire(&mut self, config: &Config, now: Nanos) {
         self.counters.timeouts += 1;
         let first = self.expired == 0;
+        if first {
+            self.expired_since = now;
+        }
         self.expired = self.expired.saturating_add(1);
         // RFC 5682 2.1 step 1: not while in a recovery that began before the timeout, unless the
         // timeout is a repeated one.

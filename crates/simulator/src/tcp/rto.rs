@@ -4,12 +4,51 @@ use altq_engine::units::Nanos;
 
 use super::config::{Config, RtoFloor};
 
+/// How far round-trip times spread, as Linux estimates it (tcp_rtt_estimator of
+/// net/ipv4/tcp_input.c). All spans are four times a mean deviation, which is what the timeout adds
+/// to the smoothed round-trip time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    /// Of the last samples.
+    now: Nanos,
+    /// The widest of this round, and at least the lower bound of the timeout.
+    widest: Nanos,
+    /// What the timeout adds: it follows `widest` up at once, and down by a quarter of the
+    /// difference a round.
+    kept: Nanos,
+    /// The round ends when more than this sequence number is acknowledged.
+    round: u64,
+}
+
+impl Spread {
+    /// Takes note of a round-trip time that is `error` above the smoothed one, or below it. `una`
+    /// is the first sequence number that is not acknowledged, `next` the next to be sent.
+    fn sample(&mut self, config: &Config, (above, error): (bool, Nanos), una: u64, next: u64) {
+        let mean = self.now / 4;
+        self.now = if error <= mean {
+            self.now - (mean - error)
+        } else if above {
+            self.now + (error - mean)
+        } else {
+            // When round trips become shorter, the timeout must not become longer for that.
+            self.now + (error - mean) / 8
+        };
+        self.widest = self.widest.max(self.now);
+        self.kept = self.kept.max(self.widest);
+        if una > self.round {
+            self.kept -= (self.kept - self.widest) / 4;
+            (self.round, self.widest) = (next, config.rto_min);
+        }
+    }
+}
+
 /// The round-trip time, its variance, and the timeout that follows from them.
 #[derive(Debug)]
 pub struct Rto {
     /// Smoothed round-trip time; 0 before the first sample.
     srtt: Nanos,
     rttvar: Nanos,
+    spread: Spread,
     /// The shortest round-trip time seen; `Nanos::MAX` before the first.
     min: Nanos,
     rto: Nanos,
@@ -20,12 +59,17 @@ pub struct Rto {
 impl Rto {
     /// The state before the first sample (RFC 6298 2.1).
     pub fn new(config: &Config) -> Rto {
-        Rto { srtt: 0, rttvar: 0, min: Nanos::MAX, rto: config.rto_initial, doublings: 0 }
+        Rto { srtt: 0, rttvar: 0, spread: Spread::default(), min: Nanos::MAX, rto: config.rto_initial, doublings: 0 }
     }
 
-    /// Takes note of a measured round-trip time.
-    pub fn sample(&mut self, config: &Config, rtt: Nanos) {
+    /// Takes note of a round-trip time that may be the shortest so far.
+    pub fn note_min(&mut self, rtt: Nanos) {
         self.min = self.min.min(rtt);
+    }
+
+    /// Takes note of a measured round-trip time. `una` is the first sequence number that is not
+    /// acknowledged, `next` the next to be sent.
+    pub fn sample(&mut self, config: &Config, rtt: Nanos, una: u64, next: u64) {
         let rtt = match config.rto_tick {
             0 => rtt.max(1),
             // A clock of ticks measures whole ticks, and at least one.
@@ -34,7 +78,10 @@ impl Rto {
         if self.srtt == 0 {
             // RFC 6298 2.2
             (self.srtt, self.rttvar) = (rtt, rtt / 2);
+            let spread = (2 * rtt).max(config.rto_min);
+            self.spread = Spread { now: 2 * rtt, widest: spread, kept: spread, round: next };
         } else {
+            self.spread.sample(config, (rtt >= self.srtt, self.srtt.abs_diff(rtt)), una, next);
             // RFC 6298 2.3: beta = 1/4, then alpha = 1/8.
             self.rttvar = self.rttvar - self.rttvar / 4 + self.srtt.abs_diff(rtt) / 4;
             self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
@@ -48,7 +95,7 @@ impl Rto {
         let variance = self.rttvar.saturating_mul(4).max(config.rto_tick);
         let rto = match config.rto_floor {
             RtoFloor::Total => self.srtt.saturating_add(variance).max(config.rto_min),
-            RtoFloor::Variance => self.srtt.saturating_add(variance.max(config.rto_min)),
+            RtoFloor::Variance => self.srtt.saturating_add(self.spread.kept.max(config.rto_tick)),
         };
         self.rto = rto.min(config.rto_max);
     }

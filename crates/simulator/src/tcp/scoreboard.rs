@@ -61,6 +61,8 @@ pub struct AckReport {
     pub last: Option<Nanos>,
     /// The same of the first segment that SACK newly reports.
     pub sacked: Option<Nanos>,
+    /// The same of the last such segment.
+    pub last_sacked: Option<Nanos>,
     /// A segment below the recovery point arrived that was sent only once.
     pub original: bool,
     /// A segment that was sent only once arrived after one that was sent later.
@@ -410,8 +412,9 @@ impl Scoreboard {
                 self.sacked += 1;
                 self.below += u32::from(number < self.cursor);
                 self.arrived(&before, high, report);
-                if !before.is(RETRANSMITTED) && report.sacked.is_none() {
-                    report.sacked = Some(before.sent);
+                if !before.is(RETRANSMITTED) {
+                    report.sacked = report.sacked.or(Some(before.sent));
+                    report.last_sacked = Some(before.sent);
                 }
                 if let Some(rate) = &mut self.rate {
                     rate.arrived(index, &before);

@@ -104,6 +104,8 @@ pub struct Sender {
     timer_set: Option<Nanos>,
     /// How often the timeout has expired in a row.
     pub expired: u8,
+    /// When it expired the first time in that row.
+    pub expired_since: Nanos,
     /// The end of the loss probe (RFC 8985 7.1: TLP.end_seq), and whether the probe was a
     /// retransmission.
     pub probe: Option<(u64, bool)>,
@@ -173,6 +175,7 @@ impl Sender {
             timer: None,
             timer_set: None,
             expired: 0,
+            expired_since: 0,
             probe: None,
             probing: false,
             frto: false,

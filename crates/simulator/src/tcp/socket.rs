@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use altq_engine::units::Nanos;
+use altq_engine::units::{Nanos, SECOND};
 
 use super::config::Config;
 use super::pacer::Pacer;
@@ -48,6 +48,8 @@ pub struct Socket {
     syn_at: Option<Nanos>,
     /// How often the SYN was sent.
     syns: u8,
+    /// When it was sent first.
+    first_syn: Nanos,
     /// The application has closed.
     closing: bool,
     /// A reset is to be sent, with this sequence number.
@@ -75,6 +77,7 @@ impl Socket {
             scale,
             syn_at: None,
             syns: 0,
+            first_syn: 0,
             closing: false,
             reset: None,
             failed: false,
@@ -220,12 +223,18 @@ impl Socket {
         sender.edge = segment.ack + u64::from(segment.window);
         sender.widest = segment.window;
         if self.options.has(Options::STAMPS) {
-            sender.rto.sample(&self.config, now.saturating_sub(segment.echo));
+            sender.rto.note_min(now.saturating_sub(segment.echo));
+            sender.rto.sample(&self.config, now.saturating_sub(segment.echo), 1, 1);
         } else if self.syns == 1 {
-            sender.rto.sample(&self.config, now.saturating_sub(sender.last_sent));
+            sender.rto.note_min(now.saturating_sub(sender.last_sent));
+            sender.rto.sample(&self.config, now.saturating_sub(sender.last_sent), 1, 1);
         }
-        if self.syns > 1 {
-            // RFC 6298 5.7, RFC 6928 2: a SYN was lost.
+        // RFC 5681 3.1: a window of one segment if a SYN was lost. It was not if the answer echoes
+        // the timestamp of the first one (RFC 3522 3.2). Linux allows for one that is lost
+        // (tcp_init_transfer of net/ipv4/tcp_input.c).
+        let late = self.options.has(Options::STAMPS) && segment.echo == self.first_syn;
+        let allowed = if self.config.jiffy > 0 { 2 } else { 1 };
+        if self.syns > allowed && !late {
             sender.window.cwnd = 1;
         }
         sender.last_sent = now;
@@ -263,8 +272,10 @@ impl Socket {
             Phase::TimeWait(at) if at <= now => self.phase = Phase::Closed,
             Phase::Open => {
                 self.sender.timeout(&self.config, now);
-                // RFC 9293 3.8.3: R2.
-                if self.sender.expired > self.config.retries {
+                // RFC 9293 3.8.3: R2, at least 100 s. (Timeouts are not doubled while SACK reports
+                // what arrives above a segment that is lost again and again.)
+                let long = now.saturating_sub(self.sender.expired_since) >= 100 * SECOND;
+                if self.sender.expired > self.config.retries && long {
                     self.fail();
                 }
             }
@@ -380,6 +391,9 @@ impl Socket {
             self.sender.rto.back_off(&self.config);
         }
         self.syn_at = Some(wheel(&self.config, now, Rto::deadline(&self.config, now, span)));
+        if self.syns == 0 {
+            self.first_syn = now;
+        }
         self.syns = self.syns.saturating_add(1);
         self.sender.last_sent = now;
         self.sender.counters.segments += 1;

@@ -73,7 +73,8 @@ fn stack(draw: &mut Draw, congestion: Algorithm) -> Config {
     config.limited_transmit ^= draw.one_in(4);
     config.byte_counting ^= draw.one_in(4);
     config.nagle ^= draw.one_in(4);
-    config.pacing = draw.one_in(4);
+    // The clock of 500 ms measures round-trip times that no pace can follow.
+    config.pacing = config.rto_tick == 0 && draw.one_in(4);
     config.window_scaling ^= draw.one_in(4);
     if draw.one_in(4) {
         config.delayed_ack = DelayedAck::Off;

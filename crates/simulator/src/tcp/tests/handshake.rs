@@ -100,6 +100,20 @@ fn a_syn_goes_again_after_a_second_and_the_window_is_one() {
 }
 
 #[test]
+fn a_syn_that_was_only_late_leaves_the_window() {
+    // The answers take 2.5 s, so the SYN goes twice; but they echo the first one's timestamp
+    // (RFC 3522 3.2), which was not lost.
+    let mut net = net();
+    net.ways[1].fate = Some(Box::new(|_, _| vec![2500 * MS]));
+    let flow = net.pair(&Config { syn_linear: 0, jiffy: 0, ..Config::linux() }, MS);
+    net.pairs[flow].0.write(u64::MAX);
+    net.run(2600 * MS);
+    let log = net.log.unwrap();
+    assert_eq!(log.iter().filter(|(_, _, segment)| flags(segment) == SYN).count(), 2);
+    assert_eq!(log.iter().filter(|(_, up, segment)| *up && segment.len > 0).count(), 10);
+}
+
+#[test]
 fn linear_syns() {
     let mut net = net();
     net.ways[0].lose = Some(Box::new(|_, _| true));

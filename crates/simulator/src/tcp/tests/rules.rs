@@ -11,20 +11,42 @@ fn the_timeout() {
     let mut rto = Rto::new(&config);
     assert_eq!(rto.timeout(), S);
     // RFC 6298 2.2: SRTT = R, RTTVAR = R / 2, RTO = SRTT + 4 RTTVAR.
-    rto.sample(&config, 400 * MS);
+    rto.sample(&config, 400 * MS, 1, 1);
     assert_eq!(rto.timeout(), 1200 * MS);
     // RFC 6298 2.3: RTTVAR = 3/4 * 200 + 1/4 * |400 - 800| = 250; SRTT = 7/8 * 400 + 1/8 * 800
     // = 450.
-    rto.sample(&config, 800 * MS);
+    rto.sample(&config, 800 * MS, 1, 1);
     assert_eq!((rto.srtt(), rto.timeout()), (Some(450 * MS), 1450 * MS));
     // RFC 6298 5.5; 5.7: a sample takes it back.
     rto.back_off(&config);
     assert_eq!(rto.timeout(), 2900 * MS);
     for _ in 0..200 {
-        rto.sample(&config, 10 * MS);
+        rto.sample(&config, 10 * MS, 1, 1);
     }
     // RFC 6298 2.4, with the 200 ms that Linux and others use.
     assert_eq!(rto.timeout(), 200 * MS);
+}
+
+#[test]
+fn the_timeout_of_linux() {
+    // tcp_rtt_estimator of net/ipv4/tcp_input.c by hand, in ms. First 100: the deviation counts
+    // four times 50.
+    let config = Config::linux();
+    let mut rto = Rto::new(&config);
+    rto.sample(&config, 100 * MS, 1, 1001);
+    assert_eq!(rto.timeout(), 300 * MS);
+    // 500: SRTT 100 + 400/8 = 150; deviation 200 + (400 - 50) = 550, taken at once; the round ends,
+    // so the widest of the next one starts at 200.
+    rto.sample(&config, 500 * MS, 1002, 3001);
+    assert_eq!(rto.timeout(), 700 * MS);
+    // 70 within the round: SRTT 150 - 80/8 = 140; 80 is less than 550/4 = 137.5, so the deviation
+    // falls by 57.5 to 492.5. Nothing of that shows before the round ends.
+    rto.sample(&config, 70 * MS, 2001, 4001);
+    assert_eq!(rto.timeout(), 690 * MS);
+    // 140 when it ends: SRTT 140; deviation 492.5 - 123.125 = 369.375. The widest of the round was
+    // 492.5, so 550 falls by a quarter of 57.5.
+    rto.sample(&config, 140 * MS, 3002, 5001);
+    assert_eq!(rto.timeout(), 140 * MS + 550 * MS - 14_375_000);
 }
 
 fn data(seq: u64, len: u32) -> Segment {
