@@ -145,6 +145,56 @@ fn both_worlds_stand_beside_one_another() {
     assert!(!alone.contains("Simulator and lab"));
 }
 
+/// Of two links whose classes have the same names every class stands beside itself, with its own
+/// link's rate.
+#[test]
+fn classes_of_two_directions_are_told_apart() {
+    let folder = folder("directions");
+    let sim = result(&folder, "cases/lab/home.toml");
+    // The same as a result of the lab, in which one class got twice as much.
+    let mut lab: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&sim).unwrap()).unwrap();
+    lab["world"] = "lab".into();
+    let is = |row: &&mut serde_json::Value, link: &str, name: &str| row["link"] == link && row["name"] == name;
+    let rows = lab["classes"].as_array_mut().unwrap();
+    assert_eq!(rows.len(), 12);
+    let work = rows.iter_mut().find(|row| is(row, "down", "work")).unwrap();
+    work["rate_bit_s"] = (2 * work["rate_bit_s"].as_u64().unwrap()).into();
+    let path = folder.join("lab.json");
+    std::fs::write(&path, lab.to_string()).unwrap();
+    let out = altq(&["report", &sim, &path.display().to_string()]);
+    let page = String::from_utf8(out.stdout).unwrap();
+    whole(&page);
+    alone(&page);
+    let table = page.split("Simulator and lab").nth(1).unwrap().split("</table>").next().unwrap();
+    let off: Vec<(&str, &str)> = table
+        .split("<th scope=\"row\">")
+        .skip(1)
+        .map(|row| (row.split('<').next().unwrap(), row.rsplit("<td>").next().unwrap().split('<').next().unwrap()))
+        .collect();
+    let classes = ["voice", "work", "kids", "guests", "rest"];
+    let wanted = ["up", "down"].into_iter().flat_map(|link| classes.map(|class| format!("{link}/{class}")));
+    assert_eq!(off.iter().map(|(name, _)| *name).collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+    for (name, off) in off {
+        assert_eq!(off, if name == "down/work" { "+100 %" } else { "0.0 %" }, "{name}");
+    }
+    // Guarantees and ceilings are those of the policy, 10 % of 4.75 and of 19 Mbit/s; each link has
+    // charts of its own.
+    for text in [
+        "guaranteed 475 kbit/s",
+        "guaranteed 1.9 Mbit/s",
+        "ceiling 1 Mbit/s",
+        "ceiling 5 Mbit/s",
+        "Over time: up",
+        "Over time: down",
+        "Delays: down",
+        ">up/work<",
+        ">down/work<",
+        "14 of 14 promises hold",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
 #[test]
 fn names_are_text_not_markup() {
     let folder = folder("names");

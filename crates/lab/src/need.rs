@@ -118,10 +118,10 @@ fn offered(case: &Case, at: usize, udp: &Udp) -> u64 {
 fn most(case: &Case, link: &Link) -> u64 {
     let own = link.spec.rate.as_bit_s();
     let rates = case.events.iter().filter_map(|event| match event.what {
-        What::LinkRate { rate, .. } => Some(rate.as_bit_s()),
+        What::LinkRate { rates, .. } => Some(rates.into_iter().flatten()),
         _ => None,
     });
-    let rate = rates.fold(own, u64::max);
+    let rate = rates.flatten().map(|rate| rate.as_bit_s()).fold(own, u64::max);
     let steady = case.events.iter().all(|event| matches!(event.what, What::FlowActive { .. } | What::FlowRate { .. }));
     let top = link.spec.classes.iter().skip(1).filter(|class| class.parent == ROOT);
     let ceiling = link.entry_of(ROOT).and_then(|entry| entry.word_of(Role::CeilingOrGuarantee));

@@ -275,7 +275,10 @@ fn changes(
         let of_class = of_class.map(|(policy, change)| (policies.link_name(policy).to_owned(), change));
         for (at, (shadow, way)) in shadows.iter_mut().zip(ways).enumerate() {
             let made = match (&event.what, &of_class) {
-                (What::LinkRate { rate, .. }, _) => shadow.rate(event.at, *rate),
+                (What::LinkRate { rates, .. }, _) => match rates[usize::from(way.back)] {
+                    Some(rate) => shadow.rate(event.at, rate),
+                    None => continue,
+                },
                 (_, Some((policy, change))) if *policy == way.policy => shadow.class(event.at, change, &keys),
                 _ => continue,
             };

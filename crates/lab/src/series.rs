@@ -46,7 +46,8 @@ pub fn of(figures: &Figures<'_>, column: Option<&str>, bins: u64) -> RunSeries {
                 left_out += 1;
                 continue;
             }
-            classes.push(class(readings, id, known.written(at, &name), &edges, case.warmup));
+            let row = class(readings, id, known.written(at, &name), &edges, case.warmup);
+            classes.push(SeriesRow { link: Some(link.name.clone()), ..row });
         }
     }
     let mut flows = Vec::new();

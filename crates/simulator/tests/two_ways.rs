@@ -231,6 +231,28 @@ fn the_way_back_has_its_own_policys_rate() {
 }
 
 #[test]
+fn an_event_changes_the_rate_of_one_direction_or_of_both() {
+    // Over 10 s, of which the link has the new rate for 5.
+    let rates = |words: &str| {
+        let text = case(&(full() + "[[events]]\nat = '5s'\nlink = 'dsl'\n" + words));
+        let result = run(&text).unwrap();
+        let rate = |name: &str| result.classes.iter().find(|row| row.report.name == name).unwrap().report.rate_bit_s;
+        [rate("up"), rate("down")]
+    };
+    for (words, wanted) in [
+        ("rate = '500kbit/s'", [750_000, 2_250_000]),
+        ("reverse_rate = '2Mbit/s'", [1_000_000, 3_000_000]),
+        ("rate = '500kbit/s'\nreverse_rate = '2Mbit/s'", [750_000, 3_000_000]),
+    ] {
+        for (measured, wanted) in rates(words).into_iter().zip(wanted) {
+            assert!(measured.abs_diff(wanted) <= wanted / 50, "{words}: {measured} for {wanted}");
+        }
+    }
+    let nothing = refused(&case(&(full() + "[[events]]\nat = '5s'\nlink = 'dsl'\n")));
+    assert!(nothing.contains("Write rate or reverse_rate"), "{nothing}");
+}
+
+#[test]
 fn a_removed_classs_name_may_be_used_again() {
     // On a wire of 1 Mbit/s three flows ask for more than there is. `a` has 60 % and `b` 20 % of
     // their 80 until `b` goes at 4 s; from 6 s on there is another `b` with 60 %: half each.

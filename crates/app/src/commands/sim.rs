@@ -127,7 +127,11 @@ pub fn run(args: &Args) -> anyhow::Result<Exit> {
         output::print_json(&result)?;
     } else if let Some(format) = args.stat {
         for (column, stat) in &watch.stats {
-            let head = column.as_ref().map_or(String::new(), |column| format!("# {column}\n"));
+            // Forms of other tools do not name the link.
+            let several = watch.stats.iter().filter(|(other, _)| other == column).count() > 1;
+            let link = several.then(|| format!("link {}", stat.name));
+            let head: Vec<&str> = column.as_deref().into_iter().chain(link.as_deref()).collect();
+            let head = if head.is_empty() { String::new() } else { format!("# {}\n", head.join(", ")) };
             output::print(&(head + &format.text(stat)))?;
         }
     } else {

@@ -20,8 +20,8 @@ pub enum What {
     LinkRate {
         /// The index of the link in [`Case::links`](super::Case::links).
         link: usize,
-        /// The new rate.
-        rate: Rate,
+        /// The new rates there and back; `None`: the direction keeps its rate.
+        rates: [Option<Rate>; 2],
     },
     /// Words of a class. Words that are not given stay as they are.
     SetClass {
@@ -155,7 +155,10 @@ impl What {
     pub fn changes(&self, way: &Governed<'_>, class: &str) -> bool {
         match self.class() {
             Some(name) => name.text == class || name.text == full_name(way.policy, class),
-            None => matches!(self, What::LinkRate { link, .. } if *link == way.link),
+            None => match self {
+                What::LinkRate { link, rates } => *link == way.link && rates[usize::from(way.back)].is_some(),
+                _ => false,
+            },
         }
     }
 }

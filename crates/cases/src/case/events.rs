@@ -64,12 +64,19 @@ fn what(place: &Spanned<raw::Event>, links: &[CaseLink], flows: &[Flow], context
         only(event, &["remove", "heir"])?;
         Ok(What::RemoveClass { class: context.class(class), heir: named(&event.heir) })
     } else if let Some(link) = &event.link {
-        only(event, &["link", "rate"])?;
-        let link = find(link, "link", links.iter().map(|l| l.name.as_str()))?;
-        match &event.rate {
-            Some(rate) if rate.get_ref().0.is_zero() => bad(rate, "a link at 0 bit/s carries nothing"),
-            Some(rate) => Ok(What::LinkRate { link, rate: rate.get_ref().0 }),
-            None => bad(place, "what changes about the link? Write rate"),
+        only(event, &["link", "rate", "reverse_rate"])?;
+        let at = find(link, "link", links.iter().map(|l| l.name.as_str()))?;
+        let rates = [&event.rate, &event.reverse_rate];
+        if let Some(rate) = rates.into_iter().flatten().find(|rate| rate.get_ref().0.is_zero()) {
+            return bad(rate, "a link at 0 bit/s carries nothing");
+        }
+        if let Some(rate) = event.reverse_rate.as_ref().filter(|_| links.get(at).is_some_and(|link| link.half_duplex)) {
+            return bad(rate, "a half-duplex medium has one rate");
+        }
+        match rates.map(|rate| rate.as_ref().map(|rate| rate.get_ref().0)) {
+            [None, None] => bad(place, "what changes about the link? Write rate or reverse_rate"),
+            // A rate holds for both directions, unless the direction back has its own.
+            [there, back] => Ok(What::LinkRate { link: at, rates: [there, back.or(there)] }),
         }
     } else if let Some(name) = &event.flow {
         only(event, &["flow", "rate", "active"])?;
@@ -97,7 +104,7 @@ fn only(event: &raw::Event, known: &[&str]) -> Result<()> {
     macro_rules! keys {
         ($($key:ident)*) => { [$((stringify!($key), event.$key.as_ref().map(|v| v.span()))),*] };
     }
-    for (key, span) in keys!(link flow class add remove rate active parent heir flows set) {
+    for (key, span) in keys!(link flow class add remove rate reverse_rate active parent heir flows set) {
         if span.is_some() && !known.contains(&key) {
             let event = known.first().unwrap_or(&"this event");
             return Err((span, format!("{key} does not go with {event}")));

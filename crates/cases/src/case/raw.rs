@@ -302,6 +302,7 @@ pub struct Event {
     pub add: Option<Spanned<String>>,
     pub remove: Option<Spanned<String>>,
     pub rate: Option<Spanned<Rate>>,
+    pub reverse_rate: Option<Spanned<Rate>>,
     pub active: Option<Spanned<bool>>,
     pub parent: Option<Spanned<String>>,
     pub heir: Option<Spanned<String>>,

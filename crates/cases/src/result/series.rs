@@ -40,6 +40,9 @@ pub struct SeriesRow {
     /// Its name. If several links have a class of this name, the link's name and a slash come
     /// before it.
     pub name: String,
+    /// For a class: its link, as in [`ClassResult::link`](super::ClassResult::link).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// By bin: bytes that a class handed over, or that arrived at a flow's destination (in the lab:
     /// payload).
     pub bytes: Vec<u64>,

@@ -31,6 +31,8 @@ pub struct Row {
     pub name: String,
     /// For a class: its port, and its row there.
     pub class: (usize, ClassId),
+    /// For a class: its link, as results name it.
+    pub link: Option<String>,
     /// By bin: bytes that a class handed over, or that arrived at a flow's destination.
     pub bytes: Vec<u64>,
     /// By bin: packets that passed.
@@ -114,7 +116,7 @@ impl Series {
     }
 
     /// Makes a row for a class of a port, unless there are enough rows.
-    pub fn class(&mut self, port: usize, class: ClassId, name: &str, guarantee: u64, mtu: u32) {
+    pub fn class(&mut self, port: usize, class: ClassId, link: &str, name: &str, guarantee: u64, mtu: u32) {
         let own = (port, class);
         if self.places.len() <= port {
             self.places.resize(port + 1, Vec::new());
@@ -126,7 +128,8 @@ impl Series {
         if self.classes.len() < MOST {
             places[class] = Some(Some(self.classes.len()));
             let comeback = Comeback::new(guarantee, mtu);
-            self.classes.push(Row { class: own, comeback, ..Row::new(name, self.bins) });
+            let link = Some(link.to_owned());
+            self.classes.push(Row { class: own, link, comeback, ..Row::new(name, self.bins) });
         } else {
             places[class] = Some(None);
             self.left_out += 1;
@@ -247,6 +250,7 @@ impl Row {
         let mut all: Vec<Nanos> = self.delays.iter().skip(first).flatten().copied().collect();
         SeriesRow {
             name: self.name.clone(),
+            link: self.link.clone(),
             bytes: self.bytes.clone(),
             packets: self.packets.clone(),
             round_trips: self.asks,

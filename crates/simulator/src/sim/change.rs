@@ -17,8 +17,9 @@ impl World<'_> {
         let case = self.case;
         let what = &case.events[at].what;
         match what {
-            What::LinkRate { link, rate } => {
+            What::LinkRate { link, rates } => {
                 for port in self.ports.iter_mut().filter(|port| port.link == *link) {
+                    let Some(rate) = &rates[usize::from(port.back)] else { continue };
                     port.wire.set_rate(*rate);
                     port.rings.iter_mut().for_each(|rings| rings.set_rate(*rate));
                     if let Some(medium) = port.station.as_ref().and_then(|station| self.media.get_mut(station.medium)) {

@@ -254,7 +254,7 @@ impl<'a> World<'a> {
             let policy = self.ports[at].policy.as_ref()?;
             let (name, _) = policy.rows.get(class as usize)?;
             let guarantee = Promises::new(&policy.link).guaranteed(class).unwrap_or_default().as_bit_s();
-            series.class(at, class, name, guarantee, policy.link.spec.mtu);
+            series.class(at, class, &policy.name, name, guarantee, policy.link.spec.mtu);
         }
         Some(series)
     }

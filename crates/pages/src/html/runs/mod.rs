@@ -99,19 +99,42 @@ fn column(run: &RunSeries) -> &str {
     run.column.as_deref().unwrap_or("")
 }
 
+/// Runs with the classes of one link only, and without flows.
+fn of_link(runs: &[&RunSeries], link: &str) -> Vec<RunSeries> {
+    let own = |run: &&RunSeries| {
+        let classes = run.classes.iter().filter(|class| class.link.as_deref() == Some(link)).cloned();
+        RunSeries { column: run.column.clone(), bin_ns: run.bin_ns, classes: classes.collect(), ..RunSeries::default() }
+    };
+    runs.iter().map(own).filter(|run| !run.classes.is_empty()).collect()
+}
+
 /// Everything that is shown about a row.
 pub fn section(row: &Row<'_>, result: &CaseResult) -> Markup {
     let classes = Runs { runs: &row.runs, by: By::Class };
     let flows = Runs { by: By::Flow, ..classes };
     let (has_classes, has_flows) = (classes.all().next().is_some(), flows.all().next().is_some());
+    let links = distinct(classes.all().filter_map(|class| class.link.as_deref()));
     let left_out: u64 = row.runs.iter().map(|run| run.left_out).sum();
     html! {
         @if has_classes || has_flows {
-            @let shown = if has_classes { classes } else { flows };
-            h3 { "Over time" } "\n"
-            (over_time::section(shown, result))
-            h3 { "Delays" } "\n"
-            (delays::section(shown))
+            @if links.len() > 1 {
+                // Each link has its own axes: their rates may differ much.
+                @for link in links {
+                    @let own = of_link(&row.runs, link);
+                    @let runs: Vec<&RunSeries> = own.iter().collect();
+                    @let shown = Runs { runs: &runs, by: By::Class };
+                    h3 { "Over time: " (link) } "\n"
+                    (over_time::section(shown, result))
+                    h3 { "Delays: " (link) } "\n"
+                    (delays::section(shown))
+                }
+            } @else {
+                @let shown = if has_classes { classes } else { flows };
+                h3 { "Over time" } "\n"
+                (over_time::section(shown, result))
+                h3 { "Delays" } "\n"
+                (delays::section(shown))
+            }
             @if has_classes && has_flows && row.name.is_none() {
                 details {
                     summary { "The same by flow: what arrived, and the time from source to destination" } "\n"

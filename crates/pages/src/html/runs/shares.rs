@@ -152,3 +152,40 @@ fn depth(classes: &[&ClassResult], class: &ClassResult) -> usize {
     }
     depth
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use altq_cases::report::ClassReport;
+
+    /// A class (a link, without a parent) that was charged these bytes.
+    fn class(link: &str, name: &str, guaranteed: u64, charged: u64) -> ClassResult {
+        let parent = (link != name).then(|| link.to_owned());
+        ClassResult {
+            link: link.into(),
+            report: ClassReport { name: name.into(), parent, ..ClassReport::default() },
+            guaranteed_bit_s: Some(guaranteed),
+            charged_bytes: Some(charged),
+            ..ClassResult::default()
+        }
+    }
+
+    #[test]
+    fn a_share_is_of_the_classs_own_link() {
+        // In 8 s work got 250,000 of the 1,000,000 bytes of `up`, and 2,000,000 of the 4,000,000 of
+        // `down`; both were guaranteed half.
+        let all = [
+            class("up", "up", 1_000_000, 1_000_000),
+            class("up", "work", 500_000, 250_000),
+            class("down", "down", 4_000_000, 4_000_000),
+            class("down", "work", 2_000_000, 2_000_000),
+        ];
+        let all: Vec<&ClassResult> = all.iter().collect();
+        let shares = Shares { all: &all, shown: vec![all[1], all[3]], window: 8.0, as_parts: true };
+        let parts = |rate: &dyn Fn(&ClassResult) -> f64| [1, 3].map(|at| shares.on_axis(all[at], rate(all[at])));
+        assert_eq!(parts(&|class| shares.rate(class)), [0.25, 0.5]);
+        assert_eq!(parts(&|class| class.guaranteed_bit_s.unwrap_or(0) as f64), [0.5, 0.5]);
+        assert_eq!([1, 3].map(|at| name(all[at], true)), ["up/work", "down/work"]);
+        assert_eq!(name(all[1], false), "work");
+    }
+}
