@@ -350,10 +350,13 @@ impl ClassResult {
     }
 }
 
+/// A row, a column and the name of a class.
+type ClassOfRun<'a> = (Option<&'a str>, Option<&'a str>, &'a str);
+
 /// The names by which the classes of a result are known.
 pub struct ClassNames<'a> {
-    /// By row, column and class: the link that has a class of this name; `None`: several have one.
-    links: HashMap<(Option<&'a str>, Option<&'a str>, &'a str), Option<&'a str>>,
+    /// The link that has a class of this name; `None`: several have one.
+    links: HashMap<ClassOfRun<'a>, Option<&'a str>>,
 }
 
 impl<'a> ClassNames<'a> {

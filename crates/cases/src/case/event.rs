@@ -103,7 +103,7 @@ impl What {
     /// # Errors
     /// The name that means no class, or one of several, and why.
     pub fn of_class(&self, links: &Links<'_>) -> Result<Option<(usize, ClassChange)>, (&ClassName, String)> {
-        fn about<'n, T>(name: &'n ClassName, found: Result<T, String>) -> Result<T, (&'n ClassName, String)> {
+        fn about<T>(name: &ClassName, found: Result<T, String>) -> Result<T, (&ClassName, String)> {
             found.map_err(|why| (name, why))
         }
         fn within<'n>(
