@@ -295,6 +295,12 @@ impl Scheduler for Fairq {
             return Err(SpecError::word(word, format!("{word} says which queue a class is made with, and it is made"))
                 .help("give the class a queue fairq with the words that it is to have"));
         }
+        let class = &self.classes[slot as usize];
+        let stated = settings.rate("bandwidth");
+        // The same words again leave the class at its place among its equals.
+        if (class.level, class.all, class.bandwidth) == (level, stated.is_none(), stated.unwrap_or(self.rate)) {
+            return Ok(());
+        }
         self.forgive(now);
         let waits = self.classes[slot as usize].next != NIL;
         self.unlink(slot);
@@ -316,10 +322,11 @@ impl Scheduler for Fairq {
         self.rate = rate;
         for slot in 0..self.classes.len() as Slot {
             let class = &mut self.classes[slot as usize];
-            if class.all {
+            // A class that states a bandwidth keeps its place.
+            if class.all && class.bandwidth != rate {
                 class.bandwidth = rate;
+                self.relink(now, slot);
             }
-            self.relink(now, slot);
         }
     }
 
