@@ -96,13 +96,21 @@ struct Division {
     holder: ClassId,
     /// The classes that it serves, parents first.
     classes: Vec<ClassId>,
-    /// For each of these classes: the index of its parent among them, its words, whether it has no
-    /// children, and whether the length of its next packet is a guess.
-    members: Vec<(Option<usize>, Settings, bool, bool)>,
+    /// The same classes as their scheduler sees them.
+    members: Vec<Served>,
     /// Why its classes are promised nothing, if so.
     nothing: Option<String>,
     /// What each class is promised; computed on first use.
     promises: OnceCell<Vec<Result<Promise, String>>>,
+}
+
+/// A [`Member`] that has its words.
+struct Served {
+    parent: Option<usize>,
+    settings: Settings,
+    leaf: bool,
+    packets: bool,
+    holds: bool,
 }
 
 impl<'l> Promises<'l> {
@@ -125,7 +133,9 @@ impl<'l> Promises<'l> {
                     .queue(id as ClassId)
                     .and_then(|queue| queue::find(queue.name))
                     .is_some_and(queue::Entry::guesses);
-            division.members.push((parent, spec.settings.clone(), holds || children[id].is_empty(), guessed));
+            let leaf = holds || children[id].is_empty();
+            let packets = leaf || holders[id];
+            division.members.push(Served { parent, settings: spec.settings.clone(), leaf, packets, holds: guessed });
             below[id] = place;
             if holds {
                 below[id] = places.len();
@@ -178,7 +188,13 @@ impl<'l> Promises<'l> {
         let members: Vec<Member<'_>> = division
             .members
             .iter()
-            .map(|(parent, settings, leaf, holds)| Member { parent: *parent, settings, leaf: *leaf, holds: *holds })
+            .map(|Served { parent, settings, leaf, packets, holds }| Member {
+                parent: *parent,
+                settings,
+                leaf: *leaf,
+                packets: *packets,
+                holds: *holds,
+            })
             .collect();
         let place = Place {
             promised: promised.steady(),
@@ -295,9 +311,9 @@ impl Division {
         let Some(entry) = link.entry_of(*first) else { return };
         match (entry.own_packets, entry.word_of(Role::Guarantee)) {
             (OwnPackets::Rest, Some(word)) => {
-                let tops = self.members.iter().filter(|member| member.0.is_none());
+                let tops = self.members.iter().filter(|member| member.parent.is_none());
                 let sum = tops
-                    .filter_map(|member| member.1.rate(word))
+                    .filter_map(|member| member.settings.rate(word))
                     .fold(0, |sum, rate| sum + u128::from(rate.as_bit_s()));
                 let left = u128::from(link.spec.measure(*first).as_bit_s()).saturating_sub(sum);
                 words.set(word, Value::Rate(Rate::bit_s(u64::try_from(left).unwrap_or(u64::MAX))));
@@ -310,7 +326,7 @@ impl Division {
                 ));
             }
         }
-        self.members.push((None, words, true, false));
+        self.members.push(Served { parent: None, settings: words, leaf: true, packets: true, holds: false });
     }
 }
 

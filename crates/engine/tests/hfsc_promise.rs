@@ -15,8 +15,19 @@ use altq_engine::units::Rate;
 use hfsc::{Class, MBIT, bent, line, link, share};
 use support::{MS, Random, S, Wire};
 
-/// The promise of each class of a link, by number.
+/// The promise of each class of a link, by number. Packets go to leaves.
 fn promises(promised: Promise, packet: u32, classes: &[Class]) -> Vec<Result<Promise, String>> {
+    promises_with(promised, packet, classes, None)
+}
+
+/// The same where packets go to an inner class too.
+fn promises_with(
+    promised: Promise,
+    packet: u32,
+    classes: &[Class],
+    inner: Option<usize>,
+) -> Vec<Result<Promise, String>> {
+    let leaf = |class: usize| !classes.iter().any(|other| other.parent as usize == class);
     let settings: Vec<Settings> = classes.iter().map(Class::settings).collect();
     let members: Vec<Member<'_>> = classes
         .iter()
@@ -25,7 +36,8 @@ fn promises(promised: Promise, packet: u32, classes: &[Class]) -> Vec<Result<Pro
         .map(|(at, (class, settings))| Member {
             parent: (class.parent as usize).checked_sub(1),
             settings,
-            leaf: !classes.iter().any(|other| other.parent as usize == at + 1),
+            leaf: leaf(at + 1),
+            packets: leaf(at + 1) || inner == Some(at + 1),
             holds: false,
         })
         .collect();
@@ -61,6 +73,27 @@ fn promises_by_hand() {
     assert_eq!(got[4], Ok(Promise::new(root + wait(2 * 1500, agency), Rate::bit_s(agency * 4 / 6))));
 }
 
+/// Of a class with packets of its own, a child may have one packet of these before it. Its
+/// deadlines count like those of a leaf, and take from the share that its children divide.
+#[test]
+fn inner_classes_with_packets_by_hand() {
+    let link = Promise::new(0, Rate::bit_s(10 * MBIT));
+    let classes = [share(0, 6 * MBIT), share(0, 4 * MBIT), share(1, 4 * MBIT), share(1, 2 * MBIT)];
+    let got = promises_with(link, 1500, &classes, Some(1));
+    let wait = |bytes: u64, rate: u64| (bytes * 8 * S).div_ceil(rate);
+    let top = wait(2 * 1500, 10 * MBIT);
+    assert!(got[1].as_ref().is_err_and(|said| said.contains("no class below")));
+    assert_eq!(got[3], Ok(Promise::new(top + wait(3 * 1500, 6 * MBIT), Rate::bit_s(4 * MBIT))));
+    let mut classes = classes;
+    classes[0] = share(0, 6 * MBIT).realtime(line(3 * MBIT));
+    let got = promises_with(link, 1500, &classes, Some(1));
+    assert_eq!(got[1], Ok(Promise { latency: 1_200_000, curve: line(3 * MBIT) }));
+    assert!(got[3].as_ref().is_err_and(|said| said.contains("class above")), "{:?}", got[3]);
+    // Of 10 Mbit/s deadlines take 3, and a packet at once.
+    let rate = 7 * MBIT;
+    assert_eq!(got[2], Ok(Promise::new(wait(1500, rate) + wait(2 * 1500, rate), Rate::bit_s(rate * 4 / 10))));
+}
+
 #[test]
 fn nothing_is_promised_where_nothing_holds() {
     let deadline = |rate: u64| Class { realtime: Some(line(rate)), ..Class::default() };
@@ -82,7 +115,7 @@ fn nothing_is_promised_where_nothing_holds() {
     assert_eq!(promises(slow, 1500, &[deadline(MBIT)])[1], Ok(Promise { latency: MS + 3 * MS, curve: line(MBIT) }));
     // A class that holds a scheduler: deadlines may be those of 1500 bytes, 12 ms at 1 Mbit/s.
     let (settings, scheduler) = (deadline(MBIT).settings(), Settings::new());
-    let member = Member { parent: None, settings: &settings, leaf: true, holds: true };
+    let member = Member { parent: None, settings: &settings, leaf: true, packets: true, holds: true };
     let place = Place { promised: slow, rate: slow.rate(), packet: 1500, scheduler: &scheduler, classes: &[member] };
     let promise = (schedule::find("hfsc").unwrap().promises)(&place).swap_remove(0);
     assert_eq!(promise, Ok(Promise { latency: MS + 3 * MS + 12 * MS, curve: line(MBIT) }));

@@ -236,6 +236,7 @@ fn promised(spec: &LinkSpec, class: u32) -> Option<altq_engine::schedule::promis
             parent: (class.parent as usize).checked_sub(1),
             settings: &class.settings,
             leaf: !spec.classes.iter().skip(1).any(|other| other.parent as usize == at + 1),
+            packets: true,
             holds: false,
         })
         .collect();

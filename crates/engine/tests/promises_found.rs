@@ -84,3 +84,49 @@ fn hfsc_takes_a_guessed_packet_for_a_long_one() {
         assert!(outcome.nearest > 0.4, "{}", outcome.nearest);
     }
 }
+
+/// `c6` has a class below it and packets of its own, which go by its `realtime`. It was left out
+/// where deadlines are added up: `c7` below it had a bound of 92.03 ms, and waited 100.41.
+#[test]
+fn hfsc_counts_the_deadlines_of_inner_classes_with_packets() {
+    let policy = "link l { rate 1577848bit/s overhead 8 bytes mpu 200 scheduler hfsc
+        class c1 { linkshare 73048bit/s }
+        class c5 { realtime 861972bit/s linkshare 861972bit/s
+            class c6 { realtime 861972bit/s linkshare 861972bit/s class c7 { linkshare 861972bit/s } } }
+        class c8 { realtime 613606bit/s }
+        class c9 { linkshare 29218bit/s }
+        match dport 6 -> c6 }";
+    let mut packets = vec![(0, "c6", 1500); 15];
+    packets.extend([(37_326_885, "c8", 1500), (53_521_000, "c7", 40)]);
+    packets.extend((0..5).map(|n| (56_987_710 + n * 19_660_825, "c8", 1500)));
+    let outcome = replay(policy, &packets, "c6");
+    assert_eq!(outcome.broken, None);
+    let laws = Laws::read(policy.to_owned()).unwrap();
+    let class = |name: &str| &laws.classes[laws.link.class(name).unwrap() as usize];
+    // By its deadlines: 1508 bytes at 861972 bit/s and, on the wire, at 1577848.
+    let (bound, _) = class("c6").conforming.unwrap();
+    assert_eq!(bound, (1508 * 8_000_000_000_u64).div_ceil(861_972) + (1508 * 8_000_000_000_u64).div_ceil(1_577_848));
+    // Deadlines of `c6` count in its share, of which `c7` has all.
+    assert!(class("c7").conforming.is_none());
+}
+
+/// A class of fairq that is given what it has keeps its place among equals.
+#[test]
+fn fairq_given_the_same_words_sends_as_before() {
+    let policy = "link l { rate 10Mbit/s scheduler fairq
+        class a { priority 5 bandwidth 2Mbit/s }  class b { priority 5 bandwidth 3Mbit/s }
+        class c { priority 5 }  class d { priority 2 bandwidth 1Mbit/s } }";
+    let laws = Laws::read(policy.to_owned()).unwrap();
+    let events: Vec<Event> =
+        (0..120).map(|n| Event { at: n / 4 * 900_000, class: 1 + n as u32 % 4, bytes: 1500 }).collect();
+    let before = run(&laws, &events, &[], 1);
+    let changes: Vec<_> = (1..200)
+        .map(|n| {
+            let class = 1 + n as u32 % 4;
+            let settings = laws.link.spec.classes[class as usize].settings.clone();
+            (n * 131_000, Change::SetClass { class, parent: 0, settings })
+        })
+        .collect();
+    let after = run(&laws, &events, &changes, 1);
+    assert_eq!(before.left, after.left);
+}

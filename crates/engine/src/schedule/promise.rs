@@ -116,6 +116,8 @@ pub struct Member<'s> {
     pub settings: &'s Settings,
     /// It has no classes below it in this scheduler.
     pub leaf: bool,
+    /// Packets go to the class itself, or to the scheduler that it holds. Always true of a leaf.
+    pub packets: bool,
     /// Its scheduler can only guess how long its next packet is: the class holds a scheduler of its
     /// own, or a queue that [guesses](crate::queue::Entry::guesses).
     pub holds: bool,

@@ -99,7 +99,13 @@ impl Nest {
         let members: Vec<promise::Member<'_>> = settings
             .iter()
             .zip(holds)
-            .map(|(settings, holds)| promise::Member { parent: None, settings, leaf: true, holds: holds.is_some() })
+            .map(|(settings, holds)| promise::Member {
+                parent: None,
+                settings,
+                leaf: true,
+                packets: true,
+                holds: holds.is_some(),
+            })
             .collect();
         let entry = schedule::find(scheduler.name).expect("a registered scheduler");
         let mut ids = Vec::new();

@@ -40,6 +40,7 @@ pub fn promises(spec: &LinkSpec) -> Vec<Result<promise::Promise, String>> {
             parent: None,
             settings: &class.settings,
             leaf: true,
+            packets: true,
             holds: class.scheduler.is_some(),
         })
         .collect();

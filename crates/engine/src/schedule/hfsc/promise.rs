@@ -36,10 +36,11 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
 
 /// What counts in the shares of all classes.
 struct Tree {
-    /// By class: a class below it has a real-time curve.
+    /// By class: what is served by deadline counts in the share that its children divide. That is
+    /// a class below it with a real-time curve, or packets of its own that go by one.
     deadlines_below: Vec<bool>,
-    /// Of the children of each class, and of the place's own: how many have a share, its sum in
-    /// bit/s, and whether all shares are straight.
+    /// Of the children of each class, and of the place's own: how many of them may have a packet
+    /// before another one, the sum of their shares in bit/s, and whether one of these is bent.
     children: Vec<Children>,
     top: Children,
     /// What deadlines take: bit/s, and bytes at once.
@@ -59,14 +60,19 @@ impl Tree {
         let classes = place.classes;
         let (children, top) = (vec![Children::default(); classes.len()], Children::default());
         let mut tree = Tree { deadlines_below: vec![false; classes.len()], children, top, rates: 0, bytes: 0 };
-        for member in classes {
+        for (class, member) in classes.iter().enumerate() {
+            // A packet of an inner class itself may be on the wire when one of its children begins
+            // to wait.
+            if let Some(children) = tree.children.get_mut(class).filter(|_| member.packets && !member.leaf) {
+                children.n += 1;
+            }
             if let Some(curve) = realtime(member) {
                 let (first, then) = (u128::from(curve.first.as_bit_s()), u128::from(curve.then.as_bit_s()));
                 let burst =
                     first.saturating_sub(then).saturating_mul(u128::from(curve.until)).div_ceil(8 * u128::from(SECOND));
                 tree.rates += then;
                 tree.bytes = tree.bytes.saturating_add(burst).saturating_add(u128::from(place.packet));
-                let mut above = member.parent;
+                let mut above = if member.leaf { member.parent } else { Some(class) };
                 // Whoever has been marked, so have those above.
                 while let Some((at, known)) = above.and_then(|at| Some((at, tree.deadlines_below.get_mut(at)?)))
                     && !std::mem::replace(known, true)
@@ -95,7 +101,7 @@ fn share(member: &Member<'_>) -> Option<ServiceCurve> {
 
 /// A real-time curve counts where packets are.
 fn realtime(member: &Member<'_>) -> Option<ServiceCurve> {
-    member.settings.curve("realtime").filter(|curve| member.leaf && !curve.then.is_zero())
+    member.settings.curve("realtime").filter(|curve| member.packets && !curve.then.is_zero())
 }
 
 fn promise_by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Promise, String> {

@@ -41,7 +41,8 @@ pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
             let spec = &link.classes[*class as usize];
             let holds = spec.scheduler.is_some();
             let leaf = holds || children[*class as usize].is_empty();
-            Member { parent: at[spec.parent as usize], settings: &spec.settings, leaf, holds }
+            let packets = leaf || holders[*class as usize];
+            Member { parent: at[spec.parent as usize], settings: &spec.settings, leaf, packets, holds }
         })
         .collect();
     let place = Place {
@@ -254,8 +255,10 @@ mod tests {
     }
 
     fn promised(classes: &[Settings], at: usize) -> Result<Promise, String> {
-        let members: Vec<Member<'_>> =
-            classes.iter().map(|settings| Member { parent: None, settings, leaf: true, holds: false }).collect();
+        let members: Vec<Member<'_>> = classes
+            .iter()
+            .map(|settings| Member { parent: None, settings, leaf: true, packets: true, holds: false })
+            .collect();
         let place = Place {
             promised: Promise::new(0, Rate::mbit_s(10)),
             rate: Rate::mbit_s(10),
