@@ -20,7 +20,7 @@ use support::{MS, Random, S};
 const RATE: u64 = 10_000_000;
 
 /// The schedulers that are tried, in one another too.
-const SCHEDULERS: [&str; 8] = ["cbq", "wfq", "drr", "priq", "fifo", "hfsc", "htb", "fairq"];
+const SCHEDULERS: [&str; 8] = ["cbq", "hfsc", "htb", "wfq", "drr", "priq", "fairq", "fifo"];
 
 /// A value of a word's kind; rates up to `rate`.
 fn value(random: &mut Random, word: &Word, rate: u64) -> Value {
