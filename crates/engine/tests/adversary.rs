@@ -13,7 +13,7 @@ use adversary::random::Random;
 use adversary::{Found, minimise, schedulers, search};
 
 /// The schedulers that are searched, alone and in one another.
-const SEARCHED: &[&str] = &["drr", "hfsc", "priq"];
+const SEARCHED: &[&str] = &["cbq", "drr", "fairq", "hfsc", "htb", "priq", "wfq"];
 
 #[test]
 fn no_promise_is_broken() {
