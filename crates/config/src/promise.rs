@@ -264,7 +264,7 @@ impl<'l> Promises<'l> {
         let rate = promise.rate().min(link.ceiling(class));
         let assumes = format!("the source sends at most {rate} and bursts of {burst} bytes, counted on the wire");
         if conforming.is_none() {
-            return DelayBound::none("the bound is beyond all time");
+            return DelayBound::none("the bound does not fit into 64 bits of nanoseconds");
         }
         queue_full(link, class, DelayBound { conforming, queue_full: None, assumes }, |packets| {
             // The packets of a full queue, and one that may just have been sent.

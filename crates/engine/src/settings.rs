@@ -1,9 +1,8 @@
-//! Words and their values: how a scheduler or queue tells every language, `--help` and the docs
-//! what it understands.
+//! The words that schedulers and queues understand, and their values.
 //!
-//! Each scheduler and queue states its words in a table ([`Word`]); a parser reads values by the
-//! table and hands them over as [`Settings`]; the scheduler takes what it needs from them by name.
-//! So a new scheduler needs no change in a parser.
+//! Each scheduler and queue lists its words in a table ([`Word`]). A parser reads values by this
+//! table and hands them over as [`Settings`], from which the scheduler or queue takes each value by
+//! its word. So a new scheduler needs no change in a parser. `--help` prints the same tables.
 
 use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, Rate};

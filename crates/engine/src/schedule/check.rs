@@ -1,24 +1,24 @@
-//! What a scheduler has to say to a policy: words that do not go together, classes that never send,
-//! shares that add up to too much. Each scheduler states its own in [`Entry::check`]; a language
-//! gives them their places in the text.
+//! The checks of a policy that only its scheduler can make: words that contradict each other,
+//! classes that never send, shares that add up to too much. Each scheduler has its own checks
+//! ([`Entry::check`]). A language adds where in the text each finding is.
 
 use super::Entry;
 use crate::settings::Settings;
 use crate::spec::{ClassId, ClassSpec, LinkSpec, SchedulerSpec};
 use crate::units::Rate;
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The policy is refused.
     Error,
-    /// It stands, and the user should know.
+    /// The policy is accepted, and the user is told.
     Warning,
-    /// As a warning, for who asks what a policy promises.
+    /// Like a warning, but told only to a user who asks what the policy promises.
     Advice,
 }
 
-/// Where it is.
+/// Where in a policy a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// A class.
@@ -40,11 +40,11 @@ impl At {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad.
+    /// How serious it is.
     pub severity: Severity,
     /// A stable name for this kind of finding: `never-sends`, `small-burst`, …
     pub code: &'static str,
-    /// Where.
+    /// Where it is.
     pub at: At,
     /// What is wrong, with the numbers.
     pub message: String,

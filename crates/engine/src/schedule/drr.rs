@@ -1,15 +1,17 @@
 //! Deficit round robin (Shreedhar and Varghese 1996): shares by rounds, whatever the length of
 //! packets, in constant time.
 //!
-//! Classes that have packets stand in a ring. One whose turn comes gets its quantum on top of what
-//! it has left from its last turn (its deficit), and sends while its first packet is no longer than
-//! that; then the next one has its turn. What is left is kept while the class has packets, and lost
-//! when it has none. So over time classes are served as their quanta are to each other.
+//! Classes that have packets stand in a ring and take turns. In its turn a class gets its quantum
+//! on top of its deficit, which is what it did not use in its last turn. It sends packets as long
+//! as the first one is no longer than what it has; then the turn is the next class's. A class keeps
+//! its deficit while it has packets, and loses it when it has none. So over time classes are served
+//! in proportion to their quanta.
 //!
-//! With quanta no smaller than the largest packet every turn sends something: constant time.
-//! Smaller ones work and share with finer grain, but a packet then takes several turns; the rounds
-//! in which nobody could send are worked out, not gone through, so a packet costs at most about as
-//! many steps as there are turns to it, or three times the classes in the ring, whichever is less.
+//! With quanta of at least the largest packet every turn sends something, so a packet takes
+//! constant time. With smaller quanta the link is shared in smaller portions, but a packet takes
+//! several turns. Rounds in which no class can send are computed at once, not gone through. So a
+//! packet costs at most about as many steps as it takes turns, or three for every class in the
+//! ring, whichever is less.
 //!
 //! With the frame F = the sum of quanta, Q a class's own, L the largest packet and R the rate:
 //! - of two classes with packets over any time, served bytes over quantum differ by at most 1 +
@@ -49,14 +51,15 @@ fn build(context: &Context, _: &Settings) -> Result<Box<dyn Scheduler>, SpecErro
     Ok(Box::new(Drr { head: NIL, turn: false, waiting: 0, quantum, classes: vec![Class::new(quantum)] }))
 }
 
-/// The largest quantum: so large that it never matters, so small that sums of deficits do not
+/// The largest quantum: far longer than any packet, and so small that sums of deficits do not
 /// overflow.
 const MOST: u64 = 1 << 30;
 
-/// While p of its turns come, a class sends at least p Q - L; each other one at most p Q' + L, and
-/// a packet of its own may be on the wire before it all (Shreedhar and Varghese 1996, lemma 2). A
-/// class that holds a scheduler may send a packet longer than was thought, which its next turns
-/// make up for: another L.
+/// In p turns a class sends more than p Q - L bytes, and each other class at most p Q' + L
+/// (Shreedhar and Varghese 1996, lemma 2). One packet may be on the wire when the class begins to
+/// wait. Where the length of a class's next packet is a guess, the packet may be longer, by less
+/// than L, which the class's next turns make up for: for such a class it is 2 L in place of L. The
+/// proof is in docs/promises.md.
 fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let packet = u128::from(place.packet);
     let quantum =
@@ -68,9 +71,9 @@ fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         let own = quantum(member);
         let turns = ((frame - own) * (own + beyond(member))).div_ceil(own);
         let bytes = packet + turns + all_beyond - beyond(member);
-        let beyond_time = || "the bound is beyond all time".to_owned();
-        let after = place.promised.after(u64::try_from(bytes).map_err(|_| beyond_time())?);
-        after.and_then(|promise| promise.part(own, frame)).ok_or_else(beyond_time)
+        let too_late = || "the bound does not fit into 64 bits of nanoseconds".to_owned();
+        let after = place.promised.after(u64::try_from(bytes).map_err(|_| too_late())?);
+        after.and_then(|promise| promise.part(own, frame)).ok_or_else(too_late)
     };
     place.classes.iter().map(one).collect()
 }
@@ -101,7 +104,7 @@ struct Drr {
     turn: bool,
     /// Classes in the ring.
     waiting: u32,
-    /// What a class has that states none.
+    /// The quantum of a class that states none.
     quantum: i64,
     classes: Vec<Class>,
 }
@@ -109,8 +112,8 @@ struct Drr {
 /// 32 bytes a class.
 #[derive(Clone, Copy)]
 struct Class {
-    /// What is left for it, bytes. Negative when a scheduler inside sent a longer packet than was
-    /// thought.
+    /// What it may still send in this turn, bytes. Negative after a packet that was longer than
+    /// guessed.
     deficit: i64,
     quantum: i64,
     /// Neighbours in the ring; [`NIL`] when it has no packets.
@@ -180,8 +183,8 @@ impl Drr {
         (class.next, class.previous, class.deficit) = (NIL, NIL, 0);
     }
 
-    /// A whole round went by and nobody could send: gives everyone at once the rounds that would go
-    /// by like it.
+    /// A whole round went by in which no class could send. Gives every class at once the quanta of
+    /// all further rounds in which none could.
     #[cold]
     fn skip(&mut self) {
         let from = self.head;

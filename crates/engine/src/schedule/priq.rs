@@ -1,14 +1,14 @@
 //! Strict priorities, as ALTQ's PRIQ (docs/reference/altq.md 4; Cho 1998): a packet goes when no
 //! class of a higher priority has any.
 //!
-//! Sixteen levels, 15 first. A bitmap says which levels have packets, so the highest of them is
-//! found with one instruction (find-first-set), and each level is a ring of the classes that have
-//! packets: nothing depends on the number of classes.
+//! There are sixteen levels; level 15 goes first. A bitmap says which levels have packets, so the
+//! highest of them is found with one instruction. Each level is a ring of those of its classes that
+//! have packets. So no step depends on the number of classes.
 //!
-//! ALTQ allows one class a priority. Here several may share one: they take turns, a packet each,
-//! which leaves a policy with one class a level exactly ALTQ's. What the highest level does not
-//! take the next one has; nothing holds a level back, so only a class alone on the highest level is
-//! promised anything: everything, but for the packet that is on its way when its own arrives.
+//! ALTQ allows one class a priority. Here several may share one, and take turns, a packet each. A
+//! policy with one class a level is served exactly as by ALTQ. Nothing holds a level back. So only
+//! a class that is alone on the highest level is promised anything: all that the link has, after
+//! the packet that is on the wire when its own arrives.
 
 use super::promise::{Member, Place, Promise};
 use super::{AltqstatForm, Entry, Order, OwnPackets, ROOT_SLOT, Role, Scheduler, Slot};
@@ -20,7 +20,8 @@ use crate::units::{Nanos, Rate};
 
 /// Levels of priority.
 const LEVELS: usize = 16;
-/// pf's; altqd's was 0 (docs/reference/altq.md 16).
+/// The priority of a class that states none, as in pf; in altqd it was 0 (docs/reference/altq.md
+/// 16).
 const PRIORITY: u64 = 1;
 
 /// The registry's entry.
@@ -42,8 +43,8 @@ pub const ENTRY: Entry = Entry {
     })
 };
 
-/// Strict priority leaves the highest level all there is but one packet of a lower one, whose
-/// sending is not broken off: [β - L]⁺ (Le Boudec and Thiran 2001, proposition 1.3.4).
+/// A class alone on the highest level has all that the place has, except that one packet of a lower
+/// level may be on the wire first: [β - L]⁺ (Le Boudec and Thiran 2001, proposition 1.3.4).
 fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let highest = place.classes.iter().map(priority_of).max();
     let alone = place.classes.iter().filter(|member| Some(priority_of(member)) == highest).count() == 1;
@@ -56,7 +57,10 @@ fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
                 "it takes turns with classes of the same priority by packets, however long theirs are".to_owned()
             );
         }
-        place.promised.after(u64::from(place.packet)).ok_or_else(|| "the bound is beyond all time".to_owned())
+        place
+            .promised
+            .after(u64::from(place.packet))
+            .ok_or_else(|| "the bound does not fit into 64 bits of nanoseconds".to_owned())
     };
     place.classes.iter().map(one).collect()
 }

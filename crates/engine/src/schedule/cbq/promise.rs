@@ -61,7 +61,7 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         // Its own next packet may be shorter than announced, and its deadline too late by so much.
         let guess = if member.holds { span(packet, *rate) } else { Some(0) };
         let latency = guess.and_then(|guess| wait.checked_add(place.promised.latency)?.checked_add(guess));
-        let latency = latency.ok_or("the bound is beyond all time")?;
+        let latency = latency.ok_or("the bound does not fit into 64 bits of nanoseconds")?;
         Ok(Promise::new(latency, Rate::bit_s(u64::try_from(*rate).unwrap_or(u64::MAX))))
     };
     place.classes.iter().zip(&rates).map(one).collect()

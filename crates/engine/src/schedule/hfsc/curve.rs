@@ -1,5 +1,5 @@
-//! Runtime curves: when service so far is due, along a two-piece curve, without ever rounding
-//! twice.
+//! Curves of classes while they run: when the service that a class has had is due, on a curve of
+//! two pieces. Rounding errors do not add up.
 //!
 //! A two-piece curve is the lesser (concave) or the greater (convex) of two straight lines. So its
 //! inverse, the time at which an amount of service is due, is the later or the earlier of two
@@ -8,8 +8,8 @@
 //! 7): the later of old and new clock, line by line. That is the same as two leaky buckets, and
 //! exact however often a class comes and goes.
 //!
-//! Clocks carry their fraction of a nanosecond, so nothing drifts; 128 bits hold any packet at any
-//! rate for longer than anyone waits.
+//! Clocks keep the fraction of a nanosecond, so they do not drift. In 128 bits they hold 10²²
+//! years.
 
 use crate::shape::service_curve::ServiceCurve;
 use crate::units::{Nanos, SECOND};
@@ -140,14 +140,14 @@ pub struct FirstPiece {
 }
 
 impl FirstPiece {
-    /// What is the same in all runs of a curve.
+    /// The part that is the same whenever the curve begins anew.
     pub const fn shape(&self) -> (Slope, bool, u128) {
         (self.slope, self.convex, self.offset)
     }
 }
 
-/// A curve that runs: the line of its second piece, or its only one. The first piece stands
-/// elsewhere, as few have one.
+/// A curve while it runs: the line of its second piece, or of its only one. The first piece is
+/// stored elsewhere, because few curves have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runtime {
     pub slope: Slope,

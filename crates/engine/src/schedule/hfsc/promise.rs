@@ -141,7 +141,7 @@ fn promise_by_share(place: &Place<'_>, tree: &Tree, class: usize) -> Result<Prom
             return Err("it has no share, or a class above it has none".to_owned());
         };
         let packets = span(siblings.n.saturating_mul(u128::from(place.packet)), rate).ok_or_else(nothing)?;
-        wait = wait.checked_add(packets).ok_or("the bound is beyond all time")?;
+        wait = wait.checked_add(packets).ok_or("the bound does not fit into 64 bits of nanoseconds")?;
         rate = rate * own / siblings.sum;
         siblings = &tree.children[at];
     }

@@ -1,8 +1,9 @@
 //! The real-time rule: of the eligible packets the one with the earliest deadline (paper, section
 //! 4).
 //!
-//! Two heaps: classes that wait, by eligible time, and eligible classes, by deadline. Every class
-//! moves from one to the other once a packet, so no step looks at more than the depth of a heap.
+//! There are two heaps: of classes that are not yet eligible, by the time at which they will be,
+//! and of eligible classes, by deadline. A class moves from one to the other once for each packet,
+//! so a step costs no more than the depth of a heap.
 
 use super::class::{READY, WAITING};
 use super::{Hfsc, Slot};
@@ -22,7 +23,7 @@ impl Hfsc {
         }
     }
 
-    /// It has nothing any more.
+    /// The class has nothing to send any more.
     #[inline]
     pub(super) fn unfile_realtime(&mut self, slot: Slot) {
         let class = &mut self.classes[slot as usize];
@@ -34,7 +35,7 @@ impl Hfsc {
         class.flags &= !(READY | WAITING);
     }
 
-    /// Its first packet is another one, but no more was served by deadline.
+    /// Another packet is the class's first one now, and nothing was served by deadline.
     #[inline]
     pub(super) fn renew_deadline(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
@@ -43,7 +44,7 @@ impl Hfsc {
         }
     }
 
-    /// Its first packet went by deadline; `more` if another one follows.
+    /// The class's first packet went by deadline; `more` if another one follows.
     #[inline]
     pub(super) fn served_realtime(&mut self, slot: Slot, len: u32, more: bool) {
         let class = &mut self.classes[slot as usize];
@@ -62,7 +63,7 @@ impl Hfsc {
         }
     }
 
-    /// Makes those eligible whose time has come.
+    /// Makes the classes eligible whose eligible time has come.
     #[inline]
     pub(super) fn make_eligible(&mut self) {
         while let Some((at, slot)) = self.waiting.first() {

@@ -60,7 +60,7 @@ pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
         let promised = all.as_ref().map_err(Clone::clone)?.promise(member, own)?;
         let packet = u64::from(place.packet);
         let conforming = promised.never_in_debt.or_else(|| promised.promise.delay(packet));
-        let conforming = conforming.ok_or(BEYOND)?;
+        let conforming = conforming.ok_or(TOO_LATE)?;
         Ok(Bound { conforming, rate: promised.promise.rate(), burst: packet, packetsize: packet })
     });
     let mut bounds = vec![Err("the packets of the link itself are not held to a rate".to_owned()); at.len()];
@@ -70,7 +70,7 @@ pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
     bounds
 }
 
-const BEYOND: &str = "the bound is beyond all time";
+const TOO_LATE: &str = "the bound does not fit into 64 bits of nanoseconds";
 
 /// Reads the words of all classes and works out something of each.
 fn each<T: Clone>(place: &Place<'_>, one: impl Fn(&Member<'_>, &Words) -> Result<T, String>) -> Vec<Result<T, String>> {
@@ -189,7 +189,7 @@ impl Leaves {
             self.span(before + equals.beyond + 2 * equals.turns, own_turns, left)
         });
         let smaller = by_buckets.into_iter().chain(by_turns.flatten()).min();
-        let (late, first) = smaller.ok_or(BEYOND)?;
+        let (late, first) = smaller.ok_or(TOO_LATE)?;
         let rate = Rate::bit_s(own.rate);
         // What it has borrowed may be owed to its ceil while its rate's bucket fills.
         let borrows = own.ceil > own.rate || own.cburst > own.burst;
@@ -206,7 +206,7 @@ impl Leaves {
         }
         // It may begin to wait with its bucket in debt by a packet.
         let debt = rate.time_for(self.packet as u64);
-        let latency = late.checked_add(debt).ok_or(BEYOND)?;
+        let latency = late.checked_add(debt).ok_or(TOO_LATE)?;
         let enough = needs(first).saturating_add(self.packet as u64);
         let never_in_debt = (own.burst.min(own.cburst) >= enough).then_some(first);
         Ok(Promised { promise: Promise::new(latency, rate), never_in_debt })
