@@ -5,8 +5,9 @@
 
 use std::sync::OnceLock;
 
+use altq_cases::limits::tick;
 use altq_config::{Language, Policy, parse_str};
-use altq_simulator::replay::{Arrivals, CsvOutput, Options, run, tick};
+use altq_simulator::replay::{Arrivals, CsvOutput, Options, run};
 use libfuzzer_sys::fuzz_target;
 
 const POLICIES: [&str; 4] = [
