@@ -69,12 +69,16 @@ impl Engine {
     }
 
     /// A scheduler or its classes have changed. If it or a scheduler above it is blocked, its
-    /// wake-up may be another one now, or it may send at once.
+    /// wake-up may be another one now, or it may send at once. Where the wake-up has passed, the
+    /// next departure unblocks it, as it would have without the change: else a change that changes
+    /// nothing would have the scheduler above count from an earlier time.
     pub(super) fn reconsider(&mut self, mut node: u32) {
         while node != 0 {
             let Node { inner, blocked_until, class, .. } = &mut self.nodes[node as usize];
             let class = *class;
-            if let Some(before) = *blocked_until {
+            if let Some(before) = *blocked_until
+                && before > self.now
+            {
                 let until = inner.next_wakeup().unwrap_or(Nanos::MAX);
                 if until <= self.now {
                     return self.unblock(node);
