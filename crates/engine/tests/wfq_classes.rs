@@ -32,7 +32,7 @@ fn nothing() -> Settings {
     Settings::new()
 }
 
-/// 10 Mbit/s with classes 1, 2, … of these words, and 50 packets each.
+/// A link of 10 Mbit/s with classes 1, 2, … of these words, each with a queue of 50 packets.
 fn spec(classes: &[Settings]) -> LinkSpec {
     let mut spec = tree::link(Rate::mbit_s(10), "wfq");
     spec.classes.extend(classes.iter().map(|words| tree::class(0, words.clone(), 50)));
@@ -59,8 +59,8 @@ fn run(engine: &mut Engine, until: Nanos, mut arrivals: Vec<Arrival>) -> Vec<Dep
     wire::run(engine, caller, until, arrivals)
 }
 
-/// What classes 1, 2, … get of a link of 10 Mbit/s when they send so much, in Mbit/s, over ten
-/// seconds; of packets of different sizes.
+/// Checks what classes 1, 2, … get of a link of 10 Mbit/s over ten seconds when their sources send
+/// at the rates `offered`; all in Mbit/s. Each class has packets of another size.
 #[track_caller]
 fn gets(spec: &LinkSpec, offered: &[f64], expected: &[f64]) {
     let mut engine = Engine::new(spec).unwrap();
@@ -84,10 +84,10 @@ fn the_excess_goes_in_proportion_or_in_equal_parts() {
     gets(&xe, &[9.0, 9.0, 0.0], &[3.5, 6.5, 0.0]);
     gets(&classes, &[9.0, 9.0, 9.0], &[10.0 / 7.0, 40.0 / 7.0, 20.0 / 7.0]);
     gets(&xe, &[9.0, 9.0, 9.0], &[2.0, 5.0, 3.0]);
-    // Who takes less than his part leaves it to the others in the same way.
+    // What a class leaves of its part goes to the others by the same rule.
     gets(&xe, &[1.5, 9.0, 9.0], &[1.5, 5.25, 3.25]);
     gets(&classes, &[0.5, 9.0, 9.0], &[0.5, 9.5 * 2.0 / 3.0, 9.5 / 3.0]);
-    // One alone has all.
+    // A class whose siblings have no packets has the whole link.
     gets(&classes, &[9.9, 0.0, 0.0], &[9.9, 0.0, 0.0]);
     gets(&xe, &[9.9, 0.0, 0.0], &[9.9, 0.0, 0.0]);
 }
@@ -107,7 +107,7 @@ fn who_says_nothing_has_what_nobody_reserved() {
         &[9.0; 3],
         &[6.0, 3.0, 1.0],
     );
-    // Where all is reserved, a thousandth.
+    // Where the whole link is reserved, it has a thousandth.
     gets(&spec(&[rate("bandwidth", 10_000_000), nothing()]), &[12.0, 12.0], &[10.0 / 1.001, 0.01 / 1.001]);
 }
 
@@ -116,7 +116,7 @@ fn what_remains_is_divided_beside_low_latency() {
     let classes = spec(&[low_latency(4_000_000, 6000), remaining(30), remaining(70)]);
     gets(&classes, &[0.0, 9.0, 9.0], &[0.0, 3.0, 7.0]);
     gets(&classes, &[3.0, 9.0, 9.0], &[3.0, 2.1, 4.9]);
-    // The policer holds it.
+    // The policer holds the low-latency class to its rate.
     gets(&classes, &[8.0, 9.0, 9.0], &[4.0, 1.8, 4.2]);
     gets(&equal(classes), &[8.0, 9.0, 9.0], &[4.0, 1.8, 4.2]);
     let weight = |n| tree::int("weight", n);
@@ -196,8 +196,9 @@ fn levels_go_in_order_and_a_level_by_arrival() {
     assert_eq!(order, [4, 2, 4, 2, 1, 5, 1, 3, 3]);
 }
 
-/// In no interval more than its rate, 25 ms or three packets of it, and a packet; and exactly its
-/// rate in the long run, by its own wake-ups.
+/// In no interval does a shaped class send more than its rate, what its rate brings in 25 ms (at
+/// least three packets), and one packet. In the long run it sends exactly its rate, if the engine
+/// is called only at the times that it names.
 #[test]
 fn a_shaper_is_exact() {
     for (bit_s, bytes) in [(3_000_000, 1500), (777_777, 64), (64_000, 1500)] {
@@ -343,7 +344,7 @@ fn a_shaped_parent_divides_what_it_is_shaped_to() {
     assert!(engine.drop_reasons(6).any(|(reason, ..)| reason == DropReason::Policed));
 }
 
-/// wfq above and below others: shares and ends meet.
+/// wfq inside another scheduler and around others: classes have their shares.
 #[test]
 fn others_stand_inside_and_around() {
     for inner in ["drr", "fifo", "priq", "cbq"] {
@@ -503,6 +504,36 @@ fn identities_hold_and_asking_more_often_changes_nothing() {
             "seed {seed}: {:?}",
             differs.map(|at| (at, logs[0][at], logs[1][at]))
         );
+    }
+}
+
+/// Changes of a class's guarantee, as often as every third millisecond, leave the excess in equal
+/// parts. Half of the time class 3 has 2 Mbit/s and half of the time 2.2, so 2.9 Mbit/s are left on
+/// average, a third for each class.
+#[test]
+fn real_changes_do_not_tilt_equal_parts() {
+    for every in [3 * MS, 10 * MS, 100 * MS] {
+        let words = [rate("bandwidth", 1_000_000), rate("bandwidth", 4_000_000), rate("bandwidth", 2_000_000)];
+        let mut engine = Engine::new(&equal(spec(&words))).unwrap();
+        for class in 1..4 {
+            (0..4).for_each(|_| engine.enqueue(0, class, Packet::new(0, [1500, 700, 1100][class as usize - 1])));
+        }
+        let (mut now, mut changes, mut bytes) = (0, 0, [0_u64; 4]);
+        while now < 60 * SECOND {
+            if now >= changes * every {
+                changes += 1;
+                let settings = rate("bandwidth", if changes % 2 == 0 { 2_000_000 } else { 2_200_000 });
+                engine.apply(now, &Change::SetClass { class: 3, parent: 0, settings }).unwrap();
+            }
+            let departure = engine.dequeue(now).expect("every class has packets");
+            bytes[departure.class as usize] += u64::from(departure.packet.wire);
+            engine.enqueue(now, departure.class, Packet::new(0, departure.packet.len));
+            now += Rate::mbit_s(10).time_for(u64::from(departure.packet.wire));
+        }
+        for (class, guarantee) in [(1, 1.0), (2, 4.0), (3, 2.1)] {
+            let (got, expected) = (bytes[class] as f64 * 8.0 / 60e6, guarantee + 2.9 / 3.0);
+            assert!((got / expected - 1.0).abs() < 0.005, "every {every} ns: class {class} has {got}, not {expected}");
+        }
     }
 }
 

@@ -159,10 +159,12 @@ fn ceiling_of(link: &Link, class: ClassId) -> Option<(Rate, u128)> {
             (tokens == 0 && !ceil.is_zero()).then_some((ceil, burst + packet))
         }
         // docs/schedulers/wfq.md: 25 ms and at least three packets of the MTU are made up for; and
-        // the packet that begins. One byte for what whole nanoseconds round.
+        // the packet that begins. The clock's whole nanoseconds make a packet up to 1 ns early, and
+        // the credit up to 1 ns longer: what the rate brings in 2 ns, and a byte for its fraction.
         "wfq" => {
             let shape = words.rate("shape")?;
-            Some((shape, (u128::from(shape.as_bit_s()) / 320).max(3 * packet) + packet + 1))
+            let (bit_s, rounded) = (u128::from(shape.as_bit_s()), shape.bytes_in(2));
+            Some((shape, (bit_s / 320).max(3 * packet) + packet + u128::from(rounded) + 1))
         }
         // docs/schedulers/hfsc.md: one packet of each sibling and two of its own are made up for.
         "hfsc" => {
