@@ -1,6 +1,7 @@
-//! Exact CBQ: random trees, packets and changes while packets wait. Counters against the test's own
-//! count, work conservation, calls at odd times, and what a change keeps (docs/reference/cbq.md
-//! rules 13 to 17).
+//! Exact CBQ with random trees, random packets, and changes while packets wait
+//! (docs/reference/cbq.md rules 13 to 17). The tests compare counters with a count of their own,
+//! and check that the link does not idle while a class may send, that extra calls change nothing,
+//! and what a class keeps through a change.
 
 mod support;
 
@@ -9,7 +10,7 @@ use altq_engine::units::Rate;
 use altq_engine::{Change, Packet};
 use support::{Class, MS, Random, S, Wire, leaves, link, tree};
 
-/// What a test knows of a class without asking.
+/// The test's own count of a class's packets.
 #[derive(Clone, Copy, Default)]
 struct Count {
     came: u64,
@@ -75,7 +76,7 @@ fn counters_hold_through_random_changes() {
                                     into.lost += drops.len() as u64;
                                 }
                                 Some(heir) => {
-                                    // They came to the heir instead.
+                                    // Packets that waited count as received by the heir.
                                     counts[parent as usize].came -= before.queued_packets;
                                     counts[parent as usize].came_bytes -= before.queued_bytes;
                                     counts[heir as usize].came += before.queued_packets;
@@ -97,7 +98,7 @@ fn counters_hold_through_random_changes() {
                         class.parent = if random.chance(20) { 0 } else { random.pick(&existing) };
                     }
                     let change = Change::SetClass { class: id, parent: class.parent, settings: class.settings() };
-                    // Below itself is refused.
+                    // The engine refuses a class that would be below itself.
                     if engine.apply(now, &change).is_ok() {
                         classes[id as usize - 1] = Some(class);
                     }
@@ -160,7 +161,7 @@ fn counters_hold_through_random_changes() {
                 );
             }
         }
-        // With time enough all is sent that may be: no packet is lost sight of.
+        // Given enough time, every packet that may be sent is sent.
         for id in 1..=classes.len() as u32 {
             if let Some(class) = &mut classes[id as usize - 1] {
                 (class.rate, class.borrow, class.ceiling) = (1000, true, None);
@@ -180,7 +181,8 @@ fn counters_hold_through_random_changes() {
     }
 }
 
-/// Rule 15: with a borrower on a way of borrowers to the root, the link never idles.
+/// Rule 15: the link never idles while a leaf has packets that borrows, and above which all classes
+/// borrow.
 #[test]
 fn the_link_never_idles_while_a_borrower_waits() {
     for seed in 0..40 {
@@ -202,13 +204,13 @@ fn the_link_never_idles_while_a_borrower_waits() {
             }
         }
         wire.run(S);
-        // Up to the packet on the wire.
+        // What is sent includes the packet on the wire, so it is at least the link's rate.
         let sent: u64 = wire.bytes.iter().sum();
         assert!(sent * 8 >= 10_000_000, "seed {seed}: {} bits in a second", sent * 8);
     }
 }
 
-/// Rule 13: asking more often changes no departure.
+/// Rule 13: extra calls of `dequeue` change no departure.
 #[test]
 fn extra_calls_change_nothing() {
     for seed in 0..30 {
@@ -238,9 +240,9 @@ fn extra_calls_change_nothing() {
     }
 }
 
-/// Rule 14: on a wire of half the link's rate the higher priority has its guarantee, equals share
-/// what is left in proportion, and when the wire is whole again at most a second's worth is made
-/// good.
+/// Rule 14, on a wire of half the link's rate: the class of higher priority has its guarantee, and
+/// classes of equal priority share the rest in proportion to their rates. When the wire is fast
+/// again, at most a second's worth of what was missed is made up for.
 #[test]
 fn a_wire_slower_than_the_link() {
     let classes = [
@@ -259,7 +261,7 @@ fn a_wire_slower_than_the_link() {
     for (class, want) in [(1, 3e6), (2, 0.5e6), (3, 1.5e6), (4, 0.0)] {
         assert!((got[class] - want).abs() <= 0.01e6, "class {class}: {got:.0?}");
     }
-    // A wire of 20 Mbit/s: all that is owed comes at once, then everyone keeps to his rate.
+    // On a wire of 20 Mbit/s the classes first get what they are owed, and then their rates.
     wire.rate = 20_000_000;
     let before = wire.bytes.clone();
     wire.run(18 * S);
@@ -273,7 +275,7 @@ fn a_wire_slower_than_the_link() {
     }
 }
 
-/// Rules 6 and 16: rate 0, packets of inner classes and of the root.
+/// Rules 6 and 16: a class of rate 0, and packets of inner classes and of the root.
 #[test]
 fn rate_0_and_packets_of_inner_classes() {
     let classes = [
@@ -284,7 +286,7 @@ fn rate_0_and_packets_of_inner_classes() {
     ];
     for excess in ["share", "priority"] {
         let mut wire = Wire::new(&link(10_000_000, &classes, excess));
-        // The root's own leaf has 2, that of class 1 has 2.
+        // The root's children leave 2 of its 10 Mbit/s, and class 1's child leaves 2 of its 6.
         for class in 0..=4 {
             wire.greedy(class, &[500]);
         }
@@ -302,7 +304,8 @@ fn rate_0_and_packets_of_inner_classes() {
     }
 }
 
-/// Rates from 1 bit/s to 100 Gbit/s: proportions hold beyond what 64 bits of virtual time would.
+/// Rates from 1 bit/s to 100 Gbit/s. Shares stay in proportion after more virtual time than 64 bits
+/// can count, because it is set back in time.
 #[test]
 fn rates_far_apart() {
     let classes = [Class::new(0, 1).borrow(), Class::new(0, 3).borrow(), Class::new(0, 50_000_000_000).borrow()];
@@ -318,8 +321,8 @@ fn rates_far_apart() {
     assert!(got[3] > 99.9e9, "{got:.0?}");
 }
 
-/// Rule 17: a new rate keeps what is owed in time, a new parent starts at the present, and a slot
-/// used again knows nothing of who had it.
+/// Rule 17: a class with a new rate keeps the time that it is owed, a class with a new parent
+/// starts at the present, and a new class that gets the number of a removed one starts afresh.
 #[test]
 fn changes_while_backlogged() {
     let classes = [
@@ -343,17 +346,18 @@ fn changes_while_backlogged() {
             assert!((got[*class] - want).abs() <= 0.03e6, "class {class}: {got:.0?}");
         }
     };
-    // 3 and 4 the other way round.
+    // Classes 3 and 4 exchange their rates.
     set(&mut wire, 3, &Class::new(1, 4_000_000).borrow());
     set(&mut wire, 4, &Class::new(1, 3_000_000).borrow());
     let got = wire.rates(3 * S);
     near(&got, &[(3, 4e6), (4, 3e6), (5, 3e6)]);
-    // 4 moves to the other agency, which has 3 for 3 + 1 with it; the first has 7 for one.
+    // Class 4 moves below class 2, whose 3 Mbit/s its children 4 and 5 now share as 1 : 2. Class 3
+    // has the 7 Mbit/s of class 1 to itself.
     set(&mut wire, 5, &Class::new(2, 2_000_000).borrow());
     set(&mut wire, 4, &Class::new(2, 1_000_000).borrow());
     let got = wire.rates(5 * S);
     near(&got, &[(3, 7e6), (4, 1e6), (5, 2e6)]);
-    // 3 goes, with its packets; another takes its number and starts as new.
+    // Class 3 is removed with its packets. A new class gets its number, and has no packets.
     wire.forget(3);
     wire.engine.apply(wire.now, &Change::RemoveClass { class: 3, heir: None }).unwrap();
     assert_eq!(wire.engine.drops().count(), 3);
@@ -366,7 +370,7 @@ fn changes_while_backlogged() {
     wire.greedy(3, &[1000]);
     let got = wire.rates(9 * S);
     near(&got, &[(3, 5e6), (4, 5e6 / 3.0), (5, 10e6 / 3.0)]);
-    // An agency moves below the other.
+    // Class 1 moves below class 2.
     set(&mut wire, 1, &Class::new(2, 0).borrow());
     set(&mut wire, 2, &Class::new(0, 9_000_000).borrow());
     set(&mut wire, 1, &Class::new(2, 6_000_000).borrow());

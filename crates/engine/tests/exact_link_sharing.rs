@@ -1,8 +1,11 @@
-//! Exact CBQ on the traffic of the published link-sharing experiments (Floyd and Jacobson 1995,
-//! figures 10 to 13; the traffic and the measurements are those of ns-2.35's CBQ test suite,
-//! docs/reference/cbq.md 22). Link 1.5 Mbit/s, root 1, agencies .7 and .3, `drop_tail` 19 packets,
-//! `excess priority`. What is expected was worked out by hand from docs/reference/cbq.md rule 5,
-//! per window; the first 0.5 s of each is left out.
+//! Exact CBQ with `excess priority` on the traffic of the published link-sharing experiments (Floyd
+//! and Jacobson 1995, figures 10 to 13). The traffic and the measured shares are those of ns-2.35's
+//! CBQ test suite (docs/reference/cbq.md 22). The link has 1.5 Mbit/s, and each queue is a
+//! `drop_tail` of 19 packets. Where there are agencies, A has 0.7 of the link and B has 0.3.
+//!
+//! Sources start and stop at whole seconds, so each test has a list of windows. The ideal share of
+//! each class in a window was worked out by hand from docs/reference/cbq.md rule 5. The first 0.5 s
+//! of a window is not measured.
 
 mod support;
 
@@ -20,8 +23,8 @@ fn queue19(mut class: Class) -> Class {
     class
 }
 
-/// Packets of `size` every `interval`, in these spans of seconds. They come over 10 Mbit/s and 5 ms
-/// of wire first.
+/// Packets of `size` every `interval`, in these spans of seconds. Before the link they pass a wire
+/// of 10 Mbit/s with a delay of 5 ms.
 fn source(wire: &mut Wire, class: u32, size: u32, interval: u64, spans: &[(u64, u64)]) {
     let way = 5 * MS + u64::from(size) * 800;
     for (from, to) in spans {
@@ -29,7 +32,8 @@ fn source(wire: &mut Wire, class: u32, size: u32, interval: u64, spans: &[(u64, 
     }
 }
 
-/// Runs through windows: (from, to, the ideal share of each class, the measured one or nothing).
+/// Runs through windows: (from, to, the ideal share of each class, the shares that ns-2 measured or
+/// an empty list).
 fn check(wire: &mut Wire, name: &str, classes: &[u32], windows: &[(u64, u64, &[f64], &[f64])]) {
     let mut worst = (0.0_f64, 0.0_f64);
     for (from, to, ideal, measured) in windows {
@@ -158,8 +162,8 @@ fn top_level() {
     );
 }
 
-/// Figure 12 has the same traffic; ancestor-only measured up to 0.064 from the ideal, so only the
-/// ideal is held.
+/// Figure 12 has the same traffic. The shares that ns-2 measured with ancestor-only are up to 0.064
+/// from the ideal, so only the ideal is compared.
 #[test]
 fn ancestor_only_traffic() {
     agencies("AO", [&[]; 10]);

@@ -27,23 +27,23 @@ fn spec(bandwidths: &[u64], limit: u32) -> LinkSpec {
     spec
 }
 
-/// QFQ's slot of a class: what its longest packet takes at its weight, rounded up to a power of
-/// two; in bytes that all are served meanwhile. (What the scheduler rounds its weight by may take
-/// it over the edge.)
+/// QFQ's slot of a class: the virtual time that its longest packet takes at its weight, rounded up
+/// to a power of two, times the sum of all weights, which makes it bytes. (The scheduler rounds
+/// weights, by which the time may just exceed a power of two: hence the factor.)
 fn sigma(all: u64, weight: u64) -> f64 {
     let exact = L as f64 / weight as f64 * (1.0 + 1e-5);
     exact.log2().ceil().exp2() * all as f64
 }
 
-/// Worst-case fairness index for bytes, B-WFI (Bennett and Zhang 1997, definition 3): in any
-/// interval in which a class has packets all the time, it is served its share of the service of
-/// all, less at most this. Of QFQ it is 3 phi sigma + 2 phi L (Checconi, Rizzo and Valente 2013,
-/// theorem 3; phi: the weight's part of all, sigma in service of all), of WF2Q+ itself L_i + phi
-/// (L - L_i).
+/// The worst-case fairness index for bytes, B-WFI (Bennett and Zhang 1997, definition 3): in any
+/// interval in which a class has packets all the time, it is served at least its share of what all
+/// are served, less this index. For QFQ it is 3 phi sigma + 2 phi L (Checconi, Rizzo and Valente
+/// 2013, theorem 3), where phi is the class's part of the sum of weights and sigma is [`sigma`].
+/// For WF2Q+ it is L_i + phi (L - L_i).
 ///
-/// Of two classes that have packets all the time, start tags lie between (sigma + slot) before V
-/// and (sigma + slot) and L behind it (theorem 2 there, slot = sigma), so normalised service
-/// differs by at most 2 (sigma_i + slot_i + sigma_j + slot_j + L).
+/// Of a class that has packets all the time, the start tag is at most sigma + slot before V, and at
+/// most sigma + slot + L behind it (theorem 2 there, with slot = sigma). So the normalised service
+/// of two such classes differs by at most 2 (sigma_i + slot_i + sigma_j + slot_j + L).
 #[test]
 fn service_lags_and_differs_by_no_more_than_published() {
     let (mut packets, mut closest, mut pairs) = (0, 0.0_f64, 0.0_f64);
@@ -139,7 +139,7 @@ fn conforming(random: &mut Random, class: u32, rate: Rate, burst: u64, until: Na
     out
 }
 
-/// Packets that come faster than the class's part allows.
+/// Packets that come faster than the class's share of the link lets them leave.
 fn flood(random: &mut Random, class: u32, rate: Rate, until: Nanos, largest: u32) -> Vec<Arrival> {
     let mut at = random.below(until / 10);
     let mut out = Vec::new();
@@ -283,7 +283,7 @@ fn the_latency_is_what_the_proof_says() {
         10,
     ));
     assert_eq!(promise(&urgent, 1), Promise::new((3000 + 4096 + 512 + 7500) * 1000, Rate::mbit_s(4)));
-    // Itself: one packet of the link, then its burst at the link's rate.
+    // The low-latency class's own bound: one packet of the link, then its burst at the link's rate.
     let voice = promise(&urgent, 3);
     assert_eq!((voice.latency, voice.rate(), voice.delay(6000)), (1500 * 800, Rate::mbit_s(2), Some(7500 * 800)));
     // Nothing is promised where nothing holds.
@@ -315,7 +315,8 @@ fn a_worst_case_comes_near_the_bound() {
     assert!(first.end <= most && 2 * first.end >= most, "{} of {most}", first.end);
 }
 
-/// Shares to a packet: service over weight, for all that have packets, whatever the sizes.
+/// Classes that have packets all the time are served in proportion to their weights, up to a
+/// packet, whatever the sizes of packets are.
 #[test]
 fn shares_are_exact_in_the_long_run() {
     let weights = [100_000, 900_000, 2_000_000, 7_000_000];

@@ -1,34 +1,31 @@
-//! What exact CBQ divides a link into, as a function: the referee of tests, and the promise that
-//! other commands print.
+//! How exact CBQ should divide a link, as a pure function. Tests compare the scheduler with it.
 //!
-//! Written from docs/reference/cbq.md rules 1 to 7 alone, for
-//! fluid traffic: every class offers bits at a constant rate, and nothing comes in packets. It
-//! knows nothing of the scheduler and shares no code with it.
+//! Written from docs/reference/cbq.md rules 1 to 7 alone, for fluid traffic: every class offers
+//! bits at a constant rate, and there are no packets. It shares no code with the scheduler.
 
 use crate::units::Rate;
 
-/// Who gets what others leave.
+/// How bandwidth that classes leave is divided among those that borrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// All who can take it, in proportion to their rates (rule 4).
+    /// Among all that can take it, in proportion to their rates (rule 4).
     Share,
-    /// Lowest level first, in it the highest priority (rule 5).
+    /// From the lowest level first, and there to the highest priority first (rule 5).
     Priority,
 }
 
-/// A class as the ideal sees it.
+/// A class: its words, and what its sources offer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
-    /// The class above, as a place in the list. The root is the first of the list and its own
-    /// parent.
+    /// Index of the class above. The root has index 0 and is its own parent.
     pub parent: usize,
     /// Its rate.
     pub rate: Rate,
-    /// Whether it borrows. The root's is not looked at.
+    /// Whether it borrows. Ignored for the root.
     pub borrow: bool,
     /// Most that it may have with borrowing.
     pub ceiling: Option<Rate>,
-    /// 0 to 7, 7 first.
+    /// 0 to 7; 7 is the highest.
     pub priority: u8,
     /// What its own packets offer, bit/s; infinite for a class that always has some.
     pub demand: f64,
@@ -49,7 +46,8 @@ pub fn ideal(offers: &[Offer], sharing: Sharing) -> Vec<f64> {
     (0..offers.len()).map(|class| tree.nodes[tree.leaf_of[class]].got).collect()
 }
 
-struct Place {
+/// A class, or the implicit leaf of a class that has children.
+struct Node {
     parent: usize,
     children: Vec<usize>,
     rate: f64,
@@ -61,18 +59,18 @@ struct Place {
 }
 
 struct Tree {
-    nodes: Vec<Place>,
-    /// Where a class's own packets are: itself, or the implicit leaf below it (rule 16).
+    nodes: Vec<Node>,
+    /// The node that has a class's own packets: its own, or its implicit leaf (rule 16).
     leaf_of: Vec<usize>,
 }
 
 impl Tree {
     fn new(offers: &[Offer]) -> Tree {
         let bit_s = |rate: Rate| rate.as_bit_s() as f64;
-        let mut nodes: Vec<Place> = offers
+        let mut nodes: Vec<Node> = offers
             .iter()
             .enumerate()
-            .map(|(class, offer)| Place {
+            .map(|(class, offer)| Node {
                 parent: offer.parent,
                 children: Vec::new(),
                 rate: bit_s(offer.rate),
@@ -96,7 +94,7 @@ impl Tree {
                 continue;
             }
             let rate = (above.rate - given[class]).max(0.0);
-            let leaf = Place {
+            let leaf = Node {
                 parent: class,
                 children: Vec::new(),
                 rate,
@@ -140,7 +138,7 @@ impl Tree {
         self.nodes[at].got = amount;
         let children = self.nodes[at].children.clone();
         let mut left = amount;
-        let classes: [fn(&Place) -> bool; 3] = [
+        let classes: [fn(&Node) -> bool; 3] = [
             |child| !child.borrow,
             |child| child.borrow && child.rate > 0.0,
             // Rule 6.
@@ -237,7 +235,7 @@ impl Tree {
 }
 
 /// Classes of rate 0 share equally (rule 6).
-fn weight(node: &Place) -> f64 {
+fn weight(node: &Node) -> f64 {
     if node.rate > 0.0 { node.rate } else { 1.0 }
 }
 

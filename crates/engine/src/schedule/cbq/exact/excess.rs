@@ -1,9 +1,9 @@
 //! Excess: which classes can take the bandwidth that others leave, and which of them does.
 //!
-//! A leaf *can take* excess while it has packets, borrows, and no ceiling of its own stops it; a
-//! branch while a child can and no cap stops it. The counts along the tree are exact at all times,
-//! so that coming back from idleness is seen when it happens: who comes back starts at the present
-//! of its calendar and claims nothing for the time in which it could not take.
+//! A leaf *can take* excess while it has packets, borrows, and no ceiling of its own stops it. A
+//! branch can take excess while one of its children can and no cap stops it. Each branch and each
+//! calendar counts its children that can; the counts are exact at all times. A child that can take
+//! excess again starts at the present of its calendar, so it claims nothing for the time before.
 
 use super::state::{
     AVAIL, BACKLOGGED, BORROW, BRANCH, CAP, Cap, IN_LENDERS, LINKED, NIL, NODE, Records, ZERO, cost, span,
@@ -12,9 +12,9 @@ use super::words::Excess;
 use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
 
-/// How far a child's tag may lie behind its calendar's present, in ns of virtual time: what
-/// guarantees took from it while the wire was slower than the link's rate is made good for one
-/// second's worth (docs/reference/cbq.md rule 14).
+/// How far a child's tag may be behind its calendar's present, in ns of virtual time. A tag is
+/// behind where the wire was slower than the link's rate and guarantees took more than their part;
+/// up to a second of that is made up for (docs/reference/cbq.md rule 14).
 const LAG: u64 = SECOND;
 
 impl Exact {
@@ -35,16 +35,15 @@ impl Exact {
         self.offer_leaf(slot);
     }
 
-    /// Whether a leaf that has packets can take excess all the way up, for no cap stands on it.
-    /// Only in `excess share`.
+    /// Whether a leaf that has packets can always take excess, because all classes on its way to
+    /// the root borrow and none has a cap. Only in `excess share`.
     #[inline]
     pub(super) fn can_take_alone(&mut self, slot: u32) -> bool {
         let leaf = &self.records.leaves[slot as usize];
         self.excess == Excess::Share && leaf.has(BORROW) && leaf.cap == NIL && self.is_open(leaf.branch)
     }
 
-    /// Whether what a branch has to offer always reaches the root: all from it upwards borrow, and
-    /// have no cap.
+    /// Whether every class from a branch up to the root borrows and has no cap.
     #[inline]
     fn is_open(&mut self, branch: u32) -> bool {
         let open = self.records.branches[branch as usize].open;
@@ -101,7 +100,8 @@ impl Exact {
         }
     }
 
-    /// A branch has got a child that can take. What that changes goes up the tree.
+    /// A branch has one more child that can take excess. If it is the first, the branch can too,
+    /// and so on upwards.
     #[inline]
     fn enable_branch(&mut self, mut branch: u32) {
         loop {
@@ -131,7 +131,8 @@ impl Exact {
     #[inline]
     fn is_offered_above(&mut self, node: u32) -> bool {
         let n = &self.records.nodes[node as usize];
-        // Without borrow: up to its own rate, which its cap sees to, or by its own lending only.
+        // In `excess share` a class without `borrow` takes part up to its own rate, which its cap
+        // enforces. In `excess priority` its children get only what it lends itself.
         let may = n.words.borrow || self.excess == Excess::Share && n.words.rate > 0;
         let cap = n.cap;
         may && (cap == NIL || !self.cap_stops(cap))
@@ -148,7 +149,7 @@ impl Exact {
         }
     }
 
-    /// A branch has lost a child that could take.
+    /// A branch has one child fewer that can take excess.
     #[inline]
     fn disable_child(&mut self, mut branch: u32, mut zero: bool) {
         loop {
@@ -168,7 +169,8 @@ impl Exact {
         }
     }
 
-    /// Takes a node's branches from the tree above: a cap stops it, or its place changes.
+    /// Takes a node's branches out of the tree above, because a cap stops it or it gets another
+    /// parent.
     pub(super) fn disable_node(&mut self, node: u32) {
         for branch in self.records.nodes[node as usize].branches {
             if branch != NIL {
@@ -213,7 +215,8 @@ impl Exact {
         cap.parked
     }
 
-    /// What is below a cap comes back from idleness: that earned its burst and no more.
+    /// Something below a cap has packets again. The idle time has earned the cap's burst and no
+    /// more.
     fn grant_cap_burst(&mut self, cap: u32) {
         let now = self.now;
         let cap = &mut self.records.caps[cap as usize];
@@ -246,8 +249,8 @@ impl Exact {
         let now = self.now;
         let cap = &mut self.records.caps[at as usize];
         cap.parked = false;
-        // Called late, by a coarse timer: that much is made up for (docs/reference/cbq.md rule 12).
-        // Time lost in competition is not, unless the limit is a guarantee too.
+        // By how much a coarse timer is late is made up for (docs/reference/cbq.md rule 12). Time
+        // lost to other classes is not, unless the limit is a guarantee too.
         if !cap.owed {
             cap.lag = now.saturating_sub(cap.opens).min(SECOND).saturating_add(cap.burst);
         }
@@ -259,17 +262,18 @@ impl Exact {
         }
     }
 
-    // ------------------------------------------------------------------ lenders of
+    // ------------------------------------------------------------------ lenders, in
     // `excess priority`
 
-    /// A branch of a node can take: the node may have something of its own to lend.
+    /// A branch of a node can take excess now. The node lends to it from its own rate if it has
+    /// credit.
     fn enable_lender(&mut self, node: u32, branch: u32) {
         let n = &mut self.records.nodes[node as usize];
         if n.parent == NIL || n.nspb == 0 {
             return;
         }
         if n.live == 1 {
-            // Idleness earns a burst; who is not idle is owed what came late.
+            // Idle time earns a burst and no more. A node that was not idle keeps all its credit.
             let burst = span(n.nspb, n.words.burst);
             n.underlimit = n.underlimit.max(self.now.saturating_sub(burst));
         }
@@ -288,7 +292,8 @@ impl Exact {
         self.offer(node);
     }
 
-    /// Puts a node's branches in their lenders, or the node in the wheel until it has credit.
+    /// Puts a node's branches into the list of lenders of its level, or the node into the timing
+    /// wheel until it has credit.
     pub(super) fn offer(&mut self, node: u32) {
         let n = &mut self.records.nodes[node as usize];
         if n.parent == NIL || n.nspb == 0 || n.live == 0 || self.excess == Excess::Share {
@@ -318,7 +323,7 @@ impl Exact {
 
     // ------------------------------------------------------------------ choice
 
-    /// Who takes the next packet beyond guarantees, and whose bandwidth it is.
+    /// The leaf that sends the next packet beyond guarantees, and the node that lends for it.
     #[inline]
     pub(super) fn choose_excess(&mut self) -> Option<(u32, u32)> {
         let now = self.now;
@@ -339,7 +344,7 @@ impl Exact {
         Some((self.descend(root)?, 0))
     }
 
-    /// From a branch to the leaf whose turn it is.
+    /// Goes down from a branch, at each level to the child with the least start tag, to a leaf.
     #[inline]
     fn descend(&mut self, mut branch: u32) -> Option<u32> {
         loop {
@@ -356,8 +361,8 @@ impl Exact {
 
     // ------------------------------------------------------------------ departures
 
-    /// Counts a packet that went, in `excess share`: tags and caps from the leaf to the root. All
-    /// that is sent is divided, guaranteed or not.
+    /// Counts a sent packet in `excess share`: in the tags and caps from the leaf to the root.
+    /// Packets within guarantee advance the tags too.
     #[inline(always)]
     pub(super) fn charge<const GUARANTEED: bool>(&mut self, slot: u32, len: u32) {
         if GUARANTEED {
@@ -393,8 +398,8 @@ impl Exact {
         }
     }
 
-    /// The same for a packet beyond guarantees of a leaf that came [alone](Exact::alone): it comes
-    /// back to its calendars, and so do those above it, at the present, and goes.
+    /// The same for a packet beyond guarantees of a leaf that is [alone](Exact::alone). The leaf,
+    /// and each branch above it, starts at the present of its calendar and is charged at once.
     #[inline]
     pub(super) fn charge_alone(&mut self, slot: u32, len: u32) {
         let leaf = &mut self.records.leaves[slot as usize];
@@ -418,8 +423,9 @@ impl Exact {
         }
     }
 
-    /// The same in `excess priority`: a guaranteed packet is taken from what all above may lend;
-    /// one beyond is divided from its lender down.
+    /// The same in `excess priority`. A packet within guarantee is charged to the credit of all
+    /// nodes above. A packet beyond guarantee advances the tags below its lender, and is charged to
+    /// the credit of the lender and of all above it.
     pub(super) fn charge_lent(&mut self, slot: u32, len: u32, lender: u32) {
         let guaranteed = lender == GUARANTEE;
         if guaranteed {
@@ -460,7 +466,7 @@ impl Exact {
             if cap != NIL {
                 self.charge_cap(cap, len);
             }
-            // What an ancestor lent is not taken from those between it and the leaf.
+            // Nodes between the leaf and the lender are not charged.
             if lends {
                 self.charge_lender(node, len);
             }
@@ -474,7 +480,8 @@ impl Exact {
         if n.nspb == 0 {
             return;
         }
-        // While something below waits, credit that came late is owed; else idleness earns a burst.
+        // While something below waits, credit that was not used is kept; after idle time there is a
+        // burst of it.
         let burst = span(n.nspb, n.words.burst);
         let (clock, nspb) = (n.underlimit, n.nspb);
         let clock = if n.live > 0 {
@@ -491,6 +498,6 @@ impl Exact {
     }
 }
 
-/// A tag beyond which virtual time is set back to 0: 146 years at normal speed, but a class of 1
-/// bit/s alone on 10 Gbit/s comes here in under a second.
+/// A tag beyond which virtual time is set back to 0. In ns that is 146 years, but the virtual time
+/// of a class of 1 bit/s that is alone on 10 Gbit/s gets there in less than a second.
 pub const REBASE_AT: u64 = 1 << 62;

@@ -1,5 +1,5 @@
-//! The records of the scheduler: one record a leaf, and for what is above the leaves, branches,
-//! nodes and caps.
+//! The scheduler's records. A leaf has one record. A class with classes below it has a node, and in
+//! each band a branch. A ceiling, or a rate that is a limit, has a cap.
 
 use super::words::Words;
 use crate::units::SECOND;
@@ -7,20 +7,21 @@ use crate::units::SECOND;
 /// "None", in links and indices.
 pub const NIL: u32 = u32::MAX;
 
-/// In a child's number: a branch. Without: a leaf, by its slot.
+/// This bit in the number of a calendar's child says that it is a branch. Without it the number is
+/// a leaf's slot.
 pub const BRANCH: u32 = 1 << 31;
 
-/// In a timer's number: the clock of a cap.
+/// This bit in a timer's number says that it is the clock of a cap.
 pub const CAP: u32 = 1 << 31;
-/// In a timer's number: the credit clock of a node.
+/// This bit in a timer's number says that it is the credit clock of a node.
 pub const NODE: u32 = 1 << 30;
 
-/// Bits behind the point of [`Leaf::nspb`]: at 100 Gbit/s a byte takes 0.08 ns, here good to 1 in
+/// Fraction bits of [`Leaf::nspb`]. At 100 Gbit/s a byte takes 0.08 ns; this states it to 1 in
 /// 10^6.
 const POINT: u32 = 24;
 
-/// Nanoseconds a byte at a rate in bit/s, in 2^-24 ns; 0 for rate 0, which nothing is ever measured
-/// by.
+/// The time of a byte at a rate in bit/s, in 2^-24 ns. 0 for rate 0, at which no time is ever
+/// computed.
 pub fn nspb(rate: u64) -> u64 {
     if rate == 0 {
         return 0;
@@ -30,11 +31,11 @@ pub fn nspb(rate: u64) -> u64 {
     (exact / rate).max(1) as u64
 }
 
-/// Weight of all classes of rate 0, which share equally (docs/reference/cbq.md rule 6): a
-/// nanosecond a byte.
+/// The [`weight`] of all classes of rate 0, which share equally (docs/reference/cbq.md rule 6): one
+/// nanosecond for a byte.
 const EQUAL: u64 = 1 << POINT;
 
-/// What tags advance by for a byte, in 2^-24 ns: the time it takes at the class's rate.
+/// By how much a byte advances a start tag, in 2^-24 ns: the time of a byte at the class's rate.
 pub fn weight(rate: u64) -> u64 {
     if rate == 0 { EQUAL } else { nspb(rate) }
 }
@@ -54,10 +55,11 @@ pub fn cost(nspb: u64, bytes: u32, rem: &mut u32) -> u64 {
     (exact >> POINT) as u64
 }
 
-/// A time and who waits for it, as one number that orders them: a heap compares it in two steps.
+/// A time (upper bits) and the number of what waits for it (lower 32 bits), as one number that a
+/// heap can order by.
 pub type At = u128;
 
-/// Makes one.
+/// Puts a time and a number together.
 #[inline]
 pub fn at(time: u64, id: u32) -> At {
     u128::from(time) << 32 | u128::from(id)
@@ -69,7 +71,7 @@ pub fn time(at: At) -> u64 {
     (at >> 32) as u64
 }
 
-/// The same time with another who waits for it.
+/// The same time with the number of something else that waits.
 #[inline]
 pub fn with_id(at: At, id: u32) -> At {
     at & !At::from(u32::MAX) | At::from(id)
@@ -79,20 +81,20 @@ pub fn with_id(at: At, id: u32) -> At {
 pub const BACKLOGGED: u8 = 1;
 /// Takes excess.
 pub const BORROW: u8 = 2;
-/// Counted as one that can take excess now.
+/// Can take excess now, and is counted so in its calendar and branch.
 pub const AVAIL: u8 = 4;
-/// Has an entry in its calendar, perhaps a dead one.
+/// Has an entry in its calendar. The entry may be void: it is removed when it is found.
 pub const LINKED: u8 = 8;
-/// Has an entry in the wheel, perhaps a dead one.
+/// Has an entry in the timing wheel, which may be void.
 pub const FILED: u8 = 16;
-/// Has an entry in the ready queue, perhaps a dead one.
+/// Has an entry in the queue of leaves that are within guarantee, which may be void.
 pub const READY: u8 = 32;
 /// Of rate 0.
 pub const ZERO: u8 = 64;
 /// The slot is in use.
 pub const EXISTS: u8 = 128;
 
-/// Of a branch: stands in a row of those that have something to lend.
+/// Of a branch: it is in a list of [`Lenders`](super::lenders::Lenders).
 pub const IN_LENDERS: u8 = 1;
 
 /// A leaf: all that a packet touches of it, in one cache line. The leaf of a class that has
@@ -122,7 +124,7 @@ pub struct Leaf {
     pub branch: u32,
     /// Its ceiling, or [`NIL`].
     pub cap: u32,
-    /// Where in the calendar its entry lies.
+    /// The place of its entry in the calendar.
     pub filed: u16,
     pub flags: u8,
     pub priority: u8,
@@ -165,7 +167,7 @@ pub struct Branch {
     pub calendar_next: u32,
     /// The branch above; [`NIL`] for the root's.
     pub up: u32,
-    /// The calendar above that it stands in.
+    /// The calendar of the branch above that it is in.
     pub home: u32,
     pub node: u32,
     /// Children with a rate, and those of rate 0, which take what the others cannot
@@ -173,16 +175,16 @@ pub struct Branch {
     pub calendars: [u32; 2],
     /// Children that can take excess now.
     pub avail: u32,
-    /// The node's cap, here too because every packet looks for it.
+    /// The node's cap. It is repeated here because every packet needs it.
     pub cap: u32,
-    /// Next in its row.
+    /// Next in its list of lenders.
     pub lender_next: u32,
     pub filed: u16,
     /// AVAIL, LINKED, ZERO as in a leaf, and IN_LENDERS.
     pub flags: u8,
     pub band: u8,
-    /// Whether all from here to the root borrow and have no cap, in the last bit; before it, the
-    /// count of changes when that was seen.
+    /// The last bit: every class from here to the root borrows and has no cap. The other bits: the
+    /// count of changes for which that was found out.
     pub open: u32,
 }
 
@@ -203,7 +205,7 @@ pub struct Node {
     pub level: u32,
     /// Its limit: a ceiling, or without borrow in `excess share` its rate. Or [`NIL`].
     pub cap: u32,
-    /// By band.
+    /// Its branch in each band, or [`NIL`].
     pub branches: [u32; 8],
     /// Branches below which something can take excess.
     pub live: u32,
@@ -216,10 +218,11 @@ pub struct Node {
     pub filed: bool,
 }
 
-/// A limit on all that leaves below a point: credit clock at the limit's rate.
+/// A limit on all that a leaf, or all below a node, sends: a credit clock that runs at the limit's
+/// rate.
 #[derive(Clone, Copy)]
 pub struct Cap {
-    /// Whose: a leaf's slot, or a node with [`NODE`].
+    /// What it limits: a leaf's slot, or a node's number with [`NODE`].
     pub owner: u32,
     /// Nothing beyond guarantees leaves before this time.
     pub opens: u64,
@@ -229,11 +232,11 @@ pub struct Cap {
     pub rate: u64,
     /// How far behind the present the clock may be, ns.
     pub lag: u64,
-    /// Least of that: what idleness earns.
+    /// The least value of `lag`: what idleness earns.
     pub burst: u64,
-    /// It limits a guarantee: what came late is owed.
+    /// The limit is the class's guarantee too: time that it lost to others is made up for.
     pub owed: bool,
-    /// Waits for its time, in the wheel.
+    /// The clock is ahead of the present, and the cap waits for it in the timing wheel.
     pub parked: bool,
 }
 
@@ -275,7 +278,7 @@ impl Records {
         }
     }
 
-    /// Where the child lies, and who comes after it there.
+    /// Notes the place of a child's entry in its calendar, and the child after it.
     #[inline]
     pub fn set_filed(&mut self, id: u32, at: u16, next: u32) {
         if id & BRANCH == 0 {
@@ -287,7 +290,7 @@ impl Records {
         }
     }
 
-    /// Tag, flags and the one after it.
+    /// A child's start tag, its flags, and the child after it.
     #[inline]
     pub fn entry(&self, id: u32) -> (u64, u8, u32) {
         if id & BRANCH == 0 {
@@ -365,7 +368,7 @@ impl Records {
         }
     }
 
-    /// Whether a timer's going off can let a packet go.
+    /// Whether a packet may become free to go when this timer is due.
     pub fn matters(&self, id: u32) -> bool {
         if id & CAP != 0 {
             let owner = self.caps[(id & !CAP) as usize].owner;

@@ -46,8 +46,8 @@ impl Exact {
             levels_stale: false,
             free: Free::default(),
         };
-        // The root's own packets take what its classes leave, and are not held to anything but the
-        // link. Their burst is that of a class that states none.
+        // The root's own packets get the rate that its classes leave, and may borrow. Their burst
+        // is that of a class that states none.
         let words = Words {
             rate: context.rate.as_bit_s(),
             borrow: true,
@@ -75,7 +75,7 @@ impl Exact {
         self.change_given(above, 0, words.rate);
         self.records.nodes[above as usize].children += 1;
         self.attach_leaf(slot, above, words);
-        // Each time that there are twice as many.
+        // The wheel grows whenever the number of leaves has doubled.
         if self.leaf_count.is_power_of_two() {
             self.size_wheel();
         }
@@ -90,7 +90,7 @@ impl Exact {
         if leaf.cap != NIL {
             self.drop_cap(leaf.cap);
         }
-        // The slot is used again: nothing may lie about that names it.
+        // The slot will be used again, so no entry of the wheel or of the ready queue may name it.
         self.unfile(slot);
         self.records.leaves[slot as usize] = Leaf::NONE;
         self.leaf_count -= 1;
@@ -125,8 +125,8 @@ impl Exact {
         self.size_wheel();
     }
 
-    /// Another rule for the excess: the trees by priority are made or merged; guarantees are not
-    /// touched.
+    /// Sets how excess is divided. `excess priority` has a tree of branches for each priority,
+    /// `excess share` has one: they are made anew. Guarantee clocks stay as they are.
     pub(super) fn set_excess(&mut self, excess: Excess) {
         let slots: Vec<u32> = (0..self.records.leaves.len() as u32)
             .filter(|s| self.records.leaves[*s as usize].flags & EXISTS != 0)
@@ -165,7 +165,8 @@ impl Exact {
 
     // ------------------------------------------------------------------ leaves
 
-    /// What the words of a leaf were; of a node's implicit leaf, those that it was given.
+    /// The words that a leaf has. A node's implicit leaf has words of its own, derived from the
+    /// node's.
     fn leaf_words(&self, slot: u32) -> Words {
         let leaf = &self.records.leaves[slot as usize];
         Words {
@@ -194,7 +195,8 @@ impl Exact {
         }
         let leaf = &mut self.records.leaves[slot as usize];
         let same = leaf.branch == branch && leaf.has(ZERO) == zero;
-        // The clock is kept in real time when the priority is another one.
+        // `eligible` counts without the priority's slip, so another priority's slip is put in its
+        // place: the leaf is within guarantee at the same time as before.
         leaf.eligible = leaf.eligible.saturating_add(slip[old as usize]).saturating_sub(slip[words.priority as usize]);
         leaf.start = if same { leaf.start.max(present) } else { present };
         leaf.nspb = weight(words.rate);
@@ -278,7 +280,7 @@ impl Exact {
         let due = self.records.leaf_due(&leaf);
         self.unfile(slot);
         self.detach_leaf(slot);
-        // The class's limit goes on as it stands; its own packets are below it from now on.
+        // The class's cap moves from the leaf to the node, with its clock.
         self.records.leaves[slot as usize].cap = NIL;
         let node = self.make_node(slot, above, words, leaf.cap, due);
         self.attach_leaf(slot, node, Words { ceiling: None, ..words });
@@ -298,7 +300,8 @@ impl Exact {
             self.wheel.unfile(&mut self.records, node | NODE);
         }
         if !n.words.borrow {
-            // Its rate is its limit, which the clock of its guarantee keeps from now on.
+            // Without `borrow` its rate is its limit. From now on the leaf's guarantee clock keeps
+            // that limit, so it may not be behind the node's.
             let used = self.own_clock(node).saturating_sub(self.records.slip[n.words.priority as usize % 8]);
             let leaf = &mut self.records.leaves[n.slot as usize];
             leaf.eligible = leaf.eligible.max(used);
@@ -328,7 +331,7 @@ impl Exact {
         self.attach_leaf(n.slot, n.parent, n.words);
     }
 
-    /// A node for a class whose limit is `cap`, and which has used its rate up to `underlimit`.
+    /// Makes a node for a class with the cap `cap`, whose credit clock is at `underlimit`.
     fn make_node(&mut self, slot: u32, parent: u32, words: Words, cap: u32, underlimit: u64) -> u32 {
         let node = Node {
             slot,
@@ -361,7 +364,7 @@ impl Exact {
         at
     }
 
-    /// Takes a node's branches out of the calendars above and out of their lenders.
+    /// Takes a node's branches out of the calendars above, and out of the lists of lenders.
     fn unlink_node(&mut self, node: u32) {
         self.disable_node(node);
         for branch in self.records.nodes[node as usize].branches {
@@ -374,7 +377,7 @@ impl Exact {
                 self.calendars[calendar as usize].unlink(&mut self.records, branch | BRANCH);
             }
         }
-        // Lenders hold branches by number: they are made anew with the levels.
+        // The lists of lenders are emptied, and filled again when levels are counted.
         self.lenders.clear(&mut self.records);
         self.levels_stale = true;
     }
@@ -391,7 +394,7 @@ impl Exact {
         let n = &mut self.records.nodes[node as usize];
         (n.parent, n.words, n.nspb, n.rem, n.filed) = (to, words, nspb(words.rate), 0, false);
         self.set_node_cap(node, clock);
-        // Its branches stand in the calendars of the new parent, at their present.
+        // Its branches move to the calendars of the new parent, and start at their present.
         for branch in old.branches {
             if branch != NIL {
                 let band = self.records.branches[branch as usize].band;
@@ -413,7 +416,8 @@ impl Exact {
         }
     }
 
-    /// A child of `from` with the rate `before` is one of `to` with `rate` now.
+    /// A child with the rate `before` leaves the node `from`, and comes to `to` with the rate
+    /// `rate`.
     fn move_given(&mut self, from: u32, before: u64, to: u32, rate: u64) {
         if from != to {
             self.records.nodes[from as usize].children -= 1;
@@ -425,8 +429,8 @@ impl Exact {
         }
     }
 
-    /// A node's children have one of `rate` instead of one of `before`; its implicit leaf has the
-    /// rest.
+    /// A child of a node changes its rate from `before` to `rate` (0: there is no such child). The
+    /// node's implicit leaf has what the children leave.
     fn change_given(&mut self, node: u32, before: u64, rate: u64) {
         let n = &mut self.records.nodes[node as usize];
         n.given = n.given + u128::from(rate) - u128::from(before);
@@ -438,9 +442,9 @@ impl Exact {
         let (slot, words) = (n.slot, n.words);
         let rate = u128::from(words.rate).saturating_sub(n.given) as u64;
         let leaf = self.records.leaves[slot as usize];
-        // docs/reference/cbq.md rule 16: the class's priority and borrow. With nothing left of the
-        // rate it takes what its siblings leave in any case (rule 6): the class's own limit holds
-        // above it.
+        // docs/reference/cbq.md rule 16: it has the class's priority and `borrow`. If its children
+        // leave nothing of the rate, it borrows in any case, as a class of rate 0 gets nothing else
+        // (rule 6); the class's own limit still holds.
         let words = Words { rate, borrow: words.borrow || rate == 0, ceiling: None, ..words };
         if leaf.branch != NIL && self.leaf_words(slot) == words && leaf.nspb == weight(rate) {
             return;
@@ -551,8 +555,8 @@ impl Exact {
         }
     }
 
-    /// Sets a calendar's virtual time back, and its children's tags with it. Linear in all classes,
-    /// for one packet in 10^5 at the very most.
+    /// Sets a calendar's virtual time back to 0, and its children's tags with it. Linear in all
+    /// classes, but it happens at most once in 10^5 packets.
     #[cold]
     pub(super) fn rebase(&mut self, calendar: u32) {
         let by = self.calendars[calendar as usize].present(&mut self.records);
@@ -576,8 +580,8 @@ impl Exact {
 
     // ------------------------------------------------------------------ sizes
 
-    /// Room for a slot. Grows by little: at 100,000 classes doubling would waste more than the
-    /// class's own leaf.
+    /// Makes room for a slot. The table grows by a 32nd and not by doubling: with 100,000 classes
+    /// doubling could waste as much memory as the leaves take.
     fn reserve_leaf(&mut self, slot: u32) {
         let leaves = &mut self.records.leaves;
         if leaves.len() <= slot as usize {
@@ -588,8 +592,8 @@ impl Exact {
         }
     }
 
-    /// A wheel with a slot a leaf or more, whose horizon is what an average leaf waits between
-    /// packets, and some more.
+    /// Sizes the timing wheel: at least a slot for each leaf, and a horizon of four times what an
+    /// average leaf waits between two packets.
     fn size_wheel(&mut self) {
         let slots = u64::from(self.leaf_count.max(1)).next_power_of_two().ilog2().clamp(10, 18);
         let packet = span(nspb(self.link_rate.max(1)), 1500).max(1);
