@@ -1,4 +1,5 @@
-//! Classes come and change: words, weights, limits. What a change costs, and no packet.
+//! Changes: new classes, words, weights and limits. What is linear in the classes happens here,
+//! never for a packet.
 
 use super::fair::{self, Fair};
 use super::limits::{Policer, Shaper};
@@ -6,12 +7,12 @@ use super::words::{self, Excess, Kind, Sums, Words};
 use super::{Limits, NONE, Wfq};
 use crate::schedule::{ROOT_SLOT, Scheduler, Slot};
 
-/// Log2 of the virtual time that a byte takes at the weight of all together: no weight is rounded
-/// by more than 2^-18 of itself.
+/// Log2 of the virtual time that a byte takes at the sum of all weights. At this scale rounding
+/// changes no weight by more than 2^-18 of itself.
 const FINE: u32 = 17;
 
 impl Wfq {
-    /// Sets up the orders for a way to divide the excess. Nobody waits in them then.
+    /// Sets how the excess is divided, and makes the orders for it, in which no class waits yet.
     pub(super) fn set_excess(&mut self, excess: Excess) {
         self.excess = excess;
         self.fair = Fair::new(excess == Excess::Proportional, self.packet);
@@ -34,8 +35,9 @@ impl Wfq {
         self.kinds.iter().flatten().copied()
     }
 
-    /// Weights are to be worked out anew: before the next packet, so that a tree is built in linear
-    /// time; but at once where packets wait, so that what follows does not depend on who asks when.
+    /// Weights must be computed again. While no packets wait that is left until the next one comes,
+    /// so that building a tree takes linear time. While packets wait it is done at once, so that
+    /// departures do not depend on when the scheduler is asked next.
     pub(super) fn weights_changed(&mut self) {
         self.stale = true;
         if self.waiting > 0 {
@@ -43,8 +45,7 @@ impl Wfq {
         }
     }
 
-    /// Works out the weights after a change of classes or rates. Linear in the classes: the price
-    /// of a change, not of a packet.
+    /// Computes the weights after a change of classes or rates. Linear in the classes.
     #[cold]
     pub(super) fn compute_weights(&mut self) {
         self.stale = false;
@@ -55,7 +56,7 @@ impl Wfq {
         let bits = |n: u128| 128 - n.leading_zeros();
         let wanted = (bits(all) + FINE).min(126);
         if self.fair.is_empty() || wanted.abs_diff(self.unit) > 4 {
-            // Another scale, or nobody to care: all begin anew.
+            // The scale changes, or no class waits: tags are forgotten.
             self.unit = wanted;
             self.fair.clear();
         }
@@ -74,8 +75,8 @@ impl Wfq {
             spare.set_pace(per_byte(self.spare_unit, parts));
         }
         let spare_unit = self.spare_unit;
-        // Packets of the class that holds the scheduler have no words to go by, and do not starve:
-        // a thousandth, as what is left always has.
+        // Packets of the class that holds the scheduler have no words. They get a thousandth, as a
+        // class that says nothing does where all is reserved.
         let own = self.classes[ROOT_SLOT as usize].len;
         match &mut self.spare {
             Some(spare) => spare.set_weight(ROOT_SLOT, per_byte(spare_unit, (parts / 1000).max(1)), own),
@@ -103,7 +104,8 @@ impl Wfq {
             && limits.shape.map(|shape| shape.rate()) == words.shape
     }
 
-    /// Gives a class the limits that its words say. Meters and clocks go on, also at another rate.
+    /// Sets the limits that a class's words ask for. Buckets and clocks go on, also at another
+    /// rate.
     pub(super) fn limit(&mut self, slot: Slot, words: &Words) {
         let at = self.classes[slot as usize].limits;
         let before = self.limits.get(at as usize).copied().unwrap_or_default();
@@ -147,7 +149,7 @@ impl Wfq {
         };
     }
 
-    /// Sets a class's words, new or changed, with its packets where they are.
+    /// Sets the words of a class, new or changed. Its packets keep their places.
     pub(super) fn set(&mut self, slot: Slot, words: Words) {
         let urgent = match words.kind {
             Kind::Urgent { level, .. } => Some(level),

@@ -92,7 +92,7 @@ fn fair_queues(view: &View<'_>, classes: &[ClassId], findings: &mut Vec<Finding>
     }
 }
 
-/// Where all is reserved, a class that says nothing has a thousandth.
+/// Warns of a class that says nothing where the whole link is reserved: it gets a thousandth.
 fn nothing_left(view: &View<'_>, holder: ClassId, classes: &[ClassId], findings: &mut Vec<Finding>) {
     let Some(whole) = view.link.capacity(holder) else { return };
     let given = |class: &ClassId| u128::from(view.guarantee(*class).as_bit_s());

@@ -3,32 +3,32 @@
 //!
 //! A member's next packet has a start tag S, exact, and finishes by S + length / weight. Virtual
 //! time V grows by length / (sum of all weights) with every packet, and jumps to the smallest start
-//! tag when nobody has begun. Of those that have begun (S not beyond V) the one goes that would
-//! finish first: so nobody is ever ahead of its share by more than a packet, which is what plain
-//! round robin and start-time fair queueing allow.
+//! tag if that lies beyond V for every member. A member has *begun* if its S is not beyond V. Of
+//! those that have begun, the one goes that would finish first. So no member is ever ahead of its
+//! share by more than a packet; under round robin and start-time fair queueing it may be.
 //!
-//! QFQ's idea is that tags need be ordered only roughly. Members are grouped by the span of their
-//! packet, rounded up to a power of two; in a group they lie in a calendar of 64 slots, each an
-//! eighth of the span wide (QFQ's are a whole span). Within a group who begins first finishes
-//! first, so only the groups' front slots compete, at most 64 of them and in practice a handful. A
-//! finish tag is taken as the slot's beginning, a span and a slot: at most 2.25 times what the
-//! packet takes, later than its own.
+//! QFQ's idea is that tags need be ordered only roughly. Members are grouped by their *span*: the
+//! virtual time of their packet (length / weight), rounded up to a power of two. A group is a
+//! calendar of 64 slots, each an eighth of the span wide (QFQ's are a whole span). In a group the
+//! member that begins first finishes first, so only the groups' front slots compete: at most 64, in
+//! practice a handful. The finish tag of all in a slot is taken to be the slot's beginning plus a
+//! span and a slot: at most 2.25 times what the packet takes after its start tag.
 //!
 //! Unlike QFQ's, a member's group follows the length of its first packet, so that short packets
 //! finish early, as in WF2Q+.
 
 use crate::prefetch::prefetch;
 
-/// "None", in links.
+/// "No member", in links.
 const NIL: u32 = u32::MAX;
 /// No group is picked.
 const NONE: u8 = u8::MAX;
 /// Log2 of the slots in a span.
 pub const FINE: u32 = 3;
-/// Most that a member's tag moves at once: 128 KiB at the dearest weight.
+/// The most by which a member's tag moves at once: what 128 KiB take at the smallest weight.
 const MOST: u64 = 1 << 61;
-/// Most virtual time that a byte takes, where at the weight of all together it takes 2^17 to 2^18:
-/// a weight of less than 2^-26 of all is served as if it were that.
+/// The most virtual time that a byte takes. At the sum of all weights a byte takes 2^17 to 2^18, so
+/// a weight of less than 2^-26 of the sum counts as 2^-26 of it.
 pub const MAX_PER_BYTE: u64 = 1 << 44;
 
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ struct Member {
 const IDLE: Member = Member { s: 0, per_byte: 0, next: NIL, prev: NIL, shift: 0, at: 0, linked: false };
 
 struct Group {
-    /// Slots that hold someone.
+    /// Slots in use, as bits.
     full: u64,
     head: [u32; 64],
     tail: [u32; 64],
@@ -57,8 +57,8 @@ struct Group {
 
 /// Members in worst-case fair order.
 pub struct Fair {
-    /// Whether V jumps when nobody has begun. Where it does not, [`pick`](Fair::pick) may name
-    /// nobody.
+    /// Whether V jumps when no member has begun. Where it does not, [`pick`](Fair::pick) may return
+    /// none.
     jumps: bool,
     v: u64,
     /// The latest finish tag served.
@@ -70,7 +70,7 @@ pub struct Fair {
     least: u8,
     longest: u32,
     linked: u32,
-    /// Spans of which there is someone.
+    /// Spans of which there is a member, as bits of their log2.
     active: u64,
     picked: u8,
     /// Beginning of the front slot, by span.
@@ -100,8 +100,8 @@ pub fn log2_up(n: u64) -> u8 {
 }
 
 impl Fair {
-    /// Without members. `longest` is the length of a packet that is usual, in bytes; longer ones
-    /// may come.
+    /// An order without members. `longest` is the length in bytes of the longest usual packet;
+    /// longer ones may come.
     pub fn new(jumps: bool, longest: u32) -> Fair {
         Fair {
             jumps,
@@ -127,13 +127,13 @@ impl Fair {
         }
     }
 
-    /// Whether anybody waits.
+    /// Whether no member waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.linked == 0
     }
 
-    /// What a byte of service moves virtual time.
+    /// Sets by how much a byte of service moves virtual time.
     pub fn set_pace(&mut self, per_byte: u64) {
         self.per_byte = per_byte.max(1);
         self.set_least();
@@ -143,8 +143,8 @@ impl Fair {
         self.least = log2_up(cost(self.per_byte, self.longest)).clamp(FINE as u8, 58);
     }
 
-    /// What a byte moves a member's tag; 0: it has no weight and never waits here. `len` is the
-    /// length of its first packet.
+    /// Sets by how much a byte moves a member's tag; 0: it has no weight and never waits here.
+    /// `len` is the length of its first packet.
     pub fn set_weight(&mut self, slot: u32, per_byte: u64, len: u32) {
         let before = self.members[slot as usize];
         if before.per_byte == per_byte {
@@ -164,7 +164,7 @@ impl Fair {
         member.s = match before.per_byte {
             0 => self.v,
             _ if lead > 0 => self.v.wrapping_add(scaled(lead.unsigned_abs())),
-            // Who does not wait is owed nothing.
+            // A member that does not wait is owed nothing.
             _ if !before.linked => self.v,
             _ => self.v.wrapping_sub(scaled(lead.unsigned_abs())),
         };
@@ -217,7 +217,7 @@ impl Fair {
         }
     }
 
-    /// The member whose turn it is.
+    /// The member that sends next.
     #[inline]
     pub fn pick(&self) -> Option<u32> {
         if self.picked == NONE {
@@ -228,15 +228,15 @@ impl Fair {
         Some(self.groups[usize::from(self.groups_at[shift])].head[at as usize])
     }
 
-    /// That member and the one behind it, [`NIL`] for nobody: as far as they are known at once. For
-    /// hints.
+    /// The member that sends next and the one behind it, [`NIL`] where that takes a search. Used as
+    /// hints only.
     #[inline]
     pub fn likely_next(&self) -> [u32; 2] {
         let near = self.pick().unwrap_or(NIL);
         [near, self.members.get(near as usize).map_or(NIL, |member| member.next)]
     }
 
-    /// Time passes by a packet of `len` bytes that was not served from here.
+    /// A packet of `len` bytes was sent that was not chosen here: virtual time moves on.
     pub fn advance(&mut self, len: u32) {
         self.v = self.v.wrapping_add(cost(self.per_byte, len));
         self.repick();
@@ -297,7 +297,8 @@ impl Fair {
         let lead = member.s.wrapping_sub(self.v).cast_signed();
         let mut shift = log2_up(span).max(self.least) & 63;
         if lead > 4 << shift.min(58) {
-            // It sent more than it had announced. A wider group reaches as far as its tag.
+            // It sent a longer packet than it had announced, so its tag is further ahead than its
+            // group reaches. It goes to a group of wider slots.
             shift = log2_up(lead.cast_unsigned()) - 2;
         }
         let width = u32::from(shift) - FINE;
@@ -363,7 +364,7 @@ impl Fair {
         }
     }
 
-    /// A slot holds nobody any more.
+    /// A slot has become empty.
     #[inline]
     fn empty(&mut self, shift: usize, at: usize) {
         let group = &mut self.groups[usize::from(self.groups_at[shift])];
@@ -378,12 +379,13 @@ impl Fair {
         *front = front.wrapping_add(u64::from(empty) << width);
     }
 
-    /// After every change: V jumps if nobody has begun, and the one is found whose turn it is.
+    /// Called after every change: moves V if no member has begun, and finds the member that sends
+    /// next.
     #[inline]
     fn repick(&mut self) {
         let mut left = self.active;
         if left == 0 {
-            // A busy period ends: who was ahead is so no longer.
+            // A busy period ends: no member is ahead of its share any more.
             if after(self.last, self.v) {
                 self.v = self.last;
             }

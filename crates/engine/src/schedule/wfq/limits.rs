@@ -3,10 +3,10 @@
 
 use crate::units::{Nanos, Rate, SECOND};
 
-/// Bits behind the point of a byte's time: at 100 Gbit/s it takes 0.08 ns, here good to 1 in 10^6.
+/// Fraction bits of a byte's time. At 100 Gbit/s a byte takes 0.08 ns; this states it to 1 in 10^6.
 const POINT: u32 = 24;
 
-/// Time at a rate above 0.
+/// Converts bytes to time at a rate above 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     rate: Rate,
@@ -22,15 +22,15 @@ impl Pace {
         Pace { rate, per_byte: (((u128::from(8 * SECOND) << POINT) + bits / 2) / bits).max(1) as u64, rest: 0 }
     }
 
-    /// The time of `bytes`, and what is left of a nanosecond.
+    /// The time of `bytes` in whole nanoseconds, and the fraction to carry.
     fn of(&self, bytes: u32) -> (Nanos, u32) {
         let exact = u128::from(self.per_byte) * u128::from(bytes) + u128::from(self.rest);
         ((exact >> POINT) as u64, exact as u32 & ((1 << POINT) - 1))
     }
 }
 
-/// A token bucket that polices: `full` is when it would be full if nothing more came, so that no
-/// tokens need be counted.
+/// A token bucket that polices. It counts no tokens, but keeps the time `full` at which the bucket
+/// would be full if no packet came before.
 #[derive(Clone, Copy, Debug)]
 pub struct Policer {
     pace: Pace,
@@ -74,7 +74,7 @@ impl Policer {
         }
         let (time, rest) = self.pace.of(len);
         let full = self.full.saturating_add(time);
-        // Half a nanosecond of rounding is no reason to refuse the last byte.
+        // A nanosecond more, so that rounding does not refuse a packet for which there are tokens.
         if full - now > self.depth.saturating_add(1) {
             return false;
         }
@@ -87,14 +87,14 @@ impl Policer {
 #[derive(Clone, Copy, Debug)]
 pub struct Shaper {
     pace: Pace,
-    /// How much of idleness, and of lateness, is made up for.
+    /// For how much idle time, or lateness, it makes up.
     credit: Nanos,
     /// When its next packet may go.
     pub due: Nanos,
 }
 
 impl Shaper {
-    /// One that has been idle for long.
+    /// A shaper that has been idle for long.
     pub fn new(rate: Rate, credit: Nanos) -> Shaper {
         Shaper { pace: Pace::new(rate), credit, due: 0 }
     }

@@ -1,12 +1,12 @@
-//! WFQ and CBWFQ as Cisco's modular QoS has them: weights, guarantees and low-latency classes,
-//! worst-case fair inside.
+//! WFQ and CBWFQ as in Cisco's modular QoS: classes with weights, guarantees or low latency, in
+//! worst-case fair order.
 //!
 //! Demers, Keshav and Shenker 1989 and Parekh and Gallager 1993 gave weighted fair queueing;
 //! class-based WFQ gives a weight to a class instead of a flow. Three kinds of classes:
 //!
 //! - `low-latency` (LLQ): served first, level 1 before level 2, all of a level in the order of
-//!   arrival. So that it starves nobody it is policed at its rate, but only under congestion: when
-//!   an arriving packet finds another that only the link keeps from going.
+//!   arrival. Such a class is policed at its rate, so that it cannot starve others, but only under
+//!   congestion: when a packet arrives while another waits for nothing but the link.
 //! - `bandwidth`, `bandwidth remaining` or `weight`: served by worst-case fair queueing ([`fair`]:
 //!   WF2Q+ with QFQ's groups), in constant time. A class that says nothing shares what nobody
 //!   reserved. The excess goes in proportion to bandwidth (`excess proportional`, classic IOS), or
@@ -15,7 +15,8 @@
 //! - any of these may be held to a rate: `shape` makes it wait, `police` drops what comes too
 //!   early.
 //!
-//! All of it shows only under congestion: a packet that finds the link idle goes.
+//! A packet that finds the link idle is sent at once, whatever its class (unless `shape` or
+//! `police` forbids it).
 
 mod change;
 mod check;
@@ -44,28 +45,28 @@ pub const ENTRY: Entry = words::ENTRY;
 /// "No limits".
 const NONE: u32 = u32::MAX;
 
-/// A class, as a packet meets it.
+/// What every packet of a class needs to know of it.
 #[derive(Clone, Copy)]
 struct Class {
     /// Length of its first packet.
     len: u32,
-    /// Of a low-latency class: its places in the order of its level. As many as packets, or fewer
-    /// where packets came before it was one; one at least while it has packets.
+    /// Of a low-latency class: how many places it has in the order of its level. One for each
+    /// packet; packets that it had before it became a low-latency class have one place together.
     places: u32,
-    /// Length of the longest packet that was announced as a shorter one: what is inside the class
-    /// may only be able to guess. Its packets are taken to be at least as long from then on, so
-    /// that nobody is late because of it twice.
+    /// Length of the longest packet that was announced as a shorter one, because a scheduler or
+    /// queue inside the class can only guess what comes next. From then on the class's packets are
+    /// taken to be at least as long, so that a wrong guess makes others late only once.
     longest_unannounced: u32,
     /// Its [`Limits`], or [`NONE`].
     limits: u32,
     /// The level of a low-latency class.
     urgent: Option<u8>,
-    /// It has something to send. A class that holds back what it has is one that has nothing,
-    /// unless it is a low-latency class.
+    /// It has something to send. A class whose inner scheduler holds its packets back counts as
+    /// empty, unless it is a low-latency class.
     waiting: bool,
-    /// Of a low-latency class: the scheduler inside it holds back.
+    /// Of a low-latency class: the scheduler inside it holds its packets back.
     blocked: bool,
-    /// Its shaper makes it wait.
+    /// It waits for the time of its shaper.
     parked: bool,
     /// It was made with a queue that keeps flows apart.
     fair_queue: bool,
@@ -83,7 +84,7 @@ const FREE: Class = Class {
     fair_queue: false,
 };
 
-/// What holds a class to a rate.
+/// What holds a class to a rate: the policer of `low-latency`, `police`, and `shape`.
 #[derive(Clone, Copy, Default)]
 struct Limits {
     urgent: Option<Policer>,
@@ -98,23 +99,25 @@ struct Wfq {
     now: Nanos,
     /// Low-latency classes, by level.
     urgent: [Fifo; 2],
-    /// All others: by their share, or by their guarantees where the excess goes by `spare`.
+    /// The order of all other classes: by share, or, with `excess equal`, by guarantee; then
+    /// `spare` is the order of what guarantees leave.
     fair: Fair,
     spare: Option<Fair>,
     classes: Vec<Class>,
     kinds: Vec<Option<Kind>>,
     limits: Vec<Limits>,
     free_limits: Vec<u32>,
-    /// Classes that their shaper makes wait; an entry whose time is not the shaper's is void.
+    /// Times at which parked classes may go on. An entry is void if it is not the time of the
+    /// class's shaper.
     timers: BinaryHeap<Reverse<(Nanos, Slot)>>,
     /// The earliest of these times.
     soonest: Nanos,
     /// Classes that have something to send, and the low-latency ones among them.
     waiting: u32,
     urgent_waiting: u32,
-    /// There is or was a class for which every arrival counts: a low-latency or a policed one.
+    /// There is or was a low-latency or a policed class, which needs to know of every arrival.
     wants_arrivals: bool,
-    /// Weights are to be worked out anew.
+    /// Weights must be computed again.
     stale: bool,
     /// Log2 of the virtual time that a byte takes at a weight of 1.
     unit: u32,
@@ -150,8 +153,7 @@ impl Wfq {
         new
     }
 
-    /// Takes a class in among those that wait, if it has something to send and nothing but the link
-    /// keeps it.
+    /// Puts a class into the order, if it has something to send and waits for nothing but the link.
     fn file(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
         if !class.waiting || class.parked || class.urgent.is_some() {
@@ -170,7 +172,7 @@ impl Wfq {
         }
     }
 
-    /// Has a class wait whose shaper says so. True if it must.
+    /// Parks a class if its shaper does not let it send yet. True if so.
     fn park(&mut self, slot: Slot) -> bool {
         let class = &mut self.classes[slot as usize];
         let Some(Limits { shape: Some(shape), .. }) = self.limits.get(class.limits as usize) else { return false };
@@ -194,7 +196,7 @@ impl Wfq {
         self.limits.get(class.limits as usize).and_then(|limits| limits.shape).map(|shape| shape.due)
     }
 
-    /// Time passes: classes whose shapers let them come back.
+    /// Time passes: parked classes whose time has come go back into the order.
     #[inline]
     fn advance(&mut self, now: Nanos) {
         self.now = now;
@@ -221,14 +223,15 @@ impl Wfq {
         self.soonest = self.timers.peek().map_or(Nanos::MAX, |Reverse((time, _))| *time);
     }
 
-    /// Whether a packet waits that only the link, or the shaper above, keeps from going.
+    /// Whether a packet waits for nothing but the link, or the shaper of the class above.
     fn congested(&mut self) -> bool {
         !self.fair.is_empty()
             || self.spare.as_ref().is_some_and(|spare| !spare.is_empty())
             || self.urgent_waiting > 0 && self.urgent.iter_mut().any(|level| level.next_wakeup().is_some())
     }
 
-    /// A class with limits has sent `len` bytes. Its next packet, if it may compete for the link.
+    /// A class with limits has sent `len` bytes. Returns the length of its next packet, unless its
+    /// shaper makes that wait.
     fn limited(&mut self, slot: Slot, limits: u32, len: u32, next: Option<u32>) -> Option<u32> {
         if let Some(Limits { shape: Some(shape), .. }) = self.limits.get_mut(limits as usize) {
             shape.sent(self.now, len);
@@ -386,7 +389,7 @@ impl Scheduler for Wfq {
             class.len = len.max(class.longest_unannounced);
         }
         if let Some(level) = class.urgent {
-            // Who has nothing holds nothing back: what comes next is not announced as released.
+            // A class without packets holds none back, and the engine does not unblock it.
             class.blocked &= next.is_some();
             if class.places > 0 {
                 self.urgent[usize::from(level)].head_lost(now, slot, next);
@@ -477,7 +480,7 @@ impl Scheduler for Wfq {
             self.urgent[usize::from(level)].sent(now, slot, len, next);
             self.give_up_place(slot, next);
             if self.spare.is_some() {
-                // Guarantees are of all that the link carries.
+                // Guarantees are parts of all that the link sends.
                 self.fair.advance(len);
             }
             return false;
@@ -520,7 +523,7 @@ impl Scheduler for Wfq {
                     self.soonest = time;
                     return Some(time);
                 }
-                // It parks again when it has something to send.
+                // A class without packets does not wait: it is parked again when it has some.
                 class.parked = false;
             }
             self.timers.pop();

@@ -1,11 +1,12 @@
 //! Classic CBQ: ALTQ's, to the letter (docs/reference/altq.md 2; Cho, USENIX 1998; Floyd and
 //! Jacobson 1995).
 //!
-//! An estimator a class says whether it is over its limit; a class over its limit may borrow from
-//! an ancestor that is not, or sleeps until a timer, two ticks at least, or any other event finds
-//! that its time has come. Priorities and weighted round robin say who goes first. Its faults are
-//! kept, for old policies and for what was published with it: ceilings from coarse timers, rates
-//! that are off for small packets and fast links. The `exact` estimator is for everything else.
+//! Each class has an estimator that says whether it is over its limit. A class over its limit may
+//! borrow from an ancestor that is not. Otherwise it sleeps, for two timer ticks at least, until
+//! its timer or another event finds that its time has come. Priorities and weighted round robin
+//! decide which class goes first. ALTQ's faults are kept, for old policies and published
+//! measurements: coarse timers keep classes below their rates, and rates are off for small packets
+//! and fast links. The `exact` estimator is for everything else.
 //!
 //! - `parameters`: from rates and bursts to the estimator's numbers (2.2)
 //! - `estimator`: what a packet does to the classes (2.7)
@@ -38,7 +39,7 @@ use crate::units::{Nanos, Rate};
 
 /// "No class", in the links between classes.
 const NONE: Slot = Slot::MAX;
-/// The cutoff that keeps nobody from borrowing.
+/// The cutoff that lets every class borrow.
 const NO_CUTOFF: u32 = 32;
 /// Priorities, 7 first.
 const PRIORITIES: usize = 8;
@@ -144,9 +145,9 @@ struct Classic {
     poll: Option<(Nanos, Choice)>,
     /// Who lent for the latest packet.
     lender: Slot,
-    /// The latest pass found nobody, and nothing has happened since.
+    /// The latest pass found no class that may send, and nothing has happened since.
     failed: bool,
-    /// The latest pass found nobody: the device waits.
+    /// The latest pass found no class that may send: the device waits.
     idle: bool,
     /// For `formal`, within a pass: the greatest depth that may lend, once asked for; whether the
     /// rule held someone; whether being held means to sleep.
@@ -160,7 +161,7 @@ struct Classic {
     callouts_set: u64,
 }
 
-/// Makes one.
+/// Makes the scheduler.
 pub fn build(context: &Context, settings: &Settings) -> Result<Box<dyn Scheduler>, SpecError> {
     Ok(Box::new(Classic::new(context, settings)?))
 }
@@ -229,7 +230,7 @@ impl Classic {
         }
     }
 
-    /// Something changed that a failed pass did not know of.
+    /// Something has changed since the latest pass, so another one may find a class.
     fn changed(&mut self) {
         self.poll = None;
         self.failed = false;

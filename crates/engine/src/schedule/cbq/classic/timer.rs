@@ -33,8 +33,8 @@ pub(super) fn delta(later: i64, earlier: i64) -> i64 {
 }
 
 impl Classic {
-    /// A class may not send: it sleeps until its time, with the offtime of `lender` or its own in
-    /// place of one packet's time.
+    /// A class may not send: it sleeps until its time. The offtime of `lender`, or its own, takes
+    /// the place of one packet's time.
     pub(super) fn delay_action(&mut self, now: Nanos, slot: Slot, lender: Slot) {
         let at = micros(now);
         let lender_offtime = (lender != NONE).then(|| self.classes[lender as usize].numbers.offtime);

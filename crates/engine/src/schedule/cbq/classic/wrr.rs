@@ -45,8 +45,8 @@ impl Classic {
             {
                 self.cutoff += 1;
             } else if self.sharing == Sharing::Formal && self.stopped && !self.last_resort {
-                // The rule is not relaxed as ALTQ's cutoff is, but who was held by it needs a
-                // timer.
+                // This rule is not relaxed as ALTQ's cutoff is, but a class that it held back needs
+                // a timer.
                 self.last_resort = true;
             } else {
                 break;
@@ -56,14 +56,14 @@ impl Classic {
         if !self.efficient || first == NONE {
             return None;
         }
-        // Rather over the limit than idle.
+        // The link would be idle otherwise: a class sends although it is over its limit.
         let lender = self.classes[first as usize].borrow;
         self.cutoff = self.classes[lender as usize].depth;
         Some(Choice { slot: first, first, lender })
     }
 
-    /// Weighted rounds over one priority: once by allotment, then, if someone could send but for
-    /// its allotment, once without.
+    /// Weighted rounds over one priority: one by allotment, and, if only its allotment kept a class
+    /// from sending, another one without.
     fn round(&mut self, now: Nanos, priority: usize, first: &mut Slot) -> Option<Choice> {
         let start = self.rings[priority].active;
         let mut short = false;

@@ -111,9 +111,10 @@ impl Calendar {
 
     /// A child whose start tag is `tag` is served: `time` is added to its tag. Returns the new one.
     ///
-    /// From the front, its start tag becomes the present; at most `lag` of what it missed is made
-    /// good. Out of turn, by a guarantee, the present stays (see [`present`](Calendar::present)),
-    /// and who cannot take excess (`avail`) starts there.
+    /// For a packet beyond guarantees the child is at the front: its start tag becomes the present,
+    /// and at most `lag` of what it missed is made up for. A packet within guarantee is sent out of
+    /// this order: the present stays (see [`present`](Calendar::present)), and a child that cannot
+    /// take excess (`avail`) starts there.
     #[inline(always)]
     pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
         let missed = if avail || !GUARANTEED { lag } else { 0 };
@@ -190,10 +191,10 @@ impl Calendar {
         }
     }
 
-    /// Files what lies before the front slot or above level 0.
+    /// Files a child whose tag is before the front slot, or belongs above level 0.
     #[inline(never)]
     fn place_far(&mut self, records: &mut Records, id: u32, at: u64) {
-        // A tag before the front slot goes to its head: it is the least of all.
+        // A tag before the front slot is the least of all: it goes to the head of that slot.
         let behind = at < self.cur;
         let at = at.max(self.cur);
         let mut level = 0;
@@ -246,7 +247,7 @@ impl Calendar {
             if live && tag >> self.shift <= near {
                 return Some(id);
             }
-            // Dead, or lying too early.
+            // The entry is void, or too early.
             level.take_first(slot, next);
             if live {
                 self.place(records, id, tag);

@@ -27,8 +27,8 @@ impl Exact {
         let burst = n.words.burst;
         let limit = match n.words.ceiling {
             Some(rate) => Some(Limit { rate, burst, owed: false }),
-            // In `excess priority` who does not borrow is not offered above, and lends no more than
-            // it has.
+            // In `excess priority` a class without `borrow` is not offered above, and its children
+            // get no more than its own credit: it needs no cap.
             None if !n.words.borrow && n.words.rate > 0 && self.excess == Excess::Share => {
                 Some(Limit { rate: n.words.rate, burst, owed: true })
             }
@@ -74,7 +74,7 @@ impl Exact {
             if (had.rate, had.burst, had.owed) == (rate, burst, owed) {
                 return cap;
             }
-            // A ceiling's lateness stays beside its new burst.
+            // By how much the ceiling was late is kept, beside the new burst.
             let late = if had.owed || owed { 0 } else { had.lag.saturating_sub(had.burst) };
             // What is left of its burst, too, is kept in bytes.
             let opens = match had.opens > now {

@@ -14,7 +14,7 @@ pub struct Lenders {
 }
 
 impl Lenders {
-    /// Adds a branch that is in no row.
+    /// Adds a branch that is in no list.
     pub fn push(&mut self, records: &mut Records, level: u32, branch: u32) {
         let row = level.saturating_sub(1) as usize;
         if self.lists.len() <= row {
@@ -76,7 +76,7 @@ impl Lenders {
         }
     }
 
-    /// Empties all lenders.
+    /// Empties all lists.
     pub fn clear(&mut self, records: &mut Records) {
         records.branches.iter_mut().for_each(|b| b.flags &= !IN_LENDERS);
         self.lists.clear();

@@ -59,11 +59,11 @@ struct Exact {
     mtu: u32,
     /// The largest packet, bytes on the wire.
     packet: u32,
-    /// It works inside a class.
+    /// The scheduler is inside a class.
     nested: bool,
-    /// How much of a stall is made good, ns.
+    /// How much of a stall is made up for, ns.
     stall: u64,
-    /// What leaves may do together, by priority.
+    /// Sums over the leaves of each priority.
     levels: [owed::Level; 8],
     /// The present, from [`EPOCH`] on.
     now: Nanos,
@@ -85,7 +85,7 @@ struct Exact {
     /// usually sent before another leaf has one. [`NIL`] if there is none, or it has been filed
     /// since.
     alone: Slot,
-    /// By which rule it goes: [`GUARANTEE`], or 0.
+    /// The lender of its packet: [`GUARANTEE`], or 0 for the root.
     alone_lender: u32,
     /// Counts changes of the tree; see [`Branch::open`](state::Branch::open).
     changes: u32,
@@ -93,12 +93,12 @@ struct Exact {
     lending: u32,
     /// Leaves in use.
     leaf_count: u32,
-    /// Levels of nodes are to be counted anew.
+    /// Levels of nodes must be counted again.
     levels_stale: bool,
     free: Free,
 }
 
-/// Records of classes that went.
+/// Records of removed classes, to be used again.
 #[derive(Default)]
 struct Free {
     branches: Vec<u32>,
@@ -186,7 +186,8 @@ impl Exact {
         }
     }
 
-    /// Something other than a packet's coming or going is about to happen.
+    /// Prepares for anything but an arrival or a departure: a change, a loss, a scheduler that
+    /// holds back.
     fn before_change(&mut self, now: Nanos) {
         self.update_now(now);
         self.file_alone();
@@ -302,8 +303,8 @@ impl Scheduler for Exact {
             }
         }
         self.file_guarantee(slot);
-        // Who is within guarantee goes before all excess: whether he takes some shows when that
-        // packet has gone.
+        // A leaf within guarantee goes before all excess. Whether it can take excess matters only
+        // once that packet has gone.
         if !self.records.leaves[slot as usize].has(READY) {
             self.enable_leaf(slot);
         }
@@ -371,7 +372,7 @@ impl Scheduler for Exact {
             return Some(now);
         }
         let next = self.wheel.next(&mut self.records, |records, id| {
-            // A dead entry was dropped: whoever it was may be filed again.
+            // A void entry was removed: its leaf or node may be filed again.
             if id & CAP != 0 {
                 records.caps[(id & !CAP) as usize].parked = false;
             } else if id & NODE != 0 {
@@ -410,5 +411,5 @@ impl Scheduler for Exact {
     }
 }
 
-/// Largest number of slots that the engine may use.
+/// The largest number of slots that the engine may use.
 const _: () = assert!(NODE < CAP && NIL > NODE);

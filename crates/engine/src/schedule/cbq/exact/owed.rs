@@ -1,16 +1,16 @@
 //! What a class is owed, and how much of it is forgotten (docs/reference/cbq.md rules 12 and 14).
 //!
-//! While a class has packets its clocks stand still until it is served, so service that came late
-//! is made good. Were that all, an hour on a wire slower than the link's rate would be made good
-//! for an hour. So who is served later than any competition explains has met a slow wire, and what
-//! lies more than [`Exact::stall`] beyond that is forgotten. On a wire of the link's rate nothing
-//! ever is: docs/promises.md has the proof.
+//! While a class has packets its clocks stand still until it is served, so it makes up for service
+//! that came late. Without a bound, an hour on a wire slower than the link's rate would be made up
+//! for during an hour. But there is a latest time at which a class on a wire of the link's rate is
+//! served, whatever others send. What is more than [`Exact::stall`] later than that is forgotten.
+//! On a wire of the link's rate nothing is ever forgotten: docs/promises.md has the proof.
 
 use super::Exact;
 use super::state::{Leaf, span};
 use crate::units::SECOND;
 
-/// What the leaves of a priority that are guaranteed something may do together.
+/// Sums over the leaves of a priority that have a rate.
 #[derive(Clone, Copy, Default)]
 pub struct Level {
     /// Sum of their bursts, bytes.
@@ -25,8 +25,8 @@ pub struct Level {
 /// rate. Another scheduler decides when that comes, and may promise it late.
 const NESTED_PACKETS: u64 = 1000;
 
-/// How much of a stall is made good: a second; inside a class the time of [`NESTED_PACKETS`] at its
-/// rate if that is longer.
+/// How much of a stall is made up for, in ns: a second, or, inside a class, the time of
+/// [`NESTED_PACKETS`] at its rate if that is longer.
 pub fn stall(nested: bool, rate: u64, packet: u32) -> u64 {
     let bits = u128::from(NESTED_PACKETS * u64::from(packet)) * 8 * u128::from(SECOND);
     let turn = u64::try_from(bits / u128::from(rate.max(1))).unwrap_or(u64::MAX);
@@ -34,7 +34,7 @@ pub fn stall(nested: bool, rate: u64, packet: u32) -> u64 {
 }
 
 impl Exact {
-    /// Counts a leaf among those of its priority, or no longer.
+    /// Adds a leaf to the sums of its priority, or takes it out.
     pub(super) fn count_leaf(&mut self, leaf: &Leaf, there: bool) {
         if leaf.rate == 0 {
             return;
@@ -78,7 +78,7 @@ impl Exact {
     #[cold]
     fn forget(&mut self, slot: u32) {
         let leaf = self.records.leaves[slot as usize];
-        // Its credit, then until the packet's deadline, then its competitors.
+        // Its credit, the time until the packet's deadline, and how late others may make it.
         let explained = span(leaf.nspb, leaf.burst)
             .saturating_add(span(leaf.nspb, leaf.len))
             .saturating_add(self.competition(leaf.priority));
@@ -98,8 +98,8 @@ impl Exact {
         span(nspb, u32::try_from(bytes).unwrap_or(u32::MAX)).saturating_add(self.stall)
     }
 
-    /// The clock of an inner class's rate, after a bound on what it is owed; `lag` is what need not
-    /// be asked about.
+    /// The clock of an inner class's rate, with a bound on how far it is behind. Up to `lag` it is
+    /// left alone, without computing the bound.
     #[inline(always)]
     pub(super) fn bound_inner(&self, clock: u64, lag: u64, nspb: u64) -> u64 {
         let near = self.now.saturating_sub(lag);

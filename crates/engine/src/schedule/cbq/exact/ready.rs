@@ -57,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Takes out the first.
+    /// Removes the first entry of the heap.
     #[inline]
     fn pop(&mut self, leaves: &mut [Leaf]) {
         let leaf = &mut leaves[self.first as u32 as usize];
@@ -83,7 +83,7 @@ impl Ready {
         Ready { queues: std::array::from_fn(|_| Queue::new()), bits: 0 }
     }
 
-    /// Adds a leaf. The caller has marked it.
+    /// Adds a leaf. The caller has set its flag [`READY`](super::state::READY).
     #[inline]
     pub fn push(&mut self, records: &mut Records, priority: u8, deadline: u64, slot: u32) {
         let priority = usize::from(priority) % 8;

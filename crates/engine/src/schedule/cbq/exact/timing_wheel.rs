@@ -18,7 +18,7 @@ use super::state::{At, NIL, Records, at, time, with_id};
 /// The wheel.
 pub struct TimingWheel {
     shift: u32,
-    /// The first slot that is not open yet, counted from time 0.
+    /// The first slot whose time has not come, counted from time 0.
     cur: u64,
     /// The first slot in use, at or after `cur`; `u64::MAX` if none is.
     first: u64,
@@ -262,7 +262,7 @@ impl TimingWheel {
         if from >= self.heads.len() {
             return None;
         }
-        // The rest of the word, then of the word of words, then of the top.
+        // The rest of the bitmap's word, then of the word one level up, then of the top one.
         let rest = self.bits[0][from >> 6] & (u64::MAX << (from & 63));
         if rest != 0 {
             return Some((from & !63) + rest.trailing_zeros() as usize);

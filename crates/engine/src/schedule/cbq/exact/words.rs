@@ -4,9 +4,9 @@ use crate::settings::Settings;
 use crate::spec::SpecError;
 use crate::units::Rate;
 
-/// Packets that idleness earns when nothing is written (docs/reference/cbq.md rule 10). More than
-/// two make shares wander after every change of the active set, because the credit is taken from
-/// those who did send.
+/// The burst, in packets, of a class without `maxburst` (docs/reference/cbq.md rule 10). With more
+/// than two, shares would be off after each change of the set of busy classes, because a burst is
+/// taken from the classes that did send.
 const MAXBURST: u64 = 2;
 
 /// Credit in bytes that idleness earns a class that states neither `maxburst` nor `packetsize`.
@@ -63,7 +63,7 @@ impl Words {
     }
 }
 
-/// Who gets what others leave.
+/// How bandwidth that classes leave is divided among those that borrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// All in proportion to their rates (docs/reference/cbq.md rule 4).
