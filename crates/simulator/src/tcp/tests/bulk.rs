@@ -97,7 +97,7 @@ fn ten_flows_through_a_deep_queue_on_a_slow_link_all_go_on() {
             let flow = net.pair(&Config { congestion, ..Config::linux() }, 0);
             net.pairs[flow].0.write(u64::MAX);
         }
-        let mut before = vec![0; 10];
+        let mut before = [0; 10];
         let mut at_five = 0;
         for t in 1..=6 {
             net.run(10 * t * S);
