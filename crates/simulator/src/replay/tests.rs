@@ -2,6 +2,7 @@
 
 use altq_config::{Language, Link};
 use altq_engine::link::{Framing, Overhead};
+use altq_engine::spec::Regulator;
 use altq_engine::units::{Rate, SECOND};
 
 use super::*;
@@ -81,7 +82,15 @@ fn overhead_counts_on_the_wire_only() {
 fn a_ring_takes_packets_ahead() {
     let list = "time_ns,class,bytes,id\n0,a,100,1\n0,a,100,2\n0,a,100,3\n0,a,100,4\n";
     let options = Options { tx_ring: 2, ..Options::default() };
-    let (departures, ..) = replay(&link(Rate::mbit_s(8), &["a"]), list, &options);
+    let mut link = link(Rate::mbit_s(8), &["a"]);
+    let (regulated, ..) = replay(&link, list, &options);
+    // The regulator, `auto` here, keeps the packets in altq's queue and out of the driver's.
+    assert_eq!(
+        regulated.lines().skip(1).collect::<Vec<_>>(),
+        ["0,a,100,1,100000", "100000,a,100,2,200000", "200000,a,100,3,300000", "300000,a,100,4,400000"]
+    );
+    link.spec.regulator = Regulator::None;
+    let (departures, ..) = replay(&link, list, &options);
     assert_eq!(
         departures.lines().skip(1).collect::<Vec<_>>(),
         ["0,a,100,1,100000", "0,a,100,2,200000", "100000,a,100,3,300000", "200000,a,100,4,400000"]
@@ -269,7 +278,8 @@ fn several_transmit_queues_take_turns_by_segments() {
 fn one_of_several_queues_is_one_queue() {
     let list: String = (0..200).map(|n| format!("{},a,{},{n},0\n", n * 40_000, 40 + n * 7 % 1400)).collect();
     let list = format!("time_ns,class,bytes,id,tx_queue\n{list}");
-    let link = link(Rate::bit_s(7_000_001), &["a"]);
+    let mut link = link(Rate::bit_s(7_000_001), &["a"]);
+    link.spec.regulator = Regulator::None;
     for tx_ring in [1, 3] {
         let run = |tx_queues| replay(&link, &list, &Options { tx_queues, tx_ring, ..Options::default() });
         assert_eq!(run(1), run(5));
@@ -305,7 +315,7 @@ fn what_cannot_have_several_queues_says_why() {
     let plain = "time_ns,class,bytes,id\n0,a,100,1\n";
     assert!(fail(&link(Rate::mbit_s(8), &["a"]), plain).contains("a column tx_queue, or flow"));
     let wrong = "time_ns,class,bytes,id,tx_queue\n0,a,100,1,4\n";
-    assert!(fail(&link(Rate::mbit_s(8), &["a"]), wrong).contains("transmit queue 4, and there are 4"));
+    assert!(fail(&link(Rate::mbit_s(8), &["a"]), wrong).contains("transmit queue 4, but there are 4"));
     let policy = "link wan { rate 8Mbit/s scheduler cbq class a { share 50% default } }";
     let cbq = altq_config::parse_str(policy, "test.altq", Language::Native).unwrap().links.remove(0);
     assert!(fail(&cbq, "time_ns,class,bytes,id,flow\n0,a,100,1,x\n").contains("need scheduler fifo"));
