@@ -294,6 +294,10 @@ impl World<'_> {
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
     fn fill(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
+        if self.ports[at].is_full() {
+            self.set_timer(at, None);
+            return Ok(());
+        }
         let mut handed_over = std::mem::take(&mut self.handed_over);
         let wakeup = self.ports[at].fill(now, &mut handed_over)?;
         for (departure, taken) in handed_over.drain(..) {

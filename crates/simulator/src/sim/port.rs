@@ -276,6 +276,13 @@ impl Port {
         })
     }
 
+    /// True if the port has a plain wire that takes no packet now: then [`fill`](Port::fill) does
+    /// nothing. Most arrivals at a busy link find it so.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.rings.is_none() && self.station.is_none() && !self.wire.has_room()
+    }
+
     /// Hands all packets that may leave now to the port's wire, rings or station, and adds them to
     /// `out`. Returns the time for which the port's timer must be set.
     ///

@@ -58,9 +58,11 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         };
         // The bound holds for a packet that is within guarantee when it arrives; one that waits for
         // its credit goes at the rate. So the class is served at its rate, at most the wait later.
-        // Its own next packet may be shorter than announced, and its deadline too late by so much.
-        let guess = if member.holds { span(packet, *rate) } else { Some(0) };
-        let latency = guess.and_then(|guess| wait.checked_add(place.promised.latency)?.checked_add(guess));
+        // A class that holds a scheduler is promised a curve from whatever moment it begins to wait.
+        // Its own next packet may be shorter than announced, and its deadline too late by so much;
+        // and its clock may be one packet ahead of that moment.
+        let own = if member.holds { span(2 * packet, *rate) } else { Some(0) };
+        let latency = own.and_then(|own| wait.checked_add(place.promised.latency)?.checked_add(own));
         let latency = latency.ok_or("the bound does not fit into 64 bits of nanoseconds")?;
         Ok(Promise::new(latency, Rate::bit_s(u64::try_from(*rate).unwrap_or(u64::MAX))))
     };
