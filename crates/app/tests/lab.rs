@@ -388,7 +388,7 @@ fn what_cannot_run_is_refused_before_anything_starts() {
         ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
         ("narrow", link("tunnel = \"6to4\", mtu = 1280"), 7, "leaves 1260 bytes"),
         ("bsd", case("1s", POLICY).replace("dport = 80", "dport = 80, stack = \"bsd\""), 7, "1997"),
-        ("goes", case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nremove = \"all\"\n", 7, "class `all` goes"),
+        ("goes", case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nremove = \"all\"\n", 7, "class `all` is removed"),
         (
             "nobody",
             case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nclass = \"al\"\nset = { borrow = true }\n",

@@ -50,6 +50,9 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         if forgets {
             return Err("its turn may come so late that it forgets what it is owed".to_owned());
         }
+        if member.holds && member.settings.bytes("packetsize").is_some_and(|size| size < u64::from(place.packet)) {
+            return Err("its next packet is a guess and may be longer than its `packetsize`: leave that out".to_owned());
+        }
         if whole > capacity {
             return Err("the classes are guaranteed more than there is".to_owned());
         }
@@ -58,9 +61,9 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         };
         // The bound holds for a packet that is within guarantee when it arrives; one that waits for
         // its credit goes at the rate. So the class is served at its rate, at most the wait later.
-        // A class that holds a scheduler is promised a curve from whatever moment it begins to wait.
-        // Its own next packet may be shorter than announced, and its deadline too late by so much;
-        // and its clock may be one packet ahead of that moment.
+        // A class that holds a scheduler is promised a curve from whatever moment it begins to
+        // wait. Its own next packet may be shorter than announced, and its deadline too late by so
+        // much; and its clock may be one packet ahead of that moment.
         let own = if member.holds { span(2 * packet, *rate) } else { Some(0) };
         let latency = own.and_then(|own| wait.checked_add(place.promised.latency)?.checked_add(own));
         let latency = latency.ok_or("the bound does not fit into 64 bits of nanoseconds")?;

@@ -31,6 +31,11 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     if sums.urgent + sums.reserved > capacity {
         return none(place, "the classes are guaranteed more than there is");
     }
+    // Its policer counts packets as they come. A scheduler inside may let them wait, and then go at
+    // once with later ones, so nobody knows how much goes before the others.
+    if place.classes.iter().zip(&all).any(|(member, words)| member.holds && matches!(words.kind, Kind::Urgent { .. })) {
+        return none(place, "a low-latency class holds a scheduler, or a queue that may pass packets over");
+    }
     // Low-latency classes: what they may send at once, and a packet each that came before
     // congestion did; by level.
     let (mut bursts, mut rates) = ([0_u128; 2], [0_u128; 2]);
