@@ -4,8 +4,9 @@
 //! Classes that have packets stand in a ring and take turns. In its turn a class gets its quantum
 //! on top of its deficit, which is what it did not use in its last turn. It sends packets as long
 //! as the first one is no longer than what it has; then the turn is the next class's. A class keeps
-//! its deficit while it has packets, and loses it when it has none. So over time classes are served
-//! in proportion to their quanta.
+//! its deficit while it has packets, and loses it when it has none. What it owes, because a packet
+//! was longer than guessed, it goes on owing. So over time classes are served in proportion to
+//! their quanta.
 //!
 //! With quanta of at least the largest packet every turn sends something, so a packet takes
 //! constant time. With smaller quanta the link is shared in smaller portions, but a packet takes
@@ -67,18 +68,8 @@ fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     let beyond = |member: &Member<'_>| if member.holds { 2 * packet } else { packet };
     let frame: u128 = place.classes.iter().map(quantum).sum();
     let all_beyond: u128 = place.classes.iter().map(beyond).sum();
-    // What a class owes for a packet that was longer than its deficit is forgotten when it leaves
-    // the ring; a scheduler that holds packets back leaves and comes again. With small quanta that
-    // adds up.
-    let forgets = |member: &Member<'_>| member.holds && quantum(member) < packet;
-    let forgetful = place.classes.iter().filter(|member| forgets(member)).count();
     let one = |member: &Member<'_>| {
         let own = quantum(member);
-        if forgetful > usize::from(forgets(member)) {
-            return Err(
-                "a class beside it, whose next packet is a guess, has a quantum of less than a packet".to_owned()
-            );
-        }
         let turns = ((frame - own) * (own + beyond(member))).div_ceil(own);
         let bytes = packet + turns + all_beyond - beyond(member);
         let too_late = || "the bound does not fit into 64 bits of nanoseconds".to_owned();
@@ -190,7 +181,9 @@ impl Drr {
             }
         }
         let class = &mut self.classes[slot as usize];
-        (class.next, class.previous, class.deficit) = (NIL, NIL, 0);
+        // A debt is kept: a scheduler inside that often holds packets back would be rid of it each
+        // time that it leaves the ring.
+        (class.next, class.previous, class.deficit) = (NIL, NIL, class.deficit.min(0));
     }
 
     /// A whole round went by in which no class could send. Gives every class at once the quanta of
@@ -287,12 +280,10 @@ impl Scheduler for Drr {
 
     #[inline]
     fn sent(&mut self, _: Nanos, slot: Slot, len: u32, next: Option<u32>) -> bool {
+        let class = &mut self.classes[slot as usize];
+        class.deficit -= i64::from(len);
         match next {
-            Some(next) => {
-                let class = &mut self.classes[slot as usize];
-                class.deficit -= i64::from(len);
-                class.len = next;
-            }
+            Some(next) => class.len = next,
             None => self.unlink(slot),
         }
         false

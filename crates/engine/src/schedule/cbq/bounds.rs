@@ -2,12 +2,12 @@
 //! guarantee waits at most (bursts of higher and equal priorities and one packet of the link) over
 //! (the link's rate less the rates of higher priorities).
 
-use super::promise::{MAXBURST, PRIORITY, span};
+use super::promise::{MAXBURST, PRIORITY, ROUNDING, even, wait};
 use crate::queue;
 use crate::schedule::promise::Bound;
 use crate::settings::Settings;
 use crate::spec::{ClassId, LinkSpec, QueueSpec, ROOT};
-use crate::units::{Nanos, Rate};
+use crate::units::Rate;
 
 /// The bounds by class, of those that the link's own scheduler serves; or why there is none.
 pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
@@ -32,6 +32,8 @@ struct Level {
     classes: u128,
     /// In bit/s.
     rate: u128,
+    /// Not all rates are [`even`].
+    uneven: bool,
 }
 
 impl Rule9 {
@@ -54,6 +56,7 @@ impl Rule9 {
             level.bursts += burst(link, &spec.settings) + guess(link, class);
             level.classes += 1;
             level.rate += rate;
+            level.uneven |= rate > 0 && !even(rate);
             sums.total += rate;
             sums.rates[id] = rate;
         }
@@ -85,7 +88,9 @@ impl Rule9 {
             bytes += level.bursts + level.classes * packet;
             left = left.saturating_sub(level.rate);
         }
-        let conforming: Nanos = span(bytes, left).ok_or("classes of higher priority are guaranteed the whole link")?;
+        let uneven = !even(link_rate) || self.by_priority[own..].iter().any(|level| level.uneven);
+        let late = if uneven { u128::from(ROUNDING) * link_rate } else { 0 };
+        let conforming = wait(late, bytes, left).ok_or("classes of higher priority are guaranteed the whole link")?;
         let packetsize = packetsize(link, settings);
         let burst = maxburst(settings).saturating_mul(packetsize);
         Ok(Bound { conforming, rate: Rate::bit_s(rate), burst, packetsize })

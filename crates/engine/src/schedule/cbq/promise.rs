@@ -11,11 +11,19 @@ use crate::units::{Nanos, Rate, SECOND};
 pub const MAXBURST: u64 = 2;
 /// Priority of a class that states none.
 pub const PRIORITY: u64 = 1;
+/// What whole nanoseconds cost: a clock may be one early, a deadline another, and the wire one
+/// late. Nothing where all rates are [`even`].
+pub const ROUNDING: Nanos = 3;
+
+/// Whether a byte at this rate, in bit/s, takes a whole number of nanoseconds.
+pub fn even(rate: u128) -> bool {
+    rate > 0 && (8 * u128::from(SECOND)).is_multiple_of(rate)
+}
 
 /// The promises of the classes. Rule 9: a packet within guarantee waits at most (bursts of higher
-/// and equal priorities and one packet of the link) over (what the place has less the rates of
-/// higher priorities); a class of higher priority may send one packet beyond its burst, that which
-/// exceeds it.
+/// and equal priorities, one packet of the link, and what the place gives in the time that it may be
+/// late) over (what the place has less the rates of higher priorities). A class of higher priority
+/// may send one packet beyond its burst, that which exceeds it. The proof is in docs/promises.md.
 pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     if place.scheduler.choice("estimator") == Some("classic") {
         return none(place, "the classic estimator guarantees no delay");
@@ -29,44 +37,47 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         level.bursts += if member.holds { u128::from(place.packet) } else { 0 };
         level.classes += 1;
         level.rate += rate;
+        level.uneven |= !even(*rate);
     }
     let whole = rates.iter().sum::<u128>();
     let (capacity, packet) = (u128::from(place.promised.rate().as_bit_s()), u128::from(place.packet));
-    // The wait of a priority, from the highest on: what goes before it, and what that leaves.
-    let (mut bytes, mut left) = (packet, capacity);
+    // The wait of a priority, from the highest on: what goes before it, and what that leaves. And
+    // how much of it is for the place's being late: while it serves nothing, the higher priorities
+    // earn as much as ever. So that counts like bytes that go first, here in bit/s times ns.
+    let (mut bytes, mut left, mut uneven) = (packet, capacity, !even(capacity));
     let mut waits = BTreeMap::new();
     for (priority, level) in levels.iter().rev() {
-        waits.insert(*priority, span(bytes + level.bursts, left));
+        uneven |= level.uneven;
+        let late = place.promised.latency.saturating_add(if uneven { ROUNDING } else { 0 });
+        let late = u128::from(late) * capacity;
+        waits.insert(*priority, (wait(late, bytes + level.bursts, left), wait(late, 0, left)));
         bytes += level.bursts + level.classes * packet;
         left = left.saturating_sub(level.rate);
     }
     // Inside a class the turn may come so late that it is taken for a stall (docs/reference/cbq.md
     // rule 14).
-    let forgets = place.promised.latency > stall(true, place.rate.as_bit_s(), place.packet);
+    let stall = stall(true, place.rate.as_bit_s(), place.packet);
     let one = |(member, rate): (&Member<'_>, &u128)| {
         if *rate == 0 {
             return Err("it is guaranteed nothing, or nothing beyond what its children are".to_owned());
         }
-        if forgets {
-            return Err("its turn may come so late that it forgets what it is owed".to_owned());
-        }
-        if member.holds && member.settings.bytes("packetsize").is_some_and(|size| size < u64::from(place.packet)) {
-            return Err("its next packet is a guess and may be longer than its `packetsize`: leave that out".to_owned());
-        }
         if whole > capacity {
             return Err("the classes are guaranteed more than there is".to_owned());
         }
-        let Some(wait) = waits.get(&priority(member)).copied().flatten() else {
+        let Some((Some(latency), Some(of_place))) = waits.get(&priority(member)).copied() else {
             return Err("classes of higher priority are guaranteed all there is".to_owned());
         };
+        if of_place > stall {
+            return Err("its turn may come so late that it forgets what it is owed".to_owned());
+        }
         // The bound holds for a packet that is within guarantee when it arrives; one that waits for
         // its credit goes at the rate. So the class is served at its rate, at most the wait later.
         // A class that holds a scheduler is promised a curve from whatever moment it begins to
         // wait. Its own next packet may be shorter than announced, and its deadline too late by so
         // much; and its clock may be one packet ahead of that moment.
-        let own = if member.holds { span(2 * packet, *rate) } else { Some(0) };
-        let latency = own.and_then(|own| wait.checked_add(place.promised.latency)?.checked_add(own));
-        let latency = latency.ok_or("the bound does not fit into 64 bits of nanoseconds")?;
+        let own = if member.holds { wait(0, 2 * packet, *rate) } else { Some(0) };
+        let latency =
+            own.and_then(|own| latency.checked_add(own)).ok_or("the bound does not fit into 64 bits of nanoseconds")?;
         Ok(Promise::new(latency, Rate::bit_s(u64::try_from(*rate).unwrap_or(u64::MAX))))
     };
     place.classes.iter().zip(&rates).map(one).collect()
@@ -80,6 +91,8 @@ struct Level {
     classes: u128,
     /// In bit/s.
     rate: u128,
+    /// Not all rates are [`even`].
+    uneven: bool,
 }
 
 /// What each class is guaranteed beyond what its children are (docs/reference/cbq.md rule 16).
@@ -100,14 +113,18 @@ fn priority(member: &Member<'_>) -> u64 {
     member.settings.int("priority").unwrap_or(PRIORITY)
 }
 
+/// What idleness earns a class, in bytes on the wire.
 fn burst(place: &Place<'_>, member: &Member<'_>) -> u128 {
     let size = member.settings.bytes("packetsize").unwrap_or(u64::from(place.packet));
     u128::from(member.settings.int("maxburst").unwrap_or(MAXBURST)) * u128::from(size)
 }
 
-pub fn span(bytes: u128, rate: u128) -> Option<Nanos> {
+/// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns);
+/// rounded up.
+pub fn wait(late: u128, bytes: u128, rate: u128) -> Option<Nanos> {
     if rate == 0 {
         return None;
     }
-    Nanos::try_from((bytes * 8 * u128::from(SECOND)).div_ceil(rate)).ok()
+    let work = late.saturating_add(bytes.saturating_mul(8 * u128::from(SECOND)));
+    Nanos::try_from(work.div_ceil(rate)).ok()
 }

@@ -49,7 +49,8 @@ impl Exact {
     }
 
     /// How late the packets within guarantee of a priority may be on a wire of the link's rate, ns
-    /// after their deadlines (docs/reference/cbq.md rule 9). 0 where nothing is promised.
+    /// after their deadlines (docs/reference/cbq.md rule 9), each of the same priority with a packet
+    /// that is longer than was announced. 0 where nothing is promised.
     fn competition(&self, priority: u8) -> u64 {
         let own = usize::from(priority) % 8;
         let (above, packet) = (&self.levels[own + 1..], u128::from(self.packet));
@@ -58,8 +59,8 @@ impl Exact {
         if self.levels.iter().map(|level| level.rate).sum::<u128>() > rate || higher >= rate {
             return 0;
         }
-        let bursts = u128::from(self.levels[own].bursts)
-            + above.iter().map(|level| u128::from(level.bursts) + u128::from(level.leaves) * packet).sum::<u128>();
+        let bursts = |level: &Level| u128::from(level.bursts) + u128::from(level.leaves) * packet;
+        let bursts = bursts(&self.levels[own]) + above.iter().map(bursts).sum::<u128>();
         let time = (packet + bursts).saturating_mul(8 * u128::from(SECOND)) / (rate - higher);
         u64::try_from(time).unwrap_or(u64::MAX)
     }
@@ -78,9 +79,11 @@ impl Exact {
     #[cold]
     fn forget(&mut self, slot: u32) {
         let leaf = self.records.leaves[slot as usize];
-        // Its credit, the time until the packet's deadline, and how late others may make it.
+        // Its credit, the time until the packet's deadline, and how late others may make it. The
+        // deadline may be that of the largest packet: where a scheduler inside has guessed it, the
+        // one that goes may be shorter.
         let explained = span(leaf.nspb, leaf.burst)
-            .saturating_add(span(leaf.nspb, leaf.len))
+            .saturating_add(span(leaf.nspb, self.packet))
             .saturating_add(self.competition(leaf.priority));
         let oldest = self.now.saturating_sub(explained.saturating_add(self.stall));
         let due = self.records.leaf_due(&leaf);
