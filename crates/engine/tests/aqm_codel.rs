@@ -10,7 +10,7 @@ use altq_engine::Packet;
 use altq_engine::settings::{Limit, Value};
 use support::{Fate, Step, fates, link, queue, traffic};
 
-/// The state (RFC 8289, 5.4) and the constants (5.2). Times are in ns.
+/// The state (RFC 8289, 5.2) and the constants (5.3). Times are in ns.
 struct Reference {
     target: f64,
     interval: f64,
@@ -37,7 +37,7 @@ impl Reference {
         }
     }
 
-    /// RFC 8289, 5.3; rounded down to nanoseconds, the engine's unit.
+    /// RFC 8289, 5.6; rounded down to nanoseconds, the engine's unit.
     fn control_law(&self, t: f64, count: u32) -> f64 {
         t + (self.interval / f64::from(count).sqrt()).floor()
     }

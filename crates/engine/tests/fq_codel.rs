@@ -82,7 +82,7 @@ fn a_flow_that_empties_is_not_new_again_at_once() {
 
 // ------------------------------------------------------------------ the model
 
-/// The state of CoDel (RFC 8289, 5.4). Times are in ns.
+/// The state of CoDel (RFC 8289, 5.2). Times are in ns.
 #[derive(Default)]
 struct Codel {
     first_above_time: u64,

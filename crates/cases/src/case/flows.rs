@@ -165,7 +165,7 @@ fn kind(place: &Spanned<raw::Flow>, flow: &raw::Flow, v6: bool) -> Result<Kind> 
                 "tso",
             ];
             only(flow, "tcp_connect", &own)?;
-            // RFC 9293 3.4.1 says two minutes; systems use half a minute.
+            // RFC 9293 3.4.2 says two minutes; systems use half a minute.
             let msl = flow.msl.as_ref().map_or(30_000_000_000, |msl| msl.get_ref().0);
             let (request, response) = (bytes(&flow.request)?, bytes(&flow.response)?);
             Ok(Kind::TcpConnect { streams, request, response, msl, tcp: tcp(flow)? })

@@ -66,7 +66,7 @@ pub enum Kind {
         /// Bytes of an answer.
         response: u32,
         /// A client's port rests for twice this time after its connection is closed (RFC 9293
-        /// 3.4.1).
+        /// 3.6.1).
         msl: Nanos,
         /// The options of the ends.
         tcp: Tcp,

@@ -53,7 +53,7 @@ pub struct Parameters {
 impl Parameters {
     /// Reads the parameters from a queue's words.
     pub fn read(context: &Context, settings: &Settings) -> Result<Parameters, SpecError> {
-        // RFC 8289, 4.2 and 4.3: an interval of 100 ms suits round trips in the Internet; the
+        // RFC 8289, 4.3 and 4.4: an interval of 100 ms suits round trips in the Internet; the
         // target is 5 % of it.
         let target = settings.time("target").unwrap_or(5_000_000);
         let interval = settings.time("interval").unwrap_or(100_000_000);
@@ -87,7 +87,7 @@ pub struct Control {
 const _: () = assert!(size_of::<Control>() == 24);
 
 impl Control {
-    /// True while it is in the dropping state (RFC 8289, 5.3).
+    /// True while it is in the dropping state (RFC 8289, 5.2).
     pub fn dropping(&self) -> bool {
         self.last & 1 == 1
     }
@@ -199,7 +199,7 @@ impl Control {
     }
 }
 
-/// The time of the next drop after one at `from`: interval/sqrt(count) later (RFC 8289, 5.3),
+/// The time of the next drop after one at `from`: interval/sqrt(count) later (RFC 8289, 5.6),
 /// rounded down to a nanosecond.
 pub fn control_law(from: Nanos, interval: Nanos, count: u32) -> Nanos {
     // floor(sqrt(interval^2 / count)) in integers, so that every machine drops the same packets.
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_law_by_hand() {
-        // RFC 8289 5.3: 100 ms over the root of 1, 4, 25; of 2 it is 70.710678 ms.
+        // RFC 8289 5.6: 100 ms over the root of 1, 4, 25; of 2 it is 70.710678 ms.
         let times = [1, 2, 4, 25].map(|count| control_law(0, 100_000_000, count));
         assert_eq!(times, [100_000_000, 70_710_678, 50_000_000, 20_000_000]);
     }

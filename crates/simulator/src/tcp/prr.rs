@@ -27,7 +27,7 @@ impl Prr {
 
     /// Sets the window after an acknowledgement that delivered segments and left `in_flight`.
     /// `progress`: it acknowledged by number and found no further loss, so that the slow start
-    /// reduction bound may be used (RFC 6937 3.1, SSRB; RFC 9937 5 makes that the rule).
+    /// reduction bound may be used (RFC 6937 3, SSRB; RFC 9937 6.2 makes that the rule).
     pub fn acked(&mut self, window: &mut Window, delivered: u32, in_flight: u32, progress: bool) {
         if delivered == 0 {
             return;

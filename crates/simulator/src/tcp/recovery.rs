@@ -169,7 +169,7 @@ impl Sender {
                 self.probe = None;
             }
         }
-        // RFC 3708 2: only what was retransmitted since the reduction counts.
+        // RFC 3708 3: only what was retransmitted since the reduction counts.
         if let Some(resent) = self.undo_resent.as_mut().filter(|_| to > self.undo_from) {
             *resent = resent.saturating_sub(1);
         }
@@ -226,7 +226,7 @@ impl Sender {
                     self.restore();
                     self.open();
                 } else if self.undo_resent == Some(0) && self.restore() {
-                    // RFC 3708 2: all that was retransmitted had arrived before. What is taken for
+                    // RFC 3708 3: all that was retransmitted had arrived before. What is taken for
                     // lost and not yet retransmitted stays so.
                     self.open();
                 }
@@ -283,7 +283,7 @@ impl Sender {
     /// segments are newly lost. Clears `rearm` if it has set the timer itself.
     fn find_losses(&mut self, config: &Config, now: Nanos, advanced: bool, rearm: &mut bool) -> u32 {
         if !self.sack {
-            // RFC 6582 3.2 step 5: a partial acknowledgement shows the next loss.
+            // RFC 6582 3.2 step 3: a partial acknowledgement shows the next loss.
             let partial = self.state == State::Recovery && advanced;
             // RFC 6582 3.2 step 2: below the last recovery's end, duplicates may be due to its own
             // retransmissions.
@@ -469,7 +469,7 @@ impl Sender {
     }
 
     /// Undoes a reduction that was needless: everything that was retransmitted has arrived twice
-    /// (RFC 3708 2), or what is acknowledged was not a retransmission (RFC 3522 3.2). True if it
+    /// (RFC 3708 3), or what is acknowledged was not a retransmission (RFC 3522 3.2). True if it
     /// did.
     fn take_back(&mut self, segment: &Segment, advanced: bool) -> bool {
         (self.undo_resent == Some(0) || (advanced && self.was_delayed(segment))) && self.restore()

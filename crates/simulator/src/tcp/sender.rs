@@ -135,7 +135,7 @@ pub struct Sender {
     /// `limited` holds until this sequence number is acknowledged.
     pub limited_until: u64,
     /// The next retransmission is sent whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2
-    /// step 5, RFC 6675 5 step 4.3). Not used with PRR, which allows for it itself.
+    /// step 3, RFC 6675 5 step 4.3). Not used with PRR, which allows for it itself.
     pub urgent: bool,
     /// The next new segment carries CWR (RFC 3168 6.1.2).
     pub cwr: bool,
@@ -197,7 +197,7 @@ impl Sender {
         }
     }
 
-    /// Segments in flight (RFC 6675 3: pipe, counted in segments).
+    /// Segments in flight (RFC 6675 4: pipe, counted in segments).
     pub fn in_flight(&self, config: &Config) -> u32 {
         let arrived = if self.sack {
             self.board.sacked()

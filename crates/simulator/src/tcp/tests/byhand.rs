@@ -16,9 +16,9 @@ fn full(config: Config, window: u32) -> Script {
 
 #[test]
 fn prr_of_rfc_6937() {
-    // RFC 6937 4, first figure: 20 on their way, the first is lost, the threshold 10. Two new ones
-    // by limited transmit, the retransmission, then a segment for every second acknowledgement,
-    // until 10 are on their way.
+    // RFC 6937 3.1, first example: 20 on their way, the first is lost, the threshold 10. Two new
+    // ones by limited transmit, the retransmission, then a segment for every second
+    // acknowledgement, until 10 are on their way.
     let mut s = full(rfc(), 20);
     let mut counts = Vec::new();
     for n in 1..20 {
@@ -37,15 +37,15 @@ fn prr_of_rfc_6937() {
 
 #[test]
 fn prr_after_a_burst_of_losses() {
-    // RFC 6937 4, second figure, PRR-CRB, which RFC 9937 5 takes when nothing is acknowledged by
-    // number: the first 15 of 20 are lost; pipe falls to 4, far below the threshold, and one
+    // RFC 6937 3.1, second example, PRR-CRB, which RFC 9937 6.2 takes when nothing is acknowledged
+    // by number: the first 15 of 20 are lost; pipe falls to 4, far below the threshold, and one
     // segment goes for each one that arrives.
     let mut s = full(rfc(), 20);
     let sent: Vec<_> = (15..20).map(|n| s.ack(0, &[(15, n + 1)])).collect();
     assert_eq!(sent, [vec![20], vec![21], vec![0], vec![1], vec![2]]);
     assert_eq!(s.ssthresh(), Some(10));
     // SSRB when one advances the number and no further loss shows: one more than was delivered (RFC
-    // 9937 5).
+    // 9937 6.2).
     s.now += RTT;
     assert_eq!(s.ack(1, &[(15, 20)]), [3, 4]);
 }
@@ -289,7 +289,7 @@ fn what_the_peer_offers_is_not_exceeded() {
 
 #[test]
 fn a_needless_retransmission_is_found_by_its_timestamp() {
-    // RFC 4015 3.2 (Eifel): three later ones came first, so segment 0 went again; the
+    // RFC 3522 3.2 (Eifel): three later ones came first, so segment 0 went again; the
     // acknowledgement echoes the original's timestamp: it had only been late.
     let mut s = full(Config { timestamps: true, ..rfc() }, 10);
     let original = s.now - RTT;

@@ -72,7 +72,7 @@ fn at_5000(config: &Config) -> Receiver {
 #[test]
 fn sack_blocks_of_rfc_2018() {
     let config = Config::linux();
-    // RFC 2018 5, case 2: the first of eight segments of 500 bytes is lost.
+    // RFC 2018 7, case 2: the first of eight segments of 500 bytes is lost.
     let mut receiver = at_5000(&config);
     for n in 1..8 {
         assert_eq!(hear(&mut receiver, &config, 5000 + 500 * n, 500), (5000, vec![(5500, 5500 + 500 * n)]));
