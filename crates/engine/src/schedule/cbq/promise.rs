@@ -21,9 +21,10 @@ pub fn even(rate: u128) -> bool {
 }
 
 /// The promises of the classes. Rule 9: a packet within guarantee waits at most (bursts of higher
-/// and equal priorities, one packet of the link, and what the place gives in the time that it may be
-/// late) over (what the place has less the rates of higher priorities). A class of higher priority
-/// may send one packet beyond its burst, that which exceeds it. The proof is in docs/promises.md.
+/// and equal priorities, one packet of the link, and what the place gives in the time that it may
+/// be late) over (what the place has less the rates of higher priorities). A class of higher
+/// priority may send one packet beyond its burst, that which exceeds it. The proof is in
+/// docs/promises.md.
 pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     if place.scheduler.choice("estimator") == Some("classic") {
         return none(place, "the classic estimator guarantees no delay");

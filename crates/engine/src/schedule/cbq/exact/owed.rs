@@ -49,8 +49,8 @@ impl Exact {
     }
 
     /// How late the packets within guarantee of a priority may be on a wire of the link's rate, ns
-    /// after their deadlines (docs/reference/cbq.md rule 9), each of the same priority with a packet
-    /// that is longer than was announced. 0 where nothing is promised.
+    /// after their deadlines (docs/reference/cbq.md rule 9), each of the same priority with a
+    /// packet that is longer than was announced. 0 where nothing is promised.
     fn competition(&self, priority: u8) -> u64 {
         let own = usize::from(priority) % 8;
         let (above, packet) = (&self.levels[own + 1..], u128::from(self.packet));
