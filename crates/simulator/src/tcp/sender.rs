@@ -134,7 +134,7 @@ pub struct Sender {
     pub most_out: u32,
     /// `limited` holds until this sequence number is acknowledged.
     pub limited_until: u64,
-    /// The next retransmission is sent whatever the window says (RFC 5681 3.2 step 2, RFC 6582 3.2
+    /// The next retransmission is sent whatever the window says (RFC 5681 3.2 step 3, RFC 6582 3.2
     /// step 3, RFC 6675 5 step 4.3). Not used with PRR, which allows for it itself.
     pub urgent: bool,
     /// The next new segment carries CWR (RFC 3168 6.1.2).
