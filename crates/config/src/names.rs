@@ -67,7 +67,7 @@ const SERVICES: &[(&str, u32)] = &[
     ("wireguard", 51820),
 ];
 
-/// RFC 2474 4.2.2, RFC 2597 6, RFC 3246 2.7 (EF), RFC 5865 (VA), RFC 8622 (LE).
+/// RFC 2474 4.2.2, RFC 2597 6, RFC 3246 2.7 (EF), RFC 5865 4 (VA), RFC 8622 6 (LE).
 const DSCPS: &[(&str, u32)] = &[
     ("be", 0),
     ("cs0", 0),

@@ -1,5 +1,5 @@
-//! Exact CBQ: a leaf whose packet comes alone on an idle link is not linked anywhere. Nobody may
-//! see that.
+//! Exact CBQ does not file a leaf whose packet is the only one in the scheduler (`alone` in
+//! `crates/engine/src/schedule/cbq/exact/mod.rs`). Packets must leave as if it did.
 
 mod support;
 
@@ -11,7 +11,8 @@ const SIZE: u32 = 1000;
 /// A packet's time on the wire.
 const TIME: u64 = SIZE as u64 * 8 * S / RATE;
 
-/// 1 and 2 are agencies, 3 is a leaf of the first, 4 of the second; all are equal and borrow.
+/// Two agencies, 1 and 2, with one leaf each: 3 below 1, and 4 below 2. Each class has half of the
+/// link, and borrows.
 fn two() -> Vec<Class> {
     let half = RATE / 2;
     vec![
@@ -22,12 +23,12 @@ fn two() -> Vec<Class> {
     ]
 }
 
-/// Who used an idle link alone, one packet at a time, neither owes for it nor has a claim: from the
-/// moment when another comes they share. Start-time fair queueing divides to a packet of each
-/// (Goyal et al. 1996, theorem 1); a burst of two packets is the other's by guarantee, whose clock
-/// was idle (docs/reference/cbq.md rule 10).
+/// Leaf 3 sends on an idle link, one packet at a time. That costs it nothing later and earns it
+/// nothing: once leaf 4 has packets too, both get the same. Start-time fair queueing divides to a
+/// packet of each (Goyal et al. 1996, theorem 1). Leaf 4 was idle, so a burst of two packets is
+/// within its guarantee (docs/reference/cbq.md rule 10).
 #[test]
-fn who_was_alone_shares_from_the_first_packet_on() {
+fn a_leaf_that_was_alone_shares_once_another_has_packets() {
     for alone in [1, 2, 7, 1000] {
         let mut engine = Engine::new(&link(RATE, &two(), "share")).unwrap();
         let mut now = S;
@@ -46,19 +47,19 @@ fn who_was_alone_shares_from_the_first_packet_on() {
         for turn in 0..200 {
             let class = engine.dequeue(now).unwrap().class;
             lead += if class == 4 { 1 } else { -1 };
-            assert!(lead.abs() <= 4, "after {alone} alone, turn {turn}: {lead} packets apart");
+            assert!(lead.abs() <= 4, "after {alone} packets alone, packet {turn}: {lead} packets apart");
             engine.enqueue(now, class, Packet::new(turn, SIZE));
             now += TIME;
         }
     }
 }
 
-/// Whatever happens between its coming and its going, the packet goes by the rules: a guarantee
-/// that comes before it, a change of its class, the class's end.
+/// A packet that is alone keeps to the rules whatever happens before it is sent: another leaf gets
+/// a packet within guarantee, its class may not borrow any more, time passes, its class is removed.
 #[test]
-fn what_comes_between_finds_it_in_its_place() {
-    // Beyond its guarantee, and then another's guarantee comes first (docs/reference/cbq.md rule
-    // 8).
+fn a_packet_that_is_alone_keeps_to_the_rules() {
+    // The packet is beyond guarantee. One within guarantee that arrives after it goes first
+    // (docs/reference/cbq.md rule 8).
     let engine = || {
         let mut engine = Engine::new(&link(RATE, &two(), "share")).unwrap();
         for n in 0..20 {
@@ -73,9 +74,10 @@ fn what_comes_between_finds_it_in_its_place() {
     assert_eq!(first.dequeue(S).unwrap().class, 4);
     assert_eq!(first.dequeue(S).unwrap().class, 3);
 
-    // It may not borrow any more: it waits until its guarantee has come. Its burst was three of its
-    // packets, and one more (docs/reference/cbq.md rule 10); the sixteen after them were borrowed.
-    // So the next is due when one packet's time at half the link's rate is over.
+    // Its class may not borrow any more, so the packet waits until it is within guarantee. Of the
+    // twenty packets before it four were within guarantee: the burst of 3000 bytes, and one packet
+    // more (docs/reference/cbq.md rule 10). Sixteen were borrowed. So it is due after the time of
+    // one packet at the class's rate.
     let mut held = engine();
     let settings = Class::new(1, RATE / 2).settings();
     held.apply(S, &Change::SetClass { class: 3, parent: 1, settings }).unwrap();
@@ -84,7 +86,7 @@ fn what_comes_between_finds_it_in_its_place() {
     assert_eq!(held.next_wakeup(), Some(due));
     assert_eq!(held.dequeue(due).unwrap().class, 3);
 
-    // Waited for longer than that, it goes by its guarantee: nothing is borrowed.
+    // Asked for only when that time is over, the packet goes by its guarantee: nothing is borrowed.
     let mut late = engine();
     let borrowed = late.own_counters(3).borrowed_bytes;
     assert_eq!(late.dequeue(due).unwrap().class, 3);

@@ -13,15 +13,16 @@ fn percentile(delays: &mut [u64], percent: usize) -> u64 {
     delays[(delays.len() * percent).div_ceil(100).saturating_sub(1)]
 }
 
-/// Voice, 5 %, 160 bytes every 2.84 ms, beside 19 backlogged classes of 5 % with 1500 bytes on 10
-/// Mbit/s: p99 at most 1.25 ms, of which one packet on the wire is 1.2 ms.
+/// A voice class of 5 % sends 160 bytes every 2.84 ms, beside 19 backlogged classes of 5 % each
+/// with packets of 1500 bytes, on 10 Mbit/s. The 99th percentile of its waits is at most 1.25 ms; a
+/// packet of 1500 bytes that is on the wire takes 1.2 ms of that.
 #[test]
 fn voice_beside_nineteen_backlogged_classes() {
     for excess in ["share", "priority"] {
         for priority in 0..8 {
             for (borrow, packetsize) in [(false, None), (true, None), (false, Some(160)), (true, Some(160))] {
-                // With a burst of two short packets and no more priority than others, voice may
-                // have to wait for their bursts.
+                // With a burst of two short packets, and a priority not above the others', voice
+                // may have to wait for the others' bursts.
                 if packetsize.is_some() && priority == 0 {
                     continue;
                 }
@@ -77,8 +78,9 @@ fn the_promise_of_a_conforming_source() {
             let class = &classes[*leaf as usize - 1];
             let packetsize = class.packetsize.unwrap_or(1500);
             if class.rate > 0 && random.chance(60) {
-                // A token bucket of the guarantee and maxburst packets, emptied at once and then at
-                // its rate, again and again after a pause that fills it.
+                // The source uses a token bucket of its guarantee and `maxburst` packets in full:
+                // it empties the bucket at once, goes on at the rate, and pauses until the bucket
+                // is full; then it begins again.
                 conforming[*leaf as usize] = true;
                 let size = random.pick(&[packetsize, packetsize, packetsize / 2, 64]).min(packetsize);
                 let interval = (u64::from(size) * 8 * S).div_ceil(class.rate);
@@ -107,7 +109,7 @@ fn the_promise_of_a_conforming_source() {
         let burst = |class: &Class| f64::from(3 * class.packetsize.unwrap_or(1500)) * 8.0;
         let bound = |of: &Class| {
             let rated = || all.iter().map(|leaf| &classes[*leaf as usize - 1]).filter(|class| class.rate > 0);
-            // Implicit leaves send nothing here.
+            // The implicit leaves of inner classes send nothing here, so they are not among these.
             let bursts: f64 = rated().filter(|class| class.priority >= of.priority).map(burst).sum();
             let above: f64 = rated().filter(|class| class.priority > of.priority).map(|class| class.rate as f64).sum();
             ((bursts + 12_000.0) / (rate as f64 - above) * 1e9).ceil() as u64
@@ -126,7 +128,7 @@ fn the_promise_of_a_conforming_source() {
             }
         }
     }
-    println!("at most {closest:.3} of the promise");
+    println!("the longest wait was {closest:.3} of its bound");
 }
 
 /// Rule 10: what a class that does not borrow sends in any interval is at most rate * t + maxburst
@@ -164,9 +166,10 @@ fn bursts_are_bounded() {
     }
 }
 
-/// A CoDel queue may drop its first packet as it sends, and send a longer one behind it: c1's
-/// deadline was that of the packet of 913 bytes, and one of 1500 goes before c4. So c1 counts a
-/// packet more in the bound of its equals (docs/promises.md).
+/// A CoDel queue may drop its first packet when it is asked for it, and send a longer one that
+/// stood behind. Here c1's deadline is that of a packet of 913 bytes, and one of 1500 bytes goes
+/// before c4's packet. So the bounds of classes of the same priority count one packet more of c1
+/// (docs/promises.md).
 #[test]
 fn beside_a_queue_that_drops_as_it_sends() {
     const RATE: u64 = 256_128;
@@ -182,8 +185,8 @@ fn beside_a_queue_that_drops_as_it_sends() {
     spec.classes[1].queue = Some(QueueSpec::new("codel", Limit::Packets(1000)));
     let bounds = schedule::find("cbq").and_then(|entry| entry.bounds).expect("cbq has bounds")(&spec);
     let promised = bounds[4].as_ref().expect("a bound").conforming;
-    // Bursts of 8 x 1508 and 2 x 1008 on the wire; c1's packet more; one of the link. Three
-    // nanoseconds are for rounding.
+    // The bursts of c1 and c4, 8 x 1508 and 2 x 1008 bytes on the wire; one packet more of c1; one
+    // packet of the link. Three nanoseconds are for rounding.
     assert_eq!(promised, ((12_064 + 2016 + 1508 + 1508) * 8 * S).div_ceil(RATE) + 3);
     let mut wire = Wire::new(&spec);
     wire.log = Some(Vec::new());
@@ -202,5 +205,5 @@ fn beside_a_queue_that_drops_as_it_sends() {
     };
     let waited = of_c4.map(wait).max().expect("c4 has sent");
     let without = ((12_064 + 2016 + 1508) * 8 * S).div_ceil(RATE);
-    assert!(waited > without && waited <= promised, "{waited} of {promised}, and of {without} without the guess");
+    assert!(waited > without && waited <= promised, "waited {waited} ns: more than {without} and at most {promised}");
 }

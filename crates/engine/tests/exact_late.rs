@@ -1,7 +1,7 @@
-//! Exact CBQ where packets are late by seconds: bursts of a higher priority that take seconds,
-//! links on which one packet does, and the packets of the link itself. A guarantee is kept as long
-//! as the wire gives the link's rate, however late that is (docs/reference/cbq.md rules 9, 10, 12
-//! and 14).
+//! Exact CBQ where packets are late by seconds: beside bursts of a higher priority that take
+//! seconds, and on a link where one packet takes seconds. A guarantee holds as long as the wire has
+//! the link's rate, however late a class is served (docs/reference/cbq.md rules 9, 10, 12 and 14).
+//! And the burst of the link's own packets.
 
 mod support;
 
@@ -20,11 +20,13 @@ fn waits(wire: &mut Wire, class: u32) -> Vec<u64> {
     wire.log.iter().flatten().filter(|sent| sent.departure.class == class).map(wait).collect()
 }
 
-/// v, of the higher priority, may send 200 packets at once: 2.4 s of the link, beside which x and y
-/// have nothing. x sends one packet every 60 ms, its rate. By rule 9 it waits at most (own bursts
-/// and y's, 6000 bytes, one packet, v's 300,000 and one packet) at 500 kbit/s: 4.944 s.
+/// v has the higher priority and may send 200 packets at once. They take 2.4 s, in which x and y
+/// get nothing. x sends one packet every 60 ms, which is its rate. By rule 9 a packet of x waits at
+/// most for this: the bursts of x and y (6000 bytes), the packet on the wire, v's burst (300,000
+/// bytes) and one packet more of v. These 309,000 bytes take 4.944 s at the 500 kbit/s that v
+/// leaves.
 #[test]
-fn what_is_late_by_seconds_is_made_good() {
+fn service_that_is_late_by_seconds_is_made_up_for() {
     let mut v = Class::new(0, 500_000).priority(7);
     v.maxburst = Some(200);
     let mut classes = [v, Class::new(0, 200_000), Class::new(0, 300_000)];
@@ -43,14 +45,15 @@ fn what_is_late_by_seconds_is_made_good() {
         assert_eq!(waited.len(), 1040);
         let most = waited.iter().max().unwrap();
         assert!(*most <= 4944 * MS, "{excess}: x waited {most} ns");
-        // What was late has been made good: the last ones wait for two packets at most.
+        // At the end nothing is late any more: x's last packet waits for two others at most.
         let last = waited.last().unwrap();
-        assert!(*last <= 3 * 12 * MS, "{excess}: a queue that stays: {last} ns");
+        assert!(*last <= 3 * 12 * MS, "{excess}: x's last packet waited {last} ns");
     }
 }
 
-/// A link of 1 kbit/s, where a packet takes 12 s: a sends at half its rate, b and c always have
-/// packets. Nobody borrows, so b and c have their rates, and the link idles for what a leaves.
+/// A link of 1 kbit/s, where a packet takes 12 s. a sends at half its rate; b and c always have
+/// packets. No class borrows, so b and c get their rates, and the link is idle in the time that a
+/// does not use.
 #[test]
 fn rates_hold_on_a_link_of_1_kbit_s() {
     for excess in ["share", "priority"] {
@@ -62,7 +65,8 @@ fn rates_hold_on_a_link_of_1_kbit_s() {
         wire.greedy(3, &[1500]);
         let end = 12_000 * S;
         wire.run(end);
-        // One packet each that is late, and a burst of two at first.
+        // A class is at most one packet behind its rate, and at most three packets ahead of it: its
+        // burst of two, and one (docs/reference/cbq.md rule 10).
         for (class, rate) in [(2, 175), (3, 721)] {
             let (got, want) = (wire.bytes[class] * 8, rate * end / S);
             assert!(got + 12_000 >= want && got <= want + 3 * 12_000, "{excess}: class {class}: {got} of {want} bits");
@@ -70,9 +74,9 @@ fn rates_hold_on_a_link_of_1_kbit_s() {
     }
 }
 
-/// The packets of the link itself have what its classes leave, 1 Mbit/s, and the burst of a class
-/// that states none, two packets: they wait at most (both bursts and one packet, 7500 bytes) at 10
-/// Mbit/s.
+/// The link's own packets have the rate that its classes leave, 1 Mbit/s, and the burst of a class
+/// that states none: two packets. They wait at most for both bursts and one packet: 7500 bytes,
+/// which take 6 ms at 10 Mbit/s.
 #[test]
 fn packets_of_the_link_itself_have_their_burst() {
     let mut wire = Wire::new(&link(10_000_000, &[Class::new(0, 9_000_000).borrow()], "share"));

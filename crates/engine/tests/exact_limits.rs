@@ -1,7 +1,7 @@
-//! Exact CBQ: limits hold through changes. Ceilings, rates of classes that do not borrow, priority,
-//! bursts, parents, children that come and go, and the rule for the excess change every few
-//! milliseconds; over every window a class sends at most what its limit was worth meanwhile, and
-//! its burst (docs/reference/cbq.md rules 1, 10 and 17).
+//! Exact CBQ: limits hold through changes. Every few milliseconds something changes: a ceiling, the
+//! rate of a class that does not borrow, a priority, a burst, a parent, a child that is added or
+//! removed, or `excess`. Over every span of time a class sends at most what its limit allowed in
+//! that time, and its burst (docs/reference/cbq.md rules 1, 10 and 17).
 
 mod support;
 
@@ -10,8 +10,9 @@ use support::{Class, MS, Random, S, Wire, link};
 
 const SIZE: u32 = 500;
 
-/// What one limit allows, and what was sent under it, bits: how far the second ran ahead of the
-/// first in any window.
+/// The bits sent under one limit less those that it allowed: now (`ahead`), and at the least.
+/// `most` is the greatest of this difference over any span of time: by how much `ahead` rose above
+/// an earlier value.
 #[derive(Default)]
 struct Ledger {
     ahead: f64,
@@ -20,7 +21,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Time passes at a limit in bit/s.
+    /// `ns` nanoseconds pass under a limit in bit/s.
     fn pass(&mut self, limit: u64, ns: u64) {
         self.ahead -= limit as f64 * ns as f64 / 1e9;
         self.least = self.least.min(self.ahead);
@@ -116,9 +117,9 @@ fn limits_hold_through_changes() {
             ledgers.iter_mut().zip(limits).for_each(|(ledger, limit)| ledger.pass(limit, now - before));
             tree.change(&mut random);
         }
-        // Rule 10: the limit's burst of two packets and one more, the same for the guarantee of the
-        // class, which goes before its limit and is repaid afterwards, and the burst of an agency
-        // to which the class comes back.
+        // Eight packets (docs/reference/cbq.md rule 10): the limit's burst of two, and one more; as
+        // many within the class's guarantee, which the limit counts but does not hold back; and
+        // two, the burst of an agency to which the class comes back.
         for (name, ledger) in ["first agency", "second agency", "ceiling"].iter().zip(&ledgers) {
             let most = f64::from(8 * SIZE * 8);
             assert!(ledger.most <= most, "seed {seed}: {name}: {:.0} bits of {most} ahead", ledger.most);

@@ -14,7 +14,7 @@ fn mean(sizes: &[u32]) -> f64 {
     sizes.iter().map(|s| f64::from(*s)).sum::<f64>() / sizes.len() as f64
 }
 
-/// Time in which a class of `rate` sends 4,000 packets, at least 1 s.
+/// Time in which a class of `rate` bit/s sends 4,000 packets of these sizes, ns.
 fn span(rate: f64, sizes: &[u32]) -> u64 {
     (4000.0 * mean(sizes) * 8e9 / rate) as u64
 }
@@ -73,6 +73,7 @@ fn agencies() {
                 (_, 0) => (10e6, 0.0),
                 _ => (7e6, 3e6),
             };
+            // 0.5 %, or three packets in the 5 s.
             let slack = 2.0 * 1500.0 * 8.0 / 5.0 + 1500.0 * 8.0 / 5.0;
             for (got, want) in [(a, want_a), (b, want_b)] {
                 assert!(
@@ -84,8 +85,8 @@ fn agencies() {
     }
 }
 
-/// A class that does not borrow keeps to its rate, alone and beside one that takes all the rest:
-/// within 0.1 % and one packet of the other.
+/// A class that does not borrow keeps to its rate, alone and beside a class that takes all the
+/// rest: to 0.1 %, one packet of the other class, and a hundredth of its own packet.
 #[test]
 fn without_borrow_a_class_stays_at_its_rate() {
     for percent in [5, 20, 50, 80, 95] {
@@ -133,8 +134,9 @@ fn one_borrower_alone_has_the_link() {
     }
 }
 
-/// 5 % to 95 % from 1 Mbit/s to 10 Gbit/s: guaranteed, and as excess (half of the link guaranteed,
-/// all divided).
+/// Shares of 5 % to 95 % on links of 1 Mbit/s to 10 Gbit/s. With `half` 1 the shares are
+/// guaranteed. With 2 only half of each is guaranteed, and the other half of the link is excess,
+/// divided in the same proportion.
 #[test]
 fn five_to_ninety_five_percent() {
     for mbit in [1u64, 10, 100, 1000, 10_000] {
@@ -152,8 +154,8 @@ fn five_to_ninety_five_percent() {
                 let mut wire = Wire::new(&link(rate, &classes, excess));
                 wire.greedy(1, sizes);
                 wire.greedy(2, sizes);
-                // 1 s of warm-up is 10^6 packets at 10 Gbit/s; a steady state is reached in the
-                // first hundred.
+                // A warm-up of 1 s would be some 10^6 packets at 10 Gbit/s. A steady state is
+                // reached within the first hundred packets of the slower class.
                 let slowest = rate as f64 * percent.min(100 - percent) as f64 / 100.0;
                 let start = (span(slowest, sizes) / 40).min(S);
                 wire.run(start);
@@ -167,7 +169,8 @@ fn five_to_ninety_five_percent() {
     }
 }
 
-/// Timers that fire every 1 or 10 ms: what came late is sent then (docs/reference/cbq.md rule 12).
+/// Timers fire only every 1 or 10 ms. At a tick all that has become due since the last one is sent,
+/// so rates hold (docs/reference/cbq.md rule 12).
 #[test]
 fn tick_timers() {
     for tick in [MS, 10 * MS] {
@@ -187,7 +190,7 @@ fn tick_timers() {
                 wire.depth = 200;
                 wire.greedy(class, &[1500]);
                 wire.run(S);
-                // Whole ticks, and enough of them that one more or less is no matter.
+                // A whole number of ticks, and so many that one more or less does not matter.
                 let got = wire.rates(S + span(rate as f64, &[1500]).div_ceil(4 * S) * 4 * S);
                 within(got[class as usize], rate as f64, 0.005, &format!("tick {tick}, {percent} %, case {case}"));
             }

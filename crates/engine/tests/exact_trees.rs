@@ -7,9 +7,10 @@ use support::{Cbr, Class, Random, S, Wire, ideal_of, leaves, link, tree};
 
 const SIZES: [&[u32]; 6] = [&[1500], &[64], &[576], &[1000, 160], &[32, 1500, 64, 1024], &[512, 1500]];
 
-/// Beside `excess priority` no ceilings here: while a ceiling paces a class of high priority, what
-/// its agency would lend it goes to a lower one in the gaps, and the class has it from above
-/// instead. The ideal, which knows no gaps, has it the other way.
+/// Classes without their ceilings if `excess` is `priority`. A ceiling paces a class of high
+/// priority: between two of its packets its agency lends to a class of lower priority, and the
+/// class with the ceiling borrows from further up instead. The ideal division knows no time between
+/// packets, so it has the agency lend to the class of high priority.
 fn for_ideal(mut classes: Vec<Class>, excess: &str) -> Vec<Class> {
     if excess == "priority" {
         classes.iter_mut().for_each(|class| class.ceiling = None);
@@ -62,7 +63,7 @@ fn sixty_random_trees() {
                     }
                 }
             }
-            // A tenth of the phase is left out.
+            // The first tenth of the run is not measured.
             wire.run(S / 2);
             let got = wire.rates(5 * S);
             worst = worst.max(compare(rate, &classes, excess, &got, &demand, &format!("seed {seed}")));

@@ -16,6 +16,25 @@ fn replay(policy: &str, packets: &[(u64, &str, u32)], watched: &str) -> Outcome 
     run(&laws, &events, &[], number(watched))
 }
 
+/// Thirty packets of each class of a policy, one every `gap` ns, leave at the same times when classes
+/// are given the words that they have all the while.
+fn sends_as_before_given_the_same_words(policy: &str, classes: u32, gap: u64) {
+    let laws = Laws::read(policy.to_owned()).unwrap();
+    let arrivals = (0..30).flat_map(|n| (1..=classes).map(move |class| Event { at: n * gap, class, bytes: 1500 }));
+    let events: Vec<Event> = arrivals.collect();
+    let before = run(&laws, &events, &[], 1);
+    let changes: Vec<_> = (1..200)
+        .map(|n| {
+            let class = 1 + n as u32 % classes;
+            let settings = laws.link.spec.classes[class as usize].settings.clone();
+            (n * 131_000, Change::SetClass { class, parent: 0, settings })
+        })
+        .collect();
+    let after = run(&laws, &events, &changes, 1);
+    assert_eq!(before.left, after.left);
+    assert_eq!((before.broken, after.broken), (None, None));
+}
+
 /// Packets of `c2` itself go when `c3` below it has none, so they are promised nothing. A bound of
 /// 541 ms was printed, and 631 ms passed.
 #[test]
@@ -36,20 +55,7 @@ fn hfsc_given_the_same_words_sends_as_before() {
         class a { linkshare 5Mbit/s upperlimit 6Mbit/s }
         class b { realtime 1Mbit/s for 5ms then 3Mbit/s linkshare 3Mbit/s }
         class c { linkshare 2Mbit/s for 3ms then 1Mbit/s } }";
-    let laws = Laws::read(policy.to_owned()).unwrap();
-    let events: Vec<Event> =
-        (0..90).map(|n| Event { at: n / 3 * 700_000, class: 1 + n as u32 % 3, bytes: 1500 }).collect();
-    let before = run(&laws, &events, &[], 1);
-    let changes: Vec<_> = (1..200)
-        .map(|n| {
-            let class = 1 + n as u32 % 3;
-            let settings = laws.link.spec.classes[class as usize].settings.clone();
-            (n * 131_000, Change::SetClass { class, parent: 0, settings })
-        })
-        .collect();
-    let after = run(&laws, &events, &changes, 1);
-    assert_eq!(before.left, after.left);
-    assert_eq!((before.broken, after.broken), (None, None));
+    sends_as_before_given_the_same_words(policy, 3, 700_000);
 }
 
 /// Six siblings of `v` hold schedulers whose next packet is of 40 bytes until one of 1500 comes
@@ -110,25 +116,13 @@ fn hfsc_counts_the_deadlines_of_inner_classes_with_packets() {
     assert!(class("c7").conforming.is_none());
 }
 
-/// A class of fairq that is given what it has keeps its place among equals.
+/// A class of fairq that is given the words that it has keeps its place among those of its priority.
 #[test]
 fn fairq_given_the_same_words_sends_as_before() {
     let policy = "link l { rate 10Mbit/s scheduler fairq
         class a { priority 5 bandwidth 2Mbit/s }  class b { priority 5 bandwidth 3Mbit/s }
         class c { priority 5 }  class d { priority 2 bandwidth 1Mbit/s } }";
-    let laws = Laws::read(policy.to_owned()).unwrap();
-    let events: Vec<Event> =
-        (0..120).map(|n| Event { at: n / 4 * 900_000, class: 1 + n as u32 % 4, bytes: 1500 }).collect();
-    let before = run(&laws, &events, &[], 1);
-    let changes: Vec<_> = (1..200)
-        .map(|n| {
-            let class = 1 + n as u32 % 4;
-            let settings = laws.link.spec.classes[class as usize].settings.clone();
-            (n * 131_000, Change::SetClass { class, parent: 0, settings })
-        })
-        .collect();
-    let after = run(&laws, &events, &changes, 1);
-    assert_eq!(before.left, after.left);
+    sends_as_before_given_the_same_words(policy, 4, 900_000);
 }
 
 /// While `c1`'s turn is late, `c3` earns its rate as much as ever, and goes first with all of it

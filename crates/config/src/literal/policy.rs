@@ -105,7 +105,7 @@ pub fn limit(word: &str) -> Result<Limit, Wrong> {
 }
 
 /// A DSCP: a number from 0 to 63, or one of the names in lower case: `be`, `le`, `ef`, `va`, `af11`
-/// to `af43`, `cs0` to `cs7` (RFC 2474 4.2.2, RFC 2597 6, RFC 3246 2.7, RFC 5865, RFC 8622).
+/// to `af43`, `cs0` to `cs7` (RFC 2474 4.2.2, RFC 2597 6, RFC 3246 2.7, RFC 5865 4, RFC 8622 6).
 pub fn dscp(word: &str) -> Result<u8, Wrong> {
     let number = word.parse::<u32>().ok().filter(|_| is_digits(word));
     match number.or_else(|| names::value(Field::Dscp, word)) {

@@ -1,5 +1,5 @@
-//! What classes must keep to: curves under curves (Stoica, Zhang and Ng 1997, section 4;
-//! docs/reference/altq.md 3.1).
+//! HFSC's checks: the curves of classes add up to no more than the curve of the class above them
+//! (Stoica, Zhang and Ng 1997, section 4; docs/reference/altq.md 3.1).
 
 use crate::schedule::check::{At, Finding, View};
 use crate::settings::Settings;
@@ -7,14 +7,14 @@ use crate::shape::service_curve::{ServiceCurve, excess};
 use crate::spec::{ClassId, ROOT};
 use crate::units::{Nanos, Rate, time_text};
 
-/// The checks of all places.
+/// Checks the classes of every `hfsc` of the policy.
 pub fn check(view: &View<'_>, findings: &mut Vec<Finding>) {
     for (holder, _) in view.places() {
         place(view, holder, findings);
     }
 }
 
-/// A curve that gives something.
+/// A class's curve, unless it gives nothing in the long run.
 fn curve(settings: &Settings, word: &str) -> Option<ServiceCurve> {
     settings.curve(word).filter(|curve| !curve.then.is_zero())
 }
@@ -57,7 +57,8 @@ fn place(view: &View<'_>, holder: ClassId, findings: &mut Vec<Finding>) {
         }
     }
     classes.sort_unstable();
-    // Deadlines are the link's affair, whatever the tree: those of classes that hold packets.
+    // Deadlines are kept without regard to the tree, so the curves of all classes that hold packets
+    // are added up too.
     let served = |class: ClassId| {
         let inner = view.is_inner(class) && !view.holds_scheduler(class);
         !inner || view.holds_packets(class)
@@ -66,7 +67,7 @@ fn place(view: &View<'_>, holder: ClassId, findings: &mut Vec<Finding>) {
     let deadlines: Vec<_> = classes.iter().copied().filter(|class| served(*class)).filter_map(of).collect();
     sum(view, "realtime", holder, &deadlines, &whole(view, holder), findings);
     for class in classes {
-        // Of a class without packets it says what those below it may have.
+        // The `realtime` of a class without packets bounds the sum of those below it.
         let below = view.children(class).iter().any(|child| of(*child).is_some());
         words(view, class, served(class) || below, findings);
     }
@@ -77,7 +78,7 @@ fn whole(view: &View<'_>, holder: ClassId) -> ServiceCurve {
     ServiceCurve::linear(Some(view.guarantee(holder)).filter(|rate| !rate.is_zero()).unwrap_or(view.link.rate))
 }
 
-/// Curves that add up to more than there is.
+/// Reports curves that add up to more than `whole`, the curve of `parent`.
 fn sum(
     view: &View<'_>,
     word: &'static str,
@@ -88,7 +89,7 @@ fn sum(
 ) {
     let only: Vec<ServiceCurve> = curves.iter().map(|(_, curve)| *curve).collect();
     let Some(at) = excess(&only, whole) else { return };
-    // The first that is too much.
+    // The first class with which the sum is too much.
     let over = (1..=only.len()).find(|n| excess(&only[..*n], whole).is_some()).unwrap_or(only.len());
     let Some((class, _)) = curves.get(over.saturating_sub(1)) else { return };
     let (have, need) = match at {
@@ -130,7 +131,7 @@ fn mean(curve: &ServiceCurve, time: Nanos) -> Rate {
     Rate::bit_s(u64::try_from(early.saturating_add(late) / u128::from(time.max(1))).unwrap_or(u64::MAX))
 }
 
-/// Words of one class against each other; `deadlines` if its `realtime` means something.
+/// Checks the words of one class against each other. `deadlines`: its `realtime` has an effect.
 fn words(view: &View<'_>, class: ClassId, deadlines: bool, findings: &mut Vec<Finding>) {
     let (settings, name) = (view.settings(class), view.name(class));
     let realtime = curve(settings, "realtime");
@@ -151,8 +152,8 @@ fn words(view: &View<'_>, class: ClassId, deadlines: bool, findings: &mut Vec<Fi
         let message = format!("the `upperlimit` of `{name}` is more than the link's {}", view.link.rate);
         findings.push(Finding::error("out-of-range", place, message).help("leave it out: the link is a limit to all"));
     }
-    // pfctl refuses this as well (docs/reference/altq.md 3.1): what goes by deadline is not held
-    // back.
+    // pfctl refuses this as well (docs/reference/altq.md 3.1): a limit does not hold back what is
+    // served by deadline.
     if let Some(realtime) = realtime.filter(|realtime| limit.then < realtime.then) {
         let message =
             format!("the `upperlimit` of `{name}`, {}, is below its `realtime`, {}", limit.then, realtime.then);

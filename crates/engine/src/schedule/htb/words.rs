@@ -1,4 +1,4 @@
-//! What HTB reads from words, what holds where none is written, and what it refuses.
+//! HTB's words, their defaults, and the values that it refuses.
 
 use crate::schedule::{Context, Entry, Role, TcForm};
 use crate::settings::{Kind, Settings, Word};
@@ -85,7 +85,8 @@ pub const ENTRY: Entry = Entry {
     )
 };
 
-/// The kernel's bounds for a quantum that it works out itself, bytes. It says so in its log.
+/// The kernel's bounds for a quantum that it works out from r2q, bytes. Its log says when one of
+/// them applies.
 pub const QUANTUM: std::ops::RangeInclusive<u32> = 1_000..=200_000;
 
 /// The length that tc reckons with when it works out a burst, bytes.
@@ -112,17 +113,17 @@ pub struct Words {
     pub mpu: u16,
 }
 
-/// What defaults are made from.
+/// What the defaults of bursts are worked out from.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
     /// The largest packet as it is charged, bytes.
     pub packet: u64,
-    /// Time between two looks at the clock.
+    /// Time between two ticks of the caller's timers, ns; 1 if they are exact.
     pub tick: Nanos,
 }
 
 impl Defaults {
-    /// Of a place.
+    /// Of a scheduler's context.
     pub fn of(context: &Context) -> Defaults {
         let tick = match context.timer {
             Timer::Exact => 1,
@@ -131,14 +132,16 @@ impl Defaults {
         Defaults { packet: u64::from(context.overhead.charge(context.mtu)), tick }
     }
 
-    /// The burst of a rate. tc takes what passes between two timer interrupts, a nanosecond where
-    /// the kernel has fine timers, and 1600 bytes; a link may have larger packets.
+    /// The default burst of a rate, bytes: what the rate brings in a tick, and 1600 bytes or the
+    /// largest packet, whichever is more. tc takes 1600 bytes in any case; its tick is a nanosecond
+    /// where the kernel has fine timers.
     pub fn burst(&self, rate: Rate) -> u64 {
         rate.bytes_in(self.tick).saturating_add(self.packet.max(TC_MTU))
     }
 
-    /// The burst of the link as a class. Twice the bucket of `regulator altq`: what a regulator
-    /// lets pass after a silence (what was left, and a full bucket), this does not hold back.
+    /// The burst of the link, which HTB treats as a class, bytes: at least twice the bucket of
+    /// `regulator altq`. After an idle time such a regulator lets pass what was left in the bucket
+    /// and a full one; the link's burst does not hold that back.
     pub fn link_burst(&self, rate: Rate) -> u64 {
         let packet = u32::try_from(self.packet).unwrap_or(u32::MAX);
         self.burst(rate).max(2 * u64::from(TokenBucket::auto_depth(rate, packet)))
@@ -173,7 +176,7 @@ impl Words {
     }
 }
 
-/// The scheduler's own word.
+/// Reads the scheduler's own word.
 pub fn r2q(settings: &Settings) -> u64 {
     settings.int("r2q").unwrap_or(10).max(1)
 }
@@ -192,8 +195,8 @@ mod tests {
     use super::*;
     use crate::settings::Value;
 
-    /// As the kernel (6.18, iproute2 6.1) showed them for classes of these rates and r2q 10:
-    /// `tc -d class show`.
+    /// What `tc -d class show` printed (kernel 6.18, iproute2 6.1) for classes of these rates with
+    /// r2q 10.
     #[test]
     fn quanta_of_the_kernel() {
         let kernel = [

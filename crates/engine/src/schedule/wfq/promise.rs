@@ -1,15 +1,18 @@
-//! What WFQ promises a class: rate and latency.
+//! What WFQ promises a class: a rate and a latency.
 //!
-//! Of WF2Q+'s kind all schedulers guarantee the rate weight / (sum of weights), late by at most
-//! (what the class's packet takes at its rate + one packet of the link) (Bennett and Zhang 1997,
-//! theorem 4; Stiliadis and Varma 1998). Here a tag is rounded: the packet's time to a power of two
-//! and to an eighth (a slot) more, as in the proof of QFQ's bound (Checconi, Rizzo and Valente
-//! 2013, section VI). The argument, for a packet with finish tag F that begins to wait at V(a): let
-//! p be the last packet served before it whose tag is later than F. When p began, nobody with a tag
-//! up to F had begun, so all that is served from then on up to F lies between V of that time and F:
-//! at most (F - V) times the sum of weights, and p itself. V grows by no less than what is served.
-//! So before our packet is through, at most p, the packet on the wire when ours came, and (F -
-//! V(a)) of all weights go.
+//! WF2Q+ guarantees a class its weight / (sum of weights) of the rate. It is late by at most the
+//! time of the class's packet at that rate, and one packet of the link (Bennett and Zhang 1997,
+//! theorem 4; Stiliadis and Varma 1998).
+//!
+//! Here finish tags are rounded: the virtual time of a packet is rounded up to a power of two, and
+//! a tag may be later by an eighth of that, the width of a slot. The argument is that of QFQ's
+//! bound (Checconi, Rizzo and Valente 2013, section VI). Take a packet that begins to wait at
+//! virtual time V(a) and has the finish tag F. Let p be the last packet with a tag later than F
+//! that is served before it. When p was chosen, no packet with a tag up to F was eligible. So all
+//! packets with tags up to F that are served after p lie between the virtual time V of that choice
+//! and F: at most (F - V) times the sum of weights. Virtual time grows by no less than what is
+//! served. So until our packet has been sent, at most this is served: p, the packet that was on the
+//! wire when ours came, and (F - V(a)) times the sum of weights.
 
 use super::fair::{FINE, log2_up};
 use super::words::{self, Excess, Kind, Sums, Words};
@@ -31,13 +34,14 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     if sums.urgent + sums.reserved > capacity {
         return none(place, "the classes are guaranteed more than there is");
     }
-    // Its policer counts packets as they come. A scheduler inside may let them wait, and then go at
-    // once with later ones, so nobody knows how much goes before the others.
+    // The policer of a low-latency class counts packets when they arrive. A scheduler inside the
+    // class may hold them back and send them together with later ones. Then no bound is known on
+    // what goes before the other classes.
     if place.classes.iter().zip(&all).any(|(member, words)| member.holds && matches!(words.kind, Kind::Urgent { .. })) {
         return none(place, "a low-latency class holds a scheduler, or a queue that may pass packets over");
     }
-    // Low-latency classes: what they may send at once, and a packet each that came before
-    // congestion did; by level.
+    // Of the low-latency classes, by level: their bursts, each with a packet that came before
+    // congestion began, and their rates.
     let (mut bursts, mut rates) = ([0_u128; 2], [0_u128; 2]);
     for words in &all {
         if let Kind::Urgent { rate, burst, level } = words.kind {
@@ -56,8 +60,9 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
             let higher = if level == 0 { 0 } else { rates[0] };
             let own_burst = u128::from(burst) + packet;
             let own_rate = u128::from(rate.as_bit_s());
-            // In the order of arrival with the others of its level: what their bursts leave is its
-            // own until its burst is through.
+            // Classes of one level are served in the order of arrival. Until its own burst has been
+            // sent the class gets what the rates of the other classes of its level, and of the
+            // level before it, leave.
             let beside = higher + rates[usize::from(level)] - own_rate;
             let first = capacity.saturating_sub(beside);
             let latency =
@@ -70,11 +75,11 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
         if weight == 0 || own.kind == Kind::Bandwidth(Rate::ZERO) {
             return Err("it is guaranteed nothing: the excess goes in equal parts".to_owned());
         }
-        // In `equal` the clock of the guarantees runs by all that the link carries.
+        // With `excess equal` the clock of the guarantees advances with all that the link carries.
         let of = if equal { capacity } else { left };
         let rate = of.saturating_mul(weight) / whole.max(1);
-        // The packet's time in service of all, in 2^-16 bytes, as its tag has it: a power of two,
-        // and an eighth of that for its slot.
+        // The virtual time of the packet, as bytes that all classes together send in it, in 2^-16
+        // bytes: rounded up to a power of two, and an eighth of that more for the slot.
         let exact = (packet << 16).saturating_mul(whole.max(weight)) / weight;
         let span = 1_u128 << log2_up(u64::try_from(exact).unwrap_or(u64::MAX)).min(100);
         let tag = (span + (span >> FINE)) >> 16;
@@ -91,7 +96,7 @@ pub fn promises(place: &Place<'_>) -> Vec<Result<Promise, String>> {
     all.iter().map(one).collect()
 }
 
-/// A rate, as far as what the class is policed to lets anything through.
+/// The lesser of a rate and the rate to which the class is policed.
 fn most(own: &Words, rate: Rate) -> Rate {
     own.police.map_or(rate, |(police, _)| rate.min(police))
 }
@@ -101,7 +106,8 @@ pub fn polices(class: &Settings) -> bool {
     class.get("police").is_some() || class.get("low-latency").is_some()
 }
 
-/// What a source may send at once: a packet, as far as no policer drops it.
+/// The burst of a source that the promise is about, bytes: one packet, or less if a policer of the
+/// class lets less through at once.
 pub fn burst(link: &LinkSpec, class: &Settings) -> u64 {
     let packet = u64::from(link.overhead.charge(link.mtu));
     let Ok(words) = Words::read(class) else { return packet };
@@ -112,8 +118,8 @@ pub fn burst(link: &LinkSpec, class: &Settings) -> u64 {
     words.police.map(|(_, burst)| burst).into_iter().chain(urgent).fold(packet, u64::min)
 }
 
-/// The time after which `bytes` are through at `rate`, and before them `late` (bit/s times ns);
-/// rounded up.
+/// The time in which first `late` (bit/s times ns) and then `bytes` pass at `rate`, rounded up;
+/// `None` if they never do.
 fn wait(late: u128, bytes: u128, rate: u128) -> Option<Nanos> {
     if rate == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! What a class's words mean, and what weights follow from all of them together.
+//! WFQ's words, and the weights that follow from the words of all classes together.
 
 use super::Wfq;
 use crate::schedule::{Entry, Role};
@@ -97,45 +97,46 @@ fn fair_queue() -> QueueSpec {
     QueueSpec { name: "sfq", limit: Limit::Packets(LIMIT), settings }
 }
 
-/// How much of a low-latency class's rate comes at once, where no burst is written: IOS's default
-/// of 200 ms.
+/// The burst of a low-latency class for which none is written: what its rate brings in 200 ms,
+/// IOS's default.
 const URGENT_BURST: Nanos = 200_000_000;
-/// What a policer lets through at once where no burst is written: IOS's default of rate / 32 bytes,
-/// which is 250 ms, and no less than this.
+/// The least burst of a policer for which none is written, bytes. IOS's default is rate / 32 bytes,
+/// what the rate brings in 250 ms, and no less than this.
 const LEAST_BURST: u64 = 1500;
-/// What a shaper makes up for after idleness: 25 ms, the interval of IOS's class-based shaping, and
-/// no less than packets of this number.
+/// How much idle time or lateness a shaper makes up for: 25 ms, the interval of IOS's class-based
+/// shaping.
 const SHAPE_CREDIT: Nanos = 25_000_000;
+/// It makes up for the time of at least so many packets.
 const SHAPE_PACKETS: u64 = 3;
 
-/// By what a class is served.
+/// What a class gets, and by which word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `low-latency`: before all others, held to a rate under congestion.
+    /// `low-latency`: served before all others, and policed under congestion.
     Urgent {
-        /// Most under congestion.
+        /// The most that it gets under congestion.
         rate: Rate,
         /// What may come at once, bytes.
         burst: u64,
-        /// 0 goes before 1.
+        /// Level 0 is served before level 1.
         level: u8,
     },
     /// `bandwidth`: guaranteed this rate.
     Bandwidth(Rate),
-    /// `bandwidth remaining`: billionths of what guarantees leave.
+    /// `bandwidth remaining`: billionths of what guarantees and low-latency classes leave.
     Remaining(u32),
-    /// `weight`: this many parts of what guarantees leave.
+    /// `weight`: this many parts of what guarantees and low-latency classes leave.
     Weight(u64),
-    /// Nothing written: shares what nobody reserved.
+    /// None of these words: it shares what no class reserved.
     Rest,
 }
 
 /// A class's words, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// By what it is served.
+    /// What the class gets.
     pub kind: Kind,
-    /// The most that it ever has.
+    /// The most that it ever gets.
     pub shape: Option<Rate>,
     /// What arrives beyond this rate and burst is dropped.
     pub police: Option<(Rate, u64)>,
@@ -206,7 +207,8 @@ impl Words {
     }
 }
 
-/// What a shaper of this rate makes up for after idleness or lateness.
+/// How much idle time or lateness a shaper of this rate makes up for, ns, where the largest packet
+/// has `packet` bytes.
 pub fn shape_credit(rate: Rate, packet: u32) -> Nanos {
     rate.time_for(SHAPE_PACKETS * u64::from(packet)).max(SHAPE_CREDIT)
 }
@@ -214,7 +216,7 @@ pub fn shape_credit(rate: Rate, packet: u32) -> Nanos {
 /// How what is beyond the guarantees is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// In proportion to bandwidth (classic IOS): guarantees and the rest by one weight.
+    /// In proportion to bandwidth (classic IOS): one weight divides guarantees and the rest.
     Proportional,
     /// In equal parts, or by `weight` and `bandwidth remaining`, whatever the guarantees (IOS XE).
     Equal,
@@ -225,28 +227,28 @@ pub fn scheduler(settings: &Settings) -> Excess {
     if settings.choice("excess") == Some("equal") { Excess::Equal } else { Excess::Proportional }
 }
 
-/// Bits behind the point of a weight, so that small parts of small rates count.
+/// Fraction bits of a weight, so that small parts of small rates do not become 0.
 const POINT: u32 = 16;
 
-/// The classes together: what is reserved, and what follows for each.
+/// Sums over the classes of one scheduler, and what follows from them for each class.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sums {
-    /// The rate of the place, bit/s.
+    /// The rate that the classes divide, bit/s.
     pub rate: u128,
-    /// Of all low-latency classes.
+    /// Sum of the rates of low-latency classes, bit/s.
     pub urgent: u128,
-    /// Of all guarantees.
+    /// Sum of the guarantees, bit/s.
     pub reserved: u128,
-    /// Parts of `weight`; a class that says nothing has one among them.
+    /// Sum of the `weight`s. Beside them each class of [`Kind::Rest`] counts as one of weight 1.
     weights: u128,
-    /// Classes that say nothing.
+    /// Number of classes of [`Kind::Rest`].
     rest: u128,
-    /// Billionths of the remaining that are given.
+    /// Sum of the parts of `bandwidth remaining`, billionths.
     remaining: u128,
 }
 
 impl Sums {
-    /// Adds up the classes of a place of a rate.
+    /// Adds up the classes that divide a rate.
     pub fn of(rate: Rate, classes: impl Iterator<Item = Kind>) -> Sums {
         let mut sums = Sums { rate: u128::from(rate.as_bit_s()), ..Sums::default() };
         for kind in classes {
@@ -261,14 +263,14 @@ impl Sums {
         sums
     }
 
-    /// What is left beside low-latency classes and guarantees; never less than a thousandth of all,
-    /// so that nobody starves where all is reserved.
+    /// What low-latency classes and guarantees leave, as a weight. Never less than a thousandth of
+    /// the rate, so that no class starves where all of it is reserved.
     fn left(&self) -> u128 {
         self.rate.saturating_sub(self.urgent + self.reserved).max(self.rate / 1000).max(1) << POINT
     }
 
-    /// Where `excess proportional` divides all by one weight: that of a class. Rates with [`POINT`]
-    /// bits behind the point.
+    /// With `excess proportional`: the one weight of a class, 0 for a low-latency class. It is a
+    /// rate in bit/s with [`POINT`] fraction bits.
     pub fn share(&self, kind: Kind) -> u128 {
         let (left, one) = (self.left(), u128::from(ONE));
         let weight = match kind {
@@ -277,14 +279,14 @@ impl Sums {
             Kind::Remaining(part) => left * u128::from(part) / one,
             Kind::Weight(weight) => left * u128::from(weight) / (self.weights + self.rest),
             Kind::Rest if self.weights > 0 => left / (self.weights + self.rest),
-            // What percentages of the remaining have left over, and no less than a thousandth of
-            // it.
+            // An equal part of what the percentages of `bandwidth remaining` leave, which counts as
+            // a thousandth at least.
             Kind::Rest => left * one.saturating_sub(self.remaining).max(one / 1000) / one / self.rest.max(1),
         };
         weight.max(1)
     }
 
-    /// Where the excess is divided by itself: what a class is guaranteed, 0 for nothing.
+    /// With `excess equal`: what a class is guaranteed, as a weight; 0 for nothing.
     pub fn guarantee(&self, kind: Kind) -> u128 {
         match kind {
             Kind::Bandwidth(rate) => u128::from(rate.as_bit_s()) << POINT,
@@ -292,20 +294,20 @@ impl Sums {
         }
     }
 
-    /// Where the excess is divided by itself: a class's part of it.
+    /// With `excess equal`: a class's part of the excess, 0 for a low-latency class.
     pub fn part(&self, kind: Kind) -> u128 {
         let part = match kind {
             Kind::Urgent { .. } => return 0,
             Kind::Remaining(part) => u128::from(part),
             Kind::Weight(weight) => u128::from(weight),
-            // As much as one of weight 1, or as one percent of the remaining.
+            // As much as a class with `weight 1`, or with `bandwidth remaining 1%`.
             Kind::Rest | Kind::Bandwidth(_) if self.remaining > 0 => u128::from(ONE / 100),
             Kind::Rest | Kind::Bandwidth(_) => 1,
         };
         (part << POINT).max(1)
     }
 
-    /// The place's rate as a weight.
+    /// The rate that the classes divide, as a weight; at least the sum of the guarantees.
     pub fn whole(&self) -> u128 {
         self.rate.max(self.reserved).max(1) << POINT
     }
