@@ -1,8 +1,8 @@
 //! What a link is made of: the checked description from which an [`Engine`](crate::Engine) is
 //! built.
 //!
-//! Languages lower to these types; the engine knows classes by number only, names stay with the
-//! policy.
+//! Every language is turned into these types. The engine knows classes by number only; their names
+//! stay in the policy.
 
 use crate::classify::RuleSet;
 use crate::link::Overhead;
@@ -21,19 +21,19 @@ pub const ROOT: ClassId = 0;
 /// A link and everything below it.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
-    /// The rate by which shares are measured, and that of the regulator.
+    /// The link's rate: shares are parts of it, and the regulator keeps to it.
     pub rate: Rate,
     /// The largest packet at layer 3, in bytes.
     pub mtu: u32,
     /// What is charged for a packet beyond its own bytes.
     pub overhead: Overhead,
-    /// What keeps the backlog on our side of the device.
+    /// What keeps the backlog in the scheduler's queues, out of the device's.
     pub regulator: Regulator,
     /// When the caller's timers can fire.
     pub timer: Timer,
     /// The scheduler of the root.
     pub scheduler: SchedulerSpec,
-    /// The classes, parents before children. The first is the root; its `parent` is not looked at.
+    /// The classes, parents before children. The first is the root; its `parent` is not used.
     pub classes: Vec<ClassSpec>,
     /// Which packet belongs to which class.
     pub rules: RuleSet,
@@ -42,8 +42,8 @@ pub struct LinkSpec {
 }
 
 impl LinkSpec {
-    /// A link by what every link has. The rest is plain: an MTU of 1500 bytes, no overhead, no
-    /// regulator, exact timers, no rules, no default class.
+    /// A link of this rate with this scheduler and these classes. It has an MTU of 1500 bytes, no
+    /// overhead, no regulator, exact timers, no rules, and no default class.
     pub fn new(rate: Rate, scheduler: SchedulerSpec, classes: Vec<ClassSpec>) -> LinkSpec {
         LinkSpec {
             rate,
@@ -102,7 +102,7 @@ impl LinkSpec {
         Some(&self.scheduler)
     }
 
-    /// True if the link's own scheduler serves a class, not one that stands inside of a class.
+    /// True if the link's own scheduler serves a class, and not one that a class holds.
     pub fn served_by_root(&self, class: ClassId) -> bool {
         self.serving(class).is_some_and(|scheduler| std::ptr::eq(scheduler, &self.scheduler))
     }
@@ -112,8 +112,8 @@ impl LinkSpec {
         schedule::find(self.serving(class)?.name)
     }
 
-    /// What a class is guaranteed by its words: nothing (`None`) where its scheduler guarantees
-    /// nothing. The root has the link.
+    /// The rate that a class is guaranteed by its words; `None` if its scheduler guarantees none.
+    /// The root has the link's rate.
     pub fn guarantee(&self, class: ClassId) -> Option<Rate> {
         match class {
             ROOT => Some(self.rate),
@@ -121,7 +121,8 @@ impl LinkSpec {
         }
     }
 
-    /// What the classes below a class share: what it is shaped to, or else guaranteed.
+    /// The rate that the classes below a class share: what it is shaped to, or else guaranteed. The
+    /// root has the link's rate.
     pub fn capacity(&self, class: ClassId) -> Option<Rate> {
         match class {
             ROOT => Some(self.rate),
@@ -129,9 +130,10 @@ impl LinkSpec {
         }
     }
 
-    /// The rate by which the scheduler that serves a class measures shares: the link's, or what the
-    /// class that holds it is shaped to or guaranteed; where that is nothing, the rate by which
-    /// that class is measured.
+    /// The rate of which a class's share is a part. With the link's own scheduler it is the link's
+    /// rate. With a scheduler that a class holds it is the rate to which that class is shaped, or
+    /// which it is guaranteed; if that is 0, it is the rate of which that class's own share is a
+    /// part.
     pub fn measure(&self, class: ClassId) -> Rate {
         let mut at = class;
         while let Some(parent) = self.classes.get(at as usize).map(|spec| spec.parent).filter(|_| at != ROOT) {
@@ -160,7 +162,7 @@ impl SchedulerSpec {
         SchedulerSpec { name, settings: Settings::new() }
     }
 
-    /// One that tells no classes apart: [`schedule::PLAIN`].
+    /// The scheduler that tells no classes apart: [`schedule::PLAIN`].
     pub const fn plain() -> SchedulerSpec {
         SchedulerSpec { name: schedule::PLAIN.name, settings: Settings::new() }
     }
@@ -210,7 +212,7 @@ impl QueueSpec {
         QueueSpec { name, limit, settings: Settings::new() }
     }
 
-    /// One of this limit that drops who comes when it is full: [`queue::PLAIN`].
+    /// The queue that drops the arriving packet when it is full: [`queue::PLAIN`].
     pub const fn plain(limit: Limit) -> QueueSpec {
         QueueSpec { name: queue::PLAIN.name, limit, settings: Settings::new() }
     }
@@ -224,9 +226,9 @@ pub enum Regulator {
     None,
     /// One packet after another, as on a wire of the link's rate: [`Pacer`](crate::shape::pacer).
     Auto,
-    /// A [token bucket](crate::shape::token_bucket) of ALTQ's depth for the link's rate: 1, 4, 8 or
-    /// 24 MTU up to 1, 10, 200 Mbit/s and above; under a tick timer at least what the rate brings
-    /// in a tick (docs/reference/altq.md 1.3).
+    /// A [token bucket](crate::shape::token_bucket) of ALTQ's depth for the link's rate: 1 MTU up
+    /// to 1 Mbit/s, 4 up to 10, 8 up to 200, 24 above; with a tick timer at least what the rate
+    /// brings in a tick (docs/reference/altq.md 1.3).
     Altq,
     /// A token bucket of this depth in bytes.
     Depth(u32),
@@ -242,7 +244,7 @@ pub enum Timer {
     Tick(Nanos),
 }
 
-/// Why a description or a change cannot be: which class, which word, the reason, and a way out.
+/// Why a description or a change is refused: the class, the word, the reason, and a way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SpecError {
@@ -273,7 +275,7 @@ impl SpecError {
         self
     }
 
-    /// Says which class it is.
+    /// Names the class, unless one is named already.
     pub fn of(mut self, class: ClassId) -> SpecError {
         self.class.get_or_insert(class);
         self

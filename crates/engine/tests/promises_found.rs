@@ -16,8 +16,8 @@ fn replay(policy: &str, packets: &[(u64, &str, u32)], watched: &str) -> Outcome 
     run(&laws, &events, &[], number(watched))
 }
 
-/// Thirty packets of each class of a policy, one every `gap` ns, leave at the same times when classes
-/// are given the words that they have all the while.
+/// Thirty packets of each class of a policy, one every `gap` ns, leave at the same times if the
+/// classes are given the words that they have again and again.
 fn sends_as_before_given_the_same_words(policy: &str, classes: u32, gap: u64) {
     let laws = Laws::read(policy.to_owned()).unwrap();
     let arrivals = (0..30).flat_map(|n| (1..=classes).map(move |class| Event { at: n * gap, class, bytes: 1500 }));
@@ -116,7 +116,8 @@ fn hfsc_counts_the_deadlines_of_inner_classes_with_packets() {
     assert!(class("c7").conforming.is_none());
 }
 
-/// A class of fairq that is given the words that it has keeps its place among those of its priority.
+/// A class of fairq that is given the words that it has keeps its place among those of its
+/// priority.
 #[test]
 fn fairq_given_the_same_words_sends_as_before() {
     let policy = "link l { rate 10Mbit/s scheduler fairq

@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn at_most_at_the_time_from_which_on() {
+    fn at_most_is_true_from_at_most_from_on() {
         let mut decay = Decay::NEW;
         assert!(decay.at_most(0, Rate::bit_s(1), 1000) && !decay.at_most(0, Rate::bit_s(0), 1000));
         for n in 1..=40 {
             decay.add(n * 777_777, 40 + 37 * n as u32);
             for rate in [1, 999_983, 8_000_000, 100_000_007, 1 << 40].map(Rate::bit_s) {
                 let from = decay.at_most_from(rate, 1500).unwrap();
-                // It is never so before the last packet.
+                // Where `from` is the time of the last packet, `at_most` is false before it.
                 assert!(decay.at_most(from, rate, 1500) && !decay.at_most(from - 1, rate, 1500), "{n} {rate}");
             }
         }

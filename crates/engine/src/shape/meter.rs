@@ -1,5 +1,5 @@
-//! Meters: they mark the packets of a class with one of three colours, by how the traffic keeps to
-//! a profile, and pass, re-mark or drop the packets of each colour.
+//! Meters. A meter gives each packet of a class one of three colours, by how the traffic keeps to a
+//! profile, and passes, re-marks or drops the packets of each colour.
 //!
 //! - `bucket`: one token bucket. A packet is green if there are tokens for all its bytes, else red.
 //! - `srtcm`, a single rate three color marker (RFC 2697 3). Tokens come at CIR, first into bucket
@@ -31,7 +31,7 @@ pub enum Colour {
     Green,
     /// Beyond it, within the excess burst or the peak rate.
     Yellow,
-    /// Beyond all.
+    /// Beyond both.
     Red,
 }
 
@@ -46,7 +46,7 @@ pub enum Action {
     /// The packet goes on as it is.
     #[default]
     Pass,
-    /// It is dropped.
+    /// The packet is dropped.
     Drop,
     /// The packet goes on with this DSCP.
     Dscp(u8),
@@ -98,7 +98,7 @@ pub fn setting(word: &str) -> Option<&'static str> {
     ALL.iter().find(|(known, _)| *known == word).map(|(_, setting)| *setting)
 }
 
-/// A meter, by its words.
+/// What a meter is made from: its words, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterSpec {
     /// How it measures.
@@ -142,15 +142,15 @@ pub enum Profile {
 }
 
 impl MeterSpec {
-    /// The highest rate of packets that it lets through in the long run, in the packets' own bytes;
-    /// `None` if it drops nothing that would hold them to a rate.
+    /// A bound on the rate of the packets that it lets through in the long run, in their own bytes.
+    /// `None` if red packets pass: then there is none.
     pub fn most(&self) -> Option<Rate> {
         let [green, yellow, red] = self.actions.map(|action| action == Action::Drop);
         match self.profile {
             _ if !red => None,
             _ if green && yellow => Some(Rate::ZERO),
             Profile::TwoRate { pir, .. } if !yellow => Some(pir),
-            // Bucket E is filled by what bucket C has no room for, so both together by CIR.
+            // Bucket E is filled with what bucket C has no room for, so CIR fills both together.
             Profile::Bucket { cir, .. } | Profile::SingleRate { cir, .. } | Profile::TwoRate { cir, .. } => Some(cir),
         }
     }

@@ -1,37 +1,36 @@
 //! `regulator auto`: the link's rate, kept as a wire of that rate would keep it.
 //!
-//! Every packet is on a wire that exists by calculation only: one packet after the other, each for
-//! as long as its bytes take, fractions of a nanosecond carried. A packet may leave when the one
-//! before it has ended there. So what a device holds is the packet that it sends, whatever the size
-//! of its ring, and everything else waits where it is scheduled.
+//! The pacer computes when each packet would begin and end on such a wire: one packet after the
+//! other, each for as long as its bytes take, with fractions of a nanosecond carried. A packet may
+//! leave when the one before it has ended there. So a device holds only the packet that it sends,
+//! whatever the size of its ring, and all others wait in the scheduler's queues.
 //!
-//! Who asks the engine may ask late: a timer fires late, frames are seen a little after they came.
-//! A wire that began each packet when it was asked for would lose that time. So a packet begins
-//! when it could have begun:
+//! The engine may be asked late: a timer fires late, or a frame is seen a little after it came. If
+//! a packet began when the engine is asked, that time would be lost. So a packet begins when it
+//! could have begun:
 //!
-//! - If packets waited for the wire, or for a time that the engine had named, that is when the wire
-//!   was free or the time came, at most [`LATE`] ago. The rate over a busy period is exact.
-//! - If there was nothing to send, that is when the packet came: when it was seen, or so long
-//!   before as the host may see it late. With a virtual clock that is nothing, on a device
-//!   [`SEEN_LATE`].
+//! - If packets waited for the wire, or for a time that the engine had named, it begins when the
+//!   wire was free or that time came, at most [`LATE`] ago. The rate over a busy period is exact.
+//! - If no packet waited, it begins when it came: when it was seen, less the time by which the host
+//!   may see it late. That time is 0 with a virtual clock, and [`SEEN_LATE`] on a device.
 //!
-//! So in any span of `t` at most `rate * t` and one packet leave where the engine is asked in time
-//! and packets are seen when they come; on a device `rate * (t + SEEN_LATE)` and one packet; and
-//! where it is asked late `rate * (t + LATE)` and one packet.
+//! So in any span of `t` at most `rate * t` and one packet leave, if the engine is asked in time
+//! and packets are seen when they come. On a device it is `rate * (t + SEEN_LATE)` and one packet.
+//! If the engine is asked late it is `rate * (t + LATE)` and one packet.
 
 use crate::spec::Timer;
 use crate::units::{Nanos, Rate, SECOND};
 
-/// How late a process before a device may see a frame: it is woken up late, and reads frames in
-/// batches. In this time at 100 Mbit/s 12500 bytes pass, at 2 Mbit/s 250: less than a ring holds.
+/// How late the process that shapes for a device may see a frame: it is woken up late, and reads
+/// frames in batches. In this time at 100 Mbit/s 12500 bytes pass, at 2 Mbit/s 250: less than a
+/// ring holds.
 pub const SEEN_LATE: Nanos = 1_000_000;
 
-/// How much time a host that was late makes good while packets wait: 8 ms. On a machine with fewer
-/// processors than work a process waits for 4 ms and more. Where timers fire at ticks only, at
-/// least a tick.
+/// How much lateness is made up for while packets wait: 8 ms, or a tick of the timers if that is
+/// longer. On a machine whose processors are all busy a process waits for 4 ms and more.
 pub const LATE: Nanos = 8_000_000;
 
-/// What the engine has named since the last packet left.
+/// The time that the engine has named since the last packet left, at which another one may leave.
 #[derive(Clone, Copy, Debug)]
 enum Named {
     /// Nothing: it was not asked, or no packet waited.
@@ -42,7 +41,7 @@ enum Named {
     Never,
 }
 
-/// A wire by calculation, and when the next packet may begin on it.
+/// The computed wire, and when the next packet may begin on it.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     rate: u64,
@@ -50,11 +49,11 @@ pub struct Pacer {
     end: Nanos,
     /// What was rounded off, in units of 1/rate ns.
     fraction: u64,
-    /// The time that the engine has named since the last packet, at which one may leave.
+    /// When a packet that waits may leave, as the engine has named it.
     named: Named,
-    /// How much time is made good where packets wait.
+    /// How much lateness is made up for where packets wait, ns.
     late: Nanos,
-    /// How late packets may be seen.
+    /// How late packets may be seen, ns.
     seen_late: Nanos,
 }
 
@@ -70,7 +69,7 @@ impl Pacer {
         Pacer { rate, end: now, fraction: 0, named: Named::Nothing, late: LATE.max(tick), seen_late }
     }
 
-    /// Packets are seen at most so long after they came.
+    /// Sets how late packets may be seen, ns.
     pub fn set_seen_late(&mut self, time: Nanos) {
         self.seen_late = time;
     }
@@ -87,14 +86,14 @@ impl Pacer {
         self.end.saturating_add(u64::from(self.fraction > 0))
     }
 
-    /// Packets wait. At this time, which is not before [`ready_at`](Pacer::ready_at), one may leave
-    /// if the engine is asked; `None`: after an arrival or a change only.
+    /// Notes, while packets wait, from when on one may leave. That is not before
+    /// [`ready_at`](Pacer::ready_at). `None`: only after an arrival or a change.
     #[inline]
     pub fn name(&mut self, at: Option<Nanos>) {
         self.named = at.map_or(Named::Never, Named::At);
     }
 
-    /// Something has changed now that may let packets leave that wait.
+    /// A change at `now` may let packets leave that wait.
     pub fn changed(&mut self, now: Nanos) {
         if !matches!(self.named, Named::At(at) if at <= now) {
             self.named = Named::At(now);
@@ -107,7 +106,7 @@ impl Pacer {
         let could = match self.named {
             Named::At(at) if at <= now => at,
             Named::Nothing => arrived.saturating_sub(self.seen_late),
-            // A packet has come that may leave, or by which another one may.
+            // A packet has just come that may leave, or that lets another one leave.
             Named::At(_) | Named::Never => now.saturating_sub(self.seen_late),
         };
         let begin = could.max(now.saturating_sub(self.late));
@@ -144,7 +143,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// A pacer of so many Mbit/s, before exact timers.
+    /// A pacer of so many Mbit/s, with exact timers.
     fn pacer(mbit_s: u64) -> Pacer {
         Pacer::new(Rate::mbit_s(mbit_s), Timer::Exact, 0, 0)
     }
@@ -185,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn late_service_is_made_good_up_to_its_bound_and_idleness_to_its_own() {
+    fn late_calls_and_packets_seen_late_are_made_up_for_to_their_bounds() {
         let mut pacer = Pacer::new(Rate::mbit_s(12), Timer::Exact, MS, 10 * MS); // 1500 bytes are 1 ms
         assert_eq!(send_all(&mut pacer, 10 * MS, 10 * MS), 1);
         // 2.5 ms late: packets that would have begun at 11, 12 and 13 ms.
         pacer.name(Some(pacer.ready_at()));
         assert_eq!((pacer.ready_at(), send_all(&mut pacer, 13_500_000, 10 * MS)), (11 * MS, 3));
-        // 86 ms late: 8 ms are made good, and the packet of this instant.
+        // 86 ms late: 8 ms are made up for, and the packet of this instant.
         pacer.name(Some(pacer.ready_at()));
         assert_eq!(send_all(&mut pacer, 100 * MS, 10 * MS), 9);
         // Idle until 500 ms, and seen up to 1 ms late: that, and the packet of this instant.
@@ -201,7 +200,8 @@ mod tests {
         pacer.set_seen_late(0);
         pacer.named = Named::Nothing;
         assert_eq!(send_all(&mut pacer, 600 * MS, 600 * MS), 1);
-        // Held back until 700 ms by a class's ceiling, and asked in time: nothing is made good.
+        // Held back until 700 ms by a class's ceiling, and asked in time: there is nothing to make
+        // up for.
         pacer.name(Some(700 * MS));
         assert_eq!(send_all(&mut pacer, 700 * MS, 500 * MS), 1);
         // The same, asked 3 ms late.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_is_made_good_however_long() {
+    fn a_tick_is_made_up_for_however_long_it_is() {
         // 100 ms of 12 Mbit/s are 100 packets.
         let mut pacer = Pacer::new(Rate::mbit_s(12), Timer::Tick(100 * MS), 0, 0);
         let mut sent = 0;

@@ -34,7 +34,8 @@ impl Limiter {
         }
     }
 
-    /// When a pacer's packet has ended, if that is after `now`: until then nothing leaves.
+    /// When the last packet of a pacer ends, if that is after `now`: until then no packet leaves.
+    /// `None` for a token bucket.
     #[inline]
     pub fn busy_until(&mut self, now: Nanos) -> Option<Nanos> {
         let Limiter::Pacer(pacer) = self else { return None };
@@ -45,8 +46,8 @@ impl Limiter {
         })
     }
 
-    /// When the engine may next be asked with success at `now` or later, where its schedulers would
-    /// send at `at`. `timer`: when the caller's timers can fire.
+    /// When the engine should be asked next, if its schedulers would send at `at`. `timer`: when
+    /// the caller's timers can fire.
     #[inline]
     pub fn next_wakeup(&mut self, now: Nanos, at: Option<Nanos>, timer: Timer) -> Option<Nanos> {
         match (self, timer) {
@@ -56,8 +57,8 @@ impl Limiter {
             }
             (Limiter::Bucket(bucket), Timer::Exact) => at.map(|at| at.max(bucket.ready_at())),
             // ALTQ's regulator starts the device on every tick while packets are queued
-            // (docs/reference/altq.md 1.3). Where the schedulers wait for an arrival or a change,
-            // that would send nothing.
+            // (docs/reference/altq.md 1.3). While the schedulers wait for an arrival or a change,
+            // such a start would send nothing, so there is none.
             (Limiter::Bucket(bucket), Timer::Tick(tick)) => {
                 let tick = tick.max(1);
                 let next = (now / tick + 1).saturating_mul(tick);
@@ -71,7 +72,7 @@ impl Limiter {
         }
     }
 
-    /// Something has changed now that may let packets leave that wait.
+    /// A change at `now` may let packets leave that wait.
     pub fn changed(&mut self, now: Nanos) {
         if let Limiter::Pacer(pacer) = self {
             pacer.changed(now);
@@ -86,7 +87,7 @@ impl Regulator {
         match (self, timer) {
             (Regulator::None | Regulator::Auto, _) => None,
             (Regulator::Altq, Timer::Exact) => Some(TokenBucket::auto_depth(rate, mtu)),
-            // A smaller bucket could not keep its own rate when it is only looked at once a tick
+            // A smaller bucket could not keep its own rate, as it is only looked at once a tick
             // (docs/reference/altq.md 1.3, `tbrconfig auto`).
             (Regulator::Altq, Timer::Tick(tick)) => {
                 let tick = u32::try_from(rate.bytes_in(tick)).unwrap_or(u32::MAX);

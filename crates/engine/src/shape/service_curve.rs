@@ -1,12 +1,12 @@
-//! Service curves: the least service that a class has had, a time after it became backlogged (Cruz
-//! 1991; Stoica, Zhang and Ng 1997).
+//! Service curves: for each time, the least service that a class gets within it from the moment at
+//! which it becomes backlogged (Cruz 1991; Stoica, Zhang and Ng 1997).
 
 use crate::units::{Nanos, Rate};
 
 /// A two-piece linear curve: `first` for the time `until`, then `then`. Linear if `until` is 0.
 ///
 /// A concave curve (`first` > `then`) gives a low delay to a class of a low rate. A convex one
-/// (`first` < `then`, often 0) begins slowly.
+/// (`first` < `then`; `first` is often 0) gives little service at first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceCurve {
     /// The slope of the first piece.
@@ -76,7 +76,7 @@ impl ServiceCurve {
 pub fn excess(curves: &[ServiceCurve], whole: &ServiceCurve) -> Option<Nanos> {
     let bits = |rate: Rate| u128::from(rate.as_bit_s());
     // The times at which a slope changes, and by how much the sum's slope changes there. Between
-    // them both sides are straight lines.
+    // them the sum and `whole` are straight lines.
     let mut corners: Vec<(Nanos, i128)> = vec![(whole.until, 0)];
     let (mut slope, mut last) = (0_i128, 0_i128);
     for curve in curves {

@@ -28,7 +28,7 @@ impl TokenBucket {
         TokenBucket { rate: Rate::bit_s(rate.as_bit_s().max(1)), depth, tokens: depth, last: now }
     }
 
-    /// ALTQ's depth for a rate: 1, 4, 8 or 24 MTU up to 1, 10, 200 Mbit/s and above.
+    /// ALTQ's depth for a rate: 1 MTU up to 1 Mbit/s, 4 up to 10, 8 up to 200, 24 above.
     pub fn auto_depth(rate: Rate, mtu: u32) -> u32 {
         let packets = match rate.as_bit_s() {
             0..=1_000_000 => 1,
@@ -66,7 +66,7 @@ impl TokenBucket {
     }
 
     /// Sets another rate and depth, in bytes. The tokens in the bucket stay, up to the new depth.
-    /// Where both are as they were, nothing changes.
+    /// If both are as they were, nothing changes.
     pub fn set(&mut self, now: Nanos, rate: Rate, depth: u32) {
         let (rate, depth) = (Rate::bit_s(rate.as_bit_s().max(1)), i128::from(depth.max(1)) * PER_BYTE);
         if (rate, depth) == (self.rate, self.depth) {

@@ -12,24 +12,24 @@ use super::{Class, Classic, NONE, Sharing};
 use crate::schedule::Slot;
 use crate::units::Nanos;
 
-/// The answer for a class that is asked.
+/// Whether a class may send.
 pub(super) enum Standing {
-    /// It may send, and the ancestor that lends, if it takes one.
+    /// It may send. The ancestor that lends to it, or [`NONE`].
     May(Slot),
     /// It may not.
     MayNot,
 }
 
 impl Class {
-    /// Over its limit: no time of its own before `undertime`.
+    /// Over its limit: it may not send on its own before `undertime`.
     fn over(&self, now: i64) -> bool {
         now < self.undertime
     }
 }
 
 impl Classic {
-    /// Asks a class whose `undertime` is set. If it may not send and no ancestor could ever lend,
-    /// it goes to sleep.
+    /// Whether a class may send whose `undertime` is set. If it is over its limit, and so are all
+    /// from which it may borrow, it is put to sleep.
     pub(super) fn under_limit(&mut self, now: Nanos, slot: Slot) -> Standing {
         let at = micros(now);
         let class = &mut self.classes[slot as usize];
@@ -49,15 +49,15 @@ impl Classic {
             asked = self.classes[asked as usize].borrow;
             if asked != NONE && self.classes[asked as usize].depth > self.highest_lender(at) {
                 if !self.last_resort {
-                    // Only the rule stops it: no penalty.
+                    // Only the link-sharing rule stops it, so it is not put to sleep.
                     self.stopped = true;
                     return Standing::MayNot;
                 }
                 asked = NONE;
             }
             if asked == NONE {
-                // The pause is that of the highest class asked, unless that one is itself at the
-                // bottom.
+                // The pause is that of the highest class asked, unless that one's average idleness
+                // stands at its least.
                 if top != NONE && self.classes[top as usize].avgidle == self.classes[top as usize].numbers.minidle {
                     top = NONE;
                 }
@@ -85,14 +85,15 @@ impl Classic {
         }
     }
 
-    /// Top-level sharing at an arrival, before the packet is queued (docs/reference/altq.md 2.3).
+    /// Lowers the cutoff of top-level sharing when a packet arrives, before it is queued
+    /// (docs/reference/altq.md 2.3).
     pub(super) fn lower_cutoff(&mut self, now: i64, slot: Slot) {
         if self.cutoff == 0 {
             return;
         }
         let class = &self.classes[slot as usize];
         if class.undertime < now {
-            // It can send on its own, so nobody needs to borrow above it.
+            // It can send on its own, so nobody borrows from above its depth.
             self.cutoff = self.cutoff.min(class.depth);
             return;
         }
@@ -128,8 +129,9 @@ impl Classic {
         None
     }
 
-    /// ALTQ's: a leaf is unsatisfied if it is under its limit, awake, and has packets; an inner
-    /// class if it is under its limit and one of its children is unsatisfied.
+    /// Whether a class is satisfied by ALTQ's rule. A leaf is unsatisfied if it is under its limit,
+    /// awake, and has packets; an inner class if it is under its limit and one of its children is
+    /// unsatisfied.
     fn satisfied(&self, now: i64, slot: Slot) -> bool {
         !self.walk(slot, |class| {
             if class.over(now) {

@@ -8,19 +8,22 @@ use super::{Classic, NO_CUTOFF, NONE, Sharing};
 use crate::schedule::Slot;
 use crate::units::Nanos;
 
-/// Nanoseconds to microseconds as ALTQ does, without a division and up to 0.1 % low.
+/// Nanoseconds to microseconds as ALTQ converts them, by shifts: 0.06 % too low, and up to 3 us by
+/// rounding.
 fn usec(ns: i64) -> i64 {
     (ns >> 10) + (ns >> 16) + (ns >> 17)
 }
 
 impl Classic {
-    /// Accounts for a packet of `len` bytes of `slot`, lent by `lender` or by nobody.
+    /// Accounts for a packet of `len` bytes that `slot` has sent. `lender` lent for it; [`NONE`] if
+    /// nobody did.
     pub(super) fn update(&mut self, now: Nanos, slot: Slot, len: u32, lender: Slot) {
         let now = micros(now);
         let len = i64::from(len);
         let on_link = usec(len * self.ns_per_byte);
         if now < self.ifnow {
-            // The device still holds packets; how far it may run ahead is bounded.
+            // The device still holds packets. How far their end may lie ahead of the clock is
+            // bounded.
             let ahead = delta(self.ifnow, now);
             self.ifnow = if ahead + on_link < self.maxiftime { self.ifnow + on_link } else { now + self.maxiftime };
         } else {
@@ -40,7 +43,7 @@ impl Classic {
             class.avgidle += idle - (class.avgidle >> FILTER_GAIN);
             if class.avgidle <= 0 {
                 class.avgidle = class.avgidle.max(class.numbers.minidle);
-                // When the average would be back at 0.
+                // The time at which the average would be back at 0.
                 class.undertime = now + worth + ((-31 * class.avgidle) >> FILTER_GAIN);
                 class.stats.over += 1;
             } else {
@@ -48,7 +51,7 @@ impl Classic {
                 class.undertime = 0;
                 class.wake();
             }
-            // Everyone below the lender used its bandwidth.
+            // Every class below the lender has borrowed.
             if borrows == at {
                 borrows = NONE;
             } else if borrows != NONE {

@@ -15,8 +15,8 @@
 //! - `timer`: the clock, sleeping and waking (2.8)
 //! - `tree`: classes and rings
 //!
-//! The engine holds the packets; its `dequeue` is a POLL ([`Scheduler::choose`]) and the REMOVE
-//! after it ([`Scheduler::sent`]).
+//! The engine holds the packets. Its `dequeue` is ALTQ's POLL ([`Scheduler::choose`]) and then
+//! REMOVE ([`Scheduler::sent`]).
 
 mod borrow;
 mod estimator;
@@ -44,14 +44,14 @@ const NO_CUTOFF: u32 = 32;
 /// Priorities, 7 first.
 const PRIORITIES: usize = 8;
 
-/// What a class went through, as ALTQ's statistics have it.
+/// A class's counters, as in ALTQ's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stats {
     /// Packets after which the class was over its limit.
     over: u64,
-    /// Times it was to send and could not, neither on its own nor by borrowing.
+    /// How often the class was asked and might not send, neither on its own nor by borrowing.
     overactions: u64,
-    /// Times it was put to sleep for that.
+    /// How often it was put to sleep for that.
     delays: u64,
     /// Packets of the class, or of one below it, that used the bandwidth of a class above it.
     borrows: u64,
@@ -69,7 +69,7 @@ enum Sharing {
 
 /// A class.
 struct Class {
-    // What a pass reads.
+    // What a pass over the rings reads (`wrr`).
     peer: Slot,
     borrow: Slot,
     parent: Slot,
@@ -91,7 +91,7 @@ struct Class {
     avgidle: i64,
     /// When the link was done with its latest packet, estimated.
     last: i64,
-    /// What that packet was worth at the class's rate, microseconds.
+    /// How long that packet takes at the class's rate, microseconds.
     last_pkttime: i64,
     numbers: Numbers,
 
@@ -99,7 +99,7 @@ struct Class {
     callout: u64,
     stats: Stats,
 
-    // Links that only changes follow.
+    // The other links: `before` in the ring, the rest in the tree.
     before: Slot,
     child: Slot,
     sibling: Slot,
@@ -139,9 +139,10 @@ struct Classic {
     ns_per_byte: i64,
     /// When the link will be done with all that was taken, estimated; microseconds.
     ifnow: i64,
-    /// How far that may run ahead of the clock.
+    /// How far `ifnow` may run ahead of the clock, microseconds.
     maxiftime: i64,
 
+    /// The answer of the latest POLL, and when it was given.
     poll: Option<(Nanos, Choice)>,
     /// Who lent for the latest packet.
     lender: Slot,
@@ -149,14 +150,15 @@ struct Classic {
     failed: bool,
     /// The latest pass found no class that may send: the device waits.
     idle: bool,
-    /// For `formal`, within a pass: the greatest depth that may lend, once asked for; whether the
-    /// rule held someone; whether being held means to sleep.
+    /// With `formal`: the greatest depth that may lend, once it was asked for in a pass.
     formal: Option<u32>,
+    /// With `formal`: in this pass the rule kept a class from borrowing.
     stopped: bool,
+    /// With `formal`: a class that the rule keeps from borrowing is put to sleep.
     last_resort: bool,
 
     /// Callouts by time, then by the order in which they were set. One whose number its class does
-    /// not have was stopped.
+    /// not have any more was stopped.
     callouts: BinaryHeap<Reverse<(Nanos, u64, Slot)>>,
     callouts_set: u64,
 }
@@ -263,7 +265,7 @@ impl Scheduler for Classic {
         let class = &self.classes[slot as usize];
         let borrow = if settings.flag("borrow") { parent } else { NONE };
         if (class.words, class.priority, class.parent, class.borrow) == (words, priority, parent, borrow) {
-            // No change, so not ALTQ's modification either, which lets the class burst as if new.
+            // Nothing changes. ALTQ's modification would let the class burst as if it were new.
             return Ok(());
         }
         let old = if class.priority == priority { class.numbers.allotment } else { 0 };
@@ -334,7 +336,8 @@ impl Scheduler for Classic {
     }
 
     fn head_lost(&mut self, _: Nanos, slot: Slot, next: Option<u32>) {
-        // With a next packet it stays as it is: in the race, or held back by the scheduler inside.
+        // With a next packet the class stays as it was: backlogged, or not, if a scheduler inside
+        // it holds packets back.
         if next.is_none() {
             self.set_backlogged(slot, false);
         }
@@ -349,9 +352,10 @@ impl Scheduler for Classic {
             self.poll = None;
         }
         self.run_callouts_before(now);
-        // Each callout kicks the device on its own, so a pass follows each. At equal times a
-        // completed transmission comes before timers: a device that was busy asks for that; one
-        // that was idle, because a timer fired.
+        // In ALTQ each callout starts the device, so a pass follows each. At equal times a
+        // completed transmission comes before timers. A device that was busy asks because its
+        // transmission is complete: its pass comes before the callouts that are due now. A device
+        // that was idle asks because a timer fired: that callout comes first.
         if self.idle {
             self.run_callout_due(now);
         }

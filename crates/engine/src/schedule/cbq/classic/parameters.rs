@@ -16,11 +16,12 @@ const G: f64 = 31.0 / 32.0;
 pub(super) const FILTER_GAIN: u32 = 5;
 /// The share that stands in for a class of rate 0.
 const NO_SHARE: f64 = 0.0001;
-/// A cluster of the BSD network buffers: a larger MTU loses this bit as the default packet size.
+/// The size of a cluster of BSD's network buffers. Of a larger MTU this bit is cleared for the
+/// default packet size.
 const MCLBYTES: u32 = 2048;
 const INT_MAX: f64 = i32::MAX as f64;
 
-/// What decides a class's numbers: its words, and the rate that the link has for all classes.
+/// A class's words, as far as its numbers follow from them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Words {
     pub rate: Rate,
@@ -31,7 +32,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Those of the root: the whole link, the rest by default.
+    /// The root's words: the link's rate, and defaults.
     pub fn root(rate: Rate) -> Words {
         Words { rate, packetsize: None, maxpacketsize: None, maxburst: None, minburst: None }
     }
@@ -63,7 +64,7 @@ pub(super) struct Numbers {
     pub offtime: i64,
 }
 
-/// What both the numbers and the queue's limit start from.
+/// What the numbers and the queue's limit are worked out from.
 struct Scale {
     /// Nanoseconds of an average packet at the link's rate.
     p: f64,
@@ -87,7 +88,7 @@ fn scale(link: Rate, mtu: u32, words: &Words) -> Scale {
     let f = if words.rate.is_zero() { NO_SHARE } else { words.rate.as_bit_s() as f64 / link.as_bit_s() as f64 };
     let mut nsc = nsif / f;
     if nsc * largest > INT_MAX {
-        // "too slow": the class gets what 32 bits can hold, about 6 kbit/s for 1500 bytes.
+        // The class is too slow: it gets what 32 bits can hold, about 6 kbit/s for 1500 bytes.
         nsc = (INT_MAX / largest).floor();
     }
     let p = s * nsif;
@@ -138,8 +139,9 @@ pub(super) fn numbers(link: Rate, mtu: u32, words: &Words) -> Result<Numbers, Sp
             return Ok(passed as i64 * ns_per_byte / 8);
         }
         if words.rate.is_zero() && passed <= f64::from(u32::MAX) {
-            // Only the stand-in for rate 0 is so slow, on links of some 14 Mbit/s and less. Such
-            // classes are common in old policies: they get what the original's 32 bits leave.
+            // Only the rate that stands in for rate 0 is so slow, on links of some 14 Mbit/s and
+            // less. Classes of rate 0 are common in old policies. They get what is left after
+            // ALTQ's 32 bits have overflowed.
             return Ok(i64::from((passed as u32).wrapping_mul(ns_per_byte as u32) / 8));
         }
         let word = if written { word } else { "rate" };

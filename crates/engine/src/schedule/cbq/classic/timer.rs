@@ -12,7 +12,7 @@ use crate::units::Nanos;
 /// 0, "long ago": the machine has been up for a while when its first packet comes.
 const UPTIME: i64 = 1_000_000 * 1_000_000;
 
-/// Differences of times stop here: 2 s.
+/// The greatest difference of two times: 2 s.
 pub(super) const LONG: i64 = 2_000_000;
 
 /// `microtime`: the engine's time in whole microseconds.
@@ -25,16 +25,16 @@ fn nanos(micros: i64) -> Nanos {
     Nanos::try_from(micros - UPTIME).unwrap_or(0).saturating_mul(1000)
 }
 
-/// The difference of two times as ALTQ takes it: 2 s when they are further apart, or in the wrong
-/// order by whole seconds.
+/// The difference of two times as ALTQ takes it: 2 s if they are further apart, or if `later` is
+/// the earlier one and lies in another whole second.
 pub(super) fn delta(later: i64, earlier: i64) -> i64 {
     let delta = later - earlier;
     if delta >= LONG || delta < 0 && later / 1_000_000 != earlier / 1_000_000 { LONG } else { delta }
 }
 
 impl Classic {
-    /// A class may not send: it sleeps until its time. The offtime of `lender`, or its own, takes
-    /// the place of one packet's time.
+    /// Puts a class that may not send to sleep until its `undertime`. In that the offtime of
+    /// `lender`, or the class's own, takes the place of the last packet's time if it is longer.
     pub(super) fn delay_action(&mut self, now: Nanos, slot: Slot, lender: Slot) {
         let at = micros(now);
         let lender_offtime = (lender != NONE).then(|| self.classes[lender as usize].numbers.offtime);
@@ -53,14 +53,15 @@ impl Classic {
         class.sleeping = true;
         class.stats.delays += 1;
         let due = match timer {
-            // The measured code's perfect timer was a tick of 1 us, so it woke a microsecond later
-            // (61.1 instead of 60.6 of 60 Mbit/s fed by bursts). Here nothing may leave before the
-            // wake-up that was announced.
+            // Where ALTQ's code was measured with an exact timer, its tick was 1 us, so a class
+            // woke a microsecond later. A class of 60 Mbit/s that was fed by bursts had 61.1 Mbit/s
+            // there (docs/reference/altq.md 17), and has 60.6 here. Here it wakes at its
+            // `undertime`, as nothing may leave before the wake-up that was announced.
             Timer::Exact => nanos(class.undertime),
             Timer::Tick(tick) => {
                 // The next tick may be arbitrarily near, so a pause is two ticks at least. A longer
-                // one is counted from the coarse clock, which stands at the last tick, rounded up,
-                // plus one.
+                // one is counted from the last tick, where the coarse clock stands: rounded up to
+                // ticks, plus one.
                 let tick = tick.max(1);
                 let last = now / tick * tick;
                 let ticks = if delay.unsigned_abs().saturating_mul(1000) > tick.saturating_mul(2) {
@@ -79,7 +80,7 @@ impl Classic {
     /// The earliest callout that has not been stopped.
     pub(super) fn next_callout(&mut self) -> Option<Nanos> {
         while let Some(&Reverse((due, number, slot))) = self.callouts.peek() {
-            // A class that is gone, or its successor in the slot, does not have that number.
+            // A class that is gone does not have this number, nor has a later class in its slot.
             if self.classes[slot as usize].callout == number {
                 return Some(due);
             }
@@ -88,7 +89,8 @@ impl Classic {
         None
     }
 
-    /// Runs the callouts due before `until`: what happened at that time itself comes first.
+    /// Runs the callouts due before `until`. What happens at that time itself comes before those
+    /// due then.
     pub(super) fn run_callouts_before(&mut self, until: Nanos) {
         while self.next_callout().is_some_and(|due| due < until) {
             self.run_callout();

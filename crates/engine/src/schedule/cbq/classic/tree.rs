@@ -12,9 +12,9 @@ use crate::spec::SpecError;
 pub(super) struct Ring {
     /// Where the next round starts.
     pub active: Slot,
-    /// How many.
+    /// How many classes.
     pub classes: i64,
-    /// Those with packets.
+    /// How many of them have packets.
     pub backlogged: u32,
     /// Sum of their allotments, bytes a second.
     pub allotments: i64,
@@ -52,7 +52,8 @@ impl Classic {
         Ok((words, parameters::numbers(self.rate, self.mtu, &words)?, priority as u8))
     }
 
-    /// Whether a class of this allotment has its place in a priority, instead of one of `old`.
+    /// Whether a priority has room for a class of this allotment, if one of the allotment `old`
+    /// leaves it.
     pub(super) fn room_for(&self, priority: u8, allotment: i64, old: i64) -> Result<(), SpecError> {
         fits(self.rings[priority as usize].allotments - old + allotment)
     }
@@ -79,7 +80,7 @@ impl Classic {
             backlogged: false,
             exists: true,
             waiting: 0,
-            // A first burst is allowed; and it has never sent.
+            // A first burst is allowed. It has never sent.
             avgidle: numbers.maxidle,
             last: 0,
             last_pkttime: 0,
@@ -127,7 +128,7 @@ impl Classic {
         }
     }
 
-    /// ALTQ's modification of a class: it may burst as if new; a sleeping class sleeps on.
+    /// ALTQ's modification of a class: it may burst as if it were new. A sleeping class sleeps on.
     pub(super) fn set_numbers(&mut self, slot: Slot, words: Words, numbers: Numbers) {
         let class = &mut self.classes[slot as usize];
         self.rings[class.priority as usize].allotments += numbers.allotment - class.numbers.allotment;
@@ -153,7 +154,7 @@ impl Classic {
         }
     }
 
-    /// Into the ring of its priority, at the tail.
+    /// Puts a class into the ring of its priority, at the tail.
     fn join_ring(&mut self, slot: Slot) {
         let class = &self.classes[slot as usize];
         let (allotment, backlogged) = (class.numbers.allotment, class.backlogged);
@@ -224,7 +225,7 @@ impl Classic {
         while at != NONE {
             if deep {
                 let depth = self.depth_from_children(at);
-                // As long as the depth shrinks, those above may shrink too.
+                // Only if this depth has become less may that of the class above become less too.
                 deep = depth != self.classes[at as usize].depth;
                 self.classes[at as usize].depth = depth;
             }

@@ -10,7 +10,8 @@ use crate::schedule::Slot;
 use crate::units::Nanos;
 
 impl Classic {
-    /// What an average visit is worth to a class: its part of one MTU a class.
+    /// The bytes that a visit of the weighted rounds gives a class: in proportion to its allotment,
+    /// about an MTU for the average class of its priority.
     pub(super) fn weight(&self, slot: Slot) -> i64 {
         let class = &self.classes[slot as usize];
         let ring = &self.rings[class.priority as usize];
@@ -18,8 +19,8 @@ impl Classic {
         if mean == 0 { 0 } else { class.numbers.allotment / mean }
     }
 
-    /// The class that sends now. Where all fail, the cutoff is raised step by step and another pass
-    /// made.
+    /// Finds the class that sends now. If no class may send, top-level sharing raises the cutoff by
+    /// one, and all are asked again.
     pub(super) fn pass(&mut self, now: Nanos) -> Option<Choice> {
         let mut first = NONE;
         self.formal = None;
@@ -45,8 +46,8 @@ impl Classic {
             {
                 self.cutoff += 1;
             } else if self.sharing == Sharing::Formal && self.stopped && !self.last_resort {
-                // This rule is not relaxed as ALTQ's cutoff is, but a class that it held back needs
-                // a timer.
+                // `formal` is not relaxed as ALTQ's cutoff is. But a class that it held back needs
+                // a timer, so all are asked once more, and such a class is put to sleep.
                 self.last_resort = true;
             } else {
                 break;
@@ -56,22 +57,22 @@ impl Classic {
         if !self.efficient || first == NONE {
             return None;
         }
-        // The link would be idle otherwise: a class sends although it is over its limit.
+        // With `efficient` the link is not left idle: a class sends although it is over its limit.
         let lender = self.classes[first as usize].borrow;
         self.cutoff = self.classes[lender as usize].depth;
         Some(Choice { slot: first, first, lender })
     }
 
-    /// Weighted rounds over one priority: one by allotment, and, if only its allotment kept a class
-    /// from sending, another one without.
+    /// Weighted rounds over one priority. In the first a class needs bytes that it may still send.
+    /// If only the lack of them kept a class from sending, a second one does without.
     fn round(&mut self, now: Nanos, priority: usize, first: &mut Slot) -> Option<Choice> {
         let start = self.rings[priority].active;
         let mut short = false;
         for by_allotment in [true, false] {
             let mut slot = start;
             loop {
-                // A class without packets gets its allotment and loses it at once: it is only
-                // passed.
+                // A class without packets would be given its bytes and lose them at once, so it is
+                // given none.
                 if self.classes[slot as usize].backlogged {
                     if by_allotment && self.classes[slot as usize].bytes_alloc <= 0 {
                         self.classes[slot as usize].bytes_alloc += self.weight(slot);
@@ -122,11 +123,12 @@ impl Classic {
         }
     }
 
+    /// Whether a class may send.
     fn standing(&mut self, now: Nanos, slot: Slot) -> Standing {
         if self.classes[slot as usize].undertime == 0 { Standing::May(NONE) } else { self.under_limit(now, slot) }
     }
 
-    /// Where the next round starts, after `len` bytes of the chosen class.
+    /// Sets where the next round starts, after the chosen class has sent `len` bytes.
     pub(super) fn advance(&mut self, choice: &Choice, len: u32) {
         let class = &mut self.classes[choice.slot as usize];
         if self.weighted && class.bytes_alloc > 0 {

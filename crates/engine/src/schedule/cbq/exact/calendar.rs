@@ -7,9 +7,9 @@
 //! when its time comes near. Order within a slot is first in, first out; tags themselves are exact,
 //! so shares are exact and the order is wrong by one slot at most.
 //!
-//! Entries are lazy. An entry may lie too early, because a guaranteed packet has advanced the
-//! child's tag, or the child may not be able to take excess any more. The entry is filed again, or
-//! removed, when it comes to the front.
+//! An entry is not moved when its child changes. It may lie too early, because a guaranteed packet
+//! has advanced the child's tag, or be void, because the child cannot take excess any more. When it
+//! comes to the front it is filed again, or removed.
 
 use super::state::{AVAIL, LINKED, NIL, Records, span};
 
@@ -31,7 +31,7 @@ pub struct Calendar {
     /// Where the first slot in use above level 0 begins, counted likewise; `u64::MAX` if none is in
     /// use. The front stays before it.
     above: u64,
-    /// Nanoseconds a byte of the fastest child so far.
+    /// The time of a byte of the fastest child so far, 2^-24 ns.
     fastest: u64,
     levels: Box<[Level]>,
 }
@@ -43,7 +43,7 @@ struct Level {
 }
 
 impl Level {
-    /// Takes the first child out of a slot, where `next` comes behind it.
+    /// Takes the first child out of a slot, in which `next` is the one behind it.
     #[inline(always)]
     fn take_first(&mut self, slot: usize, next: u32) {
         self.head[slot] = next;
@@ -85,8 +85,8 @@ impl Calendar {
         self.above == u64::MAX && self.levels.first().is_none_or(|level| level.bits == 0)
     }
 
-    /// A child that needs `nspb` is about to be inserted: slots become narrower if it is the
-    /// fastest so far.
+    /// A child of which a byte takes `nspb` (2^-24 ns) is about to be inserted. Slots become
+    /// narrower if it is the fastest so far.
     #[inline]
     pub fn admit(&mut self, records: &mut Records, nspb: u64) {
         if nspb < self.fastest {
@@ -114,7 +114,7 @@ impl Calendar {
     /// For a packet beyond guarantees the child is at the front: its start tag becomes the present,
     /// and at most `lag` of what it missed is made up for. A packet within guarantee is sent out of
     /// this order: the present stays (see [`present`](Calendar::present)), and a child that cannot
-    /// take excess (`avail`) starts there.
+    /// take excess (not `avail`) starts there.
     #[inline(always)]
     pub fn serve<const GUARANTEED: bool>(&mut self, tag: u64, time: u64, lag: u64, avail: bool) -> u64 {
         let missed = if avail || !GUARANTEED { lag } else { 0 };
@@ -127,8 +127,7 @@ impl Calendar {
         tag.saturating_add(time)
     }
 
-    /// A child that is the only one with packets sends one, and has none afterwards: it starts at
-    /// the present.
+    /// A child that is the only one with packets sends one. It starts at the present.
     #[inline]
     pub fn serve_alone(&mut self, tag: u64, time: u64) -> u64 {
         self.v = self.v.max(self.ahead).max(tag);
@@ -137,11 +136,11 @@ impl Calendar {
 
     /// The present, for a child that comes back.
     ///
-    /// Virtual time follows guaranteed service too: else a class fed by guarantees alone would have
-    /// its tag run away from those that come back, and lose its excess for as long
-    /// (docs/reference/cbq.md 19.1). But not beyond the least tag of those who wait for excess:
-    /// else a slow class's burst, worth seconds, would cost every other that comes back its excess
-    /// for seconds.
+    /// Virtual time follows guaranteed service too. Otherwise the tag of a class that is served by
+    /// its guarantee alone would run ahead of the classes that come back, and it would lose its
+    /// excess for as long (docs/reference/cbq.md 19.1). But virtual time does not go beyond the
+    /// least tag of the children that wait for excess. Otherwise the burst of a slow class, which
+    /// advances its tag by seconds, would cost every child that comes back its excess for seconds.
     #[inline]
     pub fn present(&mut self, records: &mut Records) -> u64 {
         if self.ahead > self.v {
@@ -299,8 +298,8 @@ impl Calendar {
         self.above = self.first_above();
     }
 
-    /// Sets virtual time back by `by`, together with all children's tags, which the caller sees to
-    /// between [`drain`](Calendar::drain) and this; files `all` again.
+    /// Sets virtual time back by `by`, and files `all` again. The caller has taken them out with
+    /// [`drain`](Calendar::drain), and has set back the tags of all children by as much.
     pub fn rebase(&mut self, records: &mut Records, by: u64, all: Vec<u32>) {
         self.v = self.v.saturating_sub(by);
         self.ahead = self.ahead.saturating_sub(by);

@@ -1,8 +1,8 @@
 //! Caps: the clocks of ceilings, and of inner classes whose rate is their limit.
 //!
 //! A cap's clock says from when on the next packet may go beyond guarantees. It belongs to the
-//! class, and survives every change of the class: of its words, its rate, its place, and from a
-//! leaf to an inner class and back. Otherwise a change that comes often would be a way around the
+//! class, and keeps its time through every change of the class: of its words, its rate, its place,
+//! and from a leaf to an inner class and back. Otherwise frequent changes would be a way around the
 //! limit.
 
 use super::Exact;
@@ -74,9 +74,9 @@ impl Exact {
             if (had.rate, had.burst, had.owed) == (rate, burst, owed) {
                 return cap;
             }
-            // By how much the ceiling was late is kept, beside the new burst.
+            // How late the ceiling's timer was is kept, beside the new burst.
             let late = if had.owed || owed { 0 } else { had.lag.saturating_sub(had.burst) };
-            // What is left of its burst, too, is kept in bytes.
+            // What is left of its burst is kept in bytes.
             let opens = match had.opens > now {
                 true => moved(had.opens, now, had.rate, rate),
                 false => now.saturating_sub(scaled(now - had.opens, had.rate, rate)),
@@ -115,8 +115,8 @@ impl Exact {
     }
 }
 
-/// A clock that ran at a rate, when the rate becomes another one. What was taken in advance is kept
-/// in bytes, so that no sequence of changes gives it back; what is owed, in time.
+/// A clock after its rate has changed from `old` to `new`. What was taken in advance is kept in
+/// bytes, so that no sequence of changes gives it back. What is owed is kept in time.
 pub fn moved(clock: u64, now: u64, old: u64, new: u64) -> u64 {
     if clock <= now || old == 0 || new == 0 || old == new {
         return clock;
@@ -124,7 +124,7 @@ pub fn moved(clock: u64, now: u64, old: u64, new: u64) -> u64 {
     now.saturating_add(scaled(clock - now, old, new))
 }
 
-/// The time that takes at one rate what takes `time` at another, rounded up.
+/// The time that the bits take at the rate `new` that take `time` at the rate `old`, rounded up.
 fn scaled(time: u64, old: u64, new: u64) -> u64 {
     let bits = u128::from(time) * u128::from(old);
     u64::try_from(bits.div_ceil(u128::from(new.max(1)))).unwrap_or(u64::MAX)

@@ -12,9 +12,9 @@ use super::words::Excess;
 use super::{Exact, GUARANTEE};
 use crate::units::SECOND;
 
-/// How far a child's tag may be behind its calendar's present, in ns of virtual time. A tag is
-/// behind where the wire was slower than the link's rate and guarantees took more than their part;
-/// up to a second of that is made up for (docs/reference/cbq.md rule 14).
+/// How far a child's tag may be behind its calendar's present, in ns of virtual time. A tag falls
+/// behind while the wire is slower than the link's rate and guarantees take more than their part.
+/// Up to a second of that is made up for (docs/reference/cbq.md rule 14).
 const LAG: u64 = SECOND;
 
 impl Exact {
@@ -138,7 +138,7 @@ impl Exact {
         may && (cap == NIL || !self.cap_stops(cap))
     }
 
-    /// A leaf can take no more.
+    /// A leaf cannot take excess any more.
     #[inline]
     pub(super) fn disable_leaf(&mut self, slot: u32) {
         let leaf = &mut self.records.leaves[slot as usize];
@@ -215,8 +215,8 @@ impl Exact {
         cap.parked
     }
 
-    /// Something below a cap has packets again. The idle time has earned the cap's burst and no
-    /// more.
+    /// Something below a cap has packets again. The idle time before has earned the cap's burst and
+    /// no more.
     fn grant_cap_burst(&mut self, cap: u32) {
         let now = self.now;
         let cap = &mut self.records.caps[cap as usize];
@@ -244,7 +244,7 @@ impl Exact {
         }
     }
 
-    /// A cap's time has come.
+    /// A cap's clock is not ahead of the present any more.
     pub(super) fn release_cap(&mut self, at: u32) {
         let now = self.now;
         let cap = &mut self.records.caps[at as usize];
@@ -262,8 +262,7 @@ impl Exact {
         }
     }
 
-    // ------------------------------------------------------------------ lenders, in
-    // `excess priority`
+    // ------------------------------------------------------------------ lenders
 
     /// A branch of a node can take excess now. The node lends to it from its own rate if it has
     /// credit.

@@ -4,10 +4,11 @@
 
 use super::state::{IN_LENDERS, NIL, Records};
 
-/// A list of branches for every level and band.
+/// A list of branches for every level and band. A branch's band is the priority of the leaves in
+/// it; leaves of rate 0 are in band 0.
 #[derive(Default)]
 pub struct Lenders {
-    /// (first, last) by level, less 1, and band.
+    /// The first and the last branch of each list, by level less 1, and band.
     lists: Vec<[(u32, u32); 8]>,
     /// Bands in use, by level.
     bits: Vec<u8>,
@@ -62,8 +63,8 @@ impl Lenders {
         first
     }
 
-    /// The branch that [`front`](Lenders::front) named has lent: others of its level and band come
-    /// next.
+    /// Moves a branch that [`front`](Lenders::front) returned, and whose node has lent, to the end
+    /// of its list.
     pub fn rotate(&mut self, records: &mut Records, branch: u32) {
         let b = records.branches[branch as usize];
         let level = records.nodes[b.node as usize].level;

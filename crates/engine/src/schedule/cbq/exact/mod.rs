@@ -9,12 +9,12 @@
 //!   [timing wheel](timing_wheel) and is never polled. While a leaf has packets its clock is not
 //!   touched, so service that came late is repaid.
 //! - *Excess*: the rest is divided along the tree by start-time fair queueing, a [`calendar`] an
-//!   inner class. In `excess priority` an inner class lends what it has left, the lowest level
-//!   first, and its borrowers stand in trees of their own by priority.
+//!   inner class. With `excess priority` inner classes lend what they have left, the lowest level
+//!   first, and the classes that borrow stand in a tree for each priority.
 //!
-//! Every packet, guaranteed or not, advances the tags of all classes above it, so excess makes up
-//! for what guarantees left unequal. No step looks at all classes: a packet costs its depth in the
-//! tree and what its timer costs.
+//! With `excess share` every packet, guaranteed or not, advances the tags of its leaf and of all
+//! classes above it, so excess makes up for what guarantees left unequal. The work for a packet
+//! grows with its depth in the tree and not with the number of classes.
 
 mod calendar;
 mod caps;
@@ -40,8 +40,8 @@ use state::{AVAIL, BACKLOGGED, BORROW, CAP, FILED, NIL, NODE, READY, Records, ZE
 use timing_wheel::TimingWheel;
 use words::{Excess, Words};
 
-/// The caller's time 0 on the clocks here, so that a class can have been idle before it: a source
-/// that is within its guarantee may begin with its burst at time 0.
+/// The caller's time 0 on the clocks of this scheduler. So a class counts as idle before that time,
+/// and may begin with its burst at time 0.
 const EPOCH: Nanos = 1 << 60;
 
 /// Makes one.
@@ -49,7 +49,7 @@ pub fn build(context: &Context, settings: &Settings) -> Result<Box<dyn Scheduler
     Ok(Box::new(Exact::new(context, words::scheduler(settings)?)))
 }
 
-/// In place of a lender's number: the packet is within its class's guarantee.
+/// Stands in place of a lender's number if the packet is within its class's guarantee.
 const GUARANTEE: u32 = NIL;
 
 /// The scheduler.
@@ -65,7 +65,7 @@ struct Exact {
     stall: u64,
     /// Sums over the leaves of each priority.
     levels: [owed::Level; 8],
-    /// The present, from [`EPOCH`] on.
+    /// The present: [`EPOCH`] and the caller's time.
     now: Nanos,
     records: Records,
     /// Calendars of the branches.
@@ -132,6 +132,7 @@ impl Exact {
         }
     }
 
+    /// Puts a leaf whose packet is within guarantee into the ready queue, by its deadline.
     #[inline]
     fn make_ready(&mut self, slot: u32) {
         let Records { leaves, slip, .. } = &mut self.records;
@@ -160,6 +161,7 @@ impl Exact {
         }
     }
 
+    /// A leaf has no packets any more.
     #[inline]
     fn empty(&mut self, slot: u32) {
         let leaf = &mut self.records.leaves[slot as usize];
@@ -186,8 +188,7 @@ impl Exact {
         }
     }
 
-    /// Prepares for anything but an arrival or a departure: a change, a loss, a scheduler that
-    /// holds back.
+    /// Prepares for a change of the tree or of a rate.
     fn before_change(&mut self, now: Nanos) {
         self.update_now(now);
         self.file_alone();
@@ -411,5 +412,5 @@ impl Scheduler for Exact {
     }
 }
 
-/// The largest number of slots that the engine may use.
+// Slots are less than [`NODE`], which marks other timers as [`CAP`] does; [`NIL`] is no slot.
 const _: () = assert!(NODE < CAP && NIL > NODE);

@@ -1,10 +1,11 @@
 //! What a class is owed, and how much of it is forgotten (docs/reference/cbq.md rules 12 and 14).
 //!
 //! While a class has packets its clocks stand still until it is served, so it makes up for service
-//! that came late. Without a bound, an hour on a wire slower than the link's rate would be made up
-//! for during an hour. But there is a latest time at which a class on a wire of the link's rate is
-//! served, whatever others send. What is more than [`Exact::stall`] later than that is forgotten.
-//! On a wire of the link's rate nothing is ever forgotten: docs/promises.md has the proof.
+//! that came late. That is bounded: what a class lacked in an hour on a wire slower than the link's
+//! rate must not be made up for during another hour. On a wire of the link's rate there is a latest
+//! time at which a class is served, whatever others send. Of lateness beyond that only
+//! [`Exact::stall`] is made up for; the rest is forgotten. So nothing is ever forgotten on a wire
+//! of the link's rate: docs/promises.md has the proof.
 
 use super::Exact;
 use super::state::{Leaf, span};
@@ -21,8 +22,8 @@ pub struct Level {
     rate: u128,
 }
 
-/// How long a scheduler inside a class may wait for its turn, in packets of the largest size at its
-/// rate. Another scheduler decides when that comes, and may promise it late.
+/// How late the turn of a scheduler inside a class may come, in packets of the largest size at its
+/// rate. Another scheduler decides when it comes, and may promise it late.
 const NESTED_PACKETS: u64 = 1000;
 
 /// How much of a stall is made up for, in ns: a second, or, inside a class, the time of
@@ -48,9 +49,11 @@ impl Exact {
         }
     }
 
-    /// How late the packets within guarantee of a priority may be on a wire of the link's rate, ns
-    /// after their deadlines (docs/reference/cbq.md rule 9), each of the same priority with a
-    /// packet that is longer than was announced. 0 where nothing is promised.
+    /// How late packets within guarantee of a priority may be on a wire of the link's rate, ns
+    /// after their deadlines (docs/reference/cbq.md rule 9). Before them may go the packet on the
+    /// wire, and for each leaf of this priority and of higher ones its burst and one packet. For a
+    /// leaf of the same priority that is one packet that is longer than was announced. 0 where
+    /// nothing is promised.
     fn competition(&self, priority: u8) -> u64 {
         let own = usize::from(priority) % 8;
         let (above, packet) = (&self.levels[own + 1..], u128::from(self.packet));
@@ -65,9 +68,9 @@ impl Exact {
         u64::try_from(time).unwrap_or(u64::MAX)
     }
 
-    /// Bounds what a leaf within guarantee, which is about to be charged, is owed. The clocks of
-    /// all of its priority are put back by the same, so that equals keep their proportions while
-    /// the wire is slower than the guarantees.
+    /// Bounds what a leaf is owed that is about to be charged for a packet within guarantee. What
+    /// is too much is taken from all leaves of its priority: their clocks are moved on by the same
+    /// time, so that they keep their proportions while the wire is slower than the guarantees.
     #[inline(always)]
     pub(super) fn bound_owed(&mut self, slot: u32) {
         let leaf = &self.records.leaves[slot as usize];
@@ -79,9 +82,10 @@ impl Exact {
     #[cold]
     fn forget(&mut self, slot: u32) {
         let leaf = self.records.leaves[slot as usize];
-        // Its credit, the time until the packet's deadline, and how late others may make it. The
-        // deadline may be that of the largest packet: where a scheduler inside has guessed it, the
-        // one that goes may be shorter.
+        // How late the leaf may be on a wire of the link's rate: its credit, the time until the
+        // packet's deadline, and how late others may make it. The deadline counts as that of the
+        // largest packet: if a scheduler inside has guessed the packet, the one that is sent may be
+        // shorter.
         let explained = span(leaf.nspb, leaf.burst)
             .saturating_add(span(leaf.nspb, self.packet))
             .saturating_add(self.competition(leaf.priority));
@@ -91,8 +95,8 @@ impl Exact {
     }
 
     /// How far the clock of an inner class's rate may lie behind the present while something below
-    /// it waits, where a byte takes `nspb`: what all others may send at once goes first, and a
-    /// packet of each.
+    /// it waits, where a byte takes `nspb`: the bursts of all leaves may go first, and two packets
+    /// of each class.
     #[cold]
     fn inner_owed(&self, nspb: u64) -> u64 {
         let bursts = self.levels.iter().map(|level| level.bursts).sum::<u64>();

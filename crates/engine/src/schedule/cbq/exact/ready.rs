@@ -1,29 +1,29 @@
-//! Leaves that may send within their guarantee: the highest priority first, then the earliest
-//! deadline.
+//! The ready queue: leaves that may send within their guarantee, the highest priority first, then
+//! the earliest deadline.
 //!
 //! The deadline of a packet is the time at which it would have been sent at the leaf's own rate:
-//! its eligible time plus its length over the rate. Of equal priority this gives a small packet of
-//! a slow class its short delay beside long ones, and keeps docs/reference/cbq.md rule 9: a
-//! conforming packet's deadline is not after its arrival, so only the bursts of others can be
-//! before it.
+//! its eligible time plus its length over the rate. Within a priority this gives a small packet of
+//! a slow class a short delay beside long ones. It also keeps docs/reference/cbq.md rule 9: the
+//! deadline of a conforming packet is not after its arrival, so only the bursts of others can have
+//! earlier ones.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::state::{At, BACKLOGGED, Leaf, NIL, READY, Records, at, time, with_id};
 
-/// The queue of these leaves.
+/// The ready queue.
 pub struct Ready {
     queues: [Queue; 8],
     /// Priorities in use.
     bits: u8,
 }
 
-/// The leaves of one priority. Leaves of equal deadlines are chained to one entry: classes of one
-/// rate often move in step.
+/// The leaves of one priority. Leaves of equal deadlines are chained to one entry, as classes of
+/// one rate often have the same deadlines.
 struct Queue {
-    /// The first entry, deadline and leaf: mostly the only one. [`NIL`] for the leaf if there is
-    /// none.
+    /// The first entry, deadline and leaf. It is mostly the only one. [`NIL`] for the leaf if there
+    /// is none.
     first: At,
     others: BinaryHeap<Reverse<At>>,
     /// The entry added last, while it is there.
@@ -57,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Removes the first entry of the heap.
+    /// Removes the first leaf.
     #[inline]
     fn pop(&mut self, leaves: &mut [Leaf]) {
         let leaf = &mut leaves[self.first as u32 as usize];
@@ -110,7 +110,7 @@ impl Ready {
         if self.bits == 0 { None } else { Some(self.queues[self.bits.ilog2() as usize % 8].first as u32) }
     }
 
-    /// Takes out the one that [`front`](Ready::front) named.
+    /// Takes out the leaf that [`front`](Ready::front) returned.
     #[inline]
     pub fn pop(&mut self, records: &mut Records) {
         let priority = self.bits.ilog2() as usize % 8;

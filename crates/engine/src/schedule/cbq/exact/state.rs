@@ -87,7 +87,7 @@ pub const AVAIL: u8 = 4;
 pub const LINKED: u8 = 8;
 /// Has an entry in the timing wheel, which may be void.
 pub const FILED: u8 = 16;
-/// Has an entry in the queue of leaves that are within guarantee, which may be void.
+/// Has an entry in the ready queue, which may be void.
 pub const READY: u8 = 32;
 /// Of rate 0.
 pub const ZERO: u8 = 64;
@@ -116,7 +116,7 @@ pub struct Leaf {
     pub len: u32,
     /// Fraction of a nanosecond carried.
     pub rem: u32,
-    /// Next in its list of the wheel.
+    /// Next in its list of the wheel, or of the ready queue.
     pub timer_next: u32,
     /// Next in its list of the calendar.
     pub calendar_next: u32,
@@ -154,8 +154,8 @@ impl Leaf {
     }
 }
 
-/// An inner class in the tree of one band: `excess share` has one band, `excess priority` one a
-/// priority in use.
+/// An inner class in the tree of one band. `excess share` has one band, `excess priority` one for
+/// each priority in use.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub struct Branch {
@@ -183,8 +183,8 @@ pub struct Branch {
     /// AVAIL, LINKED, ZERO as in a leaf, and IN_LENDERS.
     pub flags: u8,
     pub band: u8,
-    /// The last bit: every class from here to the root borrows and has no cap. The other bits: the
-    /// count of changes for which that was found out.
+    /// The lowest bit: every class from here to the root borrows and has no cap. The other bits:
+    /// the count of changes at which that was found out.
     pub open: u32,
 }
 
@@ -232,7 +232,7 @@ pub struct Cap {
     pub rate: u64,
     /// How far behind the present the clock may be, ns.
     pub lag: u64,
-    /// The least value of `lag`: what idleness earns.
+    /// The least value of `lag`: what idleness earns, ns.
     pub burst: u64,
     /// The limit is the class's guarantee too: time that it lost to others is made up for.
     pub owed: bool,
@@ -247,8 +247,8 @@ pub struct Records {
     pub branches: Vec<Branch>,
     pub nodes: Vec<Node>,
     pub caps: Vec<Cap>,
-    /// By how much the guarantee clocks of a priority were put back (docs/reference/cbq.md rule
-    /// 14), ns.
+    /// By how much the guarantee clocks of a priority were moved on, to forget what its leaves were
+    /// owed (docs/reference/cbq.md rule 14), ns.
     pub slip: [u64; 8],
 }
 

@@ -6,8 +6,7 @@
 //! are exact to the nanosecond, and do not depend on when the scheduler is asked. Timers beyond the
 //! wheel's horizon wait in the heap as well.
 //!
-//! Timers are lazy: a clock may have moved on since its timer was filed. Then the timer is filed
-//! again when it comes to the front.
+//! A timer is not moved when its clock moves on. It is filed again when it comes to the front.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -28,7 +27,8 @@ pub struct TimingWheel {
     /// The least time in the first slot, once it has been looked for.
     least: Option<u64>,
     heads: Vec<u32>,
-    /// Slots in use; words of the level below that are not 0.
+    /// Bit n of the first level: slot n is in use. Bit n of each other level: word n of the level
+    /// below is not 0.
     bits: [Vec<u64>; 3],
     near: BinaryHeap<Reverse<At>>,
     /// Timers of a slot whose time is over; [`pop`](TimingWheel::pop) returns them one by one.
@@ -58,14 +58,15 @@ impl TimingWheel {
         self.file_at(records, id, due, now);
     }
 
-    /// The same for a caller that knows when the timer is due.
+    /// The same, for a caller that knows that the timer is due at `due`.
     #[inline]
     pub fn file_at(&mut self, records: &mut Records, id: u32, due: u64, now: u64) {
-        // Slots before the present are not needed any more: all that is filed from now on is later.
+        // Slots before the present are not used any more: a timer that is due before it goes into
+        // the heap.
         self.cur = self.cur.max((now >> self.shift).min(self.first));
         let tick = due >> self.shift;
-        // Beyond the horizon: into the heap. Filing such timers again at every turn of the wheel
-        // would make a long silence expensive.
+        // A slot whose time has come, or beyond the horizon: into the heap. Filing far timers again
+        // at every turn of the wheel would make a long idle time expensive.
         if tick < self.cur || tick - self.cur >= self.heads.len() as u64 {
             records.set_timer_next(id, NIL);
             self.near.push(Reverse(at(due, id)));
@@ -202,7 +203,7 @@ impl TimingWheel {
                 self.file(records, id, now);
             } else if due == chain.0 && chain.1 != NIL {
                 // Due at the same time as the timer before: it is chained to that one's entry.
-                // Classes of one rate often move in step.
+                // Classes of one rate often have the same due times.
                 records.set_timer_next(id, records.timer_next(chain.1));
                 records.set_timer_next(chain.1, id);
             } else {

@@ -1,4 +1,4 @@
-//! What exact CBQ reads from a class's words, and which it refuses.
+//! The words of exact CBQ, and those that it refuses.
 
 use crate::settings::Settings;
 use crate::spec::SpecError;
