@@ -8,7 +8,7 @@
 //! the transmitter is full  ─►  ask again when it has room
 //! ```
 //!
-//! Whoever owns an engine calls [`fill`] when a packet has arrived, when the transmitter has room
+//! Whoever owns an engine calls [`fill`], or [`step`] until it ends, when a packet has arrived, when the transmitter has room
 //! again, and when the timer fires for which [`Filled::wakeup`] gave the time. Things that happen
 //! at the same instant happen in the order of [`first`]. `altq replay`, the simulator, the lab and
 //! the live loop all go through here, so that a link does the same in each of them.
@@ -74,6 +74,33 @@ impl Filled {
 /// No timer is set for a time that is 100 years ahead of the present or more.
 const NEVER: Nanos = 3_155_760_000 * SECOND;
 
+/// What [`step`] did.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub enum Step {
+    /// The transmitter took a packet.
+    Sent(Departure, Taken),
+    /// It took none.
+    Ended(Filled),
+}
+
+/// One turn of the loop: hands at most one packet from the engine to the transmitter.
+///
+/// # Errors
+/// The error of the transmitter. The packet at fault has left the engine.
+#[inline]
+pub fn step<T: Transmitter>(engine: &mut Engine, now: Nanos, transmitter: &mut T) -> Result<Step, T::Error> {
+    if !transmitter.has_room(now) {
+        return Ok(Step::Ended(Filled::Full));
+    }
+    let Some(departure) = engine.dequeue(now) else {
+        transmitter.rest(now);
+        return Ok(Step::Ended(Filled::Waiting));
+    };
+    let taken = transmitter.take(now, &departure)?;
+    Ok(Step::Sent(departure, taken))
+}
+
 /// Hands packets from the engine to the transmitter until the transmitter is full or no packet may
 /// leave now. Calls `sent` for each.
 ///
@@ -86,15 +113,12 @@ pub fn fill<T: Transmitter, E: From<T::Error>>(
     transmitter: &mut T,
     mut sent: impl FnMut(Departure, Taken) -> Result<(), E>,
 ) -> Result<Filled, E> {
-    while transmitter.has_room(now) {
-        let Some(departure) = engine.dequeue(now) else {
-            transmitter.rest(now);
-            return Ok(Filled::Waiting);
-        };
-        let taken = transmitter.take(now, &departure)?;
-        sent(departure, taken)?;
+    loop {
+        match step(engine, now, transmitter)? {
+            Step::Sent(departure, taken) => sent(departure, taken)?,
+            Step::Ended(filled) => return Ok(filled),
+        }
     }
-    Ok(Filled::Full)
 }
 
 /// The first time at or after `at` at which a timer can fire; `None` if it does not fit into 64

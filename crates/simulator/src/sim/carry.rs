@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 
 use altq_cases::case::Tunnel;
 use altq_cases::series::Passed;
+use altq_engine::drive::{Step, Taken};
 use altq_engine::headers::Key;
 use altq_engine::spec::ClassId;
 use altq_engine::units::Nanos;
@@ -236,7 +237,7 @@ impl World<'_> {
             governed.note_counters(now, &port.engine);
         }
         self.fill(now, at)?;
-        if self.ports[at].engine.iter().any(altq_engine::Engine::has_drops) {
+        if self.ports[at].engine.has_drops() {
             self.collect_drops(at);
         }
         Ok(())
@@ -294,22 +295,43 @@ impl World<'_> {
     /// Hands packets from a port's engine to its wire, its rings or its station, and sets the
     /// events that follow.
     fn fill(&mut self, now: Nanos, at: usize) -> Result<(), SimError> {
-        if self.ports[at].is_full() {
-            self.set_timer(at, None);
+        let port = &self.ports[at];
+        if port.has_plain_wire() {
+            // Most arrivals find a busy link.
+            let wakeup = if port.wire.has_room() { self.fill_queue(now, at, 0)? } else { None };
+            self.set_timer(at, wakeup);
             return Ok(());
         }
-        let mut handed_over = std::mem::take(&mut self.handed_over);
-        let wakeup = self.ports[at].fill(now, &mut handed_over)?;
-        for (departure, taken) in handed_over.drain(..) {
-            self.count_departure(now, at, &departure, taken.bytes)?;
-            if let Some(end) = taken.end {
-                self.schedule(end, Rank::Complete, Event::Complete(at as u32));
-                self.launch(end, at, departure.packet.handle);
-            }
+        let mut wakeup = None;
+        for queue in 0..self.ports[at].queues() {
+            let other = self.fill_queue(now, at, queue)?;
+            wakeup = wakeup.into_iter().chain(other).min();
         }
-        self.handed_over = handed_over;
         self.begin_transmission(now, at)?;
         self.set_timer(at, wakeup);
+        Ok(())
+    }
+
+    /// The part of [`fill`](World::fill) that is about one transmit queue. Returns the time for
+    /// which the port's timer must be set.
+    #[inline]
+    fn fill_queue(&mut self, now: Nanos, at: usize, queue: usize) -> Result<Option<Nanos>, SimError> {
+        loop {
+            match self.ports[at].step(now, queue)? {
+                Step::Sent(departure, taken) => self.departed(now, at, &departure, taken)?,
+                Step::Ended(filled) => return Ok(self.ports[at].wakeup_after(filled, now, queue)),
+            }
+        }
+    }
+
+    /// A packet has left the engine: counts it, and sets the events for its end on the wire and
+    /// its arrival, if these are known.
+    fn departed(&mut self, now: Nanos, at: usize, departure: &Departure, taken: Taken) -> Result<(), SimError> {
+        self.count_departure(now, at, departure, taken.bytes)?;
+        if let Some(end) = taken.end {
+            self.schedule(end, Rank::Complete, Event::Complete(at as u32));
+            self.launch(end, at, departure.packet.handle);
+        }
         Ok(())
     }
 

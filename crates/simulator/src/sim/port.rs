@@ -11,7 +11,7 @@ use altq_config::literal;
 use altq_config::suggest::nearest;
 use altq_engine::account::Counters;
 use altq_engine::classify::{Address, Field, Rule, RuleSet, Term, Values};
-use altq_engine::drive::{self, Taken, Transmitter};
+use altq_engine::drive::{self, Filled, Step, Taken, Transmitter};
 use altq_engine::headers::Key;
 use altq_engine::link::Overhead;
 use altq_engine::schedule;
@@ -149,6 +149,12 @@ impl Engines {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
+    /// True if an engine has dropped packets that nobody has collected.
+    #[inline]
+    pub fn has_drops(&self) -> bool {
+        self.first.has_drops() || self.others.iter().any(Engine::has_drops)
+    }
+
     /// The engine of a transmit queue; the first one if there is no such queue.
     pub fn of(&mut self, queue: usize) -> &mut Engine {
         match queue.checked_sub(1).and_then(|at| self.others.get_mut(at)) {
@@ -276,39 +282,39 @@ impl Port {
         })
     }
 
-    /// True if the port has a plain wire that takes no packet now: then [`fill`](Port::fill) does
-    /// nothing. Most arrivals at a busy link find it so.
+    /// True if neither rings nor a station take the place of the wire.
     #[inline]
-    pub fn is_full(&self) -> bool {
-        self.rings.is_none() && self.station.is_none() && !self.wire.has_room()
+    pub fn has_plain_wire(&self) -> bool {
+        self.rings.is_none() && self.station.is_none()
     }
 
-    /// Hands all packets that may leave now to the port's wire, rings or station, and adds them to
-    /// `out`. Returns the time for which the port's timer must be set.
+    /// Of how many transmit queues each has an engine of its own.
+    pub fn queues(&self) -> usize {
+        self.rings.as_ref().map_or(1, Rings::queues)
+    }
+
+    /// Hands at most one packet of a transmit queue to the port's wire, rings or station.
     ///
     /// # Errors
     /// [`BeyondTime`] for a wire that is too slow.
-    pub fn fill(&mut self, now: Nanos, out: &mut Vec<(Departure, Taken)>) -> Result<Option<Nanos>, BeyondTime> {
-        let timer = self.timer;
-        let mut sent = |departure, taken| {
-            out.push((departure, taken));
-            Ok::<_, BeyondTime>(())
-        };
-        let Some(rings) = &mut self.rings else {
-            let engine = self.engine.of(0);
-            let filled = match &mut self.station {
-                Some(station) => drive::fill(engine, now, station, sent),
-                None => drive::fill(engine, now, &mut self.wire, sent),
-            };
-            return Ok(filled?.wakeup(engine, now, timer));
-        };
-        let mut wakeup: Option<Nanos> = None;
-        for queue in 0..rings.queues() {
-            let engine = self.engine.of(queue);
-            let filled = drive::fill(engine, now, &mut rings.ring(queue), &mut sent)?;
-            wakeup = [wakeup, filled.wakeup(engine, now, timer)].into_iter().flatten().min();
+    #[inline]
+    pub fn step(&mut self, now: Nanos, queue: usize) -> Result<Step, BeyondTime> {
+        let engine = self.engine.of(queue);
+        if let Some(rings) = &mut self.rings {
+            drive::step(engine, now, &mut rings.ring(queue))
+        } else if let Some(station) = &mut self.station {
+            drive::step(engine, now, station)
+        } else {
+            drive::step(engine, now, &mut self.wire)
         }
-        Ok(wakeup)
+    }
+
+    /// The time for which the port's timer must be set when the steps of a transmit queue have
+    /// ended so.
+    #[inline]
+    pub fn wakeup_after(&mut self, filled: Filled, now: Nanos, queue: usize) -> Option<Nanos> {
+        let timer = self.timer;
+        filled.wakeup(self.engine.of(queue), now, timer)
     }
 }
 

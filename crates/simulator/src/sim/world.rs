@@ -13,12 +13,11 @@ use altq_cases::standstill::{Standstill, Watch};
 use altq_cases::stat::ReadCounters;
 use altq_config::suggest::nearest;
 use altq_config::{Link, Policy, Promises};
+use altq_engine::Drop as Dropped;
 use altq_engine::classify::FlowHash;
-use altq_engine::drive::Taken;
 use altq_engine::random::GOLDEN_GAMMA;
 use altq_engine::spec::{ClassId, Timer};
 use altq_engine::units::{Nanos, Rate};
-use altq_engine::{Departure, Drop as Dropped};
 
 use super::SimError;
 use super::capture::{Capture, Frame, Recorder};
@@ -87,10 +86,9 @@ pub struct World<'a> {
     pub(super) traces: Vec<Trace>,
     /// True if an expectation or figure asks for the time that a flow's packets wait, or for marks.
     pub(super) queues_of_flows: bool,
-    /// Buffers that are reused, so that nothing is allocated per packet: what a source sends, what
-    /// an engine handed over, and what was dropped.
+    /// Buffers that are reused, so that nothing is allocated per packet: what a source sends,
+    /// and what was dropped.
     pub(super) out: Outbox,
-    pub(super) handed_over: Vec<(Departure, Taken)>,
     pub(super) lost: Vec<Dropped>,
 }
 
@@ -199,7 +197,6 @@ impl<'a> World<'a> {
             segments,
             queues_of_flows: false,
             out: Outbox::default(),
-            handed_over: Vec::new(),
             lost: Vec::new(),
         };
         setup::flows(&mut world, seed)?;
