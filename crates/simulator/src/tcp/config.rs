@@ -94,6 +94,11 @@ pub struct Config {
     pub ecn: bool,
     /// When data is acknowledged.
     pub delayed_ack: DelayedAck,
+    /// The end that opens acknowledges the answer to its SYN by a segment without data, because its
+    /// application can write only when the connection is open (Linux: tcp_rcv_synsent_state_process
+    /// of net/ipv4/tcp_input.c). Otherwise the first data carries that acknowledgement, as RFC 9293
+    /// 3.10.7.3 allows.
+    pub data_after_ack: bool,
     /// The end of slow start. Linux ties it to CUBIC.
     pub hystart: HyStart,
     /// In CUBIC's Reno-friendly region the window grows by a segment a round trip once it is back
@@ -121,6 +126,9 @@ pub struct Config {
     /// later (Linux: tcp_pacing_ss_ratio, tcp_pacing_ca_ratio, with the `fq` queue). Without it
     /// they are sent when acknowledgements come.
     pub pacing: bool,
+    /// So many segments of a connection are sent without pacing at its start (Linux: the first ten
+    /// with payload, tcp_update_skb_after_send of net/ipv4/tcp_output.c).
+    pub first_burst: u32,
     /// Timeout before a round-trip time is known (RFC 6298 2.1).
     pub rto_initial: Nanos,
     /// Lower bound of the timeout.
@@ -164,6 +172,8 @@ impl Config {
             cubic_catches_up: true,
             rto_floor: RtoFloor::Total,
             jiffy: 0,
+            first_burst: 0,
+            data_after_ack: false,
             syn_retries: 6,
             syn_linear: 0,
             ..Config::linux()
@@ -186,6 +196,7 @@ impl Config {
             sack: true,
             ecn: false,
             delayed_ack: DelayedAck::Modern { wait: 40 * MILLI, quick: 16 },
+            data_after_ack: true,
             hystart: HyStart::Classic,
             cubic_catches_up: false,
             rack: true,
@@ -195,6 +206,7 @@ impl Config {
             nagle: true,
             byte_counting: true,
             pacing: false,
+            first_burst: 10,
             rto_initial: SECOND,
             rto_min: 200 * MILLI,
             rto_floor: RtoFloor::Variance,
@@ -224,6 +236,7 @@ impl Config {
             receive_buffer: buffer,
             sack: false,
             delayed_ack: DelayedAck::Bsd { tick: 200 * MILLI },
+            data_after_ack: false,
             hystart: HyStart::Off,
             rack: false,
             prr: false,

@@ -38,11 +38,18 @@ pub struct Pacer {
     release: Nanos,
     /// The present burst: when it began, and how many segments of it are left.
     burst: (Nanos, u32),
+    /// How many more segments are sent without a wait after them.
+    unpaced: u32,
     /// A segment waits for `release`.
     pub has_waiting: bool,
 }
 
 impl Pacer {
+    /// A pacer that lets the first `burst` segments leave at once.
+    pub fn new(burst: u32) -> Pacer {
+        Pacer { unpaced: burst.saturating_sub(1), ..Pacer::default() }
+    }
+
     /// Whether a segment may be sent now.
     pub fn may_send(&mut self, now: Nanos, pace: &Pace) -> bool {
         if self.burst.0 == now && self.burst.1 > 0 {
@@ -58,6 +65,10 @@ impl Pacer {
     /// A segment was sent whose length is `part` of a full one's.
     pub fn sent(&mut self, pace: &Pace, part: f64) {
         self.burst.1 = self.burst.1.saturating_sub(1);
+        if self.unpaced > 0 {
+            self.unpaced -= 1;
+            return;
+        }
         self.release = self.release.saturating_add((part / pace.rate * SECOND as f64) as Nanos);
     }
 
@@ -96,5 +107,14 @@ mod tests {
         assert!(pacer.may_send(1_000_000_000, &pace));
         (0..2).for_each(|_| pacer.sent(&pace, 1.0));
         assert!(!pacer.may_send(1_001_000_000, &pace) && pacer.may_send(1_002_000_000, &pace));
+        // The first ten are not paced, as in Linux (`Config::first_burst`); the wait after the
+        // tenth is.
+        let (mut pacer, mut sent) = (Pacer::new(10), 0);
+        let slow = Pace { rate: 1000.0, quantum: 1 };
+        while sent < 50 && pacer.may_send(5_000_000, &slow) {
+            pacer.sent(&slow, 1.0);
+            sent += 1;
+        }
+        assert_eq!((sent, pacer.release()), (10, 6_000_000));
     }
 }

@@ -4,6 +4,7 @@ use altq_engine::units::Nanos;
 
 use super::rto::Rto;
 use super::scoreboard::{RETRANSMITTED, Scoreboard, Sent};
+use super::segment::{Options, Segment};
 
 /// The state of RACK: the segment sent last of those that have arrived, and the time for which
 /// reordered segments are waited for.
@@ -11,7 +12,7 @@ use super::scoreboard::{RETRANSMITTED, Scoreboard, Sent};
 pub struct Rack {
     /// When that segment was sent, and its end: RACK.xmit_ts, RACK.end_seq.
     latest: (Nanos, u64),
-    /// That segment's round-trip time.
+    /// The round-trip time of the segment that arrived last.
     rtt: Nanos,
     /// Segments have overtaken others (RFC 8985 6.2 step 3).
     pub reordered: bool,
@@ -25,15 +26,17 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// A segment arrived (RFC 8985 6.2 step 2).
+    /// A segment arrived (RFC 8985 6.2 step 2), and its acknowledgement does not tell that it was
+    /// [`resent_needlessly`] to send it again.
     pub fn arrived(&mut self, now: Nanos, shortest: Option<Nanos>, sent: &Sent) {
         let rtt = now.saturating_sub(sent.sent);
         // An acknowledgement that is too early for the retransmission is for the original.
         if sent.flags & RETRANSMITTED != 0 && shortest.is_some_and(|shortest| rtt < shortest) {
             return;
         }
+        self.rtt = rtt;
         if (sent.sent, sent.end()) > self.latest {
-            (self.latest, self.rtt) = ((sent.sent, sent.end()), rtt);
+            self.latest = (sent.sent, sent.end());
         }
     }
 
@@ -77,4 +80,12 @@ impl Rack {
     pub fn overdue(&self, now: Nanos, sent: &Sent, rto: &Rto, sacked: u32) -> bool {
         sent.sent.saturating_add(self.rtt).saturating_add(self.window(rto, true, sacked)) <= now
     }
+}
+
+/// Whether a segment that is acknowledged by number was sent again needlessly: the acknowledgement
+/// echoes a timestamp from before the retransmission (RFC 8985 6.2 step 2; Linux:
+/// tcp_skb_spurious_retrans of net/ipv4/tcp_input.c). The time of the retransmission then says
+/// nothing of the segments that were sent before it.
+pub fn resent_needlessly(segment: &Segment, sent: &Sent) -> bool {
+    sent.flags & RETRANSMITTED != 0 && segment.options.has(Options::STAMPS) && segment.echo < sent.sent
 }

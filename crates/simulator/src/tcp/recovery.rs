@@ -10,6 +10,7 @@ use altq_engine::units::Nanos;
 use super::config::{Algorithm, Config};
 use super::congestion::{Ack, Progress};
 use super::prr::Prr;
+use super::rack;
 use super::rto::{Rto, slack};
 use super::scoreboard::{AckReport, RETRANSMITTED};
 use super::segment::{Flags, Options, Segment};
@@ -48,7 +49,11 @@ impl Sender {
             self.board.sack(segment, self.una, self.high, &mut report, |sent| rack.arrived(now, shortest, sent));
         }
         if advanced {
-            self.board.acked(segment.ack, self.high, &mut report, |sent| rack.arrived(now, shortest, sent));
+            self.board.acked(segment.ack, self.high, &mut report, |sent| {
+                if !rack::resent_needlessly(segment, sent) {
+                    rack.arrived(now, shortest, sent);
+                }
+            });
             self.una = segment.ack;
             self.expired = 0;
         }
@@ -289,7 +294,7 @@ impl Sender {
             // retransmissions.
             let newer = matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno) || self.una > self.recover;
             if (self.state < State::Recovery && self.duplicates >= DUPLICATES && newer) || partial {
-                self.urgent = !config.prr || self.control.is_model_based();
+                self.urgent = !config.prr;
                 return self.board.lose_head();
             }
             return 0;
@@ -356,7 +361,7 @@ impl Sender {
             // Tahoe (Jacobson 1988) starts over as after a timeout.
             return self.start_over(config, now, true);
         }
-        self.urgent = !config.prr || self.control.is_model_based();
+        self.urgent = !config.prr;
         self.forget_resent();
         if !matches!(self.state, State::Reduced | State::Recovery) {
             self.remember(!echo);

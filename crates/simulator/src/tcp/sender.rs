@@ -192,7 +192,7 @@ impl Sender {
             cwr: false,
             ecn: false,
             last_sent: 0,
-            pacer: (config.pacing || config.congestion == Algorithm::Bbr).then(Pacer::default),
+            pacer: (config.pacing || config.congestion == Algorithm::Bbr).then(|| Pacer::new(config.first_burst)),
             counters: Counters::default(),
         }
     }

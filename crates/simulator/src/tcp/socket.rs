@@ -29,6 +29,16 @@ enum Phase {
     Closed,
 }
 
+/// What is to be sent before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    Nothing,
+    /// The acknowledgement of the answer to the SYN ([`Config::data_after_ack`]).
+    Acknowledgement,
+    /// A reset with this sequence number.
+    Reset(u64),
+}
+
 /// One end of a TCP connection: a state machine without clock, I/O and payload.
 ///
 /// Every method that takes `now` (nanoseconds, never decreasing) may change what
@@ -52,8 +62,8 @@ pub struct Socket {
     first_syn: Nanos,
     /// The application has closed.
     closing: bool,
-    /// A reset is to be sent, with this sequence number.
-    reset: Option<u64>,
+    /// What is to be sent before anything else.
+    first: First,
     failed: bool,
 }
 
@@ -79,7 +89,7 @@ impl Socket {
             syns: 0,
             first_syn: 0,
             closing: false,
-            reset: None,
+            first: First::Nothing,
             failed: false,
         }
     }
@@ -123,7 +133,7 @@ impl Socket {
     /// The application gives up: a reset is sent, and the connection is over.
     pub fn abort(&mut self) {
         if matches!(self.phase, Phase::SynReceived | Phase::Open) {
-            self.reset = Some(self.sender.next);
+            self.first = First::Reset(self.sender.next);
         }
         self.phase = Phase::Closed;
         (self.syn_at, self.sender.timer) = (None, None);
@@ -142,7 +152,7 @@ impl Socket {
         match self.phase {
             Phase::Closed => {
                 // RFC 9293 3.5.2: group 1.
-                self.reset = Some(segment.ack);
+                self.first = First::Reset(segment.ack);
                 return;
             }
             Phase::Listen if flags.has(Flags::SYN) => {
@@ -164,6 +174,9 @@ impl Socket {
                 self.receiver.opened(now, segment);
                 self.open(now, segment);
                 self.receiver.acknowledge_now();
+                if self.config.data_after_ack {
+                    self.first = First::Acknowledgement;
+                }
                 return;
             }
             Phase::SynReceived => {
@@ -286,18 +299,8 @@ impl Socket {
     /// The next segment to send now, and the ECN bits of its packet (0: Not-ECT, 2: ECT(0));
     /// `None`: nothing more for now.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(Segment, u8)> {
-        if let Some(seq) = self.reset.take() {
-            let flags = Flags::RST.with(Flags::ACK);
-            return Some((
-                Segment {
-                    seq,
-                    ack: self.receiver.next(),
-                    flags,
-                    bytes: u32::from(self.config.headers),
-                    ..Segment::default()
-                },
-                0,
-            ));
+        if self.first != First::Nothing {
+            return self.first(now);
         }
         match self.phase {
             Phase::SynSent | Phase::SynReceived => return self.syn(now),
@@ -334,6 +337,17 @@ impl Socket {
             }
             None => self.acknowledgement(now),
         }
+    }
+
+    /// The segment that is to be sent before anything else.
+    #[cold]
+    fn first(&mut self, now: Nanos) -> Option<(Segment, u8)> {
+        let First::Reset(seq) = std::mem::replace(&mut self.first, First::Nothing) else {
+            return self.acknowledgement(now);
+        };
+        let flags = Flags::RST.with(Flags::ACK);
+        let bytes = u32::from(self.config.headers);
+        Some((Segment { seq, ack: self.receiver.next(), flags, bytes, ..Segment::default() }, 0))
     }
 
     /// A segment that only acknowledges, if one is due.

@@ -1,8 +1,13 @@
 //! What goes on each acknowledgement, against sequences that the RFCs give or that follow from
 //! their rules by hand.
 
+use std::collections::VecDeque;
+
+use altq_engine::units::Nanos;
+
 use super::link::{MS, S};
 use super::script::{MSS, RTT, Script, rfc, trip};
+use crate::tcp::congestion::Mode;
 use crate::tcp::{Algorithm, Config, Flags};
 
 /// A window of `window` segments, all of them on their way (numbers from `first` on), more to send,
@@ -418,4 +423,65 @@ fn a_timeout_falls_on_the_wheel() {
     let expires = 50 + rto.div_ceil(4 * MS);
     while s.until(S).1.is_empty() {}
     assert_eq!(s.now, ((expires >> 3) + 1) * 32 * MS);
+}
+
+#[test]
+fn a_needless_retransmission_tells_rack_nothing() {
+    // RFC 8985 6.2 step 2: the acknowledgement echoes a timestamp from before the retransmission,
+    // so the first sending has arrived, late. When the retransmission was sent then says nothing of
+    // the segments between them. They are as late, and are not sent again.
+    let mut s = full(rfc(), 10);
+    let sent_at = s.now - RTT;
+    while !s.until(s.now + 10 * S).1.contains(&0) {}
+    s.now += 3 * RTT;
+    for n in 0..9 {
+        let sent = s.ack_of(sent_at, n + 1, &[]);
+        assert!(sent.iter().all(|segment| *segment > 9), "{sent:?}");
+    }
+    let counters = s.socket.counters();
+    assert_eq!((counters.timeouts, counters.undone, counters.recoveries, counters.retransmitted), (1, 1, 0, 1));
+}
+
+#[test]
+fn a_late_round_trip_moves_racks_clock() {
+    // RFC 8985 6.2 step 2: RACK.rtt is that of the segment that arrived last, even if another that
+    // was sent later had arrived before. Segment 0 is overtaken and takes 150 ms, the others
+    // 100 ms; so segment 1, sent with it, has until 150 ms after it was sent.
+    let mut s = full(rfc(), 4);
+    s.ack(0, &[(2, 3)]);
+    s.now += RTT / 2;
+    assert!(!s.ack(1, &[(2, 3)]).contains(&1));
+}
+
+#[test]
+fn bbr_retransmits_only_what_its_window_has_room_for() {
+    // Linux: tcp_xmit_retransmit_queue sends nothing while the window is full, and BBR's is four
+    // segments while it looks at the round-trip time (BBR draft 4.3.5). A link of a segment each 10
+    // ms, and a round trip of 100 ms that later is 200 ms and more, so that the shortest one runs
+    // out after 10 s.
+    let mut s = Script::new(Config { congestion: Algorithm::Bbr, initial_window: 20, ..rfc() }, RTT);
+    let mut out: VecDeque<(Nanos, u64)> = s.write(1_000_000).iter().map(|n| (s.now, *n)).collect();
+    let mut free = s.now;
+    while s.socket.mode() != Some(Mode::ProbeRtt) {
+        let due = free.max(out[0].0 + 2 * RTT);
+        let mut sent = s.until(due).1;
+        if s.now >= due {
+            free = due + 10 * MS;
+            let (_, first) = out.pop_front().unwrap();
+            sent.extend(s.ack(first + 1, &[]));
+        }
+        out.extend(sent.iter().map(|n| (s.now, *n)));
+    }
+    let first = out[0].1;
+    assert!(s.cwnd() == 4 && s.socket.in_flight() > 10);
+    // The first one is lost, the next ones arrive: it is sent again when fewer than four are in
+    // flight.
+    let mut resent = false;
+    for n in 1..out.len() as u64 {
+        s.now += 10 * MS;
+        let sent = s.ack(first, &[(first + 1, first + n + 1)]);
+        assert!(sent.is_empty() || s.socket.in_flight() <= 4, "{sent:?} {}", s.socket.in_flight());
+        resent |= sent.contains(&first);
+    }
+    assert!(resent && s.socket.counters().recoveries == 1);
 }

@@ -56,6 +56,21 @@ fn three_segments_open_and_four_close() {
 }
 
 #[test]
+fn the_answer_to_a_syn_is_acknowledged_before_data_is_sent() {
+    // Linux: the application can write only when the connection is open, and by then the kernel has
+    // acknowledged the answer. RFC 9293 3.10.7.3 allows for data with that acknowledgement.
+    for (config, lengths) in [(Config::linux(), vec![0, 1448, 1448]), (Config::rfc(), vec![1448, 1448])] {
+        let mut net = net();
+        let flow = net.pair(&config, 0);
+        net.pairs[flow].0.write(2896);
+        net.run(25 * MS);
+        let log = net.log.unwrap();
+        let up = log.iter().filter(|(_, up, segment)| *up && !segment.flags.has(Flags::SYN));
+        assert_eq!(up.map(|(_, _, segment)| segment.len).collect::<Vec<_>>(), lengths);
+    }
+}
+
+#[test]
 fn a_request_and_its_answer() {
     let mut net = net();
     let flow = net.pair(&Config::linux(), 0);
