@@ -4,13 +4,14 @@
     cases/tcp/grid.py [--altq PROGRAM] [--seeds N] [--runs N] [--at-once N] [--only CELL,...] [--lab FILE] [--all]
 
 Each cell is a case: greedy flows over one link with a plain queue, 20 ms each way, measured for a
-minute after the first ten seconds. A seed draws when each flow begins: one in each equal part of the
-first second. Nothing else in a cell is random. Every cell runs with `--seeds` seeds in the simulator
-and, as root, with the first `--runs` of them in the lab. The table goes to standard output: means,
-and the 95 % interval of the difference. `--lab FILE` keeps the lab's figures in FILE, and takes
-those that are there. Without `--all` 82 of the 390 cells are run; `--only` takes names of cells like
-0.5-1000-100-reno, or parts of names. `--at-once` says how many labs run side by side. On a host with
-other work `chrt -f 20` before the command gives the lab real-time priority.
+minute after the first ten seconds. A seed draws when each flow begins: one in each equal part of
+the first second. Nothing else in a cell is random. Every cell runs with `--seeds` seeds in the
+simulator and, as root, with the first `--runs` of them in the lab. The table goes to standard
+output: means with 95 % intervals, and the median of how long a run's longest standstill of a flow
+is. `--lab FILE` keeps the lab's figures in FILE, and takes those that are there; with `--runs 0`
+the lab is not run. Without `--all` 82 of the 390 cells are run; `--only` takes names of cells like
+0.5-1000-100-reno, or parts of names. `--at-once` says how many labs run side by side. On a host
+with other work `chrt -f 20` before the command gives the lab real-time priority.
 """
 import argparse
 import json
@@ -82,7 +83,7 @@ links = [{{ name = "wan", from = "source", to = "sink", delay = "20ms", policy =
 {each}"""
 
 
-# Held while the lab's figures are written to their file.
+# Held while the lab's figures are changed and written to their file.
 LOCK = Lock()
 
 
@@ -133,13 +134,12 @@ def difference(model, kernel):
     return means[0] / base - 1, student(max(freedom, 1)) * sum(parts)**0.5 / base
 
 
-def interval(values, scale=1.0, digits=3):
+def interval(values):
     """The mean, and half the width of its 95 % interval."""
-    mean = statistics.mean(values) * scale
+    mean = statistics.mean(values)
     if len(values) < 2:
-        return f"{mean:.{digits}f}"
-    half = student(len(values) - 1) * statistics.stdev(values) / len(values)**0.5 * scale
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+        return f"{mean:.3f}"
+    return f"{mean:.3f} ± {student(len(values) - 1) * statistics.stdev(values) / len(values)**0.5:.3f}"
 
 
 def main():
@@ -164,16 +164,19 @@ def main():
 
         def lab(one):
             cell, seed = one
-            runs = kept.setdefault(name(cell), {})
+            with LOCK:
+                runs = kept.setdefault(name(cell), {})
             key = str(seed)
             # A run that the host spoiled is run once more.
             for _ in range(2):
-                if not (key in runs and usable(runs[key])):
-                    runs[key] = run(args.altq, "lab", path(cell, seed))
-                    print(name(cell), seed, runs[key], file=sys.stderr)
-            if args.lab:
+                if key in runs and usable(runs[key]):
+                    break
+                result = run(args.altq, "lab", path(cell, seed))
+                print(name(cell), seed, result, file=sys.stderr)
                 with LOCK:
-                    args.lab.write_text(json.dumps(kept, indent=0))
+                    runs[key] = result
+                    if args.lab:
+                        args.lab.write_text(json.dumps(kept, indent=0))
 
         # Links of more than 10 Mbit/s keep a processor busy: they run alone.
         jobs = [(cell, seed) for seed in range(1, args.runs + 1) for cell in wanted]
@@ -188,8 +191,9 @@ def main():
         apart = surely = 0
         for cell in wanted:
             model = [run(args.altq, "sim", path(cell, seed)) for seed in range(1, args.seeds + 1)]
-            kernel = [kept[name(cell)][str(seed)] for seed in range(1, args.runs + 1) if str(seed) in kept.get(name(cell), {})]
+            kernel = list(kept.get(name(cell), {}).values())
             good = [one for one in kernel if usable(one)]
+            # Runs in which the host was late count only if there are no others.
             doubt = f"{len(good)}" if good else f"{len(kernel)} late"
             kernel = good or kernel
             if not kernel:
@@ -197,14 +201,14 @@ def main():
             by, half = difference([one["goodput"] for one in model], [one["goodput"] for one in kernel])
             apart += abs(by) > 0.03
             surely += half is not None and abs(by) - half > 0.03
-            stood = [max((one["standstill"] or 0 for one in side), default=0) for side in (kernel, model)]
-            stood = [f"{most:.0f} s" if most else "-" for most in stood]
+            stood = [statistics.median(one["standstill"] or 0 for one in side) for side in (kernel, model)]
+            stood = [f"{long:.0f} s" if long else "-" for long in stood]
             print(f"| {cell[0]} | {cell[1]} | {cell[2]} | {cell[3]} "
                   f"| {interval([one['goodput'] for one in kernel])} ({doubt}) "
                   f"| {interval([one['goodput'] for one in model])} "
                   f"| {by:+.1%}{'' if half is None else f' ± {half:.1%}'} "
-                  f"| {interval([one['loss'] for one in kernel], 100, 1)} % "
-                  f"| {interval([one['loss'] for one in model], 100, 1)} % "
+                  f"| {statistics.mean(one['loss'] for one in kernel):.1%} "
+                  f"| {statistics.mean(one['loss'] for one in model):.1%} "
                   f"| {stood[0]} | {stood[1]} |".replace("%", " %").replace("  %", " %"), flush=True)
         print(f"\n{len(wanted)} cells: the means of {apart} differ by more than 3 %; "
               f"of {surely} the whole interval lies beyond 3 %")
