@@ -100,6 +100,56 @@ fn all_or_some_and_what_went_before_stays() {
 }
 
 /// `docs/experiments.sh` writes the project's EXPERIMENTS.md.
+/// A Poisson source of 4 Mbit/s sends some 1333 packets in 4 s, more or less by the root of that,
+/// 2.7 %. The promise is as narrow as that spread.
+#[test]
+fn the_mean_of_several_seeds_is_judged() {
+    let folder = folder("experiments-seeds");
+    let cases = folder.join("cases/published");
+    std::fs::create_dir_all(&cases).unwrap();
+    let random = case("random", 4, "4Mbit/s")
+        .replace("kind = 'udp'", "kind = 'udp'\nshape = 'poisson'")
+        .replace("rate = '5Mbit/s'", "rate = '4Mbit/s'")
+        .replace("class x { share 20% }", "class x { share 90% }")
+        .replace("share 80% default", "share 10% default")
+        .replace("measure = 'share'", "measure = 'rate'")
+        .replace("tolerance = '1%'", "tolerance = '100kbit/s'");
+    std::fs::write(cases.join("random.toml"), random).unwrap();
+    std::fs::write(cases.join("EXPERIMENTS.in.md"), "{{summary}}\n\n{{seeds}}\n").unwrap();
+    let (code, out, error) = altq(&folder, &["run", "--samples", "11", "--seed", "1", "--out", "out", "--json"]);
+    assert!(code == 0 || code == 3, "{error}");
+    let summary: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let fails: Vec<u64> = summary["results"][0]["seeds_that_fail"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|seed| seed["seed"].as_u64().unwrap())
+        .collect();
+    let file = folder.join("out/random.sim.json");
+    let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let outcome = &result["expectations"][0];
+    let samples: Vec<f64> = outcome["samples"].as_array().unwrap().iter().map(|one| one.as_f64().unwrap()).collect();
+    assert_eq!(result["seeds"], serde_json::json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]));
+    let mean = samples.iter().sum::<f64>() / 11.0;
+    assert!((outcome["measured"].as_f64().unwrap() / mean - 1.0).abs() < 1e-9);
+    let off = |rate: &f64| (rate - 4e6).abs() > 100e3;
+    let expected: Vec<u64> = samples.iter().zip(1..).filter(|(rate, _)| off(rate)).map(|(_, seed)| seed).collect();
+    assert_eq!(fails, expected);
+    assert!(!fails.is_empty() && fails.len() < 11, "{samples:?}");
+    assert_eq!(code == 0, !off(&mean));
+    // A seed alone is what that seed is among the eleven.
+    let (_, _, error) = altq(&folder, &["run", "--seed", "7", "--out", "alone"]);
+    let file = folder.join("alone/random.sim.json");
+    let alone: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(file).expect(&error)).unwrap();
+    assert_eq!(alone["expectations"][0]["measured"].as_f64(), Some(samples[6]));
+    // The document has the interval and the seeds.
+    let text = std::fs::read_to_string(folder.join("out/EXPERIMENTS.md")).unwrap();
+    let list: Vec<String> = fails.iter().map(u64::to_string).collect();
+    assert!(text.contains(&format!("{} of 11 ({})", fails.len(), list.join(", "))), "{text}");
+    let (code, _, error) = altq(&folder, &["run", "--samples", "3", "--world", "lab"]);
+    assert!(code == 2 && error.contains("--samples"), "{code} {error}");
+}
+
 #[test]
 fn experiments_md_has_every_published_case_and_no_other() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

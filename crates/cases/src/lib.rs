@@ -23,6 +23,7 @@ pub mod place;
 pub mod random;
 pub mod report;
 pub mod result;
+pub mod samples;
 pub mod series;
 pub mod source;
 pub mod standstill;

@@ -28,6 +28,9 @@ pub struct CaseResult {
     pub valid: bool,
     /// The seed that it ran with.
     pub seed: u64,
+    /// All seeds, if the case ran at several; figures and expectations are then about the means.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seeds: Vec<u64>,
     /// The description in the case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -101,6 +104,7 @@ impl CaseResult {
             world,
             valid: true,
             seed,
+            seeds: Vec::new(),
             description: String::new(),
             duration_ns: 0,
             warmup_ns: 0,
@@ -132,6 +136,13 @@ impl CaseResult {
     pub fn invalid(&mut self, why: impl Into<String>) {
         self.valid = false;
         self.notes.push(why.into());
+    }
+
+    /// The seeds at which this case alone would have failed, each with the number of expectations
+    /// that it does not meet. Empty if it ran at one seed.
+    pub fn seeds_that_fail(&self) -> Vec<(u64, usize)> {
+        let failures = |seed| self.expectations.iter().filter(|outcome| outcome.fails_at.contains(seed)).count();
+        self.seeds.iter().map(|seed| (*seed, failures(seed))).filter(|(_, failures)| *failures > 0).collect()
     }
 
     /// True if every expectation passed and the result can be trusted.
@@ -174,9 +185,18 @@ pub struct Outcome {
     /// On which side it may be.
     #[serde(default)]
     pub bound: Bound,
-    /// The measured value; `None` if there was nothing to measure.
+    /// The measured value; `None` if there was nothing to measure. Of several seeds it is the mean.
     #[serde(serialize_with = "some_number")]
     pub measured: Option<f64>,
+    /// The value at each seed, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Option<f64>>,
+    /// Half the width of the 95 % confidence interval of that mean, if there are several seeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
+    /// The seeds at which the value alone does not meet the expectation, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fails_at: Vec<u64>,
     /// True if the measured value meets the expectation.
     pub pass: bool,
     /// Where the expected figure comes from.
@@ -209,6 +229,9 @@ impl Outcome {
             tolerance: expectation.tolerance,
             bound: expectation.bound,
             measured,
+            samples: Vec::new(),
+            half_width: None,
+            fails_at: Vec::new(),
             pass: measured.is_some_and(|m| expectation.holds(m)),
             source: expectation.source.clone(),
             published: expectation.published,
@@ -236,6 +259,9 @@ pub struct FigureResult {
     /// The value of each sample, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Option<f64>>,
+    /// Half the width of the 95 % confidence interval of the mean over several seeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
     /// The value that was published for the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<f64>,

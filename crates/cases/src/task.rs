@@ -48,3 +48,10 @@ pub fn command(file: &CaseFile, world: World, seed: Option<u64>) -> Made {
         ..made::made(file)
     }
 }
+
+/// How the means of several seeds were made: by `altq experiments` on this case alone.
+pub fn sampled(file: &CaseFile, samples: usize, seed: Option<u64>) -> Made {
+    let seed = seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
+    let path = made::quoted(&file.path.to_string_lossy());
+    Made { command: format!("altq experiments run --samples {samples}{seed} --cases {path}"), ..made::made(file) }
+}

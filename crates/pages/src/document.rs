@@ -5,15 +5,17 @@
 //!
 //! - `{{summary}}`: the table of all cases; `{{not-reproduced}}`: published figures that do not
 //!   come out, and the reasons; `{{failures}}`: expectations that did not hold; `{{worlds}}`: how
-//!   much the lab differs from the simulator;
+//!   much the lab differs from the simulator; `{{seeds}}`: promises that do not hold at every seed,
+//!   if the cases ran at several;
 //! - `{{CASE/COLUMN/ROW FIGURE}}`: a figure of a case, with its unit; `{{CASE/COLUMN/ROW/NAME}}`:
 //!   the measured value of an expectation. A value that does not exist is
 //!   `not measured in this run`.
 
 use std::path::{Path, PathBuf};
 
+use altq_cases::case::Bound;
 use altq_cases::place::Place;
-use altq_cases::result::{CaseResult, World};
+use altq_cases::result::{CaseResult, Outcome, World};
 
 use crate::fill::fill;
 use crate::html::{Source, Summary, difference, summary, text};
@@ -70,8 +72,8 @@ pub enum PlaceholderError {
     Open,
     /// It is neither a keyword nor the name of a figure.
     #[error(
-        "a text asks for {{{{summary}}}}, {{{{not-reproduced}}}}, {{{{failures}}}}, {{{{worlds}}}}, or a figure: \
-         {{{{CASE/COLUMN/ROW FIGURE}}}}"
+        "a text asks for {{{{summary}}}}, {{{{not-reproduced}}}}, {{{{failures}}}}, {{{{worlds}}}}, {{{{seeds}}}}, \
+         or a figure: {{{{CASE/COLUMN/ROW FIGURE}}}}"
     )]
     Unknown,
 }
@@ -132,6 +134,7 @@ fn put_in(
             "not-reproduced" => not_reproduced(sources),
             "failures" => failures(sources),
             "worlds" => worlds_table(sources),
+            "seeds" => seeds_table(sources),
             word if word.contains('/') => figure(word, sources).unwrap_or_else(|| NOTHING.to_owned()),
             _ => return Err(bad(PlaceholderError::Unknown)),
         };
@@ -195,10 +198,11 @@ fn summary_table(sources: &[Source<'_>], missing: &[Missing], link: &dyn Fn(&str
     );
     for source in sources {
         let (result, sum): (&CaseResult, Summary) = (source.result, summary(source.result));
-        let worst = sum
-            .worst
-            .as_ref()
-            .map_or("–".into(), |(error, row)| format!("{} ({})", text::deviation(*error), cell(row)));
+        let worst = sum.worst.as_ref().map_or("–".into(), |worst| {
+            let chance = worst.half_width.filter(|half| *half > 0.0);
+            let chance = chance.map(|half| format!(" ± {}", text::deviation(half).trim_start_matches('+')));
+            format!("{}{} ({})", text::deviation(worst.error), chance.unwrap_or_default(), cell(&worst.name))
+        });
         let dash = |n: usize| if n == 0 { "–".to_owned() } else { n.to_string() };
         let altq = if sum.altq.1 == 0 { "–".into() } else { format!("{} of {}", sum.altq.0, sum.altq.1) };
         let verdict = verdict(result);
@@ -248,6 +252,66 @@ fn worlds_table(sources: &[Source<'_>]) -> String {
         "| case | classes | lab off the simulator by at most | promises kept in the lab | verdict |\n\
          |---|---|---|---|---|\n{out}"
     )
+}
+
+/// A table of the promises that do not hold at every seed, and of those whose interval reaches
+/// beyond what is allowed.
+fn seeds_table(sources: &[Source<'_>]) -> String {
+    let sampled: Vec<&CaseResult> =
+        sources.iter().map(|source| source.result).filter(|result| !result.seeds.is_empty()).collect();
+    if sampled.is_empty() {
+        return "Each case ran at one seed.\n".into();
+    }
+    let mut out = String::new();
+    for result in sampled {
+        for outcome in &result.expectations {
+            let holds = |value: f64| outcome.bound.holds(value, outcome.expected, outcome.tolerance);
+            let Some((mean, half)) = outcome.measured.zip(outcome.half_width) else { continue };
+            let sure = holds(mean - half) == holds(mean) && holds(mean + half) == holds(mean);
+            if outcome.fails_at.is_empty() && sure {
+                continue;
+            }
+            let unit = outcome.measure.unit().name();
+            let figure = |value| text::figure(value, unit);
+            let at: Vec<String> = outcome.fails_at.iter().map(u64::to_string).collect();
+            let verdict = match (outcome.pass, sure) {
+                (true, true) => "holds",
+                (true, false) => "holds, not for sure",
+                (false, false) => "**fails**, not for sure",
+                (false, true) => "**fails**",
+            };
+            out += &format!(
+                "| {} | {} ± {} | {}{} | {} of {} ({}) | {verdict} |\n",
+                cell(&outcome.name),
+                figure(mean),
+                figure(half),
+                match outcome.bound {
+                    Bound::Within => "",
+                    Bound::AtMost => "at most ",
+                    Bound::AtLeast => "at least ",
+                },
+                allowed(outcome, &figure),
+                at.len(),
+                result.seeds.len(),
+                if at.is_empty() { "–".to_owned() } else { at.join(", ") },
+            );
+        }
+    }
+    if out.is_empty() {
+        return "Every promise holds at every seed.\n".into();
+    }
+    format!(
+        "| promise | mean and 95 % interval | allowed | fails alone at | by the mean |\n|---|---|---|---|---|\n{out}"
+    )
+}
+
+/// What an expectation allows.
+fn allowed(outcome: &Outcome, figure: &dyn Fn(f64) -> String) -> String {
+    match outcome.bound {
+        Bound::Within => format!("{} ± {}", figure(outcome.expected), figure(outcome.tolerance)),
+        Bound::AtMost => figure(outcome.expected + outcome.tolerance),
+        Bound::AtLeast => figure(outcome.expected - outcome.tolerance),
+    }
 }
 
 /// A text as a cell of a Markdown table.

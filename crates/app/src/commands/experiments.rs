@@ -17,7 +17,7 @@ use altq_lab::side_by_side::{self, Bound, InLab};
 use altq_pages::document::{self, Missing};
 use altq_pages::results::{self, Results, page_name};
 use altq_pages::stat::tc;
-use altq_simulator::pool;
+use altq_simulator::pool::{self, Seeds};
 use anyhow::Context as _;
 use progress::Progress;
 
@@ -64,6 +64,10 @@ struct Run {
     /// Seed of every random choice [default: each case's own]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Runs of each case in virtual time, each with a seed of its own: promises are judged by the
+    /// mean, and the seeds at which a case alone fails are named [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    samples: Option<u32>,
     /// Also writes EXPERIMENTS.md to this file, with links to the case files instead of the pages
     #[arg(long, value_name = "FILE.md")]
     document: Option<PathBuf>,
@@ -226,6 +230,10 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         Where::Lab => &[World::Lab],
         Where::Both => &[World::Sim, World::Lab],
     };
+    if args.samples.is_some() && !worlds.contains(&World::Sim) {
+        eprintln!("altq experiments: --samples is about seeds, and the lab runs in real time; leave it out");
+        return Ok(Exit::Usage);
+    }
     if worlds.contains(&World::Lab)
         && let Err(lacking) = altq_lab::topology::possible()
     {
@@ -251,6 +259,7 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     let mut verdicts = std::collections::BTreeMap::<&str, u32>::new();
     let mut finished = |task: Task, outcome: Outcome| {
         let name = &task.file.name;
+        let mut fails_at = None;
         let (word, why) = match outcome {
             Outcome::Done(result) => {
                 let kept = result.expectations.iter().filter(|outcome| outcome.pass).count();
@@ -261,7 +270,21 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
                 } else {
                     "FAIL"
                 };
-                let text = format!("{kept} of {} promises", result.expectations.len());
+                let mut text = format!("{kept} of {} promises", result.expectations.len());
+                if !result.seeds.is_empty() {
+                    text += &format!(" by the mean of {} seeds", result.seeds.len());
+                }
+                let alone = result.seeds_that_fail();
+                if !alone.is_empty() {
+                    let each: Vec<String> =
+                        alone.iter().map(|(seed, promises)| format!("{seed} ({promises})")).collect();
+                    text += &format!("; alone fail seed (promises) {}", each.join(", "));
+                }
+                let seeds: Vec<_> = alone
+                    .iter()
+                    .map(|(seed, promises)| serde_json::json!({ "seed": seed, "promises": promises }))
+                    .collect();
+                fails_at = (!result.seeds.is_empty()).then_some(seeds);
                 differ |= !result.passed();
                 if let Err(error) = results.add(*result) {
                     failed.get_or_insert(error);
@@ -281,7 +304,11 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
         *verdicts.entry(word).or_default() += 1;
         let world = task.world.name();
         if args.json {
-            rows.push(serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why }));
+            let mut row = serde_json::json!({ "case": name, "world": world, "verdict": word, "note": why });
+            if let Some(seeds) = fails_at {
+                row["seeds_that_fail"] = seeds.into();
+            }
+            rows.push(row);
         } else {
             // Each outcome is printed as soon as it is known.
             let _ = output::print(&format!("{word:8} {world}  {name}: {why}\n"));
@@ -289,9 +316,10 @@ fn experiments(args: &Run, cases: Vec<CaseFile>, folders: &[PathBuf]) -> anyhow:
     };
     let (simulated, in_lab): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.world == World::Sim);
     let in_lab = InLab::new(in_lab, args.seed, lab, tc::measured, &mut finished);
-    let simulation = simulated.iter().map(|task| pool::time(&task.file)).sum();
+    let seeds = Seeds { first: args.seed, samples: args.samples.unwrap_or(1) };
+    let simulation = simulated.iter().map(|task| pool::time(&task.file)).sum::<u64>() * u64::from(seeds.samples);
     let mut progress = Progress::new(simulation, in_lab.time(), stop.clone(), finished);
-    let stopped = pool::run(simulated, jobs, args.seed, tc::measured, &mut progress) || {
+    let stopped = pool::run(simulated, jobs, seeds, tc::measured, &mut progress) || {
         progress.next();
         in_lab.run(&mut progress)
     };

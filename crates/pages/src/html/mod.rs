@@ -111,7 +111,7 @@ fn overview(sources: &[Source<'_>], link: &dyn Fn(&str) -> String) -> Markup {
                         td { (or_dash(sum.published)) }
                         td {
                             @match &sum.worst {
-                                Some((error, row)) => { (deviation(*error)) " " span.error { (row) } }
+                                Some(worst) => { (deviation(worst.error)) " " span.error { (worst.name) } }
                                 None => "–"
                             }
                         }

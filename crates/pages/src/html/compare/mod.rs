@@ -88,9 +88,20 @@ pub struct Summary {
     pub altq: (usize, usize),
     /// The largest error of the column `classic`, with its row and figure. Figures that are known
     /// not to come out are left out.
-    pub worst: Option<(f64, String)>,
+    pub worst: Option<Worst>,
     /// Published figures that do not come out in the column `classic`: row, figure, reason.
     pub not_reproduced: Vec<(String, String, String)>,
+}
+
+/// An error against a published figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worst {
+    /// Measured divided by published, minus 1.
+    pub error: f64,
+    /// Half the width of its 95 % confidence interval, if there are several seeds.
+    pub half_width: Option<f64>,
+    /// Row and figure.
+    pub name: String,
 }
 
 /// The summary of a result.
@@ -106,7 +117,8 @@ pub fn summary(result: &CaseResult) -> Summary {
     let classic = || figures().filter(|figure| figure.column.as_deref() == Some("classic"));
     let errors = classic().filter(|figure| figure.not_reproduced.is_none()).filter_map(|figure| {
         let name = row(figure).map_or(String::new(), |row| format!("{row} ")) + &figure.figure;
-        Some((figure.error?, name))
+        let half_width = figure.half_width.zip(figure.published).map(|(half, published)| (half / published).abs());
+        Some(Worst { error: figure.error?, half_width, name })
     });
     let of_altq = |outcome: &&Outcome| matches!(outcome.column.as_deref(), None | Some("altq"));
     let altq = result.expectations.iter().filter(of_altq);
@@ -115,7 +127,7 @@ pub fn summary(result: &CaseResult) -> Summary {
         published: distinct(published.map(|f| (f.row.as_deref(), f.figure.as_str())).collect()),
         passed: result.expectations.iter().filter(|outcome| outcome.pass).count(),
         altq: (altq.clone().filter(|outcome| outcome.pass).count(), altq.count()),
-        worst: errors.max_by(|(a, _), (b, _)| a.abs().total_cmp(&b.abs())),
+        worst: errors.max_by(|a, b| a.error.abs().total_cmp(&b.error.abs())),
         not_reproduced: classic()
             .filter_map(|f| Some((row(f).unwrap_or_default(), f.figure.clone(), f.not_reproduced.clone()?)))
             .collect(),
