@@ -68,20 +68,24 @@ pub fn check(raw: raw::Case, path: &Path, context: &Context<'_>) -> Result<Case>
     Ok(case)
 }
 
+/// Most hosts of a case.
+const MOST_HOSTS: u32 = 100_000;
+
 fn hosts(raw: &Spanned<Vec<raw::Host>>) -> Result<Vec<Host>> {
     let (mut names, mut addresses) = (HashSet::new(), HashSet::new());
     let mut hosts = Vec::new();
     if raw.get_ref().len() < 2 {
         return bad(raw, "a case needs two hosts at least");
     }
-    if raw.get_ref().len() > 250 {
-        return bad(raw, "a case may have 250 hosts at most");
+    if raw.get_ref().len() > MOST_HOSTS as usize {
+        return bad(raw, format!("a case may have {MOST_HOSTS} hosts at most"));
     }
     for (at, host) in raw.get_ref().iter().enumerate() {
         unique(&mut names, &host.name, "host")?;
         let address = match &host.address {
             Some(address) => *address.get_ref(),
-            None => IpAddr::V4(Ipv4Addr::new(10, 0, 0, at as u8 + 1)),
+            // 10.0.0.1 is the first.
+            None => IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + at as u32)),
         };
         if !addresses.insert(address) {
             let message = format!("two hosts have the address {address}");

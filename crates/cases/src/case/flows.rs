@@ -9,7 +9,7 @@ use super::raw;
 use super::table::Context;
 use super::topology::Host;
 use super::traffic::{Flow, Kind, Pace, Shape, Spans, Stack, Tcp, Udp};
-use super::words::{find, unique};
+use super::words::{Known, unique};
 use super::wrong::{Result, bad, did_you_mean};
 use crate::limits::LARGEST_PACKET;
 use altq_config::literal;
@@ -27,11 +27,11 @@ pub(super) fn flows(
 ) -> Result<Vec<Flow>> {
     let mut names = HashSet::new();
     let mut flows = Vec::new();
+    let known = Known::new("host", hosts.iter().map(|host| host.name.as_str()));
     for (at, flow) in raw.iter().enumerate() {
         let (place, flow) = (flow, flow.get_ref());
         unique(&mut names, &flow.name, "flow")?;
-        let host = |name| find(name, "host", hosts.iter().map(|h| h.name.as_str()));
-        let (from, to) = (host(&flow.from)?, host(&flow.to)?);
+        let (from, to) = (known.find(&flow.from)?, known.find(&flow.to)?);
         if from == to {
             return bad(&flow.to, "a flow needs two different hosts");
         }

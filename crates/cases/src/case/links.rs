@@ -8,13 +8,15 @@ use toml::Spanned;
 
 use super::raw;
 use super::topology::{CaseLink, Host, Loss, Medium, Tunnel, Way};
-use super::words::{find, share, unique};
+use super::words::{Known, share, unique};
 use super::wrong::{Result, bad};
 use crate::limits::MOST_QUEUES;
 use altq_config::literal;
 
 /// The smallest MTU: that of IPv4 (RFC 791 3.1).
 const LEAST_MTU: u32 = 68;
+/// Most hosts with more than one link: between these the simulator has a table of all routes.
+const MOST_INNER: usize = 2_000;
 
 pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec<CaseLink>> {
     let mut names = HashSet::new();
@@ -22,10 +24,19 @@ pub(super) fn links(raw: &Spanned<Vec<raw::Link>>, hosts: &[Host]) -> Result<Vec
     if raw.get_ref().is_empty() {
         return bad(raw, "a case needs a link at least");
     }
+    let known = Known::new("host", hosts.iter().map(|host| host.name.as_str()));
+    let mut of_host = vec![0_u32; hosts.len()];
+    let mut inner = 0;
     for link in raw.get_ref() {
         unique(&mut names, &link.name, "link")?;
-        let host = |name| find(name, "host", hosts.iter().map(|h| h.name.as_str()));
-        let (from, to) = (host(&link.from)?, host(&link.to)?);
+        let (from, to) = (known.find(&link.from)?, known.find(&link.to)?);
+        for end in [from, to] {
+            of_host[end] += 1;
+            inner += usize::from(of_host[end] == 2);
+        }
+        if inner > MOST_INNER {
+            return bad(&link.name, format!("a case may have {MOST_INNER} hosts with more than one link at most"));
+        }
         if from == to {
             return bad(&link.to, "a link needs two ends");
         }

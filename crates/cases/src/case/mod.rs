@@ -92,11 +92,16 @@ pub struct Case {
     pub folder: PathBuf,
 }
 
+/// Most hosts of a case in the lab.
+const MOST_IN_LAB: usize = 250;
+const TOO_MANY_FOR_LAB: &str = "the lab makes a network namespace for each host, for 250 hosts at most";
+
 impl Case {
     /// Why a column of it does not make sense in a world; `None` if it does.
     pub fn elsewhere<'a>(&'a self, column: &'a Column, world: World) -> Option<&'a str> {
-        let only = [&column.only, &self.only].into_iter().flatten().find(|only| only.world != world)?;
-        Some(&only.reason)
+        let only = [&column.only, &self.only].into_iter().flatten().find(|only| only.world != world);
+        let many = || (world == World::Lab && self.hosts.len() > MOST_IN_LAB).then_some(TOO_MANY_FOR_LAB);
+        only.map(|only| only.reason.as_str()).or_else(many)
     }
 
     /// All probes of its expectations and figures.

@@ -1,6 +1,6 @@
 //! Words that several parts of a case use: names, worlds, bounds, numbers with units.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use altq_config::literal;
 use toml::Spanned;
@@ -27,6 +27,32 @@ pub fn find<'a>(name: &Spanned<String>, what: &str, names: impl Iterator<Item = 
     match names.clone().position(|known| known == word) {
         Some(at) => Ok(at),
         None => bad(name, format!("there is no {what} called {word:?}{}", did_you_mean(word, names))),
+    }
+}
+
+/// Names that are looked up often: [`find`] without a walk through all of them.
+pub struct Known<'a> {
+    what: &'a str,
+    at: HashMap<&'a str, usize>,
+}
+
+impl<'a> Known<'a> {
+    /// `what`: the word for what the names stand for. No name stands twice.
+    pub fn new(what: &'a str, names: impl Iterator<Item = &'a str>) -> Known<'a> {
+        Known { what, at: names.zip(0..).collect() }
+    }
+
+    /// The index of a name.
+    pub fn find(&self, name: &Spanned<String>) -> Result<usize> {
+        let word = name.get_ref();
+        match self.at.get(word.as_str()) {
+            Some(at) => Ok(*at),
+            None => {
+                let mut names: Vec<&str> = self.at.keys().copied().collect();
+                names.sort_unstable();
+                bad(name, format!("there is no {} called {word:?}{}", self.what, did_you_mean(word, names)))
+            }
+        }
     }
 }
 

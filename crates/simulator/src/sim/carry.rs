@@ -33,7 +33,7 @@ impl World<'_> {
             life: stream.life,
             len,
             segments,
-            host: host as u16,
+            host: host as u32,
             end: end as u8,
             octet,
             load,
@@ -52,7 +52,7 @@ impl World<'_> {
             self.flow_tally.cell(self.segment, flow).sent += u64::from(segments);
             self.watches[flow].entered(now);
         }
-        match self.routes[host][to] {
+        match self.routes.port(host, to) {
             Some(port) => self.enter(now, port, packet),
             None => Ok(false),
         }
@@ -61,13 +61,13 @@ impl World<'_> {
     /// Lets a host handle a packet: the host delivers it, or sends it on.
     pub(super) fn handle(&mut self, now: Nanos, packet: u32) -> Result<(), SimError> {
         let travelling = &self.packets[packet as usize];
-        let (host, end) = (usize::from(travelling.host), usize::from(travelling.end));
+        let (host, end) = (travelling.host as usize, usize::from(travelling.end));
         let to = self.streams[travelling.stream as usize].ends[1 - end].host;
         if host == to {
             return self.delivered(now, packet);
         }
         // Set-up has checked that there is a route from the source, so there is one from here.
-        match self.routes[host][to] {
+        match self.routes.port(host, to) {
             Some(port) => self.enter(now, port, packet).map(|_| ()),
             None => Ok(()),
         }
@@ -179,7 +179,7 @@ impl World<'_> {
         let port = &mut self.ports[at];
         match port.flight.launch(end) {
             Some(arrival) => {
-                self.packets[packet as usize].host = port.to as u16;
+                self.packets[packet as usize].host = port.to as u32;
                 if arrival >= self.case.duration {
                     return;
                 }

@@ -11,7 +11,10 @@ use crate::tcp::{Flags, Options, Segment};
 /// hosts. A datagram's payload is its number in eight bytes, or in as many as fit, and then zeros.
 /// `outer`: the IPv4 header of the tunnel that carries the packet.
 pub fn ethernet(key: &Key, hosts: [usize; 2], load: &Load, outer: Option<&Key>) -> Vec<u8> {
-    let mac = |host: usize| [2, 0, 0, 0, (host >> 8) as u8, host as u8];
+    let mac = |host: usize| {
+        let [a, b, c, d] = (host as u32).to_be_bytes();
+        [2, 0, a, b, c, d]
+    };
     let (transport, id) = match load {
         Load::Number(number) => (datagram(key, *number), *number),
         Load::Segment(segment) => (tcp(key, segment), segment.seq),

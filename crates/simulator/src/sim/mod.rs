@@ -15,6 +15,7 @@ mod files;
 mod flight;
 mod frame;
 mod port;
+mod routes;
 mod setup;
 mod stream;
 mod talk;

@@ -68,7 +68,7 @@ pub fn flows(world: &mut World<'_>, seed: u64) -> Result<(), SimError> {
         taken.entry(pair(flow)).or_default().0 += 1;
     }
     for (at, flow) in case.flows.iter().enumerate() {
-        let ways = [world.routes[flow.from][flow.to], world.routes[flow.to][flow.from]];
+        let ways = [world.routes.port(flow.from, flow.to), world.routes.port(flow.to, flow.from)];
         if ways.contains(&None) {
             let (from, to) = (&case.hosts[flow.from].name, &case.hosts[flow.to].name);
             return Err(bad(format!("flow {}: no links lead from {from} to {to}", flow.name)));
@@ -165,7 +165,7 @@ fn mtu(world: &World<'_>, from: usize, to: usize) -> u32 {
     let v6 = world.case.hosts.get(from).is_some_and(|host| host.address.is_ipv6());
     let (mut host, mut least) = (from, u32::MAX);
     while host != to {
-        let Some(at) = world.routes[host][to] else { break };
+        let Some(at) = world.routes.port(host, to) else { break };
         let port = &world.ports[at];
         let tunnel = if v6 && port.tunnel.is_some() { Tunnel::HEADER } else { 0 };
         least = least.min(port.mtu.saturating_sub(tunnel));

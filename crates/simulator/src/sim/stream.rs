@@ -33,10 +33,10 @@ pub struct Travelling {
     pub life: u32,
     /// Length at layer 3 in bytes.
     pub len: u32,
+    /// The host at which it arrives next.
+    pub host: u32,
     /// Number of packets on the wire; above 1 for a super-packet.
     pub segments: u16,
-    /// The host at which it arrives next.
-    pub host: u16,
     /// The end that sent it.
     pub end: u8,
     /// DSCP and ECN, as the last link left them.

@@ -1,6 +1,5 @@
 //! The world of a case: hosts, ports, flows, and the loop over its events.
 
-use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
 
@@ -24,6 +23,7 @@ use super::capture::{Capture, Frame, Recorder};
 use super::csma::Csma;
 use super::events::{Event, Events, Rank};
 use super::port::{Port, Surroundings};
+use super::routes::Routes;
 use super::setup::{self, FlowState};
 use super::stream::{Stream, Travelling};
 use super::tally::{Cell, Segments, Tally};
@@ -45,7 +45,7 @@ pub struct World<'a> {
     /// Indices of free slots in `streams`.
     pub(super) free_streams: Vec<u32>,
     /// By host and destination host: the port to take.
-    pub(super) routes: Vec<Vec<Option<usize>>>,
+    pub(super) routes: Routes,
     /// The packets in the network.
     pub(super) packets: Vec<Travelling>,
     /// Indices of free slots in `packets`.
@@ -170,7 +170,7 @@ impl<'a> World<'a> {
             case,
             column,
             captures,
-            routes: routes(case),
+            routes: Routes::new(case),
             recorded,
             recorder: None,
             tallies: ports.iter().map(|port| Tally::new(segments.len(), classes(port))).collect(),
@@ -358,7 +358,7 @@ impl<'a> World<'a> {
     #[inline]
     fn host_delay(&self, packet: u32) -> Nanos {
         let host = self.packets[packet as usize].host;
-        self.case.hosts.get(usize::from(host)).map_or(0, |host| host.delay)
+        self.case.hosts.get(host as usize).map_or(0, |host| host.delay)
     }
 
     /// How long the case runs.
@@ -510,41 +510,14 @@ impl<'a> World<'a> {
 /// The route from host to host: the indices of its links, each with true if it is passed from its
 /// `to` to its `from`. `None` if there is no route.
 pub fn route(case: &Case, from: usize, to: usize) -> Option<Vec<(usize, bool)>> {
-    let routes = routes(case);
+    let routes = Routes::new(case);
     let (mut host, mut way) = (from, Vec::new());
     while host != to {
-        let port = (*routes.get(host)?.get(to)?)?;
+        let port = routes.port(host, to)?;
         let (link, back) = (port / 2, port % 2 == 1);
         way.push((link, back));
         let link = case.links.get(link)?;
         host = if back { link.from } else { link.to };
     }
     Some(way)
-}
-
-/// For every pair of hosts the port to take: on the route with the fewest links; if there are
-/// several, on the one whose link comes first in the file.
-fn routes(case: &Case) -> Vec<Vec<Option<usize>>> {
-    let n = case.hosts.len();
-    let mut routes = vec![vec![None; n]; n];
-    // The ports that lead to each host, as (port, from).
-    let mut into: Vec<Vec<(usize, usize)>> = vec![Vec::new(); n];
-    for (at, link) in case.links.iter().enumerate() {
-        into[link.to].push((2 * at, link.from));
-        into[link.from].push((2 * at + 1, link.to));
-    }
-    for to in 0..n {
-        let mut seen = vec![false; n];
-        seen[to] = true;
-        let mut open = VecDeque::from([to]);
-        while let Some(host) = open.pop_front() {
-            for (port, from) in &into[host] {
-                if !std::mem::replace(&mut seen[*from], true) {
-                    routes[*from][to] = Some(*port);
-                    open.push_back(*from);
-                }
-            }
-        }
-    }
-    routes
 }
