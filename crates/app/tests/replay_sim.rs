@@ -391,3 +391,71 @@ fn plots_are_the_same_every_time() {
     assert_eq!(folder.altq(&["sim", case, "--plot", "d.svg", "--panels", "pie"]).0, 2);
     assert_eq!(folder.altq(&["sim", case, "--panels", "rate"]).0, 2);
 }
+
+/// A word that is nearly right is named, with what it may have been; a file is what its name says;
+/// a number without a unit is asked for one.
+#[test]
+fn the_obvious_slips_are_answered() {
+    let folder = Folder::new("slips");
+    let case = "name = 'c'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\n\
+                hosts = [{ name = 'a' }, { name = 'b' }]\n\
+                links = [{ name = 'l', from = 'a', to = 'b', policy = 'wan' }]\n\
+                [[flows]]\nname = 'f'\nkind = 'udp'\nfrom = 'a'\nto = 'b'\nsize = 100\nrate = '1kbit/s'\n";
+    folder.write("right.toml", case);
+    assert_eq!(folder.altq(&["sim", "right.toml", "--plot", "right.svg"]).0, 0);
+    assert!(folder.read("right.svg").unwrap().contains("<svg"));
+    let (code, _, error) = folder.altq(&["sim", "right.toml", "--plot", "x.png"]);
+    assert!(code == 2 && error.contains("plots are SVG, not png; name it x.svg"), "{code} {error}");
+    assert!(folder.read("x.png").is_none());
+    let slips = [
+        (case.replace("name = 'c'", "nam = 'c'"), "wrong.toml:1:1: there is no key \"nam\"; did you mean \"name\"?"),
+        (
+            case.replace("duration =", "duraton ="),
+            "wrong.toml:3:1: there is no key \"duraton\" here; did you mean \"duration\"?",
+        ),
+        (
+            case.replace("rate = '1kbit/s'", "rat = '1kbit/s'"),
+            "there is no key \"rat\" here; did you mean \"rate\"? Keys: ",
+        ),
+        (
+            case.replace("from = 'a', to = 'b', policy", "from = 'a', to = 'bb', policy"),
+            "there is no host called \"bb\"; did you mean \"b\"?",
+        ),
+    ];
+    for (text, said) in slips {
+        folder.write("wrong.toml", &text);
+        let (code, _, error) = folder.altq(&["sim", "wrong.toml"]);
+        assert!(code == 2 && error.contains(said), "{code} {error}");
+    }
+    folder.write("list.csv", &list());
+    let (code, _, error) = folder.altq(&["replay", "p.altq", "--arrivals", "list.csv", "--wire-rate", "5"]);
+    assert!(code == 2 && error.contains("write the unit") && error.contains("5Mbit/s"), "{code} {error}");
+}
+
+/// A line to each of a thousand customers, from one router: more hosts than fit into one byte of an
+/// address.
+#[test]
+fn a_case_of_many_hosts() {
+    let folder = Folder::new("hosts");
+    let n = 1000;
+    let mut case = String::from(
+        "name = 'c'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\nhosts = [{ name = 'web' }, { name = 'router' }",
+    );
+    (0..n).for_each(|at| case += &format!(", {{ name = 'h{at}' }}"));
+    case += "]\nlinks = [{ name = 'l', from = 'web', to = 'router', policy = 'wan' }";
+    (0..n).for_each(|at| case += &format!(", {{ name = 'l{at}', from = 'router', to = 'h{at}', rate = '1Mbit/s' }}"));
+    case += "]\n";
+    for at in [0, 253, 254, 999] {
+        case += &format!(
+            "[[flows]]\nname = 'f{at}'\nkind = 'udp'\nfrom = 'web'\nto = 'h{at}'\nsize = 1000\nrate = '80kbit/s'\n"
+        );
+        case += &format!(
+            "[[expect]]\nname = 'f{at}'\nmeasure = 'goodput'\nflow = 'f{at}'\nexpected = '78kbit/s'\ntolerance = '5kbit/s'\nsource = 'asked for'\n"
+        );
+    }
+    folder.write("many.toml", &case);
+    let (code, out, error) = folder.altq(&["sim", "many.toml"]);
+    assert_eq!(code, 0, "{out}{error}");
+    let (code, _, error) = folder.altq(&["lab", "many.toml"]);
+    assert!(code == 7, "{code} {error}");
+}

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     link: Option<String>,
     /// Rate of the wire, such as 100Mbit/s [default: the link's rate]
-    #[arg(long, value_name = "RATE", value_parser = literal::rate)]
+    #[arg(long, value_name = "RATE", value_parser = literal::rate_with_unit)]
     wire_rate: Option<Rate>,
     /// When timers fire: at any nanosecond (exact), or at ticks, this many per second
     #[arg(long, value_name = "exact|HZ", default_value = "exact", value_parser = timer)]

@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
     stat: Option<Format>,
     /// Draws the run over time, as SVG
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     plot: Option<PathBuf>,
     /// The plot's charts from top to bottom, out of rate, drops, delay, wait and share [default:
     /// rate, drops if there were any, delay]
@@ -181,4 +181,15 @@ fn options(file: &CaseFile, args: &Args) -> Result<RunOptions, String> {
         return Err("--plot and --stat show one row; name it with --row".into());
     }
     Ok(RunOptions { seed: args.seed, row, column, jobs: args.jobs.map(usize::from) })
+}
+
+/// The name of a plot's file. A name that promises another format than SVG is refused.
+fn svg(name: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(name);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some(extension) if !extension.eq_ignore_ascii_case("svg") => {
+            Err(format!("plots are SVG, not {extension}; name it {}", path.with_extension("svg").display()))
+        }
+        _ => Ok(path),
+    }
 }

@@ -4,6 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use altq_config::suggest::nearest;
+
+use super::wrong::{Stretch, did_you_mean};
 use crate::place::Place;
 
 /// Why a case cannot be run: file, line, column, the line itself with a caret, and the reason.
@@ -27,6 +30,49 @@ impl CaseError {
     pub fn at(path: &Path, text: &str, span: Option<Range<usize>>, message: String) -> CaseError {
         CaseError { path: path.to_owned(), place: span.map(|span| Place::of(text, span.start)), message }
     }
+}
+
+/// Where and why the TOML reader refuses a text. Where that is a key that nobody knows, the message
+/// names the known key that is most like it.
+pub(super) fn explained(text: &str, error: &toml::de::Error) -> (Stretch, String) {
+    let message = error.message();
+    if let Some(field) = between(message, "missing field `", "`")
+        && let Some((key, at)) = misspelt(text, field)
+    {
+        return (Some(at..at + key.len()), format!("there is no key {key:?}; did you mean {field:?}?"));
+    }
+    let message = match between(message, "unknown field `", "`") {
+        Some(key) => {
+            let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
+            let near = did_you_mean(key, known.iter().copied());
+            format!("there is no key {key:?} here{near} Keys: {}", known.join(", "))
+        }
+        None => message.to_owned(),
+    };
+    (error.span(), message)
+}
+
+/// What stands between two pieces of a text.
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(begin)?;
+    Some(rest.split_once(end)?.0)
+}
+
+/// The first key at the top of a file that may have been meant as `field`, and where it begins.
+fn misspelt<'t>(text: &'t str, field: &str) -> Option<(&'t str, usize)> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with('[') {
+            return None;
+        }
+        let begin = at + line.len() - line.trim_start().len();
+        at += line.len();
+        let key = line.split_once('=').map(|(key, _)| key.trim()).filter(|key| *key != field);
+        if let Some(key) = key.filter(|key| nearest(key, [field]).is_some()) {
+            return Some((key, begin));
+        }
+    }
+    None
 }
 
 impl fmt::Display for CaseError {

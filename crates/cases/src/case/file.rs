@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::comparisons::comparisons;
-use super::error::CaseError;
+use super::error::{CaseError, explained};
 use super::measure::Figure;
 use super::table::{Comparison, Context, Names, NotReproduced, Published, Row};
 use super::template::{self, Values};
@@ -69,8 +69,10 @@ impl CaseFile {
     /// Checks a case file's text. Messages name the file by `path`, and files that it names are
     /// looked for in the same folder.
     pub fn parse(text: &str, path: &Path) -> std::result::Result<CaseFile, CaseError> {
-        let head: raw::Head = toml::from_str(text)
-            .map_err(|error| CaseError::at(path, text, error.span(), error.message().to_string()))?;
+        let head: raw::Head = toml::from_str(text).map_err(|error| {
+            let (span, message) = explained(text, &error);
+            CaseError::at(path, text, span, message)
+        })?;
         read(head, text, path).map_err(|(span, message)| CaseError::at(path, text, span, message))
     }
 
@@ -353,7 +355,10 @@ fn one(
     let place = |span: Stretch| span.map(|span| filled.original(&span));
     let raw: raw::Case = match toml::from_str(&filled.text) {
         Ok(raw) => raw,
-        Err(error) => return Err((place(error.span()), whose(error.message().to_string()))),
+        Err(error) => {
+            let (span, message) = explained(&filled.text, &error);
+            return Err((place(span), whose(message)));
+        }
     };
     let flows: Option<Vec<String>> = match row.and_then(|r| head.rows[r].get_ref().flows.as_ref()) {
         None => None,
