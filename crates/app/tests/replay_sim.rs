@@ -439,7 +439,8 @@ fn a_case_of_many_hosts() {
     let folder = Folder::new("hosts");
     let n = 1000;
     let mut case = String::from(
-        "name = 'c'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\nhosts = [{ name = 'web' }, { name = 'router' }",
+        "name = 'c'\ndescription = 'd'\nduration = '1s'\npolicy_file = 'p.altq'\n\
+         hosts = [{ name = 'web' }, { name = 'router' }",
     );
     (0..n).for_each(|at| case += &format!(", {{ name = 'h{at}' }}"));
     case += "]\nlinks = [{ name = 'l', from = 'web', to = 'router', policy = 'wan' }";
@@ -450,7 +451,8 @@ fn a_case_of_many_hosts() {
             "[[flows]]\nname = 'f{at}'\nkind = 'udp'\nfrom = 'web'\nto = 'h{at}'\nsize = 1000\nrate = '80kbit/s'\n"
         );
         case += &format!(
-            "[[expect]]\nname = 'f{at}'\nmeasure = 'goodput'\nflow = 'f{at}'\nexpected = '78kbit/s'\ntolerance = '5kbit/s'\nsource = 'asked for'\n"
+            "[[expect]]\nname = 'f{at}'\nmeasure = 'goodput'\nflow = 'f{at}'\nexpected = '78kbit/s'\n\
+             tolerance = '5kbit/s'\nsource = 'asked for'\n"
         );
     }
     folder.write("many.toml", &case);

@@ -50,12 +50,15 @@ fn student(freedom: usize) -> f64 {
 /// One result of a case from its results at several seeds, in the order of the seeds.
 ///
 /// Every expectation is judged by the mean of what was measured, every figure is the mean. Flows,
-/// classes and series are those of the first seed. `None` if there is no result, or if they are not
+/// classes and series are those of the first seed. A single result stays as it is. `None` if there is no result, or if they are not
 /// of the same case and world.
 pub fn combine(results: Vec<CaseResult>) -> Option<CaseResult> {
     let mut results = results.into_iter();
     let mut whole = results.next()?;
     let rest: Vec<CaseResult> = results.collect();
+    if rest.is_empty() {
+        return Some(whole);
+    }
     let same = |other: &CaseResult| {
         (&other.case, other.world) == (&whole.case, whole.world)
             && other.expectations.len() == whole.expectations.len()
@@ -163,6 +166,7 @@ mod tests {
         let whole = combine(vec![result(1, 10.0), bad]).unwrap();
         assert!(!whole.valid && whole.notes == ["seed 2: late"]);
         assert!(combine(Vec::new()).is_none());
+        assert_eq!(combine(vec![result(1, 10.0)]), Some(result(1, 10.0)));
         let mut other = result(2, 10.0);
         other.expectations.clear();
         assert!(combine(vec![result(1, 10.0), other]).is_none());
