@@ -50,8 +50,8 @@ fn student(freedom: usize) -> f64 {
 /// One result of a case from its results at several seeds, in the order of the seeds.
 ///
 /// Every expectation is judged by the mean of what was measured, every figure is the mean. Flows,
-/// classes and series are those of the first seed. A single result stays as it is. `None` if there is no result, or if they are not
-/// of the same case and world.
+/// classes and series are those of the first seed. A single result stays as it is. `None` if there
+/// is no result, or if they are not of the same case and world.
 pub fn combine(results: Vec<CaseResult>) -> Option<CaseResult> {
     let mut results = results.into_iter();
     let mut whole = results.next()?;

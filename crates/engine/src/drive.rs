@@ -10,9 +10,9 @@
 //!
 //! Whoever owns an engine calls [`fill`], or [`step`] until it ends, when a packet has arrived,
 //! when the transmitter has room again, and when the timer fires for which [`Filled::wakeup`] gave
-//! the time. Things that happen at the same instant happen in the order of [`first`]. `altq replay`,
-//! the simulator, the lab and the live loop all go through here, so that a link does the same in
-//! each of them.
+//! the time. Things that happen at the same instant happen in the order of [`first`]. `replay`, the
+//! simulator, the lab and the live loop all go through here, so that a link does the same in each
+//! of them.
 
 use crate::engine::{Departure, Engine};
 use crate::spec::Timer;
