@@ -55,8 +55,9 @@ fn inputs() -> Vec<Input> {
             ]
             .concat(),
             laws: &[("l", Law::Waits)],
-            // Two bursts of 3000 bytes and a packet at 10 Mbit/s.
-            bound: Some(6 * MS),
+            // Two bursts of 3000 bytes and a packet at 10 Mbit/s. 3 ns are for rounding, as a byte
+            // of a class takes no whole number of nanoseconds.
+            bound: Some(6 * MS + 3),
         },
         Input {
             // x and y send at their rates, v in bursts of 200 packets at its rate: 2.4 s each.
@@ -76,8 +77,8 @@ fn inputs() -> Vec<Input> {
             .concat(),
             laws: &[("x", Law::Waits), ("y", Law::Waits), ("v", Law::Waits)],
             // The burst of v and a packet of it, two bursts of 3000 bytes, and a packet, at what v
-            // leaves: 309,000 bytes at 500 kbit/s.
-            bound: Some(4944 * MS),
+            // leaves: 309,000 bytes at 500 kbit/s. 3 ns of 1 Mbit/s are for rounding.
+            bound: Some(4944 * MS + 6),
         },
         Input {
             // a sends 52 bit/s; b and c have packets all the time.
@@ -93,8 +94,8 @@ fn inputs() -> Vec<Input> {
             ]
             .concat(),
             laws: &[("a", Law::Waits), ("b", Law::Rate), ("c", Law::Rate)],
-            // Three bursts of 3000 bytes and a packet at 1 kbit/s.
-            bound: Some(84 * S),
+            // Three bursts of 3000 bytes and a packet at 1 kbit/s, and 3 ns for rounding.
+            bound: Some(84 * S + 3),
         },
         Input {
             // The default quanta are equal, though the rates are 4 : 1.

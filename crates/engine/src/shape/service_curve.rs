@@ -63,7 +63,8 @@ impl ServiceCurve {
     }
 }
 
-/// The first time, in ns, at which the sum of the curves exceeds `whole`. [`Nanos::MAX`] if only
+/// The first corner of the curves (a time at which one of them changes its slope), in ns, by which
+/// their sum exceeds `whole`; it may exceed it before that corner already. [`Nanos::MAX`] if only
 /// the sum of the long-run rates exceeds it; `None` if the sum never exceeds it.
 ///
 /// ```

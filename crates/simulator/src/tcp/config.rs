@@ -62,8 +62,9 @@ pub enum RtoFloor {
     /// The whole timeout (RFC 6298 2.4).
     Total,
     /// The term of the timeout that stands for the variance: the timeout is never below the
-    /// round-trip time plus the bound. That term is the widest deviation of a round trip, and falls
-    /// by a quarter of the difference a round (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
+    /// round-trip time plus the bound. That term rises at once to the widest deviation measured
+    /// within a round trip. If a round's widest is smaller, it falls at the end of that round by a
+    /// quarter of the difference (Linux: tcp_rtt_estimator of net/ipv4/tcp_input.c).
     Variance,
 }
 

@@ -72,7 +72,8 @@ pub fn bounds(link: &LinkSpec) -> Vec<Result<Bound, String>> {
 
 const TOO_LATE: &str = "the bound does not fit into 64 bits of nanoseconds";
 
-/// Reads the words of all classes and works out something of each.
+/// Reads the words (`rate`, `ceil`, `burst` and so on) of every class, and calls `one` with each. A
+/// class whose words cannot be read has that error as its result.
 fn each<T: Clone>(place: &Place<'_>, one: impl Fn(&Member<'_>, &Words) -> Result<T, String>) -> Vec<Result<T, String>> {
     let defaults = Defaults { packet: u64::from(place.packet), tick: 1 };
     let read = |member: &Member<'_>| Words::read(member.settings, &defaults).map_err(|error| error.message);
@@ -81,14 +82,15 @@ fn each<T: Clone>(place: &Place<'_>, one: impl Fn(&Member<'_>, &Words) -> Result
 
 /// What a leaf is promised.
 struct Promised {
-    /// Whatever it has sent before.
+    /// What holds whatever the leaf has sent before, so also when its bucket is in debt.
     promise: Promise,
     /// The longest wait of its packets if its source sends at most its rate and bursts of a packet,
     /// and has never sent more. `None` if its buckets are too small for it.
     never_in_debt: Option<Nanos>,
 }
 
-/// What the leaves of a priority that are guaranteed something may do.
+/// How much the leaves of one priority whose rate is not 0 may send before another leaf: sums over
+/// these leaves.
 #[derive(Clone, Copy, Default)]
 struct Level {
     /// By their buckets at once, each with a packet beyond its burst; bytes.
@@ -106,7 +108,8 @@ struct Leaves {
     r2q: u64,
     /// The largest packet, bytes.
     packet: u128,
-    /// The rate of the place, bit/s.
+    /// The rate promised to the place, which is where the scheduler works: the link, or the class
+    /// that holds the scheduler; bit/s.
     capacity: u128,
     /// How long the place itself may serve nothing.
     late: Nanos,
@@ -118,7 +121,8 @@ impl Leaves {
     /// Adds up what the leaves of a place may do. An error if nothing is promised to any.
     fn of(place: &Place<'_>) -> Result<Leaves, String> {
         let defaults = Defaults { packet: u64::from(place.packet), tick: 1 };
-        // What the place is promised in a first, slower piece is not counted on.
+        // If the curve that is promised to the place begins with a slower piece, that piece counts
+        // as no service at all.
         let (curve, latency) = (place.promised.curve, place.promised.latency);
         let late = if curve.first < curve.then { latency.saturating_add(curve.until) } else { latency };
         let mut leaves = Leaves {
@@ -178,10 +182,11 @@ impl Leaves {
         let before = self.packet + higher.bursts;
         let left = self.capacity - higher.rates;
         let packet = self.packet;
-        // When the first packet is through, and how late the class is at most behind its rate.
+        // Two bounds, each a pair: how far the class is at most behind its rate, and when its first
+        // packet is through at the latest.
         let by_buckets = self.span(before + equals.bursts, packet, left - equals.rates);
         let quantum = u128::from(own.quantum(self.r2q));
-        // While the class sends Q, all together send this.
+        // While the class sends its quantum, all together send this.
         let round = quantum + equals.turns;
         let fast = quantum >= packet && u128::from(own.rate) * round <= left * quantum;
         let by_turns = fast.then(|| {
@@ -191,7 +196,8 @@ impl Leaves {
         let smaller = by_buckets.into_iter().chain(by_turns.flatten()).min();
         let (late, first) = smaller.ok_or(TOO_LATE)?;
         let rate = Rate::bit_s(own.rate);
-        // What it has borrowed may be owed to its ceil while its rate's bucket fills.
+        // A leaf that has just borrowed may owe its ceil's bucket a packet. Until that is paid it
+        // may not send, while tokens already come into its rate's bucket.
         let borrows = own.ceil > own.rate || own.cburst > own.burst;
         let owed = if borrows { Rate::bit_s(own.ceil).time_for(self.packet as u64) } else { 0 };
         let needs = |wait: Nanos| rate.bytes_in(wait).saturating_add(1);

@@ -237,8 +237,9 @@ fn an_idle_class_of_htb() {
     assert_eq!(classes(&stat, false)[1].to_string(), expected);
 }
 
-/// The leaf of the published policy in an engine: its words as tc prints them, and marks at the
-/// head whose sum is right.
+/// An engine with an `sfq` that has the words of the leaf 120: of CeroWrt's results: it is printed
+/// as tc prints it, some packets are marked at the head, and marks and drops add up to its
+/// overlimits.
 #[test]
 fn sfq_of_an_engine() {
     let policy = "link wan { rate 10Mbit/s overhead 14bytes scheduler fifo

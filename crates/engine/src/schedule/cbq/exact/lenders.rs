@@ -1,11 +1,13 @@
-//! For `excess priority`: the inner classes that may have bandwidth to lend, by level, the lowest
-//! first, and within a level by the priority of the leaves that would borrow it (Floyd and Jacobson
-//! 1995, formal link-sharing).
+//! For `excess priority`, where leaves of higher priority borrow first (docs/reference/cbq.md rule
+//! 5): the inner classes that may have bandwidth to lend, by level, the lowest first, and within a
+//! level by the priority of the leaves that would borrow it (Floyd and Jacobson 1995, formal
+//! link-sharing).
 
 use super::state::{IN_LENDERS, NIL, Records};
 
-/// A list of branches for every level and band. A branch's band is the priority of the leaves in
-/// it; leaves of rate 0 are in band 0.
+/// A list of branches for every level and band. A branch is an inner class (its node) as the leaves
+/// of one priority below it see it; that priority is the branch's band. Leaves of rate 0 are in
+/// band 0.
 #[derive(Default)]
 pub struct Lenders {
     /// The first and the last branch of each list, by level less 1, and band.
@@ -36,7 +38,8 @@ impl Lenders {
         self.bits[row] |= 1 << band;
     }
 
-    /// The branch whose node lends next. Branches that cannot lend any more are removed on the way.
+    /// The branch whose inner class lends next: of the lowest level, and there of the highest band.
+    /// Branches that cannot lend any more are removed on the way.
     pub fn front(&mut self, records: &mut Records, now: u64) -> Option<u32> {
         for row in 0..self.bits.len() {
             while self.bits[row] != 0 {
