@@ -408,14 +408,14 @@ fn the_obvious_slips_are_answered() {
     assert!(code == 2 && error.contains("plots are SVG, not png; name it x.svg"), "{code} {error}");
     assert!(folder.read("x.png").is_none());
     let slips = [
-        (case.replace("name = 'c'", "nam = 'c'"), "wrong.toml:1:1: there is no key \"nam\"; did you mean \"name\"?"),
+        (case.replace("name = 'c'", "nam = 'c'"), "wrong.toml:1:1: unknown field `nam`; did you mean \"name\"?"),
         (
             case.replace("duration =", "duraton ="),
-            "wrong.toml:3:1: there is no key \"duraton\" here; did you mean \"duration\"?",
+            "wrong.toml:3:1: unknown field `duraton`; did you mean \"duration\"?",
         ),
         (
             case.replace("rate = '1kbit/s'", "rat = '1kbit/s'"),
-            "there is no key \"rat\" here; did you mean \"rate\"? Keys: ",
+            "unknown field `rat`; did you mean \"rate\"? The fields here: ",
         ),
         (
             case.replace("from = 'a', to = 'b', policy", "from = 'a', to = 'bb', policy"),

@@ -39,13 +39,13 @@ pub(super) fn explained(text: &str, error: &toml::de::Error) -> (Stretch, String
     if let Some(field) = between(message, "missing field `", "`")
         && let Some((key, at)) = misspelt(text, field)
     {
-        return (Some(at..at + key.len()), format!("there is no key {key:?}; did you mean {field:?}?"));
+        return (Some(at..at + key.len()), format!("unknown field `{key}`; did you mean {field:?}?"));
     }
     let message = match between(message, "unknown field `", "`") {
         Some(key) => {
             let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
             let near = did_you_mean(key, known.iter().copied());
-            format!("there is no key {key:?} here{near} Keys: {}", known.join(", "))
+            format!("unknown field `{key}`{near} The fields here: {}", known.join(", "))
         }
         None => message.to_owned(),
     };
