@@ -388,6 +388,8 @@ fn what_cannot_run_is_refused_before_anything_starts() {
         ("half", link("medium = \"ethernet\", duplex = \"half\""), 7, "half-duplex"),
         ("narrow", link("tunnel = \"6to4\", mtu = 1280"), 7, "leaves 1260 bytes"),
         ("bsd", case("1s", POLICY).replace("dport = 80", "dport = 80, stack = \"bsd\""), 7, "1997"),
+        ("tiny", case("1s", POLICY).replace("dport = 80", "dport = 80, mss = 75"), 7, "76 to 32755 bytes, not of 75"),
+        ("large", case("1s", POLICY).replace("dport = 80", "dport = 80, mss = 1449"), 2, "segments of 1448 do"),
         ("goes", case("1s", POLICY) + "[[events]]\nat = \"500ms\"\nremove = \"all\"\n", 7, "class `all` is removed"),
         (
             "nobody",

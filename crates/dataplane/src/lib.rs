@@ -27,5 +27,5 @@ pub use altq_engine::sketch;
 pub use error::Error;
 pub use sys::memory::LargePages;
 pub use sys::signal;
-pub use sys::tcp_info::{TcpInfo, tcp_info};
+pub use sys::tcp_info::{TcpInfo, set_max_segment, tcp_info};
 pub use sys::udp;

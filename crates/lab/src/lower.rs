@@ -2,11 +2,12 @@
 //! the reasons why the lab cannot run a case.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use altq_cases::case::{
-    Case, CaseFile, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, Tunnel, What,
+    Case, CaseFile, CaseLink, Flow as CaseFlow, Kind as CaseKind, Pace, Shape, Stack, Tcp, Tunnel, What,
 };
 use altq_cases::stat::ReadCounters;
 use altq_engine::spec::Timer;
@@ -19,7 +20,7 @@ use anyhow::{Context, bail};
 use super::generator::{Datagrams, Flood, Flow, Kind};
 use super::path::{self, Path};
 use super::topology::{self, Ecn, Side, Unsupported};
-use crate::tunnel;
+use crate::{BadCase, tunnel};
 
 /// How to run a case, besides what the case says.
 #[derive(Clone, Debug)]
@@ -68,6 +69,10 @@ pub struct Lowered<'a> {
     pub notes: Vec<String>,
 }
 
+/// The payload that full segments may have in the lab, in bytes: TCP_MAXSEG takes 88 to 32,767, with
+/// the 12 bytes of timestamps.
+const SEGMENTS: RangeInclusive<u32> = 76..=32_755;
+
 /// Flows that last to the end of the run send this much longer, so that they still send during the
 /// last reading.
 const OVERTIME: Duration = Duration::from_secs(60);
@@ -114,6 +119,7 @@ pub fn lower<'a>(case: &'a Case, mtu: u32, timer: Timer, options: &Options) -> a
         lower_flow(case, at, flow, &sides, timer, options).with_context(|| format!("flow `{}`", flow.name))
     });
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
+    segments_fit(case, hosts.mtu)?;
     Ok(Lowered { link, link_at, mtu: link.mtu.unwrap_or(mtu), hosts, flows, paths, seed: options.seed, notes })
 }
 
@@ -147,6 +153,22 @@ fn tunnel_fits(case: &Case, mtu6: u32) -> Result<(), String> {
                 "flow `{}`: a tunnel leaves {mtu6} bytes for IPv6, and packets of {size} would be fragmented",
                 flow.name
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the segments that flows ask for fit packets of `mtu` bytes, the smallest MTU of the
+/// case: the kernel would make smaller ones and say nothing.
+fn segments_fit(case: &Case, mtu: u32) -> anyhow::Result<()> {
+    for flow in case.flows.iter().filter(|flow| !flow.active.is_empty()) {
+        let Some(mss) = flow.kind.tcp().and_then(|tcp| tcp.mss) else { continue };
+        let v4 = case.hosts.get(flow.from).is_some_and(|host| host.address.is_ipv4());
+        // IP and TCP headers and timestamps.
+        let room = mtu.saturating_sub(if v4 { 52 } else { 72 });
+        if mss > room {
+            let why = format!("segments of {mss} bytes do not fit packets of {mtu}; segments of {room} do");
+            return Err(BadCase(format!("case {}: flow `{}`: {why}", case.name, flow.name)).into());
         }
     }
     Ok(())
@@ -229,12 +251,13 @@ fn lower_flow(
     if sides.get(flow.to) == Some(&side) {
         return Err(only_simulated("its path does not cross the shaped link"));
     }
-    let tuning = |congestion: &Option<String>, buffers: Option<u32>, no_delay| Tuning {
+    let tuning = |tcp: &Tcp, no_delay| Tuning {
         // The default is cubic in both worlds, whatever the host's own default is. It is set on
         // each socket, because a namespace's default may only be one that the host allows to all
         // users.
-        congestion: congestion.clone().or_else(|| options.congestion.clone()).or_else(|| Some("cubic".into())),
-        buffers: buffers.or(options.buffers),
+        congestion: tcp.congestion.clone().or_else(|| options.congestion.clone()).or_else(|| Some("cubic".into())),
+        buffers: tcp.buffers.or(options.buffers),
+        mss: tcp.mss,
         no_delay,
         dscp: flow.dscp,
     };
@@ -244,8 +267,9 @@ fn lower_flow(
         if tcp.stack == Stack::Bsd {
             return Err(only_simulated("the lab uses this kernel's TCP, not BSD's of 1997"));
         }
-        if tcp.mss.is_some() {
-            return Err(only_simulated("only the simulator has `mss`; the lab has `mtu` of links"));
+        if let Some(mss) = tcp.mss.filter(|mss| !SEGMENTS.contains(mss)) {
+            let (least, most) = (SEGMENTS.start(), SEGMENTS.end());
+            return Err(only_simulated(&format!("Linux makes segments of {least} to {most} bytes, not of {mss}")));
         }
     }
     if flow.high && runs {
@@ -259,19 +283,17 @@ fn lower_flow(
         return Err(only_simulated("it is `local`, but its host has no queue of altq"));
     }
     let kind = match &flow.kind {
-        CaseKind::TcpBulk { streams, tcp } => {
-            Kind::Bulk { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, false) }
-        }
+        CaseKind::TcpBulk { streams, tcp } => Kind::Bulk { streams: *streams, tuning: tuning(tcp, false) },
         CaseKind::TcpRr { streams, request, response, tcp } => Kind::Request {
             streams: *streams,
             sizes: Sizes { request: *request as usize, response: *response as usize },
-            tuning: tuning(&tcp.congestion, tcp.buffers, true),
+            tuning: tuning(tcp, true),
         },
         CaseKind::TcpConnect { streams, request, response, tcp, .. } => {
             if runs && (*request, *response) != (1, 1) {
                 return Err(only_simulated("the lab's short connections carry one byte each way"));
             }
-            Kind::Connect { streams: *streams, tuning: tuning(&tcp.congestion, tcp.buffers, true) }
+            Kind::Connect { streams: *streams, tuning: tuning(tcp, true) }
         }
         CaseKind::UdpRr { streams, request, response, .. } => {
             Kind::Echo { streams: *streams, sizes: Sizes { request: *request as usize, response: *response as usize } }

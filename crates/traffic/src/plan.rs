@@ -303,6 +303,7 @@ impl FlowSpec {
         Tuning {
             congestion: self.congestion.clone(),
             buffers: self.buffers,
+            mss: None,
             no_delay: !matches!(self.work, Work::TcpBulk { .. }),
             dscp: self.dscp,
         }

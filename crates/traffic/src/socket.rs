@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crate::error::{Doing, Error};
+use altq_dataplane::set_max_segment;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt};
 
@@ -20,6 +21,9 @@ pub struct Tuning {
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles the values and no longer tunes them.
     pub buffers: Option<u32>,
+    /// Payload of a full segment in bytes, 76 to 32,755, beside the 12 bytes of timestamps (RFC 7323
+    /// appendix A). Without it what the path's MTU leaves.
+    pub mss: Option<u32>,
     /// TCP_NODELAY: small segments are not delayed.
     pub no_delay: bool,
     /// DSCP of the packets sent, 0 to 63.
@@ -29,6 +33,10 @@ pub struct Tuning {
 /// Blocking calls return after this time at the latest, so that every thread notices the end of the
 /// run.
 pub const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Bytes that the kernel's segments spend on timestamps (RFC 7323 appendix A). TCP_MAXSEG includes
+/// them.
+const TIMESTAMPS: u32 = 12;
 
 /// Time that opening a connection may take: enough for the SYN and two retransmissions, after one
 /// and three seconds.
@@ -161,6 +169,11 @@ fn tune(fd: &impl AsFd, tuning: &Tuning) -> Result<(), Error> {
     }
     if let Some(bytes) = tuning.buffers {
         buffer(fd, bytes as usize)?;
+    }
+    if let Some(payload) = tuning.mss {
+        set_max_segment(fd, payload.saturating_add(TIMESTAMPS)).map_err(|error| {
+            Error::Unsupported(format!("this kernel makes no segments of {payload} bytes ({error})"))
+        })?;
     }
     if tuning.no_delay {
         sockopt::set_tcp_nodelay(fd, true).doing(|| "a TCP socket")?;

@@ -1,4 +1,5 @@
-//! Reads TCP_INFO (tcp(7)), the kernel's figures about a TCP connection.
+//! Options of TCP sockets that rustix lacks: TCP_INFO, the kernel's figures about a connection, and
+//! TCP_MAXSEG (tcp(7)).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,6 +34,22 @@ pub struct TcpInfo {
     pub window_limited_us: u64,
     /// Part of it in which the send buffer limited the sender, in µs.
     pub buffer_limited_us: u64,
+}
+
+/// Limits a socket's segments (TCP_MAXSEG) before its connection is made: to `bytes` of payload and
+/// TCP options together, in both directions.
+///
+/// # Errors
+/// EINVAL unless `bytes` is 88 to 32,767, and those of setsockopt(2).
+pub fn set_max_segment(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let value = libc::c_int::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let len = size_of_val(&value) as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads `len` bytes, all of `value`, which outlives the call.
+    check(unsafe {
+        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, std::ptr::from_ref(&value).cast(), len)
+    })?;
+    Ok(())
 }
 
 /// Reads TCP_INFO of a socket.
