@@ -69,8 +69,8 @@ pub struct Lowered<'a> {
     pub notes: Vec<String>,
 }
 
-/// The payload that full segments may have in the lab, in bytes: TCP_MAXSEG takes 88 to 32,767, with
-/// the 12 bytes of timestamps.
+/// The payload that full segments may have in the lab, in bytes: TCP_MAXSEG takes 88 to 32,767,
+/// with the 12 bytes of timestamps.
 const SEGMENTS: RangeInclusive<u32> = 76..=32_755;
 
 /// Flows that last to the end of the run send this much longer, so that they still send during the

@@ -21,8 +21,8 @@ pub struct Tuning {
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF in bytes. The kernel doubles the values and no longer tunes them.
     pub buffers: Option<u32>,
-    /// Payload of a full segment in bytes, 76 to 32,755, beside the 12 bytes of timestamps (RFC 7323
-    /// appendix A). Without it what the path's MTU leaves.
+    /// Payload of a full segment in bytes, 76 to 32,755, beside the 12 bytes of timestamps (RFC
+    /// 7323 appendix A). Without it what the path's MTU leaves.
     pub mss: Option<u32>,
     /// TCP_NODELAY: small segments are not delayed.
     pub no_delay: bool,
