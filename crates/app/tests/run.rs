@@ -118,6 +118,40 @@ fn a_table_for_a_time() {
     assert!(!table.contains('\x1b'), "no terminal, no control sequences");
 }
 
+/// The column "asked" has the guarantee of every scheduler's classes, in its own words; and the
+/// lines of JSON have it too, with the time of day.
+#[test]
+fn what_is_asked_is_shown_whatever_the_scheduler() {
+    let Some(world) = world() else { return };
+    let policy = "link there { device bridge a b  rate 100Mbit/s  scheduler wfq
+    class voice { bandwidth 30% }
+    class rest { bandwidth 50% default }
+    match dport 7 -> voice }
+link back { device bridge b a  rate 50Mbit/s  scheduler hfsc
+    class video { realtime 12Mbit/s linkshare 12Mbit/s upperlimit 20Mbit/s }
+    class other { linkshare 8Mbit/s default }
+    match dport 7 -> video }";
+    let file = File::new("asked", policy);
+    let output = world.middle.run(|| altq(&file, &["--for", "300ms"]).output().unwrap()).unwrap();
+    if output.status.code() == Some(7) {
+        return eprintln!("SKIPPED: {}", text(&output));
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let asked = |class: &str| {
+        let row = table.lines().find(|line| line.trim_start().starts_with(class)).unwrap_or_else(|| panic!("{table}"));
+        row.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!([asked("voice"), asked("video")], ["30.0 Mbit/s", "12.0 Mbit/s"], "{table}");
+    let output = world.middle.run(|| altq(&file, &["--for", "300ms", "--json"]).output().unwrap()).unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    let video = &last["links"][1]["classes"][1];
+    assert_eq!((&video["guaranteed_bit_s"], &video["ceiling_bit_s"]), (&12_000_000.into(), &20_000_000.into()));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    assert!(now - last["links"][0]["unix_ns"].as_u64().unwrap() < 10_000_000_000);
+}
+
 #[test]
 fn nothing_is_left_behind_even_when_killed() {
     let Some(world) = world() else { return };

@@ -407,6 +407,55 @@ fn every_kind_between_two_hosts() {
     }
 }
 
+/// Both ways are full, with queues of half a second, in which the server's reports wait too. Every
+/// line has the rate in both directions.
+#[test]
+fn no_line_lacks_what_the_server_counts() {
+    let Some(world) = world::world() else { return };
+    let policy = std::env::temp_dir().join(format!("altq-traffic-late-{}.altq", std::process::id()));
+    let link = |name: &str, bridge: &str| {
+        format!(
+            "link {name} {{ device bridge {bridge}  rate 5Mbit/s  scheduler fifo\n\
+             class all {{ default  queue drop_tail {{ limit 200packets }} }} }}\n"
+        )
+    };
+    std::fs::write(&policy, link("there", "a b") + &link("back", "b a")).unwrap();
+    let mut middle = altq(&["run", &policy.display().to_string(), "--json"]);
+    middle.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut middle = world.middle.run(|| middle.spawn().unwrap()).unwrap();
+    // The pipe stays open, because the program ends when its reader has gone.
+    let mut out = BufReader::new(middle.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    if first.is_empty() {
+        let mut why = String::new();
+        middle.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+        assert_eq!(middle.wait().unwrap().code(), Some(7), "{why}");
+        return eprintln!("SKIPPED: this host cannot run a bridge: {why}");
+    }
+    let server = Server::start(Some(&world.right), &["10.9.0.2:2587"], &[]);
+    let mut client = altq(&["traffic", "bulk", "10.9.0.2", "--both", "--token", SECRET, "-t", "4s"]);
+    client.args(["--json", "--interval", "200ms"]);
+    let output = world.left.run(|| client.output().unwrap()).unwrap();
+    drop(server);
+    let _ = middle.kill();
+    let _ = middle.wait();
+    let _ = std::fs::remove_file(&policy);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", said(&output));
+    let lines: Vec<Value> =
+        String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (result, live) = lines.split_last().unwrap();
+    assert_eq!(result["schema"], "altq.traffic/1");
+    assert!(live.len() >= 20, "a line for each 200 ms: {}", live.len());
+    // From 1 s on, when both connections have filled the queues.
+    for (n, line) in live.iter().enumerate().take(20) {
+        assert_eq!(line["at_ns"], 200_000_000 * (n as u64 + 1));
+        for flow in line["flows"].as_array().unwrap().iter().filter(|_| n >= 5) {
+            assert!(flow["rate_bit_s"].as_u64().unwrap_or(0) > 0, "{line}");
+        }
+    }
+}
+
 /// The kernel tells which congestion control each connection has.
 #[test]
 fn congestion_control_flow_by_flow() {

@@ -109,7 +109,16 @@ pub fn precise() {
 
 /// CLOCK_MONOTONIC in ns: the same for all processes of a host.
 pub fn monotonic() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    read(rustix::time::ClockId::Monotonic)
+}
+
+/// The clock of the day, in ns since 1970.
+pub fn of_the_day() -> u64 {
+    read(rustix::time::ClockId::Realtime)
+}
+
+fn read(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
     u64::try_from(time.tv_sec)
         .unwrap_or(0)
         .saturating_mul(1_000_000_000)

@@ -37,6 +37,7 @@ pub struct Meter {
     late: AtomicU64,
     again: AtomicU64,
     failed: AtomicU64,
+    missing: AtomicU64,
     /// When the last payload arrived, in ns since the start of the run. It ends a transfer of given
     /// length.
     last: AtomicU64,
@@ -80,6 +81,8 @@ pub struct Reading {
     pub duplicates: u64,
     /// Requests without an answer, or connections that could not be made.
     pub failed: u64,
+    /// Datagrams with a number below the highest that has arrived, and which have not arrived.
+    pub missing: u64,
     /// Payload received in the flow's window, in bytes.
     pub window_bytes: u64,
     /// The same as `received`, in the flow's window.
@@ -102,6 +105,7 @@ impl Meter {
             late: AtomicU64::default(),
             again: AtomicU64::default(),
             failed: AtomicU64::default(),
+            missing: AtomicU64::default(),
             last: AtomicU64::default(),
             samples: Mutex::default(),
             times: Mutex::default(),
@@ -122,6 +126,7 @@ impl Meter {
             reordered: of(&self.late),
             duplicates: of(&self.again),
             failed: of(&self.failed),
+            missing: of(&self.missing),
             window_bytes: of(&self.window_bytes),
             window_received: of(&self.window_received),
             last: of(&self.last),
@@ -222,6 +227,11 @@ impl Meter {
 
     pub(crate) fn duplicated(&self) {
         self.again.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets the number of datagrams that are missing so far.
+    pub(crate) fn missing(&self, count: u64) {
+        self.missing.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn failed(&self) {

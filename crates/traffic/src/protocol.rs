@@ -25,7 +25,7 @@ use crate::report::{FlowEnd, FlowReport};
 use crate::token::{Key, NONCE, TAG};
 
 /// The protocol's version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const MAGIC: &[u8; 4] = b"ALTQ";
 

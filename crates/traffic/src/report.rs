@@ -21,6 +21,9 @@ pub struct FlowReport {
     pub sent: u64,
     /// Requests without an answer, or connections that were not made, so far.
     pub failed: u64,
+    /// Datagrams whose numbers are below the highest that has arrived, and which have not arrived
+    /// so far.
+    pub missing: u64,
     /// Mean over the connections of the smoothed round trip in the sender's kernel.
     pub tcp_rtt_ns: Option<Nanos>,
     /// Segments retransmitted so far.
@@ -38,6 +41,7 @@ impl FlowReport {
             received: reading.received,
             sent: reading.sent,
             failed: reading.failed,
+            missing: reading.missing,
             tcp_rtt_ns: connections.values().map(|info| u64::from(info.rtt_us) * 1000).sum::<u64>().checked_div(count),
             retransmits: (count > 0).then(|| connections.values().map(|info| u64::from(info.retransmits)).sum()),
         }
@@ -50,6 +54,7 @@ impl FlowReport {
             received: self.received.max(other.received),
             sent: self.sent.max(other.sent),
             failed: self.failed.max(other.failed),
+            missing: self.missing.max(other.missing),
             tcp_rtt_ns: self.tcp_rtt_ns.or(other.tcp_rtt_ns),
             retransmits: self.retransmits.or(other.retransmits),
         }

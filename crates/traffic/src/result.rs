@@ -25,6 +25,8 @@ pub struct TrafficResult {
     pub command: String,
     /// The server, as named on the command line.
     pub server: String,
+    /// When the run began, by the client's clock of the day, in ns since 1970.
+    pub began_unix_ns: Nanos,
     /// Duration of the run.
     pub ran_ns: Nanos,
     /// Figures begin this long after each flow's start.
@@ -138,6 +140,7 @@ impl TrafficResult {
             version: env!("CARGO_PKG_VERSION"),
             command,
             server,
+            began_unix_ns: outcome.began,
             ran_ns: outcome.ran,
             warmup_ns,
             seed,

@@ -7,6 +7,9 @@ const WINDOW: u32 = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     highest: Option<u32>,
+    /// Datagrams with numbers from 0 to the highest that have not arrived. Late ones that arrive
+    /// too late to be told from duplicates stay in it.
+    missing: u64,
     /// One bit per number, for the last `WINDOW` numbers up to the highest.
     seen: Vec<u64>,
 }
@@ -32,6 +35,7 @@ impl Sequence {
         }
         let Some(highest) = self.highest else {
             self.highest = Some(number);
+            self.missing = u64::from(number);
             self.mark(number);
             return Arrival::InOrder;
         };
@@ -48,13 +52,24 @@ impl Sequence {
                 (1..ahead).for_each(|k| self.clear(highest.wrapping_add(k)));
             }
             self.highest = Some(number);
+            self.missing = self.missing.saturating_add(u64::from(ahead) - 1);
             self.mark(number);
             return Arrival::InOrder;
         }
         if highest.wrapping_sub(number) >= WINDOW {
             return Arrival::Late;
         }
-        if self.mark(number) { Arrival::Again } else { Arrival::Late }
+        if self.mark(number) {
+            return Arrival::Again;
+        }
+        self.missing = self.missing.saturating_sub(1);
+        Arrival::Late
+    }
+
+    /// The number of datagrams, counted from number 0 to the highest that has arrived, that have
+    /// not arrived.
+    pub fn missing(&self) -> u64 {
+        self.missing
     }
 
     /// Sets a number's bit; true if it was set before.
@@ -118,6 +133,10 @@ mod tests {
             let mut sequence = Sequence::default();
             let (mut seen, mut highest) = (HashSet::new(), None::<u64>);
             let start = u64::from(start) + (1 << 40);
+            sequence.note(start as u32);
+            seen.insert(start);
+            highest = highest.max(Some(start));
+            let missing_before = sequence.missing();
             for (k, step) in steps.iter().enumerate() {
                 let number = start + k as u64 + u64::from(*step);
                 let expected = match highest {
@@ -127,6 +146,9 @@ mod tests {
                 };
                 highest = highest.max(Some(number));
                 prop_assert_eq!(sequence.note(number as u32), expected);
+                // `start` comes first, so that what is missing begins there.
+                let missing = highest.map_or(0, |highest| highest - start + 1 - seen.len() as u64);
+                prop_assert_eq!(sequence.missing() - missing_before, missing);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::error::{Doing, Error};
 use altq_dataplane::set_max_segment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt};
 
@@ -48,6 +49,14 @@ pub fn more_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // If this fails, connections that lack a descriptor report that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// True if a socket has something to read, its end included, or gets it within `wait`.
+pub fn readable(socket: &impl AsFd, wait: Duration) -> bool {
+    let time =
+        Timespec { tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(wait.subsec_nanos()) };
+    let mut watched = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+    matches!(poll(&mut watched, Some(&time)), Ok(1..))
 }
 
 /// Opens a TCP connection; it takes [`CONNECT`] at most.

@@ -208,6 +208,7 @@ pub fn receive(socket: &UdpSocket, reception: Reception, shared: &Shared) -> Res
             Some(Arrival::Late) => meter.reordered(),
             Some(Arrival::InOrder) | None => {}
         }
+        meter.missing(sequence.missing());
         meter.arrived(now, bytes as u64);
         meter.completed(now);
         meter.spaced(now);

@@ -9,13 +9,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use altq_config::literal;
-use altq_config::{Link, Policy};
+use altq_config::{Link, Policy, Promises};
 use altq_dataplane::Error;
 use altq_dataplane::bridge::{self, Options, Running};
 use altq_dataplane::shaper::Tuning;
 use altq_dataplane::signal::Watch;
 use altq_dataplane::stats::Snapshot;
-use altq_engine::units::Nanos;
+use altq_engine::spec::ClassId;
+use altq_engine::units::{Nanos, Rate};
 use anyhow::Context as _;
 
 use crate::exit::Exit;
@@ -106,6 +107,25 @@ fn refused(error: &Error) -> Exit {
     }
 }
 
+/// A link that runs, with what its policy promises.
+pub struct Shaped<'a> {
+    /// The link.
+    pub link: &'a Link,
+    /// For each class, the rate that it can count on; `None` where nothing is guaranteed.
+    pub guaranteed: Vec<Option<Rate>>,
+    /// For each class, the highest rate that it may reach.
+    pub ceiling: Vec<Rate>,
+}
+
+impl<'a> Shaped<'a> {
+    fn new(link: &'a Link) -> Shaped<'a> {
+        let promises = Promises::new(link);
+        let classes = || 0..link.spec.classes.len() as ClassId;
+        let guaranteed = classes().map(|class| promises.guaranteed(class).filter(|rate| !rate.is_zero())).collect();
+        Shaped { link, guaranteed, ceiling: classes().map(|class| link.ceiling(class)).collect() }
+    }
+}
+
 /// Prints the snapshots of the loops until the loops end or the time is over.
 fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time));
@@ -116,6 +136,7 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
         table::Screen::Terminal { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
     };
     // The latest snapshot of every link, and the number of snapshots since the last table.
+    let shaped: Vec<Shaped<'_>> = links.iter().map(|link| Shaped::new(link)).collect();
     let mut latest: BTreeMap<String, Snapshot> = BTreeMap::new();
     let mut news = 0;
     loop {
@@ -137,8 +158,8 @@ fn show(args: &Args, links: &[&Link], running: &Running) -> io::Result<()> {
             continue;
         }
         news = 0;
-        let shown: Vec<(&Link, &Snapshot)> =
-            links.iter().filter_map(|link| Some((*link, latest.get(&link.name)?))).collect();
+        let shown: Vec<(&Shaped<'_>, &Snapshot)> =
+            shaped.iter().filter_map(|shaped| Some((shaped, latest.get(&shaped.link.name)?))).collect();
         if args.json {
             serde_json::to_writer(&mut out, &stat::Stat::of(&shown)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;

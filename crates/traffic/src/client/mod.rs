@@ -1,6 +1,7 @@
 //! The client: connects to servers, runs the flows, and combines the figures of both ends.
 
 mod session;
+mod view;
 
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,6 +13,7 @@ use altq_dataplane::sketch::Sketch;
 use altq_engine::units::Nanos;
 
 pub use self::session::{Session, printable};
+use self::view::{Side, View};
 use crate::clock::{self, BOUND, Processors};
 use crate::error::{Doing, Error};
 use crate::meter::{Keep, Meter};
@@ -48,6 +50,8 @@ pub struct RunOptions {
 pub struct Progress {
     /// Time since the start of the run.
     pub at: Nanos,
+    /// The same moment by this host's clock of the day, in ns since 1970.
+    pub unix: Nanos,
     /// The flows of all sessions, in order.
     pub flows: Vec<FlowProgress>,
 }
@@ -57,11 +61,12 @@ pub struct Progress {
 pub struct FlowProgress {
     /// The counters of both ends.
     pub counts: FlowReport,
-    /// Rate of received payload since the last report, in bit/s.
-    pub rate_bit_s: u64,
-    /// Datagrams, transactions or connections per second since the last report.
-    pub per_second: f64,
-    /// Round trips since the last report, or one-way delays that the client has measured.
+    /// Rate of received payload over the interval, in bit/s. `None`: the server, which received it,
+    /// did not report.
+    pub rate_bit_s: Option<u64>,
+    /// Datagrams, transactions or connections per second over the interval, as above.
+    pub per_second: Option<f64>,
+    /// Round trips in the interval, or one-way delays that the client has measured.
     pub recent: Sketch,
 }
 
@@ -76,6 +81,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// How long the run took.
     pub ran: Nanos,
+    /// When it began by this host's clock of the day, in ns since 1970.
+    pub began: Nanos,
 }
 
 /// A flow that runs.
@@ -283,6 +290,7 @@ fn drive(
     running: &[Arc<Running>],
 ) -> Result<Outcome, Error> {
     let epoch = Epoch::after(Duration::ZERO);
+    let began = clock::of_the_day();
     let stop = Arc::new(AtomicBool::new(false));
     let processors = Processors::now()?;
     let mut threads: Vec<(bool, JoinHandle<()>)> = Vec::new();
@@ -301,9 +309,11 @@ fn drive(
             threads.push((flow.ends(), thread));
         }
     }
+    let view = View::new(began, options.interval.as_nanos() as u64, sessions.len(), sides(running));
+    let mut shown = Shown { view, report };
     let (result, beat) = std::thread::scope(|scope| {
         let beat = scope.spawn(|| clock::metronome(&stop));
-        let result = watch(sessions, options, interrupted, report, running, epoch, &threads);
+        let result = watch(sessions, options, interrupted, &mut shown, running, epoch, &threads);
         stop.store(true, Ordering::Relaxed);
         (result, beat.join().unwrap_or_default())
     });
@@ -311,9 +321,12 @@ fn drive(
         // The counters of a thread that panicked are still there.
         let _ = thread.join();
     }
+    if result.is_err() {
+        shown.show(true);
+    }
     result?;
     let ran = epoch.since(Instant::now());
-    let mut outcome = Outcome { ran, ..Outcome::default() };
+    let mut outcome = Outcome { ran, began, ..Outcome::default() };
     let (busy, stolen) = Processors::now()?.since(&processors);
     if let Some(reason) = beat.broken(BOUND) {
         outcome
@@ -328,8 +341,10 @@ fn drive(
     for (at, (session, flows)) in sessions.iter_mut().enumerate() {
         session.send(&ClientMessage::Stop)?;
         let (theirs, invalid, notes) = loop {
-            if let ServerMessage::Result { flows, invalid, notes } = session.answer()? {
-                break (flows, invalid, notes);
+            match session.answer()? {
+                ServerMessage::Result { flows, invalid, notes } => break (flows, invalid, notes),
+                ServerMessage::Report { at_ns, flows } => shown.view.theirs(at, at_ns, flows),
+                _ => {}
             }
         };
         if theirs.len() != flows.len() {
@@ -349,18 +364,47 @@ fn drive(
             }
         }
     }
+    shown.show(true);
     if interrupted() {
         outcome.notes.push(format!("stopped early, after {:.1} s", ran as f64 / 1e9));
     }
     Ok(outcome)
 }
 
+/// Where each flow's counters are.
+fn sides(running: &[Arc<Running>]) -> Vec<Side> {
+    let side = |flow: &Arc<Running>| Side {
+        session: flow.session,
+        place: usize::from(flow.place),
+        received_there: flow.flow.spec.direction == Direction::Up && !flow.flow.spec.work.has_round_trips(),
+    };
+    running.iter().map(side).collect()
+}
+
+/// The progress reports, and who is told.
+struct Shown<'a> {
+    view: View,
+    report: &'a mut dyn FnMut(&Progress),
+}
+
+impl Shown<'_> {
+    /// Reports the intervals of which everything is known; with `over`, all that are left.
+    fn show(&mut self, over: bool) {
+        while let Some(progress) = self.view.next(over) {
+            (self.report)(&progress);
+        }
+    }
+}
+
+/// Longest wait for a message, after which the flows are looked at.
+const POLL: Duration = Duration::from_millis(20);
+
 /// Reads the servers' messages and reports progress until the flows are done.
 fn watch(
     sessions: &mut [(Session, Vec<Flow>)],
     options: RunOptions,
     interrupted: &dyn Fn() -> bool,
-    report: &mut dyn FnMut(&Progress),
+    shown: &mut Shown<'_>,
     running: &[Arc<Running>],
     epoch: Epoch,
     threads: &[(bool, JoinHandle<()>)],
@@ -377,20 +421,12 @@ fn watch(
         0
     };
     let last = stop(false) + GRACE;
-    let mut view =
-        View { theirs: vec![Default::default(); running.len()], earlier: vec![Default::default(); running.len()] };
-    // Time for the server's report of the same time to arrive.
-    let wait = Duration::from_millis(40) + Duration::from_nanos(rtt);
     let mut due = epoch.start() + options.interval;
     loop {
         for (at, (session, _)) in sessions.iter_mut().enumerate() {
-            if let Some(ServerMessage::Report { at_ns, flows }) = session.receive()? {
-                let own = running.iter().enumerate().filter(|(_, flow)| flow.session == at).map(|(place, _)| place);
-                for (place, report) in own.zip(flows) {
-                    if let Some(theirs) = view.theirs.get_mut(place) {
-                        *theirs = (at_ns, report);
-                    }
-                }
+            let wait = due.saturating_duration_since(Instant::now()).min(POLL);
+            if let Some(ServerMessage::Report { at_ns, flows }) = session.receive_within(wait)? {
+                shown.view.theirs(at, at_ns, flows);
             }
             if session.silence() > crate::server::SILENCE {
                 return Err(Error::Ended("the server has sent nothing for 15 s".into()));
@@ -398,46 +434,15 @@ fn watch(
         }
         let now = Instant::now();
         let since = epoch.since(now);
-        if now >= due + wait {
-            report(&view.look(since, epoch.since(due), running));
+        if now >= due {
+            let flows = running.iter().map(|flow| (FlowReport::of(&flow.meter), flow.meter.recent())).collect();
+            shown.view.own(epoch.since(due), since, flows);
             due += options.interval;
         }
+        shown.show(false);
         let ended = threads.iter().all(|(ends, thread)| !ends || thread.is_finished());
         if (ended && since >= linger) || since >= last || interrupted() {
             return Ok(());
         }
-    }
-}
-
-/// What progress reports are computed from.
-struct View {
-    /// The latest report of the server about each flow, and its time.
-    theirs: Vec<(Nanos, FlowReport)>,
-    /// Of the last progress report: the time at the receiving end, and its counts of bytes and
-    /// datagrams.
-    earlier: Vec<(Nanos, u64, u64)>,
-}
-
-impl View {
-    fn look(&mut self, now: Nanos, at_last: Nanos, running: &[Arc<Running>]) -> Progress {
-        let mut flows = Vec::new();
-        for ((flow, theirs), earlier) in running.iter().zip(&self.theirs).zip(&mut self.earlier) {
-            let ours = FlowReport::of(&flow.meter);
-            let spec = &flow.flow.spec;
-            let (at, bytes, received) = if spec.direction == Direction::Up && !spec.work.has_round_trips() {
-                (theirs.0, theirs.1.bytes, theirs.1.received)
-            } else {
-                (now, ours.bytes, ours.received)
-            };
-            let (before, had_bytes, had_received) = std::mem::replace(earlier, (at, bytes, received));
-            let time = at.saturating_sub(before);
-            flows.push(FlowProgress {
-                counts: ours.with(theirs.1),
-                rate_bit_s: if time == 0 { 0 } else { crate::report::bit_s(bytes.saturating_sub(had_bytes), time) },
-                per_second: crate::report::per_second(received.saturating_sub(had_received), time),
-                recent: flow.meter.recent(),
-            });
-        }
-        Progress { at: at_last, flows }
     }
 }

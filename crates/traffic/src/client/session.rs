@@ -134,12 +134,20 @@ impl Session {
     /// [`Error::Refused`] for a refusal; an error if the connection is gone or the message is
     /// wrong.
     pub fn receive(&mut self) -> Result<Option<ServerMessage>, Error> {
+        self.receive_within(Duration::from_millis(20))
+    }
+
+    /// As [`receive`](Session::receive), but waits for up to `wait`, which may be less than 20 ms.
+    ///
+    /// # Errors
+    /// As [`receive`](Session::receive).
+    pub fn receive_within(&mut self, wait: Duration) -> Result<Option<ServerMessage>, Error> {
         if self.sign.elapsed() > SIGN {
             self.send(&ClientMessage::Here)?;
         }
         let too_long = |_| Error::Protocol("a line without end".into());
         let mut found = self.lines.next(LINE).map_err(too_long)?;
-        if found.is_none() {
+        if found.is_none() && socket::readable(&self.control, wait) {
             let mut buffer = [0; 16384];
             match self.control.read(&mut buffer) {
                 Ok(0) => return Err(Error::Ended("the server has closed the connection".into())),

@@ -18,6 +18,7 @@ use crate::clock::{self, BOUND, Lateness, Processors};
 use crate::error::{Doing, Error, Refusal};
 use crate::plan::GRACE;
 use crate::protocol::{Address, Lines, Plan, ServerMessage, line};
+use crate::socket;
 use crate::token::{self, NONCE, hex};
 
 /// Most clients at a time that have not proved that they know the token (strangers).
@@ -37,7 +38,7 @@ pub const SILENCE: Duration = Duration::from_secs(15);
 /// end.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Time limit of one read from the client.
+/// Longest wait for a message of the client.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Serves a control connection until it ends. `nonce` is the client's random number.
@@ -165,7 +166,7 @@ impl Control<'_> {
     /// The next line; `None` if none arrives by `until`, the client is gone, or the server stops.
     fn line(&mut self, conversation: &Conversation, until: Instant) -> Result<Option<Vec<u8>>, Error> {
         while Instant::now() < until && !self.server.stop.load(Ordering::Relaxed) {
-            match self.receive(conversation)? {
+            match self.receive(conversation, POLL)? {
                 Received::Line(line) => return Ok(Some(line)),
                 Received::Gone => return Ok(None),
                 Received::Nothing => {}
@@ -174,12 +175,15 @@ impl Control<'_> {
         Ok(None)
     }
 
-    /// The next line, if there is one or one arrives within [`POLL`].
-    fn receive(&mut self, conversation: &Conversation) -> Result<Received, Error> {
+    /// The next line, if there is one or one arrives within `wait`, which is at most [`POLL`].
+    fn receive(&mut self, conversation: &Conversation, wait: Duration) -> Result<Received, Error> {
         let most = conversation.longest();
         let too_long = |_| Error::Protocol(format!("a line of more than {most} bytes"));
         if let Some(line) = self.lines.next(most).map_err(too_long)? {
             return Ok(Received::Line(line));
+        }
+        if !socket::readable(&self.connection, wait) {
+            return Ok(Received::Nothing);
         }
         let mut buffer = [0; 4096];
         match self.connection.read(&mut buffer) {
@@ -248,7 +252,9 @@ impl Control<'_> {
                 return Ok(Outcome::Gone("the server stops"));
             }
             let now = Instant::now();
-            match self.receive(conversation)? {
+            // The next report leaves when it is due.
+            let wait = report.map_or(POLL, |due: Instant| due.saturating_duration_since(now).min(POLL));
+            match self.receive(conversation, wait)? {
                 Received::Nothing if now.duration_since(heard) > SILENCE => {
                     return Ok(Outcome::Gone("it has sent nothing for 15 s"));
                 }
@@ -288,7 +294,7 @@ impl Control<'_> {
                         return Ok(Outcome::Gone("it has not begun in 30 s"));
                     }
                 }
-                Some(due) if now >= due => {
+                Some(due) if Instant::now() >= due => {
                     self.send(&ServerMessage::Report { at_ns: session.now(), flows: session.reports() })?;
                     report = Some(due.max(now.checked_sub(interval).unwrap_or(now)) + interval);
                 }

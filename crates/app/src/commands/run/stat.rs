@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use altq_config::Link;
 use altq_dataplane::stats::{ClassStat, Snapshot};
 use altq_engine::spec::{ClassId, ROOT};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+
+use super::Shaped;
 
 /// One line: the state of all links at one time.
 #[derive(Debug, Serialize)]
@@ -20,6 +23,8 @@ struct LinkStat {
     name: String,
     state: &'static str,
     at_ns: u64,
+    /// The same moment by this host's clock of the day, in ns since 1970.
+    unix_ns: u64,
     interval_ns: u64,
     last: bool,
     device: DeviceStat,
@@ -62,6 +67,10 @@ struct Class {
     sojourn_ns: Sojourn,
     rate_bit_s: u64,
     limited_by: String,
+    /// The rate that the policy guarantees it; null where it guarantees none.
+    guaranteed_bit_s: Option<u64>,
+    /// The highest rate that the policy lets it reach.
+    ceiling_bit_s: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,17 +83,19 @@ struct Sojourn {
 impl Stat {
     /// A line about these links. Rates and sojourn times are those of the last interval, counters
     /// those since the start.
-    pub fn of(links: &[(&Link, &Snapshot)]) -> Stat {
+    pub fn of(links: &[(&Shaped<'_>, &Snapshot)]) -> Stat {
         Stat { schema: "altq.stat/1", links: links.iter().map(|(link, snapshot)| of_link(link, snapshot)).collect() }
     }
 }
 
-fn of_link(link: &Link, snapshot: &Snapshot) -> LinkStat {
+fn of_link(shaped: &Shaped<'_>, snapshot: &Snapshot) -> LinkStat {
+    let link = shaped.link;
     let (edge, work) = (&snapshot.edge, &snapshot.work);
     LinkStat {
         name: link.name.clone(),
         state: "shaping",
         at_ns: snapshot.at,
+        unix_ns: unix(snapshot.at),
         interval_ns: snapshot.at - snapshot.since,
         last: snapshot.last,
         device: DeviceStat {
@@ -101,11 +112,12 @@ fn of_link(link: &Link, snapshot: &Snapshot) -> LinkStat {
             super_packets_cut: work.cut,
             timer_late_max_ns: work.latest,
         },
-        classes: (0..link.classes.len()).filter_map(|class| of_class(link, snapshot, class)).collect(),
+        classes: (0..link.classes.len()).filter_map(|class| of_class(shaped, snapshot, class)).collect(),
     }
 }
 
-fn of_class(link: &Link, snapshot: &Snapshot, class: usize) -> Option<Class> {
+fn of_class(shaped: &Shaped<'_>, snapshot: &Snapshot, class: usize) -> Option<Class> {
+    let link = shaped.link;
     let stat = snapshot.classes.get(class)?;
     let counters = &stat.counters;
     let mut dropped: BTreeMap<&'static str, u64> = stat.dropped.iter().map(|(reason, n)| (reason.name(), *n)).collect();
@@ -132,7 +144,19 @@ fn of_class(link: &Link, snapshot: &Snapshot, class: usize) -> Option<Class> {
         },
         rate_bit_s: stat.rate_bit_s,
         limited_by: limited_by(link, &snapshot.classes, class),
+        guaranteed_bit_s: shaped.guaranteed.get(class).copied().flatten().map(|rate| rate.as_bit_s()),
+        ceiling_bit_s: shaped.ceiling.get(class).map(|rate| rate.as_bit_s()),
     })
+}
+
+/// A moment of CLOCK_MONOTONIC by the clock of the day, in ns since 1970.
+fn unix(at: u64) -> u64 {
+    let read = |id| {
+        let time = clock_gettime(id);
+        i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+    };
+    let moment = i128::from(at) + read(ClockId::Realtime) - read(ClockId::Monotonic);
+    u64::try_from(moment).unwrap_or(0)
 }
 
 /// The class above this one; none for the link itself.

@@ -4,6 +4,7 @@ use altq_config::Link;
 use altq_dataplane::stats::Snapshot;
 use altq_engine::spec::ROOT;
 
+use super::Shaped;
 use super::stat::parent;
 use crate::output;
 
@@ -21,16 +22,16 @@ pub enum Screen {
 
 /// The tables of all links as one text. `last` is true for the tables at the end, which show the
 /// whole run instead of an interval.
-pub fn draw(links: &[(&Link, &Snapshot)], screen: Screen, last: bool) -> String {
+pub fn draw(links: &[(&Shaped<'_>, &Snapshot)], screen: Screen, last: bool) -> String {
     let mut text = String::new();
     if matches!(screen, Screen::Terminal { .. }) {
         // The cursor goes to the top left. Every line ends with "clear to the end of the line", so
         // that nothing flickers.
         text.push_str("\x1b[H");
     }
-    for (link, snapshot) in links {
-        text.push_str(&heading(link, snapshot, screen, last));
-        text.push_str(&output::table(&rows(link, snapshot, last)));
+    for (shaped, snapshot) in links {
+        text.push_str(&heading(shaped.link, snapshot, screen, last));
+        text.push_str(&output::table(&rows(shaped, snapshot, last)));
         text.push_str(&footer(snapshot));
         text.push('\n');
     }
@@ -56,17 +57,14 @@ fn heading(link: &Link, snapshot: &Snapshot, screen: Screen, last: bool) -> Stri
     }
 }
 
-fn rows(link: &Link, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
+fn rows(shaped: &Shaped<'_>, snapshot: &Snapshot, last: bool) -> Vec<Vec<String>> {
+    let link = shaped.link;
     let heads = ["class", "asked", "rate", "of link", "sent", "borrowed", "backlog", "dropped", "sojourn p50", "p99"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for class in order(link) {
         let (Some(stat), Some(named)) = (snapshot.classes.get(class), link.classes.get(class)) else { continue };
         let counters = &stat.counters;
-        let asked = if class == ROOT as usize {
-            Some(link.spec.rate)
-        } else {
-            link.spec.classes.get(class).and_then(|spec| spec.settings.rate("rate"))
-        };
+        let asked = shaped.guaranteed.get(class).copied().flatten();
         // The last table is about the whole run.
         let sojourn = if last { &stat.sojourn_total } else { &stat.sojourn };
         let time =

@@ -30,6 +30,8 @@ enum How {
 struct Line<'a> {
     schema: &'static str,
     at_ns: Nanos,
+    /// The same moment by this host's clock of the day, in ns since 1970.
+    unix_ns: Nanos,
     flows: Vec<FlowLine<'a>>,
 }
 
@@ -38,13 +40,17 @@ struct FlowLine<'a> {
     name: &'a str,
     /// Payload bytes received since the start; `rate_bit_s` is the rate over the last interval.
     bytes: u64,
-    rate_bit_s: u64,
+    /// It is null if the server, which received them, did not report.
+    rate_bit_s: Option<u64>,
     /// Datagrams, transactions or connections since the start; `per_second` is over the last
     /// interval.
     received: u64,
-    per_second: f64,
+    per_second: Option<f64>,
     sent: u64,
     failed: u64,
+    /// Datagrams since the start with numbers below the highest that has arrived, and which have
+    /// not arrived.
+    missing: Option<u64>,
     /// Round trips, or one-way delays that the client measures, over the last interval.
     p50_ns: Option<Nanos>,
     p99_ns: Option<Nanos>,
@@ -96,6 +102,7 @@ impl Live {
                 per_second: now.per_second,
                 sent: now.counts.sent,
                 failed: now.counts.failed,
+                missing: matches!(flow.spec.work, Work::Udp(_)).then_some(now.counts.missing),
                 p50_ns: seen(now.recent.percentile(50.0)),
                 p99_ns: seen(now.recent.percentile(99.0)),
                 tcp_rtt_ns: now.counts.tcp_rtt_ns,
@@ -103,7 +110,7 @@ impl Live {
             }
         };
         let flows = self.flows.iter().zip(&progress.flows).map(flow).collect();
-        Line { schema: "altq.traffic_live/1", at_ns: progress.at, flows }
+        Line { schema: "altq.traffic_live/1", at_ns: progress.at, unix_ns: progress.unix, flows }
     }
 
     /// The line for people: the rate in each direction over all flows, and the round trips.
@@ -111,17 +118,19 @@ impl Live {
         let all = || self.flows.iter().zip(&progress.flows);
         let carried = |direction: Direction| {
             let of = all().filter(|(flow, _)| flow.spec.direction == direction && !flow.spec.work.has_round_trips());
-            of.clone().next().map(|_| of.map(|(_, now)| now.rate_bit_s).sum::<u64>())
+            of.clone().next().map(|_| of.map(|(_, now)| now.rate_bit_s).sum::<Option<u64>>())
         };
         let mut parts = vec![format!("{:>5.1} of {:.0} s", progress.at as f64 / 1e9, self.duration as f64 / 1e9)];
         for (way, direction) in [("up", Direction::Up), ("down", Direction::Down)] {
             if let Some(rate) = carried(direction) {
-                parts.push(format!("{way} {}", output::rate(rate)));
+                parts.push(format!("{way} {}", rate.map_or("?".into(), output::rate)));
             }
         }
         if all().any(|(flow, _)| flow.spec.work.has_round_trips()) {
-            let sum: f64 =
-                all().filter(|(flow, _)| flow.spec.work.has_round_trips()).map(|(_, now)| now.per_second).sum();
+            let sum: f64 = all()
+                .filter(|(flow, _)| flow.spec.work.has_round_trips())
+                .map(|(_, now)| now.per_second.unwrap_or(0.0))
+                .sum();
             let mut times = altq_dataplane::sketch::Sketch::default();
             all().filter(|(flow, _)| flow.spec.work.has_round_trips()).for_each(|(_, now)| times.merge(&now.recent));
             parts.push(format!("{sum:.0}/s"));
