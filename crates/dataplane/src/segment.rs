@@ -96,8 +96,8 @@ fn transport6(head: &[u8], network: usize) -> Option<(usize, u8)> {
         return None;
     }
     let (mut at, mut next) = (network + 40, *head.get(network + 6)?);
-    // Hop-by-hop, routing and destination options (RFC 8200, 4.1); fragments are never
-    // super-packets.
+    // Hop-by-hop options, routing and destination options (RFC 8200 4.3, 4.4, 4.6); fragments are
+    // never super-packets.
     while matches!(next, 0 | 43 | 60) {
         next = *head.get(at)?;
         at += (usize::from(*head.get(at + 1)?) + 1) * 8;

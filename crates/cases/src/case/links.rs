@@ -13,7 +13,7 @@ use super::wrong::{Result, bad};
 use crate::limits::MOST_QUEUES;
 use altq_config::literal;
 
-/// The smallest MTU: that of IPv4 (RFC 791 3.1).
+/// The smallest MTU: that of IPv4 (RFC 791 3.2).
 const LEAST_MTU: u32 = 68;
 /// Most hosts with more than one link: between these the simulator has a table of all routes.
 const MOST_INNER: usize = 2_000;

@@ -138,7 +138,7 @@ impl Control {
     }
 
     /// The same as [`dequeue`](Control::dequeue) from an empty list: the dropping state ends (RFC
-    /// 8289, 5.6).
+    /// 8289, 5.5 and 5.6).
     #[inline]
     pub fn found_empty(&mut self) {
         self.first_above = 0;

@@ -1,4 +1,4 @@
-//! Flow queueing (RFC 8290, 1.2): what fq_codel and cake do alike.
+//! Flow queueing (RFC 8290, 3): what fq_codel and cake do alike.
 //!
 //! Such a queue keeps flows apart and serves them in rounds, those that have just become active
 //! first. It lets every packet in, and when it is over its limit drops from the flow that holds

@@ -45,7 +45,7 @@ pub const ENTRY: Entry = Entry {
     ..Entry::new(
         "fq_codel",
         "serves flows in rounds, new ones first, with a CoDel for each flow (RFC 8290)",
-        // RFC 8290 5.2.4.
+        // RFC 8290 5.2.3.
         Limit::Packets(10_240),
         flow_queue::build::<FqCodel>,
     )

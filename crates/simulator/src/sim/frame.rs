@@ -123,7 +123,8 @@ fn tcp(key: &Key, segment: &Segment) -> Vec<u8> {
         }
     }
     if segment.options.has(Options::STAMPS) {
-        // Timestamps are in microseconds. (RFC 7323 5.4 does not fix the unit.)
+        // Timestamps are in microseconds. (RFC 7323 5.4 advises 1 ms to 1 s, and accepts down to 59
+        // ns.)
         let stamp = |t: Nanos| ((t / 1_000) as u32).to_be_bytes();
         while options.len() % 4 != 2 {
             options.push(1);

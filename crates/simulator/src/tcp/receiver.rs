@@ -154,8 +154,8 @@ impl Receiver {
                 self.deadline = self.deadline.or_else(|| Some(wheel(config, now, now.saturating_add(wait))));
             }
             DelayedAck::Bsd { tick } => {
-                // TCP/IP Illustrated 2, 28.4: if the flag for a delayed acknowledgement is set
-                // already, at once; else at the next call of the fast timer.
+                // At once if the offered window can move by two segments, else at the next call of
+                // the fast timer (TCP/IP Illustrated 2, chapters 26 and 25).
                 if self.segments >= 2 {
                     self.urgent = true;
                 }

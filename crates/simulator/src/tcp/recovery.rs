@@ -406,11 +406,12 @@ impl Sender {
         self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
     }
 
-    /// Takes all segments for lost and sets the window to one segment (RFC 5681 3.1, RFC 6675 5.1).
+    /// Takes segments for lost, with RACK not those that were sent just now (RFC 8985 6.3), and
+    /// sets the window to one segment more than is then in flight (RFC 5681 3.1: one segment).
     /// `first`: it is the first timeout since something was acknowledged.
     fn start_over(&mut self, config: &Config, now: Nanos, first: bool) {
-        // RFC 5681 3.1: the threshold is reduced once per window, and only by the first of several
-        // timeouts in a row.
+        // The threshold is reduced only by the first of several timeouts in a row (RFC 5681 3.1),
+        // and once per window, as in Linux (tcp_enter_loss of net/ipv4/tcp_input.c).
         let reduce = self.state <= State::Disorder || self.una >= self.high || (self.state == State::Loss && first);
         let (rack, rto) = (self.rack, &self.rto);
         let by_time = self.by_time(config);

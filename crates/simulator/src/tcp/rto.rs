@@ -86,7 +86,7 @@ impl Rto {
             self.rttvar = self.rttvar - self.rttvar / 4 + self.srtt.abs_diff(rtt) / 4;
             self.srtt = self.srtt - self.srtt / 8 + rtt / 8;
         }
-        // RFC 6298 5.7, 5: a valid sample ends the doubling.
+        // RFC 6298 5, the note after 5.7: a new sample ends the doubling.
         self.doublings = 0;
         self.set(config);
     }

@@ -362,7 +362,8 @@ impl Sender {
         let head = self.board.head().map(|head| head.seq);
         let sent = self.board.resend(now)?;
         self.resent(now);
-        // RFC 6298 5.1, 5.5: retransmitting the first segment restarts the timer.
+        // Retransmitting the first segment restarts the timer: after a timeout by RFC 6298 5.6, in
+        // recovery as RFC 6675 6 allows.
         if head == Some(sent.seq) && !matches!(self.timer, Some((Timer::Reorder, _))) {
             self.set_timer(Timer::Timeout, now, Rto::deadline(config, now, self.rto.timeout()));
         }

@@ -399,7 +399,7 @@ impl Socket {
             self.fail();
             return None;
         }
-        // RFC 6298 5.5, 5.7
+        // RFC 6298 5.5
         let span = self.sender.rto.timeout();
         if self.syns >= linear {
             self.sender.rto.back_off(&self.config);

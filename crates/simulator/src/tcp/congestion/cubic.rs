@@ -83,7 +83,8 @@ impl Cubic {
         (self.w_est, self.fraction) = (cwnd, 0.0);
         if self.after_timeout || self.w_max <= cwnd {
             // RFC 9438 4.8, 4.10: without a loss before, the inflection point is the present
-            // window.
+            // window. So it is in Linux (bictcp_update of net/ipv4/tcp_cubic.c) where the window is
+            // above the last one already.
             (self.w_max, self.k) = (cwnd, 0.0);
         } else {
             self.k = cube_root((self.w_max - cwnd) / C);

@@ -94,8 +94,8 @@ fn newreno_by_hand() {
 #[test]
 fn reno_by_hand() {
     // RFC 5681 3.2: the same, but the first new acknowledgement ends recovery, so the second loss
-    // needs three duplicates of its own: there are none, and the timeout repairs it ("The New Reno
-    // modification", RFC 6582 1).
+    // needs three duplicates of its own: there are none, and the timeout repairs it. This is the
+    // first of the two problems with Reno that RFC 6582 1 names.
     let mut s = full(old(Algorithm::Reno), 8);
     for _ in 0..6 {
         s.ack(0, &[]);

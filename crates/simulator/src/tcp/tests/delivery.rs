@@ -213,7 +213,8 @@ fn pattern(seed: u64) -> Result<Done, String> {
         bytes.push((up, down));
     }
     // Without SACK and timestamps every retransmission that is lost again costs a timeout, which
-    // stays doubled until a segment arrives that was sent only once (RFC 6298 3, 5.7).
+    // stays doubled until a segment arrives that was sent only once (RFC 6298 3, and 5, the note
+    // after 5.7).
     let end = UNTIL + 12 * 3600 * S;
     let mut now = 0;
     // BBR and pacing may send a segment only every few seconds after a network that was slow so

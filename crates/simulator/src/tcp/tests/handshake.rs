@@ -1,4 +1,4 @@
-//! Opening and closing (RFC 9293 3.5, 3.6; RFC 6298 2.1, 5.5, 5.7).
+//! Opening and closing (RFC 9293 3.5, 3.6; RFC 6298 2.1, 5.5).
 
 use altq_engine::units::Rate;
 
@@ -90,7 +90,7 @@ fn a_request_and_its_answer() {
 
 #[test]
 fn a_syn_goes_again_after_a_second_and_the_window_is_one() {
-    // RFC 6298 2.1: 1 s; 5.5: twice as long each time; 5.7.
+    // RFC 6298 2.1: 1 s; 5.5: twice as long each time.
     let mut net = net();
     let mut n = 0;
     net.ways[0].lose = Some(Box::new(move |_, _| {
@@ -109,7 +109,7 @@ fn a_syn_goes_again_after_a_second_and_the_window_is_one() {
         .map(|(at, _, _)| at / S)
         .collect();
     assert_eq!(at, [0, 1, 3, 7]);
-    // RFC 6298 5.7, RFC 5681 3.1: one segment after a lost SYN.
+    // RFC 5681 3.1: one segment after a lost SYN.
     let data = net.log.unwrap().iter().filter(|(_, up, segment)| *up && segment.len > 0).count();
     assert_eq!(data, 1);
 }

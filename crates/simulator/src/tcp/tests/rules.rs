@@ -17,7 +17,7 @@ fn the_timeout() {
     // = 450.
     rto.sample(&config, 800 * MS, 1, 1);
     assert_eq!((rto.srtt(), rto.timeout()), (Some(450 * MS), 1450 * MS));
-    // RFC 6298 5.5; 5.7: a sample takes it back.
+    // RFC 6298 5.5; the note after 5.7: a sample takes it back.
     rto.back_off(&config);
     assert_eq!(rto.timeout(), 2900 * MS);
     for _ in 0..200 {
@@ -139,7 +139,8 @@ fn acknowledgements_are_delayed() {
         at_once += 1;
     }
     assert_eq!(at_once, 16);
-    // 4.4BSD: every second segment, or the next multiple of 200 ms (TCP/IP Illustrated 2, 25.6).
+    // 4.4BSD: every second segment, or the next multiple of 200 ms (TCP/IP Illustrated 2,
+    // chapters 25 and 26).
     let config = Config::bsd_1997(32 << 10);
     let mut receiver = Receiver::new(&config);
     receiver.opened(0, &Segment::default());
