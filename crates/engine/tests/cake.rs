@@ -79,9 +79,9 @@ fn hosts_get_equal_shares_whatever_their_flows() {
     }
 }
 
-/// Høiland-Jørgensen, Täht and Morton 2018, section III-A: of the two hosts of a flow, the one with
-/// more bulk flows counts. Here A has three flows, two of them to X. B has one flow, to X. So A and
-/// X have three flows each, and every flow's quantum is divided by 3.
+/// Host isolation of Høiland-Jørgensen, Täht and Morton 2018: of the two hosts of a flow, the one
+/// with more bulk flows counts. Here A has three flows, two of them to X. B has one flow, to X. So
+/// A and X have three flows each, and every flow's quantum is divided by 3.
 #[test]
 fn triple_isolation_takes_the_busier_end() {
     let (a, b, x, y) = (1, 2, 10, 11);
@@ -125,8 +125,8 @@ fn a_sparse_flow_goes_first() {
 }
 
 /// Of 900 flows in 1024 queues hardly any shares a queue: the set-associative hash avoids almost
-/// all collisions (section III-B of the paper). With a plain hash only (1 - 1/1024)^899 = 42 % of
-/// the flows would have a queue of their own.
+/// all collisions (Høiland-Jørgensen, Täht and Morton 2018). With a plain hash only (1 -
+/// 1/1024)^899 = 42 % of the flows would have a queue of their own.
 #[test]
 fn flows_hardly_ever_share_a_queue() {
     let mut engine = engine(Limit::Packets(10_000), flag("flows"));

@@ -19,8 +19,8 @@ fn spec(quanta: &[u64], limit: u32) -> LinkSpec {
     spec
 }
 
-/// Enqueue and Dequeue of Shreedhar and Varghese 1996, figure 2, with the active list gone through
-/// turn by turn.
+/// Enqueue and Dequeue of Shreedhar and Varghese 1996, with the active list gone through turn by
+/// turn.
 struct Published {
     quantum: Vec<i64>,
     deficit: Vec<i64>,

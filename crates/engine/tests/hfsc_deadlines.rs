@@ -1,7 +1,7 @@
 //! HFSC: deadlines. The bound is theorem 1 of Stoica, Zhang and Ng (SIGCOMM 1997): while the
 //! real-time curves add up to no more than the link, no packet's deadline is missed by more than a
-//! packet of maximum length takes. Deadlines are worked out here from the paper's definition (eq.
-//! 7): the least of the curves that began whenever the class became active.
+//! packet of maximum length takes. Deadlines are worked out here from the paper's definition: the
+//! least of the curves that began whenever the class became active.
 
 #[path = "support/hfsc.rs"]
 mod hfsc;

@@ -35,15 +35,15 @@ fn sigma(all: u64, weight: u64) -> f64 {
     exact.log2().ceil().exp2() * all as f64
 }
 
-/// The worst-case fairness index for bytes, B-WFI (Bennett and Zhang 1997, definition 3): in any
-/// interval in which a class has packets all the time, it is served at least its share of what all
-/// are served, less this index. For QFQ it is 3 phi sigma + 2 phi L (Checconi, Rizzo and Valente
-/// 2013, theorem 3), where phi is the class's part of the sum of weights and sigma is [`sigma`].
-/// For WF2Q+ it is L_i + phi (L - L_i).
+/// The worst-case fairness index for bytes, B-WFI (Bennett and Zhang 1997): in any interval in
+/// which a class has packets all the time, it is served at least its share of what all are served,
+/// less this index. For QFQ it is 3 phi sigma + 2 phi L (Checconi, Rizzo and Valente 2013), where
+/// phi is the class's part of the sum of weights and sigma is [`sigma`]. For WF2Q+ it is L_i + phi
+/// (L - L_i).
 ///
 /// Of a class that has packets all the time, the start tag is at most sigma + slot before V, and at
-/// most sigma + slot + L behind it (theorem 2 there, with slot = sigma). So the normalised service
-/// of two such classes differs by at most 2 (sigma_i + slot_i + sigma_j + slot_j + L).
+/// most sigma + slot + L behind it (as for QFQ, where slot = sigma). So the normalised service of
+/// two such classes differs by at most 2 (sigma_i + slot_i + sigma_j + slot_j + L).
 #[test]
 fn service_lags_and_differs_by_no_more_than_published() {
     let (mut packets, mut closest, mut pairs) = (0, 0.0_f64, 0.0_f64);
@@ -271,7 +271,7 @@ fn the_latency_is_what_the_proof_says() {
     let five = spec(&[5_000_000, 5_000_000], 10);
     let got = promise(&five, 1);
     assert_eq!(got, Promise::new((3000 + 4096 + 512) * 800, Rate::mbit_s(5)));
-    // QFQ's own is 3 sigma + 2 L (theorem 4), WF2Q+'s L_i / r_i + L / r.
+    // QFQ's own is 3 sigma + 2 L, WF2Q+'s L_i / r_i + L / r.
     assert!(got.latency < (3 * 4096 + 3000) * 800 && got.latency > (3000 + 1500) * 800);
     // A low-latency class of 2 Mbit/s and 6000 bytes before it: they and a packet go first, at 8
     // Mbit/s the rest.

@@ -248,8 +248,8 @@ impl Scoreboard {
     }
 
     /// After a timeout, takes all segments for lost for which `keep` is false, and the first one
-    /// always (RFC 8985 6.3). What was SACKed counts as arrived all the same, a choice that RFC 6675
-    /// 5.1 discusses.
+    /// always (RFC 8985 6.3). What was SACKed counts as arrived all the same, a choice that RFC
+    /// 6675 5.1 discusses.
     pub fn lose_all(&mut self, keep: impl Fn(&Sent) -> bool) {
         for index in 0..self.sent.len() {
             if index == 0 || self.sent.get(index).is_some_and(|sent| !keep(sent)) {

@@ -1,5 +1,5 @@
 //! HFSC's checks: the curves of classes add up to no more than the curve of the class above them
-//! (Stoica, Zhang and Ng 1997, section 4; docs/reference/altq.md 3.1).
+//! (Stoica, Zhang and Ng 1997; docs/reference/altq.md 3.1).
 
 use crate::schedule::check::{At, Finding, View};
 use crate::settings::Settings;

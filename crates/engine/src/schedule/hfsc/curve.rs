@@ -4,8 +4,8 @@
 //! A two-piece curve is the lesser (concave) or the greater (convex) of two straight lines. So its
 //! inverse, the time at which an amount of service is due, is the later or the earlier of two
 //! clocks, each of which advances by what a packet takes at one rate. A class that becomes active
-//! again begins a new curve, and the least of all its curves counts (Stoica, Zhang and Ng 1997, eq.
-//! 7): the later of old and new clock, line by line. That is the same as two leaky buckets, and
+//! again begins a new curve, and the least of all its curves counts (Stoica, Zhang and Ng 1997):
+//! the later of old and new clock, line by line. That is the same as two leaky buckets, and
 //! exact however often a class comes and goes.
 //!
 //! Clocks keep the fraction of a nanosecond, so they do not drift. In 128 bits they hold 10²²
@@ -212,9 +212,9 @@ impl Runtime {
         }
     }
 
-    /// When the next packet is eligible (paper, section 4): a convex curve may be served ahead of
-    /// its deadlines, at the rate of its second piece from the start, so that it can be kept when
-    /// others become active.
+    /// When the next packet is eligible (the paper's eligible curve): a convex curve may be served
+    /// ahead of its deadlines, at the rate of its second piece from the start, so that it can be
+    /// kept when others become active.
     #[inline]
     pub fn eligible(&self, first: Option<&FirstPiece>) -> u128 {
         match first {

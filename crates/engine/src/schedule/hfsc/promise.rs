@@ -4,8 +4,8 @@
 //! if the curves of all classes add up to no more than there is. *By share*: every node of the tree
 //! is start-time fair queueing. Let n children share a server of rate C that is at most d late; a
 //! child with the part r of C then gets a server of rate r that is at most d + n packets / C late
-//! (Goyal, Vin and Cheng 1997, theorems 4 and 5). The rate of the root's server is what real-time
-//! curves leave. docs/promises.md has the proofs.
+//! (Goyal, Vin and Cheng 1997, their bounds on delay and for hierarchies). The rate of the root's
+//! server is what real-time curves leave. docs/promises.md has the proofs.
 
 use crate::schedule::promise::{Member, Place, Promise, none};
 use crate::shape::service_curve::{ServiceCurve, excess};

@@ -1,18 +1,18 @@
 //! What WFQ promises a class: a rate and a latency.
 //!
 //! WF2Q+ guarantees a class its weight / (sum of weights) of the rate. It is late by at most the
-//! time of the class's packet at that rate, and one packet of the link (Bennett and Zhang 1997,
-//! theorem 4; Stiliadis and Varma 1998).
+//! time of the class's packet at that rate, and one packet of the link (Bennett and Zhang 1997;
+//! Stiliadis and Varma 1998).
 //!
 //! Here finish tags are rounded: the virtual time of a packet is rounded up to a power of two, and
 //! a tag may be later by an eighth of that, the width of a slot. The argument is that of QFQ's
-//! bound (Checconi, Rizzo and Valente 2013, section VI). Take a packet that begins to wait at
-//! virtual time V(a) and has the finish tag F. Let p be the last packet with a tag later than F
-//! that is served before it. When p was chosen, no packet with a tag up to F was eligible. So all
-//! packets with tags up to F that are served after p lie between the virtual time V of that choice
-//! and F: at most (F - V) times the sum of weights. Virtual time grows by no less than what is
-//! served. So until our packet has been sent, at most this is served: p, the packet that was on the
-//! wire when ours came, and (F - V(a)) times the sum of weights.
+//! bound (Checconi, Rizzo and Valente 2013). Take a packet that begins to wait at virtual time V(a)
+//! and has the finish tag F. Let p be the last packet with a tag later than F that is served before
+//! it. When p was chosen, no packet with a tag up to F was eligible. So all packets with tags up to
+//! F that are served after p lie between the virtual time V of that choice and F: at most (F - V)
+//! times the sum of weights. Virtual time grows by no less than what is served. So until our packet
+//! has been sent, at most this is served: p, the packet that was on the wire when ours came, and
+//! (F - V(a)) times the sum of weights.
 
 use super::fair::{FINE, log2_up};
 use super::words::{self, Excess, Kind, Sums, Words};
